@@ -342,6 +342,7 @@ fn skip_rest(
 pub struct Event<'a> {
     pub(crate) header: &'a EventHeader,
     pub(crate) payload: &'a [u8],
+    pub(crate) payload_offset: u64,
     pub(crate) inline_stack: &'a [u8],
     pub(crate) metadata: &'a Metadata,
     pub(crate) state: &'a StreamState,
@@ -383,6 +384,12 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn payload(&self) -> &'a [u8] {
         self.payload
+    }
+
+    /// Offset of the payload's first byte from the start of the stream. The stream has the payload as it is.
+    #[inline]
+    pub fn payload_offset(&self) -> u64 {
+        self.payload_offset
     }
 
     /// The time of the event: on `CLOCK_MONOTONIC` if the stream was recorded on Linux.

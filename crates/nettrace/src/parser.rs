@@ -286,6 +286,7 @@ impl Parser {
         Event {
             header: &decoded.header,
             payload: self.input.slice(decoded.payload, payload_end),
+            payload_offset: decoded.payload,
             inline_stack: self.input.slice(stack, stack + u64::from(stack_size)),
             metadata: self.state.metadata.get(decoded.metadata),
             state: &self.state,

@@ -8,6 +8,8 @@ pub(crate) mod output_file;
 #[cfg_attr(not(unix), path = "partial_wasi.rs")]
 mod partial;
 pub(crate) mod per_file;
+#[cfg(unix)]
+pub(crate) mod private;
 pub(crate) mod profile_file;
 #[cfg_attr(not(unix), path = "progress_wasi.rs")]
 pub(crate) mod progress;

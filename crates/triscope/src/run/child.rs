@@ -4,7 +4,7 @@ use super::stop::{self, Listener, Next};
 use crate::failure::{Failure, OneLine, Result};
 use crossbeam_channel::{Receiver, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
-use signal_hook::consts::SIGINT;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -41,11 +41,21 @@ impl Launched {
     /// It inherits everything from this process (environment, outputs), except for the changes of
     /// `prepare`.
     pub(crate) fn start(command: &[String], prepare: impl FnOnce(&mut Command)) -> Result<Self> {
+        Self::start_by(command, prepare, || ())
+    }
+
+    /// As [`start`](Self::start). Each thread that supervises the command calls `begin` first.
+    pub(crate) fn start_by(
+        command: &[String],
+        prepare: impl FnOnce(&mut Command),
+        begin: fn(),
+    ) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
         let shared = Arc::new(Mutex::new(Shared { child: None, asked: 0, status: None }));
         let listener = {
             let shared = Arc::clone(&shared);
-            Listener::start(move |signal| lock(&shared).on_signal(signal))?
+            let signals = stop::not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
+            Listener::of_by(&signals, begin, move |signal| lock(&shared).on_signal(signal))?
         };
         // Signals wait until there is a process to pass them on to.
         let mut guard = lock(&shared);
@@ -59,7 +69,7 @@ impl Launched {
         let pid = Pid::from_child(&child);
         guard.child = Some(child);
         drop(guard);
-        Ok(Self { shared, pid, exited: exit_of(pid), _listener: listener })
+        Ok(Self { shared, pid, exited: exit_of(pid, begin), _listener: listener })
     }
 
     /// Starts a command whose process is stopped just before its `execve(2)`: events that are not
@@ -126,9 +136,10 @@ impl Drop for Launched {
 
 /// A channel that is closed when a child has ended. Its exit status is left for
 /// [`Launched::status`]: until then no other process gets its process id.
-fn exit_of(pid: Pid) -> Receiver<()> {
+fn exit_of(pid: Pid, begin: fn()) -> Receiver<()> {
     let (running, exited) = bounded(0);
     std::thread::spawn(move || {
+        begin();
         let _running = running;
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}

@@ -39,10 +39,13 @@ pub(crate) fn with_unit(text: &str) -> Result<Duration, String> {
     if time.is_zero() { Err(error()) } else { Ok(time) }
 }
 
-/// Parses a number of bytes above 0: `512K`, `200MB`, `2GiB`; K, M and G are powers of 1000, Ki, Mi and
-/// Gi of 1024.
+/// Parses a number of bytes above 0: `512K`, `200MB`, `2GiB`; K, M, G and T are powers of 1000, Ki, Mi, Gi
+/// and Ti of 1024.
 pub(crate) fn bytes(text: &str) -> Result<u64, String> {
-    let error = || "expected a number of bytes above 0, such as 200MB".to_owned();
+    let error = || {
+        "expected a number of bytes above 0, such as 200MB (units: K, M, G, T, Ki, Mi, Gi, Ti)"
+            .to_owned()
+    };
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let factor: u64 = match unit.trim().trim_end_matches('B') {
@@ -50,9 +53,11 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
         "K" | "k" => 1000,
         "M" => 1_000_000,
         "G" => 1_000_000_000,
+        "T" => 1_000_000_000_000,
         "Ki" => 1 << 10,
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
+        "Ti" => 1 << 40,
         _ => return Err(error()),
     };
     let number: u64 = number.parse().map_err(|_| error())?;
@@ -78,7 +83,8 @@ mod tests {
         assert_eq!(bytes("200MB"), Ok(200_000_000));
         assert_eq!(bytes("2GiB"), Ok(2 << 30));
         assert_eq!(bytes("7"), Ok(7));
-        for bad in ["", "0", "MB", "-1", "1T", "99999999999G"] {
+        assert_eq!((bytes("1TB"), bytes("1Ti")), (Ok(1_000_000_000_000), Ok(1 << 40)));
+        for bad in ["", "0", "MB", "-1", "1P", "1X", "99999999999G"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
     }

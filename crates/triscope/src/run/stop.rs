@@ -40,11 +40,21 @@ impl Listener {
     /// Calls `on_signal` with these signals, also with those that were ignored at startup.
     pub(crate) fn of(
         signals: &[i32],
+        on_signal: impl FnMut(i32) -> Next + Send + 'static,
+    ) -> Result<Self> {
+        Self::of_by(signals, || (), on_signal)
+    }
+
+    /// As [`of`](Self::of), on a thread that calls `begin` first.
+    pub(crate) fn of_by(
+        signals: &[i32],
+        begin: fn(),
         mut on_signal: impl FnMut(i32) -> Next + Send + 'static,
     ) -> Result<Self> {
         let mut signals = Signals::new(signals).map_err(|e| Failure::about("signals", e))?;
         let handle = signals.handle();
         std::thread::spawn(move || {
+            begin();
             for signal in &mut signals {
                 if on_signal(signal) == Next::Exit {
                     cleanup::run();

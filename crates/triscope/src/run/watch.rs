@@ -44,6 +44,12 @@ impl Watch {
         Ok(Self::of(Launched::start(command, prepare)?, time))
     }
 
+    /// As [`command`](Self::command), without a time limit. Each thread that supervises the command calls `begin`
+    /// first.
+    pub(crate) fn command_by(command: &[String], begin: fn()) -> Result<Self> {
+        Ok(Self::of(Launched::start_by(command, |_| (), begin)?, None))
+    }
+
     /// As [`command`](Self::command), but the process is stopped before it executes the command.
     pub(crate) fn stopped_command(
         command: &[String],

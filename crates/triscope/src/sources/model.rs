@@ -193,6 +193,12 @@ pub(crate) const RECORDING: &str = "recording.json";
 /// The file that describes a dump of a flight recorder.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
+/// The dumps of a flight recorder, beside [`BOOT`].
+pub(crate) const DUMPS: &str = "dumps";
+
+/// The boot whose clock the segments of a flight recorder have.
+pub(crate) const BOOT: &str = "boot_id";
+
 /// The file there with what the recorder read of processes.
 pub(crate) const PROCESSES: &str = "processes.jsonl";
 
@@ -262,6 +268,15 @@ impl Traces {
                 continue;
             }
             let fail = |error| Failure::about(path.display(), error);
+            // That of a flight recorder has its traces in its dumps.
+            let dumps = path.join(DUMPS);
+            if path.join(BOOT).is_file() && dumps.is_dir() {
+                let why = format!(
+                    "is the directory of a flight recorder: use one of its dumps, in {}",
+                    dumps.display()
+                );
+                return Err(Failure::about(path.display(), why));
+            }
             let mut inside = Vec::new();
             for entry in std::fs::read_dir(path).map_err(fail)? {
                 let path = entry.map_err(fail)?.path();

@@ -27,8 +27,18 @@ pub(crate) struct ProcessWriter {
 
 impl ProcessWriter {
     pub(crate) fn create(dir: &Path) -> io::Result<Self> {
+        Self::create_by(dir, |path| File::create(path))
+    }
+
+    /// As [`create`](Self::create), where none is, for its user only.
+    #[cfg(unix)]
+    pub(crate) fn create_private(dir: &Path) -> io::Result<Self> {
+        Self::create_by(dir, crate::io::private::create_new)
+    }
+
+    fn create_by(dir: &Path, create: fn(&Path) -> io::Result<File>) -> io::Result<Self> {
         let path = dir.join(PROCESSES);
-        let file = File::create(&path)?;
+        let file = create(&path)?;
         Ok(Self::start(path, Box::new(file)))
     }
 

@@ -185,3 +185,67 @@ fn memory_that_no_buffers_fit_in_is_refused() {
     let ran = run(&["flight", "-d", dir.to_str().unwrap(), "--memory", "10kB"]);
     ran.is_refused(1, &["--memory: the buffers of ", " need at least ", " bytes"]);
 }
+
+/// `CapEff` and `NoNewPrivs` of the threads of a process.
+fn privileges(pid: u32) -> Vec<(u64, bool)> {
+    let of = |tid: u32| {
+        // It may have ended.
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().to_owned()
+        };
+        let effective = u64::from_str_radix(&field("CapEff:"), 16).unwrap();
+        Some((effective, field("NoNewPrivs:") == "1"))
+    };
+    perf_monitor::threads(pid).into_iter().filter_map(of).collect()
+}
+
+#[test]
+fn no_thread_keeps_what_it_does_not_need() {
+    needs_root!();
+    const fn bit(capability: u32) -> u64 {
+        1 << capability
+    }
+    // Numbers of linux/capability.h.
+    let (kill, ipc_lock, sys_admin, perfmon) = (bit(5), bit(14), bit(21), bit(38));
+    let of_sources = bit(1) | bit(2) | bit(19);
+    for (options, more) in [
+        (&[][..], vec![]),
+        (&["--", "sleep", "1000"], vec![kill]),
+        (&["--dotnet", "--go"], vec![of_sources]),
+    ] {
+        let base = tempfile::tempdir().unwrap();
+        let recorder = Recorder::start(base.path(), options);
+        // A kernel that does not take CAP_PERFMON.
+        let keeps = recorder.log().contains("CAP_SYS_ADMIN is kept");
+        let of_events = ipc_lock | perfmon | if keeps { sys_admin } else { 0 };
+        let allowed =
+            |effective: u64| more.iter().chain([&of_events]).any(|sets| effective & !sets == 0);
+        let mut found = Vec::new();
+        // A thread drops them when it has begun.
+        until("no more privileges than needed", || {
+            found = privileges(recorder.running.id());
+            found.iter().all(|(effective, is_set)| *is_set && allowed(*effective))
+        });
+        assert!(found.len() >= 2, "{found:?}");
+        // COMMAND has those of the start.
+        for child in children(recorder.running.id()) {
+            let all = privileges(std::process::id())[0];
+            assert_eq!(privileges(child), [all], "of the command");
+            crate::support::kill("TERM", child);
+        }
+        if !options.contains(&"--") {
+            recorder.end("TERM");
+        }
+    }
+}
+
+/// The children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let of = |tid: u32| fs::read_to_string(format!("/proc/{pid}/task/{tid}/children"));
+    let lists = perf_monitor::threads(pid).into_iter().filter_map(|tid| of(tid).ok());
+    lists
+        .flat_map(|l| l.split_whitespace().map(|p| p.parse().unwrap()).collect::<Vec<u32>>())
+        .collect()
+}

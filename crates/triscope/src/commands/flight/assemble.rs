@@ -8,6 +8,7 @@ use perf_data::{
 use perf_monitor::Timestamp;
 use std::fs::File;
 use std::io::{self, BufWriter};
+use std::time::Duration;
 use trace_flight::Segment;
 
 /// A segment, open for reading.
@@ -23,12 +24,36 @@ pub(super) struct Assembled {
     pub(super) torn: u64,
     /// Bytes that could not be read.
     pub(super) truncated: u64,
+    /// Records whose time is not one of their segment.
+    pub(super) misplaced: u64,
     /// Switches before which one is missing.
     pub(super) gaps: u64,
     /// The release of the kernel.
     pub(super) release: Option<String>,
     /// `CLOCK_REALTIME` less the clock of the records, at the end of the last segment that has a reading.
     pub(super) wall_clock_offset: Option<i64>,
+}
+
+/// Before the start of a segment: the first one has what was recorded while the processes that ran were read.
+const BEFORE: Duration = Duration::from_secs(10);
+
+/// After the end of a segment.
+const AFTER: Duration = Duration::from_millis(10);
+
+/// Whether a record of a segment with these times can have this time: others are damaged.
+pub(super) fn is_within(start: Timestamp, end: Timestamp, time: Timestamp) -> bool {
+    time >= start - BEFORE && time <= end + AFTER
+}
+
+/// What a recording says about this machine and its recorder.
+pub(super) fn features(command_lines: bool) -> Features {
+    let mut features = Features::of_this_machine();
+    features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+    if !command_lines {
+        // The command that is recorded has its arguments there.
+        features.command_line.truncate(1);
+    }
+    features
 }
 
 /// Writes the records of segments as one recording. Segments have events of the same names, with other
@@ -39,12 +64,12 @@ pub(super) struct Assembled {
 pub(super) fn assemble(
     inputs: Vec<Input>,
     tracing: Option<TracingData>,
+    command_lines: bool,
     out: &File,
 ) -> io::Result<Assembled> {
     const BUFFER: usize = 1 << 20;
     let mut this = Assembled::default();
-    let mut features = Features::of_this_machine();
-    features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+    let mut features = features(command_lines);
     let mut readers = Vec::new();
     let mut events: Vec<RecordedEvent> = Vec::new();
     for Input { segment, file } in inputs {
@@ -96,6 +121,11 @@ pub(super) fn assemble(
                         continue;
                     }
                     is_start = false;
+                    let is_misplaced = |time| !is_within(segment.start, segment.end, time);
+                    if entry.time().is_some_and(is_misplaced) {
+                        this.misplaced += 1;
+                        continue;
+                    }
                     note_time(&entry, &mut times);
                     if let Some(chain) = &mut chain {
                         follow(chain, &entry);
@@ -154,5 +184,96 @@ fn note_time(entry: &Entry<'_>, times: &mut Option<(Timestamp, Timestamp)>) {
     if let Some(time) = entry.time() {
         let (first, last) = times.unwrap_or((time, time));
         *times = Some((first.min(time), last.max(time)));
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use perf_data::perf_event_attr;
+    use proptest::prelude::*;
+    use std::path::Path;
+
+    /// Bytes of a sample that has its time alone.
+    pub(in super::super) const SAMPLE: usize = 16;
+
+    /// A segment in progress with samples at these times.
+    pub(in super::super) fn samples(path: &Path, times: &[u64]) -> FileWriter<File> {
+        let attr = perf_event_attr { sample_type: 1 << 2, ..perf_event_attr::new(1, 0) };
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+        let mut writer = FileWriter::new(File::create(path).unwrap(), vec![event]).unwrap();
+        for time in times {
+            let size = (SAMPLE as u16).to_ne_bytes();
+            let header = [&9_u32.to_ne_bytes()[..], &[0, 0], &size].concat();
+            let bytes = [header, time.to_ne_bytes().to_vec()].concat();
+            let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
+            writer.record(raw).unwrap();
+        }
+        writer
+    }
+
+    const START: u64 = 0x1234_5678_9abc;
+    const RECORDS: u64 = 50;
+
+    /// A segment of [`RECORDS`] samples in its second, and the offset of the first one.
+    fn sealed(dir: &Path) -> (Vec<u8>, usize) {
+        let path = dir.join("sealed");
+        let times: Vec<u64> = (0..RECORDS).map(|n| START + n * 1000).collect();
+        samples(&path, &times).finish(&Features::default()).unwrap();
+        let bytes = std::fs::read(path).unwrap();
+        let first = START.to_ne_bytes();
+        let at = bytes.windows(8).position(|window| window == first).unwrap();
+        (bytes, at - 8)
+    }
+
+    /// Assembles it. Returns the times in the dump, too.
+    fn assembled(dir: &Path, bytes: &[u8]) -> (Assembled, Vec<i64>) {
+        let path = dir.join("segment");
+        std::fs::write(&path, bytes).unwrap();
+        let start = Timestamp::from_nanos(START as i64);
+        let (end, bytes) = (start + Duration::from_secs(1), bytes.len() as u64);
+        let segment = Segment { id: 0, start, end, bytes, lost: 0 };
+        let input = Input { segment, file: File::open(&path).unwrap() };
+        let out = dir.join("out");
+        let this = assemble(vec![input], None, false, &File::create(&out).unwrap()).unwrap();
+        let mut times = Vec::new();
+        if let Ok(mut reader) = Reader::open(File::open(out).unwrap(), Limits::default()) {
+            while let Ok(Some(entry)) = reader.next_record() {
+                times.extend(entry.time().map(Timestamp::nanos));
+            }
+        }
+        (this, times)
+    }
+
+    #[test]
+    fn a_record_of_another_time_is_counted_and_left_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let (bytes, first) = sealed(dir.path());
+        let (whole, times) = assembled(dir.path(), &bytes);
+        assert_eq!((whole.misplaced, whole.torn, times.len() as u64), (0, 0, RECORDS));
+        for record in [0, 20, 49] {
+            // The seconds of its time, and the sign.
+            for byte in [5, 6, 7] {
+                let mut damaged = bytes.clone();
+                damaged[first + record * SAMPLE + 8 + byte] ^= 0x80;
+                let (this, times) = assembled(dir.path(), &damaged);
+                assert_eq!((this.misplaced, this.torn), (1, 0), "{record} {byte}");
+                assert_eq!(times.len() as u64, RECORDS - 1);
+            }
+        }
+    }
+
+    proptest! {
+        /// Bytes that are wrong anywhere: all that a dump has is of its segment.
+        #[test]
+        fn damage_moves_no_record(at in 0usize..4096, value in any::<u8>()) {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut bytes, _) = sealed(dir.path());
+            let length = bytes.len();
+            bytes[at % length] = value;
+            let (_, times) = assembled(dir.path(), &bytes);
+            let (start, end) = (START as i64 - 10_000_000_000, START as i64 + 1_010_000_000);
+            prop_assert!(times.iter().all(|time| (start..=end).contains(time)));
+        }
     }
 }

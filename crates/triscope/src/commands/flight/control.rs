@@ -6,6 +6,7 @@
 //! | `GET /metrics` | numbers of the recorder for Prometheus |
 
 use super::inbox::{Message, Outbox};
+use super::store;
 use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, bounded};
 use std::fs::{self, File};
@@ -16,11 +17,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const SOCKET: &str = "control.sock";
+pub(super) const SOCKET: &str = "control.sock";
 
 /// Bytes of the headers of a request, and of a reason.
 const MAX_HEADERS: u64 = 8 << 10;
-const MAX_BODY: u64 = 1 << 10;
+pub(super) const MAX_REASON: u64 = 1 << 10;
 
 /// Time limit for a request: one that does not come must not block others.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,7 +88,11 @@ fn answer(
     let mut words = first.split_ascii_whitespace();
     let reply = match (words.next(), words.next()) {
         (Some("GET"), Some("/metrics")) => ask(outbox, Message::Metrics),
-        (Some("POST"), Some("/dump")) if may_dump && length <= MAX_BODY => {
+        (Some("POST"), Some("/dump")) if may_dump && length > MAX_REASON => {
+            let why = format!("the reason has {length} bytes: {MAX_REASON} are kept at most");
+            return reply_with(out, "413 Content Too Large", &why);
+        }
+        (Some("POST"), Some("/dump")) if may_dump => {
             let mut reason = Vec::new();
             (&mut input).take(length).read_to_end(&mut reason)?;
             let reason = String::from_utf8_lossy(&reason).into_owned();
@@ -100,6 +105,10 @@ fn answer(
         Some(Err(why)) => ("500 Internal Server Error", why),
         None => ("503 Service Unavailable", "the recorder has ended".to_owned()),
     };
+    reply_with(out, status, &text)
+}
+
+fn reply_with(mut out: impl Write, status: &str, text: &str) -> io::Result<()> {
     write!(
         out,
         "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n\
@@ -123,6 +132,9 @@ fn ask(
 pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
     let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
     let opened = File::open(dir).map_err(|e| Failure::about(dir.display(), e))?;
+    if !store::is_locked(dir) {
+        return Err(Failure::about(dir.display(), "no recorder runs in this directory"));
+    }
     let mut stream = UnixStream::connect(short(&opened)).map_err(fail)?;
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").map_err(fail)?;

@@ -1,5 +1,6 @@
 //! The kernel's events, written as segments.
 
+use super::assemble;
 use super::chain::{Chain, field, tid};
 use super::detect::{Detector, Limits};
 use super::store::Store;
@@ -10,8 +11,7 @@ use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::{counted, now};
 use perf_data::{
-    BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
-    TracingData,
+    BuildIds, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords, TracingData,
 };
 use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
@@ -81,6 +81,8 @@ pub(super) struct Kernel {
     fired: Vec<(SetEvent, &'static str, String)>,
     detector: Detector,
     current: Option<Current>,
+    /// Whether the last segment could not be begun.
+    is_failing: bool,
     /// End of the last segment.
     begun: Timestamp,
     /// The latest record.
@@ -149,16 +151,26 @@ pub(super) fn may_open() -> bool {
 }
 
 impl Kernel {
-    /// Opens and enables the events, and takes stock of the processes that run.
-    pub(super) fn open(wanted: &Wanted) -> Result<Self> {
-        kernel::tracefs()
-            .and_then(|tracefs| Self::open_in(tracefs, wanted))
-            .map_err(kernel::failure)
+    /// Opens the events.
+    pub(super) fn open(wanted: &Wanted) -> perf_monitor::Result<Self> {
+        kernel::tracefs().and_then(|tracefs| Self::open_in(tracefs, wanted))
     }
 
-    /// As [`open`](Self::open), with other settings.
+    /// Enables the events, and takes stock of the processes that run.
+    pub(super) fn enable(&mut self) -> Result {
+        self.begun = now().map_err(Failure::new)?;
+        self.set.enable().map_err(kernel::failure)?;
+        self.take_stock()
+    }
+
+    /// Opens and enables the events with other settings.
     pub(super) fn reopen(&self, wanted: &Wanted) -> Result<Self> {
-        Self::open_in(self.tracefs.clone(), wanted).map_err(kernel::failure)
+        let opened = Self::open_in(self.tracefs.clone(), wanted);
+        let mut this = opened.map_err(kernel::failure)?;
+        this.enable()?;
+        // Its first segment follows the last one of these.
+        this.begun = Timestamp::MIN;
+        Ok(this)
     }
 
     fn open_in(tracefs: Tracefs, wanted: &Wanted) -> perf_monitor::Result<Self> {
@@ -228,7 +240,7 @@ impl Kernel {
             near: Vec::new(),
         })?;
         let side = set.sideband().map(|event| set.attr(event)).transpose()?.unwrap_or_default();
-        let mut this = Self {
+        Ok(Self {
             set,
             tracefs,
             events,
@@ -242,23 +254,32 @@ impl Kernel {
             fired,
             detector: Detector::new(Limits::of(&wanted.triggers)),
             current: None,
+            is_failing: false,
             begun: Timestamp::MIN,
             last: Timestamp::MIN,
             starts: VecDeque::new(),
             lost_before: 0,
             stats: Stats::default(),
-        };
-        this.set.enable()?;
-        this.take_stock(&side);
-        Ok(this)
+        })
     }
 
     /// Reads the processes that run.
-    fn take_stock(&mut self, attr: &perf_data::perf_event_attr) {
-        let mut synthesizer = Synthesizer::new(attr, true);
+    pub(super) fn take_stock(&mut self) -> Result {
+        let side = self.set.sideband().map(|event| self.set.attr(event)).transpose();
+        let attr = side.map_err(kernel::failure)?.unwrap_or_default();
+        let mut synthesizer = Synthesizer::new(&attr, true);
         let mut stock = Stock(&mut self.tasks);
         // It writes to memory.
         let _ = synthesizer.processes(&mut stock);
+        Ok(())
+    }
+
+    /// Bytes of the tasks and mappings that a segment begins with now.
+    pub(super) fn stock(&self) -> u64 {
+        let mut sum = Sum(0);
+        // It does not fail.
+        let _ = self.tasks.write(&mut sum);
+        sum.0
     }
 
     /// Only threads of this process and of its children fire triggers of the scheduler.
@@ -318,7 +339,7 @@ impl Kernel {
             failed = flushed.err();
         }
         if let Some(error) = failed {
-            self.abandon(store, &error)?;
+            self.abandon(store, &error);
         }
         self.starts.push_back(start);
         if self.starts.len() > ROUNDS {
@@ -337,12 +358,17 @@ impl Kernel {
         }
         match self.start(store, at) {
             Ok(current) => {
-                if self.stats.failed > 0 && self.stats.unwritten > 0 {
+                if std::mem::take(&mut self.is_failing) {
                     eprintln!("triscope: segments can be written again");
                 }
                 self.current = Some(current);
             }
-            Err(_) => self.stats.failed += 1,
+            Err(why) => {
+                self.stats.failed += 1;
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    Failure::about("no segment can be begun", why).print();
+                }
+            }
         }
     }
 
@@ -398,25 +424,35 @@ impl Kernel {
             lost: lost.saturating_sub(self.lost_before),
         };
         self.stats.bytes += current.writer.bytes();
-        let mut features = Features::of_this_machine();
-        features.version = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
+        let mut features = assemble::features(false);
         features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
         features.tracing = Some(self.tracing.clone());
         let finished = current.writer.finish(&features);
         if let Err(error) = finished {
-            return self.torn(store, &current.path, segment, &error);
+            self.torn(store, &current.path, segment, &error);
+            return Ok(());
         }
         self.begun = end;
-        store.seal(&current.path, segment).map_err(|e| Failure::about(current.path.display(), e))
+        self.keep(store, &current.path, segment);
+        Ok(())
+    }
+
+    /// Adds a complete segment to those that are kept. One whose file is gone is a gap.
+    fn keep(&mut self, store: &mut Store, path: &std::path::Path, segment: Segment) {
+        if let Err(error) = store.seal(path, segment) {
+            self.stats.failed += 1;
+            let what = format_args!("{}: a segment is lost", path.display());
+            Failure::about(what, error).print();
+        }
     }
 
     /// Gives up the segment in progress: it cannot be written. What was written stays.
-    fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) -> Result {
-        let Some(Current { id, path, writer, start }) = self.current.take() else { return Ok(()) };
+    fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) {
+        let Some(Current { id, path, writer, start }) = self.current.take() else { return };
         drop(writer);
         let lost = self.set.stats().rings.lost.saturating_sub(self.lost_before);
         let segment = Segment { id, start, end: self.last.max(start), bytes: 0, lost };
-        self.torn(store, &path, segment, error)
+        self.torn(store, &path, segment, error);
     }
 
     fn torn(
@@ -425,7 +461,7 @@ impl Kernel {
         path: &std::path::Path,
         segment: Segment,
         error: &perf_data::Error,
-    ) -> Result {
+    ) {
         self.stats.failed += 1;
         // What comes until the next segment begins is in none.
         self.begun = Timestamp::MIN;
@@ -435,10 +471,9 @@ impl Kernel {
         let budget = store.ring.used().saturating_sub(oldest.max(1));
         let full = store.ring.budget();
         store.ring.set_budget(trace_flight::Budget { bytes: budget, ..full });
-        let evicted = store.evict(segment.end, 0);
+        store.evict(segment.end, 0);
         store.ring.set_budget(full);
-        evicted.map_err(|e| Failure::about(path.display(), e))?;
-        store.seal(path, segment).map_err(|e| Failure::about(path.display(), e))
+        self.keep(store, path, segment);
     }
 
     /// Opens the events on CPUs that came online: their ids belong in a new segment.
@@ -488,7 +523,8 @@ impl Kernel {
         result.map_err(kernel::failure)?;
         set.count_losses().map_err(kernel::failure)?;
         if let Some(error) = failed {
-            return self.abandon(store, &error);
+            self.abandon(store, &error);
+            return Ok(());
         }
         let end = now().map_err(Failure::new)?;
         // Nothing comes after this.
@@ -618,6 +654,24 @@ impl RecordWriter for Stock<'_> {
 
     fn bytes(&self) -> u64 {
         0
+    }
+}
+
+/// Adds up the bytes of records.
+struct Sum(u64);
+
+impl RecordWriter for Sum {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+        self.0 += record.bytes().len() as u64;
+        Ok(())
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0
     }
 }
 

@@ -5,6 +5,7 @@ mod chain;
 mod config;
 mod control;
 mod detect;
+mod directory;
 mod inbox;
 mod kernel;
 mod machine;
@@ -18,6 +19,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::run::duration::{bytes, with_unit};
 use crate::run::procfs::is_in_container;
+use crate::run::sample_rate;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,10 +40,12 @@ use trigger::Trigger;
 /// segments: the next one in the same directory continues with them, and `triscope flight dump` without a
 /// recorder makes a dump of them. DIR and everything in it is for its user only. Dumps have the names
 /// of threads and the paths of programs, but no command lines unless --command-lines is given, and no
-/// environment.
+/// environment. The command lines that .NET runtimes write are replaced by asterisks.
 ///
 /// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
-/// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON.
+/// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON. The threads that supervise COMMAND keep
+/// CAP_KILL, which passes signals on to it, and that for --dotnet and --go keeps CAP_SYS_PTRACE,
+/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE. All set no_new_privs. COMMAND has the privileges of the start.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -89,7 +93,7 @@ pub(crate) struct Args {
     /// of triggers. SIGHUP reads it again
     #[arg(long, value_name = "FILE", conflicts_with = "Settings")]
     config: Option<PathBuf>,
-    /// Check the settings and end
+    /// Check the settings as the start does, and end. What needs privileges is named if they are missing
     #[arg(long)]
     check: bool,
     /// Record until this command ends
@@ -154,7 +158,8 @@ enum Request {
         #[arg(short, long, value_name = "DIR")]
         dir: PathBuf,
         /// Why: the manifest has it
-        #[arg(long, value_name = "TEXT", default_value = "triscope flight dump")]
+        #[arg(long, value_name = "TEXT", default_value = "triscope flight dump",
+            value_parser = reason)]
         reason: String,
         /// Without a recorder: how much to keep of what it left
         #[arg(long, value_name = "TIME", default_value = "1h", value_parser = with_unit)]
@@ -171,6 +176,9 @@ enum Request {
 impl Settings {
     /// Triggers need their sources.
     fn check(&self) -> Result {
+        if let Some(hertz) = self.freq {
+            sample_rate::check(hertz)?;
+        }
         for trigger in &self.triggers {
             let missing = match trigger {
                 Trigger::Dotnet(_) if !self.dotnet => "--dotnet",
@@ -180,6 +188,15 @@ impl Settings {
             return Err(Failure::about(trigger, format_args!("this trigger needs {missing}")));
         }
         Ok(())
+    }
+}
+
+fn reason(text: &str) -> std::result::Result<String, String> {
+    match text.len() as u64 {
+        length if length > control::MAX_REASON => {
+            Err(format!("it has {length} bytes: {} are kept at most", control::MAX_REASON))
+        }
+        _ => Ok(text.to_owned()),
     }
 }
 
@@ -216,17 +233,18 @@ pub(crate) fn run(args: &Args) -> Result {
             };
             settings.check()?;
             if args.check {
-                return Ok(());
+                return recorder::check(&settings);
             }
             if is_in_container() {
-                let why = "the kernel's tracepoints are not usable inside of a PID namespace: they \
-                           identify threads by their numbers outside of it";
-                return Err(Failure::new(why));
+                return Err(Failure::new(IN_CONTAINER));
             }
             recorder::run(args, &settings)
         }
     }
 }
+
+const IN_CONTAINER: &str = "the kernel's tracepoints are not usable inside of a PID namespace: they \
+                            identify threads by their numbers outside of it";
 
 fn print(text: &str) -> Result {
     let mut out = Output::new();

@@ -2,16 +2,27 @@
 
 use super::inbox::{Message, Outbox};
 use super::trigger::Trigger;
-use crate::failure::{Failure, Result};
+use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use trace_flight::Cause;
 
 /// Interval between looks whether the trigger is still wanted.
 const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The kernel's directory of pressure.
+const DIRECTORY: &str = "/proc/pressure";
+
+/// A trigger that cannot be registered.
+pub(super) struct Refused {
+    pub(super) failure: Failure,
+    /// Whether another user may be able to.
+    pub(super) is_privilege: bool,
+}
 
 /// A trigger that the kernel has accepted.
 pub(super) struct Pressure {
@@ -21,9 +32,9 @@ pub(super) struct Pressure {
 
 impl Pressure {
     /// Registers a trigger at the kernel. `None` if it is no trigger of pressure.
-    pub(super) fn open(trigger: &Trigger) -> Result<Option<Self>> {
+    pub(super) fn open(trigger: &Trigger) -> Result<Option<Self>, Refused> {
         let Trigger::Pressure { resource, line, stall, window } = trigger else { return Ok(None) };
-        let path = format!("/proc/pressure/{resource}");
+        let path = format!("{DIRECTORY}/{resource}");
         let open = || -> io::Result<File> {
             let mut file = OpenOptions::new().read(true).write(true).open(&path)?;
             // In one call of write(2), with the NUL of a string.
@@ -32,19 +43,11 @@ impl Pressure {
             Ok(file)
         };
         let file = open().map_err(|error| {
-            let why = match error.kind() {
-                io::ErrorKind::NotFound => {
-                    "this kernel has no pressure stall information: boot with psi=1"
-                }
-                io::ErrorKind::Unsupported => "pressure stall information is off: boot with psi=1",
-                io::ErrorKind::InvalidInput => {
-                    "the kernel refuses it: the window is from 500 ms to 10 s, and without \
-                     CAP_SYS_RESOURCE a multiple of 2 s"
-                }
-                io::ErrorKind::PermissionDenied => "it needs root or CAP_SYS_RESOURCE",
-                _ => "the kernel refuses it",
-            };
-            Failure::about(trigger, format!("{path}: {error}: {why}"))
+            let is_missing = !Path::new(DIRECTORY).exists();
+            let why = remedy(resource, error.kind(), is_missing);
+            let is_privilege = error.kind() == io::ErrorKind::PermissionDenied;
+            let failure = Failure::about(trigger, format!("{path}: {error}: {why}"));
+            Refused { failure, is_privilege }
         })?;
         Ok(Some(Self { file, text: trigger.to_string() }))
     }
@@ -70,5 +73,42 @@ impl Pressure {
                 outbox.post(Message::Fired(Cause::new("psi", text.clone())));
             }
         });
+    }
+}
+
+/// Why a trigger of a resource is refused, and what to do. `is_missing` is whether nothing has pressure here.
+const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool) -> &str {
+    let is_irq = matches!(resource.as_bytes(), b"irq");
+    match kind {
+        io::ErrorKind::NotFound if is_missing => {
+            "this kernel has no pressure stall information: boot with psi=1"
+        }
+        io::ErrorKind::NotFound | io::ErrorKind::Unsupported if is_irq => {
+            "this kernel does not account the time of interrupts (Linux 6.1 with \
+             CONFIG_IRQ_TIME_ACCOUNTING)"
+        }
+        io::ErrorKind::NotFound => "this kernel has no pressure of it",
+        io::ErrorKind::Unsupported => "pressure stall information is off: boot with psi=1",
+        io::ErrorKind::InvalidInput => {
+            "the kernel refuses it: without CAP_SYS_RESOURCE, the window is a multiple of 2 s"
+        }
+        io::ErrorKind::PermissionDenied => "it needs root or CAP_SYS_RESOURCE",
+        _ => "the kernel refuses it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind::{NotFound, Unsupported};
+
+    #[test]
+    fn the_boot_option_is_for_kernels_without_any_pressure() {
+        assert!(remedy("irq", NotFound, true).contains("psi=1"));
+        assert!(remedy("cpu", Unsupported, false).contains("psi=1"));
+        for kind in [NotFound, Unsupported] {
+            let why = remedy("irq", kind, false);
+            assert!(why.contains("CONFIG_IRQ_TIME_ACCOUNTING") && !why.contains("psi=1"), "{why}");
+        }
     }
 }

@@ -6,13 +6,13 @@ use super::machine::Machine;
 use super::pressure::Pressure;
 use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Space, Store};
-use super::{Args, Settings, config, control};
+use super::{Args, IN_CONTAINER, Settings, config, control};
 use crate::failure::{Failure, OneLine, Result};
-use crate::run::procfs::{command_line, is_running};
+use crate::run::procfs::{command_line, is_in_container, is_running};
 use crate::run::stop::{Listener, Next, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
-use crate::sources::kernel::failure;
+use crate::sources::kernel::{failure, is_privilege};
 use crate::timeline::{counted, now, size};
 use crossbeam_channel::after;
 use perf_monitor::NiceThread;
@@ -52,8 +52,75 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     if let Some(pid) = args.pid.filter(|pid| !is_running(*pid)) {
         return Err(no_process(pid));
     }
-    let mut store = Store::open(dir, space(settings), keep(settings))?;
     let pressures = pressures(settings)?;
+    let kernel = Kernel::open(&wanted(settings)?).map_err(failure)?;
+    let mut store = Store::open(dir, space(settings), keep(settings))?;
+    let skeleton = store.skeleton();
+    let outcome = record(args, settings, dir, store, kernel, pressures);
+    if let Some(skeleton) = skeleton.filter(|_| outcome.is_err()) {
+        skeleton.remove();
+    }
+    outcome
+}
+
+/// Checks settings as [`run`] does. What this user or this system does not permit is named.
+pub(super) fn check(settings: &Settings) -> Result {
+    let wanted = wanted(settings)?;
+    let unchecked = |what: &dyn std::fmt::Display, why: &dyn std::fmt::Display| {
+        eprintln!("triscope: not checked: {what}: {why}");
+    };
+    for trigger in &settings.triggers {
+        match Pressure::open(trigger) {
+            Err(failure) if failure.is_privilege => unchecked(trigger, &failure.failure.message()),
+            Err(failure) => return Err(failure.failure),
+            Ok(_) => {}
+        }
+    }
+    if is_in_container() {
+        unchecked(&EVENTS, &IN_CONTAINER);
+        return enough_disk(settings, 0);
+    }
+    match Kernel::open(&wanted) {
+        Ok(mut kernel) => {
+            kernel.take_stock()?;
+            enough_disk(settings, kernel.stock())
+        }
+        Err(error) if is_privilege(&error) => {
+            unchecked(&EVENTS, &error);
+            enough_disk(settings, 0)
+        }
+        Err(error) => Err(failure(error)),
+    }
+}
+
+/// What needs privileges.
+const EVENTS: &str = "events, filters, and the space for the tasks that run";
+
+/// Refuses a disk budget in which no segment is left: each begins with this many bytes of tasks.
+fn enough_disk(settings: &Settings, stock: u64) -> Result {
+    /// Bytes of the records of a segment.
+    const RECORDS: u64 = 1 << 16;
+    let part = space(settings).segments;
+    let need = stock + RECORDS;
+    if part >= need {
+        return Ok(());
+    }
+    let (disk, least) = (settings.disk, need.saturating_mul(parts(settings)));
+    let why = format!(
+        "{part} of {disk} bytes are for segments, and one with the tasks that run needs {need}: use at least \
+         {least} bytes"
+    );
+    Err(Failure::about("--disk", why))
+}
+
+fn record(
+    args: &Args,
+    settings: &Settings,
+    dir: &Path,
+    mut store: Store,
+    mut kernel: Kernel,
+    pressures: Vec<Pressure>,
+) -> Result {
     let metrics = settings
         .metrics
         .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
@@ -62,12 +129,13 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
         eprintln!("triscope: metrics: http://{address}/metrics");
     }
     let (inbox, outbox) = inbox::new()?;
-    let mut kernel = Kernel::open(&wanted(settings)?)?;
-    // It is started with all privileges, which are dropped afterwards.
+    kernel.enable()?;
+    enough_disk(settings, kernel.stock())?;
+    // It is started with all privileges, which this thread drops afterwards.
     let command = if args.command.is_empty() {
         None
     } else {
-        Some(Watch::command(&args.command, None, |_| ())?)
+        Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
     };
     let pid = args.pid.or_else(|| command.as_ref().and_then(Watch::command_pid));
     if let Some(pid) = pid {
@@ -133,12 +201,19 @@ fn wanted(settings: &Settings) -> Result<Wanted> {
 }
 
 fn pressures(settings: &Settings) -> Result<Vec<Pressure>> {
-    settings.triggers.iter().filter_map(|trigger| Pressure::open(trigger).transpose()).collect()
+    let opened =
+        settings.triggers.iter().map(Pressure::open).filter_map(std::result::Result::transpose);
+    opened.map(|opened| opened.map_err(|refused| refused.failure)).collect()
 }
 
 /// Half of the disk is for dumps. Sources share the other half with segments.
 const fn space(settings: &Settings) -> Space {
     Space { segments: settings.disk / 2 - source_bytes(settings), dumps: settings.disk / 2 }
+}
+
+/// The disk budget divided by that of segments.
+const fn parts(settings: &Settings) -> u64 {
+    if settings.dotnet || settings.go { 4 } else { 2 }
 }
 
 const fn source_bytes(settings: &Settings) -> u64 {
@@ -150,6 +225,7 @@ fn sources_of(settings: &Settings, pid: Option<u32>) -> sources::Wanted {
         dotnet: settings.dotnet,
         go: settings.go,
         triggers: settings.triggers.clone(),
+        command_lines: settings.command_lines,
         bytes: source_bytes(settings),
         keep: keep(settings),
         pid,
@@ -219,7 +295,7 @@ impl Recorder {
         let segments = dump.segments.clone();
         let dumped = dump.write()?;
         self.store.release(&segments);
-        self.store.remove(&segments).map_err(Failure::new)?;
+        self.store.remove(&segments);
         self.report(&dumped);
         Ok(())
     }
@@ -286,7 +362,7 @@ impl Recorder {
         let keep = self.store.ring.budget().keep;
         let written = self.kernel.recorded();
         let oldest = self.windows.open().map_or(written, |window| written.min(window.from + keep));
-        self.store.evict(oldest, self.kernel.bytes()).map_err(Failure::new)?;
+        self.store.evict(oldest, self.kernel.bytes());
         if let Some(first) = self.store.ring.segments().next() {
             // The first segment has records of before its start, too.
             self.machine.forget(first.start - keep);
@@ -362,7 +438,11 @@ impl Recorder {
             }
         };
         // The old events go on until the new ones are open.
-        match wanted(&settings).and_then(|wanted| self.kernel.reopen(&wanted)) {
+        let reopened = wanted(&settings).and_then(|wanted| {
+            enough_disk(&settings, self.kernel.stock())?;
+            self.kernel.reopen(&wanted)
+        });
+        match reopened {
             Ok(kernel) => {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
                 old.finish(&mut self.store)?;
@@ -693,8 +773,12 @@ fn drop_capabilities() {
     keep_capabilities(with(CapabilitySet::SYS_ADMIN));
 }
 
-/// Keeps only these capabilities of this thread and those that it starts.
+/// Keeps only these capabilities of this thread and those that it starts. No program that they execute gets
+/// more.
 fn keep_capabilities(needed: CapabilitySet) {
+    if let Err(errno) = rustix::thread::set_no_new_privs(true) {
+        eprintln!("triscope: no_new_privs is not set: {errno}");
+    }
     let Ok(before) = rustix::thread::capabilities(None) else { return };
     let kept = before.effective & needed;
     let sets =

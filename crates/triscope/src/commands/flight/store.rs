@@ -11,19 +11,22 @@
 //! DIR/dumps/NAME/                  manifest.json and traces
 //! ```
 
-use super::assemble::{Assembled, Input, assemble};
+use super::assemble::{Assembled, Input, assemble, is_within};
+use super::control::SOCKET;
+use super::directory::{self, PRIVATE, Skeleton};
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
-use crate::sources::model::{MANIFEST, RECORDING, SCHEDULER};
+use crate::io::private;
+use crate::sources::model::{BOOT, DUMPS, MANIFEST, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{counted, now};
 use crossbeam_channel::Receiver;
 use perf_data::{Limits, Reader, TracingData};
 use perf_monitor::ProcessInfo;
 use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trace_flight::{
@@ -41,11 +44,15 @@ pub(super) struct Store {
     dumps: u64,
     /// Segments of an earlier boot, whose times are of another clock.
     pub(super) earlier: Vec<Segment>,
+    /// Files of segments that could not be removed.
+    unremoved: Vec<PathBuf>,
     /// Directories with sources of an earlier recorder, for the next dump.
     left: Vec<PathBuf>,
     /// The dumps of this recorder, oldest first: their names begin with the wall-clock time, which can be set
     /// back.
     made: Vec<PathBuf>,
+    /// What this recorder has created, until it is taken.
+    skeleton: Option<Skeleton>,
 }
 
 /// Disk space.
@@ -84,9 +91,7 @@ pub(super) struct Dumped {
 }
 
 const LOCK: &str = "lock";
-const BOOT: &str = "boot_id";
 const SEGMENTS: &str = "segments";
-const DUMPS: &str = "dumps";
 const SOURCES: &str = "sources";
 const LEFT: &str = "left";
 /// Time limit for the thread of the sources to reply: a runtime may hang.
@@ -95,36 +100,43 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PARTIAL: &str = ".partial";
 const SEALED: &str = ".perf.data";
 
+/// A segment of an earlier boot is shorter.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// Bytes of the number of a boot.
+const MAX_BOOT: u64 = 64;
+
 /// Segments have smaller numbers.
 const MAX_ID: u64 = u64::MAX / 2;
-
-/// Only the user of the recorder: traces say much about a machine.
-const PRIVATE: u32 = 0o700;
 
 impl Store {
     /// Opens the directory, creates it, or adopts what an earlier recorder left there.
     pub(super) fn open(dir: &Path, space: Space, keep: Duration) -> Result<Self> {
         let fail = |error: io::Error| Failure::about(dir.display(), error);
-        let is_new = match fs::read_dir(dir) {
-            Ok(mut entries) => entries.next().is_none(),
+        let (is_empty, is_new) = match fs::read_dir(dir) {
+            Ok(mut entries) => (entries.next().is_none(), false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 DirBuilder::new().recursive(true).mode(PRIVATE).create(dir).map_err(fail)?;
-                true
+                (true, true)
             }
             Err(error) => return Err(fail(error)),
         };
-        if !is_new && !dir.join(LOCK).exists() {
+        if !is_empty && fs::symlink_metadata(dir.join(LOCK)).is_err() {
             let why = "is not empty, and no directory of a flight recorder";
             return Err(Failure::about(dir.display(), why));
         }
+        directory::secure(dir)?;
         let lock = lock(dir)?;
-        if is_new {
-            fs::set_permissions(dir, Permissions::from_mode(PRIVATE)).map_err(fail)?;
-        }
         for name in [SEGMENTS, DUMPS, SOURCES] {
-            let made = DirBuilder::new().recursive(true).mode(PRIVATE).create(dir.join(name));
-            made.map_err(fail)?;
+            directory::create(&dir.join(name))?;
         }
+        if fs::symlink_metadata(dir.join(LEFT)).is_ok() {
+            directory::secure(&dir.join(LEFT))?;
+        }
+        let skeleton = is_empty.then(|| {
+            let files = [BOOT, SOCKET, LOCK];
+            Skeleton::new(dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
+        });
         let mut this = Self {
             dir: dir.to_owned(),
             _lock: lock,
@@ -132,11 +144,18 @@ impl Store {
             next: 0,
             dumps: space.dumps,
             earlier: Vec::new(),
+            unremoved: Vec::new(),
             left: vec![dir.join(LEFT), dir.join(SOURCES)],
             made: Vec::new(),
+            skeleton,
         };
         this.adopt().map_err(fail)?;
         Ok(this)
+    }
+
+    /// What to remove if the start fails.
+    pub(super) const fn skeleton(&mut self) -> Option<Skeleton> {
+        self.skeleton.take()
     }
 
     pub(super) const fn set_space(&mut self, space: Space, keep: Duration) {
@@ -172,7 +191,11 @@ impl Store {
     fn adopt(&mut self) -> io::Result<()> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let path = self.dir.join(BOOT);
-        let is_same_boot = fs::read_to_string(&path).is_ok_and(|before| before == boot);
+        let before = directory::open(&path, OpenOptions::new().read(true));
+        let before = before.ok().and_then(|file| io::read_to_string(file.take(MAX_BOOT)).ok());
+        let is_same_boot = before.is_some_and(|before| before == boot);
+        let now = now()?;
+        let latest = |start: Timestamp| if is_same_boot { now } else { start + LONGEST };
         let mut found = Vec::new();
         for entry in fs::read_dir(self.dir.join(SEGMENTS))? {
             let entry = entry?;
@@ -180,7 +203,7 @@ impl Store {
             let is_file = entry.file_type()?.is_file();
             let name = entry.file_name().to_string_lossy().into_owned();
             let segment = match parse(&name).filter(|_| is_file) {
-                Some(Named::InProgress { id, start }) => rescue(&path, id, start)?,
+                Some(Named::InProgress { id, start }) => rescue(&path, id, start, latest(start))?,
                 // A name has one form: it is made again when the file is removed.
                 Some(Named::Sealed(segment)) => {
                     Some(Segment { bytes, ..segment }).filter(|segment| self.path(segment) == path)
@@ -208,10 +231,9 @@ impl Store {
         found.sort_by_key(|segment| segment.id);
         self.next = found.last().map_or(0, |segment| segment.id + 1);
         if is_same_boot {
-            let at = now()?;
             for segment in found {
                 // Nothing could follow a segment of the future.
-                let is_future = segment.end > at;
+                let is_future = segment.end > now;
                 let sealed = if is_future {
                     Err(format!("segment {} ends after now", segment.id))
                 } else {
@@ -224,7 +246,10 @@ impl Store {
             }
         } else {
             self.earlier = found;
-            fs::write(path, boot)?;
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => private::write_new(&path, boot.as_bytes())?,
+            }
         }
         Ok(())
     }
@@ -240,22 +265,36 @@ impl Store {
         let id = self.next;
         let name = format!("{id:010}-{}{PARTIAL}", start.nanos());
         let path = self.dir.join(SEGMENTS).join(name);
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(private::FILE)
+            .open(&path)?;
         self.next += 1;
         Ok((id, path, file))
     }
 
     /// Seals the file of a segment.
     pub(super) fn seal(&mut self, partial: &Path, mut segment: Segment) -> io::Result<()> {
-        segment.bytes = fs::metadata(partial)?.len();
-        fs::rename(partial, self.path(&segment))?;
+        let sealed = fs::metadata(partial).and_then(|metadata| {
+            segment.bytes = metadata.len();
+            fs::rename(partial, self.path(&segment))
+        });
+        if let Err(error) = sealed {
+            // The budget does not count it.
+            self.unremoved.push(partial.to_owned());
+            return Err(error);
+        }
         self.ring.seal(segment).map_err(io::Error::other)
     }
 
     /// Removes what the budget does not permit.
-    pub(super) fn evict(&mut self, now: Timestamp, current: u64) -> io::Result<()> {
-        self.ring.evict(now, current).iter().try_for_each(|old| fs::remove_file(self.path(old)))
+    pub(super) fn evict(&mut self, now: Timestamp, current: u64) {
+        let evicted = self.ring.evict(now, current);
+        if !evicted.is_empty() || !self.unremoved.is_empty() {
+            self.remove(&evicted);
+        }
     }
 
     /// Prepares a dump of the segments that overlap a window.
@@ -282,14 +321,20 @@ impl Store {
         slug: &str,
         more: u64,
     ) -> Result<Dump> {
+        let (mut inputs, mut missing) = (Vec::new(), Vec::new());
+        for segment in segments {
+            let path = self.path(&segment);
+            match File::open(&path) {
+                Ok(file) => inputs.push(Input { segment, file }),
+                Err(error) => missing.push(format!("segment {}: {error}", path.display())),
+            }
+        }
+        if let Some(why) = missing.first().filter(|_| inputs.is_empty()) {
+            return Err(Failure::about(self.dir.display(), why));
+        }
+        let segments: Vec<Segment> = inputs.iter().map(|input| input.segment).collect();
         let need: u64 = segments.iter().map(|segment| segment.bytes).sum();
         self.make_room(need.saturating_add(more))?;
-        let mut inputs = Vec::new();
-        for segment in &segments {
-            let path = self.path(segment);
-            let file = File::open(&path).map_err(|e| Failure::about(path.display(), e))?;
-            inputs.push(Input { segment: *segment, file });
-        }
         let time = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC);
         let stem = format!("{}-{slug}", time.strftime("%Y%m%dT%H%M%S.%3fZ"));
         let names = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
@@ -306,7 +351,7 @@ impl Store {
             tracing: None,
             subject: None,
             command_lines: false,
-            missing: Vec::new(),
+            missing,
             collected: None,
             left: std::mem::take(&mut self.left),
             wall_clock_offset: None,
@@ -320,9 +365,24 @@ impl Store {
         self.ring.release(segments.iter().map(|segment| segment.bytes).sum());
     }
 
-    /// Removes the files of segments that are no part of the ring.
-    pub(super) fn remove(&self, segments: &[Segment]) -> io::Result<()> {
-        segments.iter().try_for_each(|segment| fs::remove_file(self.path(segment)))
+    /// Removes the files of segments that are no part of the ring. Those that cannot be removed now are tried
+    /// again.
+    pub(super) fn remove(&mut self, segments: &[Segment]) {
+        let mut paths = std::mem::take(&mut self.unremoved);
+        let is_reported = !paths.is_empty();
+        paths.extend(segments.iter().map(|segment| self.path(segment)));
+        for path in paths {
+            let Err(error) = fs::remove_file(&path) else { continue };
+            let name = OneLine(&path.display().to_string()).to_string();
+            if error.kind() == io::ErrorKind::NotFound {
+                eprintln!("triscope: {name}: was removed by another program");
+                continue;
+            }
+            if !is_reported && self.unremoved.is_empty() {
+                eprintln!("triscope: {name}: cannot be removed: {error}");
+            }
+            self.unremoved.push(path);
+        }
     }
 
     /// The dumps, oldest first, with their sizes.
@@ -330,7 +390,9 @@ impl Store {
         let mut dumps = Vec::new();
         for entry in fs::read_dir(self.dir.join(DUMPS))? {
             let path = entry?.path();
-            let files = fs::read_dir(&path)?.filter_map(|file| file.ok()?.metadata().ok());
+            // It can be removed meanwhile, and others can put files here.
+            let Ok(files) = fs::read_dir(&path) else { continue };
+            let files = files.filter_map(|file| file.ok()?.metadata().ok());
             let bytes = files.map(|metadata| metadata.size()).sum();
             dumps.push((path, bytes));
         }
@@ -396,9 +458,9 @@ impl Dump {
                 "the time before: the recorder had not begun, or its budget did not suffice".into(),
             );
         }
-        let file = File::create_new(dir.join(SCHEDULER))?;
-        let Assembled { torn, truncated, gaps, release, wall_clock_offset } =
-            assemble(inputs, tracing, &file)?;
+        let file = private::create_new(&dir.join(SCHEDULER))?;
+        let Assembled { torn, truncated, misplaced, gaps, release, wall_clock_offset } =
+            assemble(inputs, tracing, self.command_lines, &file)?;
         manifest.wall_clock_offset = self.wall_clock_offset.or(wall_clock_offset);
         file.sync_all()?;
         manifest.switch_gaps = gaps;
@@ -407,8 +469,13 @@ impl Dump {
             let bytes = counted(truncated, "byte");
             manifest.missing.push(format!("the end of {what}: {bytes} cannot be read"));
         }
+        if misplaced > 0 {
+            let what = counted(misplaced, "record");
+            let why = "their segments are damaged";
+            manifest.missing.push(format!("{what} with a time outside of their segment: {why}"));
+        }
         for from in left {
-            manifest.sources.extend(sources::left(&from, dir)?);
+            manifest.sources.extend(sources::left(&from, dir, self.command_lines)?);
         }
         match collected.map(|collected| collected.recv_timeout(PATIENCE)) {
             Some(Ok(all)) => {
@@ -424,10 +491,10 @@ impl Dump {
         }
         if let Some((pid, program)) = subject {
             let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": program }));
-            write_new(&dir.join(RECORDING), text.as_bytes())?;
+            private::write_new(&dir.join(RECORDING), text.as_bytes())?;
         }
         if self.command_lines {
-            let mut processes = ProcessWriter::create(dir)?;
+            let mut processes = ProcessWriter::create_private(dir)?;
             for process in perf_monitor::processes().into_iter().filter_map(ProcessInfo::read) {
                 processes.write(None, &process)?;
             }
@@ -444,31 +511,19 @@ impl Dump {
         }
         manifest.files.sort();
         let text = format!("{:#}\n", manifest.to_json());
-        write_new(&dir.join(MANIFEST), text.as_bytes())?;
+        private::write_new(&dir.join(MANIFEST), text.as_bytes())?;
         File::open(dir)?.sync_all()?;
         Ok((manifest, bytes + text.len() as u64))
     }
-}
-
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
-    file.write_all(bytes)?;
-    file.sync_all()
 }
 
 /// Takes the lock of the directory.
 fn lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK);
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    let open = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
-        .open(&path);
-    let file = open.map_err(fail)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(private::FILE);
+    let file = directory::open(&path, &mut options)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -513,19 +568,23 @@ fn parse(name: &str) -> Option<Named> {
 /// Seals a segment that its recorder did not: it was killed, or the machine lost power. `None` if
 /// nothing of it can be read.
 ///
-/// It starts where its recorder says, which is before the first record if nothing happened first.
-fn rescue(path: &Path, id: u64, start: Timestamp) -> io::Result<Option<Segment>> {
+/// It starts where its recorder says, which is before the first record if nothing happened first. It ends
+/// before `latest`: later times are damaged.
+fn rescue(
+    path: &Path,
+    id: u64,
+    start: Timestamp,
+    latest: Timestamp,
+) -> io::Result<Option<Segment>> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let Ok(mut reader) = Reader::open(file, Limits::default()) else { return Ok(None) };
-    let (mut times, mut is_torn) = (None, false);
+    let (mut end, mut is_torn) = (None, false);
     loop {
         match reader.next_record() {
             Ok(Some(entry)) => {
-                if let Some(time) = entry.time() {
-                    let (first, last) = times.unwrap_or((time, time));
-                    times = Some((time.min(first), time.max(last)));
-                }
+                let is_possible = |time: &Timestamp| is_within(start, latest, *time);
+                end = end.max(entry.time().filter(is_possible));
             }
             Ok(None) => break,
             Err(_) => {
@@ -534,8 +593,8 @@ fn rescue(path: &Path, id: u64, start: Timestamp) -> io::Result<Option<Segment>>
             }
         }
     }
-    let Some((first, end)) = times else { return Ok(None) };
-    let start = start.min(first);
+    let Some(end) = end else { return Ok(None) };
+    let end = end.clamp(start, latest.max(start));
     let segment = Segment { id, start, end, bytes, lost: 0 };
     let dir = path.parent().unwrap_or(path);
     let name = format!("{id:010}-{}-{}-0{SEALED}", start.nanos(), end.nanos());
@@ -553,6 +612,9 @@ fn rescue(path: &Path, id: u64, start: Timestamp) -> io::Result<Option<Segment>>
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::super::assemble::tests::{SAMPLE, samples};
 
     const SPACE: Space = Space { segments: 1 << 20, dumps: 1 << 20 };
 
@@ -612,27 +674,157 @@ mod tests {
         );
     }
 
+    /// Links that another user has made, before or after the recorder.
+    #[test]
+    fn links_in_the_directory_are_refused() {
+        for name in [SEGMENTS, DUMPS, SOURCES, LEFT, LOCK] {
+            let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            drop(open(dir.path()));
+            let path = dir.path().join(name);
+            let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path)); // `left` is not there
+            let target = match name {
+                LOCK => elsewhere.path().join("lock"),
+                _ => elsewhere.path().to_owned(),
+            };
+            std::os::unix::fs::symlink(target, path).unwrap();
+            let Err(failure) = Store::open(dir.path(), SPACE, Duration::ZERO) else {
+                panic!("{name} is accepted")
+            };
+            assert!(failure.message().contains("symbolic link"), "{}", failure.message());
+            assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_start_that_failed_leaves_nothing() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("flight");
+        let mut store = open(&dir);
+        let skeleton = store.skeleton().unwrap();
+        drop(store);
+        skeleton.remove();
+        assert!(!dir.exists());
+        // With a segment, or in a directory that was there, all stays.
+        let mut store = open(&dir);
+        let skeleton = store.skeleton().unwrap();
+        let (id, path, _) = store.create(now().unwrap()).unwrap();
+        let at = now().unwrap();
+        store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();
+        drop(store);
+        skeleton.remove();
+        assert!(dir.join(LOCK).exists());
+        assert!(open(&dir).skeleton().is_none());
+    }
+
+    /// The recorder before may have kept command lines.
+    #[test]
+    fn a_dump_has_no_command_line_and_is_private() {
+        const TRACE: &[u8] = include_bytes!("../../../../nettrace/tests/data/t10-shapes.nettrace");
+        const LINE: &str = "aspire-managed.dll dashboard";
+        let line: Vec<u8> = LINE.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let has_line = |bytes: &[u8]| bytes.windows(line.len()).any(|window| window == line);
+        assert!(has_line(TRACE));
+        for keeps in [false, true] {
+            let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+            let left = dir.path().join(SOURCES).join("dotnet-7-5.nettrace");
+            fs::write(&left, TRACE).unwrap();
+            let mut store = open(dir.path());
+            let window = Window::new(
+                Timestamp::from_nanos(0),
+                Timestamp::MAX,
+                trace_flight::Cause::new("signal", "SIGUSR1"),
+            );
+            let mut dump = store.dump(window, "signal", 0).unwrap();
+            dump.command_lines = keeps;
+            dump.subject = Some((1, "init".to_owned()));
+            let Dumped { path, manifest, .. } = dump.write().unwrap();
+            assert!(!left.exists());
+            assert_eq!(
+                manifest.sources[0].missing.as_deref(),
+                Some("its end: the recorder was killed")
+            );
+            let trace = fs::read(path.join("dotnet-7-5.nettrace")).unwrap();
+            assert_eq!((trace.len(), has_line(&trace)), (TRACE.len(), keeps));
+            for entry in fs::read_dir(path).unwrap() {
+                let mode = entry.unwrap().metadata().unwrap().permissions().mode();
+                assert_eq!(mode & 0o777, 0o600);
+            }
+        }
+    }
+
+    /// Any prefix of the newest segment is adopted up to its end.
+    #[test]
+    fn a_segment_that_is_cut_anywhere_is_read_up_to_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let (whole, path) = (dir.path().join("whole"), dir.path().join("0000000003-100.partial"));
+        let times: Vec<u64> = (1..20).map(|n| 100 + n * 10).collect();
+        samples(&whole, &times).flush().unwrap();
+        let bytes = fs::read(whole).unwrap();
+        let data = bytes.len() - times.len() * SAMPLE;
+        for length in 0..=bytes.len() {
+            fs::write(&path, &bytes[..length]).unwrap();
+            let found = rescue(&path, 3, Timestamp::from_nanos(100), Timestamp::MAX).unwrap();
+            let whole = length.saturating_sub(data) / SAMPLE;
+            let last = whole.checked_sub(1).map(|last| times[last] as i64);
+            assert_eq!(found.map(|segment| segment.end.nanos()), last, "{length}");
+            assert!(found.is_none_or(|segment| segment.start.nanos() == 100));
+        }
+    }
+
+    /// A time that is damaged is not that of the segment.
+    #[test]
+    fn a_segment_does_not_end_in_the_future() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("0000000003-100.partial");
+        samples(&path, &[500, 1 << 50, 700]).flush().unwrap();
+        let (start, now) = (Timestamp::from_nanos(100), Timestamp::from_nanos(1000));
+        let segment = rescue(&path, 3, start, now).unwrap().unwrap();
+        assert_eq!(segment.end.nanos(), 700);
+    }
+
+    #[test]
+    fn a_segment_that_was_removed_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut store = open(dir.path());
+        let begin = now().unwrap();
+        let at = |second: u64| begin + Duration::from_secs(second);
+        for n in 0..3 {
+            let (id, path, _) = store.create(at(n)).unwrap();
+            let mut writer = samples(&path, &[at(n).nanos() as u64 + 1]);
+            writer.flush().unwrap();
+            let (start, end) = (at(n), at(n + 1));
+            store.seal(&path, Segment { id, start, end, bytes: 0, lost: 0 }).unwrap();
+        }
+        let segments: Vec<Segment> = store.ring.segments().copied().collect();
+        fs::remove_file(store.path(&segments[1])).unwrap();
+        let window = || Window::new(at(0), at(3), trace_flight::Cause::new("signal", "SIGUSR1"));
+        let dump = store.dump(window(), "signal", 0).unwrap();
+        assert_eq!(dump.segments, [segments[0], segments[2]]);
+        let manifest = dump.write().unwrap().manifest;
+        assert!(!manifest.is_complete());
+        assert_eq!(manifest.coverage.gaps, [(at(1), at(2))]);
+        let [missing] = &manifest.missing[..] else { panic!("{manifest:?}") };
+        assert!(missing.contains("segment ") && missing.contains("No such file"), "{missing}");
+        // All of them: there is nothing to dump.
+        for segment in [segments[0], segments[2]] {
+            fs::remove_file(store.path(&segment)).unwrap();
+        }
+        assert!(store.dump(window(), "signal", 0).is_err());
+        store.evict(Timestamp::MAX, 0);
+        assert_eq!((store.ring.segments().len(), store.unremoved.len()), (0, 0));
+    }
+
     /// A segment in progress starts where its recorder said, not with its first record.
     #[test]
     fn the_time_before_the_first_record_is_covered() {
-        use perf_data::{FileWriter, RecordWriter, RecordedEvent, perf_event_attr};
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0000000003-100.partial");
-        let attr = perf_event_attr { sample_type: 1 << 2, ..perf_event_attr::new(1, 0) };
-        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
-        let mut writer = FileWriter::new(File::create(&path).unwrap(), vec![event]).unwrap();
-        for time in [500_u64, 700] {
-            // A sample that has its time alone.
-            let header = [&9_u32.to_ne_bytes()[..], &[0, 0], &16_u16.to_ne_bytes()].concat();
-            let bytes = [header, time.to_ne_bytes().to_vec()].concat();
-            let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
-            writer.record(raw).unwrap();
-        }
+        let mut writer = samples(&path, &[500, 700]);
         writer.flush().unwrap();
         let Some(Named::InProgress { id, start }) = parse("0000000003-100.partial") else {
             panic!("a segment in progress")
         };
-        let segment = rescue(&path, id, start).unwrap().unwrap();
+        let segment = rescue(&path, id, start, Timestamp::MAX).unwrap().unwrap();
         let times = [segment.start, segment.end].map(Timestamp::nanos);
         assert_eq!((segment.id, times), (3, [100, 700]));
         assert!(dir.path().join("0000000003-100-700-0.perf.data").exists());

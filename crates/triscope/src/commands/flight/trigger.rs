@@ -118,7 +118,13 @@ impl FromStr for Trigger {
                     Some((event, filter)) => (event, Some(filter.trim().to_owned())),
                     None => (value, None),
                 };
-                Ok(Self::Event { event: event.trim().to_owned(), filter })
+                let event = event.trim().to_owned();
+                if event.is_empty() || filter.as_ref().is_some_and(String::is_empty) {
+                    return Err(
+                        "expected event=SYSTEM:NAME or event='SYSTEM:NAME if FILTER'".into()
+                    );
+                }
+                Ok(Self::Event { event, filter })
             }
             "psi" => pressure(need("cpu:some:200ms/2s")?),
             "gc-pause" => Ok(Self::Dotnet(DotnetTrigger::GcPause(with_unit(need("20ms")?)?))),
@@ -172,6 +178,9 @@ fn counter(value: &str) -> Result<Trigger, String> {
     Ok(Trigger::Dotnet(DotnetTrigger::Counter { provider, name, is_above, limit }))
 }
 
+/// The windows of pressure that the kernel accepts: `WINDOW_MIN_US` and `WINDOW_MAX_US` of `kernel/sched/psi.c`.
+const WINDOWS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+
 fn pressure(value: &str) -> Result<Trigger, String> {
     let bad =
         || "expected psi=RESOURCE:some|full:TIME/WINDOW, such as psi=io:full:200ms/2s".to_owned();
@@ -184,6 +193,15 @@ fn pressure(value: &str) -> Result<Trigger, String> {
     let (stall, window) = (with_unit(stall)?, with_unit(window)?);
     if stall > window {
         return Err(format!("{stall:?} of {window:?} cannot be"));
+    }
+    if window < WINDOWS.0 || window > WINDOWS.1 {
+        return Err(format!(
+            "the window is from {:?} to {:?}, not {window:?}",
+            WINDOWS.0, WINDOWS.1
+        ));
+    }
+    if resource == "irq" && line == "some" {
+        return Err("the kernel has psi=irq:full only".to_owned());
     }
     Ok(Trigger::Pressure { resource: resource.to_owned(), line: line.to_owned(), stall, window })
 }
@@ -269,7 +287,13 @@ mod tests {
             "on-cpu=0s",
             "exit-signal=9",
             "event",
+            "event= ",
+            "event= if pid > 1",
+            "event=sched:sched_switch if ",
             "psi=cpu",
+            "psi=memory:some:100ms/100s",
+            "psi=memory:some:100ms/400ms",
+            "psi=irq:some:100ms/2s",
             "psi=disk:some:1ms/2s",
             "psi=cpu:all:1ms/2s",
             "psi=cpu:some:3s/2s",

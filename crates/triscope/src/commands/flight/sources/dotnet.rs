@@ -5,20 +5,21 @@
 //! has half of its share of the disk, and the new session has lasted as long as is kept.
 
 use super::dotnet_watch::{DotnetWatch, Process, providers};
+use super::masked::Masked;
 use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
+use crate::io::private;
 use crate::run::family::Turns;
 use crate::run::procfs;
 use crate::run::runtimes::{Session, always, program};
 use crate::timeline::now;
 use diag_ipc::{Client, TracingConfig};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +37,7 @@ const BUFFER_MB: u32 = 16;
 
 /// Writes the stream of a session to its file, and watches it.
 struct Tee {
-    file: Counted<File>,
+    file: Masked<Counted<File>>,
     watch: Option<DotnetWatch>,
 }
 
@@ -69,7 +70,10 @@ impl Trace {
         self.session.stop();
         let asked = now().unwrap_or(Timestamp::MIN);
         let failure = match self.session.finish() {
-            Some((_, failure)) => failure.map(|failure| failure.message().to_owned()),
+            Some((tee, failure)) => {
+                let missing = tee.file.finish().unwrap_or_else(|error| Some(error.to_string()));
+                failure.map(|failure| failure.message().to_owned()).or(missing)
+            }
             None => Some("its recording failed".to_owned()),
         };
         (self.path, asked, failure)
@@ -102,6 +106,8 @@ impl Recorded {
 pub(super) struct Runtimes {
     dir: PathBuf,
     triggers: Vec<DotnetTrigger>,
+    /// Whether the command lines of programs are kept.
+    command_lines: bool,
     config: TracingConfig,
     outbox: Outbox,
     recorded: BTreeMap<u32, Recorded>,
@@ -114,11 +120,17 @@ pub(super) struct Runtimes {
 }
 
 impl Runtimes {
-    pub(super) fn new(dir: &Path, triggers: Vec<DotnetTrigger>, outbox: &Outbox) -> Self {
+    pub(super) fn new(
+        dir: &Path,
+        triggers: Vec<DotnetTrigger>,
+        command_lines: bool,
+        outbox: &Outbox,
+    ) -> Self {
         let config = TracingConfig::new(providers(&triggers, always())).buffer_mb(BUFFER_MB);
         Self {
             dir: dir.to_owned(),
             triggers,
+            command_lines,
             config,
             outbox: outbox.clone(),
             recorded: BTreeMap::new(),
@@ -251,13 +263,13 @@ impl Runtimes {
         let pid = process.pid;
         let path = self.dir.join(format!("dotnet-{pid}-{}.nettrace", time.nanos()));
         let fail = |error: io::Error| Failure::about(path.display(), error);
-        let create = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let (file, bytes) = (create.map_err(fail)?, Count::default());
+        let (file, bytes) = (private::create_new(&path).map_err(fail)?, Count::default());
         let leads = Arc::new(AtomicBool::new(leads));
         let watch = (!self.triggers.is_empty()).then(|| {
             DotnetWatch::new(self.triggers.clone(), process.clone(), &self.outbox, &leads)
         });
-        let tee = Tee { file: Counted::new(file, bytes.clone()), watch };
+        let file = Masked::new(Counted::new(file, bytes.clone()), self.command_lines);
+        let tee = Tee { file, watch };
         match Session::start(client, pid, &self.config, tee) {
             Ok(session) => {
                 let begun = now().map_err(Failure::new)?;

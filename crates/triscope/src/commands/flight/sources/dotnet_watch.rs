@@ -13,6 +13,13 @@ use trace_flight::Cause;
 /// Bytes of a block of a stream: the runtime's have 100 KB.
 const MAX_BLOCK: usize = 16 << 20;
 
+/// Options for a stream that is read while it comes.
+pub(super) fn stream_options() -> Options {
+    let limits = Limits { max_buffer: MAX_BLOCK, ..Limits::default() };
+    // No order across threads, and no delay.
+    Options::new().order(Order::Stream).limits(limits)
+}
+
 /// The process of a stream.
 #[derive(Clone, Debug)]
 pub(super) struct Process {
@@ -39,11 +46,8 @@ impl DotnetWatch {
         outbox: &Outbox,
         leads: &Arc<AtomicBool>,
     ) -> Self {
-        let limits = Limits { max_buffer: MAX_BLOCK, ..Limits::default() };
-        // Triggers need no order across threads, and no delay.
-        let options = Options::new().order(Order::Stream).limits(limits);
         Self {
-            parser: Parser::new(options),
+            parser: Parser::new(stream_options()),
             gc: GcTracker::new(),
             counters: CounterTracker::new(),
             triggers,

@@ -8,6 +8,7 @@ use super::go_watch::watch;
 use super::{Collected, MAX_PROCESSES, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
+use crate::io::private;
 use crate::run::family::Turns;
 use crate::run::go_program::{SAME_CLOCK, release};
 use crate::run::pprof::listening;
@@ -17,7 +18,7 @@ use crate::timeline::now;
 use crossbeam_channel::bounded;
 use gotrace::{Generations, Limits};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
@@ -225,7 +226,7 @@ impl Part {
             return Ok(None);
         };
         let mut last = first;
-        let mut out = File::create_new(path)?;
+        let mut out = private::create_new(path)?;
         out.write_all(&pulled.header)?;
         for generation in within {
             let bytes = fs::read(&generation.path)?;

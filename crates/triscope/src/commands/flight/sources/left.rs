@@ -1,5 +1,7 @@
 //! What an earlier recorder left of its sources.
 
+use super::masked::Masked;
+use crate::io::private;
 use gotrace::Generations;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,7 +13,11 @@ const KILLED: &str = "its end: the recorder was killed";
 
 /// Moves what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
 /// and lacks the names of methods. The generations of a Go program become one trace.
-pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> {
+pub(in super::super) fn left(
+    from: &Path,
+    to: &Path,
+    command_lines: bool,
+) -> io::Result<Vec<Source>> {
     let mut sources = Vec::new();
     let mut go: BTreeMap<u32, Vec<(u64, PathBuf)>> = BTreeMap::new();
     for path in files(from)? {
@@ -25,11 +31,11 @@ pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> 
             "go" if name.ends_with(".trace") => go.entry(pid).or_default().push((at, path)),
             "dotnet" => {
                 let file = format!("dotnet-{pid}-{at}.nettrace");
-                fs::rename(&path, to.join(&file))?;
+                let masked = put(&path, &to.join(&file), command_lines)?;
                 let mut source = Source::new(kind, pid, "");
                 source.file = Some(file);
                 source.from = i64::try_from(at).ok().map(Timestamp::from_nanos);
-                source.missing = Some(KILLED.to_owned());
+                source.missing = masked.or_else(|| Some(KILLED.to_owned()));
                 sources.push(source);
             }
             _ => {}
@@ -42,7 +48,7 @@ pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> 
         let file = format!("go-{pid}-{at}.trace");
         let path = to.join(&file);
         let mut source = Source::new("go", pid, "");
-        let mut out = File::create_new(&path)?;
+        let mut out = private::create_new(&path)?;
         for (_, path) in generations {
             let bytes = fs::read(&path)?;
             // The newest one may not be whole.
@@ -71,6 +77,17 @@ pub(in super::super) fn left(from: &Path, to: &Path) -> io::Result<Vec<Source>> 
         sources.push(source);
     }
     Ok(sources)
+}
+
+/// Moves a .NET trace, whose recorder may have kept the command line. Returns what is missing for its sake.
+fn put(from: &Path, to: &Path, command_lines: bool) -> io::Result<Option<String>> {
+    let file = private::create_new(to)?;
+    let mut out = Masked::new(&file, command_lines);
+    io::copy(&mut File::open(from)?, &mut out)?;
+    let missing = out.finish()?;
+    file.sync_all()?;
+    fs::remove_file(from)?;
+    Ok(missing)
 }
 
 /// Removes what is left.

@@ -13,15 +13,18 @@ mod dotnet_watch;
 mod go;
 mod go_watch;
 mod left;
+mod masked;
 
 use super::inbox::Outbox;
 use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
+use crate::io::private;
 use crate::run::family::Family;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use perf_monitor::NiceThread;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +53,8 @@ pub(super) struct Wanted {
     pub(super) dotnet: bool,
     pub(super) go: bool,
     pub(super) triggers: Vec<Trigger>,
+    /// Whether the command lines of programs are kept.
+    pub(super) command_lines: bool,
     /// Bytes of all files.
     pub(super) bytes: u64,
     /// How long it is kept.
@@ -218,6 +223,7 @@ impl Collected {
 
 /// Moves a file to a directory of the same file system, and synchronises it.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
+    fs::set_permissions(from, fs::Permissions::from_mode(private::FILE))?;
     fs::rename(from, to)?;
     fs::File::open(to)?.sync_all()
 }
@@ -244,18 +250,21 @@ impl Worker {
     fn open(&mut self) {
         let Self { wanted, outbox, dir, .. } = self;
         if wanted.dotnet && self.dotnet.is_none() {
-            self.dotnet = Some(dotnet::Runtimes::new(dir, wanted.dotnet_triggers(), outbox));
+            let triggers = wanted.dotnet_triggers();
+            self.dotnet = Some(dotnet::Runtimes::new(dir, triggers, wanted.command_lines, outbox));
         }
         if wanted.go && self.go.is_none() {
             self.go = Some(go::Programs::new(dir, wanted.go_triggers(), outbox));
         }
     }
 
-    /// Changes the settings. A source goes on if it is wanted with the same triggers.
+    /// Changes the settings. A source goes on if it is wanted with the same settings.
     fn change(&mut self, wanted: Wanted) {
         let before = std::mem::replace(&mut self.wanted, wanted);
         let now = &self.wanted;
-        let keeps_dotnet = now.dotnet && now.dotnet_triggers() == before.dotnet_triggers();
+        let keeps_dotnet = now.dotnet
+            && now.dotnet_triggers() == before.dotnet_triggers()
+            && now.command_lines == before.command_lines;
         let keeps_go = now.go && now.go_triggers() == before.go_triggers();
         if !keeps_dotnet {
             self.close_dotnet();

@@ -1,0 +1,196 @@
+//! The directory of a recorder belongs to its user alone: another one could read what is recorded, or
+//! direct the files of root elsewhere.
+
+use crate::failure::{Failure, Result};
+use rustix::fs::OFlags;
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Only the user of the recorder: traces say much about a machine.
+pub(super) const PRIVATE: u32 = 0o700;
+
+/// Write permissions of the group and of others.
+const WRITE: u32 = 0o022;
+
+/// Creates a directory, or makes the one that is there private.
+pub(super) fn create(path: &Path) -> Result {
+    match DirBuilder::new().mode(PRIVATE).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            Err(Failure::about(path.display(), error))
+        }
+        _ => secure(path),
+    }
+}
+
+/// Makes a directory private. One that others control is refused.
+pub(super) fn secure(path: &Path) -> Result {
+    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let refuse = |why: &str| Failure::about(path.display(), why);
+    if fs::symlink_metadata(path).map_err(fail)?.is_symlink() {
+        return Err(refuse("is a symbolic link: use the directory itself"));
+    }
+    let dir = no_follow().read(true).open(path).map_err(fail)?;
+    let metadata = dir.metadata().map_err(fail)?;
+    if !metadata.is_dir() {
+        return Err(refuse("is no directory"));
+    }
+    is_own(path, &metadata)?;
+    let mode = metadata.mode() & 0o777;
+    let has_entries = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
+    if mode & WRITE != 0 && has_entries() {
+        let why = format!(
+            "others can write to it (mode {mode:04o}), and may have: use a new directory, or check \
+             its files and use chmod 700"
+        );
+        return Err(refuse(&why));
+    }
+    if mode == PRIVATE { Ok(()) } else { dir.set_permissions(private()).map_err(fail) }
+}
+
+/// Opens a file of the directory, never through a symbolic link. One of another user is refused.
+pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
+    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = options.custom_flags(flags.bits() as i32).open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if !metadata.is_file() {
+        return Err(Failure::about(path.display(), "is no file"));
+    }
+    is_own(path, &metadata)?;
+    Ok(file)
+}
+
+fn no_follow() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
+    options
+}
+
+fn private() -> Permissions {
+    Permissions::from_mode(PRIVATE)
+}
+
+/// Refuses what belongs to another user than this one and root.
+fn is_own(path: &Path, metadata: &Metadata) -> Result {
+    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+    if owner == own || owner == 0 {
+        return Ok(());
+    }
+    let why = format!(
+        "belongs to user {owner}, and this is user {own}: use another directory, or chown {own}"
+    );
+    Err(Failure::about(path.display(), why))
+}
+
+/// The files and directories of a recorder that has recorded nothing.
+pub(super) struct Skeleton {
+    dir: PathBuf,
+    /// Whether the directory was created.
+    is_new: bool,
+    files: Vec<PathBuf>,
+    dirs: Vec<PathBuf>,
+}
+
+impl Skeleton {
+    pub(super) fn new(dir: &Path, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
+        let of = |names: &[&str]| names.iter().map(|name| dir.join(name)).collect();
+        Self { dir: dir.to_owned(), is_new, files: of(files), dirs: of(dirs) }
+    }
+
+    /// Removes them, if there is nothing in them.
+    pub(super) fn remove(self) {
+        let is_gone = |path: &PathBuf| match fs::remove_dir(path) {
+            Ok(()) => true,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        };
+        if self.dirs.iter().all(is_gone) {
+            for file in &self.files {
+                let _ = fs::remove_file(file); // it may not be there yet
+            }
+            if self.is_new {
+                let _ = fs::remove_dir(&self.dir); // others may have put files there
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory with this mode and a file in it.
+    fn with_mode(mode: u32) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("file"), "").unwrap();
+        fs::set_permissions(dir.path(), Permissions::from_mode(mode)).unwrap();
+        dir
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o777
+    }
+
+    #[track_caller]
+    fn is_refused(result: Result<impl Sized>, words: &str) {
+        let Err(failure) = result else { panic!("it is accepted") };
+        assert!(failure.message().contains(words), "{}", failure.message());
+    }
+
+    #[test]
+    fn directories_that_others_can_read_become_private() {
+        for before in [0o755, 0o711, 0o740] {
+            let dir = with_mode(before);
+            secure(dir.path()).unwrap();
+            assert_eq!(mode(dir.path()), PRIVATE);
+        }
+    }
+
+    #[test]
+    fn directories_that_others_can_write_are_refused() {
+        for before in [0o777, 0o770, 0o722] {
+            let dir = with_mode(before);
+            is_refused(
+                secure(dir.path()),
+                "use a new directory, or check its files and use chmod 700",
+            );
+            assert_eq!(mode(dir.path()), before);
+            // Nobody has written to one that is empty.
+            fs::remove_file(dir.path().join("file")).unwrap();
+            secure(dir.path()).unwrap();
+            assert_eq!(mode(dir.path()), PRIVATE);
+        }
+    }
+
+    #[test]
+    fn symbolic_links_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        fs::create_dir(&target).unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        is_refused(create(&link), "is a symbolic link: use the directory itself");
+        fs::write(target.join("file"), "").unwrap();
+        let link = dir.path().join("file");
+        std::os::unix::fs::symlink(target.join("file"), &link).unwrap();
+        is_refused(open(&link, OpenOptions::new().read(true)), "symbolic link");
+        is_refused(create(&target.join("file")), "is no directory");
+        is_refused(open(&target, OpenOptions::new().read(true)), "is no file");
+    }
+
+    #[test]
+    fn directories_of_others_are_refused() {
+        if !rustix::process::geteuid().is_root() {
+            // Those of root are accepted, as root can do everything.
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        fs::write(&file, "").unwrap();
+        for path in [&file, dir.path()] {
+            std::os::unix::fs::chown(path, Some(65534), None).unwrap();
+        }
+        is_refused(secure(dir.path()), "belongs to user 65534, and this is user 0");
+        is_refused(open(&file, OpenOptions::new().read(true)), "belongs to user 65534");
+    }
+}

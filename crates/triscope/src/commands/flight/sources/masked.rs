@@ -1,0 +1,326 @@
+//! Streams of .NET runtimes without command lines.
+//!
+//! A runtime writes its command line in `ProcessInfo`, and some versions in `RuntimeInformationStart`. Its
+//! characters are replaced one by one, so that all else of the stream keeps its place. Bytes are written
+//! once the events in them have been seen.
+
+use super::dotnet_watch::stream_options;
+use crate::timeline::counted;
+use nettrace::{ErrorKind, Event, Parser, Text, Value};
+use std::io::{self, Write};
+use std::ops::Range;
+
+/// The field of a payload that has it.
+const FIELD: &str = "CommandLine";
+
+/// A stream on its way to a file.
+pub(super) struct Masked<W> {
+    out: W,
+    /// `None` if command lines are kept.
+    mask: Option<Mask>,
+}
+
+struct Mask {
+    parser: Parser,
+    /// Bytes that are not written yet.
+    held: Vec<u8>,
+    /// Offset of the first of them in the stream.
+    at: u64,
+    /// Offset of the first byte that may have an event that was not seen.
+    seen: u64,
+    /// Events whose payload was removed, as the command line in it was not found.
+    removed: u64,
+    /// Why nothing more is written.
+    damage: Option<String>,
+}
+
+impl<W: Write> Masked<W> {
+    pub(super) fn new(out: W, keeps_command_lines: bool) -> Self {
+        let mask = Mask {
+            parser: Parser::new(stream_options()),
+            held: Vec::new(),
+            at: 0,
+            seen: 0,
+            removed: 0,
+            damage: None,
+        };
+        Self { out, mask: (!keeps_command_lines).then_some(mask) }
+    }
+
+    /// Writes what remains of a stream that has ended. Returns what is missing of it for the sake of the
+    /// command line, in words.
+    pub(super) fn finish(mut self) -> io::Result<Option<String>> {
+        let Some(mask) = &mut self.mask else { return Ok(None) };
+        mask.parser.finish();
+        mask.look();
+        let ready = mask.ready();
+        self.out.write_all(&ready)?;
+        Ok(mask.missing())
+    }
+}
+
+impl<W: Write> Write for Masked<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let Some(mask) = &mut self.mask else { return self.out.write(bytes) };
+        if mask.damage.is_none() {
+            mask.held.extend_from_slice(bytes);
+            mask.parser.push(bytes);
+            mask.look();
+            mask.seen = match mask.damage {
+                None => mask.parser.stats().bytes,
+                Some(_) => mask.seen,
+            };
+            let ready = mask.ready();
+            self.out.write_all(&ready)?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+impl Mask {
+    /// Sees the events of all blocks that are there.
+    fn look(&mut self) {
+        let Self { parser, held, at, seen, removed, damage } = self;
+        loop {
+            match parser.next_event() {
+                Ok(Some(event)) => {
+                    let from = event.payload_offset();
+                    *seen = from + event.payload().len() as u64;
+                    let Some(found) = Found::of(&event) else { continue };
+                    *removed += u64::from(matches!(found, Found::Somewhere(_)));
+                    let start = usize::try_from(from.saturating_sub(*at)).unwrap_or(usize::MAX);
+                    found.erase(held.get_mut(start..).unwrap_or_default());
+                }
+                Ok(None) => return,
+                Err(error) if matches!(error.kind, ErrorKind::Truncated) => {}
+                Err(error) => {
+                    *damage = Some(error.to_string());
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The bytes whose events were seen, once.
+    fn ready(&mut self) -> Vec<u8> {
+        let length = usize::try_from(self.seen.saturating_sub(self.at)).unwrap_or(usize::MAX);
+        let rest = self.held.split_off(length.min(self.held.len()));
+        let ready = std::mem::replace(&mut self.held, rest);
+        self.at += ready.len() as u64;
+        ready
+    }
+
+    fn missing(&self) -> Option<String> {
+        let damage = self.damage.as_ref().map(|why| {
+            format!("all from byte {}, which may have the command line: {why}", self.at)
+        });
+        let removed = (self.removed > 0).then(|| {
+            let what = counted(self.removed, "event");
+            format!("the fields of {what}: no command line was found where it should be")
+        });
+        match (damage, removed) {
+            (Some(damage), Some(removed)) => Some(format!("{damage}; {removed}")),
+            (damage, removed) => damage.or(removed),
+        }
+    }
+}
+
+/// The command line in a payload.
+enum Found {
+    Utf16(Range<usize>),
+    Utf8(Range<usize>),
+    /// In these bytes, if it is there.
+    Somewhere(Range<usize>),
+}
+
+impl Found {
+    fn of(event: &Event<'_>) -> Option<Self> {
+        let (payload, metadata) = (event.payload(), event.metadata());
+        if metadata.is_unknown() {
+            return Some(Self::Somewhere(0..payload.len()));
+        }
+        if metadata.field_index(FIELD).is_none() && !is_about_program(event) {
+            return None;
+        }
+        let mut fields = event.fields();
+        loop {
+            let start = payload.len().saturating_sub(fields.rest().len());
+            match fields.next() {
+                Some(Ok((FIELD, Value::Text(text)))) => {
+                    let found = place(payload, text);
+                    return found.or(Some(Self::Somewhere(start..payload.len())));
+                }
+                Some(Ok((name, _))) if name != FIELD => {}
+                // An older runtime has no field of that name.
+                None if start == payload.len() => return None,
+                Some(_) | None => return Some(Self::Somewhere(start..payload.len())),
+            }
+        }
+    }
+
+    /// Erases it in the payload.
+    fn erase(self, payload: &mut [u8]) {
+        const SIGN: u8 = b'*';
+        match self {
+            Self::Utf16(range) => {
+                let units = payload.get_mut(range).unwrap_or_default().chunks_exact_mut(2);
+                units.for_each(|unit| unit.copy_from_slice(&[SIGN, 0]));
+            }
+            Self::Utf8(range) => payload.get_mut(range).unwrap_or_default().fill(SIGN),
+            Self::Somewhere(range) => payload.get_mut(range).unwrap_or_default().fill(0),
+        }
+    }
+}
+
+/// Whether it is one of the runtime's events about its program, in whatever version.
+fn is_about_program(event: &Event<'_>) -> bool {
+    event.name() == "ProcessInfo" || event.name().starts_with("RuntimeInformation")
+}
+
+/// The place of a text in the payload that it borrows from.
+fn place(payload: &[u8], text: Text<'_>) -> Option<Found> {
+    let (Text::Utf16(bytes) | Text::Utf8(bytes)) = text;
+    let start = bytes.as_ptr().addr().checked_sub(payload.as_ptr().addr())?;
+    let range = start..start.checked_add(bytes.len())?;
+    payload.get(range.clone()).filter(|found| *found == bytes)?;
+    match text {
+        Text::Utf16(_) => Some(Found::Utf16(range)),
+        Text::Utf8(_) => Some(Found::Utf8(range)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nettrace::Reader;
+    use proptest::prelude::*;
+    use testkit::nettrace::{event, trace, utf16};
+
+    /// Streams of real runtimes, each with the command line that it has, and one of version 6.
+    const STREAMS: [(&[u8], &str); 4] = [
+        (include_bytes!("../../../../../nettrace/tests/data/t31-shapes.nettrace"), "dotnet"),
+        (include_bytes!("../../../../../nettrace/tests/data/t9-shapes.nettrace"), "dotnet"),
+        (
+            include_bytes!("../../../../../nettrace/tests/data/t10-shapes.nettrace"),
+            "aspire-managed.dll dashboard",
+        ),
+        (include_bytes!("../../../../../nettrace/tests/data/v6-record-trace-pid.nettrace"), ""),
+    ];
+
+    /// What is written of a stream that comes in pieces of this size, and what is missing of it.
+    fn masked(stream: &[u8], piece: usize, keeps: bool) -> (Vec<u8>, Option<String>) {
+        let mut out = Vec::new();
+        let mut masked = Masked::new(&mut out, keeps);
+        stream.chunks(piece).for_each(|piece| masked.write_all(piece).unwrap());
+        let missing = masked.finish().unwrap();
+        (out, missing)
+    }
+
+    /// The events of a stream, with their fields.
+    fn events(stream: &[u8]) -> Vec<String> {
+        let mut reader = Reader::new(stream);
+        let mut events = Vec::new();
+        while let Ok(Some(event)) = reader.next_event() {
+            events.push(format!("{:?} {} {:?}", event.header(), event.name(), event.fields()));
+        }
+        events
+    }
+
+    fn command_line(stream: &[u8]) -> String {
+        let mut reader = Reader::new(stream);
+        let mut found = String::new();
+        while let Some(event) = reader.next_event().unwrap() {
+            if let Some(Value::Text(text)) = event.field("CommandLine") {
+                found = text.to_string();
+            }
+        }
+        found
+    }
+
+    fn has(stream: &[u8], text: &str) -> bool {
+        let utf16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        [text.as_bytes(), &utf16].iter().any(|t| stream.windows(t.len()).any(|w| w == *t))
+    }
+
+    #[test]
+    fn command_lines_of_real_runtimes_are_masked() {
+        for (stream, words) in STREAMS {
+            let line = command_line(stream);
+            assert!(line.contains(words), "{line}");
+            for piece in [1, 7, 4096, usize::MAX] {
+                assert_eq!(masked(stream, piece, true), (stream.to_vec(), None));
+                let (out, missing) = masked(stream, piece, false);
+                assert_eq!((out.len(), missing), (stream.len(), None), "pieces of {piece}");
+                assert_eq!(command_line(&out), "*".repeat(line.encode_utf16().count()));
+                assert!(line.is_empty() || !has(&out, &line));
+                // Nothing else changes.
+                let expected: Vec<_> = events(stream)
+                    .into_iter()
+                    .map(|event| match event.starts_with(' ') || !event.contains(&line) {
+                        true => event,
+                        false => event.replacen(
+                            &format!("{line:?}"),
+                            &format!("{:?}", command_line(&out)),
+                            1,
+                        ),
+                    })
+                    .collect();
+                assert_eq!(events(&out), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn texts_without_a_place_are_removed() {
+        let types = [("Microsoft-DotNETCore-EventPipe", 1, 1)];
+        let stream = |payload: &[u8]| trace(&types, &[event(1, 5, 9, &[payload])]);
+        // Without its terminator.
+        let bytes = utf16("--password=s3cr3t");
+        let cut = stream(&bytes[..bytes.len() - 2]);
+        let (out, missing) = masked(&cut, 100, false);
+        assert!(has(&cut, "s3cr3t") && !has(&out, "s3cr3t"));
+        assert_eq!(out.len(), cut.len());
+        assert!(missing.unwrap().starts_with("the fields of 1 event: no command line"));
+        // An event of the program in a version that has other fields; one that is not declared.
+        let types = [("Microsoft-DotNETCore-EventPipe", 1, 1), ("Own", 7, 0)];
+        let own = trace(&types, &[event(2, 5, 9, &[&bytes]), event(3, 6, 9, &[&bytes])]);
+        let (out, missing) = masked(&own, 100, false);
+        assert!(missing.unwrap().contains("1 event"));
+        let kept = out.windows(bytes.len()).filter(|w| *w == bytes).count();
+        assert_eq!(kept, 1, "the event of another source stays");
+    }
+
+    #[test]
+    fn the_rest_of_a_damaged_stream_is_left_out() {
+        let types = [("Microsoft-DotNETCore-EventPipe", 1, 1)];
+        let payload = utf16("--password=s3cr3t");
+        let mut stream = trace(&types, &[event(1, 5, 9, &[&payload])]);
+        let at = stream.windows(10).rposition(|window| window == b"EventBlock").unwrap();
+        // The tag at its begin.
+        stream[at - 15] = 99;
+        let (out, missing) = masked(&stream, 100, false);
+        assert!(!has(&out, "s3cr3t") && stream.starts_with(&out), "{}", out.len());
+        let missing = missing.unwrap();
+        assert!(missing.starts_with(&format!("all from byte {}", out.len())), "{missing}");
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A stream that is cut anywhere.
+        #[test]
+        fn no_part_of_the_text_is_left(cut in 0usize..12_000, piece in 1usize..5000) {
+            let (stream, words) = STREAMS[2];
+            let stream = &stream[..cut.min(stream.len())];
+            let (out, missing) = masked(stream, piece, false);
+            prop_assert_eq!(missing, None);
+            prop_assert!(!has(&out, "aspire") && !has(&out, words));
+            prop_assert!(out.len() <= stream.len());
+            prop_assert_eq!(events(&out).len(), events(stream).len());
+        }
+    }
+}
