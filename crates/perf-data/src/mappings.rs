@@ -4,7 +4,7 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use trace_common::{BuildId, Inode};
+use trace_common::{BuildId, Inode, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub struct MappedFile {
     pub build_id: Option<BuildId>,
     /// The inode, if the recording has it instead of the build id.
     pub inode: Option<Inode>,
+    /// The time from which on it must not have changed, to have the code that was mapped: that of the first
+    /// record of its mapping. Of a mapping before the recording, that of the first record with a time.
+    pub mapped_at: Option<Timestamp>,
     /// The process that mapped it first: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
     /// Whether it is the kernel or one of its modules.
@@ -52,6 +55,8 @@ pub struct Mappings {
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
     files: Vec<MappedFile>,
+    /// The first time of a record.
+    start: Option<Timestamp>,
     numbers: HashMap<(String, Option<BuildId>, Option<Inode>), usize>,
     /// Build ids of the recording.
     build_ids: HashMap<String, BuildId>,
@@ -83,6 +88,7 @@ impl Mappings {
             ended: VecDeque::new(),
             kernel: BTreeMap::new(),
             files: Vec::new(),
+            start: None,
             numbers: HashMap::new(),
             build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
         };
@@ -92,8 +98,13 @@ impl Mappings {
 
     /// Applies a record, if it is about mappings.
     pub fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
+        let at = time(record);
+        if self.start.is_none() && at.is_some() {
+            self.start = at;
+            self.files.iter_mut().for_each(|file| file.mapped_at = at);
+        }
         match record {
-            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode()),
+            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode(), at),
             Record::Fork(fork) => self.fork(fork),
             // Until there are new mappings, the registers of the process are those of the old
             // program.
@@ -113,7 +124,7 @@ impl Mappings {
         }
     }
 
-    fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode) {
+    fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode, at: Option<Timestamp>) {
         let name = String::from_utf8_lossy(mmap.filename).into_owned();
         let end = mmap.addr.saturating_add(mmap.len);
         let (own_id, inode) = match mmap.file {
@@ -140,6 +151,7 @@ impl Mappings {
         let file = self.add_file(name, own_id, inode, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
             file.is_perf_map |= is_perf_map;
+            file.mapped_at = file.mapped_at.or(at).or(self.start);
         }
         if self.in_exec.remove(&mmap.pid) {
             self.processes.remove(&mmap.pid);
@@ -169,6 +181,7 @@ impl Mappings {
             name,
             build_id,
             inode,
+            mapped_at: None,
             process,
             is_kernel,
             is_perf_map: false,
@@ -215,6 +228,11 @@ impl Mappings {
     pub fn file(&self, number: usize) -> Option<&MappedFile> {
         self.files.get(number)
     }
+}
+
+/// The time of a record. Recorders write records without one about what was there at the start.
+fn time(record: &Record<'_>) -> Option<Timestamp> {
+    record.sample_id()?.time.filter(|time| time.nanos() != 0)
 }
 
 /// Inserts a mapping, and cuts those that it covers.

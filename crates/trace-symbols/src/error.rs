@@ -30,11 +30,12 @@ pub enum Unresolved {
         /// That of the file now.
         found: BuildId,
     },
-    /// The file was replaced since it was mapped: it has another inode, or no build id any more.
-    #[error("the file was replaced since it was mapped")]
+    /// The file was replaced since it was mapped: it has another inode, a later time of its last change, or
+    /// no build id any more.
+    #[error("the file was replaced or changed since it was mapped")]
     Replaced,
     /// Nothing identifies the file that was mapped, so that it may have been replaced.
-    #[error("the mapping has neither a build id nor an inode to compare the file with")]
+    #[error("the mapping has no build id, and no inode and time to compare the file with")]
     Unverified,
     /// The file is not an ELF file that this crate reads: 32 or 64 bits, little-endian.
     #[error("the file is not a little-endian ELF file")]

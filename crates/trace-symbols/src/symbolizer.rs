@@ -10,6 +10,7 @@ use crate::module::{Module, ModuleId, ModuleKind};
 use crate::object_file::ObjectFile;
 use crate::options::Options;
 use crate::perf_map::PerfMap;
+use crate::source;
 use crate::spaces::{AddressSpaces, Location};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -295,6 +296,23 @@ impl Symbolizer {
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
             Resolver::File(_) | Resolver::Jit(_) => None,
         }
+    }
+
+    /// Forgets the names of files without a build id that were changed since they were mapped. Returns
+    /// whether there are some. While processes run, others can map the changed file: ask before their
+    /// addresses are resolved.
+    pub fn forget_changed(&mut self) -> bool {
+        let mut forgotten = Vec::new();
+        for (slot, (id, module)) in self.resolvers.iter_mut().zip(self.spaces.modules()) {
+            let is_file =
+                matches!(slot, Some(Resolver::File(_))) && module.kind == ModuleKind::File;
+            if is_file && source::is_replaced(module, &self.options) {
+                *slot = Some(Resolver::None(Unresolved::Replaced));
+                forgotten.push(id);
+            }
+        }
+        self.cache.retain(|location, _| !forgotten.contains(&location.module));
+        !forgotten.is_empty()
     }
 
     /// Forgets what was read for a module: it is read again for its next address. A perf map grows

@@ -5,6 +5,7 @@ pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod managed;
 pub(crate) mod unwind;
+mod wall_clock;
 
 use crate::failure::OneLine;
 pub(crate) use lines::with_lines;
@@ -17,6 +18,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, build_id};
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
+use wall_clock::WallClock;
 
 /// The mappings of all processes, as records report them, with the symbols of their files.
 pub(crate) struct Symbols {
@@ -26,7 +28,7 @@ pub(crate) struct Symbols {
 
 /// A recording with the functions and callers of its samples.
 pub(crate) fn named(source: PerfSource, features: &Features) -> PerfSource {
-    source.with_unwinder(unwind::Unwinder::new(false)).with_symbols(Files::new(features))
+    source.with_unwinder(unwind::Unwinder::new(features)).with_symbols(Files::new(features))
 }
 
 /// The symbols of files, by the number of the file in [`Mappings`]. They are read when they are first
@@ -36,6 +38,7 @@ pub(crate) struct Files {
     modules: Vec<Option<ModuleId>>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
+    clock: WallClock,
     /// Methods of .NET processes.
     managed: Managed,
 }
@@ -141,19 +144,22 @@ impl Files {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
         };
-        // Files without a build id, of kernels that do not record inodes.
+        // Files without a build id, of recordings without inodes or a known clock. They are reported.
         options.unverified = true;
         options.lines = lines;
         options.debuginfod = servers;
         let symbolizer = trace_symbols::Symbolizer::new(options);
-        Self { symbolizer, modules: Vec::new(), is_live: false, managed: Managed::default() }
+        let clock = WallClock::of(features);
+        let (modules, managed) = (Vec::new(), Managed::default());
+        Self { symbolizer, modules, is_live: false, clock, managed }
     }
 
     /// The symbols for a recording that is made now, also of processes in containers, with inlined
     /// functions, files and lines. Debug information that is not there is asked of `servers`.
     pub(crate) fn live(servers: Option<Debuginfod>) -> Self {
         let features = Features::of_this_machine();
-        Self { is_live: true, ..Self::with_lines(&features, true, servers) }
+        let clock = WallClock::now();
+        Self { is_live: true, clock, ..Self::with_lines(&features, true, servers) }
     }
 
     /// Names the code of these methods, too.
@@ -199,6 +205,7 @@ impl Files {
             (_, process) => {
                 let mut module = Module::file(&file.name, build_id);
                 module.inode = file.inode;
+                module.mapped_at = file.mapped_at.and_then(|at| self.clock.at(at));
                 module.process = process.filter(|_| self.is_live);
                 module
             }
