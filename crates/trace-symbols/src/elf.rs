@@ -473,7 +473,9 @@ impl Elf {
         let is_mark = !is_typed && name.starts_with(b"$");
         let at = at as usize;
         let name = at..at.saturating_add(name.len());
-        (!is_mark).then_some(NewSymbol { start, size, name, binding, is_typed })
+        let section = self.sections.get(usize::from(index));
+        let limit = section.map(|section| section.address.saturating_add(section.size));
+        (!is_mark).then_some(NewSymbol { start, size, limit, name, binding, is_typed })
     }
 }
 

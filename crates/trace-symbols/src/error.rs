@@ -65,6 +65,9 @@ pub enum Unresolved {
     /// The running kernel, or its module, is another one.
     #[error("the address belongs to another kernel than the running one")]
     OtherKernel,
+    /// Different methods had the address, and nothing says which of them had it at the time.
+    #[error("several methods had the address, and the perf map has no times")]
+    Ambiguous,
     /// The description of just-in-time compiled code is not used: another user could have written it.
     #[error("the perf map was refused: {0}")]
     PerfMapRefused(Refusal),

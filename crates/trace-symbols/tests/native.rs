@@ -156,6 +156,28 @@ fn without_debug_information_functions_have_their_symbols() {
     assert_eq!(file.frames(work), Err(Unresolved::NoSymbols));
 }
 
+/// `_init` has no size: the code behind its section is that of the procedure linkage table.
+#[test]
+fn symbols_without_a_size_end_with_their_section() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "plain", &[]);
+    let sections = run("readelf", &["-SW", program.to_str().unwrap()]);
+    let range = |name: &str| {
+        let line = sections.lines().find(|line| line.contains(&format!(" {name} ")))?;
+        let words: Vec<&str> = line.split(']').nth(1)?.split_whitespace().collect();
+        let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
+        Some((hex(words[2]), hex(words[4])))
+    };
+    let file = ObjectFile::open(&program, &Options::default()).unwrap();
+    let name = |at| file.frames(at).map(|mut frames| frames.remove(0).function.to_string());
+    let (init, size) = range(".init").unwrap();
+    assert_eq!(name(init + size - 1), Ok("_init".to_owned()));
+    let (table, size) = range(".plt").unwrap();
+    for at in table..table + size {
+        assert_eq!(name(at), Err(Unresolved::NoSymbol), "{at:#x}");
+    }
+}
+
 #[test]
 fn separate_debug_files_are_used_if_they_belong_to_the_file() {
     let dir = tempfile::tempdir().unwrap();
