@@ -27,6 +27,8 @@ pub struct MappedFile {
     /// Whether it is memory without a file, or that of .NET's compiler: just-in-time compilers describe
     /// it in a file with this name.
     pub is_perf_map: bool,
+    /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
+    pub jitdump: Option<String>,
 }
 
 /// An address within a file.
@@ -146,7 +148,14 @@ impl Mappings {
         // .NET maps the memory of its compiler twice: writable, and executable.
         let anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:doublemapper"];
         let is_perf_map = anonymous.into_iter().any(|prefix| name.starts_with(prefix));
-        let name = if is_perf_map { format!("/tmp/perf-{}.map", mmap.pid) } else { name };
+        let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
+        if is_jitdump(&name) {
+            let map = self.add_file(perf_map(), None, None, Some(mmap.pid));
+            if let Some(map) = self.files.get_mut(map) {
+                (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
+            }
+        }
+        let name = if is_perf_map { perf_map() } else { name };
         let inode = inode.filter(|_| !is_perf_map);
         let file = self.add_file(name, own_id, inode, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
@@ -185,6 +194,7 @@ impl Mappings {
             process,
             is_kernel,
             is_perf_map: false,
+            jitdump: None,
         });
         self.numbers.insert(key, next);
         next
@@ -228,6 +238,13 @@ impl Mappings {
     pub fn file(&self, number: usize) -> Option<&MappedFile> {
         self.files.get(number)
     }
+}
+
+/// Whether a file is one that a just-in-time compiler maps so that recorders find it: `jit-PID.dump`.
+fn is_jitdump(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let pid = file.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// The time of a record. Recorders write records without one about what was there at the start.
@@ -316,6 +333,28 @@ mod tests {
         }
         assert!(mappings.at(3, 0x1800, false).is_none());
         assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    #[test]
+    fn code_without_a_file_has_the_jitdump_file_of_its_process() {
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |pid, start: u64, name: &[u8]| {
+            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[pid, pid])[..], &place, name].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &body);
+        };
+        map(7, 0x1000, b"//anon\0\0");
+        map(7, 0x2000, b"/w/jit-7.dump\0\0\0");
+        map(7, 0x3000, b"//anon\0\0");
+        map(8, 0x1000, b"//anon\0\0");
+        map(8, 0x2000, b"/w/jit-x.dump\0\0\0");
+        let jitdump = |pid, address| {
+            let file = mappings.file(mappings.at(pid, address, false)?.file)?;
+            file.jitdump.as_deref()
+        };
+        let dump = Some("/w/jit-7.dump");
+        assert_eq!([jitdump(7, 0x1800), jitdump(7, 0x3800)], [dump; 2]);
+        assert_eq!([jitdump(7, 0x2800), jitdump(8, 0x1800)], [None; 2]);
     }
 
     #[test]

@@ -66,10 +66,10 @@ pub enum Unresolved {
     #[error("the address belongs to another kernel than the running one")]
     OtherKernel,
     /// Different methods had the address, and nothing says which of them had it at the time.
-    #[error("several methods had the address, and the perf map has no times")]
+    #[error("several methods had the address, one after another")]
     Ambiguous,
     /// The description of just-in-time compiled code is not used: another user could have written it.
-    #[error("the perf map was refused: {0}")]
+    #[error("the perf map or jitdump file was refused: {0}")]
     PerfMapRefused(Refusal),
     /// No PDB file is beside an assembly or in it.
     #[error("no PDB file is beside the assembly or in it")]

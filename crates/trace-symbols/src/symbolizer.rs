@@ -190,14 +190,19 @@ impl Symbolizer {
         self.resolve(location)
     }
 
-    /// The functions at an address of a module. Of just-in-time compiled code, those at the end.
+    /// The functions at an address of a module. Of just-in-time compiled code, those that had the address at
+    /// all times: where different methods had it, it is [`Unresolved::Ambiguous`].
     pub fn resolve(&mut self, location: Location) -> Symbolized<'_> {
-        self.resolve_at(location, Timestamp::MAX)
+        self.resolve_with(location, None)
     }
 
     /// The functions at an address of a module at a time. Only just-in-time compiled code changes with
     /// time.
     pub fn resolve_at(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+        self.resolve_with(location, Some(at))
+    }
+
+    fn resolve_with(&mut self, location: Location, at: Option<Timestamp>) -> Symbolized<'_> {
         let module = self.spaces.module(location.module);
         if module.is_some_and(|module| module.kind == ModuleKind::Jit) {
             self.resolve_jit(location, at)
@@ -206,7 +211,7 @@ impl Symbolizer {
         }
     }
 
-    fn resolve_jit(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+    fn resolve_jit(&mut self, location: Location, at: Option<Timestamp>) -> Symbolized<'_> {
         self.last.clear();
         let found = match self.resolver(location.module) {
             Some((Resolver::Jit(jit), texts)) => jit.frame(location.address, at, texts),

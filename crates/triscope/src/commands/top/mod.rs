@@ -193,7 +193,9 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) ->
     match args.json {
         true => print::json(&interval),
         false => print::table(&interval, args.by, &args.filter, args.rows),
-    }
+    }?;
+    live.print_problems();
+    Ok(())
 }
 
 /// Shows the intervals until the end.
@@ -215,6 +217,8 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
         while let Some(event) = screen.event() {
             is_changed = true;
             if view.handle(&event) == Action::End {
+                drop(screen);
+                live.print_problems();
                 return Ok(());
             }
         }
@@ -223,6 +227,7 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
         }
         if has_ended {
             drop(screen);
+            live.print_problems();
             return watch.outcome();
         }
         opened.set.wait(Some(ROUND)).map_err(failure)?;

@@ -43,8 +43,9 @@ impl Opening<'_> {
             PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
             error => fail(&error),
         })?;
-        let mut source = symbols::named(source, reader.session().features());
+        let (mut source, problems) = symbols::named(source, reader.session().features());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
+        let lists_problems = self.lists_damage;
         if self.path.ends_with(SCHEDULER) {
             let Processes { observed, skipped } = recorded_processes(self.path)?;
             notes.add(&name, &[(skipped, "lines about processes that cannot be read")]);
@@ -65,6 +66,9 @@ impl Opening<'_> {
                             (stats.unfinished, "waits of unknown duration, left out"),
                         ];
                         notes.add(&name, &incomplete);
+                        if lists_problems {
+                            problems.print();
+                        }
                         summary.set(Read::Perf { undecodable: stats.undecodable });
                         return Ok(false);
                     }
