@@ -3,13 +3,15 @@
 use crate::synthesize::MAX_FILES;
 use perf_monitor::{CpuMode, FileId, Mmap, RawRecord, Record, RecordLayout};
 use perf_sys::{
-    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2, perf_event_header, perf_record_mmap2,
+    PERF_RECORD_MISC_MMAP_BUILD_ID, PERF_RECORD_MMAP2, perf_event_attr, perf_event_header,
+    perf_record_mmap2,
 };
 use std::collections::HashMap;
 use std::mem::offset_of;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use trace_common::{BuildId, Inode};
+use std::time::SystemTime;
+use trace_common::{BuildId, ClockDomain, Inode, Timestamp};
 use trace_symbols::build_id;
 
 /// Reads the build ids of mapped files, and puts them into the records of the mappings in place of the
@@ -20,13 +22,26 @@ use trace_symbols::build_id;
 /// part of the device for the size of a build id then, and aborts.
 ///
 /// A file is read when its first mapping is seen, where the process sees it. It must have the inode of
-/// the mapping. Of a process in a container that has ended, it is not found: the record stays as it
-/// is. A file that is overwritten in place keeps the build id that was read first.
+/// the mapping, and must not have changed since. Of a process in a container that has ended, it is not
+/// found: the record stays as it is.
 #[derive(Debug, Default)]
 pub struct BuildIds {
     /// By inode and its generation.
-    known: HashMap<(Inode, u64), BuildId>,
+    known: HashMap<(Inode, u64), Known>,
+    /// The clock of the records, if it is one that can be read.
+    clock: Option<ClockDomain>,
     record: Vec<u8>,
+}
+
+/// A file that was read.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    /// The time of its last change.
+    changed: SystemTime,
+    /// `None` if it has no build id.
+    id: Option<BuildId>,
+    /// A process that sees the file.
+    process: u32,
 }
 
 const MISC: usize = offset_of!(perf_event_header, misc);
@@ -36,6 +51,31 @@ const SIZE: usize = 24;
 const FILE: usize = size_of::<perf_event_header>() + offset_of!(perf_record_mmap2, file);
 
 impl BuildIds {
+    /// For records of events with this attribute: its clock relates them to the times of files. Without a
+    /// clock that can be read, as with `Default`, files must not have changed shortly before they are read.
+    pub fn new(attr: &perf_event_attr) -> Self {
+        let is_clock = |clock: &ClockDomain| perf_monitor::clock_id(*clock) == Some(attr.clockid);
+        let clocks = [
+            ClockDomain::Monotonic,
+            ClockDomain::Realtime,
+            ClockDomain::Boottime,
+            ClockDomain::MonotonicRaw,
+            ClockDomain::Tai,
+        ];
+        let clock = clocks.into_iter().find(is_clock).filter(|_| attr.use_clockid());
+        Self { clock, ..Self::default() }
+    }
+
+    /// The wall-clock time of a record; now for one without a time.
+    fn wall(&self, at: Option<Timestamp>) -> SystemTime {
+        let now = SystemTime::now();
+        let age = || {
+            let at = at.filter(|at| at.nanos() != 0)?;
+            perf_monitor::now(self.clock?).map(|now| now - at)
+        };
+        age().and_then(|age| now.checked_sub(age)).unwrap_or(now)
+    }
+
     /// The record, with the build id if it is about the mapping of a file that has one.
     pub fn apply<'a>(&'a mut self, layout: &RecordLayout, raw: RawRecord<'a>) -> RawRecord<'a> {
         let Some(id) = self.id(layout, raw) else { return raw };
@@ -55,7 +95,7 @@ impl BuildIds {
         }
     }
 
-    /// The build id of the file of a mapping that has an inode.
+    /// The build id of the file of a mapping that has an inode, if the file has not changed since.
     fn of(&mut self, mmap: &Mmap<'_>) -> Option<BuildId> {
         let Some(FileId::Inode { major, minor, inode, generation }) = mmap.file else {
             return None;
@@ -64,17 +104,28 @@ impl BuildIds {
             return None;
         }
         let inode = Inode { major, minor, inode };
-        let key = (inode, generation);
-        if let Some(known) = self.known.get(&key) {
-            return Some(*known);
-        }
         let path = Path::new(std::ffi::OsStr::from_bytes(mmap.filename));
-        // If this one has ended, the next process that maps the file may still run.
-        let id = build_id::of_mapped(mmap.pid, path, inode)?;
-        if self.known.len() < MAX_FILES {
-            self.known.insert(key, id);
+        let known = self.known.get(&(inode, generation)).copied();
+        let mut processes =
+            [Some(mmap.pid), known.map(|known| known.process)].into_iter().flatten();
+        let (process, changed) = processes.find_map(|process| {
+            build_id::changed(process, path, inode).map(|changed| (process, changed))
+        })?;
+        if !build_id::is_unchanged_since(changed, self.wall(mmap.sample_id.time)) {
+            return None;
         }
-        Some(id)
+        if let Some(known) = known.filter(|known| known.changed == changed) {
+            return known.id;
+        }
+        let id = build_id::of_mapped(process, path, inode);
+        // It can change while it is read.
+        if build_id::changed(process, path, inode) != Some(changed) {
+            return None;
+        }
+        if self.known.len() < MAX_FILES {
+            self.known.insert((inode, generation), Known { changed, id, process });
+        }
+        id
     }
 }
 
@@ -95,7 +146,7 @@ fn mark(record: &mut [u8], id: BuildId) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perf_sys::{PERF_RECORD_MISC_USER, perf_event_attr};
+    use perf_sys::PERF_RECORD_MISC_USER;
     use std::fs;
     use std::os::unix::fs::MetadataExt;
     use zerocopy::IntoBytes;

@@ -4,7 +4,7 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use trace_common::{BuildId, Inode};
+use trace_common::{BuildId, Inode, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,9 @@ pub struct MappedFile {
     pub build_id: Option<BuildId>,
     /// The inode, if the recording has it instead of the build id.
     pub inode: Option<Inode>,
+    /// The time from which on it must not have changed, to have the code that was mapped: that of the first
+    /// record of its mapping. Of a mapping before the recording, that of the first record with a time.
+    pub mapped_at: Option<Timestamp>,
     /// The process that mapped it first: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
     /// Whether it is the kernel or one of its modules.
@@ -24,6 +27,8 @@ pub struct MappedFile {
     /// Whether it is memory without a file, or that of .NET's compiler: just-in-time compilers describe
     /// it in a file with this name.
     pub is_perf_map: bool,
+    /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
+    pub jitdump: Option<String>,
 }
 
 /// An address within a file.
@@ -56,6 +61,8 @@ pub struct Mappings {
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
     files: Vec<MappedFile>,
+    /// The first time of a record.
+    start: Option<Timestamp>,
     numbers: HashMap<(String, Option<BuildId>, Option<Inode>), usize>,
     /// Build ids of the recording.
     build_ids: HashMap<String, BuildId>,
@@ -87,6 +94,7 @@ impl Mappings {
             ended: VecDeque::new(),
             kernel: BTreeMap::new(),
             files: Vec::new(),
+            start: None,
             numbers: HashMap::new(),
             build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
         };
@@ -96,8 +104,13 @@ impl Mappings {
 
     /// Applies a record, if it is about mappings.
     pub fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
+        let at = time(record);
+        if self.start.is_none() && at.is_some() {
+            self.start = at;
+            self.files.iter_mut().for_each(|file| file.mapped_at = at);
+        }
         match record {
-            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode()),
+            Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode(), at),
             Record::Fork(fork) => self.fork(fork),
             // Until there are new mappings, the registers of the process are those of the old
             // program.
@@ -117,7 +130,7 @@ impl Mappings {
         }
     }
 
-    fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode) {
+    fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode, at: Option<Timestamp>) {
         let name = String::from_utf8_lossy(mmap.filename).into_owned();
         let end = mmap.addr.saturating_add(mmap.len);
         let (own_id, inode) = match mmap.file {
@@ -139,11 +152,19 @@ impl Mappings {
         // .NET maps the memory of its compiler twice: writable, and executable.
         let anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:doublemapper"];
         let is_perf_map = anonymous.into_iter().any(|prefix| name.starts_with(prefix));
-        let name = if is_perf_map { format!("/tmp/perf-{}.map", mmap.pid) } else { name };
+        let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
+        if is_jitdump(&name) {
+            let map = self.add_file(perf_map(), None, None, Some(mmap.pid));
+            if let Some(map) = self.files.get_mut(map) {
+                (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
+            }
+        }
+        let name = if is_perf_map { perf_map() } else { name };
         let inode = inode.filter(|_| !is_perf_map);
         let file = self.add_file(name, own_id, inode, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
             file.is_perf_map |= is_perf_map;
+            file.mapped_at = file.mapped_at.or(at).or(self.start);
         }
         if self.in_exec.remove(&mmap.pid) {
             self.processes.remove(&mmap.pid);
@@ -173,9 +194,11 @@ impl Mappings {
             name,
             build_id,
             inode,
+            mapped_at: None,
             process,
             is_kernel,
             is_perf_map: false,
+            jitdump: None,
         });
         self.numbers.insert(key, next);
         next
@@ -222,6 +245,18 @@ impl Mappings {
     pub fn file(&self, number: usize) -> Option<&MappedFile> {
         self.files.get(number)
     }
+}
+
+/// Whether a file is one that a just-in-time compiler maps so that recorders find it: `jit-PID.dump`.
+fn is_jitdump(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or(name);
+    let pid = file.strip_prefix("jit-").and_then(|rest| rest.strip_suffix(".dump"));
+    pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// The time of a record. Recorders write records without one about what was there at the start.
+fn time(record: &Record<'_>) -> Option<Timestamp> {
+    record.sample_id()?.time.filter(|time| time.nanos() != 0)
 }
 
 /// Inserts a mapping, and cuts those that it covers.
@@ -305,6 +340,28 @@ mod tests {
         }
         assert!(mappings.at(3, 0x1800, false).is_none());
         assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    #[test]
+    fn code_without_a_file_has_the_jitdump_file_of_its_process() {
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |pid, start: u64, name: &[u8]| {
+            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[pid, pid])[..], &place, name].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &body);
+        };
+        map(7, 0x1000, b"//anon\0\0");
+        map(7, 0x2000, b"/w/jit-7.dump\0\0\0");
+        map(7, 0x3000, b"//anon\0\0");
+        map(8, 0x1000, b"//anon\0\0");
+        map(8, 0x2000, b"/w/jit-x.dump\0\0\0");
+        let jitdump = |pid, address| {
+            let file = mappings.file(mappings.at(pid, address, false)?.file)?;
+            file.jitdump.as_deref()
+        };
+        let dump = Some("/w/jit-7.dump");
+        assert_eq!([jitdump(7, 0x1800), jitdump(7, 0x3800)], [dump; 2]);
+        assert_eq!([jitdump(7, 0x2800), jitdump(8, 0x1800)], [None; 2]);
     }
 
     #[test]

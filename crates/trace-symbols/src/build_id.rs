@@ -5,25 +5,46 @@ use crate::files;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::time::SystemTime;
 use trace_common::{BuildId, Inode};
 
 /// Notes of the kernel are short; more than this is not read.
 const MAX_NOTES: u64 = 1 << 16;
 
-/// The build id in the note segments of an ELF file, as the kernel reads it. `None` if the file
-/// cannot be read or has none.
+/// The build id in the note segments of an ELF file, or in its note sections. `None` if the file cannot be
+/// read or has none.
+///
+/// Go's linker (from Go 1.24 on) writes a section that is in no note segment: the kernel does not report
+/// that build id, perf(1) does.
 ///
 /// Special files are not opened: a pipe would block.
 pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
-    Elf::segments_of(files::open(path.as_ref()).ok()?).ok()?.build_id_in_segments()
+    Elf::build_id_of(files::open(path.as_ref()).ok()?).ok()?
 }
 
 /// The build id of a file that a process has mapped, or had when it ran. The file with the path is
-/// read, as the process sees it or else as this process does, if it has the inode of the mapping.
+/// read, as this process sees it or else as that one does, if it has the inode of the mapping.
 pub fn of_mapped(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<BuildId> {
-    let mut files = files::candidates(Some(process), path.as_ref()).filter_map(Result::ok);
-    let file = files.find(|file| files::is_inode(file, inode))?;
-    Elf::segments_of(file).ok()?.build_id_in_segments()
+    Elf::build_id_of(mapped(process, path.as_ref(), inode)?).ok()?
+}
+
+/// The time at which a file was changed last that a process has mapped, or had when it ran: found as by
+/// [`of_mapped`]. The build id is that of the mapping if the file was not changed since.
+pub fn changed(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<SystemTime> {
+    files::changed(&mapped(process, path.as_ref(), inode)?)
+}
+
+/// Whether a file that was [`changed`] last at this time had the same contents at another time. Times of
+/// files are less exact than the clock: a change shortly before counts as one after.
+pub fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
+    files::is_unchanged_since(changed, at)
+}
+
+fn mapped(process: u32, path: &Path, inode: Inode) -> Option<File> {
+    let is_it = |file: &File| files::is_inode(file, inode);
+    // Most files are those that this process sees, too.
+    let own = files::open(path).ok().filter(is_it);
+    own.or_else(|| files::open_in_process(process, path).ok().filter(is_it))
 }
 
 /// The build id of the running kernel (`/sys/kernel/notes`).

@@ -126,10 +126,15 @@ impl Elf {
         Self::parse(Source::File(file), len, max)
     }
 
-    /// Opens a file without its sections: the build id that the kernel reports is in a segment.
-    pub(crate) fn segments_of(file: File) -> Result<Self> {
+    /// The build id of a file: in its segments, or in its sections. Sections that are damaged have none.
+    pub(crate) fn build_id_of(file: File) -> Result<Option<BuildId>> {
         let len = file.metadata()?.len();
-        Self::headers(Source::File(file), len, u64::MAX).map(|(this, _)| this)
+        let (mut this, [offset, entry, count, names]) =
+            Self::headers(Source::File(file), len, u64::MAX)?;
+        if let found @ Some(_) = this.build_id_in_segments() {
+            return Ok(found);
+        }
+        Ok(this.read_sections(offset, entry, count, names).ok().and_then(|()| this.build_id()))
     }
 
     pub(crate) fn from_bytes(bytes: Vec<u8>, max: u64) -> Result<Self> {
@@ -380,7 +385,7 @@ impl Elf {
     }
 
     /// The build id in the note segments: the one that the kernel reports with a mapping.
-    pub(crate) fn build_id_in_segments(&self) -> Option<BuildId> {
+    fn build_id_in_segments(&self) -> Option<BuildId> {
         let notes = self.segments.iter().filter(|segment| segment.type_ == PT_NOTE);
         notes.map(|notes| (notes.offset, notes.file_size)).find_map(|at| self.notes(at))
     }
@@ -468,7 +473,9 @@ impl Elf {
         let is_mark = !is_typed && name.starts_with(b"$");
         let at = at as usize;
         let name = at..at.saturating_add(name.len());
-        (!is_mark).then_some(NewSymbol { start, size, name, binding, is_typed })
+        let section = self.sections.get(usize::from(index));
+        let limit = section.map(|section| section.address.saturating_add(section.size));
+        (!is_mark).then_some(NewSymbol { start, size, limit, name, binding, is_typed })
     }
 }
 

@@ -30,11 +30,12 @@ pub enum Unresolved {
         /// That of the file now.
         found: BuildId,
     },
-    /// The file was replaced since it was mapped: it has another inode, or no build id any more.
-    #[error("the file was replaced since it was mapped")]
+    /// The file was replaced since it was mapped: it has another inode, a later time of its last change, or
+    /// no build id any more.
+    #[error("the file was replaced or changed since it was mapped")]
     Replaced,
     /// Nothing identifies the file that was mapped, so that it may have been replaced.
-    #[error("the mapping has neither a build id nor an inode to compare the file with")]
+    #[error("the mapping has no build id, and no inode and time to compare the file with")]
     Unverified,
     /// The file is not an ELF file that this crate reads: 32 or 64 bits, little-endian.
     #[error("the file is not a little-endian ELF file")]
@@ -64,8 +65,11 @@ pub enum Unresolved {
     /// The running kernel, or its module, is another one.
     #[error("the address belongs to another kernel than the running one")]
     OtherKernel,
+    /// Different methods had the address, and nothing says which of them had it at the time.
+    #[error("several methods had the address, one after another")]
+    Ambiguous,
     /// The description of just-in-time compiled code is not used: another user could have written it.
-    #[error("the perf map was refused: {0}")]
+    #[error("the perf map or jitdump file was refused: {0}")]
     PerfMapRefused(Refusal),
     /// No PDB file is beside an assembly or in it.
     #[error("no PDB file is beside the assembly or in it")]

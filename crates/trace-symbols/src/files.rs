@@ -8,6 +8,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// A pipe does not block, and a terminal does not become the controlling one.
 const FLAGS: OFlags =
@@ -114,6 +115,22 @@ pub(crate) fn is_inode(file: &File, inode: crate::Inode) -> bool {
             rustix::fs::major(device) == inode.major && rustix::fs::minor(device) == inode.minor;
         metadata.ino() == inode.inode && (is_device || has_other_devices(file))
     })
+}
+
+/// The time of the last change of a file (`st_ctime`): of its contents, its name or its mode. Unlike the
+/// time of modification, programs cannot set it.
+pub(crate) fn changed(file: &File) -> Option<SystemTime> {
+    let metadata = file.metadata().ok()?;
+    let seconds = Duration::from_secs(u64::try_from(metadata.ctime()).ok()?);
+    let nanos = Duration::from_nanos(u64::try_from(metadata.ctime_nsec()).ok()?);
+    SystemTime::UNIX_EPOCH.checked_add(seconds + nanos)
+}
+
+/// Whether a file with this time of its last change had the same contents at a time.
+pub(crate) fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
+    /// The kernel gives files the time of its last tick.
+    const TICK: Duration = Duration::from_millis(10);
+    at.checked_sub(TICK).is_some_and(|at| changed <= at)
 }
 
 /// Whether `fstat(2)` gives other devices than mappings have: of a subvolume, or of what is below an

@@ -26,17 +26,29 @@ impl JitSymbols {
         });
         let map = PerfMap::of_process(process, options.max_bytes);
         match (dump, map) {
-            (None | Some(Err(_)), Err(Unresolved::File(std::io::ErrorKind::NotFound))) => {
+            // It has a jitdump file, so that it needs no perf map.
+            (Some(Err(why)), Err(_)) => Err(why),
+            (None, Err(Unresolved::File(std::io::ErrorKind::NotFound))) => {
                 Err(Unresolved::NotAFile)
             }
-            (None | Some(Err(_)), Err(why)) => Err(why),
+            (None, Err(why)) => Err(why),
             (dump, map) => Ok(Self { dump: dump.and_then(Result::ok), map: map.ok() }),
         }
     }
 
-    /// The function at an address at a time.
-    pub(crate) fn frame(&self, address: u64, at: Timestamp, texts: &mut Texts) -> Result<Frame> {
-        if let Some(found) = self.dump.as_ref().and_then(|dump| dump.at(address, at)) {
+    /// The function at an address at a time. Without a time, the one that had it at all times.
+    pub(crate) fn frame(
+        &self,
+        address: u64,
+        at: Option<Timestamp>,
+        texts: &mut Texts,
+    ) -> Result<Frame> {
+        let found = match (&self.dump, at) {
+            (Some(dump), Some(at)) => dump.at(address, at),
+            (Some(dump), None) => dump.at_any_time(address)?,
+            (None, _) => None,
+        };
+        if let Some(found) = found {
             let mut frame = texts.frame(found.name, Some(found.offset));
             if let Some((file, line)) = found.line {
                 frame.file = Some(texts.get(file));

@@ -163,14 +163,31 @@ impl JitDump {
 
     /// The method at an address at a time of `CLOCK_MONOTONIC`.
     pub(crate) fn at(&self, address: u64, at: Timestamp) -> Option<Found<'_>> {
-        let method = self.methods.at(address, at)?;
+        Some(self.found(self.methods.at(address, at)?, address))
+    }
+
+    /// The method at an address, if all that had it have the same name.
+    pub(crate) fn at_any_time(&self, address: u64) -> Result<Option<Found<'_>>> {
+        let all = self.methods.all(address).ok_or(Unresolved::Ambiguous)?;
+        let Some((last, before)) = all.split_first() else { return Ok(None) };
+        let name = self.get(last.name);
+        if before.iter().any(|method| self.get(method.name) != name) {
+            return Err(Unresolved::Ambiguous);
+        }
+        let found = self.found(*last, address);
+        // Other code of the same method has other lines.
+        let line = found.line.filter(|_| before.is_empty());
+        Ok(Some(Found { line, ..found }))
+    }
+
+    fn found(&self, method: Method, address: u64) -> Found<'_> {
         let offset = address - method.start;
         let lines = self.lines.get(method.lines.0 as usize..method.lines.1 as usize);
         let lines = lines.unwrap_or_default();
         let line = lines.partition_point(|line| line.offset <= offset).checked_sub(1);
         let line = line.and_then(|index| lines.get(index));
         let line = line.map(|line| (self.get(line.file), line.line));
-        Some(Found { name: self.get(method.name), offset, line })
+        Found { name: self.get(method.name), offset, line }
     }
 }
 
@@ -243,6 +260,10 @@ mod tests {
         let line = |address| dump.at(address, at(10)).and_then(|found| found.line);
         assert_eq!((line(0x1007), line(0x1009)), (Some(("a.js", 3)), Some(("a.js", 5))));
         assert_eq!(dump.damaged, 1);
+        let any = |address| dump.at_any_time(address).map(|found| found.map(|found| found.name));
+        assert_eq!(any(0x1004), Err(Unresolved::Ambiguous));
+        assert_eq!([any(0x1009), any(0x2004)], [Ok(Some("first")), Ok(Some("second"))]);
+        assert_eq!(any(0x3000), Ok(None));
         assert!(JitDump::parse(&header(1)).is_err(), "another clock");
     }
 

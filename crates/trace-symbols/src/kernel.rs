@@ -79,7 +79,8 @@ fn symbol(rest: &[u8], len: usize) -> Option<(NewSymbol, &[u8])> {
     let start = hex(start)?;
     let at = len.checked_sub(after.len())?;
     let size = after.iter().position(u8::is_ascii_whitespace).unwrap_or(after.len());
-    let symbol = NewSymbol { start, size: 0, name: at..at + size, binding, is_typed: true };
+    let symbol =
+        NewSymbol { start, size: 0, limit: None, name: at..at + size, binding, is_typed: true };
     (size > 0).then(|| (symbol, after.get(size..).unwrap_or_default()))
 }
 

@@ -1,5 +1,6 @@
 //! The files and other memory that contain code.
 
+use std::time::SystemTime;
 use trace_common::{BuildId, Inode};
 
 /// The kind of memory that contains code.
@@ -33,6 +34,8 @@ pub struct Module {
     pub build_id: Option<BuildId>,
     /// The inode of the file. Without a build id, a file with another one is not used.
     pub inode: Option<Inode>,
+    /// The wall-clock time of the mapping. Without a build id, a file that was changed later is not used.
+    pub mapped_at: Option<SystemTime>,
     /// A process that has it mapped: the file is looked for in the root directory of the process
     /// first. Of [`ModuleKind::Jit`] the process whose memory it is.
     pub process: Option<u32>,
@@ -43,7 +46,7 @@ impl Module {
     pub const KERNEL: &str = "[kernel.kallsyms]";
 
     const fn new(kind: ModuleKind, name: Box<str>, build_id: Option<BuildId>) -> Self {
-        Self { kind, name, build_id, inode: None, process: None }
+        Self { kind, name, build_id, inode: None, mapped_at: None, process: None }
     }
 
     /// The kernel with this build id; without one the running kernel.
@@ -98,12 +101,18 @@ impl Module {
         Self { inode: Some(inode), ..self }
     }
 
+    /// The module with the wall-clock time of its mapping.
+    #[must_use]
+    pub fn with_mapped_at(self, at: SystemTime) -> Self {
+        Self { mapped_at: Some(at), ..self }
+    }
+
     /// The facts by which a module is the same as another one.
     pub(crate) fn identity(&self) -> Self {
         let process = self.process.filter(|_| self.kind == ModuleKind::Jit);
         // The same contents are the same file, also in another file system.
         let inode = self.inode.filter(|_| self.build_id.is_none());
-        Self { process, inode, ..self.clone() }
+        Self { process, inode, mapped_at: None, ..self.clone() }
     }
 }
 

@@ -23,10 +23,14 @@ impl Names {
         Some(Named { start, at, len })
     }
 
+    /// The name of the code.
+    pub(crate) fn name(&self, code: Named) -> &str {
+        let at = code.at as usize;
+        self.0.get(at..at + code.len as usize).unwrap_or_default()
+    }
+
     /// The frame of an address in the code.
     pub(crate) fn frame(&self, code: Named, address: u64, texts: &mut Texts) -> Frame {
-        let at = code.at as usize;
-        let name = self.0.get(at..at + code.len as usize).unwrap_or_default();
-        texts.frame(name, Some(address - code.start))
+        texts.frame(self.name(code), Some(address - code.start))
     }
 }

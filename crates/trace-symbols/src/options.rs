@@ -22,8 +22,8 @@ pub struct Options {
     pub debuginfod: Option<crate::Debuginfod>,
     /// Whether names are demangled.
     pub demangle: bool,
-    /// Whether files are used that nothing identifies: their mapping has neither a build id nor an
-    /// inode. Such a file may have been replaced since.
+    /// Whether files are used that nothing identifies: their mapping has no build id, and its inode or its
+    /// time is not known. Such a file may have been replaced since.
     pub unverified: bool,
     /// Maximum number of bytes of one table that is read from a file.
     pub max_bytes: u64,

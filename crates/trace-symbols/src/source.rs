@@ -29,11 +29,18 @@ pub(crate) fn open(module: &Module, options: &Options) -> Result<Elf> {
     Err(last.unwrap_or(Unresolved::NotAFile))
 }
 
+/// Whether the file of a module without a build id was replaced or changed since it was mapped.
+pub(crate) fn is_replaced(module: &Module, options: &Options) -> bool {
+    let mut files = files::candidates(module.process, Path::new(&*module.name));
+    module.build_id.is_none()
+        && files.any(|file| {
+            file.is_ok_and(|file| check(&file, module, options) == Err(Unresolved::Replaced))
+        })
+}
+
 fn open_checked(file: File, module: &Module, options: &Options) -> Result<Elf> {
-    match (module.build_id, module.inode) {
-        (None, Some(inode)) if !files::is_inode(&file, inode) => return Err(Unresolved::Replaced),
-        (None, None) if !options.unverified => return Err(Unresolved::Unverified),
-        _ => {}
+    if module.build_id.is_none() {
+        check(&file, module, options)?;
     }
     let elf = Elf::new(file, options.max_bytes)?;
     match (module.build_id, elf.build_id()) {
@@ -42,5 +49,20 @@ fn open_checked(file: File, module: &Module, options: &Options) -> Result<Elf> {
         }
         (Some(_), None) => Err(Unresolved::Replaced),
         _ => Ok(elf),
+    }
+}
+
+/// Whether a file without a build id is the one that was mapped: it has its inode, and was not changed
+/// since. A program that is built again can get the inode of the one before.
+fn check(file: &File, module: &Module, options: &Options) -> Result<()> {
+    let is_inode = module.inode.map(|inode| files::is_inode(file, inode));
+    let is_unchanged = module.mapped_at.map(|at| {
+        files::changed(file).is_some_and(|changed| files::is_unchanged_since(changed, at))
+    });
+    match (is_inode, is_unchanged) {
+        (Some(false), _) | (_, Some(false)) => Err(Unresolved::Replaced),
+        (Some(true), Some(true)) => Ok(()),
+        _ if options.unverified => Ok(()),
+        _ => Err(Unresolved::Unverified),
     }
 }

@@ -6,6 +6,7 @@ use crate::time_map::TimeMap;
 use crate::{elf::Elf, files};
 use std::collections::HashMap;
 use std::path::Path;
+use std::time::SystemTime;
 use trace_common::{BuildId, Inode, Limits, Timestamp};
 
 /// A mapping of code into the address space of a process.
@@ -98,6 +99,8 @@ impl AddressSpaces {
             // A process that still runs replaces one that may have ended.
             if let Some(slot) = self.modules.get_mut(known.index()) {
                 slot.process = module.process.or(slot.process);
+                // A file that was changed between two mappings has the code of only one of them.
+                slot.mapped_at = [slot.mapped_at, module.mapped_at].into_iter().flatten().min();
             }
             return *known;
         }
@@ -243,6 +246,8 @@ impl AddressSpaces {
     /// [`Unresolved::File`] if the process does not exist, or is one of another user (reading needs
     /// `PTRACE_MODE_READ_FSCREDS`, see `proc_pid_maps(5)`).
     pub fn read_process(&mut self, process: u32, at: Timestamp) -> Result<()> {
+        // A file that is changed in place while it is mapped changes the code of the process, too.
+        let now = SystemTime::now();
         let maps = std::fs::read(format!("/proc/{process}/maps")).map_err(Unresolved::from)?;
         let mut known: HashMap<(Inode, Box<str>), ModuleId> = HashMap::new();
         for line in String::from_utf8_lossy(&maps).lines() {
@@ -255,7 +260,8 @@ impl AddressSpaces {
                 ModuleKind::File => {
                     *known.entry((inode, parsed.name.into())).or_insert_with(|| {
                         let build_id = build_id(process, &parsed, &module);
-                        self.add_module(Module { build_id, ..module.with_inode(inode) })
+                        let module = module.with_inode(inode).with_mapped_at(now);
+                        self.add_module(Module { build_id, ..module })
                     })
                 }
                 _ => self.add_module(module),

@@ -10,6 +10,7 @@ use crate::module::{Module, ModuleId, ModuleKind};
 use crate::object_file::ObjectFile;
 use crate::options::Options;
 use crate::perf_map::PerfMap;
+use crate::source;
 use crate::spaces::{AddressSpaces, Location};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -189,14 +190,19 @@ impl Symbolizer {
         self.resolve(location)
     }
 
-    /// The functions at an address of a module. Of just-in-time compiled code, those at the end.
+    /// The functions at an address of a module. Of just-in-time compiled code, those that had the address at
+    /// all times: where different methods had it, it is [`Unresolved::Ambiguous`].
     pub fn resolve(&mut self, location: Location) -> Symbolized<'_> {
-        self.resolve_at(location, Timestamp::MAX)
+        self.resolve_with(location, None)
     }
 
     /// The functions at an address of a module at a time. Only just-in-time compiled code changes with
     /// time.
     pub fn resolve_at(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+        self.resolve_with(location, Some(at))
+    }
+
+    fn resolve_with(&mut self, location: Location, at: Option<Timestamp>) -> Symbolized<'_> {
         let module = self.spaces.module(location.module);
         if module.is_some_and(|module| module.kind == ModuleKind::Jit) {
             self.resolve_jit(location, at)
@@ -205,7 +211,7 @@ impl Symbolizer {
         }
     }
 
-    fn resolve_jit(&mut self, location: Location, at: Timestamp) -> Symbolized<'_> {
+    fn resolve_jit(&mut self, location: Location, at: Option<Timestamp>) -> Symbolized<'_> {
         self.last.clear();
         let found = match self.resolver(location.module) {
             Some((Resolver::Jit(jit), texts)) => jit.frame(location.address, at, texts),
@@ -295,6 +301,23 @@ impl Symbolizer {
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
             Resolver::File(_) | Resolver::Jit(_) => None,
         }
+    }
+
+    /// Forgets the names of files without a build id that were changed since they were mapped. Returns
+    /// whether there are some. While processes run, others can map the changed file: ask before their
+    /// addresses are resolved.
+    pub fn forget_changed(&mut self) -> bool {
+        let mut forgotten = Vec::new();
+        for (slot, (id, module)) in self.resolvers.iter_mut().zip(self.spaces.modules()) {
+            let is_file =
+                matches!(slot, Some(Resolver::File(_))) && module.kind == ModuleKind::File;
+            if is_file && source::is_replaced(module, &self.options) {
+                *slot = Some(Resolver::None(Unresolved::Replaced));
+                forgotten.push(id);
+            }
+        }
+        self.cache.retain(|location, _| !forgotten.contains(&location.module));
+        !forgotten.is_empty()
     }
 
     /// Forgets what was read for a module: it is read again for its next address. A perf map grows

@@ -17,6 +17,8 @@ pub(crate) struct NewSymbol {
     pub(crate) start: u64,
     /// 0 if it is not known.
     pub(crate) size: u64,
+    /// The end of its section: without a size, it ends there at the latest. `None` if it is not known.
+    pub(crate) limit: Option<u64>,
     /// The place of the name in the bytes of [`SymbolTable::add_names`].
     pub(crate) name: Range<usize>,
     pub(crate) binding: Binding,
@@ -27,10 +29,11 @@ pub(crate) struct NewSymbol {
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     start: u64,
-    /// Equal to `start` if it is not known.
+    /// Without a size the end of the section, until the symbols are sorted.
     end: u64,
     name: u32,
     name_len: u32,
+    has_size: bool,
     binding: Binding,
     is_typed: bool,
 }
@@ -64,9 +67,15 @@ impl SymbolTable {
         if len == 0 || u32::try_from(at + len).is_err() {
             return;
         }
+        let has_size = new.size > 0;
         self.symbols.push(Symbol {
             start: new.start,
-            end: new.start.saturating_add(new.size),
+            end: if has_size {
+                new.start.saturating_add(new.size)
+            } else {
+                new.limit.unwrap_or(u64::MAX)
+            },
+            has_size,
             name: at as u32,
             name_len: len as u32,
             binding: new.binding,
@@ -87,11 +96,13 @@ impl SymbolTable {
     #[must_use]
     pub(crate) fn sorted(mut self) -> Self {
         self.symbols.sort_by_key(|symbol| symbol.start);
-        // A symbol without a size ends at the next one.
+        // A symbol without a size ends at the next one, or with its section.
         let mut next = None;
         for symbol in self.symbols.iter_mut().rev() {
-            if symbol.end == symbol.start {
-                symbol.end = next.unwrap_or((symbol.start | 0xfff).saturating_add(1));
+            if !symbol.has_size {
+                // The last one: the rest of its page.
+                let next = next.unwrap_or((symbol.start | 0xfff).saturating_add(1));
+                symbol.end = symbol.end.min(next);
             }
             next = Some(symbol.start);
         }
@@ -143,6 +154,7 @@ mod tests {
         use Binding::*;
         let mut table = SymbolTable::default();
         for (start, size, name, binding) in [
+            (0x90, 0, "_init", Global),
             (0x10, 0x10, "__read", Global),
             (0x50, 0x10, "close", Global),
             (0x10, 0x10, "read", Weak),
@@ -152,7 +164,8 @@ mod tests {
         ] {
             let text = format!("<{name}>");
             let name = 1..1 + name.len();
-            table.push(&NewSymbol { start, size, name, binding, is_typed: true });
+            let limit = (start == 0x90).then_some(0x98);
+            table.push(&NewSymbol { start, size, limit, name, binding, is_typed: true });
             table.add_names(text.into());
         }
         let table = table.sorted();
@@ -164,6 +177,8 @@ mod tests {
         assert_eq!(at(0x20), None, "behind its end");
         let open = Some(("open".to_owned(), 0x1f));
         assert_eq!(at(0x4f), open, "without a size, to the next one");
+        assert_eq!(at(0x97), Some(("_init".to_owned(), 7)));
+        assert_eq!(at(0x98), None, "behind its section");
         assert_eq!((at(0xf), at(0x60), at(0x70)), (None, None, None));
         assert_eq!(SymbolTable::default().sorted().at(0), None);
     }

@@ -1,6 +1,7 @@
 //! Values by address range, over time.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use trace_common::Timestamp;
 
 /// Ranges of addresses with a value, each from a time on, until a later one covers it.
@@ -75,6 +76,24 @@ impl<T: Copy> TimeMap<T> {
         }
     }
 
+    /// The values that an address had at any time, the last one first. `None` if there are too many.
+    pub(crate) fn all(&self, address: u64) -> Option<Vec<T>> {
+        let live = self.live.range(..=address).next_back();
+        let live = live.filter(|(_, live)| address < live.end).map(|(_, live)| live.value);
+        let mut past: Vec<&Past<T>> = Vec::new();
+        for (class, ranges) in &self.past {
+            let near = ranges.range(near(*class, address)).rev().take(MAX_SEARCHED);
+            let before = past.len();
+            past.extend(near.map(|(_, past)| past));
+            if past.len() - before == MAX_SEARCHED {
+                return None;
+            }
+        }
+        past.retain(|past| address < past.end);
+        past.sort_by_key(|past| std::cmp::Reverse(past.from));
+        Some(live.into_iter().chain(past.into_iter().map(|past| past.value)).collect())
+    }
+
     /// The value at an address at a time.
     pub(crate) fn at(&self, address: u64, at: Timestamp) -> Option<T> {
         if let Some((_, live)) = self.live.range(..=address).next_back() {
@@ -83,16 +102,20 @@ impl<T: Copy> TimeMap<T> {
             }
         }
         self.past.iter().find_map(|(class, ranges)| {
-            let reach = 1u64.checked_shl(*class).unwrap_or(0).wrapping_sub(1);
-            let near = (address.saturating_sub(reach), 0)..=(address, u64::MAX);
             let found = ranges
-                .range(near)
+                .range(near(*class, address))
                 .rev()
                 .take(MAX_SEARCHED)
                 .find(|(_, past)| address < past.end && past.from <= at && at < past.to);
             found.map(|(_, past)| past.value)
         })
     }
+}
+
+/// The places of ranges of a size that can have an address.
+fn near(class: u32, address: u64) -> RangeInclusive<(u64, u64)> {
+    let reach = 1u64.checked_shl(class).unwrap_or(0).wrapping_sub(1);
+    (address.saturating_sub(reach), 0)..=(address, u64::MAX)
 }
 
 #[cfg(test)]
@@ -118,6 +141,11 @@ mod tests {
         assert_eq!(row(1), "aaaaaaaa...");
         assert_eq!(row(2), "aabbaaaa...");
         assert_eq!(row(3), "aabbaaaccc.");
+        let all = |address| map.all(address).unwrap();
+        assert_eq!(
+            [all(9), all(12), all(25), all(47)],
+            [&[][..], &['a'], &['b', 'a'], &['c', 'a']]
+        );
     }
 
     proptest! {

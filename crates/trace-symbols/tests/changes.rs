@@ -207,6 +207,117 @@ fn a_process_that_has_ended_keeps_its_names_while_its_files_exist() {
     assert_eq!(found.location.unwrap().address, 0x10);
 }
 
+/// A program takes the place of the one that was mapped: written into its file, or built again.
+#[test]
+fn a_file_that_was_replaced_has_no_names() {
+    for (id, in_place) in [("sha1", true), ("sha1", false), ("none", true), ("none", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let (program, other) = (dir.path().join("program"), dir.path().join("other"));
+        let id_option = format!("-Wl,--build-id={id}");
+        compile(&program, "old_copy", &[&id_option]);
+        // Linkers make the build id of the code, without the names.
+        compile(&other, "new_copy", &[&id_option, "-O0"]);
+        let process = Process::start(&mut Command::new(&program));
+        let pid = process.pid();
+        let mut symbols = Symbolizer::default();
+        let has_id = id != "none";
+        let place = position(&program, "old_copy");
+        let address = process.address("/program", place);
+        // A program that was built within the last tick of the kernel can be a later one.
+        testkit::wait::until("the program is older than its mapping", || {
+            symbols = Symbolizer::default();
+            symbols.add_process(pid).unwrap();
+            name(&symbols.symbolize(pid, address, Timestamp::MAX)).is_ok()
+        });
+        let found = symbols.symbolize(pid, address, Timestamp::MAX);
+        assert_eq!(found.module.unwrap().build_id.is_some(), has_id);
+        assert_eq!(name(&found), Ok("old_copy".to_owned()), "{id} {in_place}");
+        let module = found.location.unwrap().module;
+        assert!(!symbols.forget_changed());
+        drop(process);
+        if !in_place {
+            fs::remove_file(&program).unwrap();
+        }
+        fs::copy(&other, &program).unwrap();
+        assert_eq!(symbols.forget_changed(), !has_id);
+        if has_id {
+            symbols.refresh(module);
+        }
+        let found = symbols.symbolize(pid, address, Timestamp::MAX);
+        let is_refused = match found.frames {
+            Err(Unresolved::BuildId { .. }) => has_id,
+            Err(Unresolved::Replaced) => !has_id,
+            _ => false,
+        };
+        assert!(is_refused, "{id} {in_place}: {found:?}");
+        assert_eq!(found.location.unwrap().address, place);
+    }
+}
+
+/// A program that is built again can have the inode of the one before: only the time differs.
+#[test]
+fn an_inode_alone_identifies_no_file() {
+    use std::os::unix::fs::MetadataExt;
+    use std::time::{Duration, SystemTime};
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    compile(&program, "some_copy", &["-Wl,--build-id=none"]);
+    let place = position(&program, "some_copy");
+    let metadata = fs::metadata(&program).unwrap();
+    let (major, minor) = (rustix::fs::major(metadata.dev()), rustix::fs::minor(metadata.dev()));
+    let inode = trace_symbols::Inode { major, minor, inode: metadata.ino() };
+    let changed = SystemTime::UNIX_EPOCH
+        + Duration::new(metadata.ctime() as u64, metadata.ctime_nsec() as u32);
+    let module = || Module::file(program.to_str().unwrap(), None).with_inode(inode);
+    let resolve = |module: Module| {
+        let mut symbols = Symbolizer::default();
+        let module = symbols.spaces_mut().add_module(module);
+        name(&symbols.resolve(trace_symbols::Location { module, address: place }))
+    };
+    assert_eq!(resolve(module()), Err(Unresolved::Unverified));
+    let known = Ok("some_copy".to_owned());
+    assert_eq!(resolve(module().with_mapped_at(changed + Duration::from_secs(1))), known);
+    // Within a tick, the change can be the later one.
+    for at in [changed - Duration::from_secs(1), changed, changed + Duration::from_millis(1)] {
+        assert_eq!(resolve(module().with_mapped_at(at)), Err(Unresolved::Replaced));
+    }
+    // Mapped before and after the change: the code was another one before.
+    let mut symbols = Symbolizer::default();
+    let times = [changed + Duration::from_secs(1), changed - Duration::from_secs(1)];
+    let numbers = times.map(|at| symbols.spaces_mut().add_module(module().with_mapped_at(at)));
+    assert_eq!(numbers[0], numbers[1]);
+    let location = trace_symbols::Location { module: numbers[0], address: place };
+    assert_eq!(name(&symbols.resolve(location)), Err(Unresolved::Replaced));
+}
+
+/// Go's linker writes the build id into a section that is in no note segment.
+#[test]
+fn build_ids_are_found_in_sections_too() {
+    const PT_NULL: u32 = 0;
+    const PT_NOTE: u32 = 4;
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("program");
+    compile(&program, "some_copy", &[]);
+    let expected = build_id::of_file(&program).unwrap();
+    let mut bytes = fs::read(&program).unwrap();
+    let word = |bytes: &[u8], at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let headers = u64::from_le_bytes(bytes[32..40].try_into().unwrap()) as usize;
+    let count = usize::from(word(&bytes, 56));
+    let mut notes = 0;
+    for header in (0..count).map(|index| headers + 56 * index) {
+        if bytes[header..header + 4] == PT_NOTE.to_le_bytes() {
+            bytes[header..header + 4].copy_from_slice(&PT_NULL.to_le_bytes());
+            notes += 1;
+        }
+    }
+    assert!(notes > 0);
+    fs::write(&program, &bytes).unwrap();
+    assert_eq!(build_id::of_file(&program), Some(expected));
+    // Damaged section headers are none.
+    fs::write(&program, &bytes[..bytes.len() - 64]).unwrap();
+    assert_eq!(build_id::of_file(&program), None);
+}
+
 #[test]
 fn a_process_in_a_container_has_its_own_files() {
     if !rustix::process::geteuid().is_root() {

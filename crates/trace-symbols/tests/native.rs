@@ -41,7 +41,7 @@ type Frames = Vec<(String, String, u32)>;
 
 /// The answers of binutils.
 fn addr2line(program: &Path, addresses: &[u64]) -> BTreeMap<u64, Frames> {
-    let mut arguments = vec!["-a".to_owned(), "-f".into(), "-i".into(), "-e".into()];
+    let mut arguments = vec!["-a".to_owned(), "-f".into(), "-i".into(), "-C".into(), "-e".into()];
     arguments.push(program.to_str().unwrap().to_owned());
     arguments.extend(addresses.iter().map(|address| format!("{address:#x}")));
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -96,46 +96,111 @@ fn lines_and_inlined_calls_are_those_of_binutils() {
     }
 }
 
-/// A library with a separate debug file: files, lines and inlined calls of 1000 addresses.
+/// Random addresses of the code of a file, as they come: whether they have a function is not known.
 #[cfg(feature = "dwarf")]
-#[test]
-fn lines_of_the_c_library_are_those_of_binutils() {
-    let found = run("cc", &["-print-file-name=libc.so.6"]);
-    let library = fs::canonicalize(found.trim()).unwrap();
-    let file = ObjectFile::open(&library, &Options::default()).unwrap();
+fn random_addresses(file: &ObjectFile, count: usize) -> Vec<u64> {
     let mut state = 1;
     let code = file.code().remove(0);
     let size = (code.end - code.start) as usize;
     let positions = std::iter::repeat_with(|| code.start + (random(&mut state) % size) as u64);
-    let known = positions.filter_map(|position| {
-        let address = file.address_of(position)?;
-        file.frames(address).is_ok().then_some(address)
-    });
-    let addresses: Vec<u64> = known.take(1000).collect();
-    let expected = addr2line(&library, &addresses);
-    let lines = |frames: &[(String, String, u32)]| {
-        let lines = frames.iter().map(|(_, file, line)| {
-            let name = file.rsplit('/').next().unwrap_or(file);
-            (*line, if *line == 0 { "?".to_owned() } else { name.to_owned() })
-        });
-        lines.unzip::<u32, String, Vec<_>, Vec<_>>()
-    };
+    positions.filter_map(|position| file.address_of(position)).take(count).collect()
+}
+
+/// The number of addresses whose frames differ, of random ones of a file.
+#[cfg(feature = "dwarf")]
+#[derive(Debug, Default)]
+struct Compared {
+    total: usize,
+    /// Neither of the two has a function.
+    unknown: usize,
+    /// Only binutils has one: that of the symbol before, which ends before the address.
+    beyond: usize,
+    functions: Vec<(u64, Frames, Frames)>,
+    lines: Vec<(u64, Frames, Frames)>,
+    files: usize,
+}
+
+#[cfg(feature = "dwarf")]
+fn compared(program: &Path) -> Option<Compared> {
+    let file = ObjectFile::open(program, &Options::default()).unwrap();
+    let addresses = random_addresses(&file, 1000);
+    let expected = addr2line(program, &addresses);
     if !expected.values().any(|frames| frames.iter().any(|(_, _, line)| *line > 0)) {
-        eprintln!("skipped: the debug information of {} is not installed", library.display());
-        return;
+        eprintln!("skipped: the debug information of {} is not installed", program.display());
+        return None;
     }
-    let (mut different, mut names) = (Vec::new(), 0);
-    for address in &addresses {
-        let (ours, theirs) = (lines(&ours(&file, *address)), lines(&expected[address]));
+    let mut compared = Compared { total: addresses.len(), ..Compared::default() };
+    for address in addresses {
+        let theirs = expected[&address].clone();
+        let is_known = theirs[0].0 != "??";
+        if file.frames(address).is_err() {
+            compared.unknown += usize::from(!is_known);
+            compared.beyond += usize::from(is_known);
+            continue;
+        }
+        let ours = ours(&file, address);
+        let lines = |frames: &Frames| frames.iter().map(|frame| frame.2).collect::<Vec<_>>();
+        let functions = |frames: &Frames| {
+            frames.iter().map(|frame| base(&frame.0).to_owned()).collect::<Vec<_>>()
+        };
+        let files = |frames: &Frames| {
+            let name = |file: &str| file.rsplit('/').next().unwrap_or(file).to_owned();
+            let name = |(_, file, line): &(_, String, u32)| (*line > 0).then(|| name(file));
+            frames.iter().map(name).collect::<Vec<_>>()
+        };
         // Of code in an included file, binutils sometimes reports the name of the including one.
-        names += usize::from(ours.1 != theirs.1);
-        if ours.0 != theirs.0 {
-            different.push((format!("{address:#x}"), ours, theirs));
+        compared.files += usize::from(files(&ours) != files(&theirs));
+        if lines(&ours) != lines(&theirs) {
+            compared.lines.push((address, ours, theirs));
+        } else if functions(&ours) != functions(&theirs) {
+            compared.functions.push((address, ours, theirs));
         }
     }
-    let total = addresses.len();
-    println!("{total} addresses: {} differ in lines, {names} in file names", different.len());
-    assert!(different.len() * 100 <= total && names * 10 <= total, "{different:#?}");
+    println!(
+        "{}: {} addresses: {} of no function, {} behind the end of one; {} differ in lines, {} in functions, {} \
+         in file names",
+        program.display(),
+        compared.total,
+        compared.unknown,
+        compared.beyond,
+        compared.lines.len(),
+        compared.functions.len(),
+        compared.files
+    );
+    Some(compared)
+}
+
+/// A function without its version.
+#[cfg(feature = "dwarf")]
+fn base(name: &str) -> &str {
+    name.split('@').next().unwrap_or(name)
+}
+
+/// A library with a separate debug file: functions, lines and inlined calls of random addresses.
+#[cfg(feature = "dwarf")]
+#[test]
+fn random_addresses_of_the_c_library_are_those_of_binutils() {
+    let found = run("cc", &["-print-file-name=libc.so.6"]);
+    let Some(compared) = compared(&fs::canonicalize(found.trim()).unwrap()) else { return };
+    assert!(compared.lines.len() * 100 <= compared.total, "{:#?}", compared.lines);
+    // The function that has the code has several names in the C library: that of the symbol is shown.
+    let inlined = |frames: &Frames| -> Vec<String> {
+        frames.iter().rev().skip(1).map(|frame| base(&frame.0).to_owned()).collect()
+    };
+    let differ = |(_, ours, theirs): &&(u64, Frames, Frames)| inlined(ours) != inlined(theirs);
+    let different: Vec<_> = compared.functions.iter().filter(differ).collect();
+    assert!(different.len() * 100 <= compared.total, "{different:#?}");
+    assert!(compared.files * 10 <= compared.total, "{compared:#?}");
+    assert!((compared.unknown + compared.beyond) * 10 <= compared.total, "{compared:#?}");
+}
+
+/// This test, a Rust program.
+#[cfg(feature = "dwarf")]
+#[test]
+fn random_addresses_of_a_rust_program_are_those_of_binutils() {
+    let Some(compared) = compared(&std::env::current_exe().unwrap()) else { return };
+    assert!(compared.lines.len() * 100 <= compared.total, "{:#?}", compared.lines);
+    assert!(compared.functions.len() * 100 <= compared.total, "{:#?}", compared.functions);
 }
 
 #[test]
@@ -154,6 +219,28 @@ fn without_debug_information_functions_have_their_symbols() {
     let file = ObjectFile::open(&stripped, &Options::default()).unwrap();
     let work = *expected.keys().next().unwrap();
     assert_eq!(file.frames(work), Err(Unresolved::NoSymbols));
+}
+
+/// `_init` has no size: the code behind its section is that of the procedure linkage table.
+#[test]
+fn symbols_without_a_size_end_with_their_section() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "plain", &[]);
+    let sections = run("readelf", &["-SW", program.to_str().unwrap()]);
+    let range = |name: &str| {
+        let line = sections.lines().find(|line| line.contains(&format!(" {name} ")))?;
+        let words: Vec<&str> = line.split(']').nth(1)?.split_whitespace().collect();
+        let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
+        Some((hex(words[2]), hex(words[4])))
+    };
+    let file = ObjectFile::open(&program, &Options::default()).unwrap();
+    let name = |at| file.frames(at).map(|mut frames| frames.remove(0).function.to_string());
+    let (init, size) = range(".init").unwrap();
+    assert_eq!(name(init + size - 1), Ok("_init".to_owned()));
+    let (table, size) = range(".plt").unwrap();
+    for at in table..table + size {
+        assert_eq!(name(at), Err(Unresolved::NoSymbol), "{at:#x}");
+    }
 }
 
 #[test]

@@ -24,8 +24,8 @@ pub(crate) struct Recording {
     attr: perf_event_attr,
     layout: RecordLayout,
     mapped: BuildIds,
-    /// Build ids of mapped files, by name.
-    build_ids: BTreeMap<Vec<u8>, BuildId>,
+    /// Build ids of mapped files, by name. `None` if not all mappings of the name have the same one.
+    build_ids: BTreeMap<Vec<u8>, Option<BuildId>>,
     /// Times of the first and the last sample.
     times: Option<(Timestamp, Timestamp)>,
     name: String,
@@ -62,7 +62,7 @@ impl Recording {
                 features,
                 attr,
                 layout,
-                mapped: BuildIds::default(),
+                mapped: BuildIds::new(&attr),
                 build_ids: BTreeMap::new(),
                 times: None,
                 name,
@@ -120,12 +120,13 @@ impl Recording {
     /// Completes the recording. Returns the number of bytes of its records.
     pub(crate) fn finish(self) -> Result<u64> {
         let Self { writer, mut features, build_ids, times, name, is_stdout, .. } = self;
-        let entry = |(file, id): (Vec<u8>, BuildId)| {
-            BuildIdEntry::new(id, String::from_utf8_lossy(&file).into_owned(), false)
+        let entry = |(file, id): (Vec<u8>, Option<BuildId>)| {
+            Some(BuildIdEntry::new(id?, String::from_utf8_lossy(&file).into_owned(), false))
         };
         let kernel = trace_symbols::build_id::of_kernel()
             .map(|id| BuildIdEntry::new(id, "[kernel.kallsyms]".to_owned(), true));
-        features.build_ids = kernel.into_iter().chain(build_ids.into_iter().map(entry)).collect();
+        features.build_ids =
+            kernel.into_iter().chain(build_ids.into_iter().filter_map(entry)).collect();
         features.sample_time = times;
         let finished = match writer {
             Writer::File(writer) => {
@@ -143,21 +144,25 @@ impl Recording {
     }
 }
 
-/// Notes the build id of a mapped file.
+/// Notes the build id of a mapped file. A file whose name others had, too, has none: readers use those of
+/// the description for all mappings of the name.
 fn note_build_id(
     layout: &RecordLayout,
     record: RawRecord<'_>,
-    build_ids: &mut BTreeMap<Vec<u8>, BuildId>,
+    build_ids: &mut BTreeMap<Vec<u8>, Option<BuildId>>,
 ) {
     const MMAP2: u32 = 10;
     if record.type_() != MMAP2 || build_ids.len() >= MAX_FILES {
         return;
     }
     if let Ok(Record::Mmap(mmap)) = layout.decode(record) {
-        if let Some(FileId::BuildId(id)) = mmap.file {
-            if mmap.filename.starts_with(b"/") && !build_ids.contains_key(mmap.filename) {
-                build_ids.extend(BuildId::new(id).map(|id| (mmap.filename.to_vec(), id)));
-            }
+        if mmap.filename.starts_with(b"/") {
+            let id = match mmap.file {
+                Some(FileId::BuildId(id)) => BuildId::new(id),
+                _ => None,
+            };
+            let known = build_ids.entry(mmap.filename.to_vec()).or_insert(id);
+            *known = known.filter(|known| Some(*known) == id);
         }
     }
 }

@@ -50,7 +50,7 @@ impl LiveSamples {
         }
         let source = source(&session, is_woken)?;
         let (tables, events) = (Tables::new(), Vec::new());
-        let build_ids = BuildIds::default();
+        let build_ids = BuildIds::new(&attr);
         Ok(Self { session, layout, build_ids, is_woken, source, tables, goroutines, events })
     }
 
@@ -152,5 +152,5 @@ fn source(session: &Session, is_woken: bool) -> Result<PerfSource> {
         true => source.with_wake_ups_only(),
         false => source.with_scheduler_as_samples(),
     };
-    Ok(source.with_unwinder(Unwinder::new(true)))
+    Ok(source.with_unwinder(Unwinder::live()))
 }

@@ -5,9 +5,17 @@ use perf_data::Features;
 use trace_timeline::sources::dotnet::DotnetSource;
 use trace_timeline::sources::perf::PerfSource;
 
+/// Frames without a function: all, without a reason.
+pub(crate) struct Problems;
+
+impl Problems {
+    #[expect(clippy::unused_self, reason = "as of other systems")]
+    pub(crate) const fn print(&self) {}
+}
+
 /// A recording as it is.
-pub(crate) fn named(source: PerfSource, _: &Features) -> PerfSource {
-    source
+pub(crate) const fn named(source: PerfSource, _: &Features) -> (PerfSource, Problems) {
+    (source, Problems)
 }
 
 /// A source of .NET events as it is.

@@ -24,6 +24,7 @@ mod sampling;
 mod signals;
 mod stat;
 mod support;
+mod symbols;
 mod top;
 mod trace;
 

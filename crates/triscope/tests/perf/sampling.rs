@@ -8,9 +8,9 @@ use std::process::Command;
 use testkit::sampling::rate;
 
 /// The weight of each stack, outermost frame first.
-type Stacks = BTreeMap<Vec<String>, u64>;
+pub(crate) type Stacks = BTreeMap<Vec<String>, u64>;
 
-fn parsed(folded: &str) -> Stacks {
+pub(crate) fn parsed(folded: &str) -> Stacks {
     let line = |line: &str| {
         let (stack, weight) = line.rsplit_once(' ').unwrap();
         (stack.split(';').map(str::to_owned).collect(), weight.parse().unwrap())
@@ -18,7 +18,7 @@ fn parsed(folded: &str) -> Stacks {
     folded.lines().map(line).collect()
 }
 
-fn read(dir: &Path, name: &str) -> String {
+pub(crate) fn read(dir: &Path, name: &str) -> String {
     std::fs::read_to_string(dir.join(name)).unwrap()
 }
 
@@ -28,7 +28,7 @@ pub(crate) fn compiled(dir: &Path, options: &[&str]) -> Option<PathBuf> {
 }
 
 /// Compiles one of the C programs in `shares/`.
-fn compiled_from(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
+pub(crate) fn compiled_from(dir: &Path, name: &str, options: &[&str]) -> Option<PathBuf> {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares");
     let source = sources.join(name).with_extension("c");
     let program = dir.join(name);

@@ -24,6 +24,12 @@ pub trait Symbolizer {
         address: u64,
         each: &mut dyn FnMut(Function<'_>),
     );
+
+    /// A frame at an address of a file has no function. Unlike [`Symbolizer::functions`], this is called
+    /// for each frame.
+    fn missing(&mut self, number: usize, file: &MappedFile, address: u64) {
+        let _ = (number, file, address);
+    }
 }
 
 /// Finds the callers of user space of samples that have registers and a copy of the stack
@@ -130,6 +136,7 @@ impl Names {
         });
         let named = self.functions.get(range.clone()).unwrap_or_default();
         if named.is_empty() {
+            symbols.missing(number, file, call);
             frames.push(frame);
         }
         let Frame { mapping, address, .. } = frame;

@@ -247,7 +247,7 @@ impl Kernel {
             sampled,
             waking: Some(waking),
             switches: Some([switch, new]),
-            build_ids: BuildIds::default(),
+            build_ids: BuildIds::new(&side),
             tasks: TaskRecords::new(&side, wanted.tasks),
             tracing,
             fields,

@@ -12,11 +12,11 @@ use crate::timeline::notes;
 use perf_data::RecordWriter;
 use perf_monitor::{ClockDomain, ProcessInfo, RawRecord, RingSet};
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use trace_export::profile::{FirefoxProfile, Label, Samples};
 use trace_symbols::Debuginfod;
-use trace_timeline::{Attribute, EntityId, Event, EventKind, Tables, TextId};
+use trace_timeline::{Attribute, EntityId, Event, EventKind, StackId, Tables, TextId};
 
 /// The file that the stacks go to.
 pub(super) enum Output {
@@ -40,6 +40,8 @@ pub(super) struct Stacks {
 /// The samples, counted.
 struct Counted {
     collected: Collected,
+    /// Number of samples of each stack, as it is before its functions are named.
+    stacks: HashMap<StackId, u64>,
     /// Processes with samples.
     described: HashSet<EntityId>,
     wakers: Option<Wakers>,
@@ -72,7 +74,15 @@ impl Stacks {
                 Collected::Firefox(file, profile)
             }
         };
-        Self { samples, counted: Counted { collected, described: HashSet::new(), wakers } }
+        Self {
+            samples,
+            counted: Counted {
+                collected,
+                stacks: HashMap::new(),
+                described: HashSet::new(),
+                wakers,
+            },
+        }
     }
 
     /// What is missing or incomplete.
@@ -120,7 +130,7 @@ impl Stacks {
         fold_stubs: bool,
         servers: Option<Debuginfod>,
     ) -> Result {
-        let Self { samples: live, counted: Counted { collected, wakers, .. } } = self;
+        let Self { samples: live, counted: Counted { collected, stacks, wakers, .. } } = self;
         let LiveSamples { mut source, mut tables, .. } = live;
         let mut symbols = symbols::Files::live(servers);
         if let Some(runtimes) = runtimes {
@@ -128,6 +138,7 @@ impl Stacks {
         }
         let stub = tables.text(Managed::STUB.as_bytes());
         let mut name = |stack, tables: &mut Tables| {
+            symbols.set_samples(stacks.get(&stack).copied().unwrap_or(1));
             let named = source.name(stack, &mut symbols, tables)?;
             if !fold_stubs {
                 return Some(named);
@@ -162,7 +173,10 @@ impl Stacks {
 impl Counted {
     fn count(&mut self, event: Event, labels: &[(TextId, Label)], tables: &mut Tables) {
         let mut event = event;
-        if let EventKind::Sample { entity, .. } = event.kind {
+        if let EventKind::Sample { entity, stack, .. } = event.kind {
+            if let Some(stack) = stack {
+                *self.stacks.entry(stack).or_default() += 1;
+            }
             if let Some(process) = tables.entities.process_of(entity) {
                 if self.described.insert(process) {
                     describe(process, tables);

@@ -61,7 +61,7 @@ impl<F: Write + Seek> RawRecords<F> {
         }
         let build_ids = sideband
             .filter(|_| has_stacks)
-            .map(|attr| (BuildIds::default(), RecordLayout::new(&attr)));
+            .map(|attr| (BuildIds::new(&attr), RecordLayout::new(&attr)));
         Ok(Self { writer, tracing, build_ids, sideband })
     }
 

@@ -194,6 +194,11 @@ impl Live {
         Ok(())
     }
 
+    /// Prints the files whose code has no functions.
+    pub(super) fn print_problems(&self) {
+        self.names.symbols.print_problems();
+    }
+
     /// The samples since the interval before, with names.
     pub(super) fn interval(&mut self, opened: &mut Opened, duration: Duration) -> Result<Interval> {
         let lost = opened.set.stats().rings.lost;
@@ -214,6 +219,10 @@ impl Live {
                 self.names.paths.clear();
                 self.samples.source.forget_names();
             }
+        }
+        if self.names.symbols.forget_changed() {
+            self.names.paths.clear();
+            self.samples.source.forget_names();
         }
         for (key, weight) in weights {
             let path = match key.2 {

@@ -204,7 +204,9 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) ->
     match args.json {
         true => print::json(&interval),
         false => print::table(&interval, args.by, &args.filter, args.rows),
-    }
+    }?;
+    live.print_problems();
+    Ok(())
 }
 
 /// Shows the intervals until the end.
@@ -226,6 +228,8 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
         while let Some(event) = screen.event() {
             is_changed = true;
             if view.handle(&event) == Action::End {
+                drop(screen);
+                live.print_problems();
                 return Ok(());
             }
         }
@@ -234,6 +238,7 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
         }
         if has_ended {
             drop(screen);
+            live.print_problems();
             return watch.outcome();
         }
         opened.set.wait(Some(ROUND)).map_err(failure)?;

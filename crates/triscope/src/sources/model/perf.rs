@@ -44,9 +44,10 @@ impl Opening<'_> {
             PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
             error => fail(&error),
         })?;
-        let mut source = symbols::named(source, reader.session().features());
+        let (mut source, problems) = symbols::named(source, reader.session().features());
         let names = event_names(reader.session());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
+        let lists_problems = self.lists_damage;
         let beside = self.path.ends_with(SCHEDULER).then(|| self.path.with_file_name(PROCESSES));
         if let Some(path) = self.program.processes.or(beside) {
             let Processes { observed, skipped } = recorded_processes(&path)?;
@@ -76,6 +77,9 @@ impl Opening<'_> {
                             (stats.unfinished, "waits of unknown duration, left out"),
                         ];
                         notes.add(&name, &incomplete);
+                        if lists_problems {
+                            problems.print();
+                        }
                         let (samples, undecodable) = (stats.samples, stats.undecodable);
                         summary.set(Read::Perf { samples, undecodable, events });
                         return Ok(false);

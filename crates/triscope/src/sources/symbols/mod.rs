@@ -4,19 +4,23 @@
 pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod managed;
+mod problems;
 pub(crate) mod unwind;
+mod wall_clock;
 
 use crate::failure::OneLine;
 pub(crate) use lines::with_lines;
 use managed::Managed;
 use perf_data::{Features, MappedFile, Mappings};
 use perf_monitor::{RawRecord, Record};
+use problems::Problems;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, build_id};
+use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, Unresolved, build_id};
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
+use wall_clock::WallClock;
 
 /// The mappings of all processes, as records report them, with the symbols of their files.
 pub(crate) struct Symbols {
@@ -24,9 +28,11 @@ pub(crate) struct Symbols {
     files: RefCell<Files>,
 }
 
-/// A recording with the functions and callers of its samples.
-pub(crate) fn named(source: PerfSource, features: &Features) -> PerfSource {
-    source.with_unwinder(unwind::Unwinder::new(false)).with_symbols(Files::new(features))
+/// A recording with the functions and callers of its samples, and the frames without a function.
+pub(crate) fn named(source: PerfSource, features: &Features) -> (PerfSource, Problems) {
+    let files = Files::new(features);
+    let problems = files.problems.clone();
+    (source.with_unwinder(unwind::Unwinder::new(features)).with_symbols(files), problems)
 }
 
 /// The symbols of files, by the number of the file in [`Mappings`]. They are read when they are first
@@ -36,6 +42,10 @@ pub(crate) struct Files {
     modules: Vec<Option<ModuleId>>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
+    clock: WallClock,
+    problems: Problems,
+    /// Number of samples with the stack that is named.
+    samples: u64,
     /// Methods of .NET processes.
     managed: Managed,
 }
@@ -93,7 +103,7 @@ impl Symbols {
         let file = mapped.and_then(|mapped| self.mappings.file(mapped.file));
         let symbol = match (mapped, file) {
             (Some(mapped), Some(file)) => {
-                symbol(self.files.borrow_mut().at(mapped.file, file, mapped.address))
+                symbol(self.files.borrow_mut().frames(mapped.file, file, mapped.address))
             }
             // Without the record of the kernel's mapping, its own symbols are used.
             _ if is_kernel => self.kernel_symbol(address),
@@ -110,7 +120,7 @@ impl Symbols {
 
     fn kernel_symbol(&self, address: u64) -> Option<(Arc<str>, u64)> {
         let file = self.mappings.file(0)?;
-        symbol(self.files.borrow_mut().at(0, file, address))
+        symbol(self.files.borrow_mut().frames(0, file, address))
     }
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
@@ -141,19 +151,22 @@ impl Files {
             (Some(theirs), Some(ours)) => theirs == ours,
             _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
         };
-        // Files without a build id, of kernels that do not record inodes.
+        // Files without a build id, of recordings without inodes or a known clock. They are reported.
         options.unverified = true;
         options.lines = lines;
         options.debuginfod = servers;
         let symbolizer = trace_symbols::Symbolizer::new(options);
-        Self { symbolizer, modules: Vec::new(), is_live: false, managed: Managed::default() }
+        let clock = WallClock::of(features);
+        let (modules, managed, problems) = (Vec::new(), Managed::default(), Problems::default());
+        Self { symbolizer, modules, is_live: false, clock, problems, samples: 1, managed }
     }
 
     /// The symbols for a recording that is made now, also of processes in containers, with inlined
     /// functions, files and lines. Debug information that is not there is asked of `servers`.
     pub(crate) fn live(servers: Option<Debuginfod>) -> Self {
         let features = Features::of_this_machine();
-        Self { is_live: true, ..Self::with_lines(&features, true, servers) }
+        let clock = WallClock::now();
+        Self { is_live: true, clock, ..Self::with_lines(&features, true, servers) }
     }
 
     /// Names the code of these methods, too.
@@ -166,17 +179,35 @@ impl Files {
         &mut self.managed
     }
 
-    /// Prints the assemblies whose PDB file is not used.
+    /// The number of samples with the stack that is named next: it is named once for all of them.
+    pub(crate) const fn set_samples(&mut self, samples: u64) {
+        self.samples = samples;
+    }
+
+    /// Forgets the names of files that were changed since they were mapped. Returns whether there are
+    /// some.
+    pub(crate) fn forget_changed(&mut self) -> bool {
+        self.symbolizer.forget_changed()
+    }
+
+    /// Prints the files whose code has no functions, and the assemblies whose PDB file is not used.
     pub(crate) fn print_problems(&self) {
+        self.problems.print();
         lines::print_problems(self.managed.problems());
     }
 
     /// The functions at an address of a file: inlined ones first.
-    fn at(&mut self, number: usize, file: &MappedFile, address: u64) -> &[Frame] {
+    fn at(
+        &mut self,
+        number: usize,
+        file: &MappedFile,
+        address: u64,
+    ) -> Result<&[Frame], &Unresolved> {
         if self.modules.len() <= number {
             self.modules.resize(number + 1, None);
         }
         let module = self.modules.get(number).copied().flatten().unwrap_or_else(|| {
+            self.add_jitdump(file);
             let module = self.module(file);
             let module = self.symbolizer.spaces_mut().add_module(module);
             if let Some(known) = self.modules.get_mut(number) {
@@ -185,7 +216,28 @@ impl Files {
             module
         });
         let location = Location { module, address };
-        self.symbolizer.resolve(location).frames.unwrap_or_default()
+        self.symbolizer.resolve(location).frames
+    }
+
+    /// Adds the jitdump file of a process, which describes its code.
+    fn add_jitdump(&mut self, file: &MappedFile) {
+        if let Some(path) = &file.jitdump {
+            let mut dump = Module::file(path, None);
+            dump.process = file.process;
+            self.symbolizer.spaces_mut().add_module(dump);
+        }
+    }
+
+    /// Whether a file with functions is known to be the one that was mapped.
+    fn is_verified(&self, file: &MappedFile) -> bool {
+        let is_file = !file.is_kernel && !file.is_perf_map && file.name.starts_with('/');
+        let has_time = file.mapped_at.and_then(|at| self.clock.at(at)).is_some();
+        !is_file || file.build_id.is_some() || (file.inode.is_some() && has_time)
+    }
+
+    /// The functions at an address of a file; none if they are not known.
+    fn frames(&mut self, number: usize, file: &MappedFile, address: u64) -> &[Frame] {
+        self.at(number, file, address).unwrap_or_default()
     }
 
     /// The module of a file.
@@ -199,6 +251,7 @@ impl Files {
             (_, process) => {
                 let mut module = Module::file(&file.name, build_id);
                 module.inode = file.inode;
+                module.mapped_at = file.mapped_at.and_then(|at| self.clock.at(at));
                 module.process = process.filter(|_| self.is_live);
                 module
             }
@@ -219,13 +272,24 @@ impl Symbolizer for Files {
             return each(Function { name, file, line: line.as_ref().map_or(0, |line| line.line) });
         }
         let is_stub = file.is_perf_map && self.managed.has(number);
-        let frames = self.at(number, file, address);
+        let frames = self.frames(number, file, address);
         if is_stub && frames.is_empty() {
-            each(Function { name: Managed::STUB, ..Function::default() });
+            return each(Function { name: Managed::STUB, ..Function::default() });
         }
         for frame in frames {
             let file = frame.file.as_deref().unwrap_or_default();
             each(Function { name: &frame.function, file, line: frame.line });
+        }
+        if !frames.is_empty() && !self.is_verified(file) {
+            self.problems.unverified(&file.name);
+        }
+    }
+
+    fn missing(&mut self, number: usize, file: &MappedFile, address: u64) {
+        let problems = self.problems.clone();
+        let samples = self.samples;
+        if let Err(why) = self.at(number, file, address) {
+            problems.missing(&file.name, why, samples);
         }
     }
 }

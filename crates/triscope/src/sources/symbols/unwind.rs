@@ -1,5 +1,7 @@
 //! Callers in user space from registers and copied stacks.
 
+use super::wall_clock::WallClock;
+use perf_data::Features;
 use perf_monitor::{FileId, RawRecord, Record, Sample};
 use trace_symbols::{
     AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
@@ -14,22 +16,52 @@ pub(crate) struct Unwinder {
     architecture: Option<Architecture>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
+    clock: WallClock,
+    /// The time of the first record that has one.
+    start: Option<Timestamp>,
 }
 
 impl Unwinder {
     /// For a recording of a machine like this one.
-    pub(crate) fn new(is_live: bool) -> Self {
+    pub(crate) fn new(features: &Features) -> Self {
+        Self::with_clock(WallClock::of(features), false)
+    }
+
+    /// For a recording that is made now.
+    pub(crate) fn live() -> Self {
+        Self::with_clock(WallClock::now(), true)
+    }
+
+    fn with_clock(clock: WallClock, is_live: bool) -> Self {
         let mut options = Options::default();
-        // Files without a build id, of kernels that do not record inodes.
+        // Files without a build id, of recordings without inodes or a known clock.
         options.unverified = true;
         let unwinder = trace_symbols::Unwinder::new(options);
         let architecture = Architecture::of_this_machine();
-        Self { unwinder, spaces: AddressSpaces::default(), architecture, is_live }
+        let spaces = AddressSpaces::default();
+        Self { unwinder, spaces, architecture, is_live, clock, start: None }
+    }
+}
+
+impl Unwinder {
+    /// The first record with a time: files that were mapped before must not change from then on.
+    fn begin(&mut self, at: Timestamp) {
+        self.start = Some(at);
+        let mapped_at = self.clock.at(at);
+        let known: Vec<Module> = self.spaces.modules().map(|(_, module)| module.clone()).collect();
+        for mut module in known {
+            module.mapped_at = mapped_at;
+            self.spaces.add_module(module);
+        }
     }
 }
 
 impl perf::Unwinder for Unwinder {
     fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>) {
+        if let (None, Some(at)) = (self.start, at) {
+            self.begin(at);
+        }
+        let mapped_at = at.or(self.start).and_then(|at| self.clock.at(at));
         let at = at.unwrap_or(Timestamp::MIN);
         match record {
             Record::Mmap(map)
@@ -44,6 +76,7 @@ impl perf::Unwinder for Unwinder {
                     }
                     _ => {}
                 }
+                module.mapped_at = mapped_at;
                 if !self.is_live && module.kind == trace_symbols::ModuleKind::File {
                     module.process = None;
                 }
