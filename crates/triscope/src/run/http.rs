@@ -215,7 +215,8 @@ mod tests {
     }
 }
 
-#[cfg(all(test, feature = "push"))]
+#[cfg(test)]
+#[cfg(feature = "push")]
 mod post_tests {
     use super::*;
     use std::net::TcpListener;
