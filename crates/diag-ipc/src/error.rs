@@ -203,7 +203,9 @@ impl fmt::Display for NoSocketReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoProcess => "there is no such process",
-            Self::PermissionDenied => "its files below /proc cannot be read (run as its user, or with CAP_SYS_PTRACE)",
+            Self::PermissionDenied => {
+                "its files below /proc cannot be read (run as its user, or with CAP_SYS_PTRACE)"
+            }
             Self::NotFound => {
                 "not a .NET process, its runtime was started with DOTNET_EnableDiagnostics=0, \
                  or it has not come up yet"

@@ -7,7 +7,6 @@
 use super::model::PROCESSES;
 use perf_monitor::ProcessInfo;
 use serde_json::{Value, json};
-use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use trace_timeline::Timestamp;
@@ -26,19 +25,11 @@ pub(crate) struct ProcessWriter {
 }
 
 impl ProcessWriter {
-    pub(crate) fn create(dir: &Path) -> io::Result<Self> {
-        Self::create_by(dir, |path| File::create(path))
-    }
-
-    /// As [`create`](Self::create), where none is, for its user only.
+    /// Creates the file in a directory where none is, for its user only.
     #[cfg(unix)]
     pub(crate) fn create_private(dir: &Path) -> io::Result<Self> {
-        Self::create_by(dir, crate::io::private::create_new)
-    }
-
-    fn create_by(dir: &Path, create: fn(&Path) -> io::Result<File>) -> io::Result<Self> {
         let path = dir.join(PROCESSES);
-        let file = create(&path)?;
+        let file = crate::io::private::create_new(&path)?;
         Ok(Self::start(path, Box::new(file)))
     }
 
@@ -112,11 +103,12 @@ fn parse(line: &[u8]) -> Option<ObservedProcess> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::fs::File;
 
     #[test]
     fn written_processes_are_read() {
         let dir = tempfile::tempdir().unwrap();
-        let mut writer = ProcessWriter::create(dir.path()).unwrap();
+        let mut writer = ProcessWriter::create_private(dir.path()).unwrap();
         let this = ProcessInfo::read(std::process::id()).unwrap();
         let mut other = this.clone();
         other.arguments = vec!["./a".to_owned(), "b\n\"c".to_owned()];

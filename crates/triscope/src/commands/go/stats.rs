@@ -184,7 +184,11 @@ impl Stats {
             writeln!(out, "generations  {}", self.generations)?;
         }
         let created = self.created;
-        writeln!(out, "goroutines   {}, {created} of them created during the trace", self.goroutines.len)?;
+        writeln!(
+            out,
+            "goroutines   {}, {created} of them created during the trace",
+            self.goroutines.len
+        )?;
         writeln!(out, "procs        {}", self.procs.len)?;
         writeln!(out, "threads      {}", self.threads.len)?;
         if reading.missing_generations > 0 {
