@@ -719,8 +719,8 @@ mod tests {
     /// The recorder before may have kept command lines.
     #[test]
     fn a_dump_has_no_command_line_and_is_private() {
-        const TRACE: &[u8] = include_bytes!("../../../../nettrace/tests/data/t10-shapes.nettrace");
-        const LINE: &str = "aspire-managed.dll dashboard";
+        const TRACE: &[u8] = include_bytes!("sources/masked/whole.nettrace");
+        const LINE: &str = "--password=s3cr3t";
         let line: Vec<u8> = LINE.encode_utf16().flat_map(u16::to_le_bytes).collect();
         let has_line = |bytes: &[u8]| bytes.windows(line.len()).any(|window| window == line);
         assert!(has_line(TRACE));
