@@ -23,12 +23,18 @@ impl ProfileFile {
     /// Finds the format, and whether the file can be written. Nothing is created before there is a
     /// profile.
     pub(crate) fn create(path: &Path) -> Result<Self> {
+        let file = Self::of(path)?;
+        OutputFile::check(path)?;
+        Ok(file)
+    }
+
+    /// Finds the format.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
         let format = Format::of(path).ok_or_else(|| {
             let endings: Vec<_> = Format::ENDINGS.iter().map(|(ending, _)| *ending).collect();
             let endings = endings.join(", ");
             Failure::about(path.display(), format!("the name must end in one of {endings}"))
         })?;
-        OutputFile::check(path)?;
         Ok(Self { path: path.to_owned(), format })
     }
 

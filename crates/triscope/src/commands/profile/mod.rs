@@ -195,8 +195,9 @@ impl Kind {
             // The recording is written beside it first.
             Some("pftrace" | "html") => OutputFile::check(&args.output).map(|()| Self::Timeline)?,
             _ => {
-                let file = ProfileFile::create(&args.output)
+                let file = ProfileFile::of(&args.output)
                     .map_err(|failure| failure.and("or .json.gz, .pftrace, .html and .data"))?;
+                OutputFile::check(&args.output)?;
                 Self::Profile(Output::Profile(file))
             }
         })
