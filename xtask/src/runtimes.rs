@@ -17,7 +17,7 @@ use testkit::digest;
 pub(crate) const VARIABLE: &str = "TRISCOPE_DOTNET_TARGETS";
 
 /// Changed whenever the files made from the packages change.
-const RECIPE: u8 = 1;
+const RECIPE: u8 = 2;
 
 /// The sources of the workload.
 const WORKLOAD: [(&str, &str); 2] = [
@@ -77,7 +77,7 @@ pub(crate) fn targets() -> Result<PathBuf> {
                 "configProperties":{"System.Globalization.Invariant":true}}}"#,
         )?;
         assert_dir(&framework)?;
-        script(&home, &format!("exec {} \"$HERE/Workload.dll\"", quote(&core31.join("dotnet"))))?;
+        script(&home, &format!("exec {} \"$HERE/Workload.dll\" \"$@\"", quote(&core31.join("dotnet"))))?;
 
         // 9: a self-contained application; the runtime's files are beside ours.
         let home = dir.join("9");
@@ -92,7 +92,7 @@ pub(crate) fn targets() -> Result<PathBuf> {
             r#"{"runtimeOptions":{"includedFrameworks":[{"name":"Microsoft.NETCore.App","version":"9.0.1"}],
                 "configProperties":{"System.Globalization.Invariant":true}}}"#,
         )?;
-        script(&home, "exec \"$HERE/Workload\"")?;
+        script(&home, "exec \"$HERE/Workload\" \"$@\"")?;
 
         // 10: a third-party single-file application, in which our startup hook runs and never
         // returns.
@@ -105,7 +105,7 @@ pub(crate) fn targets() -> Result<PathBuf> {
             &format!(
                 "export DOTNET_SYSTEM_GLOBALIZATION_INVARIANT=1 WORKLOAD_HOST=1\n\
                  export DOTNET_STARTUP_HOOKS=\"$HERE/Workload.dll\"\n\
-                 exec {host} dashboard"
+                 exec {host} dashboard \"$@\""
             ),
         )
     })

@@ -70,11 +70,17 @@ impl Outputs {
         let mut convert = Command::new(triscope);
         convert.arg("convert").args(options).args(traces).arg("-o").arg(output);
         let converted = run::attempt(&mut convert)?;
+        let errors = String::from_utf8_lossy(&converted.stderr);
         // 1: the trace is damaged, and the readable part of it is converted.
-        if matches!(converted.status.code(), Some(0 | 1)) && output.exists() {
-            return Ok(());
+        match (converted.status.code(), output.exists()) {
+            (Some(0 | 1), true) => Ok(()),
+            (Some(1), false) if errors.contains("nothing of the trace can be shown") => {
+                eprintln!("no timeline: {errors}");
+                self.files.pop();
+                Ok(())
+            }
+            _ => Err(format!("convert {name}: {errors}").into()),
         }
-        Err(format!("convert {name}: {}", String::from_utf8_lossy(&converted.stderr)).into())
     }
 
     /// Live recordings: of the kernel alone, with stacks, with a Go trace and with .NET; and what was
