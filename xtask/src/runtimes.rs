@@ -77,7 +77,10 @@ pub(crate) fn targets() -> Result<PathBuf> {
                 "configProperties":{"System.Globalization.Invariant":true}}}"#,
         )?;
         assert_dir(&framework)?;
-        script(&home, &format!("exec {} \"$HERE/Workload.dll\" \"$@\"", quote(&core31.join("dotnet"))))?;
+        script(
+            &home,
+            &format!("exec {} \"$HERE/Workload.dll\" \"$@\"", quote(&core31.join("dotnet"))),
+        )?;
 
         // 9: a self-contained application; the runtime's files are beside ours.
         let home = dir.join("9");
