@@ -605,7 +605,7 @@ fn kept_records_are_reported() {
     let tid = sh["tid"].as_i64().unwrap().to_string();
     let explained = run_in(dir.path(), &["explain", "--thread", &tid, "raw"]);
     explained.is_good();
-    assert!(explained.stdout.contains("  sum: "), "{}", explained.stdout);
+    assert!(explained.stdout.contains(" sum of "), "{}", explained.stdout);
 
     // What is there is not overwritten.
     let again = run_in(dir.path(), &["record", "-o", "2.pftrace", "--keep", "raw", "true"]);

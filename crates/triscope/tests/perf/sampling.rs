@@ -701,7 +701,10 @@ fn waits_have_their_waker() {
     }
     let refused = run_in(dir.path(), &["profile", "--wakers", "-o", "x.svg", "true"]);
     refused.is_refused(2, &["--wakers", "--off-cpu"]);
-    let args = ["profile", "--off-cpu", "--wakers", "-o", "x.svg", "true"];
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    std::fs::set_permissions(dir.path(), open).unwrap();
+    let output = dir.path().join("x.svg");
+    let args = ["profile", "--off-cpu", "--wakers", "-o", output.to_str().unwrap(), "true"];
     let refused: support::Ran = as_nobody(&args).output().unwrap().into();
     refused.is_refused(1, &["--wakers", "tracefs"]);
 }

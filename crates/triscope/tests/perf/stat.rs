@@ -223,7 +223,7 @@ fn without_a_tracefs_the_remedy_is_named() {
         &["record", "--all-tasks", "-o", "/dev/null", "true"],
     ] {
         let ran = as_nobody_with(WITHOUT_TRACEFS, "-all", args);
-        ran.is_refused(1, &["as root: mount -t tracefs nodev /sys/kernel/tracing"]);
+        ran.is_refused(1, &["mount -t tracefs nodev /sys/kernel/tracing"]);
     }
 }
 

@@ -614,7 +614,7 @@ mod tests {
     use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::assemble::tests::{SAMPLE, samples};
+    use crate::commands::flight::assemble::tests::{SAMPLE, samples};
 
     const SPACE: Space = Space { segments: 1 << 20, dumps: 1 << 20 };
 
