@@ -87,7 +87,7 @@ fn questions_and_orders() {
         assert!(target.output().contains("startup hook ran"));
     }
     assert!(fails(&["info", "999999999"], 1).contains("no such process"));
-    assert!(fails(&["info"], 1).contains("which process"));
+    assert!(fails(&["info"], 2).contains("no process: pass a PID"));
 }
 
 #[test]
