@@ -110,7 +110,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PID", num_args = 0..=1)]
     dotnet: Option<Option<u32>>,
     /// Also record these .NET event sources, separated by commas, as dotnet collect does:
-    /// NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]] with KEYWORDS in hexadecimal
+    /// `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]` with KEYWORDS in hexadecimal
     #[arg(long, value_name = "LIST")]
     provider: Vec<String>,
     /// Sample the stacks of threads that run, HERTZ times per second and CPU: kernel and user space,
