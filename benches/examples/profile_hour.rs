@@ -46,7 +46,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             let stack = (random >> 33) % stacks;
             sample(
                 &mut bytes,
-                second * 1_000_000_000 + tick * 1_000_000 / cpus,
+                // A record at 0 is one without a time.
+                (second + 1) * 1_000_000_000 + tick * 1_000_000 / cpus,
                 stack,
                 tick % cpus,
             );
