@@ -87,7 +87,10 @@ const STEPS: &[Step] = &[
     step("sanitizers", || sanitize::sanitize(&[])),
     step("packages", || package::task(&[])),
     step("benches run", || {
-        cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])
+        cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])?;
+        // Fails above its limit on memory.
+        let example = ["--package", "triscope-benches", "--example", "profile_hour"];
+        cargo(&[&["run", "--quiet", "--release"], &example[..]].concat())
     }),
     step("kernel, Go and .NET on one clock", || timeline::task(&[])).live(),
     // Changes kernel.perf_event_paranoid for a moment: not beside the tests of kernels.
