@@ -11,12 +11,19 @@ use std::path::Path;
 use trace_common::ClockDomain;
 
 impl ClockReference {
-    /// Reads the clocks. `None` for the perf clock, which cannot be read.
+    /// Reads the clocks, so that a moment without a CPU between the readings does not count. `None` for
+    /// the perf clock, which cannot be read.
     pub fn now(clock: ClockDomain) -> Option<Self> {
-        let realtime = perf_monitor::now(ClockDomain::Realtime)?.nanos();
-        let now = perf_monitor::now(clock)?.nanos();
+        const READINGS: usize = 5;
         let clock_id = perf_monitor::clock_id(clock)? as u32;
-        Some(Self { clock_id, realtime: realtime as u64, clock: now as u64 })
+        let reading = |_| {
+            let before = perf_monitor::now(clock)?.nanos();
+            let realtime = perf_monitor::now(ClockDomain::Realtime)?.nanos();
+            let after = perf_monitor::now(clock)?.nanos();
+            Some((after - before, realtime, before))
+        };
+        let (_, realtime, before) = (0..READINGS).filter_map(reading).min()?;
+        Some(Self { clock_id, realtime: realtime as u64, clock: before as u64 })
     }
 }
 

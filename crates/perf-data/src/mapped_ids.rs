@@ -68,12 +68,14 @@ impl BuildIds {
 
     /// The wall-clock time of a record; now for one without a time.
     fn wall(&self, at: Option<Timestamp>) -> SystemTime {
-        let now = SystemTime::now();
         let age = || {
             let at = at.filter(|at| at.nanos() != 0)?;
             perf_monitor::now(self.clock?).map(|now| now - at)
         };
-        age().and_then(|age| now.checked_sub(age)).unwrap_or(now)
+        // Before the wall clock: the time in between must not make a mapping older than its file.
+        let age = age();
+        let now = SystemTime::now();
+        age.and_then(|age| now.checked_sub(age)).unwrap_or(now)
     }
 
     /// The record, with the build id if it is about the mapping of a file that has one.

@@ -35,7 +35,7 @@ pub fn changed(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<Sys
 }
 
 /// Whether a file that was [`changed`] last at this time had the same contents at another time. Times of
-/// files are less exact than the clock: a change shortly before counts as one after.
+/// files are those of the kernel's last tick: a change less than 10 ms later can count as one before.
 pub fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
     files::is_unchanged_since(changed, at)
 }

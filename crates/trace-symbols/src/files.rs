@@ -127,10 +127,12 @@ pub(crate) fn changed(file: &File) -> Option<SystemTime> {
 }
 
 /// Whether a file with this time of its last change had the same contents at a time.
+///
+/// The kernel gives files the time of its last tick: a change after the time counts as one before it if
+/// both are in one tick, at most 10 ms. The kernel refuses to write to a program that runs
+/// (`ETXTBSY`, `execve(2)`), and a program that is run as soon as it is linked must have its names.
 pub(crate) fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
-    /// The kernel gives files the time of its last tick.
-    const TICK: Duration = Duration::from_millis(10);
-    at.checked_sub(TICK).is_some_and(|at| changed <= at)
+    changed <= at
 }
 
 /// Whether `fstat(2)` gives other devices than mappings have: of a subvolume, or of what is below an
