@@ -3,13 +3,13 @@ use crate::message::{
     ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, checked_size,
 };
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
+use crate::version::Versions;
 use crate::{
     Error, Guid, HResult, RejectedRequest, Result, Session, StartupHookError, check_startup_hook,
     target,
 };
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use trace_common::Cursor;
 
@@ -78,15 +78,7 @@ where
 pub struct Client {
     endpoint: Arc<dyn Endpoint>,
     timeouts: Timeouts,
-    unknown: Arc<Unknown>,
-}
-
-/// For each command, the number of its newest versions that the target does not know.
-#[derive(Debug, Default)]
-struct Unknown {
-    dump: AtomicUsize,
-    tracing: AtomicUsize,
-    info: AtomicUsize,
+    versions: Arc<Versions>,
 }
 
 impl Client {
@@ -121,7 +113,7 @@ impl Client {
     }
 
     pub(crate) fn of(endpoint: Arc<dyn Endpoint>) -> Self {
-        Self { endpoint, timeouts: Timeouts::default(), unknown: Arc::default() }
+        Self { endpoint, timeouts: Timeouts::default(), versions: Arc::default() }
     }
 
     /// Sets the timeouts.
@@ -180,28 +172,6 @@ impl Client {
         }
     }
 
-    /// Sends the request as the newest version of the command that the target knows.
-    ///
-    /// `versions` is in order of age, without `oldest`. `unknown` counts the newest versions that
-    /// the target does not know, so that each is tried only once.
-    fn newest<V: Copy, T>(
-        versions: &[V],
-        oldest: V,
-        unknown: &AtomicUsize,
-        attempt: impl Fn(V) -> Result<T>,
-    ) -> Result<T> {
-        let known = versions.len().saturating_sub(unknown.load(Ordering::Relaxed));
-        for (index, version) in versions.iter().enumerate().take(known).rev() {
-            match attempt(*version) {
-                Err(e) if e.is_unknown_command() => {
-                    unknown.fetch_max(versions.len() - index, Ordering::Relaxed);
-                }
-                other => return other,
-            }
-        }
-        attempt(oldest)
-    }
-
     /// Describes the process, with the newest of `ProcessInfo3`, `ProcessInfo2` and `ProcessInfo`
     /// that the target supports (.NET 5).
     ///
@@ -210,7 +180,7 @@ impl Client {
     /// Those of every command: see [`Client`].
     pub fn process_info(&self) -> Result<ProcessInfo> {
         let [oldest, newer @ ..] = ProcessInfoCommand::ALL;
-        Self::newest(&newer, oldest, &self.unknown.info, |command| self.process_info_by(command))
+        self.versions.info.newest(&newer, oldest, |command| self.process_info_by(command))
     }
 
     /// Describes the process with this version of the command.
@@ -424,7 +394,7 @@ impl Client {
         flags: DumpFlags,
     ) -> Result<()> {
         let [oldest, newer @ ..] = DumpCommand::ALL;
-        Self::newest(&newer, oldest, &self.unknown.dump, |command| {
+        self.versions.dump.newest(&newer, oldest, |command| {
             self.create_core_dump_by(command, path, dump_type, flags)
         })
     }
@@ -479,9 +449,9 @@ impl Client {
     /// dropped silently. Those of every command: see [`Client`].
     pub fn collect_tracing(&self, config: &TracingConfig) -> Result<Session> {
         let [oldest, newer @ ..] = TracingCommand::ALL;
-        Self::newest(&newer, oldest, &self.unknown.tracing, |command| {
-            self.collect_tracing_by(command, config)
-        })
+        self.versions
+            .tracing
+            .newest(&newer, oldest, |command| self.collect_tracing_by(command, config))
     }
 
     /// Starts a tracing session with this version of the command.

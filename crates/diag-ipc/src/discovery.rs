@@ -1,6 +1,5 @@
 //! The processes with a diagnostic server, and their sockets (Linux).
 //!
-//! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its own temporary directory
 //! A runtime listens on `dotnet-diagnostic-{pid}-{key}-socket` in its temporary directory (`TMPDIR`
 //! or `/tmp`). The key is the process's start time in clock ticks since boot, field 22 of
 //! `/proc/PID/stat`. All of these are as the process sees them: its process id in its innermost

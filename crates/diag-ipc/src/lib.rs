@@ -71,6 +71,7 @@ pub mod reverse;
 mod session;
 mod target;
 mod transport;
+mod version;
 
 pub use client::Client;
 #[cfg(target_os = "linux")]

@@ -1,7 +1,7 @@
 //! Finds the meaning of an errno of `perf_event_open(2)` or `mmap(2)` with further calls.
 
-use crate::error::{Field, OpenErrorReason};
 use crate::event::WithoutKernel;
+use crate::refusal::{Field, OpenErrorReason};
 use crate::{Pmu, Target, system};
 use perf_sys::*;
 use rustix::fd::{BorrowedFd, OwnedFd};

@@ -120,6 +120,7 @@ pub mod probe;
 #[cfg(target_os = "linux")]
 mod realtime;
 mod record;
+mod refusal;
 #[cfg(target_os = "linux")]
 mod ring;
 #[cfg(target_os = "linux")]
@@ -177,7 +178,7 @@ pub use self::{
 };
 pub use count::{Count, GroupCounts, ReadValues, Scaled};
 pub use errno::Errno;
-pub use error::{DecodeError, DecodeErrorKind, Error, Field, OpenErrorReason, Result};
+pub use error::{DecodeError, DecodeErrorKind, Error, Result};
 pub use flags::{BranchFlags, ReadFormat, SampleFlags};
 pub use format::{ArrayValue, FieldFormat, FieldKind, FieldValue, TracepointFormat};
 pub use generalized::{Cache, CacheOp, CacheResult, Hardware, Software, generalized_name};
@@ -188,6 +189,7 @@ pub use record::{
     Read, Record, RecordLayout, Registers, Sample, SampleId, StackUser, Switch, SwitchPeer,
     TextPoke, ThreadId, Throttle, U64Slice,
 };
+pub use refusal::{Field, OpenErrorReason};
 #[cfg(all(target_os = "linux", feature = "tokio"))]
 pub use ring_set::AsyncRingSet;
 pub use tasks::{Container, ContainerKind, ProcessInfo, Task, Tasks, processes, threads};

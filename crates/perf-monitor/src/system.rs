@@ -20,7 +20,7 @@ pub fn paranoid_level() -> Option<i64> {
 
 /// Whether the kernel refuses this thread all events, before it looks at them.
 pub(crate) fn is_refused_everything() -> bool {
-    paranoid_level().is_some_and(|level| level > crate::error::MAX_PARANOID_FOR_PERFMON)
+    paranoid_level().is_some_and(|level| level > crate::refusal::MAX_PARANOID_FOR_PERFMON)
         && !has_capability(CAP_SYS_ADMIN)
 }
 

@@ -1,6 +1,7 @@
 //! The CPUs, tasks and cgroups of a set.
 
-use crate::error::{Error, OpenErrorReason, Result};
+use crate::error::{Error, Result};
+use crate::refusal::OpenErrorReason;
 use crate::{Target, system};
 use rustix::fd::{AsFd, OwnedFd};
 use std::sync::Arc;

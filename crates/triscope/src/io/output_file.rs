@@ -1,6 +1,6 @@
 //! An output file that appears when it is complete.
 
-use super::partial::Partial;
+use super::rename::Partial;
 use crate::failure::{Failure, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};

@@ -23,8 +23,8 @@
 //!
 //! Thread ids are those of the initial PID namespace, as tracepoints report them.
 
-mod cpus;
 mod record;
+mod switches;
 mod tasks;
 #[cfg(test)]
 mod tests;

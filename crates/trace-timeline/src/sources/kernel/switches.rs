@@ -1,4 +1,4 @@
-//! CPUs, and the threads on them.
+//! Context switches: which thread has which CPU, and what the records do not say.
 
 use super::{Cpu, DEFAULT_PRIO, KernelSource, Running};
 use crate::entity::{Entity, EntityKind};
