@@ -184,7 +184,7 @@ fn net10() -> Result<PathBuf> {
 }
 
 /// Downloads and unpacks an npm package without running any of its code.
-fn npm(package: &str, version: &str, dir: &Path) -> Result<PathBuf> {
+pub(crate) fn npm(package: &str, version: &str, dir: &Path) -> Result<PathBuf> {
     eprintln!("fetching {package} {version}");
     run::output(
         Command::new("npm")

@@ -8,7 +8,7 @@ use task_support::{Result, lane};
 pub(crate) const OPTIONS: &str = "\
 [WORD]
 
-  WORD   only the answers about programs whose name contains it: go, quota, clock, dotnet, pipe";
+  WORD   only the answers about programs whose name contains it: go, report, quota, clock, dotnet, pipe";
 
 pub(crate) fn task(args: &[String]) -> Result {
     let targets = match runtimes::targets() {

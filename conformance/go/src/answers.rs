@@ -9,9 +9,12 @@
 //! a stop-the-world that waits for a thread without a CPU ([`go`]); a CPU quota ([`quota`]); a lock
 //! convoy and starvation of the thread pool ([`dotnet`]); a pipe between a Go and a .NET process
 //! ([`pipe`]).
+//!
+//! The commands `record`, `report` and `explain` give the same numbers ([`command`]).
 
 mod busy;
 mod clock;
+mod command;
 mod dotnet;
 mod go;
 mod pipe;
@@ -22,7 +25,7 @@ mod timeline;
 pub use quota::Cgroup;
 
 use std::path::Path;
-use task_support::Result;
+use task_support::{Result, run};
 
 /// Records the programs whose name contains `word` and checks the answers. `targets` has the .NET
 /// runtimes.
@@ -33,8 +36,12 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
     let _awake = busy::Busy::awake()?;
     let is_wanted = |name: &str| name.contains(word);
     let program = go::build()?;
+    let triscope = run::triscope()?;
     if is_wanted("go") {
         repeated("go", || go::check(&program))?;
+    }
+    if is_wanted("report") {
+        repeated("report", || command::check_go(&triscope, &program))?;
     }
     if is_wanted("quota") {
         repeated("quota", || quota::check(&program))?;
@@ -45,6 +52,9 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
         }
         if is_wanted("dotnet") {
             repeated("dotnet", || dotnet::check(targets, runtime))?;
+        }
+        if is_wanted("report") {
+            repeated("report", || command::check_dotnet(&triscope, targets, runtime))?;
         }
         if is_wanted("pipe") {
             repeated("pipe", || pipe::check(targets, runtime, &program))?;

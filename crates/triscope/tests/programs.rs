@@ -192,8 +192,8 @@ fn a_starved_work_item_is_explained() {
     command.arg(Runtime::Core31.program()).stdout(Stdio::piped());
     command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "answers:starve");
     let mut recorder = command.spawn().unwrap();
-    let output = BufReader::new(recorder.stdout.take().unwrap());
-    assert!(output.lines().any(|line| line.unwrap() == "done"));
+    let output = BufReader::new(recorder.stdout.take().unwrap()).lines();
+    let printed: Vec<_> = output.map(Result::unwrap).take_while(|line| line != "done").collect();
     // The program ends with its input.
     drop(recorder.stdin.take());
     let errors = finish(dir.path(), recorder).0;
@@ -203,7 +203,19 @@ fn a_starved_work_item_is_explained() {
     let path = &paths[0];
     assert_eq!(path["name"], "Triscope-Answers/Starve", "{errors}");
     let pieces = path["pieces"].as_array().unwrap();
-    assert!(pieces.iter().any(|piece| piece["what"] == "queued"), "{path}");
+    let nanos = |of: &serde_json::Value| of["nanos"].as_i64().unwrap();
+    assert_eq!(pieces.iter().map(nanos).sum::<i64>(), nanos(path), "{path}");
+    // When the item was queued and when it began, by the program's own clock.
+    let times = printed.iter().find_map(|line| line.strip_prefix("queued ")).unwrap();
+    let (queued, began) = times.split_once(' ').unwrap();
+    let waited = began.parse::<i64>().unwrap() - queued.parse::<i64>().unwrap();
+    let queued: Vec<_> = pieces.iter().filter(|piece| piece["what"] == "queued").collect();
+    let found: i64 = queued.iter().map(|piece| nanos(piece)).sum();
+    assert!((found - waited).abs() * 20 <= waited, "{found} of {waited}: {path}");
+    let is_starved = |piece: &&&serde_json::Value| {
+        piece["text"].as_str().unwrap().contains("thread-pool starvation")
+    };
+    assert!(queued.iter().any(|piece| is_starved(&piece)), "{path}");
 }
 
 /// The installation of .NET Core 3.1 among the targets.

@@ -1,12 +1,19 @@
-//! `cargo xtask test-html`: pages of `triscope report --html` and flame graphs in a real browser.
+//! `cargo xtask test-html`: pages of `triscope report --html`, flame graphs, and speedscope with our
+//! profiles, in a real browser.
 
+use crate::runtimes;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use task_support::{Result, lane, run, target_dir, workspace};
+use task_support::{Result, cache, lane, run, target_dir, workspace};
 
 const DRIVE: &str = include_str!("drive.js");
 
 const FLAME_GRAPH: &str = include_str!("flame_graph.js");
+
+const SPEEDSCOPE: &str = include_str!("speedscope.js");
+
+/// The version of speedscope, an npm package.
+const SPEEDSCOPE_VERSION: &str = "1.25.0";
 
 /// What tests of pages share.
 const BROWSER: &str = include_str!("browser.js");
@@ -35,20 +42,31 @@ pub(crate) fn task(args: &[String]) -> Result {
     std::fs::create_dir_all(&dir)?;
     let pages = pages(&dir)?;
     run::run(node.drive(&dir, DRIVE)?.arg(&dir).args(pages))?;
-    let [svg, folded] = flame_graph(&dir)?;
-    run::run(node.drive(&dir, FLAME_GRAPH)?.arg(&dir).args([svg, folded]))
+    let [svg, speedscope, folded] = profiles(&dir)?;
+    run::run(node.drive(&dir, FLAME_GRAPH)?.arg(&dir).args([&svg, &folded]))?;
+    let viewer = self::speedscope()?;
+    run::run(node.drive(&dir, SPEEDSCOPE)?.arg(&dir).args([viewer, speedscope, folded]))
 }
 
-/// A flame graph of a Go program, and its stacks.
-fn flame_graph(dir: &Path) -> Result<[PathBuf; 2]> {
+/// The page of speedscope.
+fn speedscope() -> Result<PathBuf> {
+    let entry = cache::entry(&format!("speedscope/{SPEEDSCOPE_VERSION}"), |dir| {
+        runtimes::npm("speedscope", SPEEDSCOPE_VERSION, dir).map(|_| ())
+    })?;
+    Ok(entry.join("package/dist/release"))
+}
+
+/// A profile of a Go program as flame graph, file of speedscope and folded stacks.
+fn profiles(dir: &Path) -> Result<[PathBuf; 3]> {
     let triscope = run::triscope()?;
-    let [svg, folded] = ["svg", "folded"].map(|ending| dir.join("syscall").with_extension(ending));
-    for output in [&svg, &folded] {
+    let outputs = ["svg", "speedscope.json", "folded"];
+    let outputs = outputs.map(|ending| dir.join("syscall").with_extension(ending));
+    for output in &outputs {
         let mut profile = Command::new(&triscope);
         let profile = profile.args(["go", "profile", "syscall"]).arg(workspace().join(SHOP));
         run::run(profile.arg("-o").arg(output))?;
     }
-    Ok([svg, folded])
+    Ok(outputs)
 }
 
 /// Node.js, to drive a browser.

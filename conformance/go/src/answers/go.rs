@@ -17,7 +17,7 @@ const PROGRAM: &str = include_str!("main.go");
 
 /// Maximum nanoseconds between the events of a stop and the runtime's own readings of the clock.
 /// 3.5 µs were measured on an idle machine, where a stop takes 30 µs.
-const EVENTS_OF_A_STOP: i64 = 5_000;
+pub(super) const EVENTS_OF_A_STOP: i64 = 5_000;
 
 /// Builds the program, and returns its directory.
 pub(super) fn build() -> Result<PathBuf> {
@@ -73,23 +73,27 @@ pub(super) fn run_program(
 }
 
 /// What the program measured, in nanoseconds.
-struct Measured {
-    threads: RunTimes,
+pub(super) struct Measured {
+    pub(super) threads: RunTimes,
     /// Wall time, CPU time, run time and wait time of the task that is preempted.
-    preempted: [i64; 4],
+    pub(super) preempted: [i64; 4],
+    /// The run time of the process.
+    pub(super) process: i64,
     /// The number of GCs, and how long the program stood still for them.
-    collections: [i64; 2],
+    pub(super) collections: [i64; 2],
 }
 
 impl Measured {
-    fn parse(text: &str) -> Result<Self> {
-        let mut this = Self { threads: BTreeMap::new(), preempted: [0; 4], collections: [0; 2] };
+    pub(super) fn parse(text: &str) -> Result<Self> {
+        let mut this =
+            Self { threads: BTreeMap::new(), process: 0, preempted: [0; 4], collections: [0; 2] };
         for line in text.lines() {
             let (name, numbers) = numbers(line)?;
             match (name, &numbers[..]) {
                 ("thread", [tid, run, at]) => {
                     this.threads.insert(*tid, (*run, Timestamp::from_nanos(*at)));
                 }
+                ("process", [run]) => this.process = *run,
                 ("gc", two) => this.collections = two.try_into()?,
                 ("preempted", four) => this.preempted = four.try_into()?,
                 _ => return Err(format!("unknown line: {line}").into()),

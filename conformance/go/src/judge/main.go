@@ -20,6 +20,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -289,10 +290,46 @@ func analyze(path string, out io.Writer) error {
 		}
 		curve := trace.NewMMUCurve(functions)
 		for window := time.Microsecond; window <= 100*time.Second; window *= 10 {
-			fmt.Fprintf(w, "minimum %d %d %.9f\n", flags, window, curve.MMU(window))
+			minimum := curve.MMU(window)
+			if least := leastMean(functions, window); minimum < least-1e-9 {
+				fmt.Fprintf(w, "fault window %d %d %.9f\n", flags, window, minimum)
+				minimum = least
+			}
+			fmt.Fprintf(w, "minimum %d %d %.9f\n", flags, window, minimum)
 		}
 	}
 	return w.Flush()
+}
+
+// leastMean returns the minimum utilization of the windows of this length that are in the trace. A mean is
+// least where a window begins or ends at a change. The reference can also look at a window that extends
+// past the end of the trace, where its utilization is 0: its minimum is too low then.
+func leastMean(functions [][]trace.MutatorUtil, window time.Duration) float64 {
+	least := 1.0
+	for _, function := range functions {
+		sums := make([]float64, len(function))
+		for i := 1; i < len(function); i++ {
+			before := function[i-1]
+			sums[i] = sums[i-1] + before.Util*float64(function[i].Time-before.Time)
+		}
+		integral := func(time int64) float64 {
+			i := sort.Search(len(function), func(i int) bool { return function[i].Time > time }) - 1
+			return sums[i] + function[i].Util*float64(time-function[i].Time)
+		}
+		first, last := function[0].Time, function[len(function)-1].Time
+		length := min(int64(window), last-first)
+		if length <= 0 {
+			continue
+		}
+		for _, change := range function {
+			for _, start := range []int64{change.Time, change.Time - length} {
+				if start >= first && start+length <= last {
+					least = min(least, (integral(start+length)-integral(start))/float64(length))
+				}
+			}
+		}
+	}
+	return least
 }
 
 // stoppedAtFirst reports whether the GC has stopped the world when GOMAXPROCS is first seen. The

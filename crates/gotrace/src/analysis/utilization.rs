@@ -440,6 +440,9 @@ impl MinimumUtilization {
 
     /// The minimum utilization of any window of this length, from 0 to 1. A window longer than the
     /// trace is cut to the length of the trace. 0 for a length of 0; 1 without events.
+    ///
+    /// Go's `MMUCurve.MMU` can be less: it may look at a window that extends past the end of the trace,
+    /// and counts the time after the end as utilization 0.
     pub fn of(&self, window: Duration) -> f64 {
         if window.is_zero() {
             return 0.0;

@@ -1,0 +1,216 @@
+//! The same answers from the commands: `triscope record`, then `triscope report --json` and `triscope
+//! explain --json` of what it kept.
+
+use super::busy::Busy;
+use super::go::{EVENTS_OF_A_STOP, Measured};
+use super::recorder::numbers;
+use super::timeline::{ms, require, within, within_unknown};
+use serde_json::Value;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use task_support::{Result, run};
+
+/// What the report says of a switch may differ from the kernel's sum: see
+/// [`Timeline::check_threads`](super::timeline::Timeline::check_threads).
+const EACH_SWITCH: i64 = 2_000;
+
+/// Records the Go program with the command, and checks what it reports.
+pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
+    let dir = tempfile::tempdir()?;
+    let mut command = record(triscope, dir.path(), &[]);
+    command.arg(program.join("program")).arg("answers.trace");
+    let output = run::output(&mut command)?;
+    let measured = Measured::parse(std::str::from_utf8(&output)?)?;
+    let commands = Commands { triscope, dir: dir.path() };
+    let report = commands.run(&["report"])?;
+    let is_its = |thread: &Value| thread["process"]["name"] == "program";
+    check_threads(&report, measured.process, is_its)?;
+    let [count, pause] = measured.collections;
+    check_collections(&report, count, Some(pause))?;
+    commands.check_preempted(&["--region", "compute"], measured.preempted)
+}
+
+/// As [`check_go`], the .NET program on a runtime: a directory of `targets`.
+pub(super) fn check_dotnet(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
+    eprintln!("report of .NET {runtime}");
+    let program = targets.join(runtime).join("run");
+    let gc = of_dotnet(triscope, &program, "gc")?;
+    let [count, pause] = gc.line("gc")?;
+    // The program counts its pauses since .NET 7.
+    check_collections(&gc.report, count, (runtime != "3.1").then_some(pause))?;
+    let busy = Busy::compete(0)?;
+    let preempted = of_dotnet(triscope, &program, "preempted")?;
+    drop(busy);
+    let commands = Commands { triscope, dir: preempted.dir.path() };
+    commands.check_preempted(&["--activity", "Preempted"], preempted.line("preempted")?)
+}
+
+/// A recorded .NET program, and what it printed.
+struct Recorded {
+    dir: tempfile::TempDir,
+    report: Value,
+    printed: Vec<String>,
+}
+
+impl Recorded {
+    /// The numbers of the line with this word.
+    fn line<const N: usize>(&self, word: &str) -> Result<[i64; N]> {
+        for line in &self.printed {
+            let (name, numbers) = numbers(line)?;
+            if name == word {
+                return Ok(numbers.as_slice().try_into()?);
+            }
+        }
+        Err(format!("the program printed no {word}").into())
+    }
+}
+
+/// Runs a program, and prints its own process id and the run time of the program's processes as the
+/// kernel counts it, in nanoseconds.
+const MEASURE: &str = "
+import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[1:])
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print('usage', os.getpid(), round((usage.ru_utime + usage.ru_stime) * 1e9), flush=True)
+sys.exit(code)";
+
+fn of_dotnet(triscope: &Path, program: &Path, mode: &str) -> Result<Recorded> {
+    let dir = tempfile::tempdir()?;
+    let options = ["--sched", "--dotnet", "--provider", "Triscope-Answers"];
+    let mut command = record(triscope, dir.path(), &options);
+    command.args(["python3", "-c", MEASURE]).arg(program);
+    command.env("WORKLOAD_MODE", format!("answers:{mode}")).env("TMPDIR", dir.path());
+    let mut recorder = Recorder(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
+    let mut input = recorder.0.stdin.take();
+    let output = recorder.0.stdout.take().ok_or("no standard output")?;
+    let mut printed = Vec::new();
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        if line == "done" {
+            // The program ends with its input.
+            input = None;
+        } else {
+            printed.push(line);
+        }
+    }
+    drop(input);
+    let status = recorder.0.wait()?;
+    if !status.success() {
+        return Err(format!("triscope record: {status}").into());
+    }
+    let report = Commands { triscope, dir: dir.path() }.run(&["report"])?;
+    let recorded = Recorded { dir, report, printed };
+    let [measurer, run] = recorded.line("usage")?;
+    let is_its = |thread: &Value| number(&thread["process"]["pid"]) != measurer;
+    check_threads(&recorded.report, run, is_its)?;
+    Ok(recorded)
+}
+
+/// Dropping it kills the process.
+struct Recorder(Child);
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // Fails only if it has already ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A command that records another one, whose arguments follow.
+fn record(triscope: &Path, dir: &Path, options: &[&str]) -> Command {
+    let mut command = Command::new(triscope);
+    command.args(["record", "-o", "x.pftrace", "--keep", "raw"]).args(options);
+    command.arg("--").current_dir(dir).stdin(Stdio::null());
+    command
+}
+
+/// What was kept, and the commands that read it.
+struct Commands<'a> {
+    triscope: &'a Path,
+    dir: &'a Path,
+}
+
+impl Commands<'_> {
+    fn run(&self, args: &[&str]) -> Result<Value> {
+        let mut command = Command::new(self.triscope);
+        command.args(args).args(["--json", "raw"]).current_dir(self.dir);
+        Ok(serde_json::from_slice(&run::output(&mut command)?)?)
+    }
+
+    /// The wall time, CPU time, run time and wait time of the request that is preempted.
+    fn check_preempted(&self, request: &[&str], measured: [i64; 4]) -> Result<()> {
+        let [wall, cpu, ran, waited] = measured;
+        let paths = self.run(&[&["explain"], request].concat())?;
+        let path = paths.get(0).ok_or("no such request")?;
+        let pieces = path["pieces"].as_array().ok_or("no pieces")?;
+        let sum = |what: &[&str]| -> i64 {
+            let is_it = |piece: &&Value| piece["what"].as_str().is_some_and(|w| what.contains(&w));
+            pieces.iter().filter(is_it).map(|piece| number(&piece["nanos"])).sum()
+        };
+        let all: i64 = pieces.iter().map(|piece| number(&piece["nanos"])).sum();
+        require(
+            "explain: the pieces are the whole",
+            all == number(&path["nanos"]),
+            ms(all).to_string(),
+        )?;
+        within("explain: wall time", all, wall, 2.0)?;
+        // This kernel does not report some switches: what the thread did then is not known.
+        let unknown = sum(&["running", "syscall", "unknown"]);
+        let on_cpu = sum(&["on_cpu"]);
+        within_unknown("explain: CPU time", on_cpu, unknown, cpu, 2.0)?;
+        within_unknown("explain: run time of the kernel", on_cpu, unknown, ran, 2.0)?;
+        // Go may preempt the goroutine, too: its thread waits for the CPU then as well.
+        let waits = sum(&["waits_for_cpu", "waits_for_p"]);
+        within_unknown("explain: wait time of the kernel", waits, unknown, waited, 2.0)
+    }
+}
+
+fn number(value: &Value) -> i64 {
+    value.as_i64().unwrap_or(0)
+}
+
+fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
+    Ok(report[table].as_array().ok_or_else(|| format!("no {table} in the report"))?)
+}
+
+/// The sum of the times of these threads on a CPU is what the kernel counted, within 1 %.
+fn check_threads(report: &Value, expected: i64, is_its: impl Fn(&Value) -> bool) -> Result<()> {
+    let (mut found, mut unknown, mut switches) = (0, 0, 0);
+    for thread in rows(report, "threads")?.iter().filter(|thread| is_its(thread)) {
+        found += number(&thread["times"]["on_cpu"]);
+        unknown += number(&thread["times"]["unknown"]);
+        switches += number(&thread["latency"]["count"]);
+    }
+    let text = format!(
+        "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {switches} times",
+        ms(found),
+        ms(expected),
+        ms(unknown)
+    );
+    let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
+    let holds = expected > 0 && (least..=expected + expected / 100).contains(&found);
+    require("report: on CPU, all threads", holds, text)
+}
+
+/// The number of GCs, and how long the program stood still for them, if it measured that.
+fn check_collections(report: &Value, count: i64, pause: Option<i64>) -> Result<()> {
+    let durations = |row: &Value, field: &str| number(&row["durations"][field]);
+    let found: i64 = rows(report, "collections")?.iter().map(|row| durations(row, "count")).sum();
+    require("report: GCs", found == count, format!("{found} of {count}"))?;
+    let Some(pause) = pause else { return Ok(()) };
+    let (mut sum, mut events) = (0, 0);
+    for row in rows(report, "pauses")? {
+        match row["reason"].as_str().unwrap_or_default() {
+            "Gc" | "GcPrep" => {}
+            // The events of a stop enclose the time that the runtime counts.
+            of_go if of_go.starts_with("GC ") => {
+                events += durations(row, "count") * EVENTS_OF_A_STOP;
+            }
+            _ => continue,
+        }
+        sum += durations(row, "sum");
+    }
+    within_unknown("report: GC pauses", sum - events, events, pause, 2.0)
+}
