@@ -2,7 +2,7 @@
 //!
 //! Review the difference before you commit it.
 
-use crate::{public_api, test_kernel};
+use crate::{public_api, record, test_kernel};
 use lexopt::prelude::*;
 use task_support::{Result, run};
 
@@ -10,7 +10,8 @@ pub(crate) const OPTIONS: &str = "\
 [--record] [NAME...]
 
   --record   first record the inputs again: Go traces with every toolchain, perf records and
-             tracepoint formats of this kernel (needs root)
+             tracepoint formats of this kernel, the results of every kernel (needs root), the
+             program of the demo
   NAME       only these Go traces (with --record)";
 
 /// Tests that write their expected files when [`VARIABLE`] is set: package and test name.
@@ -23,21 +24,23 @@ const TESTS: &[(&str, &str)] = &[
 ];
 
 /// Read by `testkit::golden`.
-const VARIABLE: &str = "UPDATE_GOLDEN";
+pub(crate) const VARIABLE: &str = "UPDATE_GOLDEN";
 
 pub(crate) fn task(args: &[String]) -> Result {
-    let (mut record, mut names) = (false, Vec::new());
+    let (mut records, mut names) = (false, Vec::new());
     let mut args = lexopt::Parser::from_args(args);
     while let Some(arg) = args.next()? {
         match arg {
-            Long("record") => record = true,
+            Long("record") => records = true,
             Value(name) => names.push(name.string()?),
             _ => return Err(arg.unexpected().into()),
         }
     }
-    if record {
+    if records {
         if names.is_empty() {
             test_kernel::record_fixtures()?;
+            test_kernel::task(&["--write".into()])?;
+            record::update()?;
         }
         conformance_go::record(&names)?;
     } else if !names.is_empty() {

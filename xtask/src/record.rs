@@ -1,7 +1,8 @@
 //! `cargo xtask test-record`: `triscope record` and `triscope flight` of real Go and .NET programs, and
 //! `triscope doctor` with other settings of the kernel.
 
-use crate::runtimes;
+use crate::{golden, runtimes};
+use std::process::Command;
 use task_support::{Result, lane, run};
 
 pub(crate) const OPTIONS: &str = "\
@@ -10,16 +11,23 @@ pub(crate) const OPTIONS: &str = "\
   WORD   only tests whose name contains it";
 
 pub(crate) fn test(args: &[String]) -> Result {
-    let found = conformance_go::newest_go().and_then(|go| Ok((go, runtimes::targets()?)));
-    let (go, targets) = match found {
-        Ok(found) => found,
-        Err(why) => return lane::skip("recordings of Go and .NET programs", &why),
-    };
-    run::run(
-        run::tests(&["programs", "doctor", "perf"])
-            .args(["--release", "--", "--ignored", "--test-threads=1"])
-            .args(args)
-            .env(testkit::go::VARIABLE, go)
-            .env(runtimes::VARIABLE, targets),
-    )
+    match tests(args) {
+        Ok(mut tests) => run::run(&mut tests),
+        Err(why) => lane::skip("recordings of Go and .NET programs", &why),
+    }
+}
+
+/// Compiles the program of `triscope demo` and replaces the committed assembly.
+pub(crate) fn update() -> Result {
+    let name = "the_assembly_of_the_demo_is_that_of_its_source".to_owned();
+    run::run(tests(&[name])?.env(golden::VARIABLE, "1"))
+}
+
+/// The tests of these programs whose names contain one of the words.
+fn tests(words: &[String]) -> Result<Command> {
+    let (go, targets) = (conformance_go::newest_go()?, runtimes::targets()?);
+    let mut tests = run::tests(&["programs", "doctor", "perf"]);
+    tests.args(["--release", "--", "--ignored", "--test-threads=1"]).args(words);
+    tests.env(testkit::go::VARIABLE, go).env(runtimes::VARIABLE, targets);
+    Ok(tests)
 }

@@ -5,13 +5,14 @@ use std::path::Path;
 use task_support::workspace;
 
 /// Words, each with what is written instead.
-const REPLACED: [(&str, &str); 6] = [
+const REPLACED: [(&str, &str); 7] = [
     ("told", "reported; or name what is known"),
     ("tell", "report; distinguish; show"),
     ("tells", "reports; shows"),
     ("anew", "again; is reset"),
     ("whoever", "the one that"),
     ("so many", "the number, or the limit"),
+    ("fn what is", "the name of the thing"),
 ];
 
 /// Directories whose texts are not ours, or are generated.

@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_utf8_is_quoted_byte_by_byte() {
+    fn invalid_utf8_is_quoted_byte_by_byte() {
         let text = b"a\xff\xe2\x82z\xe2\x82\xac \xed\xa0\x80\x00\x7f\"\\\x1b";
         let expected = r#""a\xff\xe2\x82z€ \xed\xa0\x80\x00\x7f\"\\\x1b""#;
         assert_eq!(quoted(text), expected.as_bytes());

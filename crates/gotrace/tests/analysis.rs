@@ -184,7 +184,7 @@ fn a_short_history_has_exact_times() {
 }
 
 #[test]
-fn what_the_trace_cuts_off_counts_up_to_its_end() {
+fn states_open_at_the_end_count_up_to_the_end() {
     use GoState::{Running, Syscall, Undetermined, Waiting};
     let mut h = History::new();
     h.emit(50, ProcId::NONE, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64)));

@@ -133,7 +133,7 @@ fn trace(version: Version, body: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_go_reads_and_refuses() {
+fn unknown_event_types_are_refused_by_version() {
     let kind = |version, body: &[u8]| {
         let (events, error) = read_all(&trace(version, body)[..]);
         (events.len(), error.map(|error| error.kind().to_string()))

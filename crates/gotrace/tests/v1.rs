@@ -238,7 +238,7 @@ fn logs_have_their_message_in_place() {
 
 /// Go's reader gives such events out and panics when they are looked at.
 #[test]
-fn what_is_not_in_the_tables_is_refused() {
+fn ids_missing_from_the_tables_are_refused() {
     let (text, error) = started().event(ty::USER_LOG, &[0, 1, 99, 0]).bytes(b"m").end().error();
     assert_eq!(text, STARTED);
     assert_eq!(error.to_string(), "unknown string 99 (at byte 57, M 77, in UserLog)");

@@ -154,7 +154,7 @@ fn paths_lead_from_the_root_to_the_object() {
 }
 
 #[test]
-fn what_is_written_is_read_again() {
+fn written_dumps_are_read() {
     let graph = HeapGraph::from_snapshot(&heap(), info());
     let again = HeapGraph::read(&file()).unwrap();
     assert!(HeapGraph::is_gcdump(&file()[..HeapGraph::PREFIX]));

@@ -104,7 +104,7 @@ fn errors(stream: Stream, limits: Limits) -> Vec<(u64, ErrorKind)> {
 }
 
 #[test]
-fn what_is_assembled_here_is_a_stream() {
+fn assembled_streams_are_valid() {
     let event = [0xc7, 1, 0, 9, 0, 9, 5, 0];
     let stream = metadata(Stream::v4(), &0i32.to_le_bytes()).compressed("EventBlock", &event);
     let errors = errors(stream, Limits::default());

@@ -271,7 +271,7 @@ fn counters_have_one_track_with_their_unit_whatever_the_values() {
 }
 
 #[test]
-fn what_is_not_shown_is_named() {
+fn events_that_are_not_shown_are_named() {
     let trace = captured("v6-record-trace-pid.nettrace");
     let (_, source, _) = draw_with(&trace, TimelineOptions::default());
     let stats = source.stats();

@@ -90,7 +90,7 @@ fn every_interval_is_on_the_page() {
 }
 
 #[test]
-fn what_is_above_the_limit_is_counted() {
+fn intervals_above_the_limit_are_counted() {
     let mut options = HtmlOptions::default();
     options.max_items = 100;
     let (page, stats) = page(1000, options);

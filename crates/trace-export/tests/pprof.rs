@@ -97,7 +97,7 @@ fn written(measure: Measure, samples: &[Sample]) -> (Profile, Tables) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(measure in measures(), samples in samples()) {
+    fn written_profiles_are_read(measure in measures(), samples in samples()) {
         let (profile, tables) = written(measure, &samples);
         let message = write(&profile, &tables);
         let mut others = Tables::new();

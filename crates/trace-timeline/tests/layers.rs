@@ -210,7 +210,7 @@ fn a_chain_of_channels_leads_to_its_end() {
 
 /// The holder of a mutex works on another request, and its thread is preempted.
 #[test]
-fn what_the_holder_of_a_mutex_did_for_another_request_is_context() {
+fn work_of_a_mutex_holder_for_another_request_is_context() {
     let mut go = go();
     let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
     let [m0, m1] = go.ms;

@@ -264,7 +264,7 @@ fn a_recording_without_requests_names_its_main_thread() {
 }
 
 #[test]
-fn what_cannot_be_analysed_is_an_error() {
+fn unsuitable_inputs_are_refused() {
     let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
     assert_fails(
         &["report", "-"],

@@ -323,7 +323,7 @@ fn a_trace_is_cut_between_generations() {
 }
 
 #[test]
-fn what_is_before_an_error_is_printed() {
+fn events_before_an_error_are_printed() {
     let (files, trace) = (Files::new(), kinds_twice());
     // Within the second generation.
     let path = files.write("cut.out", &trace[..trace.len() - 100]);

@@ -261,7 +261,7 @@ fn an_interrupt_ends_the_request_and_keeps_the_trace() {
 }
 
 #[test]
-fn what_cannot_be_fetched_is_an_error() {
+fn a_failed_fetch_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("none.trace");
     let fails = |url: &str, message: &str| {

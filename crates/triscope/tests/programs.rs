@@ -244,7 +244,7 @@ fn the_demo_has_go_and_dotnet() {
 }
 
 /// The compiler stamps each assembly with a time and an identifier of its own: what two compilations
-/// have in common, the bundled one has, too. With `TRISCOPE_UPDATE=1` it is written.
+/// have in common, the bundled one has, too. `cargo xtask update-golden --record` writes it.
 #[test]
 #[ignore = "needs a C# compiler: cargo xtask test-record"]
 fn the_assembly_of_the_demo_is_that_of_its_source() {
@@ -278,13 +278,13 @@ fn the_assembly_of_the_demo_is_that_of_its_source() {
     };
     let (one, two) = (compile(), compile());
     let bundled = demo.join("orders.dll");
-    if std::env::var_os("TRISCOPE_UPDATE").is_some() {
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
         std::fs::write(&bundled, &one).unwrap();
     }
     let bundled = std::fs::read(bundled).unwrap();
     assert_eq!((one.len(), two.len()), (bundled.len(), bundled.len()));
     let differences = (0..one.len()).filter(|n| one[*n] == two[*n] && one[*n] != bundled[*n]);
-    assert_eq!(differences.count(), 0, "set TRISCOPE_UPDATE=1 to write it");
+    assert_eq!(differences.count(), 0, "cargo xtask update-golden --record");
     let stamps = (0..one.len()).filter(|n| one[*n] != two[*n]).count();
     assert!(stamps <= 20, "a time and an identifier");
 }

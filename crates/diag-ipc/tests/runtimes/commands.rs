@@ -217,7 +217,7 @@ fn a_dump_that_cannot_be_written_says_why() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn what_an_old_runtime_cannot_do_is_not_left_out() {
+fn an_option_that_an_old_runtime_lacks_is_refused() {
     let target = Checked::start(Target::of(Runtime::Core31));
     let client = target.client();
     let config = || TracingConfig::new([Provider::new("Triscope-Workload")]);

@@ -60,7 +60,7 @@ fn a_failure_of_the_recorder_is_reported() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error() {
+fn a_recorder_that_does_not_run_is_an_error() {
     let layout = &LAYOUTS[0];
     let error = |fake: &mut Fake| snapshot(fake, layout).unwrap_err();
     assert!(matches!(error(&mut Fake::new(layout)), Error::NoGeneration));

@@ -120,7 +120,7 @@ fn helpers_of_the_kernel_are_known() {
 }
 
 #[test]
-fn what_is_not_known_is_an_error() {
+fn unknown_print_formats_are_errors() {
     for text in [
         r#""%d", jiffies_to_msecs(REC->n)"#,
         r#""%d", REC->missing"#,

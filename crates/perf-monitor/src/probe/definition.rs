@@ -272,7 +272,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(
+        fn written_definitions_are_parsed(
             is_user: bool, is_return: bool, max_active in 0u32..9,
             names in proptest::collection::vec("[a-z_][a-z0-9_]{0,9}", 2..6),
             location in "[!-\"$-~]{1,40}", fetch in "[$%@+][!-\"$-~]{1,20}",

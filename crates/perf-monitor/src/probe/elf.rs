@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_elf_is_refused() {
+    fn files_other_than_elf_are_refused() {
         for bytes in [&b""[..], b"\x7fELF", b"\x7fELF\x03", b"#!/bin/sh\n", &[0; 64]] {
             assert!(matches!(
                 ElfFile::new(Bytes::new(bytes), Path::new("x")),

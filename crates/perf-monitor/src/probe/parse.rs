@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_debug_information_is_refused_with_its_position() {
+    fn expressions_that_need_debug_information_are_refused_with_their_position() {
         for (text, position, why) in [
             ("vfs_read:3", 0, "lines need"),
             ("x=vfs_read@fs/read_write.c", 2, "lines need"),

@@ -126,7 +126,7 @@ fn the_slack_holds_records_back() {
 }
 
 #[test]
-fn what_is_no_record_of_the_set_is_counted() {
+fn foreign_records_are_counted() {
     let mut fake = Fake::new(1, 1);
     fake.kernels[0].record(PERF_RECORD_SAMPLE, &sample(ID + 1, 1, 0));
     fake.kernels[0].record(PERF_RECORD_SAMPLE, &words(&[ID])); // it ends before its time

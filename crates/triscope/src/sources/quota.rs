@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_counters_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let at = Timestamp::from_nanos;
         let path = dir.path().join(QUOTAS);

@@ -629,7 +629,7 @@ fn settings_are_checked_as_at_the_start() {
 
 /// Without privileges, the output names what was not checked.
 #[test]
-fn what_cannot_be_checked_is_named() {
+fn unchecked_conditions_are_named() {
     let args = ["flight", "-d", "x", "--check", "--trigger", "event=nosuch:event"];
     let ran: Ran = crate::support::as_nobody(&args).output().unwrap().into();
     ran.is_good();

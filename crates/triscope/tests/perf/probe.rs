@@ -111,7 +111,7 @@ fn a_dry_run_prints_the_lines_for_the_kernel() {
 }
 
 #[test]
-fn what_cannot_be_probed_is_explained() {
+fn a_refused_probe_is_explained() {
     needs_root!();
     let file = this_program();
     run(&["perf", "probe"]).is_refused(1, &["nothing to do", "--list"]);

@@ -115,7 +115,7 @@ fn the_recorder_is_realtime_on_request_and_the_command_is_not() {
 }
 
 #[test]
-fn what_the_command_leaves_behind_is_its_own() {
+fn processes_left_by_the_command_survive_the_recording() {
     needs_root!();
     // Started by a shell that has ended before, in a session of its own.
     let daemon = "(setsid sh -c 'sleep 0.1; /bin/uname > /dev/null' &); sleep 0.5";
@@ -182,7 +182,7 @@ fn losses_are_marked_and_counted() {
 }
 
 #[test]
-fn what_cannot_be_recorded_leaves_nothing() {
+fn a_failed_recording_leaves_no_file() {
     needs_root!();
     let dir = tempdir().unwrap();
     let run = |args: &[&str]| run_in(dir.path(), args);

@@ -928,7 +928,7 @@ fn a_user_without_privileges_profiles_its_own_programs() {
 }
 
 #[test]
-fn what_cannot_be_written_is_refused_before_the_command_runs() {
+fn a_bad_output_is_refused_before_the_command_runs() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run_in(dir.path(), &["profile", "-o", "x.txt", "touch", "ran"]);
     ran.is_refused(1, &["x.txt", ".folded", ".svg", ".pb.gz", ".json.gz", ".pftrace", ".html"]);

@@ -59,7 +59,7 @@ fn asking_again_is_asking_harder() {
 }
 
 #[test]
-fn what_is_ignored_from_the_start_stays_ignored() {
+fn signals_ignored_from_the_start_stay_ignored() {
     if !can("perf events", users_may_count() || is_root()) {
         return;
     }

@@ -34,7 +34,7 @@ fn a_user_counts_own_commands() {
 }
 
 #[test]
-fn what_a_user_may_not_is_refused_with_the_remedy() {
+fn a_missing_privilege_is_refused_with_the_remedy() {
     if crate::support::paranoid() < 1 {
         assert!(!can("kernel.perf_event_paranoid of 1 or more", false));
         return;

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_tracepoints_need() {
+    fn tracepoints_need_privileges_and_tracefs() {
         let mut features = KernelFeatures::probe();
         let mut needs = |level, is_readable, is_privileged, lockdown: Option<&str>| {
             features.paranoid = Some(level);
