@@ -66,6 +66,12 @@ fn views_need_a_dataset() {
         assert!(errors.starts_with(what), "{errors}");
     }
     fs::create_dir_all(dir.path().join("dataset/recordings")).unwrap();
+    let (_, text, _) = run(dir.path(), &["questions", "--json"]);
+    let list: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let (_, sql, _) = run(dir.path(), &["questions", "cpu_time"]);
+    let is_it = |question: &&serde_json::Value| question["name"] == "cpu_time";
+    let found = list.as_array().unwrap().iter().find(is_it).unwrap();
+    assert_eq!(found["sql"], sql);
     let (code, text, _) = run(dir.path(), &["questions", "--views", "dataset"]);
     assert_eq!(code, Some(0));
     assert!(text.contains("read_parquet('dataset/sched/*/*/*.parquet'"), "{text}");

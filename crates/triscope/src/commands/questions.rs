@@ -14,6 +14,7 @@ use trace_dataset::{QUESTIONS, views};
 #[command(after_help = "\
 Examples:
   triscope questions
+  triscope questions --json | jq -r '.[].name'
   triscope questions scheduling_latency
   triscope questions scheduling_latency --views dataset | duckdb
   triscope questions --views dataset > views.sql; duckdb -init views.sql
@@ -28,8 +29,25 @@ pub(crate) struct Args {
     /// Print the question as Spark takes it
     #[arg(long, requires = "name", conflicts_with = "views")]
     spark: bool,
+    /// List the questions as JSON: name, description and SQL
+    #[arg(long, conflicts_with_all = ["name", "views", "before", "after"])]
+    json: bool,
     #[command(flatten)]
     cohorts: Cohorts,
+}
+
+/// All questions, as `--json` lists them.
+fn list() -> String {
+    let questions = QUESTIONS.iter().map(|question| {
+        serde_json::json!({
+            "name": question.name,
+            "about": question.about(),
+            "compares_cohorts": question.compares_cohorts(),
+            "sql": question.sql,
+        })
+    });
+    let list = serde_json::Value::from_iter(questions);
+    serde_json::to_string_pretty(&list).unwrap_or_default() + "\n"
 }
 
 /// Statements that make the tables at `dir` views.
@@ -52,6 +70,7 @@ pub(crate) fn run(args: &Args) -> Result {
             let sql = if args.spark { question.in_spark() } else { question.sql.to_owned() };
             text.push_str(&args.cohorts.apply(name, sql)?);
         }
+        None if args.json => text = list(),
         None if args.cohorts.is_given() => {
             let what = "--before and --after need the name of a question: triscope questions";
             return Err(Failure::new(what).with_code(2));
