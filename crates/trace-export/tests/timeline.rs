@@ -257,6 +257,34 @@ fn layers_are_related_in_chrome_format() {
     assert_eq!(phases, ["s", "f"]);
 }
 
+/// A Go trace does not say when its threads end; the kernel does.
+#[test]
+fn a_thread_shows_no_goroutine_after_its_end() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let thread = w.entity(EntityKind::Thread, 101, "shop", Some(process));
+    let program = w.entity(EntityKind::Process, -1, "program", None);
+    let m = w.entity(EntityKind::GoThread, 101, "", Some(program));
+    let proc = w.entity(EntityKind::Proc, 3, "", Some(program));
+    let g1 = w.entity(EntityKind::Goroutine, 1, "main.main", Some(program));
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    w.now = 1_000;
+    w.switch(cpu, None, ThreadState::Preempted, Some(thread));
+    w.state(proc, State::Running, Some(m), "");
+    w.state(g1, State::Running, Some(m), "");
+    w.now = 2_000;
+    w.tables.entities.get_mut(thread).unwrap().end = Some(Timestamp::from_nanos(2_000));
+    w.push(EventKind::End { entity: thread });
+    w.now = 3_000;
+    w.state(g1, State::Waiting, None, "sleep");
+    w.state(proc, State::Idle, None, "");
+    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
+    // Reading it fails if time goes back on a track.
+    let text = timeline.text();
+    let last = text.lines().rfind(|line| line.contains(" 101: ")).unwrap();
+    assert!(last.starts_with("2000 ") && last.ends_with(" 101: instant exit"), "{text}");
+}
+
 /// A goroutine whose thread loses its CPU, and one that it creates.
 fn layers() -> World {
     let mut w = World::default();

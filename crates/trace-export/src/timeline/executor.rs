@@ -6,13 +6,17 @@ use crate::lanes::Nest;
 use crate::model::{Category, Sink, Track, TrackEvent, TrackId};
 use std::io;
 use trace_common::{IdMap, Timestamp};
-use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State};
+use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State, Tables};
 
 /// By the position of their entities.
 #[derive(Debug, Default)]
 pub(super) struct Executors {
     procs: IdMap<Proc>,
     threads: IdMap<Thread>,
+    /// Threads of Go programs, by thread id.
+    of_go: IdMap<Option<EntityId>>,
+    /// Ended threads of the kernel, by thread id.
+    ended: IdMap<Option<EntityId>>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +105,9 @@ impl Drawing {
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let at = cx.at;
+        if self.has_ended(thread, cx.tables) {
+            return Ok(());
+        }
         let Some(track) = self.thread_track(thread, cx)? else { return Ok(()) };
         let label = self.label(what, cx);
         if let Some(thread) = self.executors.threads.get_mut(key(thread)) {
@@ -123,17 +130,48 @@ impl Drawing {
         }
     }
 
-    /// A thread ends. It may be added again after its end, by an event that was recorded late.
+    /// A thread ends, and what it shows: a Go trace does not say when its threads end. It may be added
+    /// again after its end, by an event that was recorded late.
     pub(super) fn end_thread(
         &mut self,
         id: EntityId,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let Some(thread) = self.executors.threads.get_mut(key(id)) else { return Ok(()) };
-        match thread.shows.take().and(thread.track) {
-            Some(track) => cx.sink.state(cx.at, track, None),
-            None => Ok(()),
+        for id in [Some(id), self.of_go(id, cx.tables)].into_iter().flatten() {
+            let Some(thread) = self.executors.threads.get_mut(key(id)) else { continue };
+            if let Some(track) = thread.shows.take().and(thread.track) {
+                cx.sink.state(cx.at, track, None)?;
+            }
         }
+        Ok(())
+    }
+
+    /// Remembers the end of a thread of the kernel, before what follows from it is drawn.
+    pub(super) fn thread_ends(&mut self, id: EntityId, tables: &Tables) {
+        let thread = tables.entities.get(id).filter(|thread| thread.kind == EntityKind::Thread);
+        if let Some(thread) = thread {
+            *self.executors.ended.insert(thread.number) = Some(id);
+        }
+    }
+
+    /// Whether this is a thread of a Go program that has ended in the kernel.
+    fn has_ended(&mut self, id: EntityId, tables: &Tables) -> bool {
+        let Some(thread) = tables.entities.get(id) else { return false };
+        let ended = self.executors.ended.get(thread.number).copied().flatten();
+        thread.kind == EntityKind::GoThread
+            && ended.is_some_and(|ended| self.is_same_process(id, ended, tables))
+    }
+
+    /// The thread of a Go program that is this thread of the kernel.
+    fn of_go(&mut self, id: EntityId, tables: &Tables) -> Option<EntityId> {
+        let thread = tables.entities.get(id).filter(|thread| thread.kind == EntityKind::Thread)?;
+        let of_go = (*self.executors.of_go.get(thread.number)?)?;
+        self.is_same_process(of_go, id, tables).then_some(of_go)
+    }
+
+    fn is_same_process(&mut self, one: EntityId, other: EntityId, tables: &Tables) -> bool {
+        let process = |id| tables.entities.get(id).and_then(|thread| thread.parent);
+        self.pid(process(one), tables) == self.pid(process(other), tables)
     }
 
     pub(super) fn proc_track(
@@ -185,6 +223,9 @@ impl Drawing {
             _ => None,
         };
         *self.executors.threads.insert(key(id)) = Thread { track, ..Thread::default() };
+        if entity.kind == EntityKind::GoThread {
+            *self.executors.of_go.insert(entity.number) = Some(id);
+        }
         Ok(track)
     }
 

@@ -229,6 +229,9 @@ impl TimelineSource {
         if !drawing.scheduling(event, &mut Context { at, tables, sink })? {
             drawing.event(event, &mut Context { at, tables, sink })?;
         }
+        if let EventKind::End { entity } = event.kind {
+            drawing.thread_ends(entity, tables);
+        }
         if let Some(correlator) = correlator {
             let mut result = Ok(());
             correlator.push(event, &tables.entities, &mut |derived| {
