@@ -2,8 +2,8 @@ use crate::message::{
     Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
     ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, checked_size,
 };
+use crate::negotiate::Versions;
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
-use crate::version::Versions;
 use crate::{
     Error, Guid, HResult, RejectedRequest, Result, Session, StartupHookError, check_startup_hook,
     target,

@@ -65,13 +65,13 @@ pub mod discovery;
 mod error;
 mod hook;
 pub mod message;
+mod negotiate;
 mod presets;
 #[cfg(unix)]
 pub mod reverse;
 mod session;
 mod target;
 mod transport;
-mod version;
 
 pub use client::Client;
 #[cfg(target_os = "linux")]

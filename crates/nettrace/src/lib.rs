@@ -45,6 +45,7 @@ mod activity_path;
 pub mod analysis;
 mod error;
 mod event;
+mod event_header;
 mod filetime;
 mod framing;
 pub mod gcdump;
@@ -71,7 +72,8 @@ mod value;
 
 pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};
-pub use event::{Event, EventHeader};
+pub use event::Event;
+pub use event_header::EventHeader;
 pub use filetime::FileTime;
 pub use il_map::{IlMap, IlOffset};
 pub use losses::Loss;

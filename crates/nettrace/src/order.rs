@@ -20,7 +20,7 @@ use std::collections::BinaryHeap;
 
 use trace_common::Cursor;
 
-use crate::event::{Decoded, Layout, decode, decode_alike};
+use crate::event_header::{Decoded, Layout, decode, decode_alike};
 use crate::input::Input;
 use crate::metadata::MetadataTable;
 

@@ -2,7 +2,8 @@ use std::collections::VecDeque;
 
 use trace_common::{Cursor, Limits, ReadErrorKind};
 
-use crate::event::{Decoded, Event, Layout, decode, decode_alike, skip_alike};
+use crate::event::Event;
+use crate::event_header::{Decoded, Layout, decode, decode_alike, skip_alike};
 use crate::framing::{Frame, Framing, Kind};
 use crate::input::Input;
 use crate::losses::Loss;

@@ -2,7 +2,7 @@ use std::collections::HashMap;
 
 use trace_common::{Cursor, Limits};
 
-use crate::event::{Decoded, Layout, decode};
+use crate::event_header::{Decoded, Layout, decode};
 use crate::losses::{Loss, Losses};
 use crate::metadata::{Metadata, MetadataTable};
 use crate::tables::{RowCache, Thread};
