@@ -3,7 +3,8 @@
 use crate::needs_root;
 use crate::record::{open_directory, read, reported};
 use crate::support::{
-    Ran, as_nobody, can, go, is_able, is_root, names, paranoid, run_in, users_may_count,
+    Ran, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, go, is_able, names, paranoid, run_in,
+    users_may_count,
 };
 use std::path::Path;
 use std::process::Command;
@@ -130,14 +131,14 @@ fn a_user_keeps_the_switches_of_the_command() {
 
 #[test]
 fn a_refusal_names_every_remedy() {
-    let is_needed =
-        is_root() && paranoid() > -1 && !Path::new("/sys/kernel/tracing/events").exists();
-    if !can("root, and no tracefs", is_needed) {
+    needs_root!();
+    if !can("kernel.perf_event_paranoid of 0 or more", paranoid() > -1) {
         return;
     }
     let mut sleep = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = sleep.id().to_string();
-    let ran: Ran = as_nobody(&["record", "-o", "/tmp/out", "--pid", &pid]).output().unwrap().into();
+    let args = ["record", "-o", "/tmp/out", "--pid", &pid];
+    let ran = as_nobody_with(WITHOUT_TRACEFS, "-all", &args);
     sleep.kill().unwrap();
     sleep.wait().unwrap();
     let is_confined = ran.stderr.contains("container") || ran.stderr.contains("locked down");
