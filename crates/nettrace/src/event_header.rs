@@ -10,7 +10,7 @@ use trace_common::{Cursor, ReadError, ReadErrorKind};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventHeader {
-    /// Id of the [`Metadata`] that describes the event.
+    /// Id of the [`Metadata`](crate::Metadata) that describes the event.
     pub metadata_id: u32,
     /// Number of the event among those that [`EventHeader::capture_thread`] tried to write; 0 in
     /// version 3.
@@ -23,11 +23,11 @@ pub struct EventHeader {
     pub processor_number: u32,
     /// Stack id, valid up to the next sequence point; 0 for none.
     pub stack_id: u32,
-    /// Ticks of the event clock: see [`Trace::timestamp`].
+    /// Ticks of the event clock: see [`Trace::timestamp`](crate::Trace::timestamp).
     pub timestamp: i64,
     /// Version 6: label list id, valid up to the next sequence point; 0 for none.
     pub label_list_id: u32,
-    /// Versions 3 to 5: activity id; see [`Event::activity_id`].
+    /// Versions 3 to 5: activity id; see [`Event::activity_id`](crate::Event::activity_id).
     pub activity_id: Guid,
     /// Versions 3 to 5: id of the activity that caused it.
     pub related_activity_id: Guid,

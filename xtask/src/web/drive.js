@@ -82,7 +82,9 @@ async function main(browser) {
     const convert = await page.eval('({ ...page.history.at(-1), messages: messagesOf() })');
     const expected = native.timeline ? digest(fs.readFileSync(native.timeline)) : '';
     check(`${name}: the bytes of the timeline`, hash === expected, [hash, expected]);
-    check(`${name}: the errors of convert`, JSON.stringify(convert.messages) === JSON.stringify(native.convert), [convert.messages, native.convert]);
+    // A page has no files of the recorded machine: functions are addresses.
+    const errors = native.convert.filter(text => !text.includes(' frames without a function: '));
+    check(`${name}: the errors of convert`, JSON.stringify(convert.messages) === JSON.stringify(errors), [convert.messages, errors]);
     check(`${name} is shown`, (state === 'ready') === (await page.eval("page.results.has('report')")), state);
     peak = Math.max(peak, convert.memory);
     if (kind === 'large') {
