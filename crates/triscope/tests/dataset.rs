@@ -45,6 +45,17 @@ fn of_damaged_traces_there_is_what_was_read() {
     assert_eq!(names(&dir.path().join("go")), [""; 0]);
 }
 
+/// A recording is read twice: first for the time at which it began.
+#[test]
+fn files_without_names_are_listed_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let stacks = format!("{DATA}/perf-data/tests/data/stacks.perf.data");
+    let args = ["export", &stacks, "-o", "dataset", "--begin", "1790000000"];
+    let (code, _, errors) = run(dir.path(), &args);
+    assert_eq!(code, Some(0), "{errors}");
+    assert_eq!(errors.matches(" frames without a function: ").count(), 1, "{errors}");
+}
+
 #[test]
 fn a_directory_that_cannot_be_created_is_named() {
     let dir = tempfile::tempdir().unwrap();

@@ -217,8 +217,10 @@ fn rows(triscope: &Path, export: &Export<'_>, dataset: &Path) -> Result<u64> {
     command.args(["--host", &host_name(export.host), "--begin", &begin.to_string()]);
     let output = run::attempt(&mut command)?;
     let text = String::from_utf8_lossy(&output.stderr);
-    let rows = text.split_once(": ").and_then(|(_, rest)| rest.split_once(" rows in "));
-    match rows.and_then(|(rows, _)| rows.parse().ok()) {
+    // Beside lines about frames without a function.
+    let rows = text.lines().find_map(|line| line.split_once(" rows in "));
+    let rows = rows.and_then(|(line, _)| line.rsplit_once(": "));
+    match rows.and_then(|(_, rows)| rows.parse().ok()) {
         Some(rows) if output.status.success() => Ok(rows),
         _ => Err(format!("{}: {text}", export.recording.display()).into()),
     }

@@ -188,7 +188,7 @@ fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
 /// The wall clock when the clock of the timeline shows 0, if a trace has a reading of both, or it is
 /// known when the first event was.
 fn clock_offset(traces: &Traces, begin: Option<i64>) -> Result<Option<i64>> {
-    let mut opened = traces.open()?;
+    let mut opened = traces.open_quietly()?;
     if opened.clock_offset.is_some() && begin.is_none() {
         return Ok(opened.clock_offset);
     }

@@ -399,6 +399,12 @@ impl Traces {
         self.open_with(&Notes::default(), true)
     }
 
+    /// Opens the traces to look something up: damage and missing names are listed by the reading that
+    /// the command is for.
+    pub(crate) fn open_quietly(&self) -> Result<Opened> {
+        self.open_with(&Notes::default(), false)
+    }
+
     fn open_with(&self, notes: &Notes, lists_damage: bool) -> Result<Opened> {
         let files = self.files()?;
         input::check_distinct(&files)?;
