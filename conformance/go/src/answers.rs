@@ -36,12 +36,12 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
     let _awake = busy::Busy::awake()?;
     let is_wanted = |name: &str| name.contains(word);
     let program = go::build()?;
-    let triscope = run::triscope()?;
+    let triscope = is_wanted("report").then(run::triscope).transpose()?;
     if is_wanted("go") {
         repeated("go", || go::check(&program))?;
     }
-    if is_wanted("report") {
-        repeated("report", || command::check_go(&triscope, &program))?;
+    if let Some(triscope) = &triscope {
+        repeated("report", || command::check_go(triscope, &program))?;
     }
     if is_wanted("quota") {
         repeated("quota", || quota::check(&program))?;
@@ -53,8 +53,8 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
         if is_wanted("dotnet") {
             repeated("dotnet", || dotnet::check(targets, runtime))?;
         }
-        if is_wanted("report") {
-            repeated("report", || command::check_dotnet(&triscope, targets, runtime))?;
+        if let Some(triscope) = &triscope {
+            repeated("report", || command::check_dotnet(triscope, targets, runtime))?;
         }
         if is_wanted("pipe") {
             repeated("pipe", || pipe::check(targets, runtime, &program))?;

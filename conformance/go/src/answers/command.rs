@@ -4,16 +4,12 @@
 use super::busy::Busy;
 use super::go::{EVENTS_OF_A_STOP, Measured};
 use super::recorder::numbers;
-use super::timeline::{ms, require, within, within_unknown};
+use super::timeline::{OnCpu, ms, require, within, within_unknown};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use task_support::{Result, run};
-
-/// What the report says of a switch may differ from the kernel's sum: see
-/// [`Timeline::check_threads`](super::timeline::Timeline::check_threads).
-const EACH_SWITCH: i64 = 2_000;
 
 /// Records the Go program with the command, and checks what it reports.
 pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
@@ -175,23 +171,15 @@ fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
     Ok(report[table].as_array().ok_or_else(|| format!("no {table} in the report"))?)
 }
 
-/// The sum of the times of these threads on a CPU is what the kernel counted, within 1 %.
+/// The sum of the times of these threads on a CPU is what the kernel counted.
 fn check_threads(report: &Value, expected: i64, is_its: impl Fn(&Value) -> bool) -> Result<()> {
-    let (mut found, mut unknown, mut switches) = (0, 0, 0);
+    let mut sums = OnCpu::default();
     for thread in rows(report, "threads")?.iter().filter(|thread| is_its(thread)) {
-        found += number(&thread["times"]["on_cpu"]);
-        unknown += number(&thread["times"]["unknown"]);
-        switches += number(&thread["latency"]["count"]);
+        sums.on_cpu += number(&thread["times"]["on_cpu"]);
+        sums.unknown += number(&thread["times"]["unknown"]);
+        sums.switches += number(&thread["latency"]["count"]);
     }
-    let text = format!(
-        "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {switches} times",
-        ms(found),
-        ms(expected),
-        ms(unknown)
-    );
-    let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
-    let holds = expected > 0 && (least..=expected + expected / 100).contains(&found);
-    require("report: on CPU, all threads", holds, text)
+    sums.check("report: on CPU, all threads", expected)
 }
 
 /// The number of GCs, and how long the program stood still for them, if it measured that.

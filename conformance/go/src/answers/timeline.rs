@@ -59,6 +59,35 @@ pub(super) fn require(what: &str, holds: bool, why: String) -> Result<()> {
     if holds { Ok(()) } else { Err(format!("{what}: {why}").into()) }
 }
 
+/// Sums of threads, in nanoseconds.
+#[derive(Default)]
+pub(super) struct OnCpu {
+    pub(super) on_cpu: i64,
+    /// The timeline marks it as unknown: switches that this kernel does not report.
+    pub(super) unknown: i64,
+    /// How often they got a CPU.
+    pub(super) switches: i64,
+}
+
+impl OnCpu {
+    /// Fails unless it is what the kernel counted within 1 %, except for what is unknown and 2 us of
+    /// each switch: the kernel counts from the wake-up that preempts another thread, not from the
+    /// switch.
+    pub(super) fn check(&self, what: &str, expected: i64) -> Result<()> {
+        const EACH_SWITCH: i64 = 2_000;
+        let Self { on_cpu, unknown, switches } = *self;
+        let text = format!(
+            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {switches} times",
+            ms(on_cpu),
+            ms(expected),
+            ms(unknown)
+        );
+        let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
+        let holds = expected > 0 && (least..=expected + expected / 100).contains(&on_cpu);
+        require(what, holds, text)
+    }
+}
+
 impl Timeline {
     /// The timeline of a recording, of the Go trace in this file and of .NET traces.
     pub(super) fn of(
@@ -120,12 +149,9 @@ impl Timeline {
         self.tables.entities.get(id).map_or_else(String::new, |e| self.tables.str(e.name).into())
     }
 
-    /// The sum of the threads' times on a CPU is what the kernel counted, except for what the
-    /// timeline marks as unknown (switches that this kernel does not report) and 2 us of each switch:
-    /// the kernel counts from the wake-up that preempts another thread, not from the switch.
+    /// The sum of the threads' times on a CPU is what the kernel counted.
     pub(super) fn check_threads(&self, measured: &RunTimes) -> Result<()> {
-        const EACH_SWITCH: i64 = 2_000;
-        let (mut found, mut unknown, mut switches, mut expected) = (0, 0, 0, 0);
+        let (mut sums, mut expected) = (OnCpu::default(), 0);
         for thread in self.report.threads.keys() {
             let Some((run, read)) = measured.get(&self.number(*thread)) else { continue };
             let mut had_cpu = false;
@@ -133,25 +159,17 @@ impl Timeline {
                 let nanos = interval.end.min(*read).nanos_since(interval.begin).max(0);
                 match interval.kernel {
                     Kernel::OnCpu { .. } => {
-                        found += nanos;
-                        switches += i64::from(!had_cpu);
+                        sums.on_cpu += nanos;
+                        sums.switches += i64::from(!had_cpu);
                     }
-                    Kernel::Unknown => unknown += nanos,
+                    Kernel::Unknown => sums.unknown += nanos,
                     _ => {}
                 }
                 had_cpu = matches!(interval.kernel, Kernel::OnCpu { .. });
             }
             expected += run;
         }
-        let text = format!(
-            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {switches} times",
-            ms(found),
-            ms(expected),
-            ms(unknown)
-        );
-        let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
-        let holds = (least..=expected + expected / 100).contains(&found);
-        require("on CPU, all threads", holds, text)
+        sums.check("on CPU, all threads", expected)
     }
 
     /// The critical path of the longest request with this name.

@@ -229,9 +229,6 @@ impl TimelineSource {
         if !drawing.scheduling(event, &mut Context { at, tables, sink })? {
             drawing.event(event, &mut Context { at, tables, sink })?;
         }
-        if let EventKind::End { entity } = event.kind {
-            drawing.thread_ends(entity, tables);
-        }
         if let Some(correlator) = correlator {
             let mut result = Ok(());
             correlator.push(event, &tables.entities, &mut |derived| {
@@ -355,6 +352,10 @@ impl Drawing {
             EventKind::Start { entity } => {
                 let is_goroutine = tables.entities.kind(entity) == Some(EntityKind::Goroutine);
                 self.stats.goroutines += u64::from(is_goroutine);
+                Ok(())
+            }
+            EventKind::End { entity } => {
+                self.thread_ends(entity, tables);
                 Ok(())
             }
             _ => Ok(()),
