@@ -54,7 +54,8 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
             repeated("dotnet", || dotnet::check(targets, runtime))?;
         }
         if let Some(triscope) = &triscope {
-            repeated("report", || command::check_dotnet(triscope, targets, runtime))?;
+            repeated("report", || command::check_gc(triscope, targets, runtime))?;
+            repeated("report", || command::check_preempted(triscope, targets, runtime))?;
         }
         if is_wanted("pipe") {
             repeated("pipe", || pipe::check(targets, runtime, &program))?;

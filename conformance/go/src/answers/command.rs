@@ -27,16 +27,19 @@ pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
     commands.check_preempted(&["--region", "compute"], measured.preempted)
 }
 
-/// As [`check_go`], the .NET program on a runtime: a directory of `targets`.
-pub(super) fn check_dotnet(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
+/// As [`check_go`], the GCs of the .NET program on a runtime: a directory of `targets`.
+pub(super) fn check_gc(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
     eprintln!("report of .NET {runtime}");
-    let program = targets.join(runtime).join("run");
-    let gc = of_dotnet(triscope, &program, "gc")?;
+    let gc = of_dotnet(triscope, &targets.join(runtime).join("run"), "gc")?;
     let [count, pause] = gc.line("gc")?;
     // The program counts its pauses since .NET 7.
-    check_collections(&gc.report, count, (runtime != "3.1").then_some(pause))?;
+    check_collections(&gc.report, count, (runtime != "3.1").then_some(pause))
+}
+
+/// As [`check_gc`], a request on a busy CPU.
+pub(super) fn check_preempted(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
     let busy = Busy::compete(0)?;
-    let preempted = of_dotnet(triscope, &program, "preempted")?;
+    let preempted = of_dotnet(triscope, &targets.join(runtime).join("run"), "preempted")?;
     drop(busy);
     let commands = Commands { triscope, dir: preempted.dir.path() };
     commands.check_preempted(&["--activity", "Preempted"], preempted.line("preempted")?)
