@@ -331,6 +331,48 @@ fn layers() -> World {
     w
 }
 
+/// Some kernels leave out a quarter of all switches.
+#[test]
+fn unreported_switches_of_a_millisecond_have_one_mark() {
+    let mut w = World { now: 0, ..World::default() };
+    let cpus = [0, 1].map(|number| w.entity(EntityKind::Cpu, number, "", None));
+    // On the first CPU one each 100 us, on the second one two in all.
+    for at in 0..35 {
+        w.now = 100_000 * at;
+        let second = (at == 3 || at == 4).then_some(cpus[1]);
+        for entity in [Some(cpus[0]), second].into_iter().flatten() {
+            let (since, kind) = (Timestamp::default(), LossKind::UnreportedSwitch);
+            w.push(EventKind::Loss { entity: Some(entity), kind, since, count: None });
+        }
+    }
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(stats.losses, 37, "each is counted");
+    let text = Timeline::read(&trace).text();
+    let marks: Vec<_> = text
+        .lines()
+        .filter_map(|line| {
+            let (at, of) = line.split_once(" Losses: instant lost: context switches of CPU ")?;
+            let times =
+                of.split_once(" times").map_or("1", |(text, _)| text.rsplit('(').next().unwrap());
+            Some((
+                at.parse::<u64>().unwrap(),
+                of[..1].parse::<u8>().unwrap(),
+                times.parse().unwrap(),
+            ))
+        })
+        .collect();
+    let expected: [(u64, u8, u64); 7] = [
+        (0, 0, 1),
+        (300_000, 1, 1),
+        (1_000_000, 0, 10),
+        (2_000_000, 0, 10),
+        (3_000_000, 0, 10),
+        (3_400_000, 0, 4),
+        (3_400_000, 1, 1),
+    ];
+    assert_eq!(marks, expected);
+}
+
 /// Processes with a parent are in the process tree; those that started have a slice.
 #[test]
 fn processes_have_parents_command_lines_and_ends() {

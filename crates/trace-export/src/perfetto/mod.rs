@@ -92,7 +92,7 @@ pub struct PerfettoStats {
     pub samples: u64,
     /// Switches and wake-ups of the kernel's scheduler.
     pub sched: u64,
-    /// Losses that were reported.
+    /// Marks of losses.
     pub losses: u64,
     /// Ends of slices that had not begun, omitted.
     pub unmatched_ends: u64,

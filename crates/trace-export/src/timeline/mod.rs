@@ -36,6 +36,7 @@
 mod counter;
 mod executor;
 mod goroutine;
+mod losses;
 mod names;
 mod process;
 mod sample;
@@ -48,6 +49,7 @@ use counter::{Counter, Counters};
 use executor::Executors;
 use goroutine::Goroutines;
 use hashbrown::HashMap;
+use losses::Losses;
 use names::Names;
 use process::Processes;
 use scheduler::{Scheduler, TASK_REPORT_MAX, TASK_RUNNING};
@@ -57,7 +59,7 @@ use std::sync::Arc;
 use trace_common::Timestamp;
 use trace_timeline::{
     Correlator, CorrelatorOptions, Derived, EntityId, EntityKind, Event, EventKind, FlowKind,
-    Interval, Kernel, LossKind, Tables, TextId, Value,
+    Interval, Kernel, Tables, TextId, Value,
 };
 
 /// Options of a [`TimelineSource`].
@@ -135,7 +137,7 @@ pub struct TimelineStats {
     pub samples_off_cpu: u64,
     /// Samples of threads that are not known, drawn as instants.
     pub samples_without_thread: u64,
-    /// Losses.
+    /// Losses. Switches that the kernel did not report are marked together, those of a CPU within 1 ms.
     pub losses: u64,
     /// States and samples that are not drawn because of [`TimelineOptions::scheduler_only`].
     pub uncorrelated: u64,
@@ -161,6 +163,7 @@ struct Drawing {
     executors: Executors,
     spans: Spans,
     counters: Counters,
+    losses: Losses,
     /// The last start of a state: at the same time it may be refined.
     pending: Option<Interval>,
     /// Process ids on the timeline.
@@ -198,6 +201,7 @@ impl TimelineSource {
             executors: Executors::default(),
             spans: Spans::default(),
             counters: Counters::default(),
+            losses: Losses::default(),
             pending: None,
             pids: HashMap::new(),
             args: Vec::new(),
@@ -258,7 +262,10 @@ impl TimelineSource {
     /// Errors of the sink.
     pub fn declare(&mut self, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
         let at = self.drawing.stats.last.unwrap_or_default();
-        self.drawing.declare(&mut Context { at, tables, sink })
+        let cx = &mut Context { at, tables, sink };
+        // Later sources have later marks on the same track.
+        self.drawing.finish_losses(cx)?;
+        self.drawing.declare(cx)
     }
 
     /// Draws the rest, names processes and threads, and draws the ends of threads.
@@ -272,6 +279,7 @@ impl TimelineSource {
         let cx = &mut Context { at, tables, sink };
         drawing.flush(cx)?;
         drawing.draw_pending(cx)?;
+        drawing.finish_losses(cx)?;
         drawing.processes.finish(cx)?;
         drawing.declare(cx)?;
         drawing.draw_exits(cx)
@@ -435,44 +443,5 @@ impl Drawing {
             }
             _ => Ok(()),
         }
-    }
-
-    fn loss(
-        &mut self,
-        entity: Option<EntityId>,
-        kind: LossKind,
-        count: Option<u64>,
-        cx: &mut Context<'_, impl Sink>,
-    ) -> io::Result<()> {
-        let Context { at, tables, .. } = *cx;
-        self.stats.losses += 1;
-        let of = entity.map(|entity| trace_timeline::text::name(tables, entity));
-        let of = of.map_or_else(String::new, |of| format!(" of {of}"));
-        let (what, why) = match kind {
-            LossKind::SchedulerRecords => (
-                "scheduler records",
-                "the buffer of the CPU was full, before this moment: record with larger buffers",
-            ),
-            LossKind::UnreportedSwitch => (
-                "context switches",
-                "the kernel delivered no record of them: another thread leaves the CPU than came",
-            ),
-            LossKind::Samples => ("samples", "the kernel's buffer was full"),
-            LossKind::GoTrace if count.is_some() => {
-                ("bytes of the Go trace", "the trace is damaged")
-            }
-            LossKind::GoTrace => ("part of the Go trace", "the trace is damaged"),
-            LossKind::DotnetEvents => {
-                (".NET events", "buffers of the runtime were full, or the trace is damaged")
-            }
-            _ => ("records", ""),
-        };
-        let what = format!("{what}{of}");
-        let given = self.args.iter().find_map(|(name, value)| match value {
-            Value::Text(why) if tables.get(*name) == b"why" => Some(tables.get(*why)),
-            _ => None,
-        });
-        let why = given.unwrap_or(why.as_bytes());
-        cx.sink.lost(at, None, &crate::Loss::new(what.as_bytes()).count(count).why(why))
     }
 }
