@@ -14,9 +14,9 @@ pub(crate) const OPTIONS: &str = "\
 /// The tests of a crate.
 struct Suite {
     package: &'static str,
-    /// Integration tests that cannot be built, and why.
+    /// Integration tests that cannot be built, and why. No crate has others with these names.
     absent: &'static [(&'static str, &'static str)],
-    /// Tests, or modules of tests, that cannot run, and why.
+    /// Tests, or modules of tests, that cannot run, and why. No crate has others with these names.
     skipped: &'static [(&'static str, &'static str)],
 }
 
@@ -48,55 +48,61 @@ pub(crate) fn task(args: &[String]) -> Result {
     if !run::have("node") {
         return lane::skip("tests as WebAssembly", &"Node.js is not installed");
     }
-    for suite in SUITES {
-        if args.is_empty() || args.iter().any(|name| name == suite.package) {
-            suite.run()?;
+    let all = args.is_empty();
+    run(SUITES.iter().filter(|suite| all || args.iter().any(|name| name == suite.package)))
+}
+
+/// Runs the tests of these crates, built together: one crate after the other selects other features
+/// of what they depend on, and compiles that again.
+fn run<'a>(suites: impl Iterator<Item = &'a Suite>) -> Result {
+    let suites: Vec<(&Suite, BTreeSet<String>)> =
+        suites.map(|suite| Ok((suite, suite.tests()?))).collect::<Result<_>>()?;
+    let runner = target_dir().join("wasm-tests/node.js");
+    fs::create_dir_all(runner.with_file_name(""))?;
+    fs::write(&runner, RUNNER)?;
+    let mut test = run::cargo();
+    test.args(["test", "--no-fail-fast", "--all-features", "--lib"]);
+    test.args(suites.iter().flat_map(|(suite, _)| ["--package", suite.package]));
+    let tests: BTreeSet<&String> = suites.iter().flat_map(|(_, tests)| tests).collect();
+    test.args(tests.iter().flat_map(|name| ["--test", name]));
+    target(&mut test)?;
+    let skipped = || suites.iter().flat_map(|(suite, _)| suite.skipped);
+    test.arg("--").args(skipped().flat_map(|(name, _)| ["--skip", name]));
+    let runner = format!("node --no-warnings {}", runner.display());
+    test.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner)
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("PROPTEST_CASES", "16")
+        .env("PROPTEST_FAILURE_PERSISTENCE", "off");
+    let output = run::attempt(&mut test)?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !output.status.success() {
+        eprintln!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        return Err(format!("tests as WebAssembly: {}", output.status).into());
+    }
+    for (suite, tests) in &suites {
+        let package = suite.package;
+        for (name, why) in suite.absent {
+            println!("{package}: the test {name} was not built: {why}");
         }
+        for (name, why) in suite.skipped {
+            println!("{package}: {name} was not run: {why}");
+        }
+        println!("{package}: {} test programs", tests.len() + 1);
+    }
+    let outcome = Outcome::of(&text);
+    for ignored in &outcome.ignored {
+        println!("{ignored}");
+    }
+    println!("{} tests passed in {} programs", outcome.passed, outcome.programs);
+    let programs: usize = suites.iter().map(|(_, tests)| tests.len() + 1).sum();
+    if outcome.programs != programs || outcome.passed == 0 {
+        return Err(format!("the crates have {programs} test programs").into());
     }
     Ok(())
 }
 
 impl Suite {
-    fn run(&self) -> Result {
-        let package = self.package;
-        let runner = target_dir().join("wasm-tests/node.js");
-        fs::create_dir_all(runner.with_file_name(""))?;
-        fs::write(&runner, RUNNER)?;
-        let mut test = run::cargo();
-        test.args(["test", "--no-fail-fast", "--all-features", "--lib", "--package", package]);
-        let tests = self.tests()?;
-        test.args(tests.iter().flat_map(|name| ["--test", name]));
-        target(&mut test)?;
-        test.arg("--").args(self.skipped.iter().flat_map(|(name, _)| ["--skip", name]));
-        let runner = format!("node --no-warnings {}", runner.display());
-        test.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner)
-            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
-            .env("CARGO_PROFILE_DEV_DEBUG", "0")
-            .env("PROPTEST_CASES", "16")
-            .env("PROPTEST_FAILURE_PERSISTENCE", "off");
-        let output = run::attempt(&mut test)?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            eprintln!("{text}{}", String::from_utf8_lossy(&output.stderr));
-            return Err(format!("tests of {package} as WebAssembly: {}", output.status).into());
-        }
-        let outcome = Outcome::of(&text);
-        for (name, why) in self.absent {
-            println!("{package}: the test {name} was not built: {why}");
-        }
-        for (name, why) in self.skipped {
-            println!("{package}: {name} was not run: {why}");
-        }
-        for name in &outcome.ignored {
-            println!("{package}: {name}");
-        }
-        println!("{package}: {} tests passed in {} programs", outcome.passed, outcome.programs);
-        if outcome.programs != tests.len() + 1 || outcome.passed == 0 {
-            return Err(format!("{package} has {} test programs", tests.len() + 1).into());
-        }
-        Ok(())
-    }
-
     /// The integration tests that run.
     fn tests(&self) -> Result<BTreeSet<String>> {
         let dir = workspace().join("crates").join(self.package).join("tests");
@@ -160,9 +166,11 @@ mod tests {
     }
 
     #[test]
-    fn skipped_tests_exist() {
-        for suite in SUITES {
-            suite.tests().unwrap();
+    fn tests_that_are_not_built_exist_in_one_crate() {
+        let tests: Vec<BTreeSet<String>> =
+            SUITES.iter().map(|suite| suite.tests().unwrap()).collect();
+        for (name, _) in SUITES.iter().flat_map(|suite| suite.absent) {
+            assert!(!tests.iter().any(|tests| tests.contains(*name)), "{name} would be built");
         }
     }
 }

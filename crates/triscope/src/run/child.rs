@@ -22,6 +22,11 @@ pub(crate) struct Launched {
     _listener: Listener,
 }
 
+/// Has a command print on standard error: this program's output is on standard output.
+pub(crate) fn output_to_stderr(command: &mut Command) {
+    command.stdout(io::stderr());
+}
+
 struct Shared {
     child: Option<Child>,
     /// Number of received signals.

@@ -13,6 +13,8 @@ pub(crate) mod http;
 #[cfg(unix)]
 pub(crate) mod loopback;
 #[cfg(unix)]
+pub(crate) mod named;
+#[cfg(unix)]
 pub(crate) mod port;
 #[cfg(unix)]
 pub(crate) mod pprof;

@@ -1,30 +1,88 @@
 //! The processes and threads that a command monitors.
 
+use super::named::process_named;
 use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::events::Cpus;
+use clap::ArgGroup;
 use perf_monitor::{OpenErrorReason, online_cpus};
 
-/// The processes, threads or CPUs to monitor.
+/// Running processes.
 #[derive(clap::Args)]
-#[group(required = true, multiple = true)]
-pub(crate) struct Target {
+pub(crate) struct Processes {
     /// Running processes or threads, separated by commas, and their future children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',',
-          conflicts_with_all = ["all_cpus", "cpu", "command"])]
-    pub(crate) pid: Vec<u32>,
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', group = "target")]
+    pid: Vec<u32>,
+    /// The running process with this name, if there is only one
+    #[arg(short, long, value_name = "NAME", value_parser = process_named, group = "target",
+          conflicts_with = "pid")]
+    name: Option<u32>,
+}
+
+impl Processes {
+    /// Their ids.
+    pub(crate) fn ids(&self) -> Vec<u32> {
+        self.pid.iter().copied().chain(self.name).collect()
+    }
+
+    /// Whether none was specified.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pid.is_empty() && self.name.is_none()
+    }
+}
+
+/// A running process.
+#[derive(Clone, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Process {
+    /// A running process, and its future children
+    #[arg(short, long, value_name = "PID")]
+    pid: Option<u32>,
+    /// The running process with this name, if there is only one
+    #[arg(short, long, value_name = "NAME", value_parser = process_named)]
+    name: Option<u32>,
+}
+
+impl Process {
+    /// Its id, if one was specified.
+    pub(crate) fn id(&self) -> Option<u32> {
+        self.pid.or(self.name)
+    }
+}
+
+/// The options of a [`Target`], of which a command needs at least one.
+pub(crate) fn required() -> ArgGroup {
+    ArgGroup::new("target").required(true).multiple(true)
+}
+
+/// The processes, threads or CPUs to monitor. Commands have [`required`] as a group.
+#[derive(clap::Args)]
+#[group(skip)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    processes: Processes,
     /// Everything, on all CPUs; with a COMMAND, while it runs
-    #[arg(short = 'a', long)]
+    #[arg(short = 'a', long, group = "target", conflicts_with = "Processes")]
     pub(crate) all_cpus: bool,
     /// Everything, on these CPUs: 0,2-3; with a COMMAND, while it runs
-    #[arg(short = 'C', long, value_name = "CPUS")]
+    #[arg(short = 'C', long, value_name = "CPUS", group = "target", conflicts_with = "Processes")]
     pub(crate) cpu: Option<Cpus>,
     /// A command to start, with its arguments; its children are included
-    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
+    #[arg(
+        trailing_var_arg = true,
+        value_name = "COMMAND",
+        group = "target",
+        conflicts_with = "Processes"
+    )]
     pub(crate) command: Vec<String>,
 }
 
 impl Target {
+    /// The ids of the running processes.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.processes.ids()
+    }
+
     /// Whether CPUs are monitored rather than tasks.
     pub(crate) const fn is_system_wide(&self) -> bool {
         self.all_cpus || self.cpu.is_some()

@@ -432,6 +432,42 @@ fn a_live_table_names_what_runs() {
     run(&["perf", "top", "-p", &pid]).is_refused(1, &["no process", &pid]);
 }
 
+/// A process by its name, and the samples of a command.
+#[test]
+fn live_tables_are_json_on_request() {
+    use std::os::unix::process::CommandExt;
+    needs_root!();
+    let name = format!("busy-{}", std::process::id());
+    let spin = || ["-c", "while :; do :; done"];
+    let start = || Command::new("sh").arg0(&name).args(spin()).spawn().unwrap();
+    let mut busy = [start(), start()];
+    let top = ["perf", "top", "--json", "-e", "cpu-clock", "-d", "0.5", "--seconds", "1"];
+    let named = [&top[..], &["--name", &name]].concat();
+    let two = run(&named);
+    let [first, second] = &mut busy;
+    second.kill().unwrap();
+    second.wait().unwrap();
+    let one = run(&named);
+    first.kill().unwrap();
+    first.wait().unwrap();
+    for (ran, what) in [(two, "more than one process called"), (run(&named), "no process called")] {
+        assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
+        assert!(ran.stderr.contains(&format!("there is {what} {name}")), "{}", ran.stderr);
+    }
+    let command = run(&[&top[..], &["--", "sh"], &spin()].concat());
+    assert_eq!(command.code, Some(143), "SIGTERM at the time limit: {}", command.stderr);
+    one.is_good();
+    for ran in [one, command] {
+        let line = ran.stdout.lines().next().unwrap();
+        let table: serde_json::Value = serde_json::from_str(line).unwrap();
+        let rows = table["rows"].as_array().unwrap();
+        let samples: u64 = rows.iter().map(|row| row["samples"].as_u64().unwrap()).sum();
+        assert_eq!(Some(samples), table["samples"].as_u64(), "{table:#}");
+        assert!(rows.iter().all(|row| row["command"] == "sh"), "{table:#}");
+        assert_eq!((&table["event"], &table["lost"]), (&"cpu-clock".into(), &0.into()));
+    }
+}
+
 #[test]
 fn losses_are_counted_and_recorded() {
     needs_root!();

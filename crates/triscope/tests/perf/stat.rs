@@ -69,6 +69,8 @@ fn arguments_that_make_no_sense_are_refused() {
         &["perf", "stat", "-p", "x"],
         &["perf", "stat", "-a", "-p", "1"],
         &["perf", "stat", "-p", "1", "true"],
+        &["perf", "stat", "-p", "1", "-n", "sh"],
+        &["perf", "stat", "-n", "no program has this name"],
         &["perf", "stat", "-C", "x"],
         &["perf", "stat", "-C", "0", "-p", "1"],
         &["perf", "stat", "-r", "0", "true"],

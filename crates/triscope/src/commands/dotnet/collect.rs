@@ -57,7 +57,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MB", default_value_t = 256)]
     buffersize: u32,
     /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Whether to record the rundown (names of methods) at the end [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]

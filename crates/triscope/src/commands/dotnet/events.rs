@@ -36,7 +36,7 @@ pub(crate) struct Args {
     #[arg(long)]
     stacks: bool,
     /// Stop after SECONDS (live session)
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Stop after SECONDS (live session)
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum, value_name = "EVENTS", default_value_t = Of::Samples)]
     of: Of,
     /// Record a process for SECONDS
-    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", default_value = "10", value_parser = duration)]
     duration: Duration,
     /// Leave out samples of threads outside managed code, most of which wait. .NET 9 and later
     /// report nearly all samples as such

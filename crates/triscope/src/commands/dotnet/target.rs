@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
 use crate::run::cleanup;
+use crate::run::named::{is_program, only};
 use crate::run::port::process_of;
 use crate::run::stop::Listener;
 use diag_ipc::discovery::{self, Process};
@@ -121,12 +122,9 @@ const TIMEOUT: Duration = Duration::from_millis(500);
 /// The only process with this program or entry assembly.
 fn find(name: &str) -> Result<u32> {
     let found = discovery::processes().map_err(Failure::new)?;
+    // The second word is the program of `dotnet app.dll`.
     let runs_program = |process: &&Process| {
-        process.command_line().iter().take(2).any(|word| {
-            let path = Path::new(word);
-            path.file_name().is_some_and(|n| n == name)
-                || path.file_stem().is_some_and(|n| n == name)
-        })
+        process.command_line().iter().take(2).any(|word| is_program(word, name))
     };
     // Only the runtime knows its entry assembly, so it is queried if no program has the name.
     let has_assembly = |process: &&Process| {
@@ -139,13 +137,7 @@ fn find(name: &str) -> Result<u32> {
         named = found.processes.iter().filter(has_assembly).collect();
     }
     let mut pids = named.iter().map(|process| process.pid);
-    match (pids.next(), pids.next()) {
-        (Some(pid), None) => Ok(pid),
-        (None, _) => Err(Failure::new(format!("there is no .NET process called {name}"))),
-        (Some(a), Some(b)) => Err(Failure::new(format!(
-            "there is more than one process called {name} ({a}, {b}, …): choose by PID"
-        ))),
-    }
+    only(name, ".NET process", &mut pids).map_err(Failure::new)
 }
 
 fn listen(path: &Path) -> Result<Target> {

@@ -20,6 +20,7 @@ use crate::io::stdout::Output;
 use crate::run::duration::{bytes, with_unit};
 use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
+use crate::run::target::Process;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,12 +81,11 @@ pub(crate) struct Args {
     /// The directory of segments and dumps: new, empty, or of an earlier recorder
     #[arg(short, long, value_name = "DIR", required = true)]
     dir: Option<PathBuf>,
-    /// Record until process PID ends. Reports of dumps are about it, and triggers of the scheduler watch
-    /// its threads and those of its future children
-    #[arg(short, long, value_name = "PID")]
-    pid: Option<u32>,
-    /// Record until Ctrl-C, with triggers for all threads (the default without -p and COMMAND)
-    #[arg(short = 'a', long, conflicts_with_all = ["pid", "command"])]
+    #[command(flatten)]
+    process: Process,
+    /// Record until Ctrl-C, with triggers for all threads (the default without a process and COMMAND)
+    #[arg(short = 'a', long = "all-cpus", visible_alias = "all",
+        conflicts_with_all = ["Process", "command"])]
     all: bool,
     #[command(flatten)]
     settings: Settings,
@@ -97,7 +97,7 @@ pub(crate) struct Args {
     #[arg(long)]
     check: bool,
     /// Record until this command ends
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "Process")]
     command: Vec<String>,
 }
 

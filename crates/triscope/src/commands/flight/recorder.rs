@@ -49,7 +49,7 @@ const PART: u64 = 8;
 
 pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     let dir = args.dir.as_deref().unwrap_or(Path::new("."));
-    if let Some(pid) = args.pid.filter(|pid| !is_running(*pid)) {
+    if let Some(pid) = args.process.id().filter(|pid| !is_running(*pid)) {
         return Err(no_process(pid));
     }
     let pressures = pressures(settings)?;
@@ -137,7 +137,7 @@ fn record(
     } else {
         Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
     };
-    let pid = args.pid.or_else(|| command.as_ref().and_then(Watch::command_pid));
+    let pid = args.process.id().or_else(|| command.as_ref().and_then(Watch::command_pid));
     if let Some(pid) = pid {
         kernel.focus(pid);
     }
@@ -192,7 +192,7 @@ fn record(
     };
     recorder.recover()?;
     eprintln!("triscope: {}: recording", OneLine(&dir.display().to_string()));
-    let outcome = recorder.watch(args.pid, command);
+    let outcome = recorder.watch(args.process.id(), command);
     recorder.finish().and(outcome)
 }
 

@@ -1,15 +1,18 @@
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
+use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
-use crate::run::target::threads;
+use crate::run::target::{Processes, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
+use crate::sources::kernel::sampling::THIS_THREAD;
 use crate::sources::kernel::{self, failure, report_small_rings, rings};
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::sources::symbols::{Symbols, demangled};
 use crossbeam_channel::after;
 use perf_data::Features;
 use perf_monitor::{CpuMode, RawRecord, Record, RecordLayout, SampleFlags, Tasks, Timestamp};
+use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
@@ -17,7 +20,8 @@ use std::time::{Duration, Instant};
 /// Show live where CPU time goes: by thread name, file and symbol
 ///
 /// The table has the samples of the last interval. On a terminal it is refreshed in place; otherwise
-/// one table follows the other. Ctrl-C ends it.
+/// one table follows the other; with --json, one object on a line. Ctrl-C ends it. COMMAND prints on
+/// standard error.
 ///
 /// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
 /// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.
@@ -28,6 +32,7 @@ use std::time::{Duration, Instant};
 Examples:
   triscope perf top
   triscope perf top -p 1234 -d 5
+  triscope perf top --json ./program | jq '.rows[0]'
   triscope perf top -e page-faults -C 0")]
 pub(crate) struct Args {
     /// The event [default: cycles, or cpu-clock on machines without hardware counters]
@@ -37,21 +42,29 @@ pub(crate) struct Args {
     #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = 997,
           value_parser = clap::value_parser!(u64).range(1..))]
     freq: u64,
-    /// Running processes, separated by commas, and their future children [default: everything]
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<u32>,
+    #[command(flatten)]
+    processes: Processes,
+    /// Everything, on all CPUs (the default without a process and COMMAND); with a COMMAND, while it runs
+    #[arg(short = 'a', long, conflicts_with = "Processes")]
+    all_cpus: bool,
     /// Only on these CPUs, such as 0-3,8
     #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
     cpus: Option<Cpus>,
     /// Interval between tables
     #[arg(short, long, value_name = "SECONDS", value_parser = duration, default_value = "2")]
     delay: Duration,
-    /// Rows of a table [default: the height of the terminal, or 20]
+    /// Rows of a table [default: the height of the terminal, or 20; all with --json]
     #[arg(long, value_name = "N")]
     rows: Option<usize>,
+    /// Print each table as a JSON object
+    #[arg(long)]
+    json: bool,
     /// Stop after SECONDS
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
+    /// A command to start, with its arguments; its children are included
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "Processes")]
+    command: Vec<String>,
 }
 
 /// Maximum number of pages of a CPU's buffer: a second at a high rate.
@@ -81,12 +94,18 @@ pub(crate) fn run(args: &Args) -> Result {
         Some(text) => kernel::event(text).map_err(failure)?,
         None => kernel::usual_event().map_err(failure)?,
     };
-    let tids = threads(&args.pid)?;
+    let pids = args.processes.ids();
+    let mut tids = threads(&pids)?;
+    let on_exec = !args.command.is_empty() && !args.all_cpus;
+    if on_exec {
+        tids.push(THIS_THREAD);
+    }
     let builder = event
         .builder()
         .sample_freq(args.freq)
         .sample(SampleFlags::IP | SampleFlags::TID)
-        .inherit(!tids.is_empty());
+        .inherit(!tids.is_empty())
+        .enable_on_exec(on_exec);
     let mut options = rings(None, PAGES).sideband(&sideband(&builder));
     for tid in &tids {
         options = options.thread(*tid);
@@ -103,9 +122,14 @@ pub(crate) fn run(args: &Args) -> Result {
         samples: 0,
         undecodable: 0,
     };
-    set.enable().map_err(failure)?;
-    let mut watch = Watch::running(&args.pid, args.seconds)?;
-    take_stock(&set, &Before::Processes(&args.pid), |layout, raw| live.apply(layout, raw))?;
+    if !on_exec {
+        set.enable().map_err(failure)?;
+        take_stock(&set, &Before::Processes(&pids), |layout, raw| live.apply(layout, raw))?;
+    }
+    let mut watch = match &args.command[..] {
+        [] => Watch::running(&pids, args.seconds)?,
+        command => Watch::command(command, args.seconds, output_to_stderr)?,
+    };
     let mut next = Instant::now() + args.delay;
     let mut lost = 0;
     loop {
@@ -117,7 +141,11 @@ pub(crate) fn run(args: &Args) -> Result {
         .map_err(failure)?;
         if has_ended || Instant::now() >= next {
             let total = set.stats().rings.lost;
-            live.print(args, event.name(), total - lost)?;
+            if args.json {
+                live.print_json(args, event.name(), total - lost)?;
+            } else {
+                live.print(args, event.name(), total - lost)?;
+            }
             lost = total;
             next = Instant::now() + args.delay;
         }
@@ -158,6 +186,30 @@ impl Live {
         self.tasks.apply(&record);
     }
 
+    /// The rows of the table, that with the most samples first.
+    fn take_rows(&mut self) -> Vec<(Row, u64)> {
+        let mut rows: Vec<(Row, u64)> = self.rows.drain().collect();
+        rows.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+        rows
+    }
+
+    /// Prints the table on a line, and begins the next one.
+    fn print_json(&mut self, args: &Args, event: &str, lost: u64) -> Result {
+        let row = |(row, samples): (Row, u64)| json!({ "command": row.comm, "file": row.file, "symbol": row.symbol, "samples": samples });
+        let rows = self.take_rows().into_iter().take(args.rows.unwrap_or(usize::MAX)).map(row);
+        let table = json!({
+            "event": event,
+            "samples": self.samples,
+            "lost": lost,
+            "undecodable": self.undecodable,
+            "rows": rows.collect::<Vec<Value>>(),
+        });
+        self.samples = 0;
+        let mut out = Output::new();
+        let _ = writeln!(out.buffer, "{table}"); // to a vector
+        out.finish()
+    }
+
     /// Prints the table, and begins the next one.
     fn print(&mut self, args: &Args, event: &str, lost: u64) -> Result {
         let mut out = Output::new();
@@ -165,8 +217,7 @@ impl Live {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| is_terminal);
         let height = size.map_or(20, |size| usize::from(size.ws_row).saturating_sub(4));
         let width = size.map_or(usize::MAX, |size| usize::from(size.ws_col));
-        let mut rows: Vec<(Row, u64)> = self.rows.drain().collect();
-        rows.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
+        let rows = self.take_rows();
         // Writing to a vector does not fail.
         if is_terminal {
             let _ = write!(out.buffer, "\x1b[H\x1b[2J");

@@ -75,7 +75,7 @@ pub(super) fn run(
         set.enable().map_err(failure)?;
     }
     let mut watch = match &target.command[..] {
-        [] => Watch::running(&target.pid, args.seconds)?,
+        [] => Watch::running(&target.pids(), args.seconds)?,
         command => Watch::command(command, args.seconds, |_| ())?,
     };
     // Some containers forbid it; losses are counted in any case.
@@ -85,7 +85,7 @@ pub(super) fn run(
     let watermark = watermark(set);
     loop {
         if let Some(runtimes) = &mut runtimes {
-            runtimes.look(&watch, &target.pid, || consumer.sampled());
+            runtimes.look(&watch, &target.pids(), || consumer.sampled());
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = consumer.round(set)?;
@@ -127,5 +127,5 @@ fn synthesize<C: Consumer>(
     if args.target.is_system_wide() {
         return synthesizer.processes(out);
     }
-    args.target.pid.iter().try_for_each(|pid| synthesizer.process(*pid, out))
+    args.target.pids().into_iter().try_for_each(|pid| synthesizer.process(pid, out))
 }

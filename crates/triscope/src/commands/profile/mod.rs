@@ -15,7 +15,7 @@ use crate::io::recording::Recording;
 use crate::run::duration::duration;
 use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
-use crate::run::target::Target;
+use crate::run::target::{self, Target};
 use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::kernel::{self, failure, sampling};
@@ -41,7 +41,7 @@ use std::time::Duration;
 /// At the end, the numbers of samples and of lost ones are printed on standard error. The exit status
 /// is that of COMMAND.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(group = target::required(), after_help = "\
 Examples:
   triscope profile -o cpu.svg ./program               a flame graph: open it in a browser
   triscope profile -o cpu.pb.gz -p 1234 --seconds 10  go tool pprof -http=: cpu.pb.gz
@@ -116,7 +116,7 @@ pub(crate) struct Args {
     #[arg(long)]
     debuginfod: bool,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Print the progress every second, also without a terminal
     #[arg(long)]
@@ -294,8 +294,8 @@ fn title(args: &Args) -> String {
         _ if !args.cgroup.is_empty() => args.cgroup.join(", "),
         target if target.is_system_wide() => "all CPUs".to_owned(),
         Target { command, .. } if !command.is_empty() => command_line(command),
-        Target { pid, .. } => {
-            let pids: Vec<String> = pid.iter().map(u32::to_string).collect();
+        target => {
+            let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
             format!("process {}", pids.join(", "))
         }
     }

@@ -72,7 +72,7 @@ impl Args {
     }
 
     fn scope(&self) -> Result<Scope> {
-        let mut tids = threads(&self.target.pid)?;
+        let mut tids = threads(&self.target.pids())?;
         let on_exec = self.target.starts_on_exec();
         if on_exec {
             tids.push(THIS_THREAD);

@@ -22,6 +22,7 @@ use crate::run::port::{Port, Startup};
 use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
+use crate::run::target::Process;
 use crate::run::{programs, runtimes};
 use crate::sources::go::Recovery;
 use crate::sources::kernel;
@@ -125,9 +126,8 @@ pub(crate) struct Args {
     /// Record the stack of each thread that leaves the CPU, and that of its waker. Implies --sched
     #[arg(long)]
     off_cpu: bool,
-    /// Record a running process and its future children instead of a command
-    #[arg(short, long, value_name = "PID")]
-    pid: Option<u32>,
+    #[command(flatten)]
+    process: Process,
     /// The timeline to write: .pftrace, or .html for a page that opens in any browser, which is
     /// written at the end; with -, standard output, and the output of the command goes to standard
     /// error
@@ -259,7 +259,7 @@ impl Args {
         self.is_found = !self.sched && self.go_trace.is_none() && self.dotnet.is_none();
         if self.is_found {
             self.sched = true;
-            self.dotnet = match self.pid {
+            self.dotnet = match self.process.id() {
                 Some(pid) => programs::is_dotnet_process(pid).then_some(Some(pid)),
                 None => programs::is_dotnet_command(&self.command).then_some(None),
             };

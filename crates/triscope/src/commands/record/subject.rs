@@ -2,6 +2,7 @@
 
 use super::Args;
 use crate::failure::{Failure, Result};
+use crate::run::child::output_to_stderr;
 use crate::run::port::Port;
 use crate::run::procfs::{command_line, is_running, thread_group};
 use crate::run::target::no_process;
@@ -25,13 +26,13 @@ pub(super) struct Subject {
 /// The process to record; `None` for a command.
 pub(super) fn process(args: &Args) -> Result<Option<u32>> {
     let usage = |what| Err(Failure::new(what).with_code(2));
-    let pid = match (args.pid, args.dotnet.flatten()) {
+    let pid = match (args.process.id(), args.dotnet.flatten()) {
         (Some(a), Some(b)) if a != b => return usage("--pid and --dotnet name two processes"),
         (a, b) => a.or(b),
     };
     match (pid, args.command.is_empty()) {
-        (None, true) => usage("nothing to record: pass a COMMAND or --pid PID"),
-        (Some(_), false) => usage("pass either a COMMAND or --pid PID, not both"),
+        (None, true) => usage("nothing to record: pass a COMMAND, --pid PID or --name NAME"),
+        (Some(_), false) => usage("pass either a COMMAND or a running process, not both"),
         (Some(pid), true) if thread_group(pid) != Some(pid) || !is_running(pid) => {
             Err(no_process(pid))
         }
@@ -47,7 +48,7 @@ impl Subject {
         let prepare = |command: &mut Command| {
             command.envs(port.map(Port::variable));
             if is_stdout_taken {
-                command.stdout(std::io::stderr());
+                output_to_stderr(command);
             }
         };
         // The recorder ends it: its Go trace has to be complete before.

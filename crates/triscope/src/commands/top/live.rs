@@ -139,7 +139,7 @@ impl Live {
         let is_command = args.target.starts_on_exec();
         let mut this = Self {
             samples: LiveSamples::new(opened, false, goroutines)?,
-            pids: args.target.pid.clone(),
+            pids: args.target.pids(),
             is_command,
             names: Names::new(),
             methods: (!args.no_dotnet).then(|| Methods::new(args.target.is_system_wide())),

@@ -8,9 +8,10 @@ mod screen;
 mod view;
 
 use crate::failure::{Failure, Result};
+use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
 use crate::run::sample_rate;
-use crate::run::target::{Target, threads};
+use crate::run::target::{self, Target, threads};
 use crate::run::watch::Watch;
 use crate::sources::goroutines;
 use crate::sources::kernel::sampling::{
@@ -22,8 +23,7 @@ use live::Live;
 use perf_monitor::{Event, EventBuilder, Software};
 use rows::By;
 use screen::Screen;
-use std::io::{IsTerminal as _, stderr, stdin, stdout};
-use std::os::fd::AsFd as _;
+use std::io::{IsTerminal as _, stdin, stdout};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use view::{Action, Header, View};
@@ -45,7 +45,7 @@ use view::{Action, Header, View};
 /// goes to standard error. triscope perf top prints
 /// tables of symbols by thread name, as a log without a terminal, and without stacks.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(group = target::required(), after_help = "\
 Examples:
   triscope top -a
   triscope top -p 1234 --by thread
@@ -93,7 +93,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_dotnet: bool,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     #[command(flatten)]
     target: Target,
@@ -116,14 +116,8 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut opened = open(args, args.sampled()?.as_ref())?;
     let mut live = Live::start(args, &mut opened)?;
     let watch = match &args.target.command[..] {
-        [] => Watch::running(&args.target.pid, args.seconds)?,
-        command if is_printed => {
-            let output = stderr().as_fd().try_clone_to_owned();
-            let output = output.map_err(|error| Failure::about("standard error", error))?;
-            Watch::command(command, args.seconds, |command| {
-                command.stdout(output);
-            })?
-        }
+        [] => Watch::running(&args.target.pids(), args.seconds)?,
+        command if is_printed => Watch::command(command, args.seconds, output_to_stderr)?,
         command => Watch::command(command, args.seconds, discard_output)?,
     };
     if is_printed {
@@ -165,7 +159,7 @@ impl Args {
 /// Opens the events; without the kernel if only that is permitted, and possible.
 fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
     let cpus = args.target.cpus()?;
-    let mut tids = threads(&args.target.pid)?;
+    let mut tids = threads(&args.target.pids())?;
     let on_exec = args.target.starts_on_exec();
     if on_exec {
         tids.push(THIS_THREAD);

@@ -21,7 +21,7 @@ impl Header {
         let subject = match &target.command[..] {
             _ if target.is_system_wide() => "all CPUs".to_owned(),
             [] => {
-                let pids: Vec<String> = target.pid.iter().map(u32::to_string).collect();
+                let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
                 format!("process {}", pids.join(", "))
             }
             command => command.join(" "),

@@ -56,7 +56,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Stop after SECONDS
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
 

@@ -5,7 +5,9 @@ mod open;
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::recording::Recording;
+use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
+use crate::run::target::Processes;
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
 use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
@@ -62,24 +64,29 @@ pub(crate) struct Args {
     /// The file; - is standard output
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     output: PathBuf,
-    /// Running processes, separated by commas, and their future children
-    #[arg(short, long, value_name = "PID", value_delimiter = ',')]
-    pid: Vec<u32>,
+    #[command(flatten)]
+    processes: Processes,
     /// Everything, on all CPUs
-    #[arg(short = 'a', long, conflicts_with = "pid")]
+    #[arg(short = 'a', long, conflicts_with = "Processes")]
     all_cpus: bool,
     /// Only on these CPUs, such as 0-3,8; without -p, everything on them
     #[arg(short = 'C', long = "cpu", value_name = "CPUS")]
     cpus: Option<Cpus>,
     /// Only tasks of these cgroups, separated by commas: one for all events, or one for each event or
     /// group (an empty name is none). A directory, or a name in the hierarchy
-    #[arg(short = 'G', long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "pid")]
+    #[arg(
+        short = 'G',
+        long,
+        value_name = "NAMES",
+        value_delimiter = ',',
+        conflicts_with = "Processes"
+    )]
     cgroup: Vec<String>,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// A command to start, with its arguments; its children are included
-    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "pid")]
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "Processes")]
     command: Vec<String>,
 }
 
@@ -112,7 +119,8 @@ const ROUND: Duration = Duration::from_millis(20);
 impl Args {
     /// Whether everything on some CPUs is recorded.
     fn is_system_wide(&self) -> bool {
-        self.pid.is_empty() && (self.all_cpus || self.cpus.is_some() || !self.cgroup.is_empty())
+        self.processes.is_empty()
+            && (self.all_cpus || self.cpus.is_some() || !self.cgroup.is_empty())
     }
 
     /// Whether the events begin with the command.
@@ -122,8 +130,10 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    if args.pid.is_empty() && args.command.is_empty() && !args.is_system_wide() {
-        return Err(Failure::new("nothing to record: pass a COMMAND, -p PID or -a").with_code(2));
+    if args.processes.is_empty() && args.command.is_empty() && !args.is_system_wide() {
+        return Err(
+            Failure::new("nothing to record: pass a COMMAND, -p PID, -n NAME or -a").with_code(2)
+        );
     }
     let mut output = OutputFile::create(&args.output, &[])?;
     let groups = match &args.event[..] {
@@ -134,7 +144,8 @@ pub(crate) fn run(args: &Args) -> Result {
     let is_stdout = output.is_stdout();
     let prepare = |command: &mut Command| {
         if is_stdout {
-            to_stderr(command);
+            // It must not be in the recording.
+            output_to_stderr(command);
         }
     };
     // Groups are not inherited: they are opened on the process of the command.
@@ -161,7 +172,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let mut watch = match stopped {
         Some(watch) => watch,
-        None if args.command.is_empty() => Watch::running(&args.pid, args.seconds)?,
+        None if args.command.is_empty() => Watch::running(&args.processes.ids(), args.seconds)?,
         None => Watch::command(&args.command, args.seconds, prepare)?,
     };
     if is_stopped {
@@ -209,14 +220,6 @@ pub(crate) fn run(args: &Args) -> Result {
     watch.outcome()
 }
 
-/// In pipe mode, the output of the command must not be in the recording.
-fn to_stderr(command: &mut Command) {
-    use std::os::fd::AsFd;
-    if let Ok(stderr) = std::io::stderr().as_fd().try_clone_to_owned() {
-        command.stdout(stderr);
-    }
-}
-
 /// Adds this program, the clock and the formats of the tracepoints to the description.
 fn describe(groups: &[EventGroup], features: &mut Features) -> Result {
     sampling::describe(groups.iter().flat_map(|group| &group.events), features)
@@ -229,7 +232,7 @@ fn synthesize(args: &Args, recording: &mut Recording) -> Result {
         if args.is_system_wide() {
             return synthesizer.processes(recording);
         }
-        args.pid.iter().try_for_each(|pid| synthesizer.process(*pid, recording))
+        args.processes.ids().into_iter().try_for_each(|pid| synthesizer.process(pid, recording))
     });
     result.map_err(|error| recording.failure(error))
 }

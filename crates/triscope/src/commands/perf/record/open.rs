@@ -46,7 +46,7 @@ impl Args {
             let why = "only groups with :S are recorded, whose first event samples";
             return Err(Failure::about(format!("{{{}}}", names.join(",")), why));
         }
-        let mut tids = threads(&self.pid)?;
+        let mut tids = threads(&self.processes.ids())?;
         let on_exec = self.begins_with_command();
         if on_exec {
             tids.push(command.unwrap_or(THIS_THREAD));

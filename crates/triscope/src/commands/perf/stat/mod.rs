@@ -5,7 +5,7 @@ mod report;
 
 use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
-use crate::run::target::{Target as WatchTarget, threads};
+use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
@@ -41,7 +41,7 @@ const DEFAULT: &[&str] = &[
 /// extrapolated, because there were more events than hardware counters, are marked with the
 /// fraction of the time that was counted.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(group = target::required(), after_help = "\
 Examples:
   triscope perf stat make -j2
   triscope perf stat -r 5 -e '{instructions,cycles}:u' ./benchmark
@@ -58,7 +58,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "EVENTS")]
     event: Vec<String>,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Print the counts of every MS milliseconds
     #[arg(short = 'I', long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
@@ -125,7 +125,7 @@ fn open(
     groups: &[EventGroup],
     cgroups: &[Option<Rc<Cgroup>>],
 ) -> Result<(Vec<Counted>, Vec<LeftOut>)> {
-    let tids = threads(&args.target.pid)?;
+    let tids = threads(&args.target.pids())?;
     let cgroup = |index: usize| cgroups.get(index).cloned().flatten();
     let mut counted = Vec::new();
     let mut left_out: Vec<(&str, perf_monitor::Error)> = Vec::new();
@@ -165,7 +165,7 @@ fn count(
         begin = Instant::now();
     }
     let mut watch = if args.target.command.is_empty() {
-        Watch::running(&args.target.pid, args.seconds)?
+        Watch::running(&args.target.pids(), args.seconds)?
     } else {
         Watch::command(&args.target.command, args.seconds, |_| ())?
     };

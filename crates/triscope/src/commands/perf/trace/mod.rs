@@ -4,7 +4,7 @@ mod syscalls;
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
-use crate::run::target::{Target as WatchTarget, threads};
+use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::events;
 use crate::sources::kernel::{failure, report_small_rings, rings, tracefs};
@@ -34,7 +34,7 @@ use syscalls::Role;
 ///
 /// Needs root, or CAP_PERFMON and a tracefs that is readable for this user.
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(group = target::required(), after_help = "\
 Examples:
   triscope perf trace -e sched:sched_process_exec -a            until Ctrl-C
   triscope perf trace -e raw_syscalls:sys_enter --filter 'id == 257' ls
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 256, or the maximum for this user]
     #[arg(long, value_name = "N")]
@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let format = tracefs.format(system, name).map_err(failure)?;
         formats.push((event, format));
     }
-    let tids = threads(&args.target.pid)?;
+    let tids = threads(&args.target.pids())?;
     let (set, printed) = open(args, &formats, &tids).map_err(failure)?;
     let symbols = args.call_graph.then(|| Symbols::new(&Features::of_this_machine()));
     let printer = Printer {
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     tracer.take_stock(args)?;
     let mut watch = if args.target.command.is_empty() {
-        Watch::running(&args.target.pid, args.seconds)?
+        Watch::running(&args.target.pids(), args.seconds)?
     } else {
         Watch::command(&args.target.command, args.seconds, |_| ())?
     };
@@ -216,9 +216,10 @@ impl Tracer<'_> {
     /// Learns the mappings that exist already.
     fn take_stock(&mut self, args: &Args) -> Result {
         let Some(symbols) = &mut self.printer.symbols else { return Ok(()) };
+        let pids = args.target.pids();
         let before = match args.target.starts_on_exec() {
             true => Before::Command,
-            false => Before::Processes(&args.target.pid),
+            false => Before::Processes(&pids),
         };
         take_stock(&self.set, &before, |layout, raw| {
             if let Ok(record) = layout.decode(raw) {
