@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use crate::manifest::Provider;
+use crate::method_map::{Frame, MethodMap};
 use crate::stack_table::StackTable;
-use crate::symbols::{Frame, MethodMap};
 use crate::{Event, Result};
 
 /// The code that a sampled thread was executing.

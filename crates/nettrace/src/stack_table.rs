@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::Event;
-use crate::symbols::{Frame, MethodMap};
+use crate::method_map::{Frame, MethodMap};
 
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {

@@ -3,7 +3,7 @@ use std::collections::HashMap;
 use super::{number, text};
 use crate::Event;
 use crate::manifest::Provider;
-use crate::symbols::OptimizationTier;
+use crate::method_map::OptimizationTier;
 
 /// A method that was compiled. Times are ticks of the event clock.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,8 +3,8 @@ use std::collections::HashMap;
 use super::{GcReason, RuntimeRecord, RuntimeTracker, number};
 use crate::Event;
 use crate::manifest::Provider;
+use crate::method_map::{Frame, MethodMap};
 use crate::stack_table::StackTable;
-use crate::symbols::{Frame, MethodMap};
 
 /// The events of the runtime whose stacks [`EventStacks`] adds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

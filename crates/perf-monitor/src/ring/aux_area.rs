@@ -1,4 +1,5 @@
-use super::{Mapping, Memory, map_error};
+use super::mapping::Memory;
+use super::{Mapping, map_error};
 use crate::error::{Error, Result};
 use crate::{OpenErrorReason, system};
 use memmap2::{MmapOptions, MmapRaw};

@@ -2,6 +2,7 @@
 //! kernel does not produce (wraps at chosen positions, invalid records, AUX data), and so that miri
 //! can check both sides.
 
+use super::mapping::Memory;
 use super::*;
 use std::cell::UnsafeCell;
 

@@ -5,6 +5,8 @@ pub(crate) mod counting;
 pub(crate) mod follow;
 pub(crate) mod input;
 pub(crate) mod output_file;
+#[cfg_attr(not(unix), path = "partial_file_wasi.rs")]
+mod partial_file;
 pub(crate) mod per_file;
 #[cfg(unix)]
 pub(crate) mod private;
@@ -13,8 +15,6 @@ pub(crate) mod profile_file;
 pub(crate) mod progress;
 #[cfg(unix)]
 pub(crate) mod recording;
-#[cfg_attr(not(unix), path = "rename_wasi.rs")]
-mod rename;
 #[cfg_attr(not(unix), path = "spool_wasi.rs")]
 pub(crate) mod spool;
 pub(crate) mod stdout;

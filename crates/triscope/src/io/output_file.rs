@@ -1,6 +1,6 @@
 //! An output file that appears when it is complete.
 
-use super::rename::Partial;
+use super::partial_file::Partial;
 use crate::failure::{Failure, Result};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IsTerminal, Write};

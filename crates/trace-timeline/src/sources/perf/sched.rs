@@ -1,0 +1,177 @@
+//! Raw records of the scheduler: the fields of its tracepoints, and records about tasks.
+
+use super::super::kernel::{Record, Task};
+use perf_monitor::{FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, TracepointFormat};
+
+/// Decodes scheduler records.
+#[derive(Clone, Debug, Default)]
+pub struct SchedDecoder {
+    switch: Option<(u64, SwitchFields)>,
+    /// `sched_waking` and `sched_wakeup_new`.
+    wakings: Vec<(u64, WakingFields)>,
+}
+
+#[derive(Clone, Debug)]
+struct TaskFields {
+    tid: FieldFormat,
+    prio: FieldFormat,
+    comm: FieldFormat,
+}
+
+#[derive(Clone, Debug)]
+struct SwitchFields {
+    prev: TaskFields,
+    prev_state: FieldFormat,
+    next: TaskFields,
+}
+
+#[derive(Clone, Debug)]
+struct WakingFields {
+    task: TaskFields,
+    target_cpu: FieldFormat,
+    /// The thread that runs: unlike the ids of the sample, in the initial PID namespace.
+    running: Option<FieldFormat>,
+    flags: Option<FieldFormat>,
+    is_new: bool,
+}
+
+impl TaskFields {
+    fn find(format: &TracepointFormat, prefix: &str) -> Option<Self> {
+        let field = |name| format.field(&format!("{prefix}{name}")).cloned();
+        Some(Self { tid: field("pid")?, prio: field("prio")?, comm: field("comm")? })
+    }
+
+    fn read<'a>(&self, raw: &'a [u8]) -> Option<Task<'a>> {
+        let tid = i32::try_from(self.tid.i64(raw)?).ok()?;
+        let prio = i32::try_from(self.prio.i64(raw)?).ok()?;
+        Some(Task { tid, comm: self.comm.str(raw)?, prio })
+    }
+}
+
+impl SchedDecoder {
+    /// A decoder for tracepoints of these formats. Others than those of [`kernel`](crate::sources::kernel)
+    /// are ignored.
+    pub fn new(formats: impl IntoIterator<Item = TracepointFormat>) -> Self {
+        let mut this = Self::default();
+        for format in formats.into_iter().filter(|format| format.system() == "sched") {
+            let field = |name| format.field(name).cloned();
+            match format.name() {
+                "sched_switch" => {
+                    let fields = || {
+                        Some(SwitchFields {
+                            prev: TaskFields::find(&format, "prev_")?,
+                            prev_state: field("prev_state")?,
+                            next: TaskFields::find(&format, "next_")?,
+                        })
+                    };
+                    this.switch = fields().map(|fields| (format.id(), fields));
+                }
+                name @ ("sched_waking" | "sched_wakeup_new") => {
+                    let fields = || {
+                        Some(WakingFields {
+                            task: TaskFields::find(&format, "")?,
+                            target_cpu: field("target_cpu")?,
+                            running: field("common_pid"),
+                            flags: field("common_flags"),
+                            is_new: name == "sched_wakeup_new",
+                        })
+                    };
+                    this.wakings.extend(fields().map(|fields| (format.id(), fields)));
+                }
+                _ => {}
+            }
+        }
+        this
+    }
+
+    /// Whether samples of this event are records of the scheduler.
+    pub(super) fn decodes(&self, event: &perf_data::RecordedEvent) -> bool {
+        let ids = self.switch.iter().map(|(id, _)| id).chain(self.wakings.iter().map(|(id, _)| id));
+        event.attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
+            && ids.copied().any(|id| id == event.attr.config)
+    }
+
+    /// Context switches are not decoded any more.
+    pub(super) fn ignore_switches(&mut self) {
+        self.switch = None;
+    }
+
+    /// Whether it can decode context switches.
+    pub const fn has_switches(&self) -> bool {
+        self.switch.is_some()
+    }
+
+    fn tracepoint<'a>(&self, data: &'a [u8], cpu: u32) -> Option<Record<'a>> {
+        let id = u64::from(u16::from_ne_bytes(*data.first_chunk()?));
+        match &self.switch {
+            Some((known, fields)) if *known == id => Some(Record::Switch {
+                cpu,
+                prev: fields.prev.read(data)?,
+                prev_state: fields.prev_state.i64(data)?,
+                next: fields.next.read(data)?,
+            }),
+            _ => {
+                let (_, fields) = self.wakings.iter().find(|(known, _)| *known == id)?;
+                let flags = fields.flags.as_ref().and_then(|flags| flags.u64(data));
+                let running = fields.running.as_ref().and_then(|pid| pid.i64(data));
+                Some(Record::Waking {
+                    cpu,
+                    by: running.and_then(|tid| i32::try_from(tid).ok()),
+                    flags: flags.and_then(|flags| u8::try_from(flags).ok()),
+                    task: fields.task.read(data)?,
+                    target_cpu: u32::try_from(fields.target_cpu.u64(data)?).ok()?,
+                    is_new: fields.is_new,
+                    stack: None,
+                })
+            }
+        }
+    }
+
+    /// A `PERF_RECORD_SWITCH` of a thread on this CPU: for recordings without `sched_switch`.
+    pub const fn switch<'a>(switch: &perf_monitor::Switch, cpu: u32, tid: i32) -> Record<'a> {
+        match switch.out {
+            true => Record::Out { cpu, tid, preempted: switch.preempted },
+            false => Record::In { cpu, tid },
+        }
+    }
+
+    /// Decodes a record of this CPU. `None` if it does not concern the scheduler.
+    pub fn decode<'a>(
+        &self,
+        raw: RawRecord<'a>,
+        layout: &RecordLayout,
+        cpu: u32,
+    ) -> Option<Record<'a>> {
+        if raw.type_() == perf_sys::PERF_RECORD_SAMPLE {
+            // Behind a call chain, the data is at no fixed place.
+            let data = layout.raw_data(raw).or_else(|| match layout.decode(raw) {
+                Ok(PerfRecord::Sample(sample)) => sample.raw,
+                _ => None,
+            });
+            return self.tracepoint(data?, cpu);
+        }
+        let id = |id: u32| i32::try_from(id).ok();
+        Some(match layout.decode(raw).ok()? {
+            PerfRecord::Comm(comm) => {
+                Record::Comm { tid: id(comm.tid)?, comm: comm.comm, by_exec: comm.by_exec }
+            }
+            PerfRecord::Fork(fork) => Record::Thread {
+                pid: id(fork.pid)?,
+                tid: id(fork.tid)?,
+                parent: id(fork.ppid).zip(id(fork.ptid)),
+                comm: b"",
+                is_new: true,
+            },
+            PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
+            PerfRecord::Lost(lost) => Record::Lost { cpu, count: lost.lost },
+            // Without a time it is the count of an event that the recorder wrote at the end: the same
+            // losses as in the records of the kernel.
+            PerfRecord::LostSamples(lost)
+                if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
+            {
+                Record::Lost { cpu, count: lost.lost }
+            }
+            _ => return None,
+        })
+    }
+}
