@@ -186,6 +186,7 @@ pub struct MethodMap {
     text_bytes: usize,
     limits: Limits,
     dropped: u64,
+    undecodable: u64,
     il_maps: Joins,
 }
 
@@ -219,6 +220,12 @@ impl MethodMap {
     /// Number of methods, modules and maps of IL offsets that were dropped because of the limits.
     pub fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// Number of events about methods, modules and mappings that lack their id or addresses. What they
+    /// describe is not in the map.
+    pub const fn undecodable(&self) -> u64 {
+        self.undecodable
     }
 
     /// Number of maps of IL offsets that are malformed, or do not come with the event of their
@@ -265,39 +272,38 @@ impl MethodMap {
     }
 
     fn universal(&mut self, event: &Event<'_>) -> bool {
-        let number = |name| event.field(name).and_then(|v| v.as_u64()).unwrap_or(0);
-        let text = |name| -> Box<str> {
-            event
-                .field(name)
-                .map(|v| v.as_text().map_or(String::new(), |t| t.to_string()))
-                .unwrap_or_default()
-                .into()
-        };
         let process = event.process_id();
+        let range = || Some((number(event, "StartAddress")?, number(event, "EndAddress")?));
         match event.name() {
             "ProcessMapping" => {
-                let module = number("Id");
-                let path = text("FileName");
+                let (Some(module), Some((start, end))) = (number(event, "Id"), range()) else {
+                    self.undecodable += 1;
+                    return true;
+                };
+                let path = text(event, "FileName");
                 if !path.is_empty() && self.room(path.len()) {
                     self.modules.insert((process, module), Module { path, ..Module::default() });
                 }
-                let mapping =
-                    Mapping { start: number("StartAddress"), end: number("EndAddress"), module };
                 if self.room(size_of::<Mapping>()) {
+                    let mapping = Mapping { start, end, module };
                     self.mappings.entry(process).or_default().push(mapping);
                 }
             }
             "ProcessSymbol" => {
-                let start = number("StartAddress");
+                let Some((start, end)) = range() else {
+                    self.undecodable += 1;
+                    return true;
+                };
                 let method = Method {
                     id: 0,
-                    module_id: number("MappingId"),
+                    // 0 is no mapping.
+                    module_id: number(event, "MappingId").unwrap_or(0),
                     token: 0,
                     namespace: "".into(),
-                    name: text("Name"),
+                    name: text(event, "Name"),
                     signature: "".into(),
                     start,
-                    size: number("EndAddress").saturating_sub(start).try_into().unwrap_or(u32::MAX),
+                    size: end.saturating_sub(start).try_into().unwrap_or(u32::MAX),
                     rejit_id: 0,
                     flags: 0,
                     il_map: None,
@@ -310,7 +316,12 @@ impl MethodMap {
     }
 
     fn method(&mut self, event: &Event<'_>, from: i64) {
-        let Some(method) = read_method(event) else { return };
+        let range = number(event, "MethodStartAddress").zip(number(event, "MethodSize"));
+        let method = range.and_then(|(start, size)| read_method(event, start, size));
+        let Some(method) = method else {
+            self.undecodable += 1;
+            return;
+        };
         let of = Compilation { id: method.id, rejit_id: method.rejit_id };
         let index = self.insert(event.process_id(), method, from);
         if let Some(map) = self.il_maps.method(event, of, index) {
@@ -404,9 +415,12 @@ impl MethodMap {
     }
 
     fn entry_point(&mut self, event: &Event<'_>) {
-        let Some(start) = event.field("EntryPoint").and_then(|v| v.as_u64()) else { return };
-        let Some(mut method) = read_method(event) else { return };
-        method.start = start;
+        let start = number(event, "EntryPoint");
+        let method = start.and_then(|start| Some((start, read_method(event, start, 0)?)));
+        let Some((start, method)) = method else {
+            self.undecodable += 1;
+            return;
+        };
         let text = method.namespace.len() + method.name.len() + method.signature.len();
         if start != 0 && self.room(text + size_of::<Method>()) {
             self.entries.insert((event.process_id(), start), self.methods.len() as u32);
@@ -415,16 +429,15 @@ impl MethodMap {
     }
 
     fn module(&mut self, event: &Event<'_>) {
-        let text = |name: &str| -> Box<str> {
-            let value = event.field(name).and_then(|v| v.as_text());
-            value.map(|t| t.to_string()).unwrap_or_default().into()
+        let Some(id) = number(event, "ModuleID") else {
+            self.undecodable += 1;
+            return;
         };
-        let Some(id) = event.field("ModuleID").and_then(|v| v.as_u64()) else { return };
-        let mut path = text("ModuleILPath");
+        let mut path = text(event, "ModuleILPath");
         if path.is_empty() {
-            path = text("ModuleNativePath");
+            path = text(event, "ModuleNativePath");
         }
-        let pdb_path = text("ManagedPdbBuildPath");
+        let pdb_path = text(event, "ManagedPdbBuildPath");
         let pdb_signature = match event.field("ManagedPdbSignature") {
             Some(crate::Value::Guid(guid)) => Some(guid),
             _ => None,
@@ -502,24 +515,33 @@ impl MethodMap {
     }
 }
 
-fn read_method(event: &Event<'_>) -> Option<Method> {
-    let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
-    let text = |name: &str| -> Box<str> {
-        let value = event.field(name).and_then(|v| v.as_text());
-        value.map(|t| t.to_string()).unwrap_or_default().into()
-    };
-    let name = text("MethodName");
+/// The field of this name, if it is a number.
+fn number(event: &Event<'_>, name: &str) -> Option<u64> {
+    event.field(name)?.as_u64()
+}
+
+/// The text of the field of this name; empty if there is none.
+fn text(event: &Event<'_>, name: &str) -> Box<str> {
+    let value = event.field(name).and_then(|v| v.as_text());
+    value.map(|t| t.to_string()).unwrap_or_default().into()
+}
+
+/// The method of an event, with `size` bytes of code, or 0 if that is not known. Fields that some versions
+/// of the events do not have are 0.
+fn read_method(event: &Event<'_>, start: u64, size: u64) -> Option<Method> {
+    let number = |name: &str| number(event, name);
+    let name = text(event, "MethodName");
     let token = number("MethodToken").unwrap_or(0);
     Some(Method {
         id: number("MethodID")?,
         module_id: number("ModuleID").unwrap_or(0),
         token: token as u32,
-        namespace: text("MethodNamespace"),
+        namespace: text(event, "MethodNamespace"),
         // Events below level verbose have no names: use the metadata token.
         name: if name.is_empty() { format!("[token {token:#010x}]").into() } else { name },
-        signature: text("MethodSignature"),
-        start: number("MethodStartAddress").unwrap_or(0),
-        size: number("MethodSize").unwrap_or(0).try_into().unwrap_or(u32::MAX),
+        signature: text(event, "MethodSignature"),
+        start,
+        size: size.try_into().unwrap_or(u32::MAX),
         rejit_id: number("ReJITID").unwrap_or(0),
         flags: number("MethodFlags").unwrap_or(0) as u32,
         il_map: None,

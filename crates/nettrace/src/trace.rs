@@ -19,9 +19,10 @@ pub struct Trace {
     pub qpc_frequency: i64,
     /// Bytes of a pointer: 4 or 8.
     pub pointer_size: u32,
-    /// Process id, in the process's own namespace; 0 if the stream (version 6) has none.
+    /// Process id, in the process's own namespace; 0 if the stream (version 6) has none, or no number:
+    /// see `properties`.
     pub process_id: u32,
-    /// Number of logical processors; 0 if the stream (version 6) has none.
+    /// Number of logical processors; 0 as for `process_id`.
     pub processors: u32,
     /// As written by the runtime. The value 1000000 is a constant of the runtime, not the actual
     /// rate.

@@ -151,6 +151,19 @@ fn malformed_maps_are_counted() {
     assert_eq!(methods.unmatched_il_maps(), 2);
 }
 
+/// A method at address 0 would be the name of whatever is there.
+#[test]
+fn methods_without_an_address_are_counted() {
+    let whole = method(LOAD, 1, (5, 0, 0x1000));
+    for (length, is_known) in [(8, false), (16, false), (24, false), (27, false), (28, true)] {
+        let mut cut = whole.clone();
+        cut.payload.truncate(length);
+        let methods = read(&[cut]);
+        let counts = (methods.methods().len(), methods.undecodable());
+        assert_eq!(counts, (usize::from(is_known), u64::from(!is_known)), "{length} bytes");
+    }
+}
+
 #[test]
 fn maps_are_within_the_limits() {
     let limits = nettrace::Limits { max_buffer: 4096, ..Default::default() };

@@ -4,7 +4,7 @@ use super::explain;
 use crate::failure::{OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::sources::model::Traces;
-use crate::timeline::{counted, size};
+use crate::timeline::{OPEN_PAGE, counted, size};
 use std::cmp::Reverse;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -18,6 +18,15 @@ const WORST: usize = 20;
 /// Writes the page of these traces. An error within a trace is the second result: what is before it
 /// is on the page.
 pub(crate) fn write(traces: &Traces, path: &Path) -> Result<Result> {
+    let outcome = write_quietly(traces, path)?;
+    if path != Path::new("-") {
+        eprintln!("{OPEN_PAGE}");
+    }
+    Ok(outcome)
+}
+
+/// The same for a page that is opened afterwards: how to open it is not printed.
+pub(crate) fn write_quietly(traces: &Traces, path: &Path) -> Result<Result> {
     let mut output = OutputFile::create(path, traces.inputs())?;
     let writer = output.writer()?;
     write_to(traces, output, writer)

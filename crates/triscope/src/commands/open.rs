@@ -154,7 +154,7 @@ fn expanded(page: &str, names: &str, url: &str) -> Option<String> {
 fn report(traces: &[PathBuf]) -> Result<(Vec<Served>, Result)> {
     let fail = |error| Failure::about("a temporary file", error);
     let path = tempfile::Builder::new().suffix(".html").tempfile().map_err(fail)?.into_temp_path();
-    let outcome = html::write(&Traces::of(traces.to_vec()), &path)?;
+    let outcome = html::write_quietly(&Traces::of(traces.to_vec()), &path)?;
     // It has no name any more when a signal ends the program.
     let content = Content::File(File::open(&path).map_err(fail)?);
     path.close().map_err(fail)?;

@@ -2,7 +2,7 @@
 
 use super::output_file::OutputFile;
 use crate::failure::{Failure, OneLine, Result};
-use crate::timeline::{counted, notes};
+use crate::timeline::{OPEN_PAGE, counted, notes};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use trace_export::profile::{FirefoxProfile, Format, Profile};
@@ -50,10 +50,20 @@ impl ProfileFile {
         let events = &profile.measure().events;
         let events = counted(profile.count(), events.strip_suffix('s').unwrap_or(events));
         eprintln!("{}: {events}{remark}", OneLine(&name));
-        if self.format == Format::Pprof && name != "-" {
-            eprintln!("open it with: go tool pprof -http=: {}", OneLine(&name));
+        if name != "-" {
+            eprintln!("{}", next_step(self.format, &name));
         }
         Ok(())
+    }
+}
+
+/// How to open a profile.
+fn next_step(format: Format, name: &str) -> String {
+    match format {
+        Format::Pprof => format!("open it with: go tool pprof -http=: {}", OneLine(name)),
+        Format::FlameGraph => OPEN_PAGE.to_owned(),
+        Format::Speedscope => "open it at https://www.speedscope.app".to_owned(),
+        _ => "open it at https://www.speedscope.app, or with another flame graph tool".to_owned(),
     }
 }
 

@@ -534,6 +534,7 @@ impl Opened {
                         "events could not be decoded",
                     ),
                     (stats.lost, "event lost by the runtime", "events lost by the runtime"),
+                    (stats.unnamed, "method without a name", "methods without a name"),
                     (
                         stats.unpaired,
                         "start or stop without the other",
@@ -758,7 +759,8 @@ impl Opening<'_> {
                     "starts and stops of activities, waits and work items without the other, or \
                      too many of them",
                 );
-                notes.add(&name, &[skipped, undecodable, unpaired]);
+                let unnamed = (stats.unnamed, "events about methods that name none");
+                notes.add(&name, &[skipped, undecodable, unpaired, unnamed]);
                 let skipped = match stats.skipped {
                     0 => String::new(),
                     count => format!("; {} not shown: {}", counted(count, "event"), most(&kinds)),

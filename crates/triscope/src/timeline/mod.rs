@@ -105,6 +105,9 @@ pub(crate) fn check_format(path: &Path, others: &[&str]) -> Result {
 /// How to open the written timeline.
 pub(crate) const NEXT_STEP: &str = "open it at https://ui.perfetto.dev (\"Open trace file\")";
 
+/// How to open a page or a flame graph.
+pub(crate) const OPEN_PAGE: &str = "open it in a browser";
+
 /// Prints how to open the written timeline.
 pub(crate) fn print_next_step() {
     eprintln!("{NEXT_STEP}");

@@ -382,8 +382,8 @@ fn missing_and_conflicting_targets_are_errors() {
         run_in(dir.path(), &args).is_refused(code, words);
         assert_eq!(names(dir.path()), [""; 0]);
     };
-    refused(&[], 2, &["nothing to record: pass a COMMAND or --pid PID"]);
-    refused(&["--pid", &pid, "true"], 2, &["either a COMMAND or --pid PID"]);
+    refused(&[], 2, &["nothing to record: pass a COMMAND, --pid PID or --name NAME"]);
+    refused(&["--pid", &pid, "true"], 2, &["either a COMMAND or a running process"]);
     refused(&["--pid", &pid, "--dotnet", "1"], 2, &["--pid and --dotnet name two processes"]);
     refused(&["--pid", "4194305"], 1, &["there is no process 4194305"]);
     refused(&["--dotnet", "4194305"], 1, &["there is no process 4194305"]);

@@ -469,6 +469,32 @@ fn live_tables_are_json_on_request() {
 }
 
 #[test]
+fn a_recording_says_how_far_it_is() {
+    use std::io::{BufRead, BufReader};
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("perf.data");
+    let args = ["perf", "record", "--progress", "-e", "cpu-clock", "-o", file.to_str().unwrap()];
+    let mut command = triscope(&[&args[..], &["sh", "-c", "while :; do :; done"]].concat());
+    let mut recording = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(recording.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let status = lines.find(|line| line.ends_with(" lost")).unwrap();
+    crate::support::kill("TERM", recording.id());
+    let summary = format!("triscope: {}: ", file.display());
+    assert!(lines.any(|line| line.starts_with(&summary)));
+    lines.for_each(drop);
+    assert_eq!(recording.wait().unwrap().code(), Some(128 + 15));
+    let words: Vec<&str> = status.split(' ').collect();
+    let ["triscope:", seconds, "s:", samples, "samples,", _, _, "0", "lost"] = words[..] else {
+        panic!("{status}")
+    };
+    assert!(
+        seconds.parse::<u64>().unwrap() >= 1 && samples.parse::<u64>().unwrap() > 0,
+        "{status}"
+    );
+}
+
+#[test]
 fn losses_are_counted_and_recorded() {
     needs_root!();
     let dir = tempfile::tempdir().unwrap();

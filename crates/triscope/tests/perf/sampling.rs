@@ -801,21 +801,22 @@ fn every_format_is_written() {
     let program = program.to_str().unwrap();
     for (mode, function) in [(&[][..], "sixty"), (&["--off-cpu"], "sixty"), (&["--wall"], "sixty")]
     {
-        for (name, has_names) in [
-            ("x.svg", true),
-            ("x.pb.gz", false),
-            ("x.speedscope.json", true),
-            ("x.folded", true),
-            ("x.json.gz", false),
-            ("x.pftrace", false),
-            ("x.html", false),
-            ("x.data", false),
+        for (name, has_names, next_step) in [
+            ("x.svg", true, "open it in a browser"),
+            ("x.pb.gz", false, "go tool pprof -http=: x.pb.gz"),
+            ("x.speedscope.json", true, "https://www.speedscope.app"),
+            ("x.folded", true, "https://www.speedscope.app, or"),
+            ("x.json.gz", false, "https://profiler.firefox.com"),
+            ("x.pftrace", false, "https://ui.perfetto.dev"),
+            ("x.html", false, "open it in a browser"),
+            ("x.data", false, ""),
         ] {
             let kind = if mode.is_empty() { "on" } else { "sleep" };
             let args = [&["profile", "-o", name], mode, &[program, kind, "8"]].concat();
             let ran = run_in(dir.path(), &args);
             ran.is_good();
             assert!(ran.stderr.contains(" samples of "), "{name}: {}", ran.stderr);
+            assert!(ran.stderr.contains(next_step), "{name}: {}", ran.stderr);
             let bytes = std::fs::read(dir.path().join(name)).unwrap();
             let text = String::from_utf8_lossy(&bytes);
             assert!(!has_names || text.contains(function), "{name} {mode:?}: {text}");

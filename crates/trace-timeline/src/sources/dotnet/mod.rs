@@ -81,6 +81,9 @@ pub struct DotnetStats {
     /// Starts and stops of activities, lock waits and so on that are missing: stops of those that
     /// began before the trace, and those above a limit.
     pub unpaired: u64,
+    /// Events about methods that are not among the names, because they lack a field or the names take too
+    /// much memory. Their frames are addresses.
+    pub unnamed: u64,
     /// The time of the first event.
     pub first: Option<Timestamp>,
     /// The time of the last event.
@@ -150,7 +153,10 @@ impl DotnetSource {
     /// Makes a source with stacks and with the names of the whole trace. `offset` nanoseconds are
     /// added to all times.
     pub fn with_names(offset: i64, names: DotnetNames) -> Self {
-        Self { offset, names, has_stacks: true, ..Self::default() }
+        let methods = names.methods();
+        let unnamed = methods.undecodable() + methods.dropped();
+        let stats = DotnetStats { unnamed, ..DotnetStats::default() };
+        Self { offset, names, stats, has_stacks: true, ..Self::default() }
     }
 
     /// Finds the files and lines of methods, too.

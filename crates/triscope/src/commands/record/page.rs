@@ -6,6 +6,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::run::serve::{self, Viewer};
 use crate::sources::model::Traces;
+use crate::timeline::OPEN_PAGE;
 
 /// Whether a page is to be written.
 pub(super) fn is_wanted(args: &Args) -> bool {
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Args) -> Result {
     if args.open {
         serve::open(Viewer::Browser, &args.output)?;
     } else if !args.is_part {
-        super::print_next_step(Some("open it in a browser"), kept.as_deref());
+        super::print_next_step(Some(OPEN_PAGE), kept.as_deref());
     }
     outcome.and(written)
 }

@@ -4,6 +4,7 @@ mod open;
 
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
+use crate::io::progress::Status;
 use crate::io::recording::Recording;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
@@ -85,6 +86,9 @@ pub(crate) struct Args {
     /// Stop after SECONDS; a command then gets SIGTERM
     #[arg(long, visible_alias = "duration", value_name = "SECONDS", value_parser = duration)]
     seconds: Option<Duration>,
+    /// Print the progress every second, also without a terminal
+    #[arg(long)]
+    progress: bool,
     /// A command to start, with its arguments; its children are included
     #[arg(trailing_var_arg = true, value_name = "COMMAND", conflicts_with = "Processes")]
     command: Vec<String>,
@@ -192,16 +196,25 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     // After so much, the next may be there already.
     let watermark = watermark(&set);
+    let mut status = Status::new(args.progress);
+    let mut written = 0;
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = round(&mut set, &mut recording)?;
         if has_ended {
             break;
         }
+        written += bytes;
+        status.update(|_| {
+            let rings = set.stats().rings;
+            let samples = counted(rings.samples, "sample");
+            format!("{samples}, {}, {} lost", size(written), rings.lost)
+        });
         if bytes < watermark {
             set.wait(Some(ROUND)).map_err(failure)?;
         }
     }
+    drop(status);
     set.disable().map_err(failure)?;
     round(&mut set, &mut recording)?;
     drop(realtime);
