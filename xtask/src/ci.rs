@@ -104,7 +104,7 @@ const STEPS: &[Step] = &[
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
     step("datasets of a fleet", || dataset::fleet::task(&[])).live(),
     step("profiles to servers", || push::task(&[])).live(),
-    // Node.js can abort on a busy machine.
+    // Node.js has aborted for reasons of its own.
     step("tests as WebAssembly", || wasm::task(&[])).live(),
     step("web page", || web::test(&[])).live(),
     step("fuzzing, briefly", || fuzz::smoke(5, "")),

@@ -202,6 +202,21 @@ fn every_cut_is_an_error_with_an_offset_within_the_file() {
     }
 }
 
+/// On a machine of 32 bits, four times a reference does not fit into an address.
+#[test]
+fn numbers_of_any_size_are_read_or_refused() {
+    let file = file();
+    for place in 0..file.len() - 4 {
+        for number in [u32::MAX, 1 << 31, 1 << 30] {
+            let mut damaged = file.clone();
+            damaged[place..place + 4].copy_from_slice(&number.to_le_bytes());
+            if let Err(error) = HeapGraph::read(&damaged) {
+                assert!(error.offset <= file.len() as u64, "{error} with {number} at {place}");
+            }
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn damage_never_panics(at in prop::collection::vec((0usize..2000, any::<u8>()), 1..8)) {

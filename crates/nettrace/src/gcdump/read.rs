@@ -294,7 +294,8 @@ impl<'a> File<'a> {
         };
         let trailer = at(self.bytes.len().saturating_sub(4))?;
         let table = at(trailer)?;
-        let target = at(table.saturating_add(4).saturating_add(4 * reference as usize))?;
+        let target =
+            at(table.saturating_add(4).saturating_add((reference as usize).saturating_mul(4)))?;
         // Only forward: a backward reference would read the same bytes in an endless loop.
         if (target as u64) <= self.c.offset() {
             let kind = GcDumpErrorKind::Invalid { what: "forward reference", value: target as i64 };
