@@ -9,6 +9,7 @@
 
 use std::collections::HashMap;
 
+use crate::analysis::number;
 use crate::{Event, IlMap};
 
 /// A compilation, as events name it.
@@ -66,7 +67,7 @@ const MAX_WAITING: usize = 1 << 24;
 
 impl Key {
     fn of_event(event: &Event<'_>) -> Option<Self> {
-        let number = |name: &str| event.field(name).and_then(|v| v.as_u64());
+        let number = |name| number(event, name);
         let of = Compilation { id: number("MethodID")?, rejit_id: number("ReJITID")? };
         let sequence = event.header().sequence_number;
         Some(Self { of, sequence, has_rejit_id: event.version() > 0 })

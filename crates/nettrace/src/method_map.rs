@@ -3,6 +3,7 @@ use std::fmt;
 
 use trace_common::Limits;
 
+use crate::analysis::{self, number};
 use crate::il_join::{Compilation, Joins};
 use crate::manifest::Provider;
 use crate::{Event, IlMap};
@@ -391,10 +392,8 @@ impl MethodMap {
     }
 
     fn unload(&mut self, event: &Event<'_>, now: i64) {
-        let Some(start) = event.field("MethodStartAddress").and_then(|v| v.as_u64()) else {
-            return;
-        };
-        let id = event.field("MethodID").and_then(|v| v.as_u64());
+        let Some(start) = number(event, "MethodStartAddress") else { return };
+        let id = number(event, "MethodID");
         let key = (event.process_id(), start);
         let known = self.ranges.get_mut(&key).and_then(|ranges| {
             let methods = &self.methods;
@@ -515,15 +514,9 @@ impl MethodMap {
     }
 }
 
-/// The field of this name, if it is a number.
-fn number(event: &Event<'_>, name: &str) -> Option<u64> {
-    event.field(name)?.as_u64()
-}
-
 /// The text of the field of this name; empty if there is none.
 fn text(event: &Event<'_>, name: &str) -> Box<str> {
-    let value = event.field(name).and_then(|v| v.as_text());
-    value.map(|t| t.to_string()).unwrap_or_default().into()
+    analysis::text(event, name).unwrap_or_default().into()
 }
 
 /// The method of an event, with `size` bytes of code, or 0 if that is not known. Fields that some versions

@@ -49,12 +49,14 @@ pub(crate) fn task(args: &[String]) -> Result {
         return lane::skip("tests as WebAssembly", &"Node.js is not installed");
     }
     let all = args.is_empty();
-    run(SUITES.iter().filter(|suite| all || args.iter().any(|name| name == suite.package)))
+    build_and_test(
+        SUITES.iter().filter(|suite| all || args.iter().any(|name| name == suite.package)),
+    )
 }
 
 /// Runs the tests of these crates, built together: one crate after the other selects other features
 /// of what they depend on, and compiles that again.
-fn run<'a>(suites: impl Iterator<Item = &'a Suite>) -> Result {
+fn build_and_test<'a>(suites: impl Iterator<Item = &'a Suite>) -> Result {
     let suites: Vec<(&Suite, BTreeSet<String>)> =
         suites.map(|suite| Ok((suite, suite.tests()?))).collect::<Result<_>>()?;
     let runner = target_dir().join("wasm-tests/node.js");

@@ -26,11 +26,11 @@ pub use stacks::{EventStacks, StackEvent, StackTotal};
 use crate::{Event, Text};
 
 /// The field `name` as an unsigned integer; `None` if it is missing or has another type.
-fn number(event: &Event<'_>, name: &str) -> Option<u64> {
+pub(crate) fn number(event: &Event<'_>, name: &str) -> Option<u64> {
     event.field(name)?.as_u64()
 }
 
 /// The field `name` as text; `None` if it is missing or has another type.
-fn text(event: &Event<'_>, name: &str) -> Option<String> {
+pub(crate) fn text(event: &Event<'_>, name: &str) -> Option<String> {
     event.field(name)?.as_text().map(|text: Text<'_>| text.to_string())
 }

@@ -2,6 +2,7 @@
 
 use super::{Context, Drawing};
 use crate::model::{Loss, Sink};
+use std::collections::BTreeMap;
 use std::io;
 use trace_common::Timestamp;
 use trace_timeline::{EntityId, LossKind, Tables, Value};
@@ -12,14 +13,12 @@ use trace_timeline::{EntityId, LossKind, Tables, Value};
 /// the time that a recorder takes, and none could be seen.
 #[derive(Debug, Default)]
 pub(super) struct Losses {
-    /// By the position of the CPU's entity.
-    cpus: Vec<Option<Unmarked>>,
+    cpus: BTreeMap<EntityId, Unmarked>,
 }
 
 /// Losses of a CPU since its last mark.
 #[derive(Clone, Copy, Debug)]
 struct Unmarked {
-    cpu: EntityId,
     /// The time of the mark.
     since: Timestamp,
     count: u64,
@@ -28,34 +27,22 @@ struct Unmarked {
 /// Losses of a CPU within this time after a mark are in the next one.
 const PERIOD_NANOS: i64 = 1_000_000;
 
-/// More entities than a timeline has CPUs, which come first.
-const MAX_CPUS: usize = 1 << 16;
-
 const UNREPORTED: &str =
     "the kernel delivered no record of them: another thread leaves the CPU than came";
 
 impl Losses {
     /// The losses that a mark at this time has to include, if there is one.
     fn add(&mut self, at: Timestamp, cpu: EntityId) -> Option<u64> {
-        let index = cpu.index();
-        if index >= MAX_CPUS {
-            return Some(1);
-        }
-        if index >= self.cpus.len() {
-            self.cpus.resize(index + 1, None);
-        }
-        let state = self.cpus.get_mut(index)?;
-        match state {
-            Some(last) if at.nanos_since(last.since) < PERIOD_NANOS => {
+        let mut unmarked = 0;
+        if let Some(last) = self.cpus.get_mut(&cpu) {
+            if at.nanos_since(last.since) < PERIOD_NANOS {
                 last.count += 1;
-                None
+                return None;
             }
-            _ => {
-                let unmarked = state.map_or(0, |last| last.count);
-                *state = Some(Unmarked { cpu, since: at, count: 0 });
-                Some(unmarked + 1)
-            }
+            unmarked = last.count;
         }
+        self.cpus.insert(cpu, Unmarked { since: at, count: 0 });
+        Some(unmarked + 1)
     }
 }
 
@@ -100,8 +87,8 @@ impl Drawing {
     /// Marks the rest.
     pub(super) fn finish_losses(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
         let rest = std::mem::take(&mut self.losses.cpus);
-        let mut rest = rest.into_iter().flatten().filter(|cpu| cpu.count > 0);
-        rest.try_for_each(|cpu| unreported(Some(cpu.cpu), cpu.count, cx))
+        let mut rest = rest.into_iter().filter(|(_, unmarked)| unmarked.count > 0);
+        rest.try_for_each(|(cpu, unmarked)| unreported(Some(cpu), unmarked.count, cx))
     }
 }
 

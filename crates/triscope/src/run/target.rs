@@ -83,6 +83,12 @@ impl Target {
         self.processes.ids()
     }
 
+    /// The running processes in words: `process 1, 2`.
+    pub(crate) fn in_words(&self) -> String {
+        let pids: Vec<String> = self.pids().iter().map(u32::to_string).collect();
+        format!("process {}", pids.join(", "))
+    }
+
     /// Whether CPUs are monitored rather than tasks.
     pub(crate) const fn is_system_wide(&self) -> bool {
         self.all_cpus || self.cpu.is_some()

@@ -1,6 +1,6 @@
 //! Raw records of the scheduler: the fields of its tracepoints, and records about tasks.
 
-use super::super::kernel::{Record, Task};
+use crate::sources::kernel::{Record, Task};
 use perf_monitor::{FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, TracepointFormat};
 
 /// Decodes scheduler records.

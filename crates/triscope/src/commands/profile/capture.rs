@@ -74,8 +74,9 @@ pub(super) fn run(
     if !target.starts_on_exec() {
         set.enable().map_err(failure)?;
     }
+    let pids = target.pids();
     let mut watch = match &target.command[..] {
-        [] => Watch::running(&target.pids(), args.seconds)?,
+        [] => Watch::running(&pids, args.seconds)?,
         command => Watch::command(command, args.seconds, |_| ())?,
     };
     // Some containers forbid it; losses are counted in any case.
@@ -85,7 +86,7 @@ pub(super) fn run(
     let watermark = watermark(set);
     loop {
         if let Some(runtimes) = &mut runtimes {
-            runtimes.look(&watch, &target.pids(), || consumer.sampled());
+            runtimes.look(&watch, &pids, || consumer.sampled());
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = consumer.round(set)?;

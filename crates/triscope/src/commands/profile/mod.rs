@@ -294,10 +294,7 @@ fn title(args: &Args) -> String {
         _ if !args.cgroup.is_empty() => args.cgroup.join(", "),
         target if target.is_system_wide() => "all CPUs".to_owned(),
         Target { command, .. } if !command.is_empty() => command_line(command),
-        target => {
-            let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
-            format!("process {}", pids.join(", "))
-        }
+        target => target.in_words(),
     }
 }
 

@@ -20,10 +20,7 @@ impl Header {
         let target = &args.target;
         let subject = match &target.command[..] {
             _ if target.is_system_wide() => "all CPUs".to_owned(),
-            [] => {
-                let pids: Vec<String> = target.pids().iter().map(u32::to_string).collect();
-                format!("process {}", pids.join(", "))
-            }
+            [] => target.in_words(),
             command => command.join(" "),
         };
         let event = match opened.events.first() {
