@@ -14,45 +14,57 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 
 
-def names():
-    """Of packages and of what they are compiled to."""
-    manifests = subprocess.run(
-        ["git", "ls-files", "Cargo.toml", "*/Cargo.toml"],
-        cwd=ROOT, check=True, capture_output=True, text=True,
-    ).stdout.split()
-    found = set()
-    for manifest in map(ROOT.joinpath, manifests):
-        text = manifest.read_text()
-        if "[workspace]" not in text:
-            continue
+class Names:
+    """Of the packages of the repository, and of what they are compiled to."""
+
+    def __init__(self):
+        manifests = subprocess.run(
+            ["git", "ls-files", "Cargo.toml", "*/Cargo.toml"],
+            cwd=ROOT, check=True, capture_output=True, text=True,
+        ).stdout.split()
+        self.packages, self.libraries, self.programs = set(), set(), set()
+        for manifest in map(ROOT.joinpath, manifests):
+            if "[workspace]" in manifest.read_text():
+                self.add(manifest)
+
+    def add(self, manifest):
         metadata = subprocess.run(
             ["cargo", "metadata", "--no-deps", "--format-version", "1", "--manifest-path", manifest],
             check=True, capture_output=True, text=True,
         ).stdout
         for package in json.loads(metadata)["packages"]:
-            found.add(package["name"])
-            found.update(target["name"] for target in package["targets"])
-    return {name.replace("-", "_") for name in found}
+            self.packages.add(package["name"])
+            for target in package["targets"]:
+                name = target["name"].replace("-", "_")
+                self.programs.add(name)  # a library has a test program
+                if "lib" in target["kind"]:
+                    self.libraries.add(name)
+
+    def of(self, directory, name):
+        """Whether what cargo calls this in this directory is compiled of the repository.
+
+        Tests have the names of dependencies: `tokio`, and `unwind`, on which the standard library
+        depends.
+        """
+        if directory in (".fingerprint", "build"):
+            return name in self.packages
+        name = name.replace("-", "_")
+        library = name.removeprefix("lib")
+        return library in self.libraries if library != name else name in self.programs
 
 
 def main():
-    ours = names()
-    # <name>-<16 digits>: libraries have a prefix, and files an extension.
+    ours = Names()
+    # <name>-<16 digits>, and an extension of files.
     artifact = re.compile(r"(?P<name>.+)-[0-9a-f]{16}(\..*)?")
-
-    def is_ours(path):
-        match = artifact.fullmatch(path.name)
-        if not match:
-            return False
-        name = match["name"].replace("-", "_")
-        return name in ours or name.removeprefix("lib") in ours
 
     removed = 0
     for fingerprints in Path(sys.argv[1]).rglob(".fingerprint"):
         for part in (".fingerprint", "deps", "build", "examples"):
             directory = fingerprints.parent / part
             for path in directory.iterdir() if directory.is_dir() else ():
-                if is_ours(path):
+                match = artifact.fullmatch(path.name)
+                if match and ours.of(part, match["name"]):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
                     removed += 1
     print(f"{removed} compiled files of the repository removed from {sys.argv[1]}")
