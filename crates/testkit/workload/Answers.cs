@@ -11,7 +11,8 @@
 //                    the CPU time of its thread on standard error
 //
 //   answers:lines    runs Lines.Run() of the assembly WORKLOAD_ASSEMBLY: see lines/Lines.cs
-//   answers:shares   computes 60, 30 and 10 % of its time in three methods, and ends: waits for nothing
+//   answers:shares   computes in three methods for about 60, 30 and 10 % of its time, writes their CPU
+//                    time to the file `shares` of its temporary directory, and ends: waits for nothing
 //
 // Lines of output: a word and numbers; times are nanoseconds, points in time those of
 // CLOCK_MONOTONIC.
@@ -212,7 +213,6 @@ public static class Answers
         Console.Error.WriteLine("served " + gettid() + " " + (Clock(3) - from));
     }
 
-    // The shares are those of the numbers of iterations.
     [MethodImpl(MethodImplOptions.NoInlining)]
     static long Work<T>(long iterations)
     {
@@ -227,10 +227,37 @@ public static class Answers
     [MethodImpl(MethodImplOptions.NoInlining)]
     static long Ten() { long x = Work<int>(100000); return x + 3; }
 
+    struct TimeSpec { public long Seconds; public long Nanos; }
+
+    [DllImport("libc")]
+    static extern int clock_gettime(int clock, out TimeSpec time);
+
+    // CPU time of this thread in nanoseconds.
+    static long CpuTime()
+    {
+        TimeSpec time;
+        if (clock_gettime(3, out time) != 0) throw new InvalidOperationException("no CPU time");
+        return time.Seconds * 1000000000 + time.Nanos;
+    }
+
+    // The numbers of iterations are not the shares: code that is not optimized yet is slower, and
+    // each instantiation of Work is optimized at its own time.
     static void Shares()
     {
-        long x = 0;
-        for (int round = 0; round < 1500; round++) x += Sixty() + Thirty() + Ten();
+        long x = 0, sixty = 0, thirty = 0, ten = 0;
+        for (int round = 0; round < 1500; round++)
+        {
+            long start = CpuTime();
+            x += Sixty();
+            long first = CpuTime();
+            x += Thirty();
+            long second = CpuTime();
+            x += Ten();
+            ten += CpuTime() - second;
+            thirty += second - first;
+            sixty += first - start;
+        }
+        File.WriteAllText(Path.Combine(Path.GetTempPath(), "shares"), sixty + " " + thirty + " " + ten);
         Console.WriteLine("done " + x);
         Console.Out.Flush();
         Environment.Exit(0);
