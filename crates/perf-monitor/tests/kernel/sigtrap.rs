@@ -99,7 +99,8 @@ kernel_tests! {
             counter.set_filter(&format!("id == {GETPPID}")).unwrap();
             counter.enable().unwrap();
             child.go();
-            assert_eq!(counter.read().unwrap().value, want, "remove_on_exec {remove}");
+            let count = counter.read().unwrap();
+            assert_eq!(count.value, want, "remove_on_exec {remove}: {count:?}");
         }
     }
 }
