@@ -118,6 +118,8 @@ pub(crate) struct Build {
     pub(crate) architecture: Architecture,
 }
 
+// Those of running processes.
+#[cfg(unix)]
 impl Build {
     /// Reads them from an executable file.
     pub(crate) fn read<R: Read + Seek>(file: R) -> Result<Self> {
