@@ -5,6 +5,8 @@ use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
     runtimes, rust, sanitize, soak, sql, test_kernel, timeline, wasm, web,
 };
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
@@ -71,14 +73,15 @@ const STEPS: &[Step] = &[
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
     step("public API", || public_api::task(&[])),
-    step("tests, debug", || again::cargo_test(&[])).waits(),
+    step("tests, debug", debug_tests).waits(),
     step("tests, release", || again::cargo_test(&["--release"])),
     step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
         // The default is one of the other combinations.
-        let args = ["hack", "check", "--feature-powerset", "--exclude-features", "default"];
-        cargo(&[&args[..], &["--workspace", "--quiet"]].concat())
+        // Pairs: --all-features is checked by clippy.
+        let args = ["hack", "check", "--feature-powerset", "--depth", "2"];
+        cargo(&[&args[..], &["--exclude-features", "default", "--workspace", "--quiet"]].concat())
     }),
     step("oldest Rust, and Windows", || rust::check_platforms(&[])),
     step("miri", || sanitize::miri(&[])),
@@ -107,7 +110,7 @@ const STEPS: &[Step] = &[
     // Node.js has aborted for reasons of its own.
     step("tests as WebAssembly", || wasm::task(&[])).live(),
     step("web page", || web::test(&[])).live(),
-    step("fuzzing, briefly", || fuzz::smoke(5, "")),
+    step("fuzzing, briefly", || fuzz::smoke(3, "")),
 ];
 
 pub(crate) fn task(args: &[String]) -> Result {
@@ -208,6 +211,36 @@ fn children_cpu() -> Result<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
+/// Integration tests that the check of real kernels runs, without optimization too, as root and where
+/// none may be skipped.
+const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
+
+/// All tests, except [`OF_KERNELS`].
+fn debug_tests() -> Result {
+    // As programs: `cargo test --examples` would compile them as tests.
+    cargo(&["build", "--quiet", "--examples"])?;
+    let mut names = integration_tests()?;
+    for name in OF_KERNELS {
+        if !names.remove(*name) {
+            return Err(format!("no package has the test {name}").into());
+        }
+    }
+    let tests = names.iter().flat_map(|name| ["--test", name]);
+    again::cargo_test(&["--lib", "--bins"].into_iter().chain(tests).collect::<Vec<_>>())?;
+    again::cargo_test(&["--doc"])
+}
+
+/// The names of the integration tests of all packages.
+fn integration_tests() -> Result<BTreeSet<String>> {
+    let metadata = run::output(&mut command(&["metadata", "--format-version=1", "--no-deps"]))?;
+    let metadata: Json = serde_json::from_slice(&metadata)?;
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    let targets = packages.flat_map(|package| package["targets"].as_array()).flatten();
+    let is_test = |target: &&Json| target["kind"][0] == "test";
+    let name = |target: &Json| target["name"].as_str().map(str::to_owned);
+    Ok(targets.filter(is_test).filter_map(name).collect())
+}
+
 fn cargo(args: &[&str]) -> Result {
     run::run(&mut command(args))
 }
@@ -227,6 +260,13 @@ mod tests {
         for name in STEPS.iter().filter(|step| step.waits).map(|step| step.name) {
             assert_eq!(STEPS.iter().filter(|step| step.name.contains(name)).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn tests_of_kernels_are_among_all() {
+        let names = integration_tests().unwrap();
+        assert!(OF_KERNELS.iter().all(|name| names.contains(*name)), "{names:?}");
+        assert!(names.len() > 50, "{names:?}");
     }
 
     #[test]
