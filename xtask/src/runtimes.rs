@@ -227,6 +227,7 @@ fn compile(core31: &Path, dir: &Path) -> Result<PathBuf> {
                     "System.Runtime.Extensions",
                     "System.Console",
                     "System.Collections",
+                    "System.IO.FileSystem",
                     "System.Threading",
                     "System.Threading.Thread",
                     "System.Diagnostics.Tracing",
