@@ -83,6 +83,9 @@ enum Phase {
     After,
 }
 
+/// What the events go to, where they are few: this code is compiled once, and not for each analysis.
+type Each<'a> = &'a mut dyn FnMut(Event<'_>);
+
 /// An event that is passed on later.
 #[derive(Clone, Debug)]
 struct Kept {
@@ -108,7 +111,7 @@ impl Kept {
         Self { record: *event.record, table: Arc::clone(event.table) }
     }
 
-    fn pass(mut self, at: Timestamp, each: &mut impl FnMut(Event<'_>)) {
+    fn pass(mut self, at: Timestamp, each: Each<'_>) {
         self.record.time = at.nanos();
         each(Event { table: &self.table, record: &self.record });
     }
@@ -175,7 +178,7 @@ impl Clip {
     }
 
     /// Passes on the state of a goroutine that is mentioned for the first time, after the range.
-    fn mention(&mut self, event: Event<'_>, each: &mut impl FnMut(Event<'_>)) {
+    fn mention(&mut self, event: Event<'_>, each: Each<'_>) {
         if self.end.is_none() {
             self.end = Some(Kept::of(event));
         }
@@ -277,7 +280,7 @@ impl Clip {
     }
 
     /// Passes on the states at the start of the range.
-    fn begin(&mut self, each: &mut impl FnMut(Event<'_>)) {
+    fn begin(&mut self, each: Each<'_>) {
         self.phase = Phase::Within;
         let at = self.from;
         let Some(sync) = self.sync.take() else { return };
