@@ -227,19 +227,6 @@ public static class Answers
     [MethodImpl(MethodImplOptions.NoInlining)]
     static long Ten() { long x = Work<int>(100000); return x + 3; }
 
-    struct TimeSpec { public long Seconds; public long Nanos; }
-
-    [DllImport("libc")]
-    static extern int clock_gettime(int clock, out TimeSpec time);
-
-    // CPU time of this thread in nanoseconds.
-    static long CpuTime()
-    {
-        TimeSpec time;
-        if (clock_gettime(3, out time) != 0) throw new InvalidOperationException("no CPU time");
-        return time.Seconds * 1000000000 + time.Nanos;
-    }
-
     // The numbers of iterations are not the shares: code that is not optimized yet is slower, and
     // each instantiation of Work is optimized at its own time.
     static void Shares()
@@ -247,13 +234,13 @@ public static class Answers
         long x = 0, sixty = 0, thirty = 0, ten = 0;
         for (int round = 0; round < 1500; round++)
         {
-            long start = CpuTime();
+            long start = Clock(3);
             x += Sixty();
-            long first = CpuTime();
+            long first = Clock(3);
             x += Thirty();
-            long second = CpuTime();
+            long second = Clock(3);
             x += Ten();
-            ten += CpuTime() - second;
+            ten += Clock(3) - second;
             thirty += second - first;
             sixty += first - start;
         }
