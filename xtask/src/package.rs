@@ -43,8 +43,7 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
 const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn task(_: &[String]) -> Result {
-    let metadata = run::output(run::cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
-    let metadata: Json = serde_json::from_slice(&metadata)?;
+    let metadata = run::metadata()?;
     let packages: Vec<&Json> = metadata["packages"]
         .as_array()
         .into_iter()

@@ -47,6 +47,15 @@ pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
+/// What cargo knows of the packages of the workspace.
+///
+/// # Errors
+/// Those of [`output`], and if cargo writes something else than JSON.
+pub fn metadata() -> Result<serde_json::Value> {
+    let metadata = output(cargo().args(["metadata", "--format-version=1", "--no-deps"]))?;
+    Ok(serde_json::from_slice(&metadata)?)
+}
+
 /// Whether `program` can be started.
 #[must_use]
 pub fn have(program: &str) -> bool {
