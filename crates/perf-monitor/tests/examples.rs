@@ -314,7 +314,7 @@ fn errors_name_remedies_to_users_without_privileges() {
         }
         // The folder of the example may be closed to others.
         let open = std::env::temp_dir().join(format!("perf-example-{}-{name}", std::process::id()));
-        std::fs::copy(command.get_program(), &open).unwrap();
+        testkit::program::copy(command.get_program(), &open);
         let output = Command::new(&open).args(args).uid(65534).gid(65534).output();
         std::fs::remove_file(&open).unwrap();
         let output = output.unwrap();

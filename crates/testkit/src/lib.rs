@@ -5,6 +5,7 @@
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
 //! - [`perf`]: Linux's own `perf`, run again if it crashes
+//! - [`program`]: programs that a test writes and executes
 //! - [`random`]: numbers that are the same in every run
 //! - [`sampling`]: rates of samples that the kernel accepts
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
@@ -30,6 +31,8 @@ pub mod page;
 #[cfg(unix)]
 pub mod perf;
 pub mod perfetto;
+#[cfg(unix)]
+pub mod program;
 pub mod random;
 pub mod sampling;
 pub mod wait;

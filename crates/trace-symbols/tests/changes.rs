@@ -97,7 +97,7 @@ fn a_process_that_replaces_its_program_has_the_functions_of_each() {
     let (first, second) = (dir.path().join("first"), dir.path().join("second"));
     compile(&second, "second_copy", &[]);
     // A shell that becomes the other program.
-    fs::copy(fs::canonicalize("/bin/sh").unwrap(), &first).unwrap();
+    testkit::program::copy("/bin/sh", &first);
     let mut command = Command::new(&first);
     let child = command.arg("-c").arg("echo y; read line; exec \"$0\"").arg(&second);
     let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();

@@ -127,8 +127,7 @@ fn the_kernel_has_the_names_of_kallsyms() {
 fn a_replaced_file_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("program");
-    let cat = fs::canonicalize("/bin/cat").unwrap();
-    fs::copy(&cat, &program).unwrap();
+    testkit::program::copy("/bin/cat", &program);
     let process = Waiting::start(&program);
     let pid = process.0.id();
     let mut before = Symbolizer::default();

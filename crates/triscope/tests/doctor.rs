@@ -34,7 +34,7 @@ impl User {
         }
         let dir = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_triscope"), dir.path().join("triscope")).unwrap();
+        testkit::program::copy(env!("CARGO_BIN_EXE_triscope"), dir.path().join("triscope"));
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
         Some(Self { dir, uid: Some(NOBODY), capabilities: &[] })
     }

@@ -20,7 +20,7 @@ fn build(dir: &Path) -> [PathBuf; 3] {
     for (source, program) in [("served", served), ("worker", writer)] {
         testkit::go::build(&sources.join(source), program);
     }
-    std::fs::copy(writer, idle).unwrap();
+    testkit::program::copy(writer, idle);
     names
 }
 

@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -31,8 +30,7 @@ fn ask(programs: &Path, args: &[&str]) -> Output {
 fn datasets_and_traces_reach_the_program() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("triscope-sql");
-    fs::write(&program, PROGRAM).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::program::script(&program, PROGRAM);
     let dataset = dir.path().join("dataset");
     fs::create_dir_all(dataset.join("recordings")).unwrap();
     let name = dataset.to_str().unwrap();

@@ -102,9 +102,7 @@ fn commands_that_cannot_be_started_have_the_status_of_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let (plain, script) = (dir.path().join("plain"), dir.path().join("script"));
     std::fs::write(&plain, "nothing").unwrap();
-    std::fs::write(&script, "#!/nonexistent/interpreter\n").unwrap();
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    testkit::program::script(&script, "#!/nonexistent/interpreter\n");
     if !can("perf events", users_may_count() || is_root()) {
         return;
     }

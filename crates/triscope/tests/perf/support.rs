@@ -216,15 +216,10 @@ fn program_for_all() -> &'static Path {
         .get_or_init(|| {
             use std::os::unix::fs::PermissionsExt;
             let dir = tempfile::tempdir().unwrap();
-            let mode = |mode| std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(dir.path(), mode(0o755)).unwrap();
+            let open = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(dir.path(), open).unwrap();
             let program = dir.path().join("triscope");
-            // By another process: a file that is open for writing, also in a child that another
-            // test starts meanwhile, cannot be executed.
-            let copy =
-                Command::new("cp").arg(env!("CARGO_BIN_EXE_triscope")).arg(&program).status();
-            assert!(copy.unwrap().success());
-            std::fs::set_permissions(&program, mode(0o755)).unwrap();
+            testkit::program::copy(env!("CARGO_BIN_EXE_triscope"), &program);
             (dir, program)
         })
         .1
