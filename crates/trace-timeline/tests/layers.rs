@@ -169,6 +169,76 @@ fn a_thread_that_came_unseen_is_on_its_cpu_from_when_it_is_seen() {
     assert_eq!(found, [(20, on), (30, waits), (50, Kernel::Unknown), (90, on)]);
 }
 
+/// A thread is woken when it has begun to sleep and still has its CPU: the kernel puts it in the queue
+/// as soon as it has left. No other record says so, until it gets a CPU.
+#[test]
+fn a_thread_woken_as_it_leaves_its_cpu_waits_for_the_next() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, other_cpu] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(97).wake(Some(second), Context::Task, thread);
+    w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+    w.at(300).switch(other_cpu, Some(second), ThreadState::Sleeping, Some(thread));
+    w.at(350).go(g, State::Waiting, None, "chan receive");
+    let (was_on, is_on) = (Kernel::OnCpu { cpu }, Kernel::OnCpu { cpu: other_cpu });
+    let occupant = Occupant::Thread(go.other);
+    let waits = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: false };
+    let of = |id| -> Vec<_> {
+        let all = go.world.intervals(id);
+        all.iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect()
+    };
+    let running = State::Running;
+    let expected = [(100, running, was_on), (300, running, waits), (350, running, is_on)];
+    assert_eq!(of(g), expected);
+    assert_eq!(of(thread)[1], (300, State::Runnable, waits));
+}
+
+/// It was woken while it had a CPU, and went on: another wake-up ends its sleep, or records are
+/// missing.
+#[test]
+fn a_thread_that_goes_on_after_a_wake_up_sleeps_later() {
+    let end_of_sleep = |lost: bool| -> Vec<_> {
+        let mut go = go();
+        let [cpu, _] = go.cpus;
+        let [thread, second] = go.threads;
+        let w = &mut go.world;
+        w.at(50).wake(Some(second), Context::Task, thread);
+        w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+        if lost {
+            w.at(200).lost(cpu, LossKind::SchedulerRecords, 150);
+        } else {
+            w.at(200).wake(Some(second), Context::Task, thread);
+        }
+        w.at(300).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+        go.world.intervals(thread)[1..].iter().map(|i| (i.end.nanos(), i.kernel)).collect()
+    };
+    let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, false);
+    let waits = Kernel::Runnable { cpu, occupant, is_preempted };
+    assert_eq!(end_of_sleep(false)[..2], [(200, Kernel::Sleeping), (300, waits)]);
+    assert_eq!(end_of_sleep(true)[..2], [(150, Kernel::Sleeping), (300, Kernel::Unknown)]);
+}
+
+/// Preempted after the wake-up, which is of no meaning for its next sleep.
+#[test]
+fn a_preempted_thread_has_used_its_wake_up() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.at(50).wake(Some(second), Context::Task, thread);
+    w.at(60).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(70).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+    // The wake-up of this sleep is missing.
+    w.at(300).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    let found = go.world.intervals(thread);
+    let sleep = found.iter().find(|interval| interval.end == at(300)).unwrap();
+    assert_eq!((sleep.begin, sleep.kernel), (at(100), Kernel::Sleeping));
+}
+
 /// G1 waits for G2, which waits for G3: the time is that of G3, then G2, then G1.
 #[test]
 fn a_chain_of_channels_leads_to_its_end() {

@@ -75,7 +75,8 @@ pub struct CorrelatorOptions {
     pub threads: bool,
     /// Whether [`Derived::Start`] is derived too: for consumers that write the start of an interval
     /// before its end is known. A subject has no interval, and no start, before its first state.
-    /// An interval without a duration has a start, and no end.
+    /// An interval without a duration has a start, and no end. A thread that is woken as it leaves
+    /// its CPU starts to sleep; the interval says that it waited for a CPU.
     pub starts: bool,
     /// Whether [`Derived::Interval`] is derived: not for consumers that need only the starts.
     pub intervals: bool,
@@ -105,6 +106,8 @@ struct Subject {
     thread: Option<EntityId>,
     /// Of a kernel thread.
     place: Place,
+    /// Of a kernel thread that was woken while it had a CPU: where it waits if it sleeps nevertheless.
+    early_wake: Option<Seen>,
     times: Times,
 }
 
@@ -150,6 +153,7 @@ impl Subject {
             proc: None,
             thread: None,
             place: Place::UNKNOWN,
+            early_wake: None,
             times: Times { since, ..Times::default() },
         }
     }
@@ -465,13 +469,53 @@ impl Correlator {
                 ThreadState::Unknown | ThreadState::Dead => Place::UNKNOWN,
             };
             self.move_thread(prev, place, at, out);
+            let subject = self.subjects.get_mut(prev.key());
+            if let Some(wake) = subject.and_then(|subject| subject.early_wake.as_mut()) {
+                *wake = Seen::new(Place::new(Kind::Woken, Some(cpu_id)), next);
+            }
         }
         if let Some(next) = next.thread() {
+            let subject = self.subjects.get_mut(next.key());
+            if let Some(wake) = subject.and_then(|subject| subject.early_wake.take()) {
+                self.waited_awake(next, wake, at);
+            }
             self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);
         }
         if self.options.occupants {
             self.refresh_queue(cpu_id, at, out);
         }
+    }
+
+    /// A thread gets a CPU after a wake-up that came before it left the last one. If it has slept since
+    /// and was not woken again, that wake-up ended its sleep at once: it has waited for a CPU.
+    ///
+    /// The times of [`Times`] have been told already, and stay as they are.
+    #[cold]
+    fn waited_awake(&mut self, thread: EntityId, wake: Seen, at: Timestamp) {
+        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
+        if !matches!(subject.place.kind(), Kind::Sleeping | Kind::Blocked) {
+            return;
+        }
+        subject.times = subject.times_at(at);
+        let asleep = Seen::new(subject.place, Running::UNKNOWN);
+        subject.place = wake.place();
+        for id in self.executed_by(thread) {
+            let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
+            if subject.shown.kernel == asleep {
+                subject.shown.kernel = wake;
+                if subject.kind == EntityKind::Thread {
+                    subject.shown.state = wake.state();
+                }
+            }
+        }
+    }
+
+    /// A kernel thread, and all that it executes.
+    fn executed_by(&self, thread: EntityId) -> impl Iterator<Item = EntityId> + use<> {
+        let runtime = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
+        let m = runtime.and_then(|m| self.subjects.get(m.key()));
+        let (goroutine, proc) = m.map_or((None, None), |m| (m.carries, m.proc));
+        [Some(thread), runtime, goroutine, proc].into_iter().flatten()
     }
 
     /// The records before a switch do not fit it.
@@ -540,10 +584,10 @@ impl Correlator {
         if self.place(thread).kind() == Kind::Unknown {
             return;
         }
-        let runtime = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
-        let m = runtime.and_then(|m| self.subjects.get(m.key()));
-        let (goroutine, proc) = m.map_or((None, None), |m| (m.carries, m.proc));
-        for id in [Some(thread), runtime, goroutine, proc].into_iter().flatten() {
+        if let Some(subject) = self.subjects.get_mut(thread.key()) {
+            subject.early_wake = None;
+        }
+        for id in self.executed_by(thread) {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
             let is_hidden = match subject.kind {
                 EntityKind::GoThread => true,
@@ -571,7 +615,8 @@ impl Correlator {
         self.subjects.get(thread.key()).map_or(Place::UNKNOWN, |thread| thread.place)
     }
 
-    /// A kernel thread is woken. One that is about to sleep is woken before it leaves its CPU.
+    /// A kernel thread is woken. One that is about to sleep can be woken before it leaves its CPU: it
+    /// continues, or it leaves it and is put in the queue at once ([`Self::waited_awake`]).
     fn wake(
         &mut self,
         thread: EntityId,
@@ -579,7 +624,9 @@ impl Correlator {
         at: Timestamp,
         out: &mut (impl Out + ?Sized),
     ) {
-        let place = self.place(thread);
+        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
+        let place = subject.place;
+        subject.early_wake = place.is_on_cpu().then_some(Seen::UNKNOWN);
         if !place.is_on_cpu() && !place.is_queued() {
             self.count_requesters(at);
             self.move_thread(thread, Place::new(Kind::Woken, cpu), at, out);
