@@ -144,9 +144,11 @@ impl Commands<'_> {
         let paths = self.run(&[&["explain"], request].concat())?;
         let path = paths.get(0).ok_or("no such request")?;
         let pieces = path["pieces"].as_array().ok_or("no pieces")?;
+        // Of the subject alone: not of those that it waits for, as the sampler of .NET that stops it.
         let sum = |what: &[&str]| -> i64 {
             let is_it = |piece: &&Value| piece["what"].as_str().is_some_and(|w| what.contains(&w));
-            pieces.iter().filter(is_it).map(|piece| number(&piece["nanos"])).sum()
+            let own = pieces.iter().filter(|piece| piece["depth"] == 0).filter(is_it);
+            own.map(|piece| number(&piece["nanos"])).sum()
         };
         let all: i64 = pieces.iter().map(|piece| number(&piece["nanos"])).sum();
         require(

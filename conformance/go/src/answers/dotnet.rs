@@ -3,7 +3,8 @@
 use super::busy::Busy;
 use super::recorder::{Dotnet, Recorder, now, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_unknown,
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within,
+    within_unknown,
 };
 use std::fs;
 use std::path::Path;
@@ -107,11 +108,11 @@ fn preempted(run: &Run) -> Result<()> {
     };
     let path = run.path("Preempted")?;
     // This kernel does not report some switches: what the thread did then is not known.
-    let unknown = sum(&path, |what| matches!(what, What::Running | What::Unknown));
-    let on_cpu = sum(&path, is_on_cpu);
+    let unknown = own(&path, |what| matches!(what, What::Running | What::Unknown));
+    let on_cpu = own(&path, is_on_cpu);
     within_unknown("preempted: CPU time", on_cpu, unknown, *cpu, 2.0)?;
     within_unknown("preempted: run time of the kernel", on_cpu, unknown, *ran, 2.0)?;
-    let waits = sum(&path, is_waiting_for_cpu);
+    let waits = own(&path, is_waiting_for_cpu);
     within_unknown("preempted: wait time of the kernel", waits, unknown, *waited, 2.0)?;
     within("preempted: wall time", sum(&path, |_| true), *wall, 2.0)
 }

@@ -16,8 +16,9 @@ use trace_timeline::{EntityId, EntityKind, Kernel, SpanKind, Timestamp};
 const PROGRAM: &str = include_str!("main.go");
 
 /// Maximum nanoseconds between the events of a stop and the runtime's own readings of the clock.
-/// 3.5 µs were measured on an idle machine, where a stop takes 30 µs.
-pub(super) const EVENTS_OF_A_STOP: i64 = 5_000;
+/// 3.5 µs were measured on an idle machine, where a stop takes 30 µs, and 7.5 µs on a slower one, where
+/// it takes 65 µs.
+pub(super) const EVENTS_OF_A_STOP: i64 = 10_000;
 
 /// Builds the program, and returns its directory.
 pub(super) fn build() -> Result<PathBuf> {

@@ -206,3 +206,9 @@ pub(super) const fn is_waiting_for_cpu(what: &What) -> bool {
 pub(super) fn sum(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> i64 {
     path.pieces.iter().filter(|piece| is_it(&piece.what)).map(Piece::nanos).sum()
 }
+
+/// As [`sum`], of the subject alone: not of those that it waits for, as the sampler of .NET that stops it.
+pub(super) fn own(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> i64 {
+    let own = path.pieces.iter().filter(|piece| piece.depth == 0 && is_it(&piece.what));
+    own.map(Piece::nanos).sum()
+}
