@@ -142,8 +142,7 @@ pub(crate) fn oldest() -> Result<Toolchain> {
 }
 
 /// Integration tests that read recorded bytes of every format, and write them.
-const READING: &[&str] =
-    &["golden", "text", "raw", "formats", "captures", "payloads", "roundtrip", "perfetto", "go"];
+const READING: &[&str] = &["layouts", "reading", "roundtrip", "perfetto", "go"];
 
 /// A target whose tests run under emulation.
 struct Emulated {

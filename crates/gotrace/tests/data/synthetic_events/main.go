@@ -1,4 +1,4 @@
-// Prints the events that tests/synthetic_events.rs makes, as Go's own MakeEvent makes them. It imports
+// Prints the events that tests/layouts/synthetic_events.rs makes, as Go's own MakeEvent makes them. It imports
 // internal/trace of Go 1.26 or later; `cargo xtask update-golden` builds and runs it with 1.27.3.
 package main
 

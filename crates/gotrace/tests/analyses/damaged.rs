@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
-mod common;
-
+use crate::common;
 use gotrace::analysis::{
     Allocations, AllocationsReport, Collections, CollectionsReport, Profile, ProfileKind,
     ProfileScope, Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary,

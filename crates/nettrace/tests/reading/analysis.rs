@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use common::assemble;
+use crate::common::{self, assemble};
 use nettrace::analysis::{
     ActivityTracker, CounterKind, CounterTracker, GarbageCollection, GcTracker, HeapSnapshot,
     RootKind, RuntimeRecord, RuntimeTracker,

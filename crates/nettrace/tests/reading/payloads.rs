@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod common;
-
+use crate::common;
 use std::collections::BTreeMap;
 
 use nettrace::{Event, FieldSource, FileTime, Options, Order, PayloadErrorKind, Reader, Value};

@@ -11,8 +11,8 @@ use gotrace::raw::TextToWire;
 use gotrace::{Event, OwnedEvent, Reader, TextFormatter};
 use std::collections::BTreeSet;
 
-const KINDS: &str = include_str!("data/text/kinds.trace.txt");
-const KINDS_EVENTS: &[u8] = include_bytes!("data/text/kinds.events");
+const KINDS: &str = include_str!("../data/text/kinds.trace.txt");
+const KINDS_EVENTS: &[u8] = include_bytes!("../data/text/kinds.events");
 
 fn kinds() -> Vec<OwnedEvent> {
     let wire = TextToWire::new(KINDS.as_bytes()).unwrap();

@@ -8,8 +8,7 @@
     reason = "a test that fails is to panic"
 )]
 
-mod common;
-
+use crate::common;
 use gotrace::Event;
 use gotrace::analysis::{
     Allocations, AllocationsReport, Collections, CollectionsReport, Finished, GcTrigger, RangeKind,

@@ -8,8 +8,7 @@
     reason = "a test that fails is to panic"
 )]
 
-mod common;
-
+use crate::common;
 use gotrace::analysis::{
     Finished, Profile, ProfileKind, ProfileScope, RunnableCause, Scheduling, SchedulingOptions,
     SchedulingReport, Stall, Summarizer,

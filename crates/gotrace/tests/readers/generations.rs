@@ -1,9 +1,7 @@
 //! Generations of a trace: found without decoding, read by range, cut out as traces.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod common;
-
-use common::{Assembler, V2, recorded};
+use crate::common::{Assembler, V2, recorded};
 use gotrace::{ErrorKind, EventKind, Generations, Index, Limits, Reader, Timestamp, Version};
 use proptest::prelude::*;
 use std::collections::BTreeMap;

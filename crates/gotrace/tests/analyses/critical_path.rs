@@ -3,8 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
-mod common;
-
+use crate::common;
 use GoState::{NotExist, Runnable, Running, Waiting};
 use gotrace::analysis::{
     CriticalPath, CriticalPaths, Occupant, PathPiece, PathState, RangeKind, Request, RequestFilter,

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod common;
-
-use common::assemble::{utf16z, v4};
+use crate::common::assemble::{utf16z, v4};
 use nettrace::Reader;
 use nettrace::analysis::HeapSnapshot;
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};

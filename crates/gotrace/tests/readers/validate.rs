@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
-mod common;
-
+use crate::common;
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack, SyncDetails};
 use gotrace::validate::{Validator, Violation};
 use gotrace::{

@@ -1,9 +1,7 @@
 //! `Reader::recover` on damaged traces: what it gives and what it reports as lost.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-mod common;
-
-use common::{Assembler, batches, events, recorded};
+use crate::common::{self, Assembler, batches, events, recorded};
 use gotrace::{ErrorKind, EventKind, EventType, GoId, GoState, Limits, Loss, ProcId, Reader};
 use proptest::prelude::*;
 

@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
-mod common;
-
+use crate::common;
 use gotrace::analysis::{
     Clip, Finished, Goroutine, Scheduling, SchedulingOptions, SchedulingReport, Summarizer,
     Utilization, UtilizationOptions,

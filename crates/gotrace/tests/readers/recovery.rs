@@ -18,9 +18,7 @@
     reason = "a test that prints a table"
 )]
 
-mod common;
-
-use common::{Batch, V2, batches, events, recorded};
+use crate::common::{Batch, V2, batches, events, recorded};
 use gotrace::{Event, EventKind, Metric, Reader, Value};
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;

@@ -96,7 +96,7 @@ fn events_are_those_of_go() {
     show(transition(proc(7, ProcState::Undetermined, ProcState::Running)));
     show(transition(proc(7, ProcState::Undetermined, ProcState::Idle)));
 
-    let expected = include_str!("data/synthetic_events/expected.txt");
+    let expected = include_str!("../data/synthetic_events/expected.txt");
     for (line, (ours, theirs)) in text.lines().zip(expected.lines()).enumerate() {
         assert_eq!(ours, theirs, "line {}", line + 1);
     }

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "helpers of tests may panic")]
 
-mod common;
-
-use common::Assembler;
+use crate::common::Assembler;
 use gotrace::{ErrorKind, Limits, Reader};
 
 /// Reads to the end or the first error; the number of events, and that error.

@@ -14,7 +14,7 @@ use gotrace::{Error, ErrorKind, EventType, Limits, Version};
 use proptest::prelude::*;
 use std::io::{self, Read};
 
-const KINDS: &str = include_str!("data/text/kinds.trace.txt");
+const KINDS: &str = include_str!("../data/text/kinds.trace.txt");
 
 fn wire(text: &str) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -9,8 +9,7 @@
     reason = "a test that fails is to panic"
 )]
 
-mod common;
-
+use crate::common;
 use gotrace::analysis::{
     Finished, Goroutine, Profile, ProfileKind, ProfileScope, RangeKind, Region, Summarizer, Task,
     Utilization, UtilizationOptions,

@@ -1,7 +1,6 @@
 //! Captures of real runtimes against the answers of an independent reader.
 
-mod common;
-
+use crate::common;
 use std::collections::HashMap;
 
 use nettrace::{Item, Options, Order, Parser, Reader};

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod common;
-
-use common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
+use crate::common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 use nettrace::analysis::{CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 

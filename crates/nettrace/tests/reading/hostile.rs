@@ -2,10 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-mod common;
-
-use common::assemble::{self, Stream, blob, utf16z, varint};
-use common::exercise;
+use crate::common::exercise;
+use crate::common::{
+    self,
+    assemble::{self, Stream, blob, utf16z, varint},
+};
 use nettrace::{ErrorKind, Options, Order, Parser};
 use proptest::prelude::*;
 use trace_common::Limits;

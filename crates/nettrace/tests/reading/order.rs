@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-mod common;
-
-use common::assemble::{self, Stream, blob, varint};
+use crate::common::assemble::{self, Stream, blob, varint};
 use nettrace::{Item, Options, Order, Parser};
 use proptest::prelude::*;
 
