@@ -196,47 +196,86 @@ fn a_thread_woken_as_it_leaves_its_cpu_waits_for_the_next() {
     assert_eq!(of(thread)[1], (300, State::Runnable, waits));
 }
 
-/// It was woken while it had a CPU, and went on: another wake-up ends its sleep, or records are
-/// missing.
-#[test]
-fn a_thread_that_goes_on_after_a_wake_up_sleeps_later() {
-    let end_of_sleep = |lost: bool| -> Vec<_> {
-        let mut go = go();
-        let [cpu, _] = go.cpus;
-        let [thread, second] = go.threads;
-        let w = &mut go.world;
-        w.at(50).wake(Some(second), Context::Task, thread);
-        w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
-        if lost {
-            w.at(200).lost(cpu, LossKind::SchedulerRecords, 150);
-        } else {
-            w.at(200).wake(Some(second), Context::Task, thread);
-        }
-        w.at(300).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-        go.world.intervals(thread)[1..].iter().map(|i| (i.end.nanos(), i.kernel)).collect()
-    };
-    let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, false);
-    let waits = Kernel::Runnable { cpu, occupant, is_preempted };
-    assert_eq!(end_of_sleep(false)[..2], [(200, Kernel::Sleeping), (300, waits)]);
-    assert_eq!(end_of_sleep(true)[..2], [(150, Kernel::Sleeping), (300, Kernel::Unknown)]);
+/// The same thread, which gets its own CPU again after `between`: what it did before, since the end of
+/// that.
+fn before_it_runs(mut woken: impl FnMut(&mut Go), between: impl FnOnce(&mut Go)) -> (i64, Kernel) {
+    let mut go = go();
+    let (thread, other) = (go.threads[0], go.other);
+    woken(&mut go);
+    let cpu = go.cpus[0];
+    go.world.switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    between(&mut go);
+    go.world.at(9_000_000).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let found = go.world.intervals(thread);
+    let wait = found.iter().rev().find(|interval| interval.end == at(9_000_000)).unwrap();
+    (wait.begin.nanos(), wait.kernel)
 }
 
-/// Preempted after the wake-up, which is of no meaning for its next sleep.
-#[test]
-fn a_preempted_thread_has_used_its_wake_up() {
-    let mut go = go();
-    let [cpu, _] = go.cpus;
+fn wake_on_cpu(go: &mut Go) {
     let [thread, second] = go.threads;
-    let w = &mut go.world;
-    w.at(50).wake(Some(second), Context::Task, thread);
-    w.at(60).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
-    w.at(70).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-    w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
-    // The wake-up of this sleep is missing.
-    w.at(300).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-    let found = go.world.intervals(thread);
-    let sleep = found.iter().find(|interval| interval.end == at(300)).unwrap();
-    assert_eq!((sleep.begin, sleep.kernel), (at(100), Kernel::Sleeping));
+    go.world.at(97).wake(Some(second), Context::Task, thread);
+    go.world.at(100);
+}
+
+/// What the CPU executed is known as long as it was one thread.
+#[test]
+fn a_cpu_with_several_occupants_since_has_no_known_one() {
+    let waits = |go: &Go, occupant| {
+        (100, Kernel::Runnable { cpu: Some(go.cpus[0]), occupant, is_preempted: false })
+    };
+    let known = go();
+    let found = before_it_runs(wake_on_cpu, |_| ());
+    assert_eq!(found, waits(&known, Occupant::Thread(known.other)));
+    let found = before_it_runs(wake_on_cpu, |go| {
+        go.world.at(200).switch(go.cpus[0], Some(go.other), ThreadState::Sleeping, None);
+    });
+    assert_eq!(found, waits(&known, Occupant::Unknown));
+}
+
+/// A wake-up of a thread that goes on says nothing of its next sleep, whose wake-up is missing here.
+#[test]
+fn a_thread_that_goes_on_after_a_wake_up_sleeps_later() {
+    let asleep = |begin| (begin, Kernel::Sleeping);
+    // It went on for too long.
+    let late = |go: &mut Go| {
+        wake_on_cpu(go);
+        go.world.at(1_000_098);
+    };
+    assert_eq!(before_it_runs(late, |_| ()), asleep(1_000_098));
+    // It was preempted.
+    let preempted = |go: &mut Go| {
+        wake_on_cpu(go);
+        let (cpu, thread, other) = (go.cpus[0], go.threads[0], go.other);
+        go.world.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+        go.world.at(110).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+        go.world.at(120);
+    };
+    assert_eq!(before_it_runs(preempted, |_| ()), asleep(120));
+    // It was not on that CPU any more, as the next record showed.
+    let elsewhere = |go: &mut Go| {
+        wake_on_cpu(go);
+        let cpu = go.cpus[0];
+        go.world.at(110).lost(cpu, LossKind::UnreportedSwitch, 105);
+        go.world.switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+        go.world.at(120).switch(cpu, None, ThreadState::Unknown, Some(go.threads[0]));
+        go.world.at(130);
+    };
+    assert_eq!(before_it_runs(elsewhere, |_| ()), asleep(130));
+}
+
+/// It was woken on its CPU, slept all the same, and was woken again; or records are missing.
+#[test]
+fn a_second_wake_up_ends_the_sleep() {
+    let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, false);
+    let found = before_it_runs(wake_on_cpu, |go| {
+        let [thread, second] = go.threads;
+        go.world.at(200).wake(Some(second), Context::Task, thread);
+    });
+    assert_eq!(found, (200, Kernel::Runnable { cpu, occupant, is_preempted }));
+    let found = before_it_runs(wake_on_cpu, |go| {
+        go.world.at(200).lost(go.cpus[0], LossKind::SchedulerRecords, 150);
+    });
+    assert_eq!(found, (150, Kernel::Unknown));
 }
 
 /// G1 waits for G2, which waits for G3: the time is that of G3, then G2, then G1.

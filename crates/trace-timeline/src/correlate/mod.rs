@@ -1,5 +1,6 @@
 //! Correlation across layers: goroutine ↔ P ↔ M ↔ kernel thread ↔ CPU.
 
+mod early;
 mod intervals;
 mod model;
 mod pause;
@@ -17,6 +18,7 @@ use crate::event::{
     Event, EventKind, InstantKind, LossKind, SampleKind, SpanKind, State, ThreadState,
 };
 use crate::tables::{StackId, TextId};
+use early::{Woken, WokenOnCpu};
 use hashbrown::HashMap;
 use intervals::{Linked, Shown};
 use pause::Pauses;
@@ -58,6 +60,8 @@ pub struct Correlator {
     threads: HashMap<i64, EntityId>,
     /// Runtime threads by thread id.
     runtime_threads: HashMap<i64, EntityId>,
+    /// Kernel threads that sleep, and whose wake-up seems to have come before they left their CPU.
+    woken: HashMap<EntityId, Woken>,
     pauses: Pauses,
     now: Option<Timestamp>,
 }
@@ -106,8 +110,8 @@ struct Subject {
     thread: Option<EntityId>,
     /// Of a kernel thread.
     place: Place,
-    /// Of a kernel thread that was woken while it had a CPU: where it waits if it sleeps nevertheless.
-    early_wake: Option<Seen>,
+    /// Of a kernel thread that has a CPU.
+    woken_on_cpu: WokenOnCpu,
     times: Times,
 }
 
@@ -127,6 +131,8 @@ impl<F: FnMut(Derived<'_>) + ?Sized> Out for F {}
 #[derive(Debug, Default)]
 struct Cpu {
     running: Running,
+    /// Switches so far.
+    switches: u64,
     /// Threads that wait for this CPU.
     queue: Vec<EntityId>,
     /// The start of the last gap, until the next switch.
@@ -153,7 +159,7 @@ impl Subject {
             proc: None,
             thread: None,
             place: Place::UNKNOWN,
-            early_wake: None,
+            woken_on_cpu: WokenOnCpu::NEVER,
             times: Times { since, ..Times::default() },
         }
     }
@@ -371,6 +377,7 @@ impl Correlator {
         self.close(id, at, out);
         let Some(subject) = self.subjects.remove(id.key()) else { return };
         let subject = std::mem::take(subject);
+        self.woken.remove(&id);
         self.pauses.remove_member(id, at);
         leave_queue(&mut self.cpus, id, subject.place);
         if let Some(on) = subject.on.and_then(|on| self.subjects.get_mut(on.key())) {
@@ -455,6 +462,7 @@ impl Correlator {
     ) {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         let running = std::mem::replace(&mut cpu.running, next);
+        cpu.switches += 1;
         let gap = cpu.gap.take();
         let is_expected = running.thread().is_none_or(|running| prev == Some(running));
         if gap.is_some() || !is_expected {
@@ -469,53 +477,13 @@ impl Correlator {
                 ThreadState::Unknown | ThreadState::Dead => Place::UNKNOWN,
             };
             self.move_thread(prev, place, at, out);
-            let subject = self.subjects.get_mut(prev.key());
-            if let Some(wake) = subject.and_then(|subject| subject.early_wake.as_mut()) {
-                *wake = Seen::new(Place::new(Kind::Woken, Some(cpu_id)), next);
-            }
         }
         if let Some(next) = next.thread() {
-            let subject = self.subjects.get_mut(next.key());
-            if let Some(wake) = subject.and_then(|subject| subject.early_wake.take()) {
-                self.waited_awake(next, wake, at);
-            }
             self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);
         }
         if self.options.occupants {
             self.refresh_queue(cpu_id, at, out);
         }
-    }
-
-    /// A thread gets a CPU after a wake-up that came before it left the last one. If it has slept since
-    /// and was not woken again, that wake-up ended its sleep at once: it has waited for a CPU.
-    ///
-    /// The times of [`Times`] have been told already, and stay as they are.
-    #[cold]
-    fn waited_awake(&mut self, thread: EntityId, wake: Seen, at: Timestamp) {
-        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
-        if !matches!(subject.place.kind(), Kind::Sleeping | Kind::Blocked) {
-            return;
-        }
-        subject.times = subject.times_at(at);
-        let asleep = Seen::new(subject.place, Running::UNKNOWN);
-        subject.place = wake.place();
-        for id in self.executed_by(thread) {
-            let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
-            if subject.shown.kernel == asleep {
-                subject.shown.kernel = wake;
-                if subject.kind == EntityKind::Thread {
-                    subject.shown.state = wake.state();
-                }
-            }
-        }
-    }
-
-    /// A kernel thread, and all that it executes.
-    fn executed_by(&self, thread: EntityId) -> impl Iterator<Item = EntityId> + use<> {
-        let runtime = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
-        let m = runtime.and_then(|m| self.subjects.get(m.key()));
-        let (goroutine, proc) = m.map_or((None, None), |m| (m.carries, m.proc));
-        [Some(thread), runtime, goroutine, proc].into_iter().flatten()
     }
 
     /// The records before a switch do not fit it.
@@ -584,9 +552,6 @@ impl Correlator {
         if self.place(thread).kind() == Kind::Unknown {
             return;
         }
-        if let Some(subject) = self.subjects.get_mut(thread.key()) {
-            subject.early_wake = None;
-        }
         for id in self.executed_by(thread) {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
             let is_hidden = match subject.kind {
@@ -611,12 +576,19 @@ impl Correlator {
         self.move_thread(thread, Place::UNKNOWN, at, out);
     }
 
+    /// A kernel thread, and all that it executes.
+    fn executed_by(&self, thread: EntityId) -> impl Iterator<Item = EntityId> + use<> {
+        let runtime = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
+        let m = runtime.and_then(|m| self.subjects.get(m.key()));
+        let (goroutine, proc) = m.map_or((None, None), |m| (m.carries, m.proc));
+        [Some(thread), runtime, goroutine, proc].into_iter().flatten()
+    }
+
     fn place(&self, thread: EntityId) -> Place {
         self.subjects.get(thread.key()).map_or(Place::UNKNOWN, |thread| thread.place)
     }
 
-    /// A kernel thread is woken. One that is about to sleep can be woken before it leaves its CPU: it
-    /// continues, or it leaves it and is put in the queue at once ([`Self::waited_awake`]).
+    /// A kernel thread is woken. One that is about to sleep can be woken before it leaves its CPU.
     fn wake(
         &mut self,
         thread: EntityId,
@@ -625,9 +597,9 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
-        let place = subject.place;
-        subject.early_wake = place.is_on_cpu().then_some(Seen::UNKNOWN);
-        if !place.is_on_cpu() && !place.is_queued() {
+        if subject.place.is_on_cpu() {
+            subject.woken_on_cpu = WokenOnCpu::at(at);
+        } else if !subject.place.is_queued() {
             self.count_requesters(at);
             self.move_thread(thread, Place::new(Kind::Woken, cpu), at, out);
         }
@@ -641,9 +613,18 @@ impl Correlator {
         at: Timestamp,
         out: &mut (impl Out + ?Sized),
     ) {
+        if !self.woken.is_empty() {
+            self.end_sleep(id, place, at);
+        }
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         subject.times = subject.times_at(at);
         let before = std::mem::replace(&mut subject.place, place);
+        if subject.woken_on_cpu != WokenOnCpu::NEVER {
+            let woken = std::mem::take(&mut subject.woken_on_cpu);
+            if place.is_asleep() && woken.is_for_sleep(at) {
+                self.woken.extend(Woken::before(before, &self.cpus).map(|woken| (id, woken)));
+            }
+        }
         if self.options.occupants {
             leave_queue(&mut self.cpus, id, before);
             if let Some(cpu) = place.queue().and_then(|cpu| self.cpus.get_mut(cpu.key())) {

@@ -226,7 +226,8 @@ pub struct Requester {
     pub occupants: Vec<(Occupant, i64)>,
 }
 
-/// Nanoseconds of a [`Requester`]. Otherwise it waited, or what it did is not known.
+/// Nanoseconds of a [`Requester`]. Otherwise it waited, or what it did is not known. The wait for a CPU
+/// of a thread that was woken as it left its CPU is not contained: the pause can end before it is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RequesterTimes {
@@ -250,6 +251,6 @@ pub struct Stop {
     pub at: Timestamp,
     /// Nanoseconds of that time in which its thread had a CPU.
     pub on_cpu: i64,
-    /// Nanoseconds of that time in which its thread waited for a CPU.
+    /// Nanoseconds of that time in which its thread waited for a CPU, as in [`RequesterTimes`].
     pub runnable: i64,
 }

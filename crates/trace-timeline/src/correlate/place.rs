@@ -58,7 +58,7 @@ impl Place {
     }
 
     #[inline]
-    fn cpu(self) -> Option<EntityId> {
+    pub(super) fn cpu(self) -> Option<EntityId> {
         EntityId::from_key((self.0 & u64::from(u32::MAX)) as i64)
     }
 
@@ -78,6 +78,11 @@ impl Place {
         const PREEMPTED: u64 = Kind::Preempted as u64;
         const WOKEN: u64 = Kind::Woken as u64;
         matches!(self.0 >> KIND, PREEMPTED | WOKEN)
+    }
+
+    #[inline]
+    pub(super) const fn is_asleep(self) -> bool {
+        matches!(self.kind(), Kind::Sleeping | Kind::Blocked)
     }
 
     /// The CPU in whose queue it waits.
