@@ -28,24 +28,26 @@ fn once_more(name: &str, error: &str, check: impl FnOnce() -> Result) -> Result 
     Ok(())
 }
 
-/// Runs `cargo test` with these options, and once more the targets that fail.
-pub(crate) fn cargo_test(options: &[&str]) -> Result {
-    let (result, failed) = cargo_test_once(options)?;
+/// Runs `cargo test` with these options on these targets, and once more the targets that fail.
+pub(crate) fn cargo_test(options: &[&str], targets: &[&str]) -> Result {
+    let (result, failed) = cargo_test_once(options, targets)?;
     let Err(error) = result else { return Ok(()) };
     if failed.is_empty() || failed.len() > MAX_TARGETS {
         return Err(error);
     }
     for target in &failed {
-        let selected: Vec<&str> = options.iter().copied().chain(target.split(' ')).collect();
-        once_more(target, &error.to_string(), || cargo_test_once(&selected)?.0)?;
+        // Without the other targets, which have passed.
+        let only: Vec<&str> = target.split(' ').collect();
+        once_more(target, &error.to_string(), || cargo_test_once(options, &only)?.0)?;
     }
     Ok(())
 }
 
 /// The result, and the options that select the targets that failed.
-fn cargo_test_once(options: &[&str]) -> Result<(Result, BTreeSet<String>)> {
+fn cargo_test_once(options: &[&str], targets: &[&str]) -> Result<(Result, BTreeSet<String>)> {
     let mut command = run::cargo();
-    command.args(["test", "--quiet", "--no-fail-fast"]).args(options).stderr(Stdio::piped());
+    command.args(["test", "--quiet", "--no-fail-fast"]).args(options).args(targets);
+    command.stderr(Stdio::piped());
     let mut child = command.spawn()?;
     let mut failed = BTreeSet::new();
     if let Some(errors) = child.stderr.take() {
