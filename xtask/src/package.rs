@@ -40,7 +40,10 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
 ];
 
 /// Files that every package contains.
-const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"];
+const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md"];
+
+/// Files of the workspace that every package contains.
+const LICENSES: &[&str] = &["LICENSE-APACHE", "LICENSE-MIT"];
 
 pub(crate) fn task(_: &[String]) -> Result {
     let metadata = run::metadata()?;
@@ -70,6 +73,13 @@ pub(crate) fn task(_: &[String]) -> Result {
             let path = unpacked.join(name).join(file);
             if !fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() > 0) {
                 faults.push(format!("{name}: the package has no {file}"));
+            }
+        }
+        for file in LICENSES {
+            // A symbolic link that git has as a text file is packed as the path of its target.
+            let packed = fs::read(unpacked.join(name).join(file)).ok();
+            if packed != Some(fs::read(workspace().join(file))?) {
+                faults.push(format!("{name}: the package has no {file}, or another one"));
             }
         }
     }
