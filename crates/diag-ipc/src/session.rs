@@ -52,7 +52,7 @@ struct Shared {
     client: Client,
     id: u64,
     stop: Mutex<Stop>,
-    /// When a stop was requested, readable without the lock.
+    /// When a stop was first tried, readable without the lock.
     asked: OnceLock<Instant>,
 }
 
@@ -81,8 +81,10 @@ impl Shared {
     fn stop(&self) -> Result<(), Error> {
         let mut stop = self.lock();
         if matches!(*stop, Stop::No) {
+            // Only here, under the lock; the first time counts. Also of a request that cannot be sent:
+            // nobody wants the stream any longer.
+            let _ = self.asked.set(Instant::now());
             *stop = Stop::Asked(self.client.ask_to_stop(self.id)?);
-            let _ = self.asked.set(Instant::now()); // only here, under the lock
         }
         Ok(())
     }
@@ -114,6 +116,9 @@ impl StopHandle {
     ///
     /// No request is sent for a session that has ended or was already stopped: its id may already
     /// belong to another session.
+    ///
+    /// The limits [`Timeouts::drain`] and [`Timeouts::end`](crate::Timeouts::end) of the reader begin with
+    /// the first call, even if that fails. It can be called again.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use diag_ipc::{
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The timeout of the clients in these tests.
 const LIMIT: Duration = Duration::from_millis(200);
@@ -313,6 +313,25 @@ fn a_stream_that_continues_after_the_stop_is_truncated() {
     let end = session.record_for(LIMIT, &mut std::io::sink());
     let limit = matches!(end.truncation, Some(TruncationReason::Overrun(after)) if after == LIMIT);
     assert!(limit, "{end:?}");
+}
+
+#[test]
+fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
+    let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
+    let (dir, mut session) = session(STREAM_HEAD.to_vec(), on, None);
+    // Nobody listens any more, and the stream goes on.
+    drop(dir);
+    let stop = session.stop_handle();
+    assert!(stop.stop().is_err());
+    assert!(stop.stop().is_err(), "it is tried again");
+    let start = Instant::now();
+    let mut buffer = vec![0; 1 << 20];
+    while session.read(&mut buffer).is_ok() {
+        assert!(start.elapsed() < Duration::from_secs(60), "it never ends");
+    }
+    let end = session.finish();
+    let limit = matches!(end.truncation, Some(TruncationReason::Overrun(after)) if after == LIMIT);
+    assert!(limit && end.stop.is_none(), "{end:?}");
 }
 
 #[test]

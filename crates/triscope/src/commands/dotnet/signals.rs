@@ -1,11 +1,14 @@
 use crate::failure::Result;
 use crate::run::stop::{Listener, Next};
 use crate::run::watch::timer;
-use crossbeam_channel::{Sender, bounded, select};
+use crossbeam_channel::{RecvTimeoutError, Sender, bounded, select};
 use diag_ipc::StopHandle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// Interval between requests that cannot be sent.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// Stops a session on a signal or at the time limit.
 ///
@@ -45,10 +48,17 @@ impl StopOnSignal {
         // A request can take time, and the next signal must not wait for it.
         let ask = {
             let (asked, stop_handle) = (Arc::clone(&asked), stop_handle.clone());
+            let ended = ended.clone();
             move || {
                 asked.store(true, Ordering::Release);
-                if let Err(error) = stop_handle.stop() {
-                    eprintln!("triscope: the session cannot be stopped: {error}");
+                let mut is_first = true;
+                while let Err(error) = stop_handle.stop() {
+                    if std::mem::take(&mut is_first) {
+                        eprintln!("triscope: the session cannot be stopped, trying again: {error}");
+                    }
+                    if ended.recv_timeout(RETRY) != Err(RecvTimeoutError::Timeout) {
+                        break;
+                    }
                 }
             }
         };
