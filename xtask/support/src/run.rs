@@ -191,6 +191,28 @@ fn line(command: &Command) -> String {
 mod tests {
     use super::*;
 
+    /// Also where one is mounted already: a second mount over it is refused.
+    #[test]
+    fn tracefs_is_mounted_once() {
+        let events = with_tracefs(Path::new("ls"));
+        // In a mount namespace of the test, mounted there or not.
+        for before in ["umount -l", "mount -t tracefs nodev"] {
+            let script = format!("{before} /sys/kernel/tracing 2>/dev/null; exec \"$@\"");
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "sh", "-c", &script, "sh"]).arg(events.get_program());
+            command.args(events.get_args()).arg("/sys/kernel/tracing/events");
+            let found = match output(&mut command) {
+                Ok(found) => String::from_utf8(found).unwrap(),
+                Err(error) if error.to_string().contains("not permitted") => {
+                    eprintln!("not run: only root may mount a tracefs");
+                    return;
+                }
+                Err(error) => panic!("{error}"),
+            };
+            assert!(found.lines().any(|line| line == "sched"), "{found}");
+        }
+    }
+
     #[test]
     fn programs_are_found_by_the_name_of_their_target() {
         // The name of a target can occur in a path of another one.
