@@ -171,7 +171,7 @@ fn options_select_tasks_and_cpus() {
     assert!(samples(&ran) > 0);
     assert!(shown.lines().all(|line| line.contains(" [000] ")), "{shown}");
 
-    // A process that runs, until it ends.
+    // A running process, until it ends.
     let mut child = Command::new("sh")
         .args(["-c", "read line; for i in 1 2 3; do /bin/true; done"])
         .stdin(Stdio::piped())
@@ -299,8 +299,15 @@ fn groups_are_sampled_by_their_leader() {
 #[test]
 fn the_reader_can_be_realtime() {
     needs_root!();
+    let record = ["record", "-o", "rt", "-e", "cs"];
+    for command in [&record[..], &["trace", "-e", "sched:sched_process_exec"]] {
+        is_realtime(command);
+    }
+}
+
+fn is_realtime(verb: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
-    let mut command = triscope(&["perf", "record", "-r", "3", "-e", "cs", "-o", "rt", "--"]);
+    let mut command = triscope(&[&["perf"], verb, &["-r", "3", "--"]].concat());
     command.args(["sh", "-c", "read end"]).stdin(Stdio::piped()).current_dir(dir.path());
     let mut recorder = crate::support::Running::start(&mut command);
     // Priority and policy are the fields 18 and 41 of stat.

@@ -14,7 +14,8 @@ use crate::timeline::counted;
 use crossbeam_channel::tick;
 use perf_data::Features;
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, RingSet, SampleFlags, Software, TracepointFormat,
+    Event, EventBuilder, FieldFormat, RealtimeThread, RingSet, SampleFlags, Software,
+    TracepointFormat,
 };
 use print::{Printed, Printer};
 use std::collections::HashMap;
@@ -67,6 +68,9 @@ pub(crate) struct Args {
     /// Pages of each CPU's buffer, a power of two [default: 256, or the maximum for this user]
     #[arg(long, value_name = "N")]
     pages: Option<usize>,
+    /// Read the buffers with this realtime priority (SCHED_FIFO), 1 to 99
+    #[arg(short, long, value_name = "PRIORITY", value_parser = clap::value_parser!(u8).range(1..=99))]
+    realtime: Option<u8>,
     #[command(flatten)]
     target: WatchTarget,
 }
@@ -114,14 +118,17 @@ pub(crate) fn run(args: &Args) -> Result {
     } else {
         Watch::command(&args.target.command, args.seconds, |_| ())?
     };
+    // The command was started before: it keeps its ordinary priority.
+    let realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
     tracer.run(&mut watch)?;
+    drop(realtime);
     let report = |count: u64, what: &str| {
         if count > 0 {
             eprintln!("triscope: {} {what}", counted(count, "event"));
         }
     };
     let stats = tracer.set.stats();
-    report(tracer.printer.lost, "lost: use more --pages or a --filter");
+    report(tracer.printer.lost, "lost: use more --pages, --realtime or a --filter");
     let undecodable = tracer.printer.undecodable + stats.undecodable + stats.rings.unknown_ids;
     report(undecodable, "could not be decoded and are not shown");
     report(stats.late, "printed out of order");
