@@ -93,7 +93,7 @@ fn undecodable_events_are_shown_and_counted() {
 #[test]
 fn events_without_their_fields_are_not_drawn_with_zeros() {
     // Payloads may end between two fields: GCStart, GCEnd, suspension, heap sizes, workers, target of
-    // workers, allocation, sampled allocation, exception, compilation and its end.
+    // workers, allocation, sampled allocation, exception, lock wait, compilation and its end.
     let types = [
         (RUNTIME, 1, 0),
         (RUNTIME, 1, 2),
@@ -105,6 +105,7 @@ fn events_without_their_fields_are_not_drawn_with_zeros() {
         (RUNTIME, 10, 4),
         (RUNTIME, 303, 0),
         (RUNTIME, 80, 1),
+        (RUNTIME, 81, 2),
         (RUNTIME, 145, 1),
         (RUNTIME, 141, 1),
         (RUNTIME, 143, 2),

@@ -7,11 +7,13 @@
 )]
 
 use flate2::read::GzDecoder;
-use nettrace::Reader;
 use nettrace::analysis::{RuntimeRecord, RuntimeTracker};
 use nettrace::manifest::Provider;
+use nettrace::{Item, Reader};
+use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
+use testkit::nettrace::{event, trace, utf16};
 use trace_timeline::answers::{History, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::kernel::{KernelSource, Record};
@@ -157,7 +159,7 @@ fn allocations_and_exceptions_are_those_of_the_trackers() {
         while let Ok(Some(event)) = reader.next_event() {
             match tracker.observe(&event) {
                 Some(RuntimeRecord::Allocation(allocation)) => {
-                    expected.push((allocation.type_name, allocation.amount));
+                    expected.push((allocation.type_name.unwrap(), allocation.amount));
                 }
                 Some(RuntimeRecord::Exception(exception)) => messages.push(exception.message),
                 _ => {}
@@ -189,6 +191,84 @@ fn allocations_and_exceptions_are_those_of_the_trackers() {
     }
     println!("{bytes_all} bytes, {exceptions_all} exceptions");
     assert!(bytes_all > 0 && exceptions_all > 0, "{bytes_all} {exceptions_all}");
+}
+
+/// Compilations on one thread that end with and without a name, of methods with and without a
+/// namespace.
+fn compilations_by_hand() -> Vec<u8> {
+    const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+    let types = [(RUNTIME, 145, 1), (RUNTIME, 141, 1), (RUNTIME, 143, 1)];
+    let (u32s, u64s, clr) = (u32::to_le_bytes, u64::to_le_bytes, 9_u16.to_le_bytes());
+    let names = |namespace, name| [utf16(namespace), utf16(name), utf16("void ()")].concat();
+    let start = |at, id, namespace, name| {
+        let (ids, sizes) = ([u64s(id), u64s(1)].concat(), [u32s(100), u32s(3)].concat());
+        event(1, at, 5, &[&ids, &sizes, &names(namespace, name), &clr])
+    };
+    let code = |id, size| {
+        let ids = [u64s(id), u64s(1), u64s(2)].concat();
+        [ids, [u32s(size), u32s(3), u32s(8)].concat()].concat()
+    };
+    let events = [
+        start(10, 1, "N.T", "M"),
+        start(20, 2, "", "Main"),
+        event(3, 30, 5, &[&code(2, 20), &names("", "Main"), &clr]),
+        event(2, 40, 5, &[&code(1, 10), &clr]),
+    ];
+    trace(&types, &events)
+}
+
+#[test]
+fn compilations_are_those_of_the_tracker() {
+    let captured = captures().map(|capture| (capture.name, capture.bytes));
+    let mut count = 0;
+    for (name, bytes) in captured.chain([("by hand".to_owned(), compilations_by_hand())]) {
+        let (mut tracker, mut expected) = (RuntimeTracker::new(), Vec::new());
+        let (mut source, mut tables, mut events) =
+            (DotnetSource::new(0), Tables::new(), Vec::new());
+        let mut reader = Reader::new(&bytes[..]);
+        while let Ok(Some(item)) = reader.next_item() {
+            source.push(&item, &mut tables, &mut events);
+            let Item::Event(event) = item else { continue };
+            let at = |ticks| event.trace().unwrap().timestamp(ticks);
+            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.observe(&event) {
+                let start = jit.start.map(|start| (start, jit.il_size.unwrap()));
+                let Some((start, il_size)) = start else { continue };
+                let sizes = (u64::from(il_size), u64::from(jit.code_size));
+                expected.push((jit.method, sizes, at(start), at(jit.end)));
+            }
+        }
+        let size = |arguments: &[(TextId, Value)], wanted: &[u8]| match arguments {
+            [(name, Value::Uint(size))] if tables.get(*name) == wanted => *size,
+            other => panic!("{name}: {other:?}"),
+        };
+        let (mut open, mut found) = (HashMap::new(), Vec::new());
+        for (event, arguments) in with_arguments(&events) {
+            match event.kind {
+                EventKind::Begin { span, kind: SpanKind::Jit, name, .. } => {
+                    let name = tables.str(name).into_owned();
+                    open.insert(span, (name, size(&arguments, b"IL bytes"), event.at));
+                }
+                EventKind::Finish { span, .. } => {
+                    // Without its size, the end of the compilation was lost.
+                    let Some((name, il_size, begin)) = open.remove(&span) else { continue };
+                    if !arguments.is_empty() {
+                        let sizes = (il_size, size(&arguments, b"code bytes"));
+                        found.push((name, sizes, begin, event.at));
+                    }
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(found, expected, "{name}");
+        assert_eq!((source.stats().undecodable, tracker.incomplete()), (0, 0), "{name}");
+        if name == "by hand" {
+            let found: Vec<_> = found.iter().map(|(name, sizes, ..)| (&**name, *sizes)).collect();
+            assert_eq!(found, [("Main", (3, 20)), ("N.T.M", (3, 10))]);
+        } else {
+            count += found.len();
+        }
+    }
+    assert!(count > 0);
 }
 
 #[test]

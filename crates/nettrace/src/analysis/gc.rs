@@ -1,8 +1,7 @@
 use std::fmt;
 
-use super::number;
+use super::GcEvent;
 use crate::Event;
-use crate::manifest::Provider;
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $code:literal => $variant:ident),* $(,)? }) => {
@@ -205,40 +204,32 @@ impl GcTracker {
 
     /// Processes an event and returns the suspension that it ends, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<Suspension> {
-        if event.known() != Some(Provider::Runtime) {
-            return None;
+        match GcEvent::decode(event) {
+            Ok(decoded) => self.event(decoded?, event.thread_id(), event.header().timestamp),
+            Err(_) => {
+                self.incomplete += 1;
+                None
+            }
         }
-        // A GC with number 0 of generation 0 would be a guess.
-        let suspension = self.event(event);
-        if suspension.is_none() {
-            self.incomplete += 1;
-        }
-        suspension.flatten()
     }
 
-    /// Number of events that were ignored because a field is missing or has another type.
+    /// Number of events that were ignored because they cannot be decoded: see [`GcEvent::decode`].
     pub const fn incomplete(&self) -> u64 {
         self.incomplete
     }
 
-    /// Processes an event; `None` if it lacks a field.
-    fn event(&mut self, event: &Event<'_>) -> Option<Option<Suspension>> {
-        let now = event.header().timestamp;
-        let number = |name| number(event, name);
-        match event.id() {
-            // GCStart
-            1 => {
-                let (count, depth) = (number("Count")?, number("Depth")?);
-                let (reason, kind) = (number("Reason")?, number("Type")?);
+    fn event(&mut self, event: GcEvent, thread_id: u64, now: i64) -> Option<Suspension> {
+        match event {
+            GcEvent::Start { number, generation, reason, kind } => {
                 if self.open.len() >= MAX_OPEN {
                     self.open.remove(0);
                 }
                 let mut gc = GarbageCollection {
-                    number: count as u32,
-                    generation: depth as u32,
-                    reason: GcReason::from_code(reason as u32),
-                    kind: GcKind::from_code(kind as u32),
-                    thread_id: event.thread_id(),
+                    number,
+                    generation,
+                    reason,
+                    kind,
+                    thread_id,
                     start: now,
                     end: 0,
                     pause: None,
@@ -253,51 +244,41 @@ impl GcTracker {
                 }
                 self.open.push(gc);
             }
-            // GCEnd
-            2 => {
-                let count = number("Count")? as u32;
-                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == count) {
+            GcEvent::End { number } => {
+                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == number) {
                     gc.end = now;
                 }
             }
-            // GCRestartEEEnd
-            3 => return Some(self.resume(event.thread_id(), now)),
-            // GCHeapStats: belongs to the GC that ended last
-            4 => {
-                let heap = heap_stats(event)?;
+            GcEvent::RestartEnd => return self.resume(thread_id, now),
+            // Of the GC that ended last.
+            GcEvent::HeapStats { heap, .. } => {
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
                     gc.heap = Some(heap);
                 }
                 // A blocking GC is complete when its suspension ends.
                 self.close_between_suspensions();
             }
-            // GCSuspendEEEnd
-            8 => {
-                let thread = event.thread_id();
-                if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread) {
+            GcEvent::SuspendEnd => {
+                if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {
                     s.suspended = Some(now);
                 }
             }
-            // GCSuspendEEBegin
-            9 => {
-                let reason = SuspendReason::from_code(number("Reason")? as u32);
-                let thread = event.thread_id();
-                self.suspensions.retain(|s| s.thread_id != thread);
+            GcEvent::SuspendBegin { reason } => {
+                self.suspensions.retain(|s| s.thread_id != thread_id);
                 if self.suspensions.len() >= MAX_OPEN {
                     self.suspensions.remove(0);
                 }
                 self.suspensions.push(Suspension {
                     reason,
-                    thread_id: thread,
+                    thread_id,
                     start: now,
                     suspended: None,
                     end: now,
                     gc: None,
                 });
             }
-            _ => {}
         }
-        Some(None)
+        None
     }
 
     /// Returns the next completed GC. Call it until it returns `None`.
@@ -341,28 +322,4 @@ impl GcTracker {
             gc.end == 0
         });
     }
-}
-
-/// `None` if a field is missing. The pinned object heap (.NET 5) is empty in older runtimes.
-fn heap_stats(event: &Event<'_>) -> Option<HeapStats> {
-    const PINNED: usize = 4;
-    let number = |name: &str| number(event, name);
-    let mut stats = HeapStats {
-        finalization_promoted_size: number("FinalizationPromotedSize")?,
-        finalization_promoted_count: number("FinalizationPromotedCount")?,
-        pinned_objects: number("PinnedObjectCount")? as u32,
-        handles: number("GCHandleCount")? as u32,
-        ..HeapStats::default()
-    };
-    let of_generation = |name: &str, i| match number(&format!("{name}{i}")) {
-        None if i == PINNED => Some(0),
-        other => other,
-    };
-    for (i, size) in stats.generation_sizes.iter_mut().enumerate() {
-        *size = of_generation("GenerationSize", i)?;
-    }
-    for (i, size) in stats.promoted.iter_mut().enumerate() {
-        *size = of_generation("TotalPromotedSize", i)?;
-    }
-    Some(stats)
 }

@@ -4,23 +4,33 @@
 //! Pass all events of a stream to a tracker, in time order. It returns a record when one is
 //! complete. Each tracker documents the keywords and level that it needs, of provider
 //! `Microsoft-Windows-DotNETRuntime` unless it names another one.
+//!
+//! [`GcEvent`] and [`RuntimeEvent`] are single events of that provider, decoded, for a program that
+//! pairs them itself.
 
 mod activity;
 mod counters;
+mod decode;
 mod gc;
+mod gc_event;
 mod heap;
+mod jit;
 mod runtime;
+mod runtime_event;
 mod stacks;
 
 pub use activity::{Activity, ActivityStep, ActivityTracker};
 pub use counters::{Counter, CounterKind, CounterTracker};
+pub use decode::RuntimeEventError;
 pub use gc::{
     GarbageCollection, GcKind, GcReason, GcTracker, HeapStats, SuspendReason, Suspension,
 };
+pub use gc_event::GcEvent;
 pub use heap::{HeapNode, HeapRoot, HeapSnapshot, HeapType, RootKind, TypeTotal};
 pub use runtime::{
     Allocation, Contention, Exception, JitCompilation, RuntimeRecord, RuntimeTracker, ThreadPool,
 };
+pub use runtime_event::{MethodName, RuntimeEvent};
 pub use stacks::{EventStacks, StackEvent, StackTotal};
 
 use crate::{Event, Text};

@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
-use super::{number, text};
+use super::jit::OpenCompilations;
+use super::runtime_event::RuntimeEvent;
 use crate::Event;
-use crate::manifest::Provider;
 use crate::method_map::OptimizationTier;
 
 /// A method that was compiled. Times are ticks of the event clock.
@@ -96,8 +96,8 @@ pub struct Allocation {
     pub timestamp: i64,
     /// Thread that allocated.
     pub thread_id: u64,
-    /// Type of the object that was allocated when the sample was due.
-    pub type_name: String,
+    /// Type of the object that was allocated when the sample was due, if the runtime reports it.
+    pub type_name: Option<String>,
     /// Bytes allocated since the last sample.
     pub amount: u64,
     /// Bytes of the object, if the runtime reports it.
@@ -110,7 +110,8 @@ pub struct Allocation {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum RuntimeRecord {
-    /// A method was compiled: keyword `Jit` (0x10), level 5.
+    /// A method was compiled: keyword `Jit` (0x10), level 5. At level 4 there are no records:
+    /// starts are missing, and ends do not name the method.
     JitCompilation(JitCompilation),
     /// An exception was thrown: keyword `Exception` (0x8000), level 2.
     Exception(Exception),
@@ -126,12 +127,12 @@ pub enum RuntimeRecord {
 /// Tracks compilations, exceptions, lock waits, the thread pool and allocations.
 #[derive(Debug, Default)]
 pub struct RuntimeTracker {
-    jitting: HashMap<(u64, u64), (i64, u32)>,
+    compilations: OpenCompilations,
     waiting: HashMap<u64, Contention>,
     incomplete: u64,
 }
 
-/// Maximum number of open compilations and waits. Only lost end events can lead to more.
+/// Maximum number of open waits. Only lost end events can lead to more.
 const MAX_OPEN: usize = 1 << 16;
 
 impl RuntimeTracker {
@@ -142,131 +143,100 @@ impl RuntimeTracker {
 
     /// Processes an event and returns the record that it completes, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
-        if event.known() != Some(Provider::Runtime) {
-            return None;
+        match RuntimeEvent::decode(event) {
+            Ok(decoded) => self.event(decoded?, event.thread_id(), event.header().timestamp),
+            Err(_) => {
+                self.incomplete += 1;
+                None
+            }
         }
-        // A size of 0 or a thread without a name would be a guess.
-        let record = self.event(event);
-        if record.is_none() {
-            self.incomplete += 1;
-        }
-        record.flatten()
     }
 
-    /// Number of events that were ignored because a field is missing or has another type.
+    /// Number of events that were ignored because they cannot be decoded: see
+    /// [`RuntimeEvent::decode`].
     pub const fn incomplete(&self) -> u64 {
         self.incomplete
     }
 
-    /// Processes an event; `None` if it lacks a field.
-    fn event(&mut self, event: &Event<'_>) -> Option<Option<RuntimeRecord>> {
-        let timestamp = event.header().timestamp;
-        let thread_id = event.thread_id();
-        let number = |name| number(event, name);
-        let text = |name| text(event, name);
-        Some(Some(match event.id() {
-            // GCAllocationTick
-            10 => RuntimeRecord::Allocation(Allocation {
-                timestamp,
-                thread_id,
-                type_name: text("TypeName")?,
-                amount: number("AllocationAmount64").or_else(|| number("AllocationAmount"))?,
-                object_size: number("ObjectSize"),
-                kind: number("AllocationKind")? as u32,
-            }),
-            // AllocationSampled
-            303 => {
-                let size = number("ObjectSize")?;
+    fn event(
+        &mut self,
+        event: RuntimeEvent<'_>,
+        thread_id: u64,
+        timestamp: i64,
+    ) -> Option<RuntimeRecord> {
+        Some(match event {
+            RuntimeEvent::Allocation { type_name, amount, object_size, kind } => {
+                let type_name = type_name.map(|name| name.to_string());
                 RuntimeRecord::Allocation(Allocation {
                     timestamp,
                     thread_id,
-                    type_name: text("TypeName")?,
-                    amount: size,
-                    object_size: Some(size),
-                    kind: number("AllocationKind")? as u32,
+                    type_name,
+                    amount,
+                    object_size,
+                    kind,
                 })
             }
-            // Worker threads start, stop, wait
-            50 | 51 | 57 => RuntimeRecord::ThreadPool(ThreadPool::Workers {
-                timestamp,
-                active: number("ActiveWorkerThreadCount")? as u32,
-            }),
-            // ThreadPoolWorkerThreadAdjustmentAdjustment
-            55 => RuntimeRecord::ThreadPool(ThreadPool::Adjustment {
-                timestamp,
-                workers: number("NewWorkerThreadCount")? as u32,
-                throughput: event.field("AverageThroughput")?.as_f64()?,
-                reason: number("Reason")? as u32,
-            }),
-            // ExceptionThrown
-            80 => RuntimeRecord::Exception(Exception {
-                timestamp,
-                thread_id,
-                type_name: text("ExceptionType")?,
-                message: text("ExceptionMessage")?,
-                hresult: number("ExceptionHRESULT")? as u32,
-                flags: number("ExceptionFlags")? as u16,
-            }),
-            // ContentionStart
-            81 => {
-                let wait = Contention {
+            RuntimeEvent::Workers { active } => {
+                RuntimeRecord::ThreadPool(ThreadPool::Workers { timestamp, active })
+            }
+            RuntimeEvent::Adjustment { workers, throughput, reason } => {
+                RuntimeRecord::ThreadPool(ThreadPool::Adjustment {
+                    timestamp,
+                    workers,
+                    throughput,
+                    reason,
+                })
+            }
+            RuntimeEvent::Exception { type_name, message, hresult, flags } => {
+                RuntimeRecord::Exception(Exception {
+                    timestamp,
                     thread_id,
-                    start: timestamp,
-                    end: timestamp,
-                    lock_id: number("LockID"),
-                    owner_thread_id: number("LockOwnerThreadID"),
-                    managed: number("ContentionFlags")? == 0,
-                };
+                    type_name: type_name.to_string(),
+                    message: message.to_string(),
+                    hresult,
+                    flags,
+                })
+            }
+            RuntimeEvent::ContentionStart { lock_id, owner_thread_id, managed } => {
                 if self.waiting.len() < MAX_OPEN {
+                    let (start, end) = (timestamp, timestamp);
+                    let wait =
+                        Contention { thread_id, start, end, lock_id, owner_thread_id, managed };
                     self.waiting.insert(thread_id, wait);
                 }
-                return Some(None);
+                return None;
             }
-            // ContentionStop
-            91 => {
-                let Some(wait) = self.waiting.remove(&thread_id) else { return Some(None) };
+            RuntimeEvent::ContentionStop => {
+                let wait = self.waiting.remove(&thread_id)?;
                 RuntimeRecord::Contention(Contention { end: timestamp, ..wait })
             }
-            // MethodJittingStarted
-            145 => {
-                let key = (thread_id, number("MethodID")?);
-                let il_size = number("MethodILSize")? as u32;
-                if self.jitting.len() < MAX_OPEN {
-                    self.jitting.insert(key, (timestamp, il_size));
-                }
-                return Some(None);
+            RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
+                self.compilations.start(thread_id, id, timestamp, il_size, name);
+                return None;
             }
-            // MethodLoadVerbose
-            143 => return self.loaded(event),
-            _ => return Some(None),
-        }))
-    }
-
-    /// Processes the end of a compilation; `None` if the event lacks a field.
-    fn loaded(&mut self, event: &Event<'_>) -> Option<Option<RuntimeRecord>> {
-        const JITTED: u64 = 8;
-        let (number, text) = (|name| number(event, name), |name| text(event, name));
-        let flags = number("MethodFlags")?;
-        let thread_id = event.thread_id();
-        let started = self.jitting.remove(&(thread_id, number("MethodID")?));
-        // Precompiled methods also have load events.
-        if started.is_none() && flags & JITTED == 0 {
-            return Some(None);
-        }
-        let mut method = text("MethodNamespace")?;
-        if !method.is_empty() {
-            method.push('.');
-        }
-        method.push_str(&text("MethodName")?);
-        Some(Some(RuntimeRecord::JitCompilation(JitCompilation {
-            method,
-            signature: text("MethodSignature")?,
-            thread_id,
-            start: started.map(|(start, _)| start),
-            end: event.header().timestamp,
-            il_size: started.map(|(_, size)| size),
-            code_size: number("MethodSize")? as u32,
-            tier: OptimizationTier::of_flags(flags as u32),
-        })))
+            RuntimeEvent::MethodLoad { id, size, flags, name } => {
+                const JITTED: u32 = 8;
+                let started = self.compilations.end(thread_id, id);
+                // Precompiled methods also have load events.
+                if started.is_none() && flags & JITTED == 0 {
+                    return None;
+                }
+                let (start, il_size) = started.as_ref().map(|s| (s.start, s.il_size)).unzip();
+                let (method, signature) = match name {
+                    Some(name) => (name.to_string(), name.signature.to_string()),
+                    None => started.map(|started| (started.method, started.signature))?,
+                };
+                RuntimeRecord::JitCompilation(JitCompilation {
+                    method,
+                    signature,
+                    thread_id,
+                    start,
+                    end: timestamp,
+                    il_size,
+                    code_size: size,
+                    tier: OptimizationTier::of_flags(flags),
+                })
+            }
+        })
     }
 }

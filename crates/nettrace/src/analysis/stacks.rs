@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::{GcReason, RuntimeRecord, RuntimeTracker, number};
+use super::{GcReason, RuntimeEvent, number};
 use crate::Event;
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
@@ -28,7 +28,8 @@ pub struct StackTotal {
     pub process_id: u64,
     /// The operating system's id of the thread.
     pub thread_id: u64,
-    /// Type of the allocated object or of the exception, or the [`GcReason`]; empty for lock waits.
+    /// Type of the allocated object or of the exception, or the [`GcReason`]; empty for lock waits, and
+    /// if the runtime does not report it.
     pub type_name: String,
     /// Events.
     pub count: u64,
@@ -62,13 +63,11 @@ pub struct StackTotal {
 pub struct EventStacks {
     wanted: StackEvent,
     methods: MethodMap,
-    tracker: RuntimeTracker,
     stacks: StackTable,
-    /// Stacks of waits that have begun, by thread.
-    waiting: HashMap<u64, u32>,
+    /// Waits that have begun, by thread: stack and time.
+    waiting: HashMap<u64, (u32, i64)>,
     index: HashMap<(u64, u64, u32, String), usize>,
     totals: Vec<StackTotal>,
-    /// Triggers of GCs without their field.
     incomplete: u64,
 }
 
@@ -81,7 +80,6 @@ impl EventStacks {
         Self {
             wanted,
             methods: MethodMap::default(),
-            tracker: RuntimeTracker::new(),
             stacks: StackTable::default(),
             waiting: HashMap::new(),
             index: HashMap::new(),
@@ -93,8 +91,6 @@ impl EventStacks {
     /// Takes an event: those of the kind, and those that name methods. Events in time order give
     /// lock waits their right durations.
     pub fn observe(&mut self, event: &Event<'_>) {
-        /// `ContentionStart`: its stack is that of the wait.
-        const CONTENTION_START: u32 = 81;
         /// `GCTriggered`: on the thread that triggers it. The later `GCStart` has no stack.
         const GC_TRIGGERED: u32 = 35;
         if self.methods.observe(event) {
@@ -112,27 +108,36 @@ impl EventStacks {
             }
             return;
         }
-        let is_start = is_runtime && event.id() == CONTENTION_START;
-        if is_start && self.wanted == StackEvent::Contention {
-            if self.waiting.len() >= MAX_WAITING {
-                self.waiting.clear();
+        let decoded = match RuntimeEvent::decode(event) {
+            Ok(Some(decoded)) => decoded,
+            Ok(None) => return,
+            Err(_) => {
+                self.incomplete += 1;
+                return;
             }
-            let stack = self.stacks.intern(event);
-            self.waiting.insert(event.thread_id(), stack);
-        }
-        let Some(record) = self.tracker.observe(event) else { return };
-        let (type_name, weight, stack) = match (record, self.wanted) {
-            (RuntimeRecord::Allocation(a), StackEvent::Allocation) => {
-                (a.type_name, a.amount, self.stacks.intern(event))
+        };
+        let thread_id = event.thread_id();
+        let (type_name, weight, stack) = match (decoded, self.wanted) {
+            (RuntimeEvent::Allocation { type_name, amount, .. }, StackEvent::Allocation) => {
+                let name = type_name.map(|name| name.to_string()).unwrap_or_default();
+                (name, amount, self.stacks.intern(event))
             }
-            (RuntimeRecord::Exception(e), StackEvent::Exception) => {
-                (e.type_name, 1, self.stacks.intern(event))
+            (RuntimeEvent::Exception { type_name, .. }, StackEvent::Exception) => {
+                (type_name.to_string(), 1, self.stacks.intern(event))
             }
-            (RuntimeRecord::Contention(c), StackEvent::Contention) => {
+            // The stack of a wait is that of its start.
+            (RuntimeEvent::ContentionStart { .. }, StackEvent::Contention) => {
+                if self.waiting.len() >= MAX_WAITING {
+                    self.waiting.clear();
+                }
+                let stack = self.stacks.intern(event);
+                self.waiting.insert(thread_id, (stack, event.header().timestamp));
+                return;
+            }
+            (RuntimeEvent::ContentionStop, StackEvent::Contention) => {
+                let Some((stack, start)) = self.waiting.remove(&thread_id) else { return };
                 let ticks = |at| event.trace().map_or(0, |trace| trace.timestamp(at).nanos());
-                let nanos = ticks(c.end).saturating_sub(ticks(c.start));
-                let stack = self.waiting.remove(&c.thread_id);
-                let stack = stack.unwrap_or_else(|| self.stacks.intern(event));
+                let nanos = ticks(event.header().timestamp).saturating_sub(ticks(start));
                 (String::new(), u64::try_from(nanos).unwrap_or(0), stack)
             }
             _ => return,
@@ -164,9 +169,9 @@ impl EventStacks {
         }
     }
 
-    /// Number of events that were ignored because a field is missing or has another type.
+    /// Number of events that were ignored because they cannot be decoded.
     pub const fn incomplete(&self) -> u64 {
-        self.incomplete + self.tracker.incomplete()
+        self.incomplete
     }
 
     /// The sums, in the order of their first events.

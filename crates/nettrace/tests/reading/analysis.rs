@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use crate::common::{self, assemble};
 use nettrace::analysis::{
-    ActivityTracker, CounterKind, CounterTracker, GarbageCollection, GcTracker, HeapSnapshot,
-    RootKind, RuntimeRecord, RuntimeTracker,
+    ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcTracker,
+    HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
-use nettrace::{Event, MethodMap, Profile, Reader};
+use nettrace::{Event, MethodMap, OptimizationTier, Profile, Reader};
 
 fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
     let bytes = std::fs::read(&file).unwrap();
@@ -238,6 +238,145 @@ fn the_size_of_a_compilation_is_unknown_if_its_start_was_not_seen() {
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// MethodID, ModuleID, token, IL bytes, the names, number of the runtime.
+fn jitting_started(id: u64, namespace: &str, name: &str) -> Vec<u8> {
+    let numbers = [100_u32, 3].map(u32::to_le_bytes).concat();
+    let names = [namespace, name, "void ()"].map(assemble::utf16z).concat();
+    [&[id, 1].map(u64::to_le_bytes).concat()[..], &numbers, &names, &[9, 0]].concat()
+}
+
+/// MethodID, ModuleID, address, size, token, flags (jitted, tier 1), number of the runtime.
+fn method_loaded(id: u64, size: u32) -> Vec<u8> {
+    let numbers = [size, 3, 8 | 4 << 7].map(u32::to_le_bytes).concat();
+    [&[id, 1, 2].map(u64::to_le_bytes).concat()[..], &numbers, &[9, 0]].concat()
+}
+
+#[test]
+fn a_load_event_without_a_name_ends_a_compilation() {
+    let stream = runtime_events(&[
+        (145, 1, jitting_started(7, "N.T", "M")),
+        (145, 1, jitting_started(8, "", "Main")),
+        (141, 1, method_loaded(8, 20)),
+        (141, 1, method_loaded(7, 10)),
+        // Its start was not seen, so its name is not known.
+        (141, 1, method_loaded(7, 10)),
+    ]);
+    let (records, incomplete) = records(&stream);
+    assert_eq!(incomplete, 0);
+    let compilations: Vec<_> = records
+        .iter()
+        .map(|record| match record {
+            RuntimeRecord::JitCompilation(jit) => {
+                assert_eq!((jit.il_size, jit.tier), (Some(3), OptimizationTier::OptimizedTier1));
+                assert_eq!(jit.signature, "void ()");
+                (jit.method.as_str(), jit.code_size, jit.end - jit.start.unwrap())
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(compilations, [("Main", 20, 5), ("N.T.M", 10, 15)]);
+}
+
+/// Amount, kind, number of the runtime, amount of 64 bits, type and its name, heap.
+fn allocation_of_version_2() -> Vec<u8> {
+    [
+        &numbers(&[1, 1], 2)[..],
+        &300_u64.to_le_bytes(),
+        &7_u64.to_le_bytes(),
+        &assemble::utf16z("T"),
+        &[0; 4],
+    ]
+    .concat()
+}
+
+#[test]
+fn allocations_are_records_in_every_version() {
+    let newest = [
+        &allocation_of_version_2()[..],
+        &8_u64.to_le_bytes(), // address
+        &24_u64.to_le_bytes(),
+    ]
+    .concat();
+    // Kind, number of the runtime, type and its name, address, bytes, offset of the sample.
+    let sampled = [
+        &numbers(&[1], 2)[..],
+        &7_u64.to_le_bytes(),
+        &assemble::utf16z("S"),
+        &[8, 400, 0].map(u64::to_le_bytes).concat(),
+    ]
+    .concat();
+    let stream = runtime_events(&[
+        (10, 0, numbers(&[100, 1], 0)),
+        (10, 1, numbers(&[200, 1], 2)),
+        (10, 2, allocation_of_version_2()),
+        (10, 4, newest),
+        (303, 0, sampled),
+    ]);
+    let (records, incomplete) = records(&stream);
+    assert_eq!(incomplete, 0);
+    let allocations: Vec<_> = records
+        .iter()
+        .map(|record| match record {
+            RuntimeRecord::Allocation(a) => {
+                assert_eq!(a.kind, 1);
+                (a.type_name.as_deref(), a.amount, a.object_size)
+            }
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let expected = [
+        (None, 100, None),
+        (None, 200, None),
+        (Some("T"), 300, None),
+        (Some("T"), 300, Some(24)),
+        (Some("S"), 400, Some(400)),
+    ];
+    assert_eq!(allocations, expected);
+    let mut stacks = EventStacks::new(StackEvent::Allocation);
+    let mut reader = Reader::new(&stream[..]);
+    reader.for_each(|event| stacks.observe(&event)).unwrap();
+    let totals: Vec<_> =
+        stacks.totals().iter().map(|t| (t.type_name.as_str(), t.count, t.weight)).collect();
+    assert_eq!(totals, [("", 2, 300), ("T", 2, 600), ("S", 1, 400)]);
+    assert_eq!(stacks.incomplete(), 0);
+}
+
+/// A field of the version is missing, or one that no record has is cut short.
+#[test]
+fn damaged_events_are_not_taken_for_those_of_earlier_versions() {
+    let cut = |mut payload: Vec<u8>, bytes| {
+        payload.truncate(payload.len() - bytes);
+        payload
+    };
+    // Amount and kind only; without the name; half a heap.
+    let whole = allocation_of_version_2();
+    let allocations =
+        [numbers(&[1, 1], 0), cut(whole.clone(), 4 + 4), cut(whole, 2)].map(|a| (10, 2, a));
+    // A wait on .NET 8 without a lock.
+    let waits = [(81, 2, vec![0, 1, 0])];
+    let events = [&allocations[..], &waits].concat();
+    assert_eq!(records(&runtime_events(&events)), (vec![], events.len() as u64));
+    // Sizes of a heap without the pinned objects, and half a count of suspensions.
+    let heap = (4, 2, vec![0; 8 * 10 + 4 * 3 + 2]);
+    let suspension = (9, 1, numbers(&[1], 2));
+    let (done, tracker) = collections(&runtime_events(&[heap, suspension]));
+    assert_eq!((done, tracker.incomplete()), (vec![], 2));
+}
+
+/// A lock wait has the stack of its start and its duration.
+#[test]
+fn waits_are_added_up_by_thread() {
+    let start = || (81, 1, vec![0, 1, 0]);
+    let stop = || (91, 1, vec![0; 11]);
+    let stream = runtime_events(&[stop(), start(), stop(), start(), stop(), (81, 1, vec![])]);
+    let mut stacks = EventStacks::new(StackEvent::Contention);
+    let mut reader = Reader::new(&stream[..]);
+    reader.for_each(|event| stacks.observe(&event)).unwrap();
+    let totals: Vec<_> = stacks.totals().iter().map(|t| (t.count, t.weight, t.first)).collect();
+    assert_eq!(totals, [(2, 10, 15)]);
+    assert_eq!(stacks.incomplete(), 1);
 }
 
 #[test]

@@ -41,6 +41,7 @@
 //! ```
 
 mod custom;
+mod gc;
 mod names;
 mod runtime;
 mod skipped;
@@ -103,10 +104,10 @@ pub struct DotnetSource {
     skipped: Skipped,
     processes: HashMap<u64, EntityId>,
     threads: HashMap<(u64, u64), EntityId>,
-    heaps: HashMap<(EntityId, u64), EntityId>,
+    heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
     open: HashMap<Open, SpanId>,
-    collections: HashMap<(EntityId, u64), EntityId>,
+    collections: HashMap<(EntityId, u32), EntityId>,
     activities: ActivityTracker,
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
@@ -130,7 +131,7 @@ struct WorkItem {
 /// An open span of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Open {
-    Gc(EntityId, u64),
+    Gc(EntityId, u32),
     Suspension(EntityId),
     Jit(EntityId, u64),
     LockWait(EntityId),

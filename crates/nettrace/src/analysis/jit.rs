@@ -1,0 +1,60 @@
+//! Compilations that have begun.
+
+use std::collections::HashMap;
+
+use super::MethodName;
+
+/// The start of a compilation. Its end may not name the method.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) start: i64,
+    pub(super) il_size: u32,
+    pub(super) method: String,
+    pub(super) signature: String,
+}
+
+impl Started {
+    fn text(&self) -> usize {
+        self.method.len() + self.signature.len()
+    }
+}
+
+/// Compilations without their end, by thread and method.
+#[derive(Debug, Default)]
+pub(super) struct OpenCompilations {
+    started: HashMap<(u64, u64), Started>,
+    /// Bytes of the names.
+    text: usize,
+}
+
+/// Maximum number of open compilations. Only lost end events can lead to more.
+const MAX_OPEN: usize = 1 << 16;
+
+/// Maximum number of bytes of their names.
+const MAX_TEXT: usize = 1 << 24;
+
+impl OpenCompilations {
+    pub(super) fn start(
+        &mut self,
+        thread_id: u64,
+        id: u64,
+        start: i64,
+        il_size: u32,
+        name: MethodName<'_>,
+    ) {
+        self.end(thread_id, id); // its end was lost
+        let (method, signature) = (name.to_string(), name.signature.to_string());
+        let started = Started { start, il_size, method, signature };
+        let text = self.text + started.text();
+        if self.started.len() < MAX_OPEN && text <= MAX_TEXT {
+            self.text = text;
+            self.started.insert((thread_id, id), started);
+        }
+    }
+
+    pub(super) fn end(&mut self, thread_id: u64, id: u64) -> Option<Started> {
+        let started = self.started.remove(&(thread_id, id))?;
+        self.text -= started.text();
+        Some(started)
+    }
+}

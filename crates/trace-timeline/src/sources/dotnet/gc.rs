@@ -1,0 +1,121 @@
+//! GCs, suspensions and the heap.
+
+use super::{DotnetSource, MAX_OPEN, Open};
+use crate::entity::{Entity, EntityId, EntityKind};
+use crate::event::{InstantKind, SpanKind};
+use crate::sources::pusher::{Begin, Pusher};
+use crate::tables::TextId;
+use nettrace::Event as NetEvent;
+use nettrace::analysis::{GcEvent, GcKind, GcReason, SuspendReason};
+
+/// The parts of the heap, in the order of their sizes.
+const HEAPS: [&[u8]; 5] = [b"gen 0", b"gen 1", b"gen 2", b"LOH", b"POH"];
+
+impl DotnetSource {
+    pub(super) fn gc(
+        &mut self,
+        event: &NetEvent<'_>,
+        decoded: GcEvent,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        match decoded {
+            GcEvent::Start { number, generation, reason, kind } => {
+                let gc = Started { number, generation, reason, kind };
+                self.start_gc(event, gc, process, thread, push);
+            }
+            GcEvent::End { number } => {
+                self.finish(Open::Gc(process, number), Some(thread), push);
+                self.end_gc(process, number, push);
+            }
+            GcEvent::SuspendBegin { reason } => {
+                let is_sampler = self.names.is_sampler(event.process_id(), event.thread_id());
+                let name = match reason {
+                    // The sampler has no code.
+                    SuspendReason::Other if is_sampler => "sample profiler".to_owned(),
+                    reason => reason.to_string(),
+                };
+                let key = Open::Suspension(thread);
+                self.finish(key, Some(thread), push); // its end was lost
+                let begin = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
+                self.begin(key, begin.by(Some(thread)), push);
+            }
+            GcEvent::SuspendEnd => {
+                let (kind, name) = (InstantKind::Stopped, TextId::EMPTY);
+                push.instant(process, kind, name, None);
+            }
+            GcEvent::RestartEnd => self.finish(Open::Suspension(thread), Some(thread), push),
+            GcEvent::HeapStats { heap, generations } => {
+                let sizes = heap.generation_sizes.iter().zip(HEAPS).take(generations);
+                for (generation, (size, name)) in (0..).zip(sizes) {
+                    if let Some(heap) = self.heap(process, generation, name, push) {
+                        push.counter(heap, b"size", b"B", *size as f64);
+                    }
+                }
+            }
+            _ => self.skip(event),
+        }
+    }
+
+    fn start_gc(
+        &mut self,
+        event: &NetEvent<'_>,
+        gc: Started,
+        process: EntityId,
+        thread: EntityId,
+        push: &mut Pusher<'_>,
+    ) {
+        let Started { number, generation, reason, kind } = gc;
+        let key = Open::Gc(process, number);
+        self.finish(key, Some(thread), push); // its end was lost
+        self.end_gc(process, number, push);
+        if self.open.len() >= MAX_OPEN {
+            self.stats.unpaired += 1;
+            return;
+        }
+        let entity = Entity::new(EntityKind::Gc, number.into());
+        let gc = push.start(entity.child_of(Some(process)).started(push.at));
+        self.collections.extend(gc.map(|gc| ((process, number), gc)));
+        let reason = reason.to_string();
+        push.number(b"number", number.into());
+        push.number(b"generation", generation.into());
+        push.text(b"reason", reason.as_bytes());
+        push.text(b"type", kind.to_string().as_bytes());
+        let name = format!("gen {generation}, {reason}");
+        let begin = Begin::new(process, SpanKind::Gc, name.as_bytes()).by(Some(thread));
+        let stack = self.stack(event, push);
+        self.begin(key, begin.of(gc).stack(stack), push);
+    }
+
+    fn end_gc(&mut self, process: EntityId, number: u32, push: &mut Pusher<'_>) {
+        if let Some(gc) = self.collections.remove(&(process, number)) {
+            push.end(gc);
+        }
+    }
+
+    fn heap(
+        &mut self,
+        process: EntityId,
+        generation: u32,
+        name: &[u8],
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
+        if let Some(heap) = self.heaps.get(&(process, generation)) {
+            return Some(*heap);
+        }
+        let name = push.tables.text(name);
+        let heap = Entity::new(EntityKind::Heap, generation.into());
+        let heap = push.start(heap.child_of(Some(process)).named(name))?;
+        self.heaps.insert((process, generation), heap);
+        Some(heap)
+    }
+}
+
+/// The fields of `GCStart`.
+struct Started {
+    number: u32,
+    generation: u32,
+    reason: GcReason,
+    kind: GcKind,
+}
