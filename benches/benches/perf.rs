@@ -167,7 +167,7 @@ fn perf(c: &mut Criterion) {
     let tracepoint = decoder(PERF_TYPE_TRACEPOINT, 350, TRACED | SampleFlags::RAW);
     let format = TracepointFormat::parse("raw_syscalls", SYS_ENTER).unwrap();
     let call = format.field("id").unwrap();
-    group.bench_function("tracepoint: lent", |b| {
+    group.bench_function("tracepoint: borrowed", |b| {
         b.iter(|| samples.for_each(|record| _ = black_box(record.bytes().len())));
     });
     group.bench_function("tracepoint: five typed fields", |b| {

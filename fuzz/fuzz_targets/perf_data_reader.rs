@@ -14,14 +14,14 @@ fuzz_target!(|data: &[u8]| {
         count += 1;
         let _ = (entry.event(), entry.time(), entry.decode());
     }
-    // Sorting lends the same records but for the marks of rounds, up to the damage and what waited.
+    // Sorting returns the same records but for the marks of rounds, up to the damage and what waited.
     let Ok(reader) = Reader::open(Cursor::new(data), limits) else { panic!("opened before") };
     let mut sorted = SortedReader::new(reader, limits);
-    let mut lent = 0u64;
+    let mut returned = 0u64;
     let mut failed = false;
     loop {
         match sorted.next_record() {
-            Ok(Some(_)) => lent += 1,
+            Ok(Some(_)) => returned += 1,
             Ok(None) => break,
             Err(_) => {
                 assert!(!failed, "damage is an error once");
@@ -29,5 +29,5 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    assert!(lent <= count && sorted.late() <= lent);
+    assert!(returned <= count && sorted.late() <= returned);
 });

@@ -79,13 +79,13 @@ fn chrt(args: &[&str], pid: u32) -> Result<(), Error> {
 /// What is done with a record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Depth {
-    /// It is lent.
+    /// It is read in the batch, undecoded.
     Raw,
     /// Id, thread, time, CPU, and a field of the tracepoint.
     FiveFields,
     /// All of it is decoded.
     Sample,
-    /// It is lent and written to a file, as `perf record` does.
+    /// It is written to a file, as `perf record` does.
     File,
 }
 

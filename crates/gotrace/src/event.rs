@@ -916,7 +916,10 @@ impl fmt::Debug for ExperimentalEvent<'_> {
 
 /// A handle to a stack of a generation's table.
 ///
-/// Two equal handles of one generation have the same frames. Different handles may have them too.
+/// Handles are equal if they have the same identifier in the same table, so that their frames are the
+/// same. Each generation of a trace has a table of its own: handles of different generations, or of two
+/// readers of one trace, are never equal, also if their frames are.
+/// [`has_same_frames`](Self::has_same_frames) compares the frames.
 #[derive(Clone, Copy)]
 pub struct Stack<'a> {
     pub(crate) table: &'a Arc<Table>,
@@ -957,9 +960,16 @@ impl<'a> Stack<'a> {
             StackFrame { pc, func: string(func), file: string(file), line }
         })
     }
+
+    /// Whether both stacks have the same frames: program counters, functions, files and lines. The
+    /// stacks can be of different generations or traces.
+    pub fn has_same_frames(&self, other: &Stack<'_>) -> bool {
+        self == other || self.frames().eq(other.frames())
+    }
 }
 
 impl PartialEq for Stack<'_> {
+    /// Whether both are the same stack of the same table: see [`Stack::has_same_frames`].
     fn eq(&self, other: &Self) -> bool {
         self.id == other.id && Arc::ptr_eq(self.table, other.table)
     }
@@ -976,5 +986,36 @@ impl Hash for Stack<'_> {
 impl fmt::Debug for Stack<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.frames()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::OwnedStack;
+
+    #[test]
+    fn frames_are_compared_across_tables() {
+        let inner = StackFrame::new(16, "main.f", "f.go", 7);
+        let outer = StackFrame::new(32, "main.main", "main.go", 9);
+        let stack = OwnedStack::new(&[inner, outer]);
+        let stack = stack.as_stack();
+        let copy = OwnedStack::new(&[inner, outer]);
+        assert!(stack == stack && stack.has_same_frames(&stack));
+        assert!(stack != copy.as_stack() && stack.has_same_frames(&copy.as_stack()));
+        let others: [&[StackFrame<'_>]; 7] = [
+            &[],
+            &[inner],
+            &[outer, inner],
+            &[StackFrame { pc: 17, ..inner }, outer],
+            &[StackFrame { line: 8, ..inner }, outer],
+            &[StackFrame { func: outer.func, ..inner }, outer],
+            &[StackFrame { file: outer.file, ..inner }, outer],
+        ];
+        for frames in others {
+            let other = OwnedStack::new(frames);
+            assert!(!stack.has_same_frames(&other.as_stack()), "{frames:?}");
+            assert!(other.as_stack().has_same_frames(&OwnedStack::new(frames).as_stack()));
+        }
     }
 }

@@ -30,7 +30,7 @@
 //! - [`Reader`]: recordings of `perf` and of this crate, in file and pipe mode, compressed or not.
 //!   [`SortedReader`] brings the records into time order.
 //! - [`FileWriter`] and [`PipeWriter`]: recordings that `perf report`, `perf script` and others read.
-//! - [`Synthesizer`]: records about the processes that run when a recording starts. [`TaskRecords`]
+//! - [`Synthesizer`]: records about the processes that are running when a recording starts. [`TaskRecords`]
 //!   keeps them up to date, for recordings in parts.
 //! - [`Features`], [`TracingData`], [`BuildId`]: what a recording says about its machine, its
 //!   tracepoints and the mapped files.

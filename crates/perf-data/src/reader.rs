@@ -160,7 +160,7 @@ pub struct Reader<R> {
     end: Option<u64>,
     limits: Limits,
     session: Session,
-    /// The record that was lent.
+    /// The last record that was read from the input.
     record: Vec<u8>,
     /// Decompressed records.
     inflated: Inflated,
@@ -170,13 +170,13 @@ pub struct Reader<R> {
     failed: Option<Error>,
 }
 
-/// Decompressed records that were not lent yet.
+/// Decompressed records that were not returned yet.
 #[derive(Debug, Default)]
 struct Inflated {
     #[cfg(feature = "zstd")]
     inflater: Option<Inflater>,
     bytes: Vec<u8>,
-    /// Lent bytes of `bytes`.
+    /// Bytes of `bytes` that were returned.
     at: usize,
     /// Offset of the record with the compressed data.
     offset: u64,
@@ -407,7 +407,7 @@ impl<R: Read> Reader<R> {
             let read = self.read_record(offset, &mut record);
             self.record = record;
             if let Err(error) = read {
-                // What was decompressed before is lent first.
+                // What was decompressed before is returned first.
                 self.failed = Some(error);
                 continue;
             }

@@ -15,13 +15,13 @@ use trace_common::Limits;
 ///
 /// ```text
 /// ring 1   1 2 4 5    │ 7 9      │ 10      at the end of round 2, all up to 6 (the latest of
-/// ring 2   3 6        │ 8        │ 11      round 1) is lent: 1 2 3 4 5 6; then 7 8 9, then
+/// ring 2   3 6        │ 8        │ 11      round 1) is returned: 1 2 3 4 5 6; then 7 8 9, then
 ///          round 1      round 2    end     the rest
 /// ```
 ///
-/// Records without a time are lent at once. At most
+/// Records without a time are returned at once. At most
 /// [`max_buffer`](trace_common::Limits::max_buffer) bytes of records wait: beyond that the earlier
-/// half of them is lent, and records that come too late for it are out of order and counted by
+/// half of them is returned, and records that come too late for it are out of order and counted by
 /// [`late`](Self::late).
 #[derive(Debug)]
 pub struct SortedReader<R> {
@@ -29,16 +29,16 @@ pub struct SortedReader<R> {
     max_buffer: usize,
     /// Bytes of the waiting records.
     arena: Vec<u8>,
-    /// Waiting records, the first `ready` of them sorted and to be lent.
+    /// Waiting records, the first `ready` of them sorted and to be returned.
     waiting: Vec<Waiting>,
     ready: usize,
-    /// Number of ready records that were lent.
-    lent: usize,
+    /// Number of ready records that were returned.
+    returned: usize,
     /// The latest time of the current and of the previous round.
     latest: Timestamp,
     latest_before: Timestamp,
-    /// The latest time that was lent.
-    lent_up_to: Timestamp,
+    /// The latest time that was returned.
+    returned_up_to: Timestamp,
     late: u64,
     at_end: bool,
 }
@@ -63,10 +63,10 @@ impl<R: Read> SortedReader<R> {
             arena: Vec::new(),
             waiting: Vec::new(),
             ready: 0,
-            lent: 0,
+            returned: 0,
             latest: EARLIEST,
             latest_before: EARLIEST,
-            lent_up_to: EARLIEST,
+            returned_up_to: EARLIEST,
             late: 0,
             at_end: false,
         }
@@ -82,7 +82,7 @@ impl<R: Read> SortedReader<R> {
         &self.reader
     }
 
-    /// Number of records that were lent after later ones.
+    /// Number of records that were returned after later ones.
     pub const fn late(&self) -> u64 {
         self.late
     }
@@ -91,28 +91,28 @@ impl<R: Read> SortedReader<R> {
     ///
     /// # Errors
     ///
-    /// Those of [`Reader::next_record`]. The records before the damage are lent by further calls.
+    /// Those of [`Reader::next_record`]. Further calls return the records before the damage.
     pub fn next_record(&mut self) -> Result<Option<Entry<'_>>> {
-        let place = match self.waiting.get(self.lent).filter(|_| self.lent < self.ready) {
+        let place = match self.waiting.get(self.returned).filter(|_| self.returned < self.ready) {
             Some(next) => {
-                self.lent += 1;
+                self.returned += 1;
                 Some(*next)
             }
             None => self.fill()?,
         };
         let Some(Waiting { time, from, offset }) = place else { return Ok(None) };
-        if time < self.lent_up_to && time != EARLIEST {
+        if time < self.returned_up_to && time != EARLIEST {
             self.late += 1;
         }
-        self.lent_up_to = self.lent_up_to.max(time);
+        self.returned_up_to = self.returned_up_to.max(time);
         let bytes = self.arena.get(from..).unwrap_or_default();
         let session = self.reader.session();
         Ok(RawRecord::split_first(bytes, offset).map(|(raw, _)| Entry { raw, session }))
     }
 
-    /// Reads on until a record can be lent, and returns it.
+    /// Reads on until a record can be returned, and returns it.
     fn fill(&mut self) -> Result<Option<Waiting>> {
-        self.forget_lent();
+        self.forget_returned();
         while !self.at_end {
             let entry = match self.reader.next_record() {
                 Ok(Some(entry)) => entry,
@@ -158,7 +158,7 @@ impl<R: Read> SortedReader<R> {
         if self.ready == 0 {
             return Ok(None);
         }
-        self.lent = 1;
+        self.returned = 1;
         Ok(self.waiting.first().copied())
     }
 
@@ -169,13 +169,13 @@ impl<R: Read> SortedReader<R> {
         self.ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
     }
 
-    /// Drops the records that were lent, with their bytes.
-    fn forget_lent(&mut self) {
-        if self.lent == 0 {
+    /// Drops the records that were returned, with their bytes.
+    fn forget_returned(&mut self) {
+        if self.returned == 0 {
             return;
         }
-        self.waiting.drain(..self.lent.min(self.waiting.len()));
-        (self.ready, self.lent) = (0, 0);
+        self.waiting.drain(..self.returned.min(self.waiting.len()));
+        (self.ready, self.returned) = (0, 0);
         let mut kept = Vec::new();
         for waiting in &mut self.waiting {
             let bytes = self.arena.get(waiting.from..).unwrap_or_default();

@@ -11,7 +11,7 @@ use std::path::Path;
 use zerocopy::IntoBytes;
 
 /// Writes the records that the kernel would have written if the recording had started with the
-/// machine: names, parents and mappings of the processes that run, and the kernel's own mappings.
+/// machine: names, parents and mappings of the running processes, and the kernel's own mappings.
 ///
 /// They have no time, and go to the start of a recording. Processes that end meanwhile are left out.
 /// Missing is all that this user may not read: the mappings of other users' processes, and the

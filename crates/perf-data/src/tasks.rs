@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Keeps the records that a recording must begin with if it begins now: names and parents of the
-/// threads that run, and their mappings.
+/// running threads, and their mappings.
 ///
 /// It takes the records of a [`Synthesizer`](crate::Synthesizer) and then those of the kernel, in time
 /// order. A recording in parts writes its records at the start of each part, so that each part can be

@@ -32,7 +32,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     sampler.counter().enable()?;
     while count > 0 {
         sampler.wait(None)?;
-        // Lent, not copied: the fields are read where the record is.
+        // Borrowed, not copied: the fields are read where the record is.
         let (mut batch, decoder) = sampler.batch();
         while let Some(record) = batch.next_record() {
             let Some(layout) = decoder.layout(record) else { continue };

@@ -22,8 +22,8 @@
 //!   ([`Event::parse`]). [`EventBuilder`] sets its options and opens it.
 //! - [`Counter`] and [`Group`]: counts, with their times. [`Count::scaled`] extrapolates a
 //!   multiplexed count and marks it as an estimate. [`UserPage`] reads without a system call.
-//! - [`Sampler`]: an event with its ring. It lends records, decoded ([`Record`]) or not
-//!   ([`RawRecord`]). [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
+//! - [`Sampler`]: an event with its ring. It returns borrowed records, decoded ([`Record`])
+//!   or not ([`RawRecord`]). [`OverwriteRing`] is a flight recorder, [`AuxArea`] the trace of a PMU.
 //! - [`RingSet`]: events on many CPUs, threads and cgroups, read in time order.
 //! - [`EventMonitor`]: tracepoints, probes, counters and external events in one stream, in time
 //!   order, each with its decoder. Events are registered at any time.

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::record::{Decoder, RawRecord, Record, RecordLayout};
 use crate::ring::{Batch, RingBuffer, RingStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
 
 /// A sampling event with its ring and the layout of its records.
@@ -286,6 +286,13 @@ impl AsFd for Sampler {
     /// For `poll`, `epoll` and asynchronous runtimes.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.counter.as_fd()
+    }
+}
+
+impl AsRawFd for Sampler {
+    /// The descriptor of [`as_fd`](AsFd::as_fd).
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }
 

@@ -70,7 +70,7 @@ pub enum Unresolved {
     Ambiguous,
     /// The description of just-in-time compiled code is not used: another user could have written it.
     #[error("the perf map or jitdump file was refused: {0}")]
-    PerfMapRefused(Refusal),
+    PerfMapRefused(PerfMapProblem),
     /// No PDB file is beside an assembly or in it.
     #[error("no PDB file is beside the assembly or in it")]
     NoPdb,
@@ -93,7 +93,7 @@ pub enum Unresolved {
 /// The reason why a file that a process is said to have written is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum PerfMapProblem {
     /// It belongs neither to the user of the process nor to root.
     #[error("it belongs to user {owner}, not to {user}")]
     Owner {

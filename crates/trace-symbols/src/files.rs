@@ -1,6 +1,6 @@
 //! Files of processes: opened without side effects, and as the process sees them.
 
-use crate::error::{Refusal, Result, Unresolved};
+use crate::error::{PerfMapProblem, Result, Unresolved};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::fs::File;
@@ -86,16 +86,16 @@ fn reason(error: Errno) -> Unresolved {
 
 fn checked(file: Result<File>, user: u32) -> Result<File> {
     let file = file.map_err(|error| match error {
-        Unresolved::NotAFile => Unresolved::PerfMapRefused(Refusal::NotRegular),
+        Unresolved::NotAFile => Unresolved::PerfMapRefused(PerfMapProblem::NotRegular),
         error => error,
     })?;
     let metadata = file.metadata()?;
     let owner = metadata.uid();
     if owner != user && owner != 0 {
-        return Err(Unresolved::PerfMapRefused(Refusal::Owner { owner, user }));
+        return Err(Unresolved::PerfMapRefused(PerfMapProblem::Owner { owner, user }));
     }
     if metadata.mode() & 0o002 != 0 {
-        return Err(Unresolved::PerfMapRefused(Refusal::Writable));
+        return Err(Unresolved::PerfMapRefused(PerfMapProblem::Writable));
     }
     Ok(file)
 }
@@ -129,7 +129,7 @@ pub(crate) fn changed(file: &File) -> Option<SystemTime> {
 /// Whether a file with this time of its last change had the same contents at a time.
 ///
 /// The kernel gives files the time of its last tick: a change after the time counts as one before it if
-/// both are in one tick, at most 10 ms. The kernel refuses to write to a program that runs
+/// both are in one tick, at most 10 ms. The kernel refuses to write to a running program
 /// (`ETXTBSY`, `execve(2)`), and a program that is run as soon as it is linked must have its names.
 pub(crate) fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
     changed <= at

@@ -105,7 +105,7 @@ mod vdso;
 
 #[cfg(feature = "debuginfod")]
 pub use debuginfod::Debuginfod;
-pub use error::{Refusal, Result, Unresolved};
+pub use error::{PerfMapProblem, Result, Unresolved};
 pub use frame::Frame;
 pub use methods::Method;
 pub use module::{Module, ModuleId, ModuleKind};

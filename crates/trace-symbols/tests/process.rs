@@ -13,8 +13,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use trace_symbols::{
-    BuildId, Inode, Location, Mapping, Module, ObjectFile, Options, Refusal, Symbolizer, Timestamp,
-    Unresolved, build_id,
+    BuildId, Inode, Location, Mapping, Module, ObjectFile, Options, PerfMapProblem, Symbolizer,
+    Timestamp, Unresolved, build_id,
 };
 
 #[inline(never)]
@@ -198,16 +198,16 @@ fn perf_maps_of_the_user_of_the_process_are_used() {
     fs::write(&path, "1000 100 a function\n").unwrap();
     assert_eq!(in_perf_map(pid), Ok("a function".to_owned()));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-    assert_eq!(in_perf_map(pid), Err(Unresolved::PerfMapRefused(Refusal::Writable)));
+    assert_eq!(in_perf_map(pid), Err(Unresolved::PerfMapRefused(PerfMapProblem::Writable)));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     if is_root() {
         chown(&path, Some(12345), None).unwrap();
-        let refusal = Refusal::Owner { owner: 12345, user: 0 };
-        assert_eq!(in_perf_map(pid), Err(Unresolved::PerfMapRefused(refusal)));
+        let problem = PerfMapProblem::Owner { owner: 12345, user: 0 };
+        assert_eq!(in_perf_map(pid), Err(Unresolved::PerfMapRefused(problem)));
     }
     fs::remove_file(&path).unwrap();
     symlink("/etc/passwd", &path).unwrap();
-    let not_regular = Err(Unresolved::PerfMapRefused(Refusal::NotRegular));
+    let not_regular = Err(Unresolved::PerfMapRefused(PerfMapProblem::NotRegular));
     assert_eq!(in_perf_map(pid), not_regular);
     fs::remove_file(&path).unwrap();
     // A pipe without a writer: opening it must not block.

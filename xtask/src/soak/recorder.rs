@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use task_support::Result;
 
 /// Time limit for the start.
-const PATIENCE: Duration = Duration::from_secs(60);
+const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// `USER_HZ`.
 const TICKS: f64 = 100.0;
@@ -43,7 +43,7 @@ impl Recorder {
         let start = Instant::now();
         while !this.log()?.contains(": recording") {
             let ended = this.child.as_mut().map(Child::try_wait).transpose()?.flatten();
-            if ended.is_some() || start.elapsed() > PATIENCE {
+            if ended.is_some() || start.elapsed() > START_TIMEOUT {
                 return Err(format!("the recorder does not record: {}", this.log()?).into());
             }
             std::thread::sleep(Duration::from_millis(20)); // between two looks

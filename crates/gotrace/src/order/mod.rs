@@ -7,6 +7,29 @@
 //! state and has the preceding number. An event that cannot be accepted yet waits at the head of
 //! its thread while other threads advance; an event that can never be accepted is an error.
 //!
+//! The next events of two threads, at their times. The clock of thread B's CPU is behind:
+//!
+//! ```text
+//!  time              3              6          7            9
+//!  thread A  ────────────────────── GoCreate 7 ──────────── GoUnblock 8, 5 ──▶
+//!  thread B  ─────── GoStart 7, 1 ──────────── GoBlock ──────────────────────▶
+//!
+//!  1. GoCreate 7       GoStart is earlier, but waits: there is no goroutine 7 yet
+//!  2. GoStart 7, 1     goroutine 7 is runnable, and its last number is 0
+//!  3. GoBlock          the earliest head: it depends only on events of its own thread
+//!  4. GoUnblock 8, 5   if goroutine 8 is waiting and its last number is 4
+//! ```
+//!
+//! These wait until the last number of their goroutine or proc is one less than their own, and until
+//! it is in this state:
+//!
+//! - GoStart: the goroutine is runnable; GoUnblock and GoSwitch: it is waiting.
+//! - ProcStart: the proc is idle, and the thread has no other one; ProcSteal: it is in a system call.
+//!
+//! GoSyscallEndBlocked has no number: it waits until the proc of its thread was stolen. The events of
+//! the garbage collector's cycles are numbered, too, and wait for the previous one. Times are corrected
+//! when events are returned: GoStart gets 7, GoBlock 8.
+//!
 //! [`Ordering::advance`] accepts one event. Its handlers return [`Blocked::NotYet`] if the event
 //! has to wait, and an [`Inconsistency`] if no other event can make it acceptable.
 

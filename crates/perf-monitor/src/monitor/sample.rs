@@ -11,7 +11,7 @@ use trace_common::Timestamp;
 /// An error of a decoder.
 pub type DecoderError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A sample, lent to the decoder of its event. Nothing is decoded that is not asked for.
+/// A borrowed sample: the argument of the decoder of its event. It is decoded on request only.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleView<'a> {
     pub(super) event: EventId,
@@ -80,7 +80,7 @@ impl<'a> SampleView<'a> {
         Ok(self.sample()?.and_then(|sample| sample.read))
     }
 
-    /// All fields. `None` never happens for samples that the monitor lends.
+    /// All fields. `None` never happens for samples that the monitor passes to decoders.
     ///
     /// # Errors
     ///

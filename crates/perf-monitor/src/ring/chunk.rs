@@ -122,11 +122,11 @@ impl Mapping {
 }
 
 impl RingBuffer {
-    /// Lends the available records in the memory of the ring: at most `left` bytes and one record,
-    /// and at most about 1 MiB. Returns the number of bytes that were freed; 0 means that there are
-    /// no records.
+    /// Passes the available records to `f`, in the memory of the ring: at most `left` bytes and one
+    /// record, and at most about 1 MiB. Returns the number of bytes that were freed; 0 means that
+    /// there are no records.
     ///
-    /// Their space is freed when `f` returns. After an error or a panic of `f` they are lent again.
+    /// Their space is freed when `f` returns. After an error or a panic of `f` they are passed again.
     ///
     /// # Errors
     ///

@@ -120,7 +120,7 @@ pub struct RingBuffer {
     /// Bytes after the tail that an acquire load of `data_head` found.
     acquired: u64,
     chunk: Vec<u8>,
-    /// The record of a lent chunk that wraps.
+    /// The record of a [chunk](RingBuffer::lend_chunk) that wraps.
     split: Vec<u8>,
     stats: RingStats,
 }
@@ -251,10 +251,10 @@ impl RingBuffer {
     }
 }
 
-/// Records of a ring, lent one by one.
+/// Records of a ring, borrowed one by one.
 ///
-/// Dropping the batch frees the space of the records that were lent, also if the reader panics. The
-/// next batch starts with the first record that was not lent.
+/// Dropping the batch frees the space of the records that were returned, also if the reader panics.
+/// The next batch starts with the first record that was not returned.
 #[derive(Debug)]
 pub struct Batch<'a> {
     ring: &'a mut RingBuffer,

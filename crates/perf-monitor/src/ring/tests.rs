@@ -167,7 +167,7 @@ fn chunks_are_the_records_wherever_the_ring_wraps() {
                 (kernel, ring)
             };
             let (kernel, mut ring) = fill();
-            // After an error they are lent again.
+            // After an error they are passed again.
             assert_eq!(ring.lend_chunk(u64::MAX, |_| Err("full")), Err("full"));
             assert_eq!((ring.available(), ring.stats()), (len as u64, RingStats::default()));
             assert_eq!(lend(&mut ring, u64::MAX), (records.to_vec(), records.concat()));
@@ -220,15 +220,15 @@ proptest::proptest! {
         kernel.put(&bytes[..bytes.len().min(PAGE)]);
         kernel.publish();
         let all = ring.available();
-        let mut lent = 0;
+        let mut passed = 0;
         while ring.available() > 0 {
             let before = ring.available();
-            lent += lend(&mut ring, left).1.len() as u64;
+            passed += lend(&mut ring, left).1.len() as u64;
             proptest::prop_assert!(ring.available() < before);
         }
         let stats = ring.stats();
-        proptest::prop_assert_eq!(stats.bytes, lent);
-        proptest::prop_assert!(lent + stats.corrupt_bytes >= all);
+        proptest::prop_assert_eq!(stats.bytes, passed);
+        proptest::prop_assert!(passed + stats.corrupt_bytes >= all);
     }
 }
 
@@ -267,7 +267,7 @@ fn a_reader_and_a_writer_share_a_ring() {
 }
 
 #[test]
-fn records_that_were_not_lent_are_lent_again_even_after_a_panic() {
+fn records_that_were_not_returned_are_in_the_next_batch_even_after_a_panic() {
     let (mut kernel, mut ring) = FakeKernel::new(1);
     for n in 0..4u64 {
         kernel.record(9, &n.to_ne_bytes());
@@ -279,7 +279,7 @@ fn records_that_were_not_lent_are_lent_again_even_after_a_panic() {
         panic!("the reader fails");
     }));
     assert!(result.is_err());
-    assert_eq!(tail(&ring), 32, "two records were lent");
+    assert_eq!(tail(&ring), 32, "two records were returned");
     assert_eq!(read(&mut ring), [2u64.to_ne_bytes(), 3u64.to_ne_bytes()]);
     assert!(read(&mut ring).is_empty());
 }

@@ -254,7 +254,7 @@ impl Tasks {
         self.forgotten
     }
 
-    /// Adds the tasks that run, from `/proc`, at the time `now` of the events' clock. Call this after
+    /// Adds the running tasks, from `/proc`, at the time `now` of the events' clock. Call this after
     /// the events were enabled, so that none is missed. Does nothing without [`live`](Self::live).
     pub fn scan(&mut self, now: Timestamp) {
         let Some(proc) = self.proc.clone() else { return };
