@@ -125,6 +125,14 @@ fn traces_end_by_time_and_by_signal() {
         assert!(events["Triscope-Workload"] > 10, "{events:?}");
         assert!(!events.contains_key("Microsoft-Windows-DotNETRuntimeRundown"), "{events:?}");
 
+        if runtime != Runtime::Core31 {
+            // The modules, without the methods.
+            let options = ["--providers", "System.Runtime", "--rundown-keywords", "0x8"];
+            ok(&[&["collect", pid, "-o", out, "--duration", "1"], &options[..]].concat());
+            let rundown = read(&path)["Microsoft-Windows-DotNETRuntimeRundown"];
+            assert!((2..100).contains(&rundown), "{runtime:?}: {rundown}");
+        }
+
         // A profile that wants a part of the rundown gets none where there are no parts.
         ok(&["collect", pid, "-o", out, "--duration", "1", "--profile", "gc-collect"]);
         let stream = run(&["collect", pid, "-o", "-", "--duration", "1"]).stdout;
@@ -259,4 +267,74 @@ fn a_diagnostic_port_is_removed_at_the_end() {
     std::io::Read::read_to_string(&mut errors, &mut rest).unwrap();
     assert!(child.wait().unwrap().success(), "{rest}");
     assert!(!port.exists());
+}
+
+/// A profiler that requests no events. Each of its interfaces has the same methods, which succeed.
+const PROFILER: &str = r#"
+#include <string.h>
+#include <unistd.h>
+
+static void print(const char *text) { if (write(2, text, strlen(text)) < 0) _exit(1); }
+static int ok(void) { return 0; }
+static int count(void) { return 1; }
+static int query(void *self, void *iid, void **out) { *out = self; return 0; }
+static int initialize(void) { print("profiler initialized\n"); return 0; }
+static void *methods[200];
+static void **profiler = methods;
+static int create(void *self, void *outer, void *iid, void **out) { *out = &profiler; return 0; }
+static void *factory_methods[] = {query, count, count, create, ok};
+static void **factory = factory_methods;
+
+int DllGetClassObject(void *class, void *iid, void **out) {
+    for (int i = 0; i < 200; i++) methods[i] = ok;
+    methods[0] = query;
+    methods[1] = methods[2] = count;
+    methods[3] = initialize; // at startup only
+    print("profiler loaded\n");
+    *out = &factory;
+    return 0;
+}
+"#;
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_profiler_is_loaded() {
+    if Command::new("cc").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no C compiler");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (source, library) = (dir.path().join("profiler.c"), dir.path().join("profiler.so"));
+    std::fs::write(&source, PROFILER).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o"]).args([&library, &source]);
+    assert!(cc.status().unwrap().success());
+    let library = library.to_str().unwrap();
+    let class = "cf0d821e-299b-5307-a3d8-b283c03916dd";
+
+    for runtime in Runtime::ALL {
+        let mut target = Target::of(runtime).start();
+        let pid = &target.pid().to_string();
+        let startup = fails(&["profiler", "startup", class, library, pid], 1);
+        assert!(startup.contains("is not suspended"), "{runtime:?}: {startup}");
+        assert!(!target.output().contains("profiler"));
+        ok(&["profiler", "attach", class, library, pid]);
+        assert!(target.output().contains("profiler loaded"), "{}", target.output());
+        assert!(!target.output().contains("profiler initialized"), "{}", target.output());
+        let second = fails(&["profiler", "attach", class, library, pid], 1);
+        assert!(second.contains("PROFILER_ALREADY_ACTIVE"), "{runtime:?}: {second}");
+        target.assert_alive();
+    }
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let builder = Target::of(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1");
+        let mut target = builder.suspended().start();
+        let pid = &target.pid().to_string();
+        let attach = fails(&["profiler", "attach", class, library, pid], 1);
+        assert!(attach.contains("NOT_YET_AVAILABLE"), "{runtime:?}: {attach}");
+        ok(&["profiler", "startup", class, library, pid]);
+        assert!(!target.output().contains("profiler"));
+        ok(&["resume", pid]);
+        target.await_workload();
+        assert!(target.output().contains("profiler initialized"), "{}", target.output());
+    }
 }

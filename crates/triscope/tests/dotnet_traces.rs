@@ -289,6 +289,9 @@ fn live_processes_are_shown() {
         let stack = live(&["stack", &pid]).stdout;
         assert!(stack.contains("Workload!Workload.Run()"), "{stack}");
         assert!(stack.matches("\nthread ").count() >= 2, "{stack}");
+        // .NET Core 3.1 gives its threads no names.
+        let name = if runtime == Runtime::Core31 { "(dotnet)" } else { "(mix)" };
+        assert!(stack.contains(name), "{runtime:?} {stack}");
 
         let json = live(&["gcdump", &pid, "--json"]).stdout;
         let heap: Value = serde_json::from_str(&json).unwrap();

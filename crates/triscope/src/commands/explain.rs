@@ -3,6 +3,7 @@
 use crate::answers::explain::{self, Style};
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
+use crate::run::duration;
 use crate::sources::model::Traces;
 use trace_timeline::answers::{Question, Subject};
 
@@ -67,10 +68,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A finite number of seconds.
 fn seconds(text: &str) -> std::result::Result<f64, &'static str> {
-    let seconds: Option<f64> = text.parse().ok();
-    seconds.filter(|seconds| seconds.is_finite()).ok_or("not a number of seconds")
+    duration::seconds(text, duration::FINITE).ok_or("not a number of seconds")
 }
 
 impl Args {
@@ -84,9 +83,8 @@ impl Args {
             (.., Some(tid)) => Subject::Thread(*tid),
             _ => Subject::Requests,
         };
-        let nanos = |seconds: f64| (seconds * 1e9).round() as i64;
         let between = match self.between[..] {
-            [from, to] if from < to => Some((nanos(from), nanos(to))),
+            [from, to] if from < to => Some((duration::nanos(from), duration::nanos(to))),
             [from, to] => {
                 let message =
                     format!("--between {from} {to}: the first time is not the earlier one");

@@ -2,6 +2,7 @@
 
 use crate::answers::dataset::{Export, PATHS};
 use crate::failure::Result;
+use crate::run::duration;
 use crate::sources::model::Traces;
 use std::path::PathBuf;
 
@@ -45,10 +46,9 @@ pub(crate) fn run(args: &Args) -> Result {
     Export { traces, output, host: host.as_deref(), begin: *begin, paths: *paths }.run()
 }
 
-/// Seconds as nanoseconds.
-fn nanos(text: &str) -> std::result::Result<i64, String> {
-    let nanos = text.parse::<f64>().ok().map(|seconds| seconds * 1e9);
+/// Parses seconds since 1970, and converts them to nanoseconds.
+fn nanos(text: &str) -> std::result::Result<i64, &'static str> {
     // Up to there, numbers are within a microsecond.
-    let nanos = nanos.filter(|nanos| (0.0..4e18).contains(nanos));
-    nanos.map(|nanos| nanos as i64).ok_or_else(|| "seconds since 1970 are expected".to_owned())
+    let seconds = duration::seconds(text, 0.0..4e9);
+    seconds.map(duration::nanos).ok_or("seconds since 1970 are expected")
 }

@@ -46,7 +46,7 @@ pub(crate) struct Args {
 }
 
 /// Time limit for each part of an exchange.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Bytes of a reply that are read.
 const MAX_REPLY: u64 = 64 << 10;
@@ -132,7 +132,7 @@ fn push_pprof(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
         escaped(&name),
         from.as_secs()
     );
-    http::post(&to, "application/octet-stream", &content, MAX_REPLY, PATIENCE).map_err(fail)?;
+    http::post(&to, "application/octet-stream", &content, MAX_REPLY, TIMEOUT).map_err(fail)?;
     sent(path, loaded, url);
     Ok(())
 }
@@ -146,7 +146,7 @@ fn push_otlp(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
     let mut content = Vec::new();
     profile.write_otlp(&resource, tables, &mut content).map_err(fail)?;
     let reply =
-        http::post(url, "application/x-protobuf", &content, MAX_REPLY, PATIENCE).map_err(fail)?;
+        http::post(url, "application/x-protobuf", &content, MAX_REPLY, TIMEOUT).map_err(fail)?;
     let partial = partial_success(&reply);
     let (rejected, why) = partial.ok_or_else(|| {
         Failure::about(

@@ -1,6 +1,7 @@
 //! Options with a value for each file.
 
 use crate::failure::{Failure, OneLine, Result};
+use crate::run::duration;
 use std::path::PathBuf;
 
 /// The values of an option in the form `FILE=VALUE`, or `VALUE` if there is one file.
@@ -43,12 +44,11 @@ fn not_one_of(value: &str, option: &str, files: &[PathBuf]) -> Failure {
 /// `--offset` for each file, in nanoseconds: the `CLOCK_MONOTONIC` time at which the clock of the
 /// trace shows 0.
 pub(crate) fn offsets(values: &[String], files: &[PathBuf]) -> Result<Vec<Option<i64>>> {
-    let nanos = |text: &str| match text.parse::<f64>() {
-        Ok(seconds) if seconds.is_finite() => Ok((seconds * 1e9).round() as i64),
-        _ => {
+    let nanos = |text: &str| {
+        duration::seconds(text, duration::FINITE).map(duration::nanos).ok_or_else(|| {
             let message = format!("--offset: {text} is not a number of seconds");
-            Err(Failure::new(message).with_code(2))
-        }
+            Failure::new(message).with_code(2)
+        })
     };
     let values = per_file(values, "--offset", files)?;
     values.into_iter().map(|text| text.map(nanos).transpose()).collect()

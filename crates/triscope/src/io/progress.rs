@@ -2,7 +2,9 @@
 
 use super::counting::Tally;
 use crate::failure::OneLine;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::timeline::size;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write;
 use std::io::{self, IsTerminal};
 use std::time::{Duration, Instant};
 
@@ -62,15 +64,27 @@ impl Tally for Progress {
         if self.due.is_some_and(|due| Instant::now() >= due) {
             self.due = None;
             let template = match self.bar.length() {
-                Some(_) => "{bar:40} {percent:>3}%  {bytes}/{total_bytes}  {bytes_per_sec}  {eta}",
-                None => "{spinner} {bytes}  {bytes_per_sec}",
+                Some(_) => "{bar:40} {percent:>3}%  {read}/{total}  {rate}  {eta}",
+                None => "{spinner} {read}  {rate}",
             };
             if let Ok(style) = ProgressStyle::with_template(template) {
-                self.bar.set_style(style);
+                self.bar.set_style(with_sizes(style));
             }
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(8));
         }
     }
+}
+
+/// Adds the sizes of the template: read, total, and read per second.
+fn with_sizes(style: ProgressStyle) -> ProgressStyle {
+    let read = |state: &ProgressState, out: &mut dyn Write| _ = out.write_str(&size(state.pos()));
+    let total = |state: &ProgressState, out: &mut dyn Write| {
+        _ = out.write_str(&size(state.len().unwrap_or_default()));
+    };
+    let rate = |state: &ProgressState, out: &mut dyn Write| {
+        _ = write!(out, "{}/s", size(state.per_sec() as u64));
+    };
+    style.with_key("read", read).with_key("total", total).with_key("rate", rate)
 }
 
 impl Drop for Progress {

@@ -1,5 +1,6 @@
-//! Durations on the command line.
+//! Times and sizes on the command line.
 
+use std::ops::RangeBounds;
 use std::time::Duration;
 
 /// Parses seconds (`2`, `0.5`, `10s`) or `dd:hh:mm:ss`, whose leading parts may be omitted.
@@ -19,6 +20,19 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         time = time.checked_add(part).ok_or_else(error)?;
     }
     if time.is_zero() { Err(error()) } else { Ok(time) }
+}
+
+/// All finite numbers of seconds.
+pub(crate) const FINITE: std::ops::RangeInclusive<f64> = f64::MIN..=f64::MAX;
+
+/// Parses a number of seconds in `range`.
+pub(crate) fn seconds(text: &str, range: impl RangeBounds<f64>) -> Option<f64> {
+    text.parse().ok().filter(|seconds| range.contains(seconds))
+}
+
+/// Seconds in nanoseconds, rounded.
+pub(crate) fn nanos(seconds: f64) -> i64 {
+    (seconds * 1e9).round() as i64
 }
 
 /// Parses a time above 0 with its unit: `500us`, `10ms`, `2s`, `1m`, `1h`.
@@ -87,6 +101,17 @@ mod tests {
         for bad in ["", "0", "MB", "-1", "1P", "1X", "99999999999G"] {
             assert!(bytes(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn seconds_are_in_their_range() {
+        assert_eq!(seconds("-1.5", FINITE), Some(-1.5));
+        assert_eq!((seconds("0", 0.0..2.0), seconds("2", 0.0..2.0)), (Some(0.0), None));
+        for bad in ["", "x", "1s", "nan", "inf", "-inf", "1e400"] {
+            assert_eq!(seconds(bad, FINITE), None, "{bad}");
+        }
+        // The product is 1000000.9999999999.
+        assert_eq!((nanos(0.001_000_001), nanos(-1.5)), (1_000_001, -1_500_000_000));
     }
 
     #[test]

@@ -71,7 +71,7 @@ pub(crate) struct Reply {
 }
 
 /// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at `address`.
-/// The connection and the headers take at most `patience`.
+/// The connection and the headers take at most `timeout`.
 ///
 /// # Errors
 ///
@@ -80,9 +80,9 @@ pub(crate) fn get(
     address: SocketAddr,
     host: &str,
     target: &str,
-    patience: Option<Duration>,
+    timeout: Option<Duration>,
 ) -> io::Result<Reply> {
-    let mut stream = connect(address, patience)?;
+    let mut stream = connect(address, timeout)?;
     // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
     write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
     let body = reply(&stream)?;
@@ -92,7 +92,7 @@ pub(crate) fn get(
 }
 
 /// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
-/// Each part of the exchange takes at most `patience`.
+/// Each part of the exchange takes at most `timeout`.
 ///
 /// # Errors
 ///
@@ -103,11 +103,11 @@ pub(crate) fn post(
     kind: &str,
     content: &[u8],
     limit: u64,
-    patience: Duration,
+    timeout: Duration,
 ) -> io::Result<Vec<u8>> {
-    let mut stream = connect(url.address()?, Some(patience))
-        .map_err(|error| late(error, "no connection", patience))?;
-    stream.set_write_timeout(Some(patience))?;
+    let mut stream = connect(url.address()?, Some(timeout))
+        .map_err(|error| late(error, "no connection", timeout))?;
+    stream.set_write_timeout(Some(timeout))?;
     let Url { host, target, .. } = url;
     let length = content.len();
     let head = format!(
@@ -115,8 +115,8 @@ pub(crate) fn post(
     );
     // A server that refuses may answer before it has read all: its reply says why.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(content));
-    let sent = sent.map_err(|error| late(error, "the server has not read the request", patience));
-    let no_reply = |error| late(error, "no reply", patience);
+    let sent = sent.map_err(|error| late(error, "the server has not read the request", timeout));
+    let no_reply = |error| late(error, "no reply", timeout);
     let mut text = Vec::new();
     match reply(&stream).map_err(no_reply) {
         Ok(body) => {
@@ -131,22 +131,22 @@ pub(crate) fn post(
 /// An error that says what did not happen in time, if it is that of a time limit: the kernel's is that a
 /// resource is unavailable.
 #[cfg(feature = "push")]
-fn late(error: io::Error, what: &str, patience: Duration) -> io::Error {
+fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-            let why = format!("{what} within {} s", patience.as_secs_f64());
+            let why = format!("{what} within {} s", timeout.as_secs_f64());
             io::Error::new(io::ErrorKind::TimedOut, why)
         }
         _ => error,
     }
 }
 
-fn connect(address: SocketAddr, patience: Option<Duration>) -> io::Result<TcpStream> {
-    let stream = match patience {
-        Some(patience) => TcpStream::connect_timeout(&address, patience)?,
+fn connect(address: SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
+    let stream = match timeout {
+        Some(timeout) => TcpStream::connect_timeout(&address, timeout)?,
         None => TcpStream::connect(address)?,
     };
-    stream.set_read_timeout(patience)?;
+    stream.set_read_timeout(timeout)?;
     Ok(stream)
 }
 
@@ -262,11 +262,11 @@ mod post_tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let url = Url::parse(&url, "/x").unwrap();
-        let patience = Duration::from_millis(20);
-        let error = post(&url, "a/b", b"", 5, patience).unwrap_err();
+        let timeout = Duration::from_millis(20);
+        let error = post(&url, "a/b", b"", 5, timeout).unwrap_err();
         assert_eq!(error.to_string(), "no reply within 0.02 s");
         // More than the kernel holds for a server that reads nothing.
-        let error = post(&url, "a/b", &vec![0; 32 << 20], 5, patience).unwrap_err();
+        let error = post(&url, "a/b", &vec![0; 32 << 20], 5, timeout).unwrap_err();
         assert_eq!(error.to_string(), "the server has not read the request within 0.02 s");
         // The headers came.
         let thread = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! `triscope perf` and `triscope record` as processes, on the kernel that runs.
+//! `triscope perf` and `triscope record` as processes, on the running kernel.
 //!
 //! What needs no privilege runs anywhere, as the user `nobody` where the tests are root's. What
 //! needs root says so where it is not; `cargo xtask test-kernel` runs everything.

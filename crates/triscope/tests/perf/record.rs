@@ -322,7 +322,7 @@ fn the_time_can_be_limited() {
 }
 
 #[test]
-fn a_process_that_runs_is_recorded() {
+fn a_running_process_is_recorded() {
     needs_root!();
     let dir = tempdir().unwrap();
     let mut shell = Command::new("sh");

@@ -1,4 +1,4 @@
-//! Go programs and .NET runtimes that run now.
+//! Running Go programs and .NET runtimes.
 
 use super::Check;
 use crate::run::{go_program, procfs};
@@ -13,8 +13,8 @@ use std::time::Duration;
 /// Programs that a line names.
 const NAMED: usize = 5;
 
-/// A busy process must not delay the list.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time limit for a process to reply: a busy one must not delay the list.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) fn checks() -> Vec<Check> {
     vec![go(), go_toolchain(), dotnet()]
@@ -90,7 +90,7 @@ fn dotnet() -> Check {
         Ok(found) => found,
         Err(error) => return Check::no(id, what, error, None),
     };
-    let timeouts = Timeouts::default().connect(PATIENCE).reply(PATIENCE);
+    let timeouts = Timeouts::default().connect(TIMEOUT).reply(TIMEOUT);
     let names: Vec<String> = found
         .processes
         .iter()

@@ -1,4 +1,5 @@
 use super::counter::{Counter, Counts};
+use super::file_time;
 use super::signals::StopOnSignal;
 use super::target::{Selector, Target};
 use crate::failure::{Failure, OneLine, Result};
@@ -29,6 +30,7 @@ Examples:
   triscope dotnet collect 1234                                  until Ctrl-C
   triscope dotnet collect 1234 --duration 00:00:00:30 -o app.nettrace
   triscope dotnet collect 1234 --profile gc-collect
+  triscope dotnet collect 1234 --rundown-keywords 8             only modules in the rundown
   triscope dotnet collect 1234 --providers System.Runtime::4:EventCounterIntervalSec=1
   triscope dotnet collect --diagnostic-port /tmp/port           wait for a program and trace its startup
   triscope dotnet collect -o app.nettrace -- ./app --its-options
@@ -62,6 +64,10 @@ pub(crate) struct Args {
     /// Whether to record the rundown (names of methods) at the end [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     rundown: Option<bool>,
+    /// Keywords of the rundown, in hexadecimal: what it describes (.NET 9) [default: 80020139, or
+    /// those of the profile]
+    #[arg(long, value_name = "HEX", value_parser = hexadecimal)]
+    rundown_keywords: Option<u64>,
     /// Record no stacks, which greatly reduces the overhead in the process (.NET 9)
     #[arg(long)]
     no_stacks: bool,
@@ -140,10 +146,16 @@ fn config(args: &Args) -> Result<TracingConfig> {
             Rundown::Default
         };
     }
-    match args.rundown {
-        Some(true) => rundown = Rundown::Default,
-        Some(false) => rundown = Rundown::None,
-        None => {}
+    match (args.rundown, args.rundown_keywords) {
+        (Some(false), Some(_)) => {
+            let hint = "--rundown-keywords selects a part of the rundown, and --rundown false \
+                        records none: pass one of them";
+            return Err(Failure::new(hint).with_code(2));
+        }
+        (_, Some(keywords)) => rundown = Rundown::Keywords(keywords),
+        (Some(true), None) => rundown = Rundown::Default,
+        (Some(false), None) => rundown = Rundown::None,
+        (None, None) => {}
     }
     Ok(TracingConfig::new(providers)
         .buffer_mb(args.buffersize)
@@ -153,6 +165,14 @@ fn config(args: &Args) -> Result<TracingConfig> {
             Buffering::Drop => BufferingMode::Drop,
             Buffering::Block => BufferingMode::Block,
         }))
+}
+
+/// Parses a hexadecimal number, with or without `0x`.
+fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    // The standard library accepts a sign.
+    let number = u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
+    number.ok_or_else(|| "expected a hexadecimal number of at most 64 bits".to_owned())
 }
 
 /// Starts a session and reports options that an old runtime does not support and a profile does not
@@ -208,7 +228,8 @@ pub(super) fn resume_others(server: &Arc<Server>) {
 fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut sink = Sink::create(args, target)?;
-    let session = start(target, config, args.rundown.is_some())?;
+    let explicit = args.rundown.is_some() || args.rundown_keywords.is_some();
+    let session = start(target, config, explicit)?;
     let stop_on_signal = match begin(args, target, &session, resume) {
         Ok(stop_on_signal) => stop_on_signal,
         Err(failure) => {
@@ -323,8 +344,7 @@ fn default_name(args: &Args, target: &Target) -> PathBuf {
         .as_deref()
         .and_then(|p| Path::new(p).file_stem())
         .map_or_else(|| "trace".into(), |name| name.to_string_lossy().into_owned());
-    let now = jiff::Timestamp::now().strftime("%Y%m%d_%H%M%S");
-    format!("{}_{now}.nettrace", program.replace('/', "_")).into()
+    format!("{}_{}.nettrace", program.replace('/', "_"), file_time()).into()
 }
 
 /// The last state of the status line.

@@ -1,5 +1,6 @@
 //! Commands that consist of one request and one reply.
 
+use super::file_time;
 use super::target::{self, Options, Selector};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
@@ -194,14 +195,14 @@ impl SetEnv {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  triscope dotnet dump 1234 -o core.1234
+  triscope dotnet dump 1234
   triscope dotnet dump 1234 -o core.1234 --type heap --crash-report")]
 pub(crate) struct Dump {
     #[command(flatten)]
     target: Selector,
-    /// Where the process writes the dump
+    /// Where the process writes the dump [default: core_DATE_TIME, in this directory]
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
     /// Contents of the dump
     #[arg(long = "type", value_enum, ignore_case = true, default_value_t = Kind::Full)]
     kind: Kind,
@@ -233,9 +234,9 @@ enum Kind {
 impl Dump {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
+        let output = self.output.clone().unwrap_or_else(|| format!("core_{}", file_time()).into());
         // The target has another working directory.
-        let path = std::path::absolute(&self.output)
-            .map_err(|e| Failure::about(self.output.display(), e))?;
+        let path = std::path::absolute(&output).map_err(|e| Failure::about(output.display(), e))?;
         let text = utf8(&path)?;
         let dump_type = match self.kind {
             Kind::Full => DumpType::Full,

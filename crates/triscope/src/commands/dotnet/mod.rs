@@ -12,6 +12,7 @@ mod gc;
 mod gcdump;
 mod json;
 mod profile;
+mod profiler;
 mod providers;
 mod ps;
 mod signals;
@@ -41,6 +42,8 @@ pub(crate) enum Command {
     Resume(commands::Resume),
     PerfMap(commands::PerfMap),
     StartupHook(commands::StartupHook),
+    #[command(subcommand)]
+    Profiler(profiler::Command),
 }
 
 impl Command {
@@ -62,6 +65,12 @@ impl Command {
             Self::Resume(args) => args.run(),
             Self::PerfMap(args) => args.run(),
             Self::StartupHook(args) => args.run(),
+            Self::Profiler(command) => command.run(),
         }
     }
+}
+
+/// The time now, as names of files have it: `yyyyMMdd_HHmmss`, in UTC.
+fn file_time() -> String {
+    jiff::Timestamp::now().strftime("%Y%m%d_%H%M%S").to_string()
 }

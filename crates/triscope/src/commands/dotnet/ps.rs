@@ -22,12 +22,12 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A busy process must not delay the list.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// Time limit for a process to reply: a busy one must not delay the list.
+const TIMEOUT: Duration = Duration::from_millis(500);
 
 pub(super) fn run(args: &Args) -> Result {
     let found = discovery::processes().map_err(Failure::new)?;
-    let timeouts = Timeouts::default().connect(PATIENCE).reply(PATIENCE);
+    let timeouts = Timeouts::default().connect(TIMEOUT).reply(TIMEOUT);
     let rows: Vec<Row<'_>> = found
         .processes
         .iter()

@@ -185,6 +185,12 @@ impl Stream {
         self.live.as_ref()?.target().pid
     }
 
+    /// The process of the session, by the socket if it was not named.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let target = self.live.as_ref()?.target();
+        target.pid.or_else(|| target.client.peer().ok()?.pid)
+    }
+
     /// Calls `each` with every event. Damage, truncation and losses are reported at the end.
     pub(crate) fn read(mut self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
         let mut errors = Vec::new();

@@ -3,21 +3,25 @@ use super::source::SourceArgs;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
+use crate::run::procfs;
 use diag_ipc::TracingConfig;
 use nettrace::{Order, Profile, SampleKind};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 use std::time::Duration;
 
 /// Print the current stack of every managed thread of a process
 ///
-/// Innermost frame first.
+/// Innermost frame first. Threads of a running process have their names.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   triscope dotnet stack 1234
-  triscope dotnet stack app.nettrace       the last sample of each thread in a trace")]
+  triscope dotnet stack 1234 --json | jq 'select(.name == \".NET TP Worker\")'
+  triscope dotnet stack app.nettrace       the last sample of each thread in a trace
+
+Native frames, and threads that never run managed code, are shown by triscope profile.")]
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceArgs,
@@ -33,7 +37,7 @@ pub(super) fn run(args: &Args) -> Result {
     let config = TracingConfig::new(providers::samples());
     let progress = Progress::beside_output();
     let stream = args.source.open(&config, Some(ENOUGH), Order::Time, progress)?;
-    let name = stream.name.clone();
+    let (name, process) = (stream.name.clone(), stream.process());
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
         profile.observe(event);
@@ -46,8 +50,10 @@ pub(super) fn run(args: &Args) -> Result {
     if last.is_empty() {
         return Err(Failure::about(&name, "no thread was sampled"));
     }
+    let names = process.map(thread_names).unwrap_or_default();
     let mut output = Output::new();
     for ((_, thread), sample) in last {
+        let thread_name = names.get(&thread);
         let state = match sample.kind {
             SampleKind::Managed => "in managed code",
             SampleKind::External => "outside managed code",
@@ -58,11 +64,17 @@ pub(super) fn run(args: &Args) -> Result {
         if args.json {
             let frames: Vec<String> =
                 profile.frames(&sample).map(|frame| frame.to_string()).collect();
-            let line = json!({ "tid": thread, "state": state, "frames": frames });
+            let mut line = json!({ "tid": thread, "state": state, "frames": frames });
+            if let (Some(name), Some(line)) = (thread_name, line.as_object_mut()) {
+                line.insert("name".to_owned(), name.as_str().into());
+            }
             let _ = writeln!(output.buffer, "{line}");
             continue;
         }
-        let _ = writeln!(output.buffer, "thread {thread}  {state}");
+        let _ = match thread_name {
+            Some(name) => writeln!(output.buffer, "thread {thread} ({})  {state}", OneLine(name)),
+            None => writeln!(output.buffer, "thread {thread}  {state}"),
+        };
         for frame in profile.frames(&sample) {
             let _ = writeln!(output.buffer, "    {}", OneLine(&frame.to_string()));
         }
@@ -70,4 +82,37 @@ pub(super) fn run(args: &Args) -> Result {
     }
     output.finish()?;
     reading.into_result()
+}
+
+/// The names of the threads of a process, by the thread ids that the process sees.
+fn thread_names(pid: u32) -> HashMap<u64, String> {
+    let named = |tid: u32| {
+        let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+        let name = procfs::comm(pid, tid);
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let id = own_id(&String::from_utf8_lossy(&status)).unwrap_or_else(|| tid.into());
+        (!name.is_empty()).then_some((id, name))
+    };
+    perf_monitor::threads(pid).into_iter().filter_map(named).collect()
+}
+
+/// The id of a thread in its innermost namespace, which is the last one. Kernels without namespaces do
+/// not have the line.
+///
+/// Source: `proc_pid_status(5)`.
+fn own_id(status: &str) -> Option<u64> {
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
+    ids.split_whitespace().last()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_in_namespaces() {
+        assert_eq!(own_id("Name:\tx\nNSpid:\t4242\t7\nNSpgid:\t1\n"), Some(7));
+        assert_eq!(own_id("NSpid:\t4242\n"), Some(4242));
+        assert_eq!(own_id("Name:\tx\nNStgid:\t4242\t7\n"), None);
+    }
 }

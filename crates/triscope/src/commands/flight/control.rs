@@ -24,7 +24,7 @@ const MAX_HEADERS: u64 = 8 << 10;
 pub(super) const MAX_REASON: u64 = 1 << 10;
 
 /// Time limit for a request: one that does not come must not block others.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A path to the socket that is short enough for any directory: `sun_path` has 108 bytes.
 fn short(dir: &File) -> PathBuf {
@@ -46,7 +46,7 @@ pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
             let outbox = outbox.clone();
             // A dump takes as long as its look-forward.
             std::thread::spawn(move || {
-                let timed = stream.set_read_timeout(Some(PATIENCE));
+                let timed = stream.set_read_timeout(Some(TIMEOUT));
                 let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, true));
             });
         }
@@ -59,7 +59,7 @@ pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
     let outbox = outbox.clone();
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let timed = stream.set_read_timeout(Some(PATIENCE));
+            let timed = stream.set_read_timeout(Some(TIMEOUT));
             let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, false));
         }
     });

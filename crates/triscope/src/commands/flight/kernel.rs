@@ -156,7 +156,7 @@ impl Kernel {
         kernel::tracefs().and_then(|tracefs| Self::open_in(tracefs, wanted))
     }
 
-    /// Enables the events, and takes stock of the processes that run.
+    /// Enables the events, and takes stock of the running processes.
     pub(super) fn enable(&mut self) -> Result {
         self.begun = now().map_err(Failure::new)?;
         self.set.enable().map_err(kernel::failure)?;
@@ -263,7 +263,7 @@ impl Kernel {
         })
     }
 
-    /// Reads the processes that run.
+    /// Reads the running processes.
     pub(super) fn take_stock(&mut self) -> Result {
         let side = self.set.sideband().map(|event| self.set.attr(event)).transpose();
         let attr = side.map_err(kernel::failure)?.unwrap_or_default();

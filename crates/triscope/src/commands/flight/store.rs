@@ -95,7 +95,7 @@ const SEGMENTS: &str = "segments";
 const SOURCES: &str = "sources";
 const LEFT: &str = "left";
 /// Time limit for the thread of the sources to reply: a runtime may hang.
-const PATIENCE: Duration = Duration::from_secs(10);
+const SOURCES_TIMEOUT: Duration = Duration::from_secs(10);
 /// The end of the name of a segment in progress, and of a dump in progress.
 const PARTIAL: &str = ".partial";
 const SEALED: &str = ".perf.data";
@@ -477,7 +477,7 @@ impl Dump {
         for from in left {
             manifest.sources.extend(sources::left(&from, dir, self.command_lines)?);
         }
-        match collected.map(|collected| collected.recv_timeout(PATIENCE)) {
+        match collected.map(|collected| collected.recv_timeout(SOURCES_TIMEOUT)) {
             Some(Ok(all)) => {
                 manifest
                     .sources

@@ -254,8 +254,7 @@ impl Scheduler {
         Ok(self.drawing.follow_running(pid)?)
     }
 
-    /// Starts the file of the samples, if there are any: of a process that runs already, or of a
-    /// command. Call this after the events were enabled, and before the command is started.
+    /// Starts the file of the samples, if there are any: of a running process, or of a command. Call this after the events were enabled, and before the command is started.
     pub(super) fn start_samples(&mut self, running: Option<u32>) -> Result<(), Error> {
         let Some(sampling) = &self.sampling else { return Ok(()) };
         let existing = match running {
@@ -270,7 +269,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// The processes of the command that run.
+    /// The running processes of the command.
     pub(super) fn processes(&self) -> BTreeSet<u32> {
         self.drawing.members().processes()
     }

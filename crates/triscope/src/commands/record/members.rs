@@ -30,7 +30,7 @@ pub(super) struct Members {
     threads: IdMap<Member>,
     /// The command, until its first record is read.
     starting: Option<u32>,
-    /// Number of threads that run, by process of the command.
+    /// Number of running threads, by process of the command.
     running: BTreeMap<u32, u32>,
     counts: Counts,
 }
@@ -49,7 +49,7 @@ impl Members {
         self.counts
     }
 
-    /// The processes of the command that run.
+    /// The running processes of the command.
     pub(super) fn processes(&self) -> BTreeSet<u32> {
         self.running.keys().copied().collect()
     }
@@ -60,7 +60,7 @@ impl Members {
         self.starting = Some(pid);
     }
 
-    /// Adds a thread that runs already. Call this after forks are recorded.
+    /// Adds a running thread. Call this after forks are recorded.
     pub(super) fn insert(&mut self, pid: u32, tid: u32) {
         let known = self.threads.get(tid.into()).copied();
         match known {

@@ -5,6 +5,7 @@ use super::{Pass, Reading, Recovery, Trace, Visitor, read};
 use crate::failure::{Failure, Result};
 use crate::io::input;
 use crate::io::progress::Progress;
+use crate::run::duration;
 use gotrace::analysis::{Clip, Clipped};
 use gotrace::parallel::Split;
 use gotrace::{Error, Event, Index, Limits, Loss, Reader, Timestamp};
@@ -26,13 +27,9 @@ pub(crate) struct TimeRange {
 }
 
 /// Parses seconds, and converts them to nanoseconds.
-fn seconds(arg: &str) -> std::result::Result<i64, String> {
-    let seconds: f64 = arg.parse().map_err(|_| "expected a number of seconds".to_owned())?;
-    if (0.0..1e9).contains(&seconds) {
-        Ok((seconds * 1e9) as i64)
-    } else {
-        Err("expected a number of seconds from 0 to 1000000000".to_owned())
-    }
+fn seconds(arg: &str) -> std::result::Result<i64, &'static str> {
+    let seconds = duration::seconds(arg, 0.0..1e9);
+    seconds.map(duration::nanos).ok_or("expected a number of seconds from 0 to 1000000000")
 }
 
 impl TimeRange {

@@ -1,4 +1,4 @@
-//! Symbols of programs that run.
+//! Symbols of running programs.
 
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::failure;

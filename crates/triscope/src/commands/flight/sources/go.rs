@@ -212,13 +212,13 @@ impl Part {
         &self,
         window: &Window,
         path: &Path,
-        patience: Duration,
+        timeout: Duration,
     ) -> io::Result<Option<(Timestamp, Timestamp)>> {
         let is_short = |pulled: &mut Pulled| {
             let last = pulled.generations.back().map(|generation| generation.last);
             !pulled.has_ended && last.is_none_or(|last| last < window.until)
         };
-        let pulled = self.0.news.wait_timeout_while(self.0.lock(), patience, is_short);
+        let pulled = self.0.news.wait_timeout_while(self.0.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
         let is_within = |g: &&Generation| g.last >= window.from && g.first <= window.until;
         let mut within = pulled.generations.iter().filter(is_within).peekable();
@@ -250,7 +250,7 @@ impl Part {
     }
 }
 
-/// A Go program that runs.
+/// A running Go program.
 struct Process {
     file: FileId,
     program: Rc<GoProgram>,
@@ -262,7 +262,7 @@ struct Process {
     refusal: Option<String>,
 }
 
-/// The Go programs that run.
+/// The running Go programs.
 pub(super) struct Programs {
     dir: PathBuf,
     triggers: Vec<GoTrigger>,

@@ -43,9 +43,9 @@ const MAX_PROCESSES: usize = 64;
 /// Processes without a recording that a manifest names.
 const MAX_NAMED: usize = 16;
 
-/// Time that a dump waits for what a program has not sent yet: the generations of a Go trace take a
+/// Time limit of a dump for what a program has not sent yet: the generations of a Go trace take a
 /// second or two.
-const PATIENCE: Duration = Duration::from_secs(4);
+const PENDING_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -196,7 +196,7 @@ impl Collected {
             }
             Part::Go(part) => {
                 let name = format!("go-{pid}.trace");
-                let covered = part.write(window, &dir.join(&name), PATIENCE)?;
+                let covered = part.write(window, &dir.join(&name), PENDING_TIMEOUT)?;
                 match covered {
                     Some((from, until)) => {
                         source.file = Some(name);

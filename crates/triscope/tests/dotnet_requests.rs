@@ -1,0 +1,282 @@
+//! The requests of `triscope dotnet`, as a server that is no runtime gets them.
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
+
+use diag_ipc::message::{Command as Ipc, Header, Reply, Request};
+use diag_ipc::{HResult, Rundown};
+use serde_json::Value;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex, mpsc};
+use testkit::nettrace;
+
+/// A server in this process.
+struct Server {
+    dir: tempfile::TempDir,
+    requests: Arc<Mutex<Vec<Request>>>,
+}
+
+impl Server {
+    /// Replies to each request by `answer`.
+    fn start(answer: impl Fn(&Request) -> Vec<u8> + Send + 'static) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let received = Arc::clone(&requests);
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                // A connection without a request asks who listens.
+                let Some(request) = request(&mut stream) else { continue };
+                let reply = answer(&request);
+                received.lock().unwrap().push(request);
+                let _ = stream.write_all(&reply); // the client may have gone
+            }
+        });
+        Self { dir, requests }
+    }
+
+    /// Runs a command with this server as its target, in the server's directory.
+    fn run(&self, args: &[&str]) -> Output {
+        let port = format!("{},connect", self.dir.path().join("socket").display());
+        Command::new(env!("CARGO_BIN_EXE_triscope"))
+            .arg("dotnet")
+            .args(args)
+            .args(["--diagnostic-port", &port])
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    /// The standard output of a command that succeeds.
+    fn ok(&self, args: &[&str]) -> String {
+        let output = self.run(args);
+        assert!(output.status.success(), "{args:?}: {}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The errors of a command that fails.
+    fn fails(&self, args: &[&str], code: i32) -> String {
+        let output = self.run(args);
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {errors}");
+        errors
+    }
+
+    /// The requests since the last call.
+    fn requests(&self) -> Vec<Request> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
+    }
+}
+
+fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn request(stream: &mut UnixStream) -> Option<Request> {
+    let mut message = vec![0; Header::LEN];
+    stream.read_exact(&mut message).ok()?;
+    let header = Header::decode(message[..].try_into().unwrap()).unwrap();
+    message.resize(usize::from(header.size), 0);
+    stream.read_exact(&mut message[Header::LEN..]).unwrap();
+    Some(Request::decode(&message).unwrap())
+}
+
+/// The reply to a request whose result is `S_OK`.
+fn done() -> Vec<u8> {
+    Reply::Ok(&0u32.to_le_bytes()).encode().unwrap()
+}
+
+/// The reply to a request that the runtime is too old for.
+fn unknown() -> Vec<u8> {
+    Reply::Error { code: HResult::UnknownCommand, message: None }.encode().unwrap()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).unwrap();
+    entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+}
+
+#[test]
+fn a_dump_has_a_default_name_in_this_directory() {
+    let server = Server::start(|request| {
+        let Request::CreateCoreDump { path, .. } = request else { return unknown() };
+        std::fs::write(path, "core").unwrap();
+        done()
+    });
+    let output = server.run(&["dump"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    let files = names(server.dir.path());
+    let core = files.iter().find(|name| *name != "socket").expect("a dump");
+    let form: String = core.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(form, "core_00000000_000000");
+    let path = server.dir.path().join(core);
+    assert!(errors(&output).contains(&format!("{}: 4 bytes", path.display())), "{output:?}");
+    let [Request::CreateCoreDump { path: sent, .. }] = &server.requests()[..] else { panic!() };
+    assert_eq!(Path::new(sent), path);
+
+    server.ok(&["dump", "-o", "named"]);
+    assert_eq!(std::fs::read(server.dir.path().join("named")).unwrap(), b"core");
+}
+
+/// The trace of a session with these threads, sampled in managed code.
+fn samples(threads: &[u64]) -> Vec<u8> {
+    let types = [("Microsoft-DotNETCore-SampleProfiler", 0, 0)];
+    let sample = |(at, thread): (i64, &u64)| nettrace::event(1, at, *thread, &[&[2, 0, 0, 0]]);
+    nettrace::trace(&types, &(2000..).zip(threads).map(sample).collect::<Vec<_>>())
+}
+
+/// The reply to a request for a session, and all of its stream.
+fn session(trace: &[u8]) -> Vec<u8> {
+    [&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()[..], trace].concat()
+}
+
+#[test]
+fn stacks_have_the_names_of_their_threads() {
+    // A thread with a hostile name, as long as the test.
+    let (sender, receiver) = mpsc::channel();
+    let (_end, wait) = mpsc::channel::<()>();
+    let thread = std::thread::Builder::new().name("a\x1b[31m) b".to_owned());
+    let body = move || {
+        let link = std::fs::read_link("/proc/thread-self").unwrap();
+        let id: u64 = link.file_name().unwrap().to_str().unwrap().parse().unwrap();
+        sender.send(id).unwrap();
+        let _ = wait.recv();
+    };
+    let _thread = thread.spawn(body).unwrap();
+    let named = receiver.recv().unwrap();
+    let ended = u64::from(u32::MAX);
+    let server = Server::start(move |request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[named, ended])),
+        _ => done(),
+    });
+    let text = server.ok(&["stack"]);
+    let expected = format!(
+        "thread {named} (a\\u{{1b}}[31m) b)  in managed code\n\n\
+         thread {ended}  in managed code\n\n"
+    );
+    assert_eq!(text, expected);
+
+    let json = server.ok(&["stack", "--json"]);
+    let threads: Vec<Value> =
+        json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(threads[0]["name"], "a\x1b[31m) b");
+    assert_eq!((&threads[1]["tid"], threads[1].get("name")), (&ended.into(), None));
+}
+
+#[test]
+fn the_rundown_has_the_keywords_of_the_option() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    let sent = |options: &[&str]| {
+        server.ok(&[&["collect", "-o", "trace"], options].concat());
+        let requests = server.requests();
+        let config = requests.iter().find_map(|request| match request {
+            Request::CollectTracing { config, .. } => Some(config.rundown),
+            _ => None,
+        });
+        config.expect("a session")
+    };
+    assert_eq!(sent(&[]), Rundown::Default);
+    assert_eq!(sent(&["--rundown-keywords", "0x118"]), Rundown::Keywords(0x118));
+    assert_eq!(sent(&["--rundown-keywords", "8", "--rundown"]), Rundown::Keywords(8));
+    let profile = sent(&["--rundown-keywords", "A8", "--profile", "gc-collect"]);
+    assert_eq!(profile, Rundown::Keywords(0xa8));
+
+    for bad in ["", "0x", "xyz", "+8", "-8", "10000000000000000", "0x0x8"] {
+        let option = format!("--rundown-keywords={bad}");
+        let errors = server.fails(&["collect", "-o", "trace", &option], 2);
+        assert!(errors.contains("expected a hexadecimal number"), "{errors}");
+    }
+    let both = ["collect", "-o", "trace", "--rundown-keywords", "8", "--rundown", "false"];
+    assert!(server.fails(&both, 2).contains("--rundown false records none"));
+    assert_eq!(server.requests(), []);
+}
+
+/// Keywords that a runtime does not support are an error, and not another rundown.
+#[test]
+fn keywords_of_the_rundown_are_not_dropped() {
+    let server = Server::start(|request| match request.command() {
+        Ipc::CollectTracing | Ipc::CollectTracing2 | Ipc::CollectTracing3 => {
+            session(&samples(&[1]))
+        }
+        _ => unknown(),
+    });
+    let errors = server.fails(&["collect", "-o", "trace", "--rundown-keywords", "8"], 1);
+    assert!(errors.contains("a rundown keyword") && errors.contains(".NET 9"), "{errors}");
+    // Those of a profile are.
+    server.ok(&["collect", "-o", "trace", "--profile", "gc-collect"]);
+}
+
+const CLASS: &str = "cf0d821e-299b-5307-a3d8-b283c03916dd";
+
+#[test]
+fn a_profiler_is_attached_by_its_class_and_path() {
+    let server = Server::start(|_| done());
+    let library = server.dir.path().join("profiler.so");
+    std::fs::write(&library, "").unwrap();
+    let path = library.to_str().unwrap();
+    server.ok(&["profiler", "attach", CLASS, path]);
+    server.ok(&["profiler", "attach", CLASS, path, "--timeout", "0.5"]);
+    let attach = |timeout_ms| Request::AttachProfiler {
+        timeout_ms,
+        clsid: CLASS.parse().unwrap(),
+        path: path.to_owned(),
+        client_data: Vec::new(),
+    };
+    assert_eq!(server.requests(), [attach(10_000), attach(500)]);
+}
+
+#[test]
+fn a_profiler_is_refused_before_a_request() {
+    let server = Server::start(|_| done());
+    std::fs::write(server.dir.path().join("profiler.so"), "").unwrap();
+    for command in ["attach", "startup"] {
+        let fails = |class, path: &str, code| {
+            let errors = server.fails(&["profiler", command, class, path], code);
+            assert_eq!(server.requests(), [], "{errors}");
+            errors
+        };
+        assert!(fails(CLASS, "profiler.so", 2).contains("expected an absolute path"));
+        assert!(fails("Profiler", "/profiler.so", 2).contains("not a GUID"));
+        assert!(fails(CLASS, "/nowhere/profiler.so", 1).contains("has no such file"));
+        let directory = server.dir.path().to_str().unwrap();
+        assert!(fails(CLASS, directory, 1).contains("is not a regular file"));
+    }
+}
+
+#[test]
+fn a_startup_profiler_needs_a_suspended_runtime() {
+    let library = tempfile::NamedTempFile::new().unwrap();
+    let path = library.path().to_str().unwrap();
+    let command = ["profiler", "startup", CLASS, path];
+
+    // .NET Core 3.1, which cannot be suspended.
+    let server = Server::start(|request| match request {
+        Request::StartupProfiler { .. } => done(),
+        _ => unknown(),
+    });
+    assert!(server.fails(&command, 1).contains("is not suspended at startup"));
+    let is_sent = |request: &Request| matches!(request, Request::StartupProfiler { .. });
+    assert!(!server.requests().iter().any(is_sent));
+
+    // This process has no finalizer thread, as a suspended runtime.
+    let mut process = 1u64.to_le_bytes().to_vec();
+    process.extend([0; 16]);
+    for text in ["app", "Linux", "x64", "app", "10.0.0"] {
+        process.extend((text.len() as u32 + 1).to_le_bytes());
+        process.extend(nettrace::utf16(text));
+    }
+    let server = Server::start(move |request| match request.command() {
+        Ipc::ProcessInfo2 => Reply::Ok(&process).encode().unwrap(),
+        Ipc::StartupProfiler => done(),
+        _ => unknown(),
+    });
+    server.ok(&command);
+    let startup = Request::StartupProfiler { clsid: CLASS.parse().unwrap(), path: path.to_owned() };
+    assert_eq!(server.requests().last(), Some(&startup));
+}
