@@ -117,8 +117,8 @@ impl StopHandle {
     /// No request is sent for a session that has ended or was already stopped: its id may already
     /// belong to another session.
     ///
-    /// The limits [`Timeouts::drain`] and [`Timeouts::end`](crate::Timeouts::end) of the reader begin with
-    /// the first call, even if that fails. It can be called again.
+    /// The limits [`drain`](crate::Timeouts::drain) and [`end`](crate::Timeouts::end) of the reader begin
+    /// with the first call, even if that fails. It can be called again.
     ///
     /// # Errors
     ///
