@@ -448,6 +448,13 @@ fn live_tables_are_json_on_request() {
     let spin = || ["-c", "while :; do :; done"];
     let start = || Command::new("sh").arg0(&name).args(spin()).spawn().unwrap();
     let mut busy = [start(), start()];
+    for process in &busy {
+        // A new program has its name only after execve(2) has closed the files of the old one.
+        let file = format!("/proc/{}/cmdline", process.id());
+        testkit::wait::until("the process has its name", || {
+            std::fs::read(&file).unwrap().starts_with(name.as_bytes())
+        });
+    }
     let top = ["perf", "top", "--json", "-e", "cpu-clock", "-d", "0.5", "--seconds", "1"];
     let named = [&top[..], &["--name", &name]].concat();
     let two = run(&named);
