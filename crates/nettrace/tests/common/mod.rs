@@ -12,7 +12,18 @@ pub mod exercise;
 
 use std::path::{Path, PathBuf};
 
-use nettrace::{Options, Order, Reader, Stats, Summary};
+use nettrace::{Item, Options, Order, Parser, Reader, Stats, Summary};
+
+/// Parses a whole stream, and returns the parser after its end.
+pub fn parse(bytes: &[u8], order: Order, mut each: impl FnMut(Item<'_>)) -> Parser {
+    let mut parser = Parser::new(Options::new().order(order));
+    parser.push(bytes);
+    parser.finish();
+    while let Some(item) = parser.next_item().unwrap() {
+        each(item);
+    }
+    parser
+}
 
 /// The captures that are committed.
 pub fn data() -> PathBuf {

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use crate::common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
+use crate::common::parse;
 use nettrace::analysis::{CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 
@@ -32,16 +33,6 @@ fn metadata(id: u8, name: &str, fields: &[Vec<u8>], optional: &[u8]) -> Vec<u8> 
 fn thread(index: u8, info: &[&[u8]]) -> Vec<u8> {
     let row = [&[index][..], &info.concat()].concat();
     [&(row.len() as u16).to_le_bytes()[..], &row].concat()
-}
-
-fn parse(bytes: &[u8], order: Order, mut each: impl FnMut(Item<'_>)) -> Parser {
-    let mut parser = Parser::new(Options::new().order(order));
-    parser.push(bytes);
-    parser.finish();
-    while let Some(item) = parser.next_item().unwrap() {
-        each(item);
-    }
-    parser
 }
 
 #[test]

@@ -3,18 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
 use crate::common::assemble::{self, Stream, blob, varint};
-use nettrace::{Item, Options, Order, Parser};
+use crate::common::parse;
+use nettrace::{Item, Order};
 use proptest::prelude::*;
-
-fn parse(bytes: &[u8], order: Order, mut each: impl FnMut(Item<'_>)) -> Parser {
-    let mut parser = Parser::new(Options::new().order(order));
-    parser.push(bytes);
-    parser.finish();
-    while let Some(item) = parser.next_item().unwrap() {
-        each(item);
-    }
-    parser
-}
 
 /// One event of a generated stream: what a compressed header says of it.
 #[derive(Clone, Debug)]
