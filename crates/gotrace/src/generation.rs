@@ -146,8 +146,14 @@ impl Loader {
                 }
                 Ok(None) => return Ok(Ending::Input),
                 // This may be damage in the next generation: the batches read so far are complete,
-                // unless generations end explicitly.
-                Err(error) if !explicit_end && self.number != 0 => return Ok(Ending::Error(error)),
+                // unless generations end explicitly, or the size limit ends them.
+                Err(error)
+                    if !explicit_end
+                        && self.number != 0
+                        && !matches!(error.kind(), ErrorKind::Limit { .. }) =>
+                {
+                    return Ok(Ending::Error(error));
+                }
                 Err(error) => return Err(error),
             };
             let offset = source.offset();

@@ -18,6 +18,12 @@ pub(crate) fn read<R: Read>(source: &mut Source<R>) -> Result<Version, Error> {
     Ok(version)
 }
 
+/// The version of a trace that begins with `bytes`, if they have all of a valid header.
+pub(crate) fn version(bytes: &[u8]) -> Option<Version> {
+    let minor = parse(bytes.get(..Version::HEADER_LEN)?)?;
+    u32::try_from(minor).ok().and_then(Version::from_minor)
+}
+
 /// The minor version of `go 1.N trace`, padded with zeros to the length of a header.
 fn parse(bytes: &[u8]) -> Option<u64> {
     let rest = bytes.strip_prefix(b"go 1.")?;

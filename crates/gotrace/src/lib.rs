@@ -28,6 +28,7 @@
 //!   events without an allocation per event, and the [`Iterator`] returns [`OwnedEvent`]s, which
 //!   can be sent to other threads. It streams, with one generation (about a second) of the trace in
 //!   memory at a time.
+//! - [`Parser`] does the same without I/O: push bytes in chunks of any size, and pull events.
 //! - [`Event`] has the accessors of `golang.org/x/exp/trace`, each an [`Option`] where Go panics if
 //!   the kind of the event does not match: state transitions of goroutines and procs, ranges,
 //!   tasks, regions, logs, metrics, labels, CPU samples, clock snapshots, experiments, and stacks
@@ -75,6 +76,7 @@ mod id;
 mod id_set;
 mod order;
 pub mod parallel;
+mod parser;
 mod printable;
 mod quote;
 pub mod raw;
@@ -98,6 +100,7 @@ pub use event::{
 };
 pub use generations::{GenerationSpan, Generations, Index};
 pub use id::{GoId, GoState, ProcId, ProcState, ResourceId, ResourceKind, TaskId, ThreadId};
+pub use parser::Parser;
 pub use reader::{Loss, Reader};
 pub use spec::{EventSpec, EventType, Experiment};
 pub use table::ClockSnapshot;

@@ -22,6 +22,27 @@ pub(crate) struct Source<R> {
 /// The minimum size of a read from the input.
 const CHUNK: usize = 128 << 10;
 
+/// The input of a source to which bytes are pushed: it has no others.
+#[derive(Debug)]
+pub(crate) struct Pushed;
+
+impl Read for Pushed {
+    fn read(&mut self, _out: &mut [u8]) -> io::Result<usize> {
+        Ok(0)
+    }
+}
+
+impl Source<Pushed> {
+    /// Appends bytes to the window.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        if let Some(room) = self.buffer.get_mut(self.filled..self.filled + bytes.len()) {
+            room.copy_from_slice(bytes);
+            self.filled += bytes.len();
+        }
+    }
+}
+
 impl<R: Read> Source<R> {
     pub(crate) fn new(input: R, limit: usize) -> Self {
         Self::at(0, input, limit)
@@ -72,7 +93,7 @@ impl<R: Read> Source<R> {
             return Err(Error::at(self.offset(), kind));
         }
         if self.filled == self.buffer.len() {
-            self.make_room();
+            self.make_room(CHUNK / 2);
         }
         loop {
             match self.input.read(&mut self.buffer[self.filled..]) {
@@ -88,18 +109,22 @@ impl<R: Read> Source<R> {
         }
     }
 
-    /// Moves the window to the front if that frees at least as many bytes as it moves (so that the
-    /// amortized cost is constant); otherwise grows the buffer.
-    fn make_room(&mut self) {
+    /// Makes room for `len` bytes: moves the window to the front if that frees at least as many
+    /// bytes as it moves (so that the amortized cost is constant), and grows the buffer if that is
+    /// not enough.
+    fn make_room(&mut self, len: usize) {
+        if self.buffer.len() - self.filled >= len {
+            return;
+        }
         if self.keep > 0 && self.keep >= self.filled - self.keep {
             self.buffer.copy_within(self.keep..self.filled, 0);
             self.base += self.keep as u64;
             self.filled -= self.keep;
             self.keep = 0;
         }
-        if self.buffer.len() - self.filled < CHUNK / 2 {
+        if self.buffer.len() - self.filled < len {
             // The capacity doubles; memory that is not touched costs nothing.
-            self.buffer.resize(self.filled + CHUNK, 0);
+            self.buffer.resize(self.filled + len.max(CHUNK), 0);
         }
     }
 

@@ -59,7 +59,7 @@ impl V1 {
         version: Version,
         limits: &Limits,
     ) -> Result<Self, Error> {
-        let data = read_all(source, limits.max_buffer)?;
+        let data = read_all(source, Self::max_len(limits) - Version::HEADER_LEN)?;
         let mut scan = scan::scan(&data, version, limits)?;
         let mut events = order::merge(&data, &mut scan)?;
         check::fix_times(&data, &scan, &mut events)?;
@@ -77,6 +77,11 @@ impl V1 {
             procs: scan.procs,
             goroutines: scan.goroutines,
         })
+    }
+
+    /// The maximum length of a trace, header included.
+    pub(crate) fn max_len(limits: &Limits) -> usize {
+        Version::HEADER_LEN.saturating_add(limits.max_buffer).min(u32::MAX as usize)
     }
 
     /// The tables that events refer to.
@@ -103,7 +108,6 @@ impl fmt::Debug for V1 {
 
 /// Reads to the end of `source`, to the limit, or to the largest offset that fits in 32 bits.
 fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
-    let limit = limit.min(u32::MAX as usize - Version::HEADER_LEN);
     let mut data = Vec::new();
     match source.take(limit as u64 + 1).read_to_end(&mut data) {
         Err(error) => Err(match error.downcast::<Error>() {

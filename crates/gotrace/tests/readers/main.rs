@@ -4,6 +4,7 @@
 mod common;
 mod generations;
 mod hostile;
+mod parser;
 mod recover;
 mod recovery;
 mod validate;

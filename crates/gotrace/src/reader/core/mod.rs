@@ -1,6 +1,7 @@
 //! The reader without the event that it returns.
 
 mod part;
+mod push;
 mod recover;
 
 use crate::error::{Error, ErrorKind, Position};
@@ -18,6 +19,7 @@ use crate::table::Table;
 use crate::v1::V1;
 use crate::version::Version;
 pub(crate) use part::Between;
+use push::Arrival;
 pub use recover::Loss;
 use recover::{FailedIn, Failure};
 use std::collections::VecDeque;
@@ -49,6 +51,8 @@ pub(crate) struct Core<R> {
     pub(crate) gaps: Gaps,
     /// The counts of recovery.
     pub(crate) counts: Counts,
+    /// What is known of the next generation if bytes are pushed; `None` if they are read.
+    arrival: Option<Arrival>,
 }
 
 /// The current generation, or the last one.
@@ -128,7 +132,11 @@ enum After {
 impl<R: Read> Core<R> {
     /// Reads the header of a trace.
     pub(super) fn new(input: R, limits: Limits) -> Result<Self, Error> {
-        let mut source = Source::new(input, limits.max_buffer);
+        Self::open(Source::new(input, limits.max_buffer), limits)
+    }
+
+    /// As [`Core::new`], for a source.
+    fn open(mut source: Source<R>, limits: Limits) -> Result<Self, Error> {
         let version = header::read(&mut source)?;
         let v1 = version.is_v1().then(|| V1::read(&mut source, version, &limits)).transpose()?;
         let mut core = Self::of(source, version, limits);
@@ -168,6 +176,7 @@ impl<R: Read> Core<R> {
             syncs: 0,
             gaps: Gaps::default(),
             counts: Counts::default(),
+            arrival: None,
         }
     }
 
@@ -405,8 +414,12 @@ impl<R: Read> Core<R> {
         }
     }
 
-    /// Moves past the current generation.
+    /// Moves past the current generation, once all of the next one has arrived.
     fn next_generation(&mut self, event: &mut Record) -> Result<bool, Error> {
+        if !self.has_arrived() {
+            self.phase = Phase::Load;
+            return Ok(false);
+        }
         let len = mem::take(&mut self.current.len);
         self.source.release(len);
         self.leave_table();
