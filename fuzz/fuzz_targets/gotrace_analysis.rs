@@ -4,7 +4,7 @@
 mod common;
 
 use gotrace::analysis::{
-    Allocations, Collections, CriticalPaths, Profile, ProfileKind, ProfileScope, RequestFilter,
+    Allocations, GcCycles, CriticalPaths, Profile, ProfileKind, ProfileScope, RequestFilter,
     Requests, Scheduling, SchedulingOptions, Summarizer, Utilization, UtilizationOptions,
 };
 use libfuzzer_sys::fuzz_target;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 fuzz_target!(|data: &[u8]| {
     let mut scheduling = Scheduling::new(SchedulingOptions::default());
-    let mut collections = Collections::new(10);
+    let mut collections = GcCycles::new(10);
     let mut allocations = Allocations::new();
     let mut summarizer = Summarizer::new();
     let mut utilization = Utilization::new(UtilizationOptions::default());

@@ -12,7 +12,7 @@
 mod common;
 
 use gotrace::analysis::{
-    Clipped, Collections, Profile, ProfileKind, ProfileScope, Scheduling, SchedulingOptions,
+    Clipped, GcCycles, Profile, ProfileKind, ProfileScope, Scheduling, SchedulingOptions,
     Utilization, UtilizationOptions,
 };
 use gotrace::parallel::{Parallel, Split};
@@ -109,7 +109,7 @@ impl Outcome for Scheduling {
     }
 }
 
-impl Outcome for Collections {
+impl Outcome for GcCycles {
     fn outcome(self) -> String {
         format!("{:#?}", self.finish())
     }
@@ -154,11 +154,11 @@ macro_rules! for_each_analysis {
             }
         }
         $check("scheduling", scheduling);
-        $check("collections", || Collections::new(5));
+        $check("collections", || GcCycles::new(5));
         for option in 0..4 {
             $check("utilization", || utilization(option));
         }
-        $check("two", || (Collections::new(5), scheduling()));
+        $check("two", || (GcCycles::new(5), scheduling()));
     }};
 }
 

@@ -54,6 +54,7 @@ pub struct Features {
 
 /// Numbers of CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cpus {
     /// CPUs that are present.
     pub available: u32,

@@ -77,7 +77,6 @@ macro_rules! questions {
 /// The questions, in alphabetical order.
 pub const QUESTIONS: &[Question] = questions![
     "allocation_sites",
-    "collections",
     "counters",
     "coverage",
     "cpu_time",
@@ -86,6 +85,7 @@ pub const QUESTIONS: &[Question] = questions![
     "flame_graph",
     "flame_graph_difference",
     "gc_pauses",
+    "gcs",
     "goroutine_times",
     "goroutine_waits",
     "hot_functions",

@@ -164,7 +164,7 @@ macro_rules! spans {
             opt(int("by", "id", "the entity that began it, if that is another one")),
             STACK,
             flag("is_open", "whether it had not ended: the end is that of the recording"),
-            int("span", "id", "the key among all tasks, regions, collections and waits"),
+            int("span", "id", "the key among all tasks, regions, GCs and waits"),
         )
     };
 }

@@ -10,6 +10,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 /// A stream that ended early.
 #[derive(Debug, thiserror::Error)]
 #[error("stream {stream}: {cause}")]
+#[non_exhaustive]
 pub struct StreamError {
     /// The number of the stream, in the order of [`Streams::add`].
     pub stream: usize,

@@ -7,7 +7,7 @@
 )]
 
 use flate2::read::GzDecoder;
-use gotrace::analysis::{Collections, GcTrigger};
+use gotrace::analysis::{GcCycles, GcTrigger};
 use gotrace::{EventKind as GoEventKind, GoState, RangeName, Reader};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -130,7 +130,7 @@ fn times_by_state_are_those_of_the_trace() {
 fn mark_phases_are_named_by_their_cause() {
     let mut all = BTreeMap::new();
     for (name, bytes) in fixtures() {
-        let mut collections = Collections::new(0);
+        let mut collections = GcCycles::new(0);
         let mut reader = Reader::new(&bytes[..]).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
             collections.event(event);

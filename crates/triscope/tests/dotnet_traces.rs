@@ -364,7 +364,7 @@ fn live_processes_are_shown() {
 /// Each of the 24 calls of `GC.Collect` has its stack.
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn collections_have_the_stacks_that_triggered_them() {
+fn gcs_have_the_stacks_that_triggered_them() {
     for runtime in Runtime::ALL {
         let dir = tempfile::tempdir().unwrap();
         let trace = dir.path().join("gc.nettrace");

@@ -542,7 +542,7 @@ fn rows_that_are_left_out_are_counted() {
 /// The cycles of `go gc` that began in the trace are those of the profile, and the explicit ones have
 /// the function that asked for them.
 #[test]
-fn collections_have_the_stacks_that_started_them() {
+fn gcs_have_the_stacks_that_started_them() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("gc.folded");
     let output = output.to_str().unwrap();

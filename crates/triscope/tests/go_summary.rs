@@ -101,7 +101,7 @@ fn a_summary_agrees_with_the_analyses() {
         (named(&summary["tasks"], "name", "times"), named(&tasks, "type", "times"));
     assert_eq!(ours, theirs);
     let cycles = json(&["gc", "--json", shop]).as_array().unwrap().len() as u64;
-    let triggers = summary["collections"].as_object().unwrap().values();
+    let triggers = summary["gcs"].as_object().unwrap().values();
     assert_eq!(triggers.map(|count| count.as_u64().unwrap()).sum::<u64>(), cycles);
     for window in json(&["mmu", "--json", shop]).as_array().unwrap() {
         let rows = summary["mmu"].as_array().unwrap();

@@ -190,7 +190,7 @@ fn check_threads(report: &Value, expected: i64, is_its: impl Fn(&Value) -> bool)
 /// The number of GCs, and how long the program stood still for them, if it measured that.
 fn check_collections(report: &Value, count: i64, pause: Option<i64>) -> Result<()> {
     let durations = |row: &Value, field: &str| number(&row["durations"][field]);
-    let found: i64 = rows(report, "collections")?.iter().map(|row| durations(row, "count")).sum();
+    let found: i64 = rows(report, "gcs")?.iter().map(|row| durations(row, "count")).sum();
     require("report: GCs", found == count, format!("{found} of {count}"))?;
     let Some(pause) = pause else { return Ok(()) };
     let (mut sum, mut events) = (0, 0);

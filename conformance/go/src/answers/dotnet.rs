@@ -90,7 +90,7 @@ fn collections(run: &Run, runtime: &str) -> Result<()> {
         return Err("the program printed no GCs".into());
     };
     let report = &run.timeline.report;
-    let found: u64 = report.collections.values().map(Histogram::count).sum();
+    let found: u64 = report.gcs.values().map(Histogram::count).sum();
     require("gc: collections", i64::try_from(found)? == *count, format!("{found} of {count}"))?;
     if runtime == "3.1" {
         return Ok(());

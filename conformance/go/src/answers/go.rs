@@ -137,7 +137,7 @@ impl Answers {
     fn check_collections(&self, measured: &Measured) -> Result<()> {
         let [count, pause] = measured.collections;
         let Timeline { report, tables, .. } = &self.0;
-        let found: u64 = report.collections.values().map(Histogram::count).sum();
+        let found: u64 = report.gcs.values().map(Histogram::count).sum();
         require("GCs", i64::try_from(found)? == count, format!("{found} of {count}"))?;
         let of_gc = |reason| tables.get(reason).starts_with(b"GC ");
         let pauses = report.pauses.iter().filter(|((_, reason), _)| of_gc(*reason));

@@ -18,13 +18,13 @@ use trace_common::{SeededState, Timestamp};
 /// as the runtime reports them when tracing starts: goroutines with the reasons and stacks of their
 /// waits, Ps, activities of the GC, metrics. Then it passes on the events of the range, and last a
 /// sync event at its end. So states count with the part within the range: for [`Summarizer`],
-/// [`Scheduling`], [`Collections`] and [`Utilization`] the results of consecutive ranges sum to
+/// [`Scheduling`], [`GcCycles`] and [`Utilization`] the results of consecutive ranges sum to
 /// those of all of them. Tasks and regions that began before the range end without a begin. CPU
 /// samples, logs and other instants are those of the range.
 ///
 /// [`Summarizer`]: super::Summarizer
 /// [`Scheduling`]: super::Scheduling
-/// [`Collections`]: super::Collections
+/// [`GcCycles`]: super::GcCycles
 /// [`Utilization`]: super::Utilization
 ///
 /// Until the range begins, memory is used for the states of live goroutines and Ps.

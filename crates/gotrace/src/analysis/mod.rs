@@ -2,7 +2,7 @@
 //!
 //! An analysis is fed with every event of a [`Reader`](crate::Reader) in order. Its memory depends
 //! on the goroutines that are alive and on distinct names and stacks, not on the length of the
-//! trace. Several analyses can share one pass. [`Profile`], [`Scheduling`], [`Collections`] and
+//! trace. Several analyses can share one pass. [`Profile`], [`Scheduling`], [`GcCycles`] and
 //! [`Utilization`] can be divided among threads: see [`parallel`](crate::parallel).
 //!
 //! | analysis | result | counterpart in Go |
@@ -10,7 +10,7 @@
 //! | [`Summarizer`] | times of goroutines and regions, tasks | `/goroutines`, `/userregions`, `/usertasks` |
 //! | [`Profile`] | delays and CPU samples by stack | `-pprof=net`, `sync`, `syscall`, `sched` |
 //! | [`Scheduling`] | scheduling latency, the longest stalls, use of the processors over time | |
-//! | [`Collections`] | cycles of the GC with their causes, stops of the world | |
+//! | [`GcCycles`] | cycles of the GC with their causes, stops of the world | |
 //! | [`Utilization`] | mutator utilization and its minimum by window | `/mmu` |
 //! | [`Requests`], [`CriticalPaths`] | why a task, region or goroutine took as long as it did | |
 //! | [`Clip`] | any of them, of a range of time | |
@@ -41,8 +41,8 @@
 
 mod allocations;
 mod clip;
-mod collections;
 mod critical_path;
+mod gc_cycles;
 mod heads;
 mod intervals;
 mod log;
@@ -61,11 +61,11 @@ mod worst;
 
 pub use allocations::{Allocations, AllocationsReport, HeapObjects, HeapSnapshot, TypeAllocations};
 pub use clip::{Clip, Clipped};
-pub use collections::{Collection, Collections, CollectionsReport, GcTrigger, Pause};
 pub use critical_path::{
     CriticalPath, CriticalPaths, Occupant, PathGoroutine, PathPiece, PathState, Request,
     RequestFilter, RequestKind, Requests,
 };
+pub use gc_cycles::{GcCycle, GcCycles, GcReport, GcTrigger, Pause};
 pub use name::Name;
 pub use profile::{Delay, Frame, Profile, ProfileKind, ProfileScope};
 pub use scheduling::{

@@ -35,13 +35,13 @@ pub enum ProfileKind {
     Cpu,
     /// Starts of GC cycles, by the stack that started them: only counts. A cycle that began before
     /// the trace has no such stack, and is not counted.
-    Collections,
+    GcCycles,
 }
 
 impl ProfileKind {
     /// Every kind, in order.
     pub const ALL: [Self; 6] =
-        [Self::Network, Self::Sync, Self::Syscall, Self::Scheduler, Self::Cpu, Self::Collections];
+        [Self::Network, Self::Sync, Self::Syscall, Self::Scheduler, Self::Cpu, Self::GcCycles];
 
     /// The name, as in `go tool trace -pprof=NAME`: `net`, `sync`, `syscall`, `sched`; `cpu`, `gc`.
     pub const fn name(self) -> &'static str {
@@ -51,20 +51,20 @@ impl ProfileKind {
             Self::Syscall => "syscall",
             Self::Scheduler => "sched",
             Self::Cpu => "cpu",
-            Self::Collections => "gc",
+            Self::GcCycles => "gc",
         }
     }
 
     /// Whether the kind counts single events, which have no duration.
     const fn counts_events(self) -> bool {
-        matches!(self, Self::Cpu | Self::Collections)
+        matches!(self, Self::Cpu | Self::GcCycles)
     }
 
     /// Whether an event is one of those that are counted.
     fn counts(self, event: Event<'_>) -> bool {
         match (self, event.kind()) {
             (Self::Cpu, kind) => kind == EventKind::StackSample,
-            (Self::Collections, EventKind::RangeBegin) => {
+            (Self::GcCycles, EventKind::RangeBegin) => {
                 event.range().is_some_and(|range| matches!(range.name, RangeName::GcMark))
             }
             _ => false,
@@ -77,13 +77,13 @@ impl ProfileKind {
         match self {
             Self::Network => reason == b"network",
             Self::Sync => has("chan") || has("sync") || has("select"),
-            Self::Syscall | Self::Scheduler | Self::Cpu | Self::Collections => false,
+            Self::Syscall | Self::Scheduler | Self::Cpu | Self::GcCycles => false,
         }
     }
 
     const fn state(self) -> GoState {
         match self {
-            Self::Network | Self::Sync | Self::Cpu | Self::Collections => GoState::Waiting,
+            Self::Network | Self::Sync | Self::Cpu | Self::GcCycles => GoState::Waiting,
             Self::Syscall => GoState::Syscall,
             Self::Scheduler => GoState::Runnable,
         }

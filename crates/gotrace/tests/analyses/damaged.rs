@@ -5,9 +5,9 @@
 
 use crate::common;
 use gotrace::analysis::{
-    Allocations, AllocationsReport, Collections, CollectionsReport, Profile, ProfileKind,
-    ProfileScope, Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary,
-    Utilization, UtilizationOptions,
+    Allocations, AllocationsReport, GcCycles, GcReport, Profile, ProfileKind, ProfileScope,
+    Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary, Utilization,
+    UtilizationOptions,
 };
 use gotrace::{Event, Index, Reader};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ struct Analyses {
     profiles: Vec<Profile>,
     utilization: Utilization,
     scheduling: Scheduling,
-    collections: Collections,
+    collections: GcCycles,
     allocations: Allocations,
     events: u64,
 }
@@ -31,7 +31,7 @@ impl Analyses {
             profiles: ProfileKind::ALL.map(|k| Profile::new(k, ProfileScope::all())).into(),
             utilization: Utilization::new(UtilizationOptions::default()),
             scheduling: Scheduling::new(SchedulingOptions::default()),
-            collections: Collections::new(10),
+            collections: GcCycles::new(10),
             allocations: Allocations::new(),
             events: 0,
         }
@@ -73,9 +73,7 @@ impl Analyses {
         }
     }
 
-    fn finish(
-        self,
-    ) -> (Summary, SchedulingReport, CollectionsReport, AllocationsReport, Vec<(u64, u128)>) {
+    fn finish(self) -> (Summary, SchedulingReport, GcReport, AllocationsReport, Vec<(u64, u128)>) {
         let profiles = self.profiles.into_iter().map(|mut profile| {
             profile.finish();
             let delays = profile.stacks().map(|(delay, _)| (delay.count, delay.time.as_nanos()));

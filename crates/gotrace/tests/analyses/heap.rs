@@ -11,8 +11,8 @@
 use crate::common;
 use gotrace::Event;
 use gotrace::analysis::{
-    Allocations, AllocationsReport, Collections, CollectionsReport, Finished, GcTrigger, RangeKind,
-    Summarizer, Times,
+    Allocations, AllocationsReport, Finished, GcCycles, GcReport, GcTrigger, RangeKind, Summarizer,
+    Times,
 };
 use std::time::Duration;
 
@@ -20,8 +20,8 @@ fn events(name: &str, each: impl FnMut(Event<'_>)) {
     common::events_of(&common::recorded(name), each);
 }
 
-fn collections(name: &str) -> CollectionsReport {
-    let mut collections = Collections::new(5);
+fn collections(name: &str) -> GcReport {
+    let mut collections = GcCycles::new(5);
     events(name, |event| collections.event(event));
     collections.finish()
 }

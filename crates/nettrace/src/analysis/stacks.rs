@@ -17,7 +17,7 @@ pub enum StackEvent {
     /// Waits for a lock, weighted by nanoseconds: keyword `Contention` (0x4000), level 4.
     Contention,
     /// GCs triggered, each of weight 1: keyword `GC` (0x1), level 4.
-    Collection,
+    Gc,
 }
 
 /// Events with the same stack, on one thread.
@@ -97,7 +97,7 @@ impl EventStacks {
             return;
         }
         let is_runtime = event.known() == Some(Provider::Runtime);
-        if is_runtime && event.id() == GC_TRIGGERED && self.wanted == StackEvent::Collection {
+        if is_runtime && event.id() == GC_TRIGGERED && self.wanted == StackEvent::Gc {
             match number(event, "Reason") {
                 Some(reason) => {
                     let reason = GcReason::from_code(reason as u32).to_string();

@@ -127,6 +127,7 @@ pub enum CallchainContext {
 
 /// One frame of a callchain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Frame {
     /// Its context.
     pub context: CallchainContext,

@@ -39,7 +39,7 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
         view.wakers(),
         view.pauses(),
         view.longest_pauses(),
-        view.collections(),
+        view.gcs(),
         view.throttled(),
         view.unknown(),
     ];
@@ -347,12 +347,12 @@ impl View<'_> {
         }
     }
 
-    fn collections(&self) -> Table {
+    fn gcs(&self) -> Table {
         Table {
-            title: "Garbage collections",
+            title: "Garbage gcs",
             note: "",
-            columns: &["collection", "process", "count", "sum", "p50", "p99", "max"],
-            rows: self.by_sum(self.report.collections.iter(), |this, (process, name)| {
+            columns: &["GC", "process", "count", "sum", "p50", "p99", "max"],
+            rows: self.by_sum(self.report.gcs.iter(), |this, (process, name)| {
                 [this.text(*name), this.entity(*process)]
             }),
         }

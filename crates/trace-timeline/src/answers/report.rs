@@ -330,8 +330,8 @@ pub struct Report {
     /// By process: who woke its threads and goroutines, and how often.
     pub wakers: Table<(Option<EntityId>, Waker), u64>,
     /// The durations of garbage collections by process and name: `mark (CAUSE)` for Go's mark
-    /// phases; generation and reason of .NET's collections.
-    pub collections: BTreeMap<(Option<EntityId>, TextId), Histogram>,
+    /// phases; generation and reason of .NET's GCs.
+    pub gcs: BTreeMap<(Option<EntityId>, TextId), Histogram>,
     /// Stop-the-world pauses by process and reason.
     pub pauses: BTreeMap<(EntityId, TextId), Histogram>,
     /// The longest pauses, longest first, at most [`Report::MAX_PAUSES`].
@@ -433,7 +433,7 @@ impl Report {
                     EventKind::Finish { span, .. } => {
                         if let Some((key, begin)) = self.open_collections.remove(&span) {
                             let nanos = event.at.nanos_since(begin);
-                            self.collections.entry(key).or_default().add(nanos);
+                            self.gcs.entry(key).or_default().add(nanos);
                         }
                     }
                     EventKind::Throttle { process, nanos, periods, .. } => {

@@ -501,16 +501,16 @@ impl View<'_> {
             )
         };
         let shown = |process| self.is_shown(process);
-        let collections = self.report.collections.iter().filter(|((p, _), _)| shown(*p));
-        let mut collections: Vec<_> = collections.collect();
-        collections.sort_by_key(|(_, h)| Reverse(h.sum()));
-        if !collections.is_empty() {
-            writeln!(out, "\nGarbage collections")?;
+        let gcs = self.report.gcs.iter().filter(|((p, _), _)| shown(*p));
+        let mut gcs: Vec<_> = gcs.collect();
+        gcs.sort_by_key(|(_, h)| Reverse(h.sum()));
+        if !gcs.is_empty() {
+            writeln!(out, "\nGarbage gcs")?;
         }
-        for ((process, name), h) in collections.iter().take(ROWS) {
+        for ((process, name), h) in gcs.iter().take(ROWS) {
             line(out, h, format!("{}, {}", self.text(*name), self.process(*process)))?;
         }
-        more(out, collections.len())?;
+        more(out, gcs.len())?;
         let pauses: Vec<_> =
             self.report.pauses.iter().filter(|((p, _), _)| shown(Some(*p))).collect();
         if pauses.is_empty() {
@@ -670,8 +670,8 @@ impl View<'_> {
         let wakers = report.wakers.iter().filter(|((p, _), _)| shown(p)).map(|((p, w), count)| {
             json!({ "process": process(*p), "waker": self.waker(*w), "count": count })
         });
-        let collections = report
-            .collections
+        let gcs = report
+            .gcs
             .iter()
             .filter(|((p, _), _)| shown(p))
             .map(|((p, name), h)| {
@@ -764,7 +764,7 @@ impl View<'_> {
             "longest_delays": delays.collect::<Vec<_>>(),
             "preempters": preempters.collect::<Vec<_>>(),
             "wakers": wakers.collect::<Vec<_>>(),
-            "collections": collections.collect::<Vec<_>>(),
+            "gcs": gcs.collect::<Vec<_>>(),
             "pauses": pauses.collect::<Vec<_>>(),
             "longest_pauses": longest.collect::<Vec<_>>(),
             "throttled": throttled.collect::<Vec<_>>(),

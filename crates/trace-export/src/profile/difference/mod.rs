@@ -12,6 +12,7 @@ use trace_timeline::Tables;
 /// The weights before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a pair of two")]
+#[non_exhaustive]
 pub struct Change {
     /// The weight in the first profile.
     pub before: u64,

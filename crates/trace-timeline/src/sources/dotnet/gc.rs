@@ -76,7 +76,7 @@ impl DotnetSource {
         }
         let entity = Entity::new(EntityKind::Gc, number.into());
         let gc = push.start(entity.child_of(Some(process)).started(push.at));
-        self.collections.extend(gc.map(|gc| ((process, number), gc)));
+        self.open_gcs.extend(gc.map(|gc| ((process, number), gc)));
         let reason = reason.to_string();
         push.number(b"number", number.into());
         push.number(b"generation", generation.into());
@@ -89,7 +89,7 @@ impl DotnetSource {
     }
 
     fn end_gc(&mut self, process: EntityId, number: u32, push: &mut Pusher<'_>) {
-        if let Some(gc) = self.collections.remove(&(process, number)) {
+        if let Some(gc) = self.open_gcs.remove(&(process, number)) {
             push.end(gc);
         }
     }

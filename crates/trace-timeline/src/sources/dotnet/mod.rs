@@ -107,7 +107,7 @@ pub struct DotnetSource {
     heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
     open: HashMap<Open, SpanId>,
-    collections: HashMap<(EntityId, u32), EntityId>,
+    open_gcs: HashMap<(EntityId, u32), EntityId>,
     activities: ActivityTracker,
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
@@ -200,9 +200,9 @@ impl DotnetSource {
                 push.state(thread, State::Running, None);
             }
         }
-        let mut collections: Vec<EntityId> = self.collections.drain().map(|(_, gc)| gc).collect();
-        collections.sort_unstable();
-        for gc in collections {
+        let mut gcs: Vec<EntityId> = self.open_gcs.drain().map(|(_, gc)| gc).collect();
+        gcs.sort_unstable();
+        for gc in gcs {
             push.end(gc);
         }
         push.text(b"why", why.as_bytes());

@@ -78,7 +78,7 @@ pub(super) fn run(args: &Args) -> Result {
         let Totals { count, by_generation: [gen0, gen1, gen2], .. } = totals;
         let _ = writeln!(
             output.buffer,
-            "\n{count} collections ({gen0} of generation 0, {gen1} of 1, {gen2} of 2); \
+            "\n{count} GCs ({gen0} of generation 0, {gen1} of 1, {gen2} of 2); \
              paused {:.3} ms in all, at most {:.3} ms; \
              managed threads suspended {:.3} ms for any reason",
             totals.pause, totals.longest, totals.suspended,

@@ -99,7 +99,7 @@ pub(super) fn run(args: &Args) -> Result {
         Of::Allocations => events(args, stream, StackEvent::Allocation)?,
         Of::Exceptions => events(args, stream, StackEvent::Exception)?,
         Of::Contention => events(args, stream, StackEvent::Contention)?,
-        Of::Gcs => events(args, stream, StackEvent::Collection)?,
+        Of::Gcs => events(args, stream, StackEvent::Gc)?,
     };
     if stacks.profile.count() == 0 {
         let events = args.of.measure().events;

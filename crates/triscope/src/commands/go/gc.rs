@@ -1,7 +1,7 @@
 use super::analysis::{self, Analysis, Rows};
 use crate::failure::Result;
 use gotrace::Timestamp;
-use gotrace::analysis::{Collection, Collections, CollectionsReport};
+use gotrace::analysis::{GcCycle, GcCycles, GcReport};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::time::Duration;
@@ -33,16 +33,16 @@ pub(super) fn run(args: &Args) -> Result {
 pub(super) fn report(
     analysis: &Analysis,
     worst: usize,
-) -> Result<(CollectionsReport, crate::sources::go::Reading)> {
-    let (collections, reading) = analysis.split(Collections::new(worst))?;
-    Ok((collections.finish(), reading))
+) -> Result<(GcReport, crate::sources::go::Reading)> {
+    let (gc, reading) = analysis.split(GcCycles::new(worst))?;
+    Ok((gc.finish(), reading))
 }
 
-fn mark(cycle: &Collection) -> Option<Duration> {
+fn mark(cycle: &GcCycle) -> Option<Duration> {
     Some(cycle.end? - cycle.start?)
 }
 
-fn to_json(cycle: &Collection) -> Value {
+fn to_json(cycle: &GcCycle) -> Value {
     json!({
         "start": cycle.start.map(Timestamp::nanos),
         "end": cycle.end.map(Timestamp::nanos),
@@ -59,7 +59,7 @@ fn to_json(cycle: &Collection) -> Value {
     })
 }
 
-fn print(report: &CollectionsReport, out: &mut Vec<u8>) -> io::Result<()> {
+fn print(report: &GcReport, out: &mut Vec<u8>) -> io::Result<()> {
     writeln!(
         out,
         "                start      mark    pauses   assists     sweep  before, kB  after, kB   goal, kB  cause"

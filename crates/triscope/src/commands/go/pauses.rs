@@ -1,7 +1,7 @@
 use super::analysis::{self, Analysis, Rows};
 use super::gc;
 use crate::failure::Result;
-use gotrace::analysis::CollectionsReport;
+use gotrace::analysis::GcReport;
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Result {
     reading.into_result()
 }
 
-fn print(report: &CollectionsReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()> {
+fn print(report: &GcReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()> {
     writeln!(out, "{}  reason", analysis::PERCENTILES)?;
     for (reason, pauses) in &report.pauses {
         let name = analysis::name(reason, "(unknown)");

@@ -22,7 +22,7 @@ Examples:
   triscope go profile net --goroutine main.handle trace.out -o net.speedscope.json
   triscope go profile sync --region checkout trace.out -o checkout.pb.gz
   triscope go profile syscall --task request trace.out -o request.svg
-  triscope go profile gc trace.out -o collections.svg     the stacks that started GC cycles
+  triscope go profile gc trace.out -o gcs.svg     the stacks that started GC cycles
   triscope go profile sync --from 10 --to 12 trace.out -o sync.svg")]
 pub(crate) struct Args {
     /// The delays, CPU samples or GC cycles
@@ -67,14 +67,14 @@ impl Kind {
             Self::Syscall => ProfileKind::Syscall,
             Self::Sched => ProfileKind::Scheduler,
             Self::Cpu => ProfileKind::Cpu,
-            Self::Gc => ProfileKind::Collections,
+            Self::Gc => ProfileKind::GcCycles,
         }
     }
 
     fn measure(self) -> Measure {
         let (events, weight, unit) = match self {
             Self::Cpu => ("samples", "samples", Unit::Count),
-            Self::Gc => ("collections", "collections", Unit::Count),
+            Self::Gc => ("gcs", "gcs", Unit::Count),
             _ => ("contentions", "delay", Unit::Nanoseconds),
         };
         Measure { events: events.into(), weight: weight.into(), unit, period: 0 }

@@ -5,7 +5,7 @@ use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
 use crate::sources::go::Reading;
 use gotrace::analysis::{
-    Collections, CollectionsReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
+    GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
     SchedulingOptions, SchedulingReport, Summarizer, Utilization, UtilizationOptions,
 };
 use gotrace::parallel::Split;
@@ -44,7 +44,7 @@ pub(super) struct Summary {
     pub(super) regions: Vec<Group>,
     pub(super) tasks: Vec<Group>,
     pub(super) scheduling: SchedulingReport,
-    pub(super) collections: CollectionsReport,
+    pub(super) gc: GcReport,
     pub(super) utilization: MinimumUtilization,
 }
 
@@ -80,7 +80,7 @@ impl Summary {
             Part::Task(task) => tasks.add_task(task),
         };
         let scheduling = Scheduling::new(SchedulingOptions::default());
-        let garbage = (Collections::new(5), Utilization::new(UtilizationOptions::default()));
+        let garbage = (GcCycles::new(5), Utilization::new(UtilizationOptions::default()));
         let mut others = (Span::default(), (scheduling, garbage));
         // A summarizer cannot be divided, so it has a thread and a pass of its own.
         let (rest, others, reading) = if let Some(pass) = analysis.beside() {
@@ -98,7 +98,7 @@ impl Summary {
             let (rest, reading) = analysis.pass_beside(summarizer, &mut visit, seen)?;
             (rest, others, reading)
         };
-        let (span, (scheduling, (collections, utilization))) = others;
+        let (span, (scheduling, (gc, utilization))) = others;
         rest.tasks.iter().for_each(|task| tasks.add_task(task));
         Ok(Self {
             reading,
@@ -108,7 +108,7 @@ impl Summary {
             regions: regions.sorted(|group| group.times.total),
             tasks: tasks.sorted(|group| group.durations.sum()),
             scheduling: scheduling.finish(),
-            collections: collections.finish(),
+            gc: gc.finish(),
             utilization: utilization.finish(),
         })
     }
@@ -125,7 +125,7 @@ impl Summary {
     /// All stops of the world.
     pub(super) fn pauses(&self) -> Histogram {
         let mut all = Histogram::default();
-        self.collections.pauses.iter().for_each(|(_, pauses)| all.merge(pauses));
+        self.gc.pauses.iter().for_each(|(_, pauses)| all.merge(pauses));
         all
     }
 
@@ -133,7 +133,7 @@ impl Summary {
     pub(super) fn triggers(&self) -> impl Iterator<Item = (GcTrigger, usize)> {
         let triggers =
             [GcTrigger::Allocation, GcTrigger::Explicit, GcTrigger::Periodic, GcTrigger::Unknown];
-        let cycles = &self.collections.cycles;
+        let cycles = &self.gc.cycles;
         let count = |trigger| cycles.iter().filter(|cycle| cycle.trigger == trigger).count();
         triggers.into_iter().map(move |t| (t, count(t))).filter(|(_, count)| *count > 0)
     }
@@ -154,8 +154,8 @@ impl Summary {
             (reading.unresolved, "strings and stacks lost"),
             (reading.missing_generations, "generations missing"),
             (scheduling.cut, "waits that the trace cuts off"),
-            (self.collections.cut, "stops of the world that the trace cuts off"),
-            (self.collections.dropped, "GC cycles that are not listed"),
+            (self.gc.cut, "stops of the world that the trace cuts off"),
+            (self.gc.dropped, "GC cycles that are not listed"),
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         losses.extend(counts.map(|(count, what)| format!("{count} {what}")));
@@ -199,10 +199,10 @@ impl Summary {
             "latency": analysis::histogram_json(&self.scheduling.latency),
             "blocked": named(&self.scheduling.blocked),
             "processors": self.scheduling.mean().map(|mean| procs::to_json(&mean)),
-            "collections": triggers,
-            "assists": analysis::nanos(self.collections.assists),
-            "sweep": analysis::nanos(self.collections.sweep),
-            "pauses": named(&self.collections.pauses),
+            "gcs": triggers,
+            "assists": analysis::nanos(self.gc.assists),
+            "sweep": analysis::nanos(self.gc.sweep),
+            "pauses": named(&self.gc.pauses),
             "mmu": mmu.collect::<Vec<_>>(),
             "tasks": groups(&self.tasks),
             "regions": groups(&self.regions),
@@ -236,12 +236,12 @@ impl Summary {
         writeln!(out, "\n          {}", analysis::PERCENTILES)?;
         line(out, "latency", &self.scheduling.latency)?;
         line(out, "pauses", &self.pauses())?;
-        let cycles = self.collections.cycles.len();
+        let cycles = self.gc.cycles.len();
         let triggers =
             self.triggers().map(|(trigger, count)| format!("{count} {}", trigger.name()));
         let triggers = triggers.collect::<Vec<_>>().join(", ");
         let causes = if cycles > 0 { format!(" ({triggers})") } else { String::new() };
-        let assists = analysis::duration(self.collections.assists);
+        let assists = analysis::duration(self.gc.assists);
         writeln!(out, "\ngc           {cycles} cycles{causes}, assists {assists}")?;
         let windows = WINDOWS.map(Duration::from_nanos).map(|window| {
             let (percent, window) =

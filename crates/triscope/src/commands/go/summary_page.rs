@@ -7,7 +7,7 @@ use crate::failure::{OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::timeline::size;
 use gotrace::Timestamp;
-use gotrace::analysis::{Collection, Frame, Histogram, Name, ProcessorUse, Stall};
+use gotrace::analysis::{Frame, GcCycle, Histogram, Name, ProcessorUse, Stall};
 use std::path::Path;
 use std::time::Duration;
 use trace_export::html::{Document, Form, Plot, Scale};
@@ -33,7 +33,7 @@ pub(super) fn write(summary: &Summary, path: &Path, input: &Path) -> Result {
 fn fill(summary: &Summary, document: &mut Document) {
     let (version, time) = (summary.reading.version, analysis::duration(summary.duration()));
     let (events, goroutines) = (summary.events, summary.goroutine_count());
-    let cycles = summary.collections.cycles.len();
+    let cycles = summary.gc.cycles.len();
     document.summary(&format!(
         "{version} · {time} · {events} events · {goroutines} goroutines · {cycles} GC cycles"
     ));
@@ -57,14 +57,14 @@ fn fill(summary: &Summary, document: &mut Document) {
     stalls(document, summary, &summary.scheduling.blocks);
 
     document.heading("Stops of the world, by reason");
-    named(document, "reason", &summary.collections.pauses);
-    for pause in &summary.collections.longest {
+    named(document, "reason", &summary.gc.pauses);
+    for pause in &summary.gc.longest {
         let (reason, time) = (&pause.reason, analysis::duration(pause.duration));
         let at = since(summary, pause.start);
         document.details(&format!("{time} {reason} at {at}"), &frames(&pause.stack));
     }
     document.heading("GC cycles");
-    collections(document, summary);
+    gc(document, summary);
     document.heading("Goroutines");
     groups(document, "entry function", &summary.goroutines);
     for (heading, what, of) in
@@ -264,7 +264,7 @@ fn stalls(document: &mut Document, summary: &Summary, stalls: &[Stall]) {
     }
 }
 
-fn collections(document: &mut Document, summary: &Summary) {
+fn gc(document: &mut Document, summary: &Summary) {
     let header = [
         "start",
         "mark",
@@ -276,10 +276,10 @@ fn collections(document: &mut Document, summary: &Summary) {
         "goal",
         "cause",
     ];
-    let cycles = &summary.collections.cycles;
+    let cycles = &summary.gc.cycles;
     let shown = cycles.get(..cycles.len().min(ROWS)).unwrap_or_default();
     let bytes = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
-    document.table(&header, shown, |cycle: &Collection| {
+    document.table(&header, shown, |cycle: &GcCycle| {
         let mark = cycle.end.zip(cycle.start).map(|(end, start)| analysis::duration(end - start));
         vec![
             cycle.start.map_or("–".to_owned(), |start| since(summary, start)),

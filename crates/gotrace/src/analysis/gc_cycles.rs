@@ -57,7 +57,7 @@ impl GcTrigger {
 /// A cycle of the garbage collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Collection {
+pub struct GcCycle {
     /// The start of its mark phase; `None` if it began before the trace.
     pub start: Option<Timestamp>,
     /// The end of its mark phase; `None` if it outlasts the trace.
@@ -98,12 +98,12 @@ pub struct Pause {
     pub stack: Vec<Frame>,
 }
 
-/// The result of [`Collections`].
+/// The result of [`GcCycles`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct CollectionsReport {
+pub struct GcReport {
     /// The cycles in order of time.
-    pub cycles: Vec<Collection>,
+    pub cycles: Vec<GcCycle>,
     /// Cycles that are not in [`cycles`](Self::cycles), because there were too many.
     pub dropped: u64,
     /// Durations of stops of the world by reason, largest sum first.
@@ -125,12 +125,12 @@ pub struct CollectionsReport {
 ///
 /// ```
 /// use gotrace::Reader;
-/// use gotrace::analysis::Collections;
+/// use gotrace::analysis::GcCycles;
 ///
 /// # fn main() -> Result<(), gotrace::Error> {
 /// # let file: &[u8] = include_bytes!("../../tests/data/shop.trace");
 /// let mut reader = Reader::new(file)?;
-/// let mut collections = Collections::new(10);
+/// let mut collections = GcCycles::new(10);
 /// while let Some(event) = reader.next_event()? {
 ///     collections.event(event);
 /// }
@@ -143,8 +143,8 @@ pub struct CollectionsReport {
 /// # }
 /// ```
 #[derive(Debug)]
-pub struct Collections {
-    report: CollectionsReport,
+pub struct GcCycles {
+    report: GcReport,
     stacks: Stacks,
     pauses: Vec<(Name, Histogram)>,
     longest: Worst<Duration, (Name, Open, Duration)>,
@@ -155,7 +155,7 @@ pub struct Collections {
     /// Stops of the world since the last cycle, which may belong to the next.
     before: Duration,
     heap: Option<u64>,
-    current: Option<Collection>,
+    current: Option<GcCycle>,
     /// Of a part of a trace: all its events of the GC.
     part: Option<Log>,
 }
@@ -170,11 +170,11 @@ struct Open {
 
 const MAX_CYCLES: usize = 1 << 16;
 
-impl Collections {
+impl GcCycles {
     /// Makes an analysis that keeps the `worst` longest stops of the world.
     pub fn new(worst: usize) -> Self {
         Self {
-            report: CollectionsReport::default(),
+            report: GcReport::default(),
             stacks: Stacks::default(),
             pauses: Vec::new(),
             longest: Worst::new(worst),
@@ -203,7 +203,7 @@ impl Collections {
     }
 
     /// Completes the analysis after the last event.
-    pub fn finish(mut self) -> CollectionsReport {
+    pub fn finish(mut self) -> GcReport {
         self.close();
         self.report.cut += self.stops.len() as u64;
         self.pauses.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
@@ -333,7 +333,7 @@ impl Collections {
     }
 
     /// The current cycle; one that began before the trace if there is none.
-    fn cycle(&mut self) -> &mut Collection {
+    fn cycle(&mut self) -> &mut GcCycle {
         if self.current.is_none() {
             self.begin(None, GcTrigger::Unknown);
         }
@@ -358,7 +358,7 @@ impl Collections {
     }
 }
 
-impl Split for Collections {
+impl Split for GcCycles {
     fn event(&mut self, event: Event<'_>) {
         self.event(event);
     }
@@ -376,8 +376,8 @@ impl Split for Collections {
     }
 }
 
-const fn new(start: Option<Timestamp>, trigger: GcTrigger) -> Collection {
-    Collection {
+const fn new(start: Option<Timestamp>, trigger: GcTrigger) -> GcCycle {
+    GcCycle {
         start,
         end: None,
         trigger,
