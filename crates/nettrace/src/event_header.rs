@@ -149,8 +149,8 @@ pub(crate) fn decode_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) 
     true
 }
 
-/// Skips all events at the cursor that [`decode_alike`] would decode and sets `d` to the last of
-/// them. Their timestamps do not decrease. Returns their number.
+/// Skips all events at the cursor that [`decode_alike`] would decode, and sets the header of `d` to
+/// that of the last of them. Their timestamps do not decrease. Returns their number.
 pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> u32 {
     if !layout.is_compressed() {
         return 0;
@@ -177,7 +177,6 @@ pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) ->
             .wrapping_add(events.wrapping_mul(counted(h, matches!(layout, Layout::V6Compressed))));
         h.timestamp = timestamp;
         h.is_sorted = false;
-        d.payload = c.offset() - size as u64;
     }
     events
 }

@@ -469,6 +469,91 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
     }
 }
 
+/// The type of the events of [`uncompressed`]: one field, a number.
+fn number_type() -> Vec<u8> {
+    let mut fields = 1u32.to_le_bytes().to_vec();
+    fields.extend(10u32.to_le_bytes());
+    fields.extend(utf16z("n"));
+    assemble::metadata("P", 7, 0, "E", 0, &fields)
+}
+
+#[test]
+fn uncompressed_events_may_be_longer_than_their_parts() {
+    // What a later version adds is skipped; the padding at the end may be omitted from the size.
+    let event = |payload: u8, more: i32| {
+        let mut e = 1u32.to_le_bytes().to_vec(); // metadata, not sorted
+        e.extend([0; 36]); // sequence number, threads, processor, stack, time
+        e.extend([0; 32]); // activities
+        e.extend(4u32.to_le_bytes());
+        e.extend([payload, 0, 0, 0]);
+        e.extend(vec![0xee; usize::try_from(more).unwrap_or_default()]);
+        let size = if more < 0 { e.len() as i32 + more } else { e.len() as i32 };
+        [&size.to_le_bytes()[..], &e].concat()
+    };
+    let read = |events: &[Vec<u8>]| {
+        let block = [&header(false)[..], &events.concat()].concat();
+        let bytes = Stream::v4()
+            .compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()))
+            .block("EventBlock", None, &block)
+            .end();
+        let mut parser = Parser::new(Options::new().order(Order::Stream));
+        parser.push(&bytes);
+        parser.finish();
+        let mut payloads = Vec::new();
+        loop {
+            match parser.next_event() {
+                Ok(Some(event)) => payloads.push(event.payload()[0]),
+                Ok(None) => return (payloads, None),
+                Err(error) => return (payloads, Some(error.kind.to_string())),
+            }
+        }
+    };
+    for more in [0, 4, 8, -1, -2, -3] {
+        assert_eq!(read(&[event(1, more), event(2, 0)]), (vec![1, 2], None), "{more}");
+    }
+    let (payloads, error) = read(&[event(1, 0), event(2, -4), event(3, 0)]);
+    assert_eq!(payloads, [1]);
+    assert!(error.is_some(), "the size is less than the parts");
+}
+
+#[test]
+fn a_related_activity_needs_no_activity() {
+    let related = [&[0xa7, 1, 0, 9, 0, 9, 5][..], &[7; 16]].concat();
+    let bytes = Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()))
+        .compressed("EventBlock", &blob(&related, &[3, 0, 0, 0]))
+        .end();
+    let mut seen = Vec::new();
+    parse(&bytes, Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        let ids = (event.activity_id(), event.related_activity_id());
+        seen.push((ids, event.payload().to_vec()));
+    });
+    let ids = (None, Some(Guid::from_bytes([7; 16])));
+    assert_eq!(seen, [(ids, vec![3, 0, 0, 0])]);
+}
+
+/// Only an event with the flag says that no older ones follow.
+#[test]
+fn an_event_that_is_not_sorted_is_held_back() {
+    for (flags, expected) in [(0x87, [20, 50]), (0xc7, [50, 20])] {
+        let event =
+            |thread: u8, time: u8| blob(&[flags, 1, 0, thread, 0, thread, time], &[0, 0, 0, 0]);
+        let bytes = Stream::v4()
+            .compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()))
+            .compressed("EventBlock", &event(9, 50))
+            .compressed("EventBlock", &event(8, 20))
+            .end();
+        let mut times = Vec::new();
+        parse(&bytes, Order::Time, |item| {
+            if let Item::Event(event) = item {
+                times.push(event.header().timestamp);
+            }
+        });
+        assert_eq!(times, expected, "flags {flags:#x}");
+    }
+}
+
 /// No capture has a histogram: its quantiles are text, its count and sum are numbers.
 #[test]
 fn histograms_of_meters_have_quantiles() {
