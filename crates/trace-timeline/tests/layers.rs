@@ -352,6 +352,42 @@ fn work_of_a_mutex_holder_for_another_request_is_context() {
     assert_eq!(found, expected);
 }
 
+/// A .NET thread waits for a thread that serves another request, or a part of the same one.
+#[test]
+fn work_of_a_dotnet_thread_for_another_request_is_context() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let [cpu, second] = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let [thread, owner] = [10, 11].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let [ours, theirs, part, handed_over] =
+        [1, 2, 3, 4].map(|n| w.entity(EntityKind::Request, n, Some(process)));
+    let mut begin = |w: &mut World, request, by, of| {
+        w.begin(request, SpanKind::Request, "request", Some(by), of)
+    };
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.switch(second, None, ThreadState::Unknown, Some(owner));
+    let request = begin(&mut w, ours, thread, None);
+    let other = begin(&mut w, theirs, owner, None);
+    w.at(10).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(40).finish(other, Some(owner));
+    let of_ours = begin(&mut w, part, owner, Some(ours));
+    w.at(60).finish(of_ours, Some(owner));
+    let elsewhere = begin(&mut w, handed_over, owner, None);
+    w.at(70).wake(Some(owner), Context::Task, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(80).finish(elsewhere, Some(thread));
+    w.at(100).finish(request, Some(thread));
+    let path = w.explain(thread, 0, 100, Some(ours));
+    let found: Vec<_> = path.pieces.iter().map(|p| (p.end.nanos(), p.entity, p.context)).collect();
+    let expected = [
+        (10, thread, None),
+        (40, owner, Some(theirs)),
+        (70, owner, None), // a part of the request, and then one that another thread ended
+        (100, thread, None),
+    ];
+    assert_eq!(found, expected);
+}
+
 /// A goroutine reads from a pipe that a thread of another process writes to.
 #[test]
 fn a_system_call_leads_to_the_thread_that_ended_it() {

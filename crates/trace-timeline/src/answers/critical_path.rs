@@ -568,15 +568,15 @@ impl Walk<'_> {
         let is_relevant = |span: &&Span| {
             let is_kind = match span.kind {
                 SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait => true,
-                SpanKind::Region | SpanKind::Task => piece.depth > 0,
                 SpanKind::StopTheWorld => true,
-                _ => false,
+                kind => is_work(kind) && piece.depth > 0,
             };
             is_kind && span.begin < piece.end && span.end > piece.begin
         };
         let spans: Vec<&Span> = own.iter().chain(global).filter(is_relevant).collect();
         let of_worker = worker.map_or(&[][..], of).iter().filter(|span| task_of(span).is_some());
         let of_worker: Vec<&Span> = of_worker.collect();
+        let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
         let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
         for (begin, end) in divide(piece.begin, piece.end, bounds) {
             let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
@@ -588,8 +588,7 @@ impl Walk<'_> {
             // A stop-the-world holds back all that do not execute, except its requester.
             let during = here().rev().find(|span| match span.kind {
                 SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
-                SpanKind::Region | SpanKind::Task => false,
-                _ => true,
+                kind => !is_work(kind),
             });
             let task_here =
                 |spans: &[&Span]| spans.iter().filter(is_here).rev().find_map(|span| task_of(span));
@@ -598,7 +597,7 @@ impl Walk<'_> {
                 begin,
                 end,
                 during: during.map(|span| (span.kind, span.name)),
-                context: works_on.filter(|other| Some(*other) != task && piece.depth > 0),
+                context: works_on.filter(|other| piece.depth > 0 && is_another(*other)),
                 ..piece
             };
             match pieces.last_mut() {
@@ -614,11 +613,16 @@ impl Walk<'_> {
     }
 }
 
-/// The task that an entity works on during a span of its own.
+/// Whether an entity works for a task or activity during such a span.
+const fn is_work(kind: SpanKind) -> bool {
+    matches!(kind, SpanKind::Region | SpanKind::Task | SpanKind::Activity | SpanKind::Request)
+}
+
+/// The task or activity that an entity works on during a span of its own.
 const fn task_of(span: &Span) -> Option<EntityId> {
     match span.kind {
         SpanKind::Region => span.of,
-        SpanKind::Task => Some(span.entity),
+        SpanKind::Task | SpanKind::Activity | SpanKind::Request => Some(span.entity),
         _ => None,
     }
 }

@@ -21,6 +21,8 @@ pub struct History {
     /// Work items by the worker that took them, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
+    /// The parents of tasks and activities.
+    parents: HashMap<EntityId, EntityId>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
     /// The stacks of samples by goroutine or thread, in time order.
@@ -89,6 +91,7 @@ impl History {
             ends: HashMap::new(),
             work_items: HashMap::new(),
             open: HashMap::new(),
+            parents: HashMap::new(),
             starvation: HashMap::new(),
             samples: HashMap::new(),
             waits: HashMap::new(),
@@ -196,10 +199,27 @@ impl History {
             self.work_items.entry(span.ended_by).or_default().push(span);
         }
         self.spans.entry(span.entity).or_default().push(span);
-        // A task also belongs to the goroutine that began it.
-        if span.by != span.entity && span.kind == SpanKind::Task {
+        let (is_work, is_whole) = match span.kind {
+            SpanKind::Task => (true, true),
+            // One that another thread ended was handed over, and nothing says when.
+            SpanKind::Activity | SpanKind::Request => (true, span.by == span.ended_by),
+            _ => (false, false),
+        };
+        // It also belongs to the goroutine or thread that began it.
+        if is_whole && span.by != span.entity {
             self.spans.entry(span.by).or_default().push(span);
         }
+        if let Some(parent) = span.of.filter(|_| is_work) {
+            self.parents.insert(span.entity, parent);
+        }
+    }
+
+    /// Whether a task or activity is `ancestor` or a part of it.
+    pub(super) fn is_part_of(&self, task: EntityId, ancestor: EntityId) -> bool {
+        /// More is a cycle, or made to cost time.
+        const MAX_DEPTH: usize = 64;
+        let mut up = std::iter::successors(Some(task), |task| self.parents.get(task).copied());
+        up.by_ref().take(MAX_DEPTH).any(|task| task == ancestor)
     }
 
     fn has_room(&mut self) -> bool {
