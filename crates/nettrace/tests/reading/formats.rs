@@ -554,6 +554,26 @@ fn an_event_that_is_not_sorted_is_held_back() {
     }
 }
 
+/// What was returned does not count as held, so that a long stream needs no early flush.
+#[test]
+fn returned_events_are_not_held() {
+    let mut stream = Stream::v4().compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()));
+    for _ in 0..500 {
+        let sorted = blob(&[0xc7, 1, 0, 9, 0, 9, 5], &[1; 1000]);
+        stream = stream.compressed("EventBlock", &sorted);
+    }
+    let options = Options::new().order(Order::Time).max_reorder_bytes(16 << 10);
+    let mut parser = Parser::new(options);
+    let mut events = 0;
+    for chunk in stream.end().chunks(1000) {
+        parser.push(chunk);
+        while parser.next_event().unwrap().is_some() {
+            events += 1;
+        }
+    }
+    assert_eq!((events, parser.stats().early_flushes), (500, 0));
+}
+
 /// No capture has a histogram: its quantiles are text, its count and sum are numbers.
 #[test]
 fn histograms_of_meters_have_quantiles() {
