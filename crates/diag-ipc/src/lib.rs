@@ -54,6 +54,7 @@
 //! # Features
 //!
 //! - `tokio`: the module `asynchronous`, commands and sessions on tokio's runtime (Unix).
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 

@@ -178,6 +178,7 @@ impl<T: Default> IdMap<T> {
     ///
     /// With 2³² − 1 identifiers.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a slot that was found or added")]
     pub fn insert(&mut self, id: i64) -> &mut T {
         let slot = match self.slot(id) {
             Some(slot) => slot,
@@ -187,6 +188,7 @@ impl<T: Default> IdMap<T> {
     }
 
     #[cold]
+    #[expect(clippy::indexing_slicing, reason = "a free slot is one of the slots")]
     fn add(&mut self, id: i64) -> usize {
         if 2 * self.len() >= self.places.len() {
             self.grow();

@@ -36,6 +36,7 @@
 //!   of several sources;
 //! - [`SeededState`]: hashing of identifiers from untrusted input;
 //! - [`Walk`]: a walk back in time along waits, for critical paths.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 

@@ -215,6 +215,7 @@ impl<T: Copy + Eq + Hash> Slices<T> {
     }
 
     /// Returns the index of `slice`, which is added if it is new.
+    #[expect(clippy::indexing_slicing, reason = "indexes of the table that has them")]
     fn intern(&mut self, slice: &[T], hasher: &impl BuildHasher) -> u32 {
         let Self { items, spans, index } = self;
         let hash = hasher.hash_one(slice);
@@ -325,6 +326,7 @@ impl Interner {
     }
 
     /// Returns the frames of the stack `id`, innermost first, if it is still valid.
+    #[expect(clippy::indexing_slicing, reason = "the frames of a stack are in its table")]
     pub fn frames_of(&self, id: StackId) -> Option<impl ExactSizeIterator<Item = Frame<'_>>> {
         let tables = self.tables(id.0.epoch())?;
         let text = |index| tables.texts.get(index).unwrap_or_default();
@@ -387,6 +389,7 @@ impl Interner {
 
     /// Copies a stack of the previous table.
     #[cold]
+    #[expect(clippy::indexing_slicing, reason = "the frames of a stack are in its table")]
     fn move_stack(&mut self, place: u32) -> Option<u32> {
         let previous = std::mem::take(&mut self.previous);
         let index = previous.stacks.get(place).map(|frames| {
@@ -426,6 +429,7 @@ impl Interner {
     }
 
     /// Returns the frame at an index of the current table.
+    #[expect(clippy::indexing_slicing, reason = "callers pass an index that this table returned")]
     pub(crate) fn frame_at(&self, index: u32) -> FrameRecord {
         self.current.frames[index as usize]
     }
@@ -464,6 +468,7 @@ impl Interner {
         index
     }
 
+    #[expect(clippy::indexing_slicing, reason = "indexes of the table that has them")]
     fn frame_index(&mut self, frame: FrameRecord) -> u32 {
         let hash = self.hash.hash_one(frame);
         let tables = &mut self.current;

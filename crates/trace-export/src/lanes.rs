@@ -118,6 +118,10 @@ impl<K: PartialEq> Nest<K> {
     }
 
     /// Ends the innermost slice of `key`; `false` if none is open.
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an entry was removed at this index, so that it is not beyond the end"
+    )]
     pub(crate) fn end(
         &mut self,
         key: K,

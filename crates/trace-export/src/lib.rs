@@ -32,6 +32,7 @@
 //!   relations between them.
 //!
 //! This crate does not read traces; the other crates of the workspace do.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 

@@ -361,7 +361,7 @@ fn work_of_a_dotnet_thread_for_another_request_is_context() {
     let [thread, owner] = [10, 11].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
     let [ours, theirs, part, handed_over] =
         [1, 2, 3, 4].map(|n| w.entity(EntityKind::Request, n, Some(process)));
-    let mut begin = |w: &mut World, request, by, of| {
+    let begin = |w: &mut World, request, by, of| {
         w.begin(request, SpanKind::Request, "request", Some(by), of)
     };
     w.switch(cpu, None, ThreadState::Unknown, Some(thread));

@@ -70,6 +70,7 @@ impl FromStr for Level {
 }
 
 impl fmt::Display for Level {
+    #[expect(clippy::indexing_slicing, reason = "the levels are their indexes")]
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(LEVELS[*self as usize].1)
     }

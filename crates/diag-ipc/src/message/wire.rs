@@ -263,7 +263,7 @@ pub(super) fn string(c: &mut Cursor<'_>) -> Result<String, DecodeError> {
     let at = c.offset();
     let bytes = c.bytes(units.saturating_mul(2))?;
     let mut text = char::decode_utf16(
-        bytes.chunks_exact(2).map(|unit| u16::from_le_bytes([unit[0], unit[1]])),
+        bytes.chunks_exact(2).map(|unit| u16::from_le_bytes(unit.try_into().unwrap_or_default())),
     )
     .map(|unit| unit.unwrap_or(char::REPLACEMENT_CHARACTER))
     .collect::<String>();

@@ -65,6 +65,7 @@ impl Written {
 }
 
 /// An entry of a list, which grows.
+#[expect(clippy::indexing_slicing, reason = "the list was extended to the index")]
 fn entry<T: Copy>(list: &mut Vec<T>, index: u32, default: T) -> &mut T {
     let index = index as usize;
     if index >= list.len() {
@@ -193,6 +194,7 @@ impl<W: Write> PerfettoSink<W> {
     }
 
     /// Within interned data: writes a stack and everything it refers to.
+    #[expect(clippy::indexing_slicing, reason = "less than its length")]
     pub(super) fn write_stack(&mut self, index: u32) {
         let depth = self.names.stack_at(index).len();
         for i in 0..depth {

@@ -293,6 +293,10 @@ impl Buffer {
     }
 
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "opening it wrote its length: it starts behind that byte"
+    )]
     pub(super) fn close(&mut self, message: Open) {
         let len = self.bytes.len() - message.start;
         if len < 0x80 {
@@ -320,6 +324,10 @@ impl Buffer {
     }
 
     #[inline]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "opening it wrote its length: it starts behind those bytes"
+    )]
     pub(super) fn close_large(&mut self, message: OpenLarge) {
         let len = self.bytes.len() - message.start;
         debug_assert!(len < 1 << 28);

@@ -74,6 +74,7 @@ impl Short {
 impl Comms {
     /// Returns the index of a name in the table.
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "a hash is less than the length")]
     fn index(&mut self, name: &[u8]) -> u64 {
         let Some(short) = Short::new(name) else { return self.long(name) };
         match self.recent.as_ref().map(|recent| recent[short.hash()]) {
@@ -84,6 +85,7 @@ impl Comms {
 
     #[cold]
     #[inline(never)]
+    #[expect(clippy::indexing_slicing, reason = "a hash is less than the length")]
     fn short(&mut self, short: Short, name: &[u8]) -> u64 {
         let next = self.next();
         let index = *self.short.entry(short).or_insert_with(|| {
@@ -145,6 +147,7 @@ impl Chunk {
 
 impl Columns {
     #[inline]
+    #[expect(clippy::indexing_slicing, reason = "less than the length of a column")]
     fn push(&mut self, at: u64, [a, b, c, d]: [u64; 4]) {
         // A step back, which the merge of several ring buffers may cause, wraps around, and the
         // reader's addition undoes it.

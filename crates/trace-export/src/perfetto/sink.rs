@@ -155,6 +155,7 @@ impl<W: Write> Sink for PerfettoSink<W> {
         Ok(())
     }
 
+    #[expect(clippy::indexing_slicing, reason = "two or three of three")]
     fn lost(&mut self, at: Timestamp, on: Option<TrackId>, loss: &Loss<'_>) -> io::Result<()> {
         self.stats.losses += 1;
         let on = match on.or(self.losses) {

@@ -12,7 +12,6 @@ use trace_timeline::Tables;
 /// The weights before and after a change.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "a pair of two")]
-#[non_exhaustive]
 pub struct Change {
     /// The weight in the first profile.
     pub before: u64,
@@ -231,6 +230,7 @@ impl Difference {
         known.unwrap_or(0)
     }
 
+    #[expect(clippy::indexing_slicing, reason = "the list was extended to the index")]
     fn function(&mut self, name: u32) -> &mut (Change, Change) {
         let index = name as usize;
         if self.functions.len() <= index {
