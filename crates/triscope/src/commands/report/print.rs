@@ -1,0 +1,318 @@
+//! The report as text.
+
+use super::{ROWS, View};
+use crate::failure::OneLine;
+use crate::sources::model::{duration, name};
+use std::cmp::Reverse;
+use std::io::{self, Write};
+use trace_timeline::answers::{Group, Histogram};
+use trace_timeline::{Attribute, EntityKind, Occupant, Timestamp, text};
+
+impl View<'_> {
+    pub(super) fn print(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        write!(out, "{:.3} s", self.seconds())?;
+        if let Some(pid) = self.recorded {
+            write!(out, ", process {pid} and its children (--all: every process)")?;
+        }
+        writeln!(out)?;
+        self.print_processes(out)?;
+        self.print_threads(out)?;
+        self.print_groups(out)?;
+        self.print_goroutines(out)?;
+        self.print_off_cpu(out)?;
+        self.print_delays(out)?;
+        self.print_others(out)?;
+        self.print_throttled(out)?;
+        self.print_pauses(out)?;
+        self.print_losses(out)
+    }
+
+    /// Processes that are shown and of which more than the name is known.
+    fn print_processes(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let entities = &self.tables.entities;
+        let line = |id| entities.attribute(id, Attribute::CommandLine);
+        let mut processes: Vec<_> = entities
+            .iter()
+            .filter(|(id, e)| e.kind == EntityKind::Process && self.is_shown(Some(*id)))
+            .filter(|(id, e)| e.number > 0 && (e.start.is_some() || line(*id).is_some()))
+            .collect();
+        if processes.is_empty() {
+            return Ok(());
+        }
+        // Those that started first: the others are their descendants.
+        processes.sort_by_key(|(_, e)| (e.start, e.number));
+        writeln!(out, "\nProcesses{:>10} {:>10} {:>10}   command line", "parent", "start", "end")?;
+        for (id, e) in processes.iter().take(ROWS) {
+            let parent = e.parent.and_then(|parent| entities.get(parent));
+            let at = |at: Option<Timestamp>| {
+                let nanos = at.zip(self.report.begin).map(|(at, begin)| at.nanos_since(begin));
+                nanos.map_or_else(|| "-".to_owned(), duration)
+            };
+            let container = entities.attribute(*id, Attribute::Container);
+            let container = container.map_or_else(String::new, |container| {
+                let id = self.text(container);
+                // As container engines print it.
+                format!(" [container {}]", id.get(..12).unwrap_or(&id))
+            });
+            writeln!(
+                out,
+                "{:>9} {:>9} {:>10} {:>10}   {}{container}",
+                e.number,
+                parent.map_or_else(|| "-".to_owned(), |parent| parent.number.to_string()),
+                at(e.start),
+                at(e.end),
+                self.text(line(*id).unwrap_or(e.name)),
+            )?;
+        }
+        more(out, processes.len())
+    }
+
+    fn print_threads(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let threads = self.threads();
+        if threads.is_empty() || !self.has_scheduler() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\nThreads{:>27} {:>10} {:>10} {:>10} {:>10} {:>10}   latency {:>9} {:>9}",
+            "on CPU", "preempted", "woken", "sleeping", "blocked", "unknown", "p50", "p99"
+        )?;
+        for (thread, times, latency) in threads.iter().take(ROWS) {
+            let t = |nanos| duration(nanos);
+            let unknown = times.unknown + times.stopped;
+            writeln!(
+                out,
+                "{:<23} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}           {:>9} {:>9}  {}",
+                name(self.tables, *thread),
+                t(times.on_cpu),
+                t(times.preempted),
+                t(times.woken),
+                t(times.sleeping),
+                t(times.blocked),
+                t(unknown),
+                t(latency.percentile(50.0) as i64),
+                t(latency.percentile(99.0) as i64),
+                self.process(self.process_of(*thread)),
+            )?;
+        }
+        more(out, threads.len())
+    }
+
+    fn print_groups(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let groups = self.groups();
+        if groups.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nGoroutines and .NET threads\n    count{GROUP_COLUMNS}")?;
+        for (process, entry, g) in groups.iter().take(ROWS) {
+            let (entry, process) = (self.entry(*entry, *process), self.process(*process));
+            writeln!(out, "{:>9} {}  {entry}, {process}", g.count, group_columns(g))?;
+        }
+        more(out, groups.len())
+    }
+
+    fn print_goroutines(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        if self.goroutines().next().is_none() {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "\nSingle goroutines, most scheduling latency first\n     runs{GROUP_COLUMNS}"
+        )?;
+        for (goroutine, g) in self.goroutines() {
+            let process = self.process(self.process_of(goroutine));
+            let (runs, goroutine) = (g.latency.count(), name(self.tables, goroutine));
+            writeln!(out, "{runs:>9} {}  {goroutine}, {process}", group_columns(g))?;
+        }
+        Ok(())
+    }
+
+    fn print_off_cpu(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let off_cpu = self.report.off_cpu.iter().filter(|((p, _), _)| self.is_shown(*p));
+        let mut off_cpu: Vec<_> = off_cpu.collect();
+        if off_cpu.is_empty() {
+            return Ok(());
+        }
+        off_cpu.sort_by_key(|(_, times)| Reverse(times.nanos));
+        writeln!(out, "\nOff CPU by reason {:>17} {:>10}", "sum", "longest")?;
+        for ((process, reason), times) in off_cpu.iter().take(ROWS) {
+            let (_, text) = text::off_cpu(*reason, self.tables);
+            writeln!(
+                out,
+                "{:>12} times {:>16} {:>10}  {}; {}",
+                times.count,
+                duration(times.nanos),
+                duration(times.longest),
+                OneLine(&text),
+                self.process(*process),
+            )?;
+        }
+        more(out, off_cpu.len())
+    }
+
+    fn print_delays(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let delays: Vec<_> = self.delays().collect();
+        if delays.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nLongest scheduling delays")?;
+        for delay in delays {
+            let at = self.since_start(delay.end) as f64 / 1e9;
+            let (took, subject) = (duration(delay.nanos), name(self.tables, delay.subject));
+            write!(out, "{took:>12} until {at:.6} s  {subject}")?;
+            match delay.occupant {
+                Occupant::Unknown => writeln!(out)?,
+                occupant => writeln!(out, "; CPU: {}", self.occupant(occupant))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn print_others(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let shown = self.report.preempters.iter().filter(|((p, _), _)| self.is_shown(*p));
+        let mut preempters: Vec<_> = shown.collect();
+        preempters.sort_by_key(|(_, p)| Reverse(p.preempted + p.woken));
+        if !preempters.is_empty() {
+            writeln!(out, "\nWho had the CPU that threads waited for   preempted      woken")?;
+            for ((process, occupant), p) in preempters.iter().take(ROWS) {
+                let (preempted, woken) = (duration(p.preempted), duration(p.woken));
+                let (occupant, process) = (self.occupant(*occupant), self.process(*process));
+                writeln!(out, "{preempted:>51} {woken:>10}  {occupant}; for {process}")?;
+            }
+            more(out, preempters.len())?;
+        }
+        let shown = self.report.wakers.iter().filter(|((p, _), _)| self.is_shown(*p));
+        let mut wakers: Vec<_> = shown.collect();
+        wakers.sort_by_key(|(_, count)| Reverse(**count));
+        if !wakers.is_empty() {
+            writeln!(out, "\nWho woke")?;
+            for ((process, waker), count) in wakers.iter().take(ROWS) {
+                let (waker, process) = (self.waker(*waker), self.process(*process));
+                writeln!(out, "{count:>9}  {waker}; in {process}")?;
+            }
+            more(out, wakers.len())?;
+        }
+        Ok(())
+    }
+
+    fn print_throttled(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let mut rows: Vec<_> = self.throttled().collect();
+        if rows.is_empty() {
+            return Ok(());
+        }
+        rows.sort_by_key(|(_, throttled)| Reverse(throttled.nanos));
+        writeln!(out, "\nThrottled by the CPU quota of the cgroup    time    periods")?;
+        for (process, t) in rows.iter().take(ROWS) {
+            let process = self.process(Some(*process));
+            writeln!(out, "{:>47} {:>10}  {process}", duration(t.nanos), t.periods)?;
+        }
+        more(out, rows.len())
+    }
+
+    fn print_pauses(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        let line = |out: &mut Vec<u8>, h: &Histogram, what: String| {
+            let (sum, max) = (duration(h.sum() as i64), duration(h.max() as i64));
+            let median = duration(h.percentile(50.0) as i64);
+            writeln!(
+                out,
+                "{:>9}  sum {sum:>10}  p50 {median:>10}  max {max:>10}  {what}",
+                h.count()
+            )
+        };
+        let shown = |process| self.is_shown(process);
+        let gcs = self.report.gcs.iter().filter(|((p, _), _)| shown(*p));
+        let mut gcs: Vec<_> = gcs.collect();
+        gcs.sort_by_key(|(_, h)| Reverse(h.sum()));
+        if !gcs.is_empty() {
+            writeln!(out, "\nGarbage gcs")?;
+        }
+        for ((process, name), h) in gcs.iter().take(ROWS) {
+            line(out, h, format!("{}, {}", self.text(*name), self.process(*process)))?;
+        }
+        more(out, gcs.len())?;
+        let pauses: Vec<_> =
+            self.report.pauses.iter().filter(|((p, _), _)| shown(Some(*p))).collect();
+        if pauses.is_empty() {
+            return Ok(());
+        }
+        writeln!(out, "\nStop-the-world pauses")?;
+        for ((process, reason), h) in pauses {
+            let what = format!("{}, {}", self.text(*reason), self.process(Some(*process)));
+            line(out, h, what)?;
+        }
+        let longest = self.report.longest_pauses.iter().filter(|p| shown(Some(p.process)));
+        for pause in longest.take(3) {
+            let took = pause.end.nanos_since(pause.begin);
+            let at = self.since_start(pause.begin) as f64 / 1e9;
+            let reason = self.text(pause.reason);
+            write!(out, "  longest: {} {reason} at {at:.6} s", duration(took))?;
+            if let Some(stopped) = pause.stopped {
+                let stopping = duration(stopped.nanos_since(pause.begin));
+                let rest = duration(pause.end.nanos_since(stopped));
+                write!(out, ": {stopping} until all had stopped, {rest} stopped")?;
+            }
+            writeln!(out)?;
+            if let Some(requester) = text::requester(pause, self.tables) {
+                writeln!(out, "    requester: {}", OneLine(&requester))?;
+            }
+            for stop in pause.late().take(3) {
+                writeln!(out, "    late: {}", OneLine(&text::late(pause, stop, self.tables)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn print_losses(&self, out: &mut Vec<u8>) -> io::Result<()> {
+        writeln!(out, "\nNot known")?;
+        let unknown: i64 = self.threads().iter().map(|(_, times, _)| times.unknown).sum();
+        if !self.has_scheduler() {
+            writeln!(out, "  The kernel's scheduler was not recorded: running is not on a CPU.")?;
+        } else {
+            let unknown = duration(unknown);
+            writeln!(out, "  {unknown} of threads: before their first switch, or after a loss.")?;
+        }
+        for (kind, losses) in &self.report.losses {
+            let records = match losses.records {
+                0 => String::new(),
+                records => format!(", {records} records"),
+            };
+            writeln!(out, "  {} times: {}{records}", losses.count, text::loss(*kind))?;
+        }
+        let [.., samples] = self.report.samples;
+        if samples > 0 {
+            writeln!(out, "  {samples} samples: whether their thread had a CPU is not recorded.")?;
+        }
+        for note in self.notes() {
+            writeln!(out, "  {}", OneLine(&note))?;
+        }
+        Ok(())
+    }
+}
+
+fn more(out: &mut Vec<u8>, rows: usize) -> io::Result<()> {
+    if rows > ROWS {
+        writeln!(out, "  {} more: --json prints all", rows - ROWS)?;
+    }
+    Ok(())
+}
+
+/// The names of [`group_columns`].
+const GROUP_COLUMNS: &str = "     on CPU     no CPU  in kernel   running?    syscall   runnable    \
+                             waiting   latency       p50       p99";
+
+/// The times of goroutines.
+fn group_columns(g: &Group) -> String {
+    let r = &g.running;
+    let times = [
+        r.on_cpu,
+        r.preempted + r.woken,
+        r.sleeping + r.blocked + r.stopped,
+        r.unknown,
+        g.syscall.total(),
+        g.runnable,
+        g.waiting + g.unknown,
+    ];
+    let times = times.map(|nanos| format!("{:>10}", duration(nanos))).join(" ");
+    let [p50, p99] = [50.0, 99.0].map(|percent| duration(g.latency.percentile(percent) as i64));
+    format!("{times}           {p50:>9} {p99:>9}")
+}
