@@ -217,6 +217,46 @@ fn compilations_by_hand() -> Vec<u8> {
     trace(&types, &events)
 }
 
+/// 65 536 are kept open. Those beyond are counted, and their arguments are not those of another event.
+#[test]
+fn too_many_open_spans_are_counted() {
+    const OPEN: u64 = 1 << 16;
+    let clr = 9u16.to_le_bytes();
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let types = [(runtime, 145, 1), (runtime, 80, 1)];
+    let start = |id: u64| {
+        let ids = [id, 1].map(u64::to_le_bytes).concat();
+        let numbers = [7u32, 30].map(u32::to_le_bytes).concat();
+        let names = [utf16("N.T"), utf16("M"), utf16("void ()")].concat();
+        event(1, 10, 5, &[&ids, &numbers, &names, &clr])
+    };
+    let mut events: Vec<_> = (0..OPEN + 3).map(start).collect();
+    let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
+    events.push(event(2, 20, 5, &[&exception, &clr]));
+    let bytes = trace(&types, &events);
+
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    let (mut tracker, mut reader) = (RuntimeTracker::new(), Reader::new(&bytes[..]));
+    while let Some(item) = reader.next_item().unwrap() {
+        if let Item::Event(event) = &item {
+            tracker.observe(event);
+        }
+        source.push(&item, &mut tables, &mut events);
+    }
+    assert_eq!((source.stats().unpaired, tracker.dropped()), (3, 3));
+    let drawn = with_arguments(&events);
+    let is_jit = |event: &Event| matches!(event.kind, EventKind::Begin { kind: SpanKind::Jit, .. });
+    let compilations: Vec<_> = drawn.iter().filter(|(event, _)| is_jit(event)).collect();
+    assert_eq!(compilations.len() as u64, OPEN);
+    assert!(compilations.iter().all(|(_, arguments)| arguments.len() == 1));
+    let (_, arguments) = drawn
+        .iter()
+        .find(|(event, _)| matches!(event.kind, EventKind::Instant { .. }))
+        .expect("the exception");
+    let names: Vec<&[u8]> = arguments.iter().map(|(name, _)| tables.get(*name)).collect();
+    assert!(!names.contains(&&b"IL bytes"[..]), "{names:?}");
+}
+
 #[test]
 fn compilations_are_those_of_the_tracker() {
     let captured = captures().map(|capture| (capture.name, capture.bytes));

@@ -34,6 +34,7 @@ const MAX_OPEN: usize = 1 << 16;
 const MAX_TEXT: usize = 1 << 24;
 
 impl OpenCompilations {
+    /// Adds a compilation; `false` if too many are open.
     pub(super) fn start(
         &mut self,
         thread_id: u64,
@@ -41,15 +42,17 @@ impl OpenCompilations {
         start: i64,
         il_size: u32,
         name: MethodName<'_>,
-    ) {
+    ) -> bool {
         self.end(thread_id, id); // its end was lost
         let (method, signature) = (name.to_string(), name.signature.to_string());
         let started = Started { start, il_size, method, signature };
         let text = self.text + started.text();
-        if self.started.len() < MAX_OPEN && text <= MAX_TEXT {
+        let fits = self.started.len() < MAX_OPEN && text <= MAX_TEXT;
+        if fits {
             self.text = text;
             self.started.insert((thread_id, id), started);
         }
+        fits
     }
 
     pub(super) fn end(&mut self, thread_id: u64, id: u64) -> Option<Started> {

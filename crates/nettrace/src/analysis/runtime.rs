@@ -130,6 +130,7 @@ pub struct RuntimeTracker {
     compilations: OpenCompilations,
     waiting: HashMap<u64, Contention>,
     incomplete: u64,
+    dropped: u64,
 }
 
 /// Maximum number of open waits. Only lost end events can lead to more.
@@ -156,6 +157,12 @@ impl RuntimeTracker {
     /// [`RuntimeEvent::decode`].
     pub const fn incomplete(&self) -> u64 {
         self.incomplete
+    }
+
+    /// Number of starts of waits and compilations that were ignored because too many were open.
+    /// Their ends complete no record, or one without its start.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
     }
 
     fn event(
@@ -203,6 +210,8 @@ impl RuntimeTracker {
                     let wait =
                         Contention { thread_id, start, end, lock_id, owner_thread_id, managed };
                     self.waiting.insert(thread_id, wait);
+                } else {
+                    self.dropped += 1;
                 }
                 return None;
             }
@@ -211,7 +220,8 @@ impl RuntimeTracker {
                 RuntimeRecord::Contention(Contention { end: timestamp, ..wait })
             }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
-                self.compilations.start(thread_id, id, timestamp, il_size, name);
+                let fits = self.compilations.start(thread_id, id, timestamp, il_size, name);
+                self.dropped += u64::from(!fits);
                 return None;
             }
             RuntimeEvent::MethodLoad { id, size, flags, name } => {

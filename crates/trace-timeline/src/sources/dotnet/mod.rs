@@ -360,6 +360,7 @@ impl DotnetSource {
             let span = push.begin(begin);
             self.open.insert(key, span);
         } else {
+            push.discard_arguments();
             self.stats.unpaired += 1;
         }
     }
