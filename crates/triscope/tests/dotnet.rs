@@ -233,6 +233,21 @@ fn a_command_on_an_old_runtime_is_an_error() {
 
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_refused_recording_leaves_the_output_as_it_was() {
+    let target = Target::of(Runtime::Core31).mode("mix").start();
+    let path = target.tmpdir().join("a.nettrace");
+    let out = path.to_str().unwrap();
+    let refused = || fails(&["collect", &target.pid().to_string(), "-o", out, "--no-stacks"], 1);
+    let errors = refused();
+    assert!(errors.contains(".NET 9"), "{errors}");
+    assert!(!path.exists(), "an empty file");
+    std::fs::write(&path, "earlier").unwrap();
+    refused();
+    assert_eq!(std::fs::read(&path).unwrap(), b"earlier");
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_diagnostic_port_is_removed_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let port = directory.path().join("port");

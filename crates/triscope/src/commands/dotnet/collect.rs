@@ -229,8 +229,15 @@ fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut sink = Sink::create(args, target)?;
     let explicit = args.rundown.is_some() || args.rundown_keywords.is_some();
-    let session = start(target, config, explicit)?;
-    let stop_on_signal = match begin(args, target, &session, resume) {
+    let session = match start(target, config, explicit) {
+        Ok(session) => session,
+        Err(failure) => {
+            sink.discard();
+            return Err(failure);
+        }
+    };
+    let begun = sink.begin().and_then(|()| begin(args, target, &session, resume));
+    let stop_on_signal = match begun {
         Ok(stop_on_signal) => stop_on_signal,
         Err(failure) => {
             let _ = session.stop(); // the first failure is more useful
@@ -295,11 +302,18 @@ fn summary(name: &str, end: &SessionEnd, counts: Option<Counts>) -> String {
     format!("{}: {} bytes, {events}, {end}", OneLine(name), end.bytes)
 }
 
-/// Where the stream is written.
+/// Where the stream is written. A file keeps its content until there is a session.
 struct Sink {
     name: String,
     path: Option<PathBuf>,
-    to: Box<dyn Write>,
+    /// Whether it did not exist before.
+    is_new: bool,
+    to: To,
+}
+
+enum To {
+    Stdout(io::Stdout),
+    File(File),
 }
 
 impl Sink {
@@ -307,22 +321,52 @@ impl Sink {
         let path = match &args.output {
             Some(path) if path.as_os_str() == "-" => {
                 let name = "standard output".to_owned();
-                return Ok(Self { name, path: None, to: Box::new(io::stdout()) });
+                let to = To::Stdout(io::stdout());
+                return Ok(Self { name, path: None, is_new: false, to });
             }
             Some(path) => path.clone(),
             None => default_name(args, target),
         };
         let name = path.display().to_string();
-        let file = File::create(&path).map_err(|e| Failure::about(&name, e))?;
-        Ok(Self { name, path: Some(path), to: Box::new(file) })
+        let open = |is_new: bool| {
+            let mut options = File::options();
+            options.write(true).create_new(is_new).create(true).truncate(false).open(&path)
+        };
+        let (is_new, file) = match open(true) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (false, open(false)),
+            file => (true, file),
+        };
+        let file = file.map_err(|e| Failure::about(&name, e))?;
+        Ok(Self { name, path: Some(path), is_new, to: To::File(file) })
+    }
+
+    /// There is a session: removes the previous content.
+    fn begin(&self) -> Result {
+        let To::File(file) = &self.to else { return Ok(()) };
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+        emptied.map_err(|e| Failure::about(&self.name, e))
+    }
+
+    /// There is no session: removes the file, if it is new.
+    fn discard(&self) {
+        if let Some(path) = self.path.as_ref().filter(|_| self.is_new) {
+            let _ = std::fs::remove_file(path); // it is empty
+        }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.to.write_all(bytes)
+        match &mut self.to {
+            To::Stdout(stdout) => stdout.write_all(bytes),
+            To::File(file) => file.write_all(bytes),
+        }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.to.flush()
+        match &mut self.to {
+            To::Stdout(stdout) => stdout.flush(),
+            To::File(file) => file.flush(),
+        }
     }
 
     /// Counts the events of the output, if it can be read again.
