@@ -152,6 +152,15 @@ fn records_are_whole_wherever_the_ring_wraps() {
 }
 
 #[test]
+fn a_record_may_be_a_header_only() {
+    let (mut kernel, mut ring) = FakeKernel::new(1);
+    kernel.record(100, &[]);
+    kernel.record(100, &words(&[7]));
+    assert_eq!(read(&mut ring), [vec![], words(&[7])]);
+    assert_eq!(ring.stats().corrupt_bytes, 0);
+}
+
+#[test]
 fn chunks_are_the_records_wherever_the_ring_wraps() {
     let records = [(9, 200), (2, 32), (10, 8), (9, 96)]
         .map(|(type_, len)| record_of(type_, &(0..len as u8).collect::<Vec<_>>()));
