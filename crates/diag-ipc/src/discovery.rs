@@ -31,6 +31,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use trace_common::innermost_pid;
 
 /// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
@@ -321,10 +322,10 @@ fn entries(directory: &OwnedFd) -> impl Iterator<Item = String> + use<> {
 
 /// The last of the process's ids, and its real and effective user.
 fn parse_status(status: &[u8]) -> Option<(Option<u32>, [u32; 2])> {
+    let namespace_pid = innermost_pid(status);
     let status = String::from_utf8_lossy(status);
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let mut uids = field("Uid:")?.split_whitespace().filter_map(|n| n.parse().ok());
-    let namespace_pid = field("NSpid:").and_then(|ids| ids.split_whitespace().last()?.parse().ok());
     Some((namespace_pid, [uids.next()?, uids.next()?]))
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use trace_common::innermost_pid;
 
 /// A pipe does not block, and a terminal does not become the controlling one.
 const FLAGS: OFlags =
@@ -102,9 +103,7 @@ fn checked(file: Result<File>, user: u32) -> Result<File> {
 
 /// The process id in the innermost namespace of the process, by which it names its files.
 pub(crate) fn inner_pid(process: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    line.split_ascii_whitespace().next_back()?.parse().ok()
+    innermost_pid(&std::fs::read(format!("/proc/{process}/status")).ok()?)
 }
 
 /// Whether a file has this inode.

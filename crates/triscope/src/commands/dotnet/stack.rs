@@ -90,29 +90,8 @@ fn thread_names(pid: u32) -> HashMap<u64, String> {
         let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
         let name = procfs::comm(pid, tid);
         let name = String::from_utf8_lossy(&name).into_owned();
-        let id = own_id(&String::from_utf8_lossy(&status)).unwrap_or_else(|| tid.into());
-        (!name.is_empty()).then_some((id, name))
+        let id = trace_common::innermost_pid(&status).unwrap_or(tid);
+        (!name.is_empty()).then_some((id.into(), name))
     };
     perf_monitor::threads(pid).into_iter().filter_map(named).collect()
-}
-
-/// The id of a thread in its innermost namespace, which is the last one. Kernels without namespaces do
-/// not have the line.
-///
-/// Source: `proc_pid_status(5)`.
-fn own_id(status: &str) -> Option<u64> {
-    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    ids.split_whitespace().last()?.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_in_namespaces() {
-        assert_eq!(own_id("Name:\tx\nNSpid:\t4242\t7\nNSpgid:\t1\n"), Some(7));
-        assert_eq!(own_id("NSpid:\t4242\n"), Some(4242));
-        assert_eq!(own_id("Name:\tx\nNStgid:\t4242\t7\n"), None);
-    }
 }
