@@ -14,6 +14,7 @@ mod compare;
 mod corpus;
 mod fixtures;
 mod flight;
+mod footprint;
 mod goroutines;
 mod judge;
 pub mod layouts;

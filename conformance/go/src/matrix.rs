@@ -2,10 +2,11 @@
 
 use super::batches;
 use super::compare;
+use super::footprint;
 use super::judge::{Judge, Verdict};
 use super::pieces;
 use super::reference::{Printed, Reference};
-use super::toolchain::Toolchain;
+use super::toolchain::{self, Toolchain};
 use super::workload::{self, Workload};
 use super::{Tools, parallel};
 use std::collections::BTreeMap;
@@ -75,6 +76,9 @@ fn cell(tools: &Tools, workload: &Workload, toolchain: &Toolchain) -> Result<Cel
     let reference = Reference::load(&dir)?;
     let trace = dir.join("trace");
     let mut problems = compare_file(tools, &trace, &trace, &reference)?;
+    if toolchain.version == toolchain::NEWEST && reference.wire.accepted() {
+        problems.extend(footprint::compare(tools, &trace)?);
+    }
     let paths = pieces::of(&trace)?;
     problems.extend(paths.problems);
     Ok(Cell {

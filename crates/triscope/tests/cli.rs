@@ -178,6 +178,32 @@ fn wire_events_are_those_of_go_and_can_be_read_again() {
 }
 
 #[test]
+fn footprints_add_up_to_the_file() {
+    let (files, trace) = (Files::new(), kinds());
+    let path = files.write("trace.out", &trace);
+    let ran = run(&["go", "footprint", "--json", &path]);
+    let json: serde_json::Value = serde_json::from_slice(&ran.stdout).unwrap();
+    let types = json["types"].as_array().unwrap();
+    let sum = |of: &str| types.iter().map(|row| row[of].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(sum("bytes") + 16, trace.len() as u64, "the header is no event");
+    // Each event is a line, but for the data and frames that follow some.
+    let is_event = |line: &&str| line.starts_with(char::is_uppercase);
+    assert_eq!(sum("events"), KINDS.lines().skip(1).filter(is_event).count() as u64);
+    let bytes: Vec<u64> = types.iter().map(|row| row["bytes"].as_u64().unwrap()).collect();
+    assert!(bytes.is_sorted_by(|a, b| a >= b), "{bytes:?}");
+
+    let ran = run(&["go", "footprint", &path]);
+    assert!(String::from_utf8(ran.stdout).unwrap().contains("%  EventBatch\n"));
+    // The part before the damage is counted.
+    let cut = files.write("cut.out", &trace[..trace.len() - 2]);
+    let ran = run(&["go", "footprint", &cut]);
+    assert_eq!(ran.code, Some(1));
+    assert!(!ran.stdout.is_empty() && ran.stderr.contains("at byte"), "{}", ran.stderr);
+    let old = files.write("old", &[&gotrace::Version::Go121.header()[..], &[2, 0, 0]].concat());
+    assert_refused(&run(&["go", "footprint", &old]), "has no such wire events: try go stats");
+}
+
+#[test]
 fn stats_count_what_is_there() {
     let files = Files::new();
     let trace = wire(&format!("{KINDS}{}", next_generation(2)));

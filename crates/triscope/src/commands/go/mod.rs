@@ -9,6 +9,7 @@ mod events;
 mod fetch;
 #[cfg(unix)]
 mod flight;
+mod footprint;
 mod gc;
 mod goroutines;
 mod groups;
@@ -37,6 +38,7 @@ use crate::failure::Result;
 pub(crate) enum Command {
     Events(events::Args),
     Wire(wire::Args),
+    Footprint(footprint::Args),
     Stats(stats::Args),
     Summary(summary::Args),
     Trim(trim::TrimArgs),
@@ -64,6 +66,7 @@ impl Command {
         match self {
             Self::Events(args) => events::run(&args),
             Self::Wire(args) => wire::run(&args),
+            Self::Footprint(args) => footprint::run(&args),
             Self::Stats(args) => stats::run(&args),
             Self::Summary(args) => summary::run(&args),
             Self::Trim(args) => trim::trim(&args),

@@ -2,7 +2,7 @@ use crate::failure::{Failure, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::sources::go::Trace;
-use gotrace::raw;
+use gotrace::{Version, raw};
 use std::path::PathBuf;
 
 /// Print the wire events of a trace, in file order
@@ -26,10 +26,19 @@ pub(crate) struct Args {
     header: bool,
 }
 
+/// The failure to read wire events; `other` is the command for traces that have none.
+pub(super) fn failure(name: &str, version: Version, error: gotrace::Error, other: &str) -> Failure {
+    if version.is_v1() {
+        let hint = format!("is of {version}, whose format v1 has no such wire events: try {other}");
+        return Failure::about(name, hint);
+    }
+    Failure::about(name, error)
+}
+
 pub(super) fn run(args: &Args) -> Result {
     let trace = Trace::open(&args.file, Progress::beside_output())?;
-    let fail = |error: gotrace::Error| Failure::about(&trace.name, error);
-    let mut reader = raw::Reader::new(trace.bytes).map_err(fail)?;
+    let mut reader =
+        raw::Reader::new(trace.bytes).map_err(|error| Failure::about(&trace.name, error))?;
     let version = reader.version();
     let mut output = Output::new();
     if args.header {
@@ -44,13 +53,7 @@ pub(super) fn run(args: &Args) -> Result {
                 output.write_if_full()?;
             }
             Ok(None) => break Ok(()),
-            Err(_) if version.is_v1() => {
-                let hint = format!(
-                    "is of {version}, whose format v1 has no such wire events: try go events"
-                );
-                break Err(Failure::about(&trace.name, hint));
-            }
-            Err(error) => break Err(fail(error)),
+            Err(error) => break Err(failure(&trace.name, version, error, "go events")),
         }
     };
     output.finish()?;
