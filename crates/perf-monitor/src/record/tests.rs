@@ -178,6 +178,13 @@ fn every_type_of_record_is_decoded() {
             mapped(file, false, sample_id)
         });
     }
+    // Not marked: the device is a number that could be the size of a build id.
+    let body = b().u32(1).u32(2).u64(3).u64(4).u64(5);
+    let body = body.u32(20).u32(9).u64(10).u64(11).u32(6).u32(7).name("f");
+    check(10, 0, body, |sample_id| {
+        let file = FileId::Inode { major: 20, minor: 9, inode: 10, generation: 11 };
+        mapped(file, false, sample_id)
+    });
     check(11, 0, b().u64(1).u64(2).u64(PERF_AUX_FLAG_TRUNCATED), |sample_id| {
         let aux = Aux { aux_offset: 1, aux_size: 2, flags: 1, sample_id };
         assert!(aux.is_truncated());
@@ -564,6 +571,10 @@ fn an_empty_branch_stack_has_an_index_if_the_length_says_so() {
     let empty = b().u64(0).u64(u64::MAX).u64(5).record(9, 0);
     let Record::Sample(s) = layout.decode(raw(&empty)).unwrap() else { panic!() };
     assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (Some(u64::MAX), Some(5)));
+    // A stack with a branch has one, whatever follows: the last word is a field of a newer kernel.
+    let newer = b().u64(1).u64(9).u64(0x10).u64(0x20).u64(0).u64(5).u64(6).record(9, 0);
+    let Record::Sample(s) = layout.decode(raw(&newer)).unwrap() else { panic!() };
+    assert_eq!((s.branch_stack.unwrap().hw_idx, s.cgroup), (Some(9), Some(5)));
     // Without the flag there is no index: the third word is a field of a newer kernel.
     attr.branch_sample_type = 0;
     let layout = RecordLayout::new(&attr);
