@@ -199,7 +199,7 @@ fn chunks_are_the_records_wherever_the_ring_wraps() {
 
 #[test]
 fn chunks_end_before_what_is_no_record() {
-    for size in [0u16, 7, 4000, u16::MAX] {
+    for size in [0u16, 7, 40, 4000, u16::MAX] {
         let (mut kernel, mut ring) = FakeKernel::new(1);
         let good = record_of(9, &[0; 16]);
         kernel.put(&good);
