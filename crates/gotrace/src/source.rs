@@ -65,6 +65,12 @@ impl<R: Read> Source<R> {
         self.buffer
     }
 
+    /// Releases the window and its memory.
+    pub(crate) fn clear(&mut self) {
+        self.base += self.filled as u64;
+        (self.buffer, self.filled, self.keep) = (Vec::new(), 0, 0);
+    }
+
     /// The bytes in the window, from the first one that was not released.
     #[inline]
     #[expect(clippy::indexing_slicing, reason = "what is kept ends where the buffer is filled")]

@@ -139,6 +139,9 @@ impl<R: Read> Core<R> {
     fn open(mut source: Source<R>, limits: Limits) -> Result<Self, Error> {
         let version = header::read(&mut source)?;
         let v1 = version.is_v1().then(|| V1::read(&mut source, version, &limits)).transpose()?;
+        if v1.is_some() {
+            source.clear(); // it holds the bytes itself
+        }
         let mut core = Self::of(source, version, limits);
         if let Some(v1) = v1 {
             core.no_table = Arc::clone(v1.table());
