@@ -67,6 +67,21 @@ fn threads_that_wait_forever_beside_one_that_runs() {
     assert!(events(1) < events(16), "a higher limit is reached later");
 }
 
+#[test]
+fn an_event_in_the_wrong_context_says_what_is_wrong() {
+    const HEAP_ALLOC: u8 = 37;
+    let error = |events: &[(u8, &[u64])]| {
+        let mut trace = Assembler::new(22);
+        trace.frequency(1);
+        trace.batch(1, 1, 1, events);
+        read(&trace.0).1.expect("an inconsistent event").to_string()
+    };
+    let has_none = error(&[(HEAP_ALLOC, &[1, 100])]);
+    assert!(has_none.starts_with("the event requires a proc here"), "{has_none}");
+    let no_goroutine = error(&[RUNNING[0], (GO_STOP, &[1, 0, 0])]);
+    assert!(no_goroutine.starts_with("the event requires a goroutine here"), "{no_goroutine}");
+}
+
 /// Batches of one generation without end, as a small compressed file can contain.
 struct Endless {
     batch: Vec<u8>,
