@@ -55,7 +55,7 @@ impl<R: Read + Seek> CoreFile<R> {
     /// # Errors
     ///
     /// Those of [`Program::snapshot`]. [`Error::Memory`] if the core file lacks a part of the memory:
-    /// it is cut off, or `/proc/PID/coredump_filter` left out anonymous mappings.
+    /// it is truncated, or `/proc/PID/coredump_filter` left out anonymous mappings.
     pub fn snapshot(&mut self, program: &Program, limits: Limits) -> Result<Snapshot> {
         let load_bias = program.load_bias(self.program_headers);
         program.snapshot(self, load_bias, limits)
@@ -82,7 +82,7 @@ impl<R: Read + Seek> Memory for CoreFile<R> {
             self.file.seek(SeekFrom::Start(offset))?;
             self.file.read_exact(part).map_err(|error| match error.kind() {
                 io::ErrorKind::UnexpectedEof => {
-                    io::Error::new(error.kind(), "the core file is cut off")
+                    io::Error::new(error.kind(), "the core file is truncated")
                 }
                 _ => error,
             })?;

@@ -71,7 +71,7 @@ fn memory_is_that_of_the_segments() {
         assert_eq!(missing, "the core file does not contain it", "{address:#x}");
     }
     let mut cut = CoreFile::parse(Cursor::new(&bytes[..bytes.len() - 1])).unwrap();
-    assert_eq!(read(&mut cut, 0x1008, 1).unwrap_err(), "the core file is cut off");
+    assert_eq!(read(&mut cut, 0x1008, 1).unwrap_err(), "the core file is truncated");
 }
 
 #[test]

@@ -58,8 +58,8 @@ pub enum ErrorKind {
     #[error("the stream has no Trace object before its first event")]
     NoTrace,
     /// The stream is truncated: the input ends before its end mark because the writer was killed or
-    /// the file was cut. All events before that point were returned.
-    #[error("the stream was cut: it has no end mark")]
+    /// the file was truncated. All events before that point were returned.
+    #[error("the stream is truncated: it has no end mark")]
     Truncated,
     /// The underlying reader failed.
     #[error("reading the input failed: {0}")]

@@ -36,7 +36,7 @@ impl<R: Read> Reader<R> {
     /// # Errors
     ///
     /// Each error is returned once. After a damaged block the next call resumes with the next
-    /// block. A truncated stream yields every event before the cut, then
+    /// block. A truncated stream yields every event before the truncation, then
     /// [`crate::ErrorKind::Truncated`], then `None`. An error of the source is
     /// [`crate::ErrorKind::Io`]; the next call reads again.
     pub fn next_item(&mut self) -> Result<Option<Item<'_>>> {

@@ -14,7 +14,7 @@ impl BuildId {
     /// Maximum number of bytes.
     pub const MAX: usize = 20;
 
-    /// A build id with these bytes; longer ones are cut. `None` without bytes.
+    /// A build id with these bytes; longer ones are truncated. `None` without bytes.
     pub fn new(bytes: &[u8]) -> Option<Self> {
         let mut this = Self { bytes: [0; Self::MAX], len: bytes.len().min(Self::MAX) as u8 };
         for (to, from) in this.bytes.iter_mut().zip(bytes) {

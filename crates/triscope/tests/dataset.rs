@@ -33,7 +33,7 @@ fn of_damaged_traces_there_is_what_was_read() {
     assert_eq!(code, Some(1));
     // A row more than the trace has: the loss of the rest.
     assert!(errors.starts_with("dotnet (partial): 3385 rows in "), "{errors}");
-    assert!(errors.contains("the stream was cut"), "{errors}");
+    assert!(errors.contains("the stream is truncated"), "{errors}");
     assert!(names(&dir.path().join("dotnet")).contains(&"recordings".to_owned()));
 
     // Nothing is before the damage: no file.

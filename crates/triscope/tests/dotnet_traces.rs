@@ -197,7 +197,7 @@ fn cut_traces_are_read_to_the_cut_and_fail() {
     let trace = capture("t9-killed.nettrace");
     let ran = run(&["dotnet", "stats", "--json", &trace]);
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("the stream was cut: it has no end mark at byte 40452"));
+    assert!(ran.stderr.contains("the stream is truncated: it has no end mark at byte 40452"));
     let stats: Value = serde_json::from_str(&ran.stdout).unwrap();
     assert_eq!((&stats["truncated_at"], &stats["events"]), (&40_452.into(), &3_159.into()));
 }

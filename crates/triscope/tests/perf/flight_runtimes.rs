@@ -315,7 +315,7 @@ fn sessions_of_a_killed_recorder_are_in_the_next_dump() {
     // It is read up to its end, which is missing.
     let report = run(&["report", dump.to_str().unwrap()]);
     assert_eq!(report.code, Some(1), "{}", report.stderr);
-    assert!(report.stderr.contains("the stream was cut") && !report.stdout.is_empty());
+    assert!(report.stderr.contains("the stream is truncated") && !report.stdout.is_empty());
     for source in sources {
         let file = dump.join(source["file"].as_str().unwrap());
         let mut reader = nettrace::Reader::new(File::open(file).unwrap());

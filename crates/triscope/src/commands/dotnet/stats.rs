@@ -106,7 +106,7 @@ pub(super) fn run(args: &Args) -> Result {
             let _ = writeln!(out, "{label:<16} {count}");
         }
         if let Some(at) = stats.truncated_at {
-            let _ = writeln!(out, "cut              at {at}");
+            let _ = writeln!(out, "truncated        at {at}");
         }
         let _ = writeln!(out, "\n       count  event");
         let mut rows: Vec<_> = summary.iter().collect();

@@ -96,7 +96,7 @@ pub(super) fn run(args: &Args) -> Result {
     output.complete()?;
     eprintln!("{name}: {}", size(bytes));
     // A program that ends closes the connection in one way or another: what came is kept.
-    copied.map(drop).map_err(|error| Failure::about(name, format_args!("cut off: {error}")))
+    copied.map(drop).map_err(|error| Failure::about(name, format_args!("truncated: {error}")))
 }
 
 /// The first bytes of a compressed reply.
