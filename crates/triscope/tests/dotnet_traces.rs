@@ -275,6 +275,33 @@ fn several_traces_become_one_timeline() {
 }
 
 #[test]
+fn events_have_stacks_with_the_names_of_methods() {
+    let trace = "../trace-timeline/tests/data/t9-runtime.nettrace.gz";
+    let text = ok(&["dotnet", "events", trace, "--stacks", "--event", "MethodJittingStarted"]);
+    let is_named = |line: &str| {
+        let frame = line.strip_prefix("        0x").and_then(|frame| frame.split_once(' '));
+        frame.is_some_and(|(_, method)| method.starts_with("System.Reflection."))
+    };
+    assert!(text.lines().any(is_named), "{text}");
+
+    let json = ["dotnet", "events", trace, "--stacks", "--json"];
+    let events = lines(&ok(&json));
+    let frames = events.iter().filter_map(|event| event["stack"].as_array()).flatten();
+    let (mut all, mut named) = (0, 0);
+    for frame in frames {
+        assert!(frame["ip"].as_str().unwrap().starts_with("0x"));
+        all += 1;
+        named += usize::from(frame["method"].is_string());
+    }
+    assert!(named * 2 > all && all > 100, "{named} of {all}");
+    // Of standard input only those that were named before are known.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.args(["dotnet", "events", "-", "--stacks", "--json"]);
+    let piped = command.stdin(std::fs::File::open(trace).unwrap()).output().unwrap();
+    assert_eq!(lines(std::str::from_utf8(&piped.stdout).unwrap()).len(), events.len());
+}
+
+#[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn live_processes_are_shown() {
     for runtime in Runtime::ALL {

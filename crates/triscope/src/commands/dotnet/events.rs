@@ -1,12 +1,14 @@
-use super::source::SourceOrCommand;
+use super::source::{SourceOrCommand, Stream};
 use super::{json, providers};
 use crate::failure::{OneLine, Result};
+use crate::io::input;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use diag_ipc::{Provider, Rundown, TracingConfig};
-use nettrace::{Event, Order};
+use nettrace::{Event, MethodMap, Order};
 use std::io::Write;
+use std::path::Path;
 use std::time::Duration;
 
 /// Print events of a trace or of a live process, in time order
@@ -32,7 +34,8 @@ pub(crate) struct Args {
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
-    /// Print the addresses of each event's stack
+    /// Print each event's stack: addresses, with the methods that the trace names (of a process or
+    /// standard input those that it has named before)
     #[arg(long)]
     stacks: bool,
     /// Stop after SECONDS (live session)
@@ -48,10 +51,18 @@ pub(super) fn run(args: &Args) -> Result {
     })
     .rundown(Rundown::None);
     let live = args.source.is_live();
+    let file = args.source.file().filter(|path| args.stacks && input::is_file(path));
+    let mut methods = args.stacks.then(MethodMap::new);
+    if let Some((path, methods)) = file.zip(methods.as_mut()) {
+        observe_all(path, methods)?;
+    }
     let stream =
         args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;
     let mut output = Output::new();
     let reading = stream.read(|event| {
+        if let Some(methods) = methods.as_mut().filter(|_| file.is_none()) {
+            methods.observe(event);
+        }
         let wanted = (live
             || args.provider.is_empty()
             || args.provider.iter().any(|p| p.name == event.provider()))
@@ -60,10 +71,10 @@ pub(super) fn run(args: &Args) -> Result {
             return Ok(());
         }
         if args.json {
-            let line = json::event(event, args.stacks);
+            let line = json::event(event, methods.as_ref());
             let _ = writeln!(output.buffer, "{line}"); // writing to a vector does not fail
         } else {
-            text(event, args.stacks, &mut output.buffer);
+            text(event, methods.as_ref(), &mut output.buffer);
         }
         // Live output must appear at once.
         if live { output.write() } else { output.write_if_full() }
@@ -72,7 +83,29 @@ pub(super) fn run(args: &Args) -> Result {
     reading.into_result()
 }
 
-fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
+/// Reads the names of all methods, which are at the end of a trace. Damage is reported when the events
+/// are printed.
+fn observe_all(path: &Path, methods: &mut MethodMap) -> Result {
+    let stream = Stream::of_file(path, Order::Stream, Progress::beside_output())?;
+    let read = stream.read(|event| {
+        methods.observe(event);
+        Ok(())
+    });
+    read.map(drop)
+}
+
+/// The frames of an event's stack, innermost first: addresses and methods.
+pub(super) fn frames(event: &Event<'_>, methods: &MethodMap) -> Vec<(u64, Option<String>)> {
+    let (process, at) = (event.process_id(), event.header().timestamp);
+    let frame = |(depth, ip): (usize, u64)| {
+        // A return address may be behind its method.
+        let call = ip.wrapping_sub(u64::from(depth > 0));
+        (ip, methods.resolve(process, call, at).method.map(ToString::to_string))
+    };
+    event.stack().instruction_pointers().enumerate().map(frame).collect()
+}
+
+fn text(event: &Event<'_>, methods: Option<&MethodMap>, out: &mut Vec<u8>) {
     // Writing to a vector does not fail.
     let _ = write!(
         out,
@@ -104,9 +137,10 @@ fn text(event: &Event<'_>, stacks: bool, out: &mut Vec<u8>) {
         let path = nettrace::activity_path(id, u32::try_from(event.process_id()).ok());
         let _ = write!(out, " activity={}", path.unwrap_or_else(|| id.to_string()));
     }
-    if stacks {
-        for ip in event.stack().instruction_pointers() {
-            let _ = write!(out, "\n        {ip:#x}");
+    for (ip, method) in methods.into_iter().flat_map(|methods| frames(event, methods)) {
+        let _ = write!(out, "\n        {ip:#x}");
+        if let Some(method) = method {
+            let _ = write!(out, " {}", OneLine(&method));
         }
     }
     out.push(b'\n');

@@ -1,10 +1,12 @@
 //! Events as JSON.
 
-use nettrace::{Event, Value};
+use super::events::frames;
+use nettrace::{Event, MethodMap, Value};
 use serde_json::{Map, json};
 
-/// One event on one line. For traces recorded on Linux, times are nanoseconds of CLOCK_MONOTONIC.
-pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
+/// One event on one line, with its stack if there are `methods`. For traces recorded on Linux, times are
+/// nanoseconds of CLOCK_MONOTONIC.
+pub(crate) fn event(event: &Event<'_>, methods: Option<&MethodMap>) -> serde_json::Value {
     let mut fields = Map::new();
     let mut error = None;
     for field in event.fields() {
@@ -44,9 +46,9 @@ pub(crate) fn event(event: &Event<'_>, stack: bool) -> serde_json::Value {
     if let Some(error) = error {
         set("error", error.into());
     }
-    if stack && !event.stack().is_empty() {
-        let ips = event.stack().instruction_pointers().map(|ip| format!("{ip:#x}"));
-        set("stack", ips.collect::<Vec<_>>().into());
+    if let Some(methods) = methods.filter(|_| !event.stack().is_empty()) {
+        let frame = |(ip, method)| json!({ "ip": format!("{ip:#x}"), "method": method });
+        set("stack", frames(event, methods).into_iter().map(frame).collect());
     }
     object
 }

@@ -111,6 +111,14 @@ impl SourceArgs {
 }
 
 impl SourceOrCommand {
+    /// The source, if it is a file or standard input.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match self.source.source() {
+            Some(Source::File(path)) => Some(path),
+            _ => None,
+        }
+    }
+
     /// Whether the source is a process.
     pub(crate) const fn is_live(&self) -> bool {
         self.source.is_live()
