@@ -23,6 +23,8 @@ pub struct History {
     open: HashMap<SpanId, Span>,
     /// The parents of tasks and activities.
     parents: HashMap<EntityId, EntityId>,
+    /// The open activities by the thread that began them, the earliest first.
+    nesting: HashMap<EntityId, Vec<EntityId>>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
     /// The stacks of samples by goroutine or thread, in time order.
@@ -59,6 +61,11 @@ pub struct Span {
     pub end: Timestamp,
 }
 
+/// Whether it is an activity of .NET.
+const fn is_activity(kind: SpanKind) -> bool {
+    matches!(kind, SpanKind::Activity | SpanKind::Request)
+}
+
 /// A thread is off the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
@@ -92,6 +99,7 @@ impl History {
             work_items: HashMap::new(),
             open: HashMap::new(),
             parents: HashMap::new(),
+            nesting: HashMap::new(),
             starvation: HashMap::new(),
             samples: HashMap::new(),
             waits: HashMap::new(),
@@ -147,10 +155,12 @@ impl History {
                     let end = Timestamp::MAX;
                     let ended_by = entity;
                     let begun = Span { kind, entity, name, by, ended_by, of, stack, begin, end };
+                    self.nest(&begun);
                     self.open.insert(span, begun);
                 }
                 EventKind::Finish { span, by } => {
                     if let Some(span) = self.open.remove(&span) {
+                        self.unnest(&span);
                         let ended_by = by.unwrap_or(span.entity);
                         self.add_span(Span { end: event.at, ended_by, ..span });
                     }
@@ -181,7 +191,8 @@ impl History {
             self.add_span(span);
         }
         for (entity, spans) in &mut self.spans {
-            spans.sort_by_key(|span| span.begin);
+            // Of those that begin together, the outer ones first.
+            spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
             let mut latest = Timestamp::MIN;
             let ends = spans.iter().map(|span| {
                 latest = latest.max(span.end);
@@ -191,26 +202,45 @@ impl History {
         }
     }
 
+    /// Records the parent of a task or activity that begins. Without activity ids, an activity that
+    /// its thread begins within another one is a part of it.
+    fn nest(&mut self, span: &Span) {
+        let mut parent = None;
+        match span.kind {
+            SpanKind::Task => parent = span.of,
+            SpanKind::Activity | SpanKind::Request => {
+                let open = self.nesting.entry(span.by).or_default();
+                parent = span.of.or_else(|| open.last().copied());
+                open.push(span.entity);
+            }
+            _ => {}
+        }
+        if let Some(parent) = parent {
+            self.parents.insert(span.entity, parent);
+        }
+    }
+
+    /// An activity ends.
+    fn unnest(&mut self, span: &Span) {
+        if let Some(open) = self.nesting.get_mut(&span.by).filter(|_| is_activity(span.kind)) {
+            open.retain(|activity| *activity != span.entity);
+        }
+    }
+
     fn add_span(&mut self, span: Span) {
         if !self.overlaps(span.begin, span.end) || !self.has_room() {
+            self.parents.remove(&span.entity);
             return;
         }
         if span.kind == SpanKind::Queued && span.end < Timestamp::MAX {
             self.work_items.entry(span.ended_by).or_default().push(span);
         }
         self.spans.entry(span.entity).or_default().push(span);
-        let (is_work, is_whole) = match span.kind {
-            SpanKind::Task => (true, true),
-            // One that another thread ended was handed over, and nothing says when.
-            SpanKind::Activity | SpanKind::Request => (true, span.by == span.ended_by),
-            _ => (false, false),
-        };
-        // It also belongs to the goroutine or thread that began it.
-        if is_whole && span.by != span.entity {
+        // A task also belongs to the goroutine that began it, and an activity to its thread: one that
+        // another thread ended was handed over, and nothing says when.
+        let is_whole = is_activity(span.kind) && span.by == span.ended_by;
+        if span.by != span.entity && (is_whole || span.kind == SpanKind::Task) {
             self.spans.entry(span.by).or_default().push(span);
-        }
-        if let Some(parent) = span.of.filter(|_| is_work) {
-            self.parents.insert(span.entity, parent);
         }
     }
 
