@@ -137,7 +137,7 @@ fn nothing_comes_of_a_trace_of_go_1_21_before_its_end() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn held_bytes_are_bounded() {
     let limits = Limits { max_buffer: 20_000, ..Limits::default() };
     let mut refused = 0;
     for (name, trace) in traces() {
