@@ -172,7 +172,7 @@ def compare(name, connection, report):
         same(f"{what}: waiting", waiting or 0, group["waiting"])
         same_durations(f"{what}: latency", latency, group["latency"])
 
-    # Pauses and collections.
+    # Pauses and GCs.
     for table, key, condition in [
         ("pauses", "reason", "true"),
         ("gc", "name", "kind = 'gc' AND NOT is_open"),
@@ -185,7 +185,7 @@ def compare(name, connection, report):
                 "t.duration",
             )
         }
-        entries = report["pauses" if table == "pauses" else "collections"]
+        entries = report["pauses" if table == "pauses" else "gcs"]
         same(f"{table}: rows", len(ours), len(entries))
         for entry in entries:
             key_of = (*named(entry["process"]), (entry["reason"] if table == "pauses" else entry["name"]) or None)
