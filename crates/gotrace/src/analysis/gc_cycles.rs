@@ -130,11 +130,11 @@ pub struct GcReport {
 /// # fn main() -> Result<(), gotrace::Error> {
 /// # let file: &[u8] = include_bytes!("../../tests/data/shop.trace");
 /// let mut reader = Reader::new(file)?;
-/// let mut collections = GcCycles::new(10);
+/// let mut cycles = GcCycles::new(10);
 /// while let Some(event) = reader.next_event()? {
-///     collections.event(event);
+///     cycles.event(event);
 /// }
-/// let report = collections.finish();
+/// let report = cycles.finish();
 /// for (reason, pauses) in &report.pauses {
 ///     println!("{reason}: {} times, at most {} ns", pauses.count(), pauses.max());
 /// }

@@ -349,7 +349,7 @@ impl View<'_> {
 
     fn gcs(&self) -> Table {
         Table {
-            title: "Garbage gcs",
+            title: "Garbage collections",
             note: "",
             columns: &["GC", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(self.report.gcs.iter(), |this, (process, name)| {

@@ -224,7 +224,7 @@ impl View<'_> {
         let mut gcs: Vec<_> = gcs.collect();
         gcs.sort_by_key(|(_, h)| Reverse(h.sum()));
         if !gcs.is_empty() {
-            writeln!(out, "\nGarbage gcs")?;
+            writeln!(out, "\nGarbage collections")?;
         }
         for ((process, name), h) in gcs.iter().take(ROWS) {
             line(out, h, format!("{}, {}", self.text(*name), self.process(*process)))?;
