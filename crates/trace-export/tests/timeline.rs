@@ -257,9 +257,16 @@ fn layers_are_related_in_chrome_format() {
     assert_eq!(phases, ["s", "f"]);
 }
 
-/// A Go trace does not say when its threads end; the kernel does.
+/// A Go trace does not say when its threads end; the kernel does. Of a thread whose last switch is
+/// lost, the exit is known.
 #[test]
 fn a_thread_shows_no_goroutine_after_its_end() {
+    for is_last_switch_lost in [false, true] {
+        a_thread_ends(is_last_switch_lost);
+    }
+}
+
+fn a_thread_ends(is_last_switch_lost: bool) {
     let mut w = World::default();
     let process = w.entity(EntityKind::Process, 100, "shop", None);
     let thread = w.entity(EntityKind::Thread, 101, "shop", Some(process));
@@ -274,7 +281,9 @@ fn a_thread_shows_no_goroutine_after_its_end() {
     w.state(g1, State::Running, Some(m), "");
     w.now = 2_000;
     w.tables.entities.get_mut(thread).unwrap().end = Some(Timestamp::from_nanos(2_000));
-    w.push(EventKind::End { entity: thread });
+    if !is_last_switch_lost {
+        w.push(EventKind::End { entity: thread });
+    }
     w.now = 3_000;
     w.state(g1, State::Waiting, None, "sleep");
     w.state(proc, State::Idle, None, "");

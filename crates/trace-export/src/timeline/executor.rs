@@ -15,8 +15,8 @@ pub(super) struct Executors {
     threads: IdMap<Thread>,
     /// Threads of Go programs, by thread id.
     of_go: IdMap<Option<EntityId>>,
-    /// Ended threads of the kernel, by thread id.
-    ended: IdMap<Option<EntityId>>,
+    /// Threads of the kernel, by thread id.
+    of_kernel: IdMap<Option<EntityId>>,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ impl Drawing {
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let at = cx.at;
-        if self.has_ended(thread, cx.tables) {
+        if self.exit(thread, cx.tables).is_some_and(|exit| exit <= at) {
             return Ok(());
         }
         let Some(track) = self.thread_track(thread, cx)? else { return Ok(()) };
@@ -123,15 +123,15 @@ impl Drawing {
         what: EntityId,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
+        let exit = self.exit(thread, cx.tables);
         let Some(thread) = self.executors.threads.get_mut(key(thread)) else { return Ok(()) };
         match thread.shows.take_if(|shown| *shown == what).and(thread.track) {
-            Some(track) => cx.sink.state(cx.at, track, None),
+            Some(track) => cx.sink.state(exit.map_or(cx.at, |exit| exit.min(cx.at)), track, None),
             None => Ok(()),
         }
     }
 
-    /// A thread ends, and what it shows: a Go trace does not say when its threads end. It may be added
-    /// again after its end, by an event that was recorded late.
+    /// A thread ends, and what it shows: a Go trace does not say when its threads end.
     pub(super) fn end_thread(
         &mut self,
         id: EntityId,
@@ -146,20 +146,24 @@ impl Drawing {
         Ok(())
     }
 
-    /// Remembers the end of a thread of the kernel, before what follows from it is drawn.
-    pub(super) fn thread_ends(&mut self, id: EntityId, tables: &Tables) {
+    /// Remembers a thread of the kernel.
+    pub(super) fn thread_starts(&mut self, id: EntityId, tables: &Tables) {
         let thread = tables.entities.get(id).filter(|thread| thread.kind == EntityKind::Thread);
         if let Some(thread) = thread {
-            *self.executors.ended.insert(thread.number) = Some(id);
+            *self.executors.of_kernel.insert(thread.number) = Some(id);
         }
     }
 
-    /// Whether this is a thread of a Go program that has ended in the kernel.
-    fn has_ended(&mut self, id: EntityId, tables: &Tables) -> bool {
-        let Some(thread) = tables.entities.get(id) else { return false };
-        let ended = self.executors.ended.get(thread.number).copied().flatten();
-        thread.kind == EntityKind::GoThread
-            && ended.is_some_and(|ended| self.is_same_process(id, ended, tables))
+    /// When a thread has exited, as the kernel says: from then on it executes nothing. The switch away
+    /// from it, at which it ends, may be lost.
+    fn exit(&mut self, id: EntityId, tables: &Tables) -> Option<Timestamp> {
+        let thread = tables.entities.get(id)?;
+        if thread.kind == EntityKind::Thread {
+            return thread.end;
+        }
+        let of_kernel = (*self.executors.of_kernel.get(thread.number)?)?;
+        let exit = tables.entities.get(of_kernel)?.end?;
+        self.is_same_process(id, of_kernel, tables).then_some(exit)
     }
 
     /// The thread of a Go program that is this thread of the kernel.

@@ -360,10 +360,7 @@ impl Drawing {
             EventKind::Start { entity } => {
                 let is_goroutine = tables.entities.kind(entity) == Some(EntityKind::Goroutine);
                 self.stats.goroutines += u64::from(is_goroutine);
-                Ok(())
-            }
-            EventKind::End { entity } => {
-                self.thread_ends(entity, tables);
+                self.thread_starts(entity, tables);
                 Ok(())
             }
             _ => Ok(()),
