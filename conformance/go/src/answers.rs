@@ -20,6 +20,7 @@ mod go;
 mod pipe;
 mod quota;
 mod recorder;
+mod stolen;
 mod timeline;
 
 pub use quota::Cgroup;

@@ -109,9 +109,10 @@ fn preempted(run: &Run) -> Result<()> {
     let path = run.path("Preempted")?;
     // This kernel does not report some switches: what the thread did then is not known.
     let unknown = own(&path, |what| matches!(what, What::Running | What::Unknown));
-    let on_cpu = own(&path, is_on_cpu);
-    within_unknown("preempted: CPU time", on_cpu, unknown, *cpu, 2.0)?;
-    within_unknown("preempted: run time of the kernel", on_cpu, unknown, *ran, 2.0)?;
+    let (on_cpu, stolen) = (own(&path, is_on_cpu), run.timeline.stolen);
+    let (counted, doubtful) = (on_cpu - stolen, unknown + stolen);
+    within_unknown("preempted: CPU time", counted, doubtful, *cpu, 2.0)?;
+    within_unknown("preempted: run time of the kernel", counted, doubtful, *ran, 2.0)?;
     let waits = own(&path, is_waiting_for_cpu);
     within_unknown("preempted: wait time of the kernel", waits, unknown, *waited, 2.0)?;
     within("preempted: wall time", sum(&path, |_| true), *wall, 2.0)

@@ -112,9 +112,10 @@ impl Answers {
         let path = self.0.path(SpanKind::Region, "compute")?;
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&path, |what| matches!(what, What::Running | What::Syscall));
-        let on_cpu = sum(&path, is_on_cpu);
-        within_unknown("preempted: CPU time", on_cpu, unknown, cpu, 2.0)?;
-        within_unknown("preempted: run time of the kernel", on_cpu, unknown, run, 2.0)?;
+        let (on_cpu, stolen) = (sum(&path, is_on_cpu), self.0.stolen);
+        let (counted, doubtful) = (on_cpu - stolen, unknown + stolen);
+        within_unknown("preempted: CPU time", counted, doubtful, cpu, 2.0)?;
+        within_unknown("preempted: run time of the kernel", counted, doubtful, run, 2.0)?;
         // Go may preempt the goroutine too: its thread waits for the CPU then as well.
         let waits = sum(&path, |what| {
             let has_no_cpu = matches!(what, What::WaitsForProc { kernel, .. }

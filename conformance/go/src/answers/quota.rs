@@ -2,7 +2,9 @@
 
 use super::go::run_program;
 use super::recorder::{Recorder, numbers};
-use super::timeline::{Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within};
+use super::timeline::{
+    Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_unknown,
+};
 use std::fs;
 use std::path::{Path, PathBuf};
 use task_support::{Result, lane};
@@ -71,7 +73,8 @@ pub(super) fn check(program: &Path) -> Result<()> {
     let [wall, cpu, throttled, periods] = measured.try_into().map_err(|_| "four numbers")?;
     let path = timeline.path(SpanKind::Task, "quota")?;
     within("quota: wall time", sum(&path, |_| true), wall, 2.0)?;
-    within("quota: CPU time", sum(&path, is_on_cpu), cpu, 2.0)?;
+    let on_cpu = sum(&path, is_on_cpu);
+    within_unknown("quota: CPU time", on_cpu - timeline.stolen, timeline.stolen, cpu, 2.0)?;
     let found = sum(&path, |what| matches!(what, What::Throttled));
     let waits = sum(&path, is_waiting_for_cpu);
     eprintln!("quota: {periods} periods; {:.3} ms in the queue of a CPU", ms(waits));

@@ -1,5 +1,6 @@
 //! Records the kernel's scheduler, and the runtime of a .NET program.
 
+use super::stolen::Stolen;
 use diag_ipc::{Client, Rundown, TracingConfig};
 use perf_monitor::{
     ClockDomain, Event as PerfEvent, FieldFormat, RingSet, SampleFlags, SetRecord, Software,
@@ -39,6 +40,7 @@ pub(super) struct Recorder {
     calls: Option<Calls>,
     pub(super) tables: Tables,
     recorded: Recorded,
+    stolen: Stolen,
 }
 
 /// The tracepoint of system calls.
@@ -55,6 +57,8 @@ pub(super) struct Recorded {
     pub(super) quota: Vec<Event>,
     /// The time and thread of each system call that was asked for.
     pub(super) calls: Vec<(Timestamp, i64)>,
+    /// The time in which a hypervisor had the CPUs, in nanoseconds.
+    pub(super) stolen: i64,
 }
 
 impl Recorder {
@@ -70,6 +74,7 @@ impl Recorder {
             set.add(&event.builder().sample_period(1).sample(sample))?;
             formats.push(tracefs.format("sched", name)?);
         }
+        let stolen = Stolen::start()?;
         set.enable()?;
         Ok(Self {
             set,
@@ -79,6 +84,7 @@ impl Recorder {
             calls: None,
             tables: Tables::new(),
             recorded: Recorded::default(),
+            stolen,
         })
     }
 
@@ -157,9 +163,13 @@ impl Recorder {
         self.set.disable()?;
         self.read(true)?;
         let stats = self.kernel.stats();
+        self.recorded.stolen = self.stolen.nanos()?;
         eprintln!(
-            "{} context switches, {} lost, {} unreported",
-            stats.switches, stats.lost, stats.unreported
+            "{} context switches, {} lost, {} unreported; {} ms stolen at most",
+            stats.switches,
+            stats.lost,
+            stats.unreported,
+            self.recorded.stolen / 1_000_000
         );
         Ok((self.recorded, self.tables))
     }
