@@ -122,8 +122,10 @@ pub(crate) fn task(args: &[String]) -> Result {
     let mut report = Report::default();
     let mut beside = None;
     let result = run(&steps, &mut report, &mut beside);
-    // Its output shows what happened, whatever the result of the others is.
-    let result = result.and(report.finish(beside));
+    let result = match (result, report.finish(beside)) {
+        (Err(error), Err(also)) => Err(format!("{error}\n{also}").into()),
+        (result, beside) => result.and(beside),
+    };
     eprintln!("\n==== {}\n{}", if result.is_ok() { "all green" } else { "failed" }, report.0);
     result?;
     println!("{} passed, 0 failed", steps.len());

@@ -2,7 +2,8 @@
 
 mod outputs;
 
-use std::process::{Command, ExitStatus};
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 use task_support::{Result, lane, pypi};
 
 const PACKETS: &str = include_str!("packets.py");
@@ -37,23 +38,31 @@ FILE -o OUT.svg [--from-ms MS] [--ms MS] [--most N] [--only PATH]...
   --most N       at most N children of a group (default: 8)
   --only PATH    only tracks whose path contains PATH";
 
-/// Runs a script, which may use [`PACKETS`], with `args`; `None` without the Python packages.
-fn script(task: &str, script: &str, args: &[String]) -> Result<Option<ExitStatus>> {
+/// Runs a script, which may use [`PACKETS`], with `args`; nothing without the Python packages. It
+/// prints a line with `FAULT` for each fault: they are the error.
+fn script(task: &str, script: &str, args: &[String]) -> Result {
     let python = match pypi::environment("perfetto-0.59.1", PACKAGES) {
         Ok(python) => python,
-        Err(error) => return lane::skip(task, &error).map(|()| None),
+        Err(error) => return lane::skip(task, &error),
     };
     // The script reports the errors. The reported command need not contain its text.
-    let status = Command::new(python).arg("-c").arg([PACKETS, script].concat()).args(args).status();
-    status.map(Some).map_err(|error| format!("{task}: {error}").into())
-}
-
-fn check_status(status: Option<ExitStatus>) -> Result {
-    if status.is_none_or(|status| status.success()) {
-        Ok(())
-    } else {
-        Err("faults were found".into())
+    let failure = |error: std::io::Error| format!("{task}: {error}");
+    let mut command = Command::new(python);
+    command.arg("-c").arg([PACKETS, script].concat()).args(args).stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(failure)?;
+    let mut faults = Vec::new();
+    for line in child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines()) {
+        let line = line.map_err(failure)?;
+        println!("{line}");
+        if line.contains("FAULT") {
+            faults.push(line);
+        }
     }
+    let status = child.wait().map_err(failure)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("{task}: {status}\n{}", faults.join("\n")).into())
 }
 
 /// `cargo xtask lint-perfetto`: checks the named files. Without arguments, checks one output of
@@ -73,9 +82,9 @@ pub(crate) fn lint(args: &[String]) -> Result {
 }
 
 fn check(files: &[String], is_required: bool) -> Result {
-    check_status(script("lint-perfetto", LINT, files)?)?;
+    script("lint-perfetto", LINT, files)?;
     if is_required || std::env::var_os("TRACE_PROCESSOR").is_some() {
-        return check_status(script("import by the trace processor", STATS, files)?);
+        return script("import by the trace processor", STATS, files);
     }
     // Not lane::skip: a CI without a network passes without this check.
     eprintln!(
@@ -88,13 +97,13 @@ fn check(files: &[String], is_required: bool) -> Result {
 /// `cargo xtask perfetto-bytes`: a table of the bytes of an event.
 pub(crate) fn bytes(args: &[String]) -> Result {
     if !args.is_empty() {
-        return check_status(script("perfetto-bytes", BYTES, args)?);
+        return script("perfetto-bytes", BYTES, args);
     }
     let outputs = outputs::Outputs::make()?;
-    check_status(script("perfetto-bytes", BYTES, &outputs.files)?)
+    script("perfetto-bytes", BYTES, &outputs.files)
 }
 
 /// `cargo xtask draw-timeline FILE -o OUT.svg ...`: draws a part of a trace.
 pub(crate) fn draw(args: &[String]) -> Result {
-    check_status(script("draw-timeline", DRAW, args)?)
+    script("draw-timeline", DRAW, args)
 }
