@@ -156,11 +156,12 @@ impl Facts {
                     (transition.resource().goroutine(), transition.goroutine())
                 {
                     let syscalls = facts.syscalls.entry(id.0).or_default();
-                    if let (GoState::Syscall, Some(last)) = (from, syscalls.last_mut()) {
-                        last.end = at;
-                    }
-                    if to == GoState::Syscall {
-                        syscalls.push(at..i64::MAX);
+                    match (from, to, syscalls.last_mut()) {
+                        // Its status at the start of a generation.
+                        (GoState::Syscall, GoState::Syscall, Some(_)) => {}
+                        (GoState::Syscall, _, Some(last)) => last.end = at,
+                        (_, GoState::Syscall, _) => syscalls.push(at..i64::MAX),
+                        _ => {}
                     }
                 }
             }

@@ -4,7 +4,6 @@
 use super::busy::Busy;
 use super::go::{EVENTS_OF_A_STOP, Measured};
 use super::recorder::numbers;
-use super::stolen::Stolen;
 use super::timeline::{OnCpu, ms, require, within, within_unknown};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -17,14 +16,12 @@ pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let mut command = record(triscope, dir.path(), &[]);
     command.arg(program.join("program")).arg("answers.trace");
-    let stolen = Stolen::start()?;
     let output = run::output(&mut command)?;
-    let stolen = stolen.nanos()?;
     let measured = Measured::parse(std::str::from_utf8(&output)?)?;
-    let commands = Commands { triscope, dir: dir.path(), stolen };
+    let commands = Commands { triscope, dir: dir.path() };
     let report = commands.run(&["report"])?;
     let is_its = |thread: &Value| thread["process"]["name"] == "program";
-    check_threads(&report, stolen, measured.process, is_its)?;
+    check_threads(&report, measured.process, is_its)?;
     let [count, pause] = measured.collections;
     check_collections(&report, count, Some(pause))?;
     commands.check_preempted(&["--region", "compute"], measured.preempted)
@@ -44,7 +41,7 @@ pub(super) fn check_preempted(triscope: &Path, targets: &Path, runtime: &str) ->
     let busy = Busy::compete(0)?;
     let preempted = of_dotnet(triscope, &targets.join(runtime).join("run"), "preempted")?;
     drop(busy);
-    let commands = Commands { triscope, dir: preempted.dir.path(), stolen: preempted.stolen };
+    let commands = Commands { triscope, dir: preempted.dir.path() };
     commands.check_preempted(&["--activity", "Preempted"], preempted.line("preempted")?)
 }
 
@@ -53,7 +50,6 @@ struct Recorded {
     dir: tempfile::TempDir,
     report: Value,
     printed: Vec<String>,
-    stolen: i64,
 }
 
 impl Recorded {
@@ -84,7 +80,6 @@ fn of_dotnet(triscope: &Path, program: &Path, mode: &str) -> Result<Recorded> {
     let mut command = record(triscope, dir.path(), &options);
     command.args(["python3", "-c", MEASURE]).arg(program);
     command.env("WORKLOAD_MODE", format!("answers:{mode}")).env("TMPDIR", dir.path());
-    let stolen = Stolen::start()?;
     let mut recorder = Recorder(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut input = recorder.0.stdin.take();
     let output = recorder.0.stdout.take().ok_or("no standard output")?;
@@ -103,12 +98,11 @@ fn of_dotnet(triscope: &Path, program: &Path, mode: &str) -> Result<Recorded> {
     if !status.success() {
         return Err(format!("triscope record: {status}").into());
     }
-    let stolen = stolen.nanos()?;
-    let report = Commands { triscope, dir: dir.path(), stolen }.run(&["report"])?;
-    let recorded = Recorded { dir, report, printed, stolen };
+    let report = Commands { triscope, dir: dir.path() }.run(&["report"])?;
+    let recorded = Recorded { dir, report, printed };
     let [measurer, run] = recorded.line("usage")?;
     let is_its = |thread: &Value| number(&thread["process"]["pid"]) != measurer;
-    check_threads(&recorded.report, stolen, run, is_its)?;
+    check_threads(&recorded.report, run, is_its)?;
     Ok(recorded)
 }
 
@@ -135,8 +129,6 @@ fn record(triscope: &Path, dir: &Path, options: &[&str]) -> Command {
 struct Commands<'a> {
     triscope: &'a Path,
     dir: &'a Path,
-    /// The time in which a hypervisor had the CPUs, in nanoseconds.
-    stolen: i64,
 }
 
 impl Commands<'_> {
@@ -168,9 +160,8 @@ impl Commands<'_> {
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&["running", "syscall", "unknown"]);
         let on_cpu = sum(&["on_cpu"]);
-        let (counted, doubtful) = (on_cpu - self.stolen, unknown + self.stolen);
-        within_unknown("explain: CPU time", counted, doubtful, cpu, 2.0)?;
-        within_unknown("explain: run time of the kernel", counted, doubtful, ran, 2.0)?;
+        within_unknown("explain: CPU time", on_cpu, unknown, cpu, 2.0)?;
+        within_unknown("explain: run time of the kernel", on_cpu, unknown, ran, 2.0)?;
         // Go may preempt the goroutine, too: its thread waits for the CPU then as well.
         let waits = sum(&["waits_for_cpu", "waits_for_p"]);
         within_unknown("explain: wait time of the kernel", waits, unknown, waited, 2.0)
@@ -186,19 +177,14 @@ fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
 }
 
 /// The sum of the times of these threads on a CPU is what the kernel counted.
-fn check_threads(
-    report: &Value,
-    stolen: i64,
-    expected: i64,
-    is_its: impl Fn(&Value) -> bool,
-) -> Result<()> {
+fn check_threads(report: &Value, expected: i64, is_its: impl Fn(&Value) -> bool) -> Result<()> {
     let mut sums = OnCpu::default();
     for thread in rows(report, "threads")?.iter().filter(|thread| is_its(thread)) {
         sums.on_cpu += number(&thread["times"]["on_cpu"]);
         sums.unknown += number(&thread["times"]["unknown"]);
         sums.switches += number(&thread["latency"]["count"]);
     }
-    sums.check("report: on CPU, all threads", stolen, expected)
+    sums.check("report: on CPU, all threads", expected)
 }
 
 /// The number of GCs, and how long the program stood still for them, if it measured that.
