@@ -11,9 +11,6 @@ use task_support::Result;
 /// Bytes and events by type.
 type Types = BTreeMap<String, (u64, u64)>;
 
-/// The length of the header of a trace, which is no wire event.
-const HEADER: u64 = 16;
-
 /// The differences for one intact trace.
 pub(crate) fn compare(tools: &Tools, trace: &Path) -> Result<Vec<String>> {
     let theirs = Printed::of(Command::new(&tools.trace_tool).arg("-d=footprint").arg(trace))?;
@@ -38,7 +35,8 @@ pub(crate) fn compare(tools: &Tools, trace: &Path) -> Result<Vec<String>> {
     }
     let sum: u64 = ours.values().map(|(bytes, _)| bytes).sum();
     let size = fs::metadata(trace)?.len();
-    if sum + HEADER != size {
+    // The header is no wire event.
+    if sum + gotrace::Version::HEADER_LEN as u64 != size {
         problems.push(format!("go footprint: {sum} bytes of a trace of {size}"));
     }
     Ok(problems)

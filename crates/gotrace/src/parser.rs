@@ -143,9 +143,9 @@ impl Parser {
     fn open(&mut self) -> Result<(), Error> {
         let State::Opening(source) = &self.state else { return Ok(()) };
         let bytes = source.window();
-        let has_all = match header::version(bytes) {
-            Some(version) => !version.is_v1() || bytes.len() > V1::max_len(&self.limits),
-            None => bytes.len() >= Version::HEADER_LEN, // the header is invalid
+        let has_all = match header::parse(bytes) {
+            Ok(version) => !version.is_v1() || bytes.len() > V1::max_len(&self.limits),
+            Err(_) => bytes.len() >= Version::HEADER_LEN, // the header is invalid
         };
         if has_all || self.finished {
             let State::Opening(source) = mem::replace(&mut self.state, State::Failed) else {

@@ -1,7 +1,5 @@
-use crate::error::{Error, ErrorKind};
 use crate::spec::{EventSpec, EventType};
 use std::fmt;
-use std::io::{self, Read};
 
 /// The version in the header of a trace.
 ///
@@ -57,32 +55,6 @@ impl Version {
         header
     }
 
-    /// Reads the header of a trace.
-    pub(crate) fn read_header(source: &mut impl Read) -> Result<Self, Error> {
-        let mut header = [0; Self::HEADER_LEN];
-        match source.read_exact(&mut header) {
-            Ok(()) => Self::parse_header(&header).map_err(|kind| Error::at(0, kind)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(Error::at(0, ErrorKind::NotATrace))
-            }
-            Err(error) => Err(Error::at(0, error)),
-        }
-    }
-
-    /// Parses `go 1.N trace`, padded with zeros.
-    fn parse_header(header: &[u8; Self::HEADER_LEN]) -> Result<Self, ErrorKind> {
-        let rest = header.strip_prefix(b"go 1.").ok_or(ErrorKind::NotATrace)?;
-        let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
-        let (digits, rest) = rest.split_at(digits);
-        let minor = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok());
-        match (minor, rest.strip_prefix(b" trace")) {
-            (Some(minor), Some(padding)) if padding.iter().all(|&b| b == 0) => {
-                Self::from_minor(minor).ok_or(ErrorKind::UnknownVersion(minor.into()))
-            }
-            _ => Err(ErrorKind::NotATrace),
-        }
-    }
-
     /// Returns the specification of `ty` if this version's wire format defines it.
     ///
     /// The ordered [`Reader`](crate::Reader) is more lenient, as Go's is: it accepts every defined
@@ -123,30 +95,5 @@ mod tests {
         assert_eq!(&Version::Go126.header(), b"go 1.26 trace\0\0\0");
         assert_eq!(Version::from_minor(24), None);
         assert_eq!(Version::from_minor(21), Some(Version::Go121));
-    }
-
-    #[test]
-    fn headers_are_read_or_refused() {
-        let read = |mut bytes: &[u8]| {
-            Version::read_header(&mut bytes).map_err(|error| error.kind().to_string())
-        };
-        for version in Version::ALL {
-            assert_eq!(read(&version.header()), Ok(version));
-        }
-        let unknown = |n| Err(ErrorKind::UnknownVersion(n).to_string());
-        assert_eq!(read(b"go 1.99 trace\0\0\0"), unknown(99));
-        assert_eq!(read(b"go 1.5 trace\0\0\0\0"), unknown(5));
-        assert_eq!(read(b"go 1.100 trace\0\0"), unknown(100));
-        for bad in [
-            &b""[..],
-            b"go 1.22",
-            b"go 1.22 trace\0",
-            b"go 1.22 tracy\0\0\0",
-            b"go 1.22 trace\0\0x",
-            b"go 1. trace\0\0\0\0\0",
-            b"go 1.999999999999",
-        ] {
-            assert_eq!(read(bad), Err(ErrorKind::NotATrace.to_string()));
-        }
     }
 }

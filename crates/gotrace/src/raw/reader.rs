@@ -1,5 +1,6 @@
 use super::{Event, FRAME_FIELDS, spec_of};
 use crate::error::{Error, ErrorKind, Position};
+use crate::header;
 use crate::source::Source;
 use crate::spec::EventType;
 use crate::version::Version;
@@ -70,7 +71,7 @@ impl<R: Read> Reader<R> {
     pub fn with_limits(source: R, limits: Limits) -> Result<Self, Error> {
         let limit = limits.max_buffer;
         let mut source = Source::new(source, limit);
-        let version = Version::read_header(&mut source)?;
+        let version = header::read_from(&mut source)?;
         let args = Vec::new();
         Ok(Self { source, version, limit, used: 0, at_end: false, failed: false, args })
     }
