@@ -20,7 +20,7 @@ mod go;
 mod pipe;
 mod quota;
 mod recorder;
-mod stolen;
+mod steal;
 mod timeline;
 
 pub use quota::Cgroup;

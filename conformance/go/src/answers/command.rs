@@ -4,6 +4,7 @@
 use super::busy::Busy;
 use super::go::{EVENTS_OF_A_STOP, Measured};
 use super::recorder::numbers;
+use super::steal;
 use super::timeline::{OnCpu, ms, require, within, within_unknown};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
@@ -21,7 +22,7 @@ pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
     let commands = Commands { triscope, dir: dir.path() };
     let report = commands.run(&["report"])?;
     let is_its = |thread: &Value| thread["process"]["name"] == "program";
-    check_threads(&report, measured.process, is_its)?;
+    check_threads(&report, commands.steal()?, measured.process, is_its)?;
     let [count, pause] = measured.collections;
     check_collections(&report, count, Some(pause))?;
     commands.check_preempted(&["--region", "compute"], measured.preempted)
@@ -98,11 +99,12 @@ fn of_dotnet(triscope: &Path, program: &Path, mode: &str) -> Result<Recorded> {
     if !status.success() {
         return Err(format!("triscope record: {status}").into());
     }
-    let report = Commands { triscope, dir: dir.path() }.run(&["report"])?;
+    let commands = Commands { triscope, dir: dir.path() };
+    let (report, steal) = (commands.run(&["report"])?, commands.steal()?);
     let recorded = Recorded { dir, report, printed };
     let [measurer, run] = recorded.line("usage")?;
     let is_its = |thread: &Value| number(&thread["process"]["pid"]) != measurer;
-    check_threads(&recorded.report, run, is_its)?;
+    check_threads(&recorded.report, steal, run, is_its)?;
     Ok(recorded)
 }
 
@@ -138,6 +140,13 @@ impl Commands<'_> {
         Ok(serde_json::from_slice(&run::output(&mut command)?)?)
     }
 
+    /// The most steal time of the recording, in nanoseconds.
+    fn steal(&self) -> Result<i64> {
+        let about = std::fs::read(self.dir.join("raw/recording.json"))?;
+        let about: Value = serde_json::from_slice(&about)?;
+        Ok(steal::most(about["steal_nanos"].as_i64().ok_or("no steal time")?))
+    }
+
     /// The wall time, CPU time, run time and wait time of the request that is preempted.
     fn check_preempted(&self, request: &[&str], measured: [i64; 4]) -> Result<()> {
         let [wall, cpu, ran, waited] = measured;
@@ -159,9 +168,10 @@ impl Commands<'_> {
         within("explain: wall time", all, wall, 2.0)?;
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&["running", "syscall", "unknown"]);
-        let on_cpu = sum(&["on_cpu"]);
-        within_unknown("explain: CPU time", on_cpu, unknown, cpu, 2.0)?;
-        within_unknown("explain: run time of the kernel", on_cpu, unknown, ran, 2.0)?;
+        let (on_cpu, steal) = (sum(&["on_cpu"]), self.steal()?);
+        let (counted, doubtful) = (on_cpu - steal, unknown + steal);
+        within_unknown("explain: CPU time", counted, doubtful, cpu, 2.0)?;
+        within_unknown("explain: run time of the kernel", counted, doubtful, ran, 2.0)?;
         // Go may preempt the goroutine, too: its thread waits for the CPU then as well.
         let waits = sum(&["waits_for_cpu", "waits_for_p"]);
         within_unknown("explain: wait time of the kernel", waits, unknown, waited, 2.0)
@@ -177,14 +187,19 @@ fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
 }
 
 /// The sum of the times of these threads on a CPU is what the kernel counted.
-fn check_threads(report: &Value, expected: i64, is_its: impl Fn(&Value) -> bool) -> Result<()> {
+fn check_threads(
+    report: &Value,
+    steal: i64,
+    expected: i64,
+    is_its: impl Fn(&Value) -> bool,
+) -> Result<()> {
     let mut sums = OnCpu::default();
     for thread in rows(report, "threads")?.iter().filter(|thread| is_its(thread)) {
         sums.on_cpu += number(&thread["times"]["on_cpu"]);
         sums.unknown += number(&thread["times"]["unknown"]);
         sums.switches += number(&thread["latency"]["count"]);
     }
-    sums.check("report: on CPU, all threads", expected)
+    sums.check("report: on CPU, all threads", steal, expected)
 }
 
 /// The number of GCs, and how long the program stood still for them, if it measured that.

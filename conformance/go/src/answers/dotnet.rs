@@ -109,8 +109,8 @@ fn preempted(run: &Run) -> Result<()> {
     let path = run.path("Preempted")?;
     // This kernel does not report some switches: what the thread did then is not known.
     let unknown = own(&path, |what| matches!(what, What::Running | What::Unknown));
-    let (on_cpu, stolen) = (own(&path, is_on_cpu), run.timeline.stolen);
-    let (counted, doubtful) = (on_cpu - stolen, unknown + stolen);
+    let (on_cpu, steal) = (own(&path, is_on_cpu), run.timeline.steal);
+    let (counted, doubtful) = (on_cpu - steal, unknown + steal);
     within_unknown("preempted: CPU time", counted, doubtful, *cpu, 2.0)?;
     within_unknown("preempted: run time of the kernel", counted, doubtful, *ran, 2.0)?;
     let waits = own(&path, is_waiting_for_cpu);

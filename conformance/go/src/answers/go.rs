@@ -112,8 +112,8 @@ impl Answers {
         let path = self.0.path(SpanKind::Region, "compute")?;
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&path, |what| matches!(what, What::Running | What::Syscall));
-        let (on_cpu, stolen) = (sum(&path, is_on_cpu), self.0.stolen);
-        let (counted, doubtful) = (on_cpu - stolen, unknown + stolen);
+        let (on_cpu, steal) = (sum(&path, is_on_cpu), self.0.steal);
+        let (counted, doubtful) = (on_cpu - steal, unknown + steal);
         within_unknown("preempted: CPU time", counted, doubtful, cpu, 2.0)?;
         within_unknown("preempted: run time of the kernel", counted, doubtful, run, 2.0)?;
         // Go may preempt the goroutine too: its thread waits for the CPU then as well.

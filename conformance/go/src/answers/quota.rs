@@ -74,7 +74,7 @@ pub(super) fn check(program: &Path) -> Result<()> {
     let path = timeline.path(SpanKind::Task, "quota")?;
     within("quota: wall time", sum(&path, |_| true), wall, 2.0)?;
     let on_cpu = sum(&path, is_on_cpu);
-    within_unknown("quota: CPU time", on_cpu - timeline.stolen, timeline.stolen, cpu, 2.0)?;
+    within_unknown("quota: CPU time", on_cpu - timeline.steal, timeline.steal, cpu, 2.0)?;
     let found = sum(&path, |what| matches!(what, What::Throttled));
     let waits = sum(&path, is_waiting_for_cpu);
     eprintln!("quota: {periods} periods; {:.3} ms in the queue of a CPU", ms(waits));

@@ -1,6 +1,6 @@
 //! Records the kernel's scheduler, and the runtime of a .NET program.
 
-use super::stolen::Stolen;
+use super::steal::Steal;
 use diag_ipc::{Client, Rundown, TracingConfig};
 use perf_monitor::{
     ClockDomain, Event as PerfEvent, FieldFormat, RingSet, SampleFlags, SetRecord, Software,
@@ -40,7 +40,7 @@ pub(super) struct Recorder {
     calls: Option<Calls>,
     pub(super) tables: Tables,
     recorded: Recorded,
-    stolen: Stolen,
+    steal: Steal,
 }
 
 /// The tracepoint of system calls.
@@ -57,8 +57,8 @@ pub(super) struct Recorded {
     pub(super) quota: Vec<Event>,
     /// The time and thread of each system call that was asked for.
     pub(super) calls: Vec<(Timestamp, i64)>,
-    /// The time in which a hypervisor had the CPUs, in nanoseconds.
-    pub(super) stolen: i64,
+    /// The most steal time, in nanoseconds.
+    pub(super) steal: i64,
 }
 
 impl Recorder {
@@ -74,7 +74,7 @@ impl Recorder {
             set.add(&event.builder().sample_period(1).sample(sample))?;
             formats.push(tracefs.format("sched", name)?);
         }
-        let stolen = Stolen::start()?;
+        let steal = Steal::start()?;
         set.enable()?;
         Ok(Self {
             set,
@@ -84,7 +84,7 @@ impl Recorder {
             calls: None,
             tables: Tables::new(),
             recorded: Recorded::default(),
-            stolen,
+            steal,
         })
     }
 
@@ -163,13 +163,13 @@ impl Recorder {
         self.set.disable()?;
         self.read(true)?;
         let stats = self.kernel.stats();
-        self.recorded.stolen = self.stolen.nanos()?;
+        self.recorded.steal = self.steal.most()?;
         eprintln!(
-            "{} context switches, {} lost, {} unreported; {} ms stolen at most",
+            "{} context switches, {} lost, {} unreported; {} ms of steal time at most",
             stats.switches,
             stats.lost,
             stats.unreported,
-            self.recorded.stolen / 1_000_000
+            self.recorded.steal / 1_000_000
         );
         Ok((self.recorded, self.tables))
     }

@@ -1,4 +1,4 @@
-//! The time in which a hypervisor had the CPUs.
+//! Steal time: that of the CPUs in which the hypervisor executed something else.
 //!
 //! A thread then has its CPU as the records of switches show, while the kernel leaves that time out
 //! of the CPU time that it counts (with `CONFIG_PARAVIRT_TIME_ACCOUNTING`).
@@ -6,25 +6,26 @@
 use std::fs;
 use task_support::Result;
 
-/// A unit of `/proc/stat`.
+/// Nanoseconds of a unit of `/proc/stat`.
 const TICK: i64 = 10_000_000;
 
 /// Counts from when it is made.
-pub(super) struct Stolen(i64);
+pub(super) struct Steal(i64);
 
-impl Stolen {
+impl Steal {
     pub(super) fn start() -> Result<Self> {
         Ok(Self(ticks()?))
     }
 
-    /// The most that was stolen from all CPUs, in nanoseconds; 0 if no unit was counted.
-    pub(super) fn nanos(&self) -> Result<i64> {
-        Ok(match ticks()? - self.0 {
-            0 => 0,
-            // Each reading is rounded.
-            ticks => (ticks + 1) * TICK,
-        })
+    /// The most that it can be, summed over CPUs, in nanoseconds.
+    pub(super) fn most(&self) -> Result<i64> {
+        Ok(most((ticks()? - self.0) * TICK))
     }
+}
+
+/// The most that it can be, where this was counted: the count is rounded. Nothing, if nothing was.
+pub(super) const fn most(counted: i64) -> i64 {
+    if counted == 0 { 0 } else { counted + TICK }
 }
 
 /// Source: `proc_stat(5)`, the eighth number of the first line.

@@ -22,8 +22,8 @@ pub(super) struct Timeline {
     pub(super) report: Report,
     pub(super) history: History,
     pub(super) requests: Vec<Request>,
-    /// The time in which a hypervisor had the CPUs, in nanoseconds.
-    pub(super) stolen: i64,
+    /// The most steal time, in nanoseconds.
+    pub(super) steal: i64,
 }
 
 pub(super) fn percent(found: i64, expected: i64) -> f64 {
@@ -72,21 +72,21 @@ pub(super) struct OnCpu {
 }
 
 impl OnCpu {
-    /// Fails unless it is what the kernel counted within 1 %, except for what is unknown or stolen and
+    /// Fails unless it is what the kernel counted within 1 %, except for what is unknown, steal time and
     /// 2 us of each switch: the kernel counts from the wake-up that preempts another thread, not from
     /// the switch.
-    pub(super) fn check(&self, what: &str, stolen: i64, expected: i64) -> Result<()> {
+    pub(super) fn check(&self, what: &str, steal: i64, expected: i64) -> Result<()> {
         const EACH_SWITCH: i64 = 2_000;
         let Self { on_cpu, unknown, switches } = *self;
         let text = format!(
-            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {:.0} ms stolen, {switches} times",
+            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {:.0} ms of steal time, {switches} times",
             ms(on_cpu),
             ms(expected),
             ms(unknown),
-            ms(stolen)
+            ms(steal)
         );
         let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
-        let most = expected + expected / 100 + stolen;
+        let most = expected + expected / 100 + steal;
         let holds = expected > 0 && (least..=most).contains(&on_cpu);
         require(what, holds, text)
     }
@@ -142,7 +142,7 @@ impl Timeline {
         });
         history.finish();
         let requests = requests.into_worst();
-        Ok(Self { tables, report, history, requests, stolen: recorded.stolen })
+        Ok(Self { tables, report, history, requests, steal: recorded.steal })
     }
 
     pub(super) fn number(&self, id: EntityId) -> i64 {
@@ -173,7 +173,7 @@ impl Timeline {
             }
             expected += run;
         }
-        sums.check("on CPU, all threads", self.stolen, expected)
+        sums.check("on CPU, all threads", self.steal, expected)
     }
 
     /// The critical path of the longest request with this name.

@@ -190,6 +190,11 @@ impl Notes {
 /// The file of a directory that `triscope record --keep` wrote which names the recorded process.
 pub(crate) const RECORDING: &str = "recording.json";
 
+/// What that file says.
+fn about_recording(dir: &Path) -> Option<serde_json::Value> {
+    serde_json::from_str(&std::fs::read_to_string(dir.join(RECORDING)).ok()?).ok()
+}
+
 /// The file that describes a dump of a flight recorder.
 pub(crate) const MANIFEST: &str = "manifest.json";
 
@@ -236,9 +241,7 @@ impl Traces {
     /// The process that `triscope record --keep` recorded, if these are its traces.
     pub(crate) fn recorded(&self) -> Option<i64> {
         let [dir] = self.files.as_slice() else { return None };
-        let text = std::fs::read_to_string(dir.join(RECORDING)).ok()?;
-        let value: serde_json::Value = serde_json::from_str(&text).ok()?;
-        value.get("pid")?.as_i64()
+        about_recording(dir)?.get("pid")?.as_i64()
     }
 
     /// The same traces with this title.
@@ -361,7 +364,20 @@ impl Traces {
     ) -> Result<(Result, Vec<String>)> {
         let notes = Notes::default();
         let outcome = self.read(tables, each, &Failure::print, &notes)?;
+        self.note_steal(&notes);
         Ok((outcome, notes.0.take()))
+    }
+
+    /// The records of switches show threads on their CPUs in steal time.
+    fn note_steal(&self, notes: &Notes) {
+        for dir in &self.files {
+            let about = about_recording(dir);
+            let steal = about.as_ref().and_then(|about| about.get("steal_nanos")?.as_i64());
+            if let Some(steal) = steal.filter(|steal| *steal > 0) {
+                let what = "of steal time: the hypervisor had a CPU while a thread is shown on it";
+                notes.0.borrow_mut().push(format!("{}: {} {what}", dir.display(), duration(steal)));
+            }
+        }
     }
 
     /// The same as `derive` in another pass, which prints no damage.

@@ -134,13 +134,18 @@ impl Keep {
         Ok((descriptor(&file), KeptFile { file, failure }))
     }
 
-    /// Names the process that was recorded, for [`RECORDING`].
-    pub(super) fn describe(&self, pid: u32, command: &str) -> Result {
+    /// Names the process that was recorded, for [`RECORDING`]; at the end of the recording with its
+    /// steal time in nanoseconds.
+    pub(super) fn describe(&self, pid: u32, command: &str, steal: Option<u64>) -> Result {
         if !self.is_named() {
             return Ok(());
         }
         let path = self.dir.join(RECORDING);
-        let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": command }));
+        let mut about = serde_json::json!({ "pid": pid, "command": command });
+        if let Some(steal) = steal {
+            about["steal_nanos"] = steal.into();
+        }
+        let text = format!("{about:#}\n");
         fs::write(&path, text).map_err(|error| Failure::about(path.display(), error))
     }
 

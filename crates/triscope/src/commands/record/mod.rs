@@ -12,6 +12,7 @@ mod quota;
 mod raw;
 mod related;
 mod samples;
+mod steal;
 mod subject;
 
 use crate::failure::{Failure, OneLine, Result};
@@ -43,6 +44,7 @@ use samples::Wanted;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use steal::Steal;
 use subject::Subject;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{
@@ -335,6 +337,7 @@ struct Recording<'a> {
     family: Family,
     /// CPU quotas, with the scheduler.
     quotas: Option<Quotas>,
+    steal: Steal,
     runtimes: Option<runtimes::Recorder>,
     /// State of the Go trace before the command was started.
     earlier: Option<Version>,
@@ -461,7 +464,7 @@ impl<'a> Recording<'a> {
             go.set_pid(subject.pid);
         }
         if let Some(keep) = &keep {
-            keep.describe(subject.pid, &subject.line())?;
+            keep.describe(subject.pid, &subject.line(), None)?;
         }
         let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
         output.keep();
@@ -477,6 +480,7 @@ impl<'a> Recording<'a> {
             subject,
             family,
             quotas,
+            steal: Steal::start(),
             runtimes,
             earlier,
             go,
@@ -574,7 +578,7 @@ impl<'a> Recording<'a> {
     fn finish(mut self) -> Result<(String, Result)> {
         let fail = |error| self.output.failure(&error);
         let end = clocks().map_err(Failure::new)?;
-        let recorded = self.start.elapsed();
+        let (recorded, steal) = (self.start.elapsed(), self.steal.nanos());
         let mut summary = Summary::default();
         let (exits, intervals) = match self.scheduler.take() {
             Some(scheduler) => {
@@ -585,6 +589,7 @@ impl<'a> Recording<'a> {
         };
         if let Some(quotas) = self.quotas.take() {
             summary.texts.extend(quotas.finish(&mut self.sink, self.output)?);
+            summary.texts.extend(self.report_steal(steal)?);
         }
         let mut traces = self.dotnet_traces(&mut summary);
         traces.extend(self.go_traces(&mut summary));
@@ -624,6 +629,17 @@ impl<'a> Recording<'a> {
         let partial = if missing.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) };
         let outcome = self.subject.watch.outcome().and(partial);
         Ok((texts.join(", "), outcome))
+    }
+
+    /// Keeps the steal time, and returns a summary of it.
+    fn report_steal(&self, nanos: u64) -> Result<Option<String>> {
+        if let Some(keep) = &self.keep {
+            keep.describe(self.subject.pid, &self.subject.line(), Some(nanos))?;
+        }
+        Ok((nanos > 0).then(|| {
+            let time = text::duration(i64::try_from(nanos).unwrap_or(i64::MAX));
+            format!("{time} of steal time: the hypervisor had a CPU")
+        }))
     }
 
     /// Draws everything again, with the layers related, if there are layers. The live timeline is
