@@ -146,7 +146,14 @@ impl Keep {
             about["steal_nanos"] = steal.into();
         }
         let text = format!("{about:#}\n");
-        fs::write(&path, text).map_err(|error| Failure::about(path.display(), error))
+        // The one that is there stays if the disk is full.
+        let partial = self.dir.join(format!("{RECORDING}.part"));
+        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path));
+        written.map_err(|error| {
+            // It may not even have been created.
+            let _ = fs::remove_file(&partial);
+            Failure::about(path.display(), error)
+        })
     }
 
     /// Starts the file of the scheduler's records.

@@ -589,7 +589,7 @@ impl<'a> Recording<'a> {
         };
         if let Some(quotas) = self.quotas.take() {
             summary.texts.extend(quotas.finish(&mut self.sink, self.output)?);
-            summary.texts.extend(self.report_steal(steal)?);
+            self.report_steal(steal, &mut summary);
         }
         let mut traces = self.dotnet_traces(&mut summary);
         traces.extend(self.go_traces(&mut summary));
@@ -631,15 +631,16 @@ impl<'a> Recording<'a> {
         Ok((texts.join(", "), outcome))
     }
 
-    /// Keeps the steal time, and returns a summary of it.
-    fn report_steal(&self, nanos: u64) -> Result<Option<String>> {
-        if let Some(keep) = &self.keep {
-            keep.describe(self.subject.pid, &self.subject.line(), Some(nanos))?;
-        }
-        Ok((nanos > 0).then(|| {
+    /// Keeps the steal time, for reports.
+    fn report_steal(&self, nanos: u64, summary: &mut Summary) {
+        let (subject, steal) = (&self.subject, Some(nanos));
+        let kept =
+            self.keep.as_ref().map(|keep| keep.describe(subject.pid, &subject.line(), steal));
+        summary.lacks("the steal time is not kept", kept.and_then(Result::err));
+        if nanos > 0 {
             let time = text::duration(i64::try_from(nanos).unwrap_or(i64::MAX));
-            format!("{time} of steal time: the hypervisor had a CPU")
-        }))
+            summary.texts.push(format!("{time} of steal time: the hypervisor had a CPU"));
+        }
     }
 
     /// Draws everything again, with the layers related, if there are layers. The live timeline is
