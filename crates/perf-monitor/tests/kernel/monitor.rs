@@ -299,9 +299,12 @@ kernel_tests! {
             })
             .build().unwrap();
         let clock = Event::software(Software::TaskClock).builder().sample_period(1_000_000);
+        let sampled = Arc::new(AtomicU64::new(0));
+        let by_clock = Arc::clone(&sampled);
         let group = monitor.register(Registration::counters(clock, [
             Event::software(Software::PageFaults).builder(),
-        ]).decoder(|sample| {
+        ]).decoder(move |sample| {
+            by_clock.fetch_add(1, Ordering::Relaxed);
             let counts = sample.counts()?.ok_or("no counts")?;
             let values: Vec<u64> = counts.iter().map(|count| count.value).collect();
             assert_eq!(values.len(), 2);
@@ -326,7 +329,11 @@ kernel_tests! {
             Value::External(_) => forks += 1,
             Value::Lost(_) => {}
         }, || {
-            crate::support::spin_for(Duration::from_millis(50));
+            // A virtual CPU that has to wait skips ticks of its clock.
+            until("the clock is sampled", || {
+                crate::support::spin_for(Duration::from_millis(5));
+                sampled.load(Ordering::Relaxed) > 10
+            });
             (0..10).for_each(|i| WATCHED.store(i, Ordering::Relaxed));
             std::thread::spawn(|| ()).join()
         });
