@@ -5,7 +5,7 @@ use super::busy::Busy;
 use super::go::{EVENTS_OF_A_STOP, Measured};
 use super::recorder::numbers;
 use super::steal;
-use super::timeline::{OnCpu, ms, require, within, within_unknown};
+use super::timeline::{OnCpu, ms, require, within, within_steal, within_unknown};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -169,9 +169,8 @@ impl Commands<'_> {
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&["running", "syscall", "unknown"]);
         let (on_cpu, steal) = (sum(&["on_cpu"]), self.steal()?);
-        let (counted, doubtful) = (on_cpu - steal, unknown + steal);
-        within_unknown("explain: CPU time", counted, doubtful, cpu, 2.0)?;
-        within_unknown("explain: run time of the kernel", counted, doubtful, ran, 2.0)?;
+        within_steal("explain: CPU time", on_cpu, unknown, steal, cpu)?;
+        within_steal("explain: run time of the kernel", on_cpu, unknown, steal, ran)?;
         // Go may preempt the goroutine, too: its thread waits for the CPU then as well.
         let waits = sum(&["waits_for_cpu", "waits_for_p"]);
         within_unknown("explain: wait time of the kernel", waits, unknown, waited, 2.0)

@@ -3,7 +3,7 @@
 use super::busy::Busy;
 use super::recorder::{Dotnet, Recorder, now, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within,
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within, within_steal,
     within_unknown,
 };
 use std::fs;
@@ -110,9 +110,8 @@ fn preempted(run: &Run) -> Result<()> {
     // This kernel does not report some switches: what the thread did then is not known.
     let unknown = own(&path, |what| matches!(what, What::Running | What::Unknown));
     let (on_cpu, steal) = (own(&path, is_on_cpu), run.timeline.steal);
-    let (counted, doubtful) = (on_cpu - steal, unknown + steal);
-    within_unknown("preempted: CPU time", counted, doubtful, *cpu, 2.0)?;
-    within_unknown("preempted: run time of the kernel", counted, doubtful, *ran, 2.0)?;
+    within_steal("preempted: CPU time", on_cpu, unknown, steal, *cpu)?;
+    within_steal("preempted: run time of the kernel", on_cpu, unknown, steal, *ran)?;
     let waits = own(&path, is_waiting_for_cpu);
     within_unknown("preempted: wait time of the kernel", waits, unknown, *waited, 2.0)?;
     within("preempted: wall time", sum(&path, |_| true), *wall, 2.0)

@@ -2,7 +2,8 @@
 
 use super::recorder::{Recorder, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_unknown,
+    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_steal,
+    within_unknown,
 };
 use crate::toolchain::{self, Toolchain};
 use std::collections::BTreeMap;
@@ -113,9 +114,8 @@ impl Answers {
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&path, |what| matches!(what, What::Running | What::Syscall));
         let (on_cpu, steal) = (sum(&path, is_on_cpu), self.0.steal);
-        let (counted, doubtful) = (on_cpu - steal, unknown + steal);
-        within_unknown("preempted: CPU time", counted, doubtful, cpu, 2.0)?;
-        within_unknown("preempted: run time of the kernel", counted, doubtful, run, 2.0)?;
+        within_steal("preempted: CPU time", on_cpu, unknown, steal, cpu)?;
+        within_steal("preempted: run time of the kernel", on_cpu, unknown, steal, run)?;
         // Go may preempt the goroutine too: its thread waits for the CPU then as well.
         let waits = sum(&path, |what| {
             let has_no_cpu = matches!(what, What::WaitsForProc { kernel, .. }

@@ -3,7 +3,7 @@
 use super::go::run_program;
 use super::recorder::{Recorder, numbers};
 use super::timeline::{
-    Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_unknown,
+    Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_steal,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,7 @@ pub(super) fn check(program: &Path) -> Result<()> {
     let path = timeline.path(SpanKind::Task, "quota")?;
     within("quota: wall time", sum(&path, |_| true), wall, 2.0)?;
     let on_cpu = sum(&path, is_on_cpu);
-    within_unknown("quota: CPU time", on_cpu - timeline.steal, timeline.steal, cpu, 2.0)?;
+    within_steal("quota: CPU time", on_cpu, 0, timeline.steal, cpu)?;
     let found = sum(&path, |what| matches!(what, What::Throttled));
     let waits = sum(&path, is_waiting_for_cpu);
     eprintln!("quota: {periods} periods; {:.3} ms in the queue of a CPU", ms(waits));

@@ -56,6 +56,17 @@ pub(super) fn within_unknown(
     within(what, expected.clamp(found, found + unknown), expected, most)
 }
 
+/// CPU time within 2 % of what the kernel counted, which leaves out steal time.
+pub(super) fn within_steal(
+    what: &str,
+    on_cpu: i64,
+    unknown: i64,
+    steal: i64,
+    counted: i64,
+) -> Result<()> {
+    within_unknown(what, on_cpu - steal, unknown + steal, counted, 2.0)
+}
+
 pub(super) fn require(what: &str, holds: bool, why: String) -> Result<()> {
     eprintln!("{what}: {why}");
     if holds { Ok(()) } else { Err(format!("{what}: {why}").into()) }
