@@ -1,7 +1,9 @@
 //! Raw records of the scheduler: the fields of its tracepoints, and records about tasks.
 
 use crate::sources::kernel::{Record, Task};
-use perf_monitor::{FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, TracepointFormat};
+use perf_monitor::{
+    FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, SampleId, TracepointFormat,
+};
 
 /// Decodes scheduler records.
 #[derive(Clone, Debug, Default)]
@@ -135,7 +137,8 @@ impl SchedDecoder {
         }
     }
 
-    /// Decodes a record of this CPU. `None` if it does not concern the scheduler.
+    /// Decodes a record of this CPU, unless it says another one itself. `None` if it does not concern the
+    /// scheduler.
     pub fn decode<'a>(
         &self,
         raw: RawRecord<'a>,
@@ -151,6 +154,7 @@ impl SchedDecoder {
             return self.tracepoint(data?, cpu);
         }
         let id = |id: u32| i32::try_from(id).ok();
+        let of = |record: &SampleId| record.cpu.unwrap_or(cpu);
         Some(match layout.decode(raw).ok()? {
             PerfRecord::Comm(comm) => {
                 Record::Comm { tid: id(comm.tid)?, comm: comm.comm, by_exec: comm.by_exec }
@@ -163,15 +167,52 @@ impl SchedDecoder {
                 is_new: true,
             },
             PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
-            PerfRecord::Lost(lost) => Record::Lost { cpu, count: lost.lost },
+            PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
             // Without a time it is the count of an event that the recorder wrote at the end: the same
             // losses as in the records of the kernel.
             PerfRecord::LostSamples(lost)
                 if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
             {
-                Record::Lost { cpu, count: lost.lost }
+                Record::Lost { cpu: of(&lost.sample_id), count: lost.lost }
             }
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_sys::*;
+
+    /// Decodes a record with these words, of thread 8 on CPU 3, as one of CPU 0.
+    fn decode(
+        decoder: &SchedDecoder,
+        type_: u32,
+        misc: u16,
+        words: &[u64],
+    ) -> Option<Record<'static>> {
+        let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY);
+        attr.sample_type = PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
+        attr.set_sample_id_all(true);
+        let layout = RecordLayout::new(&attr);
+        let words = [words, &[7 | 8 << 32, 1000, 3]].concat();
+        let size = 8 + 8 * words.len() as u64;
+        let header = u64::from(type_) | u64::from(misc) << 32 | size << 48;
+        let bytes: Vec<u8> = [header].iter().chain(&words).flat_map(|w| w.to_le_bytes()).collect();
+        let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+        match decoder.decode(raw, &layout, 0)? {
+            Record::Lost { cpu, count } => Some(Record::Lost { cpu, count }),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Files have the records of all CPUs.
+    #[test]
+    fn a_loss_is_of_the_cpu_in_the_record() {
+        let lost = decode(&SchedDecoder::default(), PERF_RECORD_LOST, 0, &[1, 40]);
+        assert_eq!(lost, Some(Record::Lost { cpu: 3, count: 40 }));
+        let samples = decode(&SchedDecoder::default(), PERF_RECORD_LOST_SAMPLES, 0, &[50]);
+        assert_eq!(samples, Some(Record::Lost { cpu: 3, count: 50 }));
     }
 }
