@@ -65,7 +65,8 @@ fn a_report_has_every_goroutine() {
         "Goroutines and .NET threads",
         "Off CPU by reason",
         "Longest scheduling delays",
-        "Stop-the-world pauses",
+        "\nGarbage collections\n",
+        "\nStop-the-world pauses\n",
         "scheduler was not recorded",
     ] {
         assert!(report.contains(part), "{part}: {report}");
