@@ -5,7 +5,7 @@
 //! recorders take turns: each records the whole machine for the same time. Their CPU time is user
 //! plus system time as the kernel accounts it, their memory the largest resident set.
 
-use crate::debian;
+use crate::{debian, procfs};
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -142,7 +142,7 @@ fn median(costs: &[Cost]) -> f64 {
 fn cost(name: &str, command: &mut Command, seconds: u64) -> Result<Cost> {
     let errors = Stdio::piped();
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).spawn()?;
-    let (start, before) = (Instant::now(), switches()?);
+    let (start, before) = (Instant::now(), procfs::switches()?);
     let mut cost = Cost::default();
     let mut elapsed = 0.0;
     while child.try_wait()?.is_none() {
@@ -155,7 +155,7 @@ fn cost(name: &str, command: &mut Command, seconds: u64) -> Result<Cost> {
                 if elapsed < seconds as f64 / 2.0 {
                     cost.memory.0 = cost.memory.1;
                 }
-                cost.switches = (switches()? - before) as f64;
+                cost.switches = (procfs::switches()? - before) as f64;
             }
         } else if let Some((_, resident)) = usage(child.id()) {
             cost.memory.1 = cost.memory.1.max(resident);
@@ -188,11 +188,4 @@ fn usage(pid: u32) -> Option<(u64, u64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     Some((ticks(11)? + ticks(12)?, line.trim().trim_end_matches(" kB").parse().ok()?))
-}
-
-/// Context switches of the machine since its start.
-fn switches() -> Result<u64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
-    Ok(line.ok_or("no context switches in /proc/stat")?.trim().parse()?)
 }

@@ -17,6 +17,7 @@ mod golden;
 mod html;
 mod package;
 mod perfetto;
+mod procfs;
 mod public_api;
 mod push;
 mod record;

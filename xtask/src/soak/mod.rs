@@ -17,6 +17,7 @@ mod overhead;
 mod recorder;
 mod segments;
 
+use crate::procfs;
 use load::{Counted, Pair};
 use recorder::Recorder;
 use segments::Counts;
@@ -163,7 +164,7 @@ impl Phase {
     /// Looks at the recorder for this time.
     fn watch(name: &'static str, recorder: &Recorder, time: Duration) -> Result<Self> {
         std::thread::sleep(WARM_UP); // what it does meanwhile is not measured
-        let (start, before) = (Instant::now(), switches()?);
+        let (start, before) = (Instant::now(), procfs::switches()?);
         let (cpu, _) = recorder.usage()?;
         let mut resident = Vec::new();
         while start.elapsed() < time.saturating_sub(WARM_UP) || resident.len() < 3 {
@@ -172,7 +173,7 @@ impl Phase {
         }
         let cpu = recorder.usage()?.0 - cpu;
         let seconds = start.elapsed().as_secs_f64();
-        let switches = switches()? - before;
+        let switches = procfs::switches()? - before;
         Ok(Self { name, seconds, cpu, switches, resident })
     }
 
@@ -362,13 +363,6 @@ impl Outcome {
         );
         failures
     }
-}
-
-/// Context switches of the machine since its start.
-fn switches() -> Result<u64> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let line = stat.lines().find_map(|line| line.strip_prefix("ctxt "));
-    Ok(line.ok_or("no context switches in /proc/stat")?.trim().parse()?)
 }
 
 #[cfg(test)]
