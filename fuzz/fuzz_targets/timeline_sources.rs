@@ -96,7 +96,7 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
         let cpu = u32::from(cpu % 3);
         let tid = |n: u8| i32::from(n % 8);
         let task = |n: u8| Task { tid: tid(n), comm: &bytes[..1], prio: 120 };
-        let record = match kind % 8 {
+        let record = match kind % 9 {
             0 => Record::Switch { cpu, prev: task(a), prev_state: state.into(), next: task(b) },
             1 => Record::Waking {
                 cpu,
@@ -118,6 +118,7 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
             },
             5 => Record::Comm { tid: tid(a), comm: &bytes[..1], by_exec: b % 2 == 1 },
             6 => Record::Exit { tid: tid(a) },
+            7 => Record::Runs { cpu, tid: tid(a), prev: (state % 2 == 0).then(|| tid(b)) },
             _ => Record::Lost { cpu, count: state.into() },
         };
         source.push(Timestamp::from_nanos(now), &record, tables, &mut events);

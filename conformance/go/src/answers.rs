@@ -34,7 +34,6 @@ use task_support::{Result, run};
 /// # Errors
 /// A wrong answer, or a program that fails.
 pub fn check(targets: &Path, word: &str) -> Result<()> {
-    let _awake = busy::Busy::awake()?;
     let is_wanted = |name: &str| name.contains(word);
     let program = go::build()?;
     let triscope = is_wanted("report").then(run::triscope).transpose()?;

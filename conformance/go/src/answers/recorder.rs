@@ -74,6 +74,9 @@ impl Recorder {
             set.add(&event.builder().sample_period(1).sample(sample))?;
             formats.push(tracefs.format("sched", name)?);
         }
+        // Some kernels leave out a sched_switch, and have these.
+        let switches = PerfEvent::software(Software::Dummy).builder().sample(SampleFlags::TID);
+        set.add(&switches.context_switch(true))?;
         let steal = Steal::start()?;
         set.enable()?;
         Ok(Self {
@@ -165,8 +168,10 @@ impl Recorder {
         let stats = self.kernel.stats();
         self.recorded.steal = self.steal.most()?;
         eprintln!(
-            "{} context switches, {} lost, {} unreported; {} ms of steal time at most",
+            "{} context switches, {} without sched_switch, {} lost, {} unreported; {} ms of steal \
+             time at most",
             stats.switches,
+            stats.recovered,
             stats.lost,
             stats.unreported,
             self.recorded.steal / 1_000_000

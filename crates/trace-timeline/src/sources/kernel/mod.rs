@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Sources of the records: `sched:sched_switch`, `sched:sched_waking`, `sched:sched_wakeup_new`,
-//! and `PERF_RECORD_FORK`, `COMM`, `EXIT` and `LOST`; without privileges `PERF_RECORD_SWITCH` of
-//! one's own threads.
+//! and `PERF_RECORD_FORK`, `COMM`, `EXIT` and `LOST`; `PERF_RECORD_SWITCH_CPU_WIDE`, where the kernel
+//! leaves out a `sched_switch`; without privileges `PERF_RECORD_SWITCH` of one's own threads.
 //!
 //! Thread ids are those of the initial PID namespace, as tracepoints report them.
 
@@ -66,6 +66,8 @@ pub struct KernelStats {
     pub lost: u64,
     /// Switches that the kernel neither reported nor counted as lost. The states were repaired.
     pub unreported: u64,
+    /// Switches that are in no `sched_switch`, only in a `PERF_RECORD_SWITCH_CPU_WIDE`.
+    pub recovered: u64,
 }
 
 /// Makes model events of scheduler records: see the [module](self).
@@ -147,6 +149,7 @@ impl KernelSource {
                 let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
                 self.switch(cpu, prev.tid, left, Some((next.tid, prio)), push);
             }
+            Record::Runs { cpu, tid, prev } => self.confirm(cpu, tid, prev, push),
             Record::In { cpu, tid } => self.get_cpu(cpu, tid, push),
             Record::Out { cpu, tid, preempted } => {
                 let is_exiting = self.known(tid).is_some_and(|t| t.exit.is_some());

@@ -81,6 +81,16 @@ pub enum Record<'a> {
         /// `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`.
         preempted: bool,
     },
+    /// `PERF_RECORD_SWITCH_CPU_WIDE` in, of a recording with `sched_switch`: a thread runs on a CPU. It
+    /// comes after the `sched_switch`, which can be missing.
+    Runs {
+        /// The CPU.
+        cpu: u32,
+        /// The thread.
+        tid: i32,
+        /// The thread that left the CPU. `None` if it has ended.
+        prev: Option<i32>,
+    },
     /// `PERF_RECORD_FORK`, or a thread that exists already (`is_new` is not set).
     Thread {
         /// The process id.

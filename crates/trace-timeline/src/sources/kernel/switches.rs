@@ -34,6 +34,32 @@ impl KernelSource {
         });
     }
 
+    /// A `PERF_RECORD_SWITCH_CPU_WIDE` shows which thread runs on a CPU, and which one left it.
+    pub(super) fn confirm(
+        &mut self,
+        number: u32,
+        tid: i32,
+        prev: Option<i32>,
+        push: &mut Pusher<'_>,
+    ) {
+        let Some(cpu) = self.cpu(number, push) else { return };
+        let Running::Tid(known) = cpu.running else {
+            return self.runs(number, tid, push);
+        };
+        if known == tid {
+            cpu.last = push.at;
+            return;
+        }
+        let is_exiting = self.known(known).is_some_and(|thread| thread.exit.is_some());
+        // A thread that has ended has no id any more. Others than those of interest have none here.
+        if !prev.map_or(known < 0 || is_exiting, |prev| prev == known) {
+            return self.runs(number, tid, push);
+        }
+        self.stats.recovered += 1;
+        let left = if is_exiting { ThreadState::Dead } else { ThreadState::Unknown };
+        self.switch(number, known, left, Some((tid, DEFAULT_PRIO)), push);
+    }
+
     /// A thread gets a CPU, and nothing is known of the one before.
     pub(super) fn get_cpu(&mut self, cpu: u32, tid: i32, push: &mut Pusher<'_>) {
         let next = self.thread(tid, push);

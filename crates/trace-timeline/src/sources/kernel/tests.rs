@@ -163,6 +163,45 @@ fn a_waker_that_was_not_switched_in_shows_a_missing_switch() {
     assert_eq!(run.source.stats().unreported, 1);
 }
 
+/// `PERF_RECORD_SWITCH_CPU_WIDE` beside `sched_switch`.
+#[test]
+fn a_switch_without_a_tracepoint_is_that_of_its_other_record() {
+    let mut run = Run::new();
+    let runs = |tid, prev| Record::Runs { cpu: 0, tid, prev };
+    let has_loss =
+        |events: &[Event]| events.iter().any(|event| matches!(event.kind, EventKind::Loss { .. }));
+    run.push(10, switch(5, 1, 0));
+    assert_eq!(run.push(11, runs(0, Some(5))), []);
+    assert!(!has_loss(run.push(20, runs(6, Some(0)))));
+    let last = run.events.last().unwrap().kind;
+    assert!(matches!(last, EventKind::Switch { prev: None, next: Some(_), .. }), "{last:?}");
+    assert!(!has_loss(run.push(30, switch(6, 1, 0))));
+    let counts = |run: &Run| (run.source.stats().recovered, run.source.stats().unreported);
+    assert_eq!((counts(&run), run.source.stats().switches), ((1, 0), 3));
+
+    // A thread that has ended has no id in the record.
+    run.push(35, switch(0, 0, 6));
+    run.push(36, Record::Exit { tid: 6 });
+    assert!(!has_loss(run.push(40, runs(7, None))));
+    let ended = run.tables.entities.iter().find(|(_, entity)| entity.number == 6).unwrap().1;
+    assert_eq!((counts(&run), ended.end), ((2, 0), Some(at(40))));
+    // Nor has one that is not of interest.
+    run.push(41, switch(7, 1, -1));
+    assert!(!has_loss(run.push(42, runs(7, None))));
+    assert_eq!(counts(&run), (3, 0));
+
+    // Another thread had the CPU meanwhile.
+    assert!(has_loss(run.push(50, runs(9, Some(8)))));
+    assert!(has_loss(run.push(52, runs(7, None))));
+    assert_eq!(run.push(55, runs(7, None)), []);
+    let events = run.push(60, switch(3, 1, 0));
+    let since = events.iter().find_map(|event| match event.kind {
+        EventKind::Loss { since, .. } => Some(since),
+        _ => None,
+    });
+    assert_eq!((since, counts(&run)), (Some(at(55)), (3, 3)));
+}
+
 #[test]
 fn processes_and_machines_have_attributes() {
     let mut run = Run::new();

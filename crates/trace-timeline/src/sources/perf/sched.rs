@@ -167,6 +167,12 @@ impl SchedDecoder {
                 is_new: true,
             },
             PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
+            // The other thread is in it only if it is of a whole CPU.
+            PerfRecord::Switch(switch) if self.has_switches() && !switch.out => Record::Runs {
+                cpu: of(&switch.sample_id),
+                tid: id(switch.sample_id.tid?)?,
+                prev: id(switch.peer?.tid),
+            },
             PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
             // Without a time it is the count of an event that the recorder wrote at the end: the same
             // losses as in the records of the kernel.
@@ -184,6 +190,16 @@ impl SchedDecoder {
 mod tests {
     use super::*;
     use perf_sys::*;
+
+    const FORMAT: &str = "name: sched_switch\nID: 300\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+        \tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+        \tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;\n\
+        \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\
+        \tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;\n\
+        \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
+        \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n";
 
     /// Decodes a record with these words, of thread 8 on CPU 3, as one of CPU 0.
     fn decode(
@@ -203,6 +219,7 @@ mod tests {
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
         match decoder.decode(raw, &layout, 0)? {
             Record::Lost { cpu, count } => Some(Record::Lost { cpu, count }),
+            Record::Runs { cpu, tid, prev } => Some(Record::Runs { cpu, tid, prev }),
             other => panic!("{other:?}"),
         }
     }
@@ -214,5 +231,20 @@ mod tests {
         assert_eq!(lost, Some(Record::Lost { cpu: 3, count: 40 }));
         let samples = decode(&SchedDecoder::default(), PERF_RECORD_LOST_SAMPLES, 0, &[50]);
         assert_eq!(samples, Some(Record::Lost { cpu: 3, count: 50 }));
+    }
+
+    #[test]
+    fn records_of_switches_say_which_thread_runs() {
+        let switches = SchedDecoder::new([TracepointFormat::parse("sched", FORMAT).unwrap()]);
+        assert!(switches.has_switches());
+        let other = |tid: u32| 6 | u64::from(tid) << 32;
+        let wide = PERF_RECORD_SWITCH_CPU_WIDE;
+        let runs = decode(&switches, wide, 0, &[other(5)]);
+        assert_eq!(runs, Some(Record::Runs { cpu: 3, tid: 8, prev: Some(5) }));
+        let ended = decode(&switches, wide, 0, &[other(u32::MAX)]);
+        assert_eq!(ended, Some(Record::Runs { cpu: 3, tid: 8, prev: None }));
+        assert_eq!(decode(&switches, wide, PERF_RECORD_MISC_SWITCH_OUT, &[other(5)]), None);
+        assert_eq!(decode(&switches, PERF_RECORD_SWITCH, 0, &[]), None, "of one thread");
+        assert_eq!(decode(&SchedDecoder::default(), wide, 0, &[other(5)]), None);
     }
 }

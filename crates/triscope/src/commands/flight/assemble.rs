@@ -1,6 +1,7 @@
 //! One recording out of segments.
 
 use super::chain::Chain;
+use crate::sources::kernel::switch_records::Arrival;
 use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
     TracingData, record_type,
@@ -172,6 +173,9 @@ fn add(events: &mut Vec<RecordedEvent>, others: &[RecordedEvent]) {
 }
 
 fn follow(chain: &mut Chain, entry: &Entry<'_>) {
+    if let Some(arrival) = entry.layout().and_then(|layout| Arrival::of(layout, entry.raw)) {
+        return chain.arrive(&arrival);
+    }
     let event = entry.event().filter(|event| event.name == "sched:sched_switch");
     let layout = event.and_then(|_| entry.layout());
     let of = layout.and_then(|layout| layout.cpu(entry.raw).zip(layout.raw_data(entry.raw)));

@@ -1,5 +1,6 @@
 //! Switches that the kernel neither wrote nor counted: see `docs/timeline.md`, *Gaps*.
 
+use crate::sources::kernel::switch_records::Arrival;
 use perf_data::TracingData;
 use perf_monitor::FieldFormat;
 use std::collections::HashMap;
@@ -21,8 +22,11 @@ pub(super) struct Chain {
     prev: FieldFormat,
     next: FieldFormat,
     on: HashMap<u32, u32>,
+    pub(super) switches: u64,
     /// Switches before which at least one is missing.
     pub(super) gaps: u64,
+    /// Switches that are only in a `PERF_RECORD_SWITCH_CPU_WIDE`.
+    pub(super) recovered: u64,
 }
 
 impl Chain {
@@ -33,7 +37,9 @@ impl Chain {
             prev: field("prev_pid")?,
             next: field("next_pid")?,
             on: HashMap::new(),
+            switches: 0,
             gaps: 0,
+            recovered: 0,
         })
     }
 
@@ -41,12 +47,55 @@ impl Chain {
     pub(super) fn switch(&mut self, cpu: u32, data: &[u8]) -> Option<(u32, u32)> {
         let (prev, next) = (tid(&self.prev, data)?, tid(&self.next, data)?);
         let before = self.on.insert(cpu, next);
+        self.switches += 1;
         self.gaps += u64::from(before.is_some_and(|before| before != prev));
         Some((prev, next))
+    }
+
+    /// Takes a `PERF_RECORD_SWITCH_CPU_WIDE`.
+    pub(super) fn arrive(&mut self, arrival: &Arrival) {
+        let before = self.on.insert(arrival.cpu, arrival.tid);
+        match before.filter(|before| *before != arrival.tid) {
+            Some(before) if arrival.left.is_none_or(|left| left == before) => self.recovered += 1,
+            Some(_) => self.gaps += 1,
+            None => {}
+        }
     }
 
     /// Forgets where threads are: what follows is of a later time.
     pub(super) fn forget(&mut self) {
         self.on.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_monitor::TracepointFormat;
+
+    #[test]
+    fn a_switch_that_another_record_shows_is_no_gap() {
+        let format = "name: sched_switch\nID: 3\nformat:\n\
+            \tfield:pid_t prev_pid;\toffset:0;\tsize:4;\tsigned:1;\n\
+            \tfield:pid_t next_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
+        let format = TracepointFormat::parse("sched", format).unwrap();
+        let field = |name| format.field(name).cloned().unwrap();
+        let (prev, next) = (field("prev_pid"), field("next_pid"));
+        let mut chain =
+            Chain { prev, next, on: HashMap::new(), switches: 0, gaps: 0, recovered: 0 };
+        let switch = |chain: &mut Chain, prev: u32, next: u32| {
+            let data = [prev.to_ne_bytes(), next.to_ne_bytes()].concat();
+            chain.switch(1, &data);
+        };
+        let arrive = |chain: &mut Chain, tid, left| chain.arrive(&Arrival { cpu: 1, tid, left });
+        switch(&mut chain, 5, 0);
+        arrive(&mut chain, 0, Some(5));
+        arrive(&mut chain, 6, Some(0));
+        switch(&mut chain, 6, 0);
+        arrive(&mut chain, 7, None);
+        assert_eq!((chain.switches, chain.recovered, chain.gaps), (2, 2, 0));
+        arrive(&mut chain, 9, Some(8));
+        switch(&mut chain, 3, 0);
+        assert_eq!((chain.switches, chain.recovered, chain.gaps), (3, 2, 2));
     }
 }

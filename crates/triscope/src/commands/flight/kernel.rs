@@ -7,6 +7,7 @@ use super::store::Store;
 use super::trigger::Trigger;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::switch_records::{Arrival, Seen, SwitchRecords};
 use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::{counted, now};
@@ -74,6 +75,7 @@ pub(super) struct Kernel {
     waking: Option<SetEvent>,
     /// The events of switches and of new threads, unless they were stopped.
     switches: Option<[SetEvent; 2]>,
+    switch_records: SwitchRecords,
     build_ids: BuildIds,
     tasks: TaskRecords,
     pub(super) tracing: TracingData,
@@ -182,10 +184,12 @@ impl Kernel {
         };
         let [switch, waking, new] = TRACEPOINTS.map(&mut add);
         let (switch, waking, new) = (switch?, waking?, new?);
+        let switch_records = SwitchRecords::add(&mut set, COMMON)?;
         let mut events: Vec<(String, SetEvent)> =
             set.sideband().map(|event| ("dummy:u".to_owned(), event)).into_iter().collect();
         let named = TRACEPOINTS.iter().zip([switch, waking, new]);
         events.extend(named.map(|(name, event)| (format!("sched:{name}"), event)));
+        events.push(("dummy".to_owned(), switch_records.event()));
         let mut formats: Vec<(String, String)> =
             TRACEPOINTS.iter().map(|name| ("sched".to_owned(), (*name).to_owned())).collect();
         let mut sampled = None;
@@ -247,6 +251,7 @@ impl Kernel {
             sampled,
             waking: Some(waking),
             switches: Some([switch, new]),
+            switch_records,
             build_ids: BuildIds::new(&side),
             tasks: TaskRecords::new(&side, wanted.tasks),
             tracing,
@@ -316,6 +321,7 @@ impl Kernel {
             stats,
             waking,
             last,
+            switch_records,
             ..
         } = self;
         let waking = *waking;
@@ -326,6 +332,9 @@ impl Kernel {
             match record.layout.raw_data(raw) {
                 Some(data) => take(&record, data, fields, waking, fired, detector, &mut causes),
                 None => {
+                    if let Some(arrival) = Arrival::of(record.layout, raw) {
+                        fields.chain.arrive(&arrival);
+                    }
                     detector.sideband(record.layout, raw);
                     tasks.apply(raw);
                 }
@@ -334,6 +343,9 @@ impl Kernel {
             Ok::<(), perf_monitor::Error>(())
         });
         result.map_err(kernel::failure)?;
+        let Chain { switches, gaps, recovered, .. } = fields.chain;
+        let seen = Seen { switches, missing: gaps + recovered, lost: set.stats().rings.lost };
+        switch_records.adjust(set, seen).map_err(kernel::failure)?;
         if let Some(current) = current.as_mut().filter(|_| failed.is_none()) {
             let flushed = current.writer.finish_round().and_then(|()| current.writer.flush());
             failed = flushed.err();
@@ -489,7 +501,8 @@ impl Kernel {
         Ok(Ok(changes))
     }
 
-    /// Stops a source to save CPU time: first samples, then wake-ups, then switches. Returns its name.
+    /// Stops a source to save CPU time: first samples, then wake-ups, then switches. Returns its name. With the
+    /// first also the records of switches beside the tracepoint.
     pub(super) fn shed(&mut self) -> Result<Option<&'static str>> {
         let (events, name) = if let Some(event) = self.sampled.take() {
             (vec![event], "samples")
@@ -505,6 +518,7 @@ impl Kernel {
         for event in events {
             self.set.disable_event(event).map_err(kernel::failure)?;
         }
+        self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
         Ok(Some(name))
     }
 

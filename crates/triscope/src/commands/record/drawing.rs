@@ -50,6 +50,8 @@ pub(super) struct Drawn {
     pub(super) gaps: u64,
     /// CPU time in which it is therefore unknown which thread ran, in nanoseconds, at most.
     pub(super) unknown: u64,
+    /// Switches that are only in a `PERF_RECORD_SWITCH_CPU_WIDE`.
+    pub(super) recovered: u64,
     pub(super) members: Counts,
     /// Ended threads, of any process, that were forgotten: see [`MAX_ENDED`].
     pub(super) forgotten: u64,
@@ -147,6 +149,7 @@ impl Drawing {
             wakings: source.wakings,
             lost: kernel.lost,
             gaps: kernel.unreported,
+            recovered: kernel.recovered,
             members: self.members.counts(),
             dropped: self.tables.dropped(),
             ..self.drawn

@@ -9,6 +9,7 @@ use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
 use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
+use crate::sources::kernel::switch_records::{Seen, SwitchRecords};
 use crate::sources::processes::ProcessWriter;
 use crate::sources::symbols;
 use crate::timeline::{Timeline, now};
@@ -112,6 +113,8 @@ pub(super) struct Scheduler {
     set: RingSet,
     /// `None` if only the command is recorded.
     tracepoints: Option<Tracepoints>,
+    /// With the tracepoints.
+    switch_records: Option<SwitchRecords>,
     drawing: Drawing,
     rounds: u32,
     /// Records of tracepoints that cannot be decoded.
@@ -176,9 +179,12 @@ impl Scheduler {
         };
         let [switch, waking, new] = TRACEPOINTS.map(&mut add);
         let tracepoints = Tracepoints([switch?, waking?, new?]);
+        let switch_records = SwitchRecords::add(&mut set, COMMON)?;
         let sampling = Sampling::open(wanted, &Scope::default(), &mut set)?;
         let (decoder, members) = (decoder(&tracefs)?, Members::new(all_tasks));
-        Ok(Self::of(set, Some(tracepoints), Drawing::new(decoder, members, &release()), sampling))
+        let drawing = Drawing::new(decoder, members, &release());
+        let this = Self::of(set, Some(tracepoints), drawing, sampling);
+        Ok(Self { switch_records: Some(switch_records), ..this })
     }
 
     /// Opens the events that need no privilege while `kernel.perf_event_paranoid` is 2 or less:
@@ -209,8 +215,17 @@ impl Scheduler {
         drawing: Drawing,
         sampling: Option<Sampling>,
     ) -> Self {
-        let (rounds, undecodable) = (0, 0);
-        Self { set, tracepoints, drawing, rounds, undecodable, raw: None, sampling, samples: None }
+        Self {
+            set,
+            tracepoints,
+            switch_records: None,
+            drawing,
+            rounds: 0,
+            undecodable: 0,
+            raw: None,
+            sampling,
+            samples: None,
+        }
     }
 
     /// Statistics of the recording so far.
@@ -280,6 +295,8 @@ impl Scheduler {
         let side = self.set.sideband().map(|side| ("dummy:u".to_owned(), side));
         let mut events: Vec<(String, SetEvent)> = side.into_iter().collect();
         events.extend(self.tracepoints.into_iter().flat_map(Tracepoints::events));
+        let switches = self.switch_records.as_ref();
+        events.extend(switches.map(|records| ("dummy".to_owned(), records.event())));
         events.extend(self.sampling.iter().flat_map(|sampling| sampling.sampled.clone()));
         let tracefs = self.tracepoints.as_ref().map(|_| kernel::tracefs()).transpose()?;
         let has_stacks = self.sampling.is_some();
@@ -313,6 +330,12 @@ impl Scheduler {
             self.set.check_cpus()?;
         }
         self.read(sink, false)?;
+        if let Some(records) = &mut self.switch_records {
+            let drawn = self.drawing.drawn();
+            let missing = drawn.gaps + drawn.recovered;
+            let seen = Seen { switches: drawn.switches, missing, lost: drawn.lost };
+            records.adjust(&mut self.set, seen)?;
+        }
         if let Some(raw) = &mut self.raw {
             raw.finish_round()?;
         }

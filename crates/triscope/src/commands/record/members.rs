@@ -91,7 +91,13 @@ impl Members {
 
     #[inline]
     fn shown<'a>(&self, task: Task<'a>) -> Task<'a> {
-        if task.tid == 0 || self.is_named(task.tid) { task } else { OTHER }
+        if self.name(task.tid) == task.tid { task } else { OTHER }
+    }
+
+    /// As [`Members::shown`], of a thread id.
+    #[inline]
+    fn name(&self, tid: i32) -> i32 {
+        if tid == 0 || self.is_named(tid) { tid } else { OTHER.tid }
     }
 
     /// What is drawn of a record: threads outside the command have no names, and nothing else of them
@@ -103,10 +109,14 @@ impl Members {
                 let (prev, next) = (self.shown(prev), self.shown(next));
                 Some(Record::Switch { cpu, prev, prev_state, next })
             }
+            Record::Runs { cpu, tid, prev } => Some(Record::Runs {
+                cpu,
+                tid: self.name(tid),
+                prev: prev.map(|tid| self.name(tid)),
+            }),
             Record::Waking { task, .. } if !self.is_named(task.tid) => None,
             Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
-                let name = |tid| if tid == 0 || self.is_named(tid) { tid } else { OTHER.tid };
-                let by = by.map(name);
+                let by = by.map(|tid| self.name(tid));
                 Some(Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack })
             }
             Record::Thread { pid, tid, parent, .. } => {
@@ -232,6 +242,10 @@ mod tests {
         assert_eq!(members.select(waking(9, 5)), Some(waking(-1, 5)));
         assert_eq!(members.select(waking(0, 5)), Some(waking(0, 5)));
         assert_eq!(members.select(waking(5, 9)), None);
+        let runs = |tid, prev| Record::Runs { cpu: 3, tid, prev };
+        assert_eq!(members.select(runs(5, Some(9))), Some(runs(5, Some(-1))));
+        assert_eq!(members.select(runs(9, Some(0))), Some(runs(-1, Some(0))));
+        assert_eq!(members.select(runs(9, None)), Some(runs(-1, None)));
         assert_eq!(members.select(Record::Comm { tid: 9, comm: b"x", by_exec: true }), None);
         let lost = Record::Lost { cpu: 0, count: 1 };
         assert_eq!(members.select(lost), Some(lost));

@@ -893,6 +893,9 @@ fn open_trace(
 /// Summary of the scheduler events.
 fn switches(stats: &Drawn) -> String {
     let mut text = counted(stats.switches, "context switch");
+    if stats.recovered > 0 {
+        text.push_str(&format!(" ({} without sched_switch)", stats.recovered));
+    }
     if stats.gaps > 0 {
         let (gaps, unknown) = (stats.gaps, stats.unknown as f64 / 1e6);
         text.push_str(&format!(

@@ -5,6 +5,7 @@
 use super::members::Members;
 use super::raw::{Existing, RawRecords};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::switch_records::PERF_RECORD_SWITCH_CPU_WIDE;
 use crate::sources::kernel::usual_event;
 use perf_data::Error;
 use perf_monitor::{RawRecord, RingSet, SampleFlags, SetEvent, SetRecord, Tracefs};
@@ -113,6 +114,15 @@ impl Samples {
         members: &Members,
     ) -> Result<(), Error> {
         let is_drawn = |tid: i32| tid != 0 && members.is_named(tid);
+        if record.raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE {
+            // A thread is back on a CPU.
+            return match decoded {
+                Some(Record::Runs { tid, .. }) if self.off_cpu && is_drawn(*tid) => {
+                    self.records.record(record.raw)
+                }
+                _ => Ok(()),
+            };
+        }
         // Only samples have it at this place.
         let tid = record.layout.tid(record.raw);
         let is_taken = if tid.is_none() {
