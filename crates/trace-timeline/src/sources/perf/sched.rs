@@ -153,6 +153,12 @@ impl SchedDecoder {
             });
             return self.tracepoint(data?, cpu);
         }
+        // As frequent as samples, and not needed.
+        if raw.type_() == perf_sys::PERF_RECORD_SWITCH_CPU_WIDE
+            && raw.misc() & perf_sys::PERF_RECORD_MISC_SWITCH_OUT != 0
+        {
+            return None;
+        }
         let id = |id: u32| i32::try_from(id).ok();
         let of = |record: &SampleId| record.cpu.unwrap_or(cpu);
         Some(match layout.decode(raw).ok()? {
@@ -168,7 +174,7 @@ impl SchedDecoder {
             },
             PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
             // The other thread is in it only if it is of a whole CPU.
-            PerfRecord::Switch(switch) if self.has_switches() && !switch.out => Record::Runs {
+            PerfRecord::Switch(switch) if self.has_switches() => Record::Runs {
                 cpu: of(&switch.sample_id),
                 tid: id(switch.sample_id.tid?)?,
                 prev: id(switch.peer?.tid),

@@ -892,18 +892,20 @@ fn open_trace(
 
 /// Summary of the scheduler events.
 fn switches(stats: &Drawn) -> String {
-    let mut text = counted(stats.switches, "context switch");
+    let mut notes = Vec::new();
     if stats.recovered > 0 {
-        text.push_str(&format!(" ({} without sched_switch)", stats.recovered));
+        notes.push(format!("{} not reported by sched_switch", stats.recovered));
     }
     if stats.gaps > 0 {
         let (gaps, unknown) = (stats.gaps, stats.unknown as f64 / 1e6);
-        text.push_str(&format!(
-            " ({gaps} missing from the kernel's stream, for at most {unknown:.1} ms of CPU time; \
-             states were repaired)"
+        notes.push(format!(
+            "{gaps} missing from the kernel's stream, for at most {unknown:.1} ms of CPU time; \
+             states were repaired"
         ));
     }
-    format!("{text}, {}", counted(stats.wakings, "wake-up"))
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    let switches = counted(stats.switches, "context switch");
+    format!("{switches}{notes}, {}", counted(stats.wakings, "wake-up"))
 }
 
 /// Opens the scheduler's events of the machine. Without that privilege, opens those of the command
