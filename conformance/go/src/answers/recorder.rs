@@ -75,8 +75,8 @@ impl Recorder {
             formats.push(tracefs.format("sched", name)?);
         }
         // Some kernels leave out a sched_switch, and have these.
-        let switches = PerfEvent::software(Software::Dummy).builder().sample(SampleFlags::TID);
-        set.add(&switches.context_switch(true))?;
+        let switches = PerfEvent::software(Software::Dummy).builder().context_switch(true);
+        set.add(&switches.sample(SampleFlags::TID | SampleFlags::CPU))?;
         let steal = Steal::start()?;
         set.enable()?;
         Ok(Self {

@@ -12,7 +12,8 @@ impl KernelSource {
             return;
         }
         let Some(cpu) = self.cpu(number, push) else { return };
-        match cpu.running {
+        let running = cpu.running;
+        match running {
             Running::Tid(known) if known == tid => return,
             Running::Tid(_) => {
                 self.stats.unreported += 1;
@@ -39,25 +40,31 @@ impl KernelSource {
         &mut self,
         number: u32,
         tid: i32,
-        prev: Option<i32>,
+        left: Option<i32>,
         push: &mut Pusher<'_>,
     ) {
-        let Some(cpu) = self.cpu(number, push) else { return };
-        let Running::Tid(known) = cpu.running else {
-            return self.runs(number, tid, push);
-        };
-        if known == tid {
-            cpu.last = push.at;
-            return;
+        let Some(running) = self.cpu(number, push).map(|cpu| cpu.running) else { return };
+        match running {
+            Running::Tid(known) if known != tid && self.has_left(known, left) => {
+                self.stats.recovered += 1;
+                // The id of a thread that has ended is not recorded.
+                let state = if left.is_none() { ThreadState::Dead } else { ThreadState::Unknown };
+                self.switch(number, known, state, Some((tid, DEFAULT_PRIO)), push);
+            }
+            _ => {
+                self.runs(number, tid, push);
+                if let Some(cpu) = self.cpu(number, push) {
+                    cpu.last = push.at;
+                }
+            }
         }
-        let is_exiting = self.known(known).is_some_and(|thread| thread.exit.is_some());
-        // A thread that has ended has no id any more. Others than those of interest have none here.
-        if !prev.map_or(known < 0 || is_exiting, |prev| prev == known) {
-            return self.runs(number, tid, push);
-        }
-        self.stats.recovered += 1;
-        let left = if is_exiting { ThreadState::Dead } else { ThreadState::Unknown };
-        self.switch(number, known, left, Some((tid, DEFAULT_PRIO)), push);
+    }
+
+    /// Whether this is the thread that left a CPU: without an id, one that has ended, or any that is not of
+    /// interest.
+    fn has_left(&self, tid: i32, left: Option<i32>) -> bool {
+        let is_exiting = || self.known(tid).is_some_and(|thread| thread.exit.is_some());
+        left.map_or_else(|| tid < 0 || is_exiting(), |left| left == tid)
     }
 
     /// A thread gets a CPU, and nothing is known of the one before.

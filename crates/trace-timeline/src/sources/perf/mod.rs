@@ -470,7 +470,7 @@ impl PerfSource {
                 if let Some(cpu) = switch.sample_id.cpu {
                     self.runs(cpu, tid, &switch, at, tables, out);
                 }
-                if switch.out && switch.preempted {
+                if switch.out && switch.preempted && self.off_cpu.has_samples() {
                     let stacks = &mut self.stacks;
                     self.off_cpu.preempt(tid, |stack| stacks.preempted(stack, tables));
                 } else if !switch.out {

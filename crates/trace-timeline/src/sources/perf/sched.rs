@@ -137,7 +137,7 @@ impl SchedDecoder {
         }
     }
 
-    /// Decodes a record of this CPU, unless it says another one itself. `None` if it does not concern the
+    /// Decodes a record of this CPU, or of the one that the record names. `None` if it does not concern the
     /// scheduler.
     pub fn decode<'a>(
         &self,
@@ -175,7 +175,7 @@ impl SchedDecoder {
             PerfRecord::Exit(exit) => Record::Exit { tid: id(exit.tid)? },
             // The other thread is in it only if it is of a whole CPU.
             PerfRecord::Switch(switch) if self.has_switches() => Record::Runs {
-                cpu: of(&switch.sample_id),
+                cpu: switch.sample_id.cpu?,
                 tid: id(switch.sample_id.tid?)?,
                 prev: id(switch.peer?.tid),
             },

@@ -174,7 +174,8 @@ fn add(events: &mut Vec<RecordedEvent>, others: &[RecordedEvent]) {
 
 fn follow(chain: &mut Chain, entry: &Entry<'_>) {
     if let Some(arrival) = entry.layout().and_then(|layout| Arrival::of(layout, entry.raw)) {
-        return chain.arrive(&arrival);
+        chain.arrive(&arrival);
+        return;
     }
     let event = entry.event().filter(|event| event.name == "sched:sched_switch");
     let layout = event.and_then(|_| entry.layout());

@@ -52,14 +52,20 @@ impl Chain {
         Some((prev, next))
     }
 
-    /// Takes a `PERF_RECORD_SWITCH_CPU_WIDE`.
-    pub(super) fn arrive(&mut self, arrival: &Arrival) {
-        let before = self.on.insert(arrival.cpu, arrival.tid);
-        match before.filter(|before| *before != arrival.tid) {
-            Some(before) if arrival.left.is_none_or(|left| left == before) => self.recovered += 1,
-            Some(_) => self.gaps += 1,
-            None => {}
+    /// Takes a `PERF_RECORD_SWITCH_CPU_WIDE`. Returns the thread that left the CPU, if no other record
+    /// reports that.
+    pub(super) fn arrive(&mut self, arrival: &Arrival) -> Option<u32> {
+        let before = self.on.insert(arrival.cpu, arrival.tid)?;
+        if before == arrival.tid {
+            return None;
         }
+        // The idle thread does not end.
+        if arrival.left.map_or(before != 0, |left| left == before) {
+            self.recovered += 1;
+            return Some(before);
+        }
+        self.gaps += 1;
+        None
     }
 
     /// Forgets where threads are: what follows is of a later time.
@@ -88,14 +94,17 @@ mod tests {
             chain.switch(1, &data);
         };
         let arrive = |chain: &mut Chain, tid, left| chain.arrive(&Arrival { cpu: 1, tid, left });
+        assert_eq!(arrive(&mut chain, 5, Some(4)), None, "the first record");
         switch(&mut chain, 5, 0);
-        arrive(&mut chain, 0, Some(5));
-        arrive(&mut chain, 6, Some(0));
-        switch(&mut chain, 6, 0);
-        arrive(&mut chain, 7, None);
+        assert_eq!(arrive(&mut chain, 0, Some(5)), None);
+        assert_eq!(arrive(&mut chain, 6, Some(0)), Some(0));
+        switch(&mut chain, 6, 7);
+        assert_eq!(arrive(&mut chain, 8, None), Some(7), "it has ended");
         assert_eq!((chain.switches, chain.recovered, chain.gaps), (2, 2, 0));
-        arrive(&mut chain, 9, Some(8));
+        assert_eq!(arrive(&mut chain, 9, Some(7)), None);
+        switch(&mut chain, 9, 0);
+        assert_eq!(arrive(&mut chain, 9, None), None, "another one has ended");
         switch(&mut chain, 3, 0);
-        assert_eq!((chain.switches, chain.recovered, chain.gaps), (3, 2, 2));
+        assert_eq!((chain.switches, chain.recovered, chain.gaps), (4, 2, 3));
     }
 }

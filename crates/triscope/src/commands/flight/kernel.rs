@@ -333,7 +333,12 @@ impl Kernel {
                 Some(data) => take(&record, data, fields, waking, fired, detector, &mut causes),
                 None => {
                     if let Some(arrival) = Arrival::of(record.layout, raw) {
-                        fields.chain.arrive(&arrival);
+                        let left = fields.chain.arrive(&arrival);
+                        if let Some(left) = left.filter(|_| detector.is_active()) {
+                            // Whether it is still to run is not known.
+                            let (cpu, prev) = (arrival.cpu, (left, false));
+                            detector.switch(record.time, cpu, prev, arrival.tid, &mut causes);
+                        }
                     }
                     detector.sideband(record.layout, raw);
                     tasks.apply(raw);
@@ -501,9 +506,13 @@ impl Kernel {
         Ok(Ok(changes))
     }
 
-    /// Stops a source to save CPU time: first samples, then wake-ups, then switches. Returns its name. With the
-    /// first also the records of switches beside the tracepoint.
+    /// Stops a source to save CPU time: first the records of switches beside `sched_switch`, then samples, then
+    /// wake-ups, then switches. Returns its name.
     pub(super) fn shed(&mut self) -> Result<Option<&'static str>> {
+        if self.switch_records.is_enabled() {
+            self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
+            return Ok(Some("switches outside of sched_switch"));
+        }
         let (events, name) = if let Some(event) = self.sampled.take() {
             (vec![event], "samples")
         } else if let Some(event) = self.waking.take() {
@@ -518,12 +527,13 @@ impl Kernel {
         for event in events {
             self.set.disable_event(event).map_err(kernel::failure)?;
         }
-        self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
         Ok(Some(name))
     }
 
     /// Stops the events, writes what remains and seals the segment.
     pub(super) fn finish(&mut self, store: &mut Store) -> Result {
+        // Otherwise they report the last switches alone.
+        self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
         self.set.disable().map_err(kernel::failure)?;
         self.begin(store, now().map_err(Failure::new)?);
         let Self { set, build_ids, tasks, current, stats, .. } = self;

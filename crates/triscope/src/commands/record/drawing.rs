@@ -4,6 +4,7 @@
 use super::execs::Execs;
 use super::members::{Counts, Members};
 use crate::run::procfs;
+use crate::sources::kernel::switch_records::Seen;
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{Timeline, now};
 use perf_monitor::{ProcessInfo, SetRecord};
@@ -12,7 +13,7 @@ use std::io;
 use std::path::PathBuf;
 use trace_export::timeline::{TimelineOptions, TimelineSource};
 use trace_export::{CpuIntervals, SchedSwitch, Task as DrawnTask, Timestamp};
-use trace_timeline::sources::kernel::{KernelSource, ProcessAttributes, Record};
+use trace_timeline::sources::kernel::{KernelSource, KernelStats, ProcessAttributes, Record};
 use trace_timeline::sources::perf::SchedDecoder;
 use trace_timeline::{
     Dropped, EntityId, EntityKind, Event, EventKind, LossKind, TableLimits, Tables,
@@ -154,6 +155,12 @@ impl Drawing {
             dropped: self.tables.dropped(),
             ..self.drawn
         }
+    }
+
+    /// What was recorded so far, of all threads.
+    pub(super) const fn seen(&self) -> Seen {
+        let KernelStats { switches, unreported, recovered, lost, .. } = self.kernel.stats();
+        Seen { switches, missing: unreported + recovered, lost }
     }
 
     /// Reads programs where they start, if all of them are recorded.

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
 use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
-use crate::sources::kernel::switch_records::{Seen, SwitchRecords};
+use crate::sources::kernel::switch_records::SwitchRecords;
 use crate::sources::processes::ProcessWriter;
 use crate::sources::symbols;
 use crate::timeline::{Timeline, now};
@@ -331,10 +331,7 @@ impl Scheduler {
         }
         self.read(sink, false)?;
         if let Some(records) = &mut self.switch_records {
-            let drawn = self.drawing.drawn();
-            let missing = drawn.gaps + drawn.recovered;
-            let seen = Seen { switches: drawn.switches, missing, lost: drawn.lost };
-            records.adjust(&mut self.set, seen)?;
+            records.adjust(&mut self.set, self.drawing.seen())?;
         }
         if let Some(raw) = &mut self.raw {
             raw.finish_round()?;
@@ -374,6 +371,10 @@ impl Scheduler {
 
     /// Reads and draws the rest, except names and the [ends](Exits) of threads.
     pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<Finished, Error> {
+        // Otherwise they report the last switches alone.
+        if let Some(records) = &mut self.switch_records {
+            records.refuse(&mut self.set)?;
+        }
         self.set.disable()?;
         let end = now()?;
         self.read(sink, true)?;

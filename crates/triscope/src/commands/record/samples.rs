@@ -115,10 +115,9 @@ impl Samples {
     ) -> Result<(), Error> {
         let is_drawn = |tid: i32| tid != 0 && members.is_named(tid);
         if record.raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE {
-            // A thread is back on a CPU.
             return match decoded {
                 Some(Record::Runs { tid, .. }) if self.off_cpu && is_drawn(*tid) => {
-                    self.records.record(record.raw)
+                    self.enters(*tid, record)
                 }
                 _ => Ok(()),
             };

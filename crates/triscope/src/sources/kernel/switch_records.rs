@@ -1,4 +1,4 @@
-//! `PERF_RECORD_SWITCH_CPU_WIDE`: kernels that leave out a `sched_switch` have it.
+//! `PERF_RECORD_SWITCH_CPU_WIDE`: it reports switches that some kernels leave out of `sched_switch`.
 
 use perf_monitor::{
     Event, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetEvent, Software,
@@ -8,11 +8,14 @@ use std::time::{Duration, Instant};
 /// The type of these records. Source: `perf_event_open(2)`.
 pub(crate) const PERF_RECORD_SWITCH_CPU_WIDE: u32 = 15;
 
-/// How long they are recorded without a need: each switch has two of them.
+/// How long they are recorded from the first switch on, without a need: each switch has two of them.
 const TRIAL: Duration = Duration::from_secs(1);
 
 /// The trial is shorter where this many switches are recorded before.
 const TRIAL_SWITCHES: u64 = 4096;
+
+/// How long they are recorded after the last need.
+const REST: Duration = Duration::from_secs(60);
 
 /// The event of these records, which is enabled while they are needed.
 pub(crate) struct SwitchRecords {
@@ -35,11 +38,15 @@ impl SwitchRecords {
     pub(crate) fn add(set: &mut RingSet, fields: SampleFlags) -> perf_monitor::Result<Self> {
         let dummy = Event::software(Software::Dummy).builder().sample(fields);
         let event = set.add(&dummy.context_switch(true))?;
-        Ok(Self { event, need: Need::Trial(Instant::now()) })
+        Ok(Self { event, need: Need::Trial(None) })
     }
 
     pub(crate) const fn event(&self) -> SetEvent {
         self.event
+    }
+
+    pub(crate) const fn is_enabled(&self) -> bool {
+        self.need.is_enabled()
     }
 
     /// Enables or disables the event, by what was recorded so far.
@@ -78,8 +85,10 @@ impl Arrival {
         }
         match layout.decode(raw).ok()? {
             Record::Switch(switch) if !switch.out => {
-                let left = Some(switch.peer?.tid).filter(|tid| *tid != u32::MAX);
-                Some(Self { cpu: switch.sample_id.cpu?, tid: switch.sample_id.tid?, left })
+                // A thread that has ended has this id.
+                let living = |tid: u32| (tid != u32::MAX).then_some(tid);
+                let (tid, left) = (living(switch.sample_id.tid?)?, living(switch.peer?.tid));
+                Some(Self { cpu: switch.sample_id.cpu?, tid, left })
             }
             _ => None,
         }
@@ -88,28 +97,36 @@ impl Arrival {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
-    /// Not known yet, since this time.
-    Trial(Instant),
-    /// Every switch was a `sched_switch`.
-    No,
-    Yes,
+    /// Not known yet, since this time of the first switch.
+    Trial(Option<Instant>),
+    /// No switch is missing but this number of earlier ones.
+    No(u64),
+    /// This number of switches is missing, the last one at this time.
+    Yes(u64, Instant),
     /// Records were lost: the buffers are for the tracepoints.
     Refused,
 }
 
 impl Need {
     const fn is_enabled(self) -> bool {
-        matches!(self, Self::Trial(_) | Self::Yes)
+        matches!(self, Self::Trial(_) | Self::Yes(..))
     }
 
     fn after(self, seen: Seen, now: Instant) -> Self {
-        let is_tried =
-            |since| seen.switches >= TRIAL_SWITCHES || now.duration_since(since) >= TRIAL;
+        let Seen { switches, missing, lost } = seen;
         match self {
-            _ if self == Self::Refused || seen.lost > 0 => Self::Refused,
-            _ if seen.missing > 0 => Self::Yes,
-            Self::Trial(since) if is_tried(since) => Self::No,
-            need => need,
+            Self::Refused => self,
+            _ if lost > 0 => Self::Refused,
+            Self::No(known) | Self::Yes(known, _) if missing > known => Self::Yes(missing, now),
+            Self::Trial(_) if missing > 0 => Self::Yes(missing, now),
+            Self::Trial(None) if switches > 0 => Self::Trial(Some(now)),
+            Self::Trial(Some(since))
+                if switches >= TRIAL_SWITCHES || now.duration_since(since) >= TRIAL =>
+            {
+                Self::No(0)
+            }
+            Self::Yes(known, last) if now.duration_since(last) >= REST => Self::No(known),
+            _ => self,
         }
     }
 }
@@ -118,29 +135,44 @@ impl Need {
 mod tests {
     use super::*;
 
+    const WHOLE: Seen = Seen { switches: 9, missing: 0, lost: 0 };
+
     #[test]
     fn they_are_recorded_until_none_was_needed_and_again_after_a_gap() {
         let start = Instant::now();
-        let whole = Seen { switches: 9, ..Seen::default() };
-        let trial = Need::Trial(start).after(whole, start + TRIAL / 2);
-        assert_eq!(trial, Need::Trial(start));
-        let off = trial.after(whole, start + TRIAL);
-        assert_eq!((off, off.is_enabled()), (Need::No, false));
-        let many = Seen { switches: TRIAL_SWITCHES, ..whole };
-        assert_eq!(trial.after(many, start), Need::No);
-        assert_eq!(off.after(whole, start + TRIAL), Need::No);
-        let again = off.after(Seen { missing: 1, ..whole }, start + 2 * TRIAL);
-        assert_eq!((again, again.is_enabled()), (Need::Yes, true));
-        assert_eq!(again.after(Seen { missing: 1, ..many }, start + 9 * TRIAL), Need::Yes);
-        let needed = Seen { missing: 1, ..whole };
-        assert_eq!(trial.after(needed, start + TRIAL), Need::Yes);
+        assert_eq!(Need::Trial(None).after(Seen::default(), start + TRIAL), Need::Trial(None));
+        let trial = Need::Trial(None).after(WHOLE, start);
+        assert_eq!(trial, Need::Trial(Some(start)));
+        assert_eq!(trial.after(WHOLE, start + TRIAL / 2), trial);
+        let off = trial.after(WHOLE, start + TRIAL);
+        assert_eq!((off, off.is_enabled()), (Need::No(0), false));
+        let many = Seen { switches: TRIAL_SWITCHES, ..WHOLE };
+        assert_eq!(trial.after(many, start), Need::No(0));
+        assert_eq!(off.after(many, start + TRIAL), off);
+        let gap = Seen { missing: 1, ..WHOLE };
+        assert_eq!(trial.after(gap, start + TRIAL), Need::Yes(1, start + TRIAL));
+        let again = off.after(gap, start);
+        assert_eq!((again, again.is_enabled()), (Need::Yes(1, start), true));
+    }
+
+    #[test]
+    fn they_are_not_recorded_for_ever_after_one_gap() {
+        let (start, gap) = (Instant::now(), Seen { missing: 1, ..WHOLE });
+        let need = Need::Yes(1, start);
+        assert_eq!(need.after(gap, start + REST / 2), need);
+        assert_eq!(need.after(gap, start + REST), Need::No(1));
+        let next = Seen { missing: 2, ..WHOLE };
+        assert_eq!(need.after(next, start + REST), Need::Yes(2, start + REST));
+        assert_eq!(Need::No(1).after(gap, start), Need::No(1));
+        assert_eq!(Need::No(1).after(next, start), Need::Yes(2, start));
     }
 
     #[test]
     fn they_take_no_buffer_from_the_tracepoints() {
-        let lost = Seen { lost: 1, missing: 1, ..Seen::default() };
-        let refused = Need::Yes.after(lost, Instant::now());
+        let lost = Seen { missing: 1, lost: 1, ..WHOLE };
+        let refused = Need::Yes(0, Instant::now()).after(lost, Instant::now());
         assert_eq!((refused, refused.is_enabled()), (Need::Refused, false));
-        assert_eq!(refused.after(Seen { missing: 1, ..lost }, Instant::now()), Need::Refused);
+        let gap = Seen { missing: 2, ..WHOLE };
+        assert_eq!(refused.after(gap, Instant::now()), Need::Refused);
     }
 }
