@@ -115,6 +115,8 @@ impl Mappings {
             // Until there are new mappings, the registers of the process are those of the old
             // program.
             Record::Comm(comm) if comm.by_exec => {
+                // The main thread has ended before, if another one executes the program.
+                self.ended.retain(|pid| *pid != comm.pid);
                 self.in_exec.insert(comm.pid);
             }
             Record::Exit(exit) if exit.pid == exit.tid => {
@@ -302,9 +304,13 @@ mod tests {
 
     /// Applies a record with this body.
     fn apply(mappings: &mut Mappings, type_: u32, body: &[u8]) {
+        apply_with(mappings, type_, 0, body);
+    }
+
+    fn apply_with(mappings: &mut Mappings, type_: u32, misc: u16, body: &[u8]) {
         const HEADER: usize = 8;
         let size = ((HEADER + body.len()) as u16).to_ne_bytes();
-        let bytes = [&type_.to_ne_bytes()[..], &[0; 2], &size, body].concat();
+        let bytes = [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size, body].concat();
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
         let layout = perf_monitor::RecordLayout::new(&Default::default());
         mappings.apply(&layout.decode(raw).unwrap(), raw);
@@ -339,6 +345,15 @@ mod tests {
             assert!(mappings.processes.len() <= MAX_ENDED + 2);
         }
         assert!(mappings.at(3, 0x1800, false).is_none());
+        assert!(mappings.at(2, 0x1800, false).is_some());
+        // A thread executes a program after the end of the main thread.
+        apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(2));
+        let mut comm = words(&[2, 2]);
+        comm.extend(b"x\0\0\0\0\0\0\0");
+        apply_with(&mut mappings, perf_sys::PERF_RECORD_COMM, 1 << 13, &comm);
+        for pid in count..2 * count {
+            apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
+        }
         assert!(mappings.at(2, 0x1800, false).is_some());
     }
 

@@ -53,6 +53,9 @@ const OVERHEAD: usize = 64;
 /// Offset of the process and the thread in records of names and mappings.
 const IDS: usize = size_of::<perf_event_header>();
 
+/// Offset of the new thread in records of forks.
+const FORK_TID: usize = IDS + 8;
+
 /// Offset of the time in records of forks.
 const FORK_TIME: usize = IDS + 16;
 
@@ -129,6 +132,9 @@ impl TaskRecords {
                     let before = std::mem::take(&mut process.mappings);
                     self.release_mappings(before);
                 }
+                if comm.by_exec {
+                    self.exec(comm.pid);
+                }
                 let process = self.processes.get_mut(&comm.pid);
                 let thread = process.and_then(|process| process.threads.get_mut(&comm.tid));
                 match thread {
@@ -151,6 +157,25 @@ impl TaskRecords {
             }
             _ => {}
         }
+    }
+
+    /// A thread that executes a program becomes the main thread, which has ended before. Its own end is not
+    /// recorded.
+    fn exec(&mut self, pid: u32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if process.threads.contains_key(&pid) {
+            return;
+        }
+        let mut former = std::mem::take(&mut process.threads).into_values();
+        let Some(mut caller) = former.next() else { return };
+        let mut fork = caller.fork.to_vec();
+        if let Some(tid) = fork.get_mut(FORK_TID..FORK_TID + 4) {
+            tid.copy_from_slice(&pid.to_ne_bytes());
+        }
+        caller.fork = fork.into();
+        process.threads.insert(pid, caller);
+        // There is one, unless records were lost.
+        former.for_each(|thread| self.release_thread(&thread));
     }
 
     /// Writes the records, and ends the round.

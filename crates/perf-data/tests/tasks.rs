@@ -193,6 +193,31 @@ impl RecordWriter for Kept {
     }
 }
 
+/// The kernel gives the thread the id of the main thread, whose end it reports before.
+#[test]
+fn a_thread_that_executes_a_program_is_the_main_thread() {
+    let mut tasks = TaskRecords::new(&attr(), usize::MAX);
+    let mut apply = |steps: &[Step]| {
+        for step in steps {
+            let bytes = bytes(*step, 1000);
+            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+        }
+        let mut part = Kept::default();
+        tasks.write(&mut part).unwrap();
+        (part.0, tasks.threads(), tasks.bytes())
+    };
+    let (pid, tid) = (100, 101);
+    let start = [Step::Fork { parent: 1, pid }, Step::Thread { pid, tid }];
+    apply(&start);
+    let exec = [Step::Exit { pid, tid: pid }, Step::Exec { pid, name: 5 }];
+    let (part, threads, _) = apply(&exec);
+    assert_eq!((world(&part).names, threads), (BTreeMap::from([(pid, b"e5".to_vec())]), 1));
+    let forks: Vec<_> = part.iter().filter(|record| record[..4] == FORK.to_ne_bytes()).collect();
+    assert_eq!(forks.len(), 1);
+    assert_eq!(forks[0][8..24], *[pid, pid, pid, pid].map(u32::to_ne_bytes).concat());
+    assert_eq!(apply(&[Step::Exit { pid, tid: pid }]), (Vec::new(), 0, 0));
+}
+
 proptest! {
     /// The second part alone says the same of the tasks that run as the whole recording.
     #[test]

@@ -102,6 +102,35 @@ fn time_on_a_cpu_is_that_of_the_kernel() {
     assert!(text.contains("\n  recording: 50.0 ms of steal time: "), "{text}");
 }
 
+/// A thread other than the main one calls `execve(2)`, as Go's `syscall.Exec` can.
+#[test]
+fn a_program_that_a_thread_executes_is_one_of_the_command() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_scheduler(dir.path()) {
+        return;
+    }
+    if !Command::new("python3").arg("-V").status().is_ok_and(|status| status.success()) {
+        eprintln!("not run: there is no python3");
+        return;
+    }
+    let script = "import os, threading
+threading.Thread(target=lambda: os.execv('/bin/sh', ['sh', '-c', 'sleep 0.01; echo $$'])).start()
+threading.Event().wait()";
+    let ran = run_in(dir.path(), &["record", "--sched", "--keep", "kept", "python3", "-c", script]);
+    assert!(ran.is_good, "{}", ran.stderr);
+    let pid: i64 = ran.stdout.trim().parse().unwrap();
+    let report: Value =
+        serde_json::from_str(&run_in(dir.path(), &["report", "--json", "kept"]).stdout).unwrap();
+    let threads = report["threads"].as_array().unwrap();
+    let of_shell = threads.iter().find(|thread| thread["name"] == "sh").unwrap();
+    assert_eq!((&of_shell["tid"], &of_shell["process"]["pid"]), (&pid.into(), &pid.into()));
+    assert!(of_shell["times"]["on_cpu"].as_i64().unwrap() > 0, "{of_shell}");
+    let timeline = std::fs::read(dir.path().join("timeline.pftrace")).unwrap();
+    let timeline = testkit::perfetto::Timeline::read(&timeline).lines.join("\n");
+    assert!(timeline.contains(&format!(") -> sh {pid}")), "{timeline}");
+    assert!(timeline.contains(") -> sleep "), "{timeline}");
+}
+
 #[test]
 fn the_demo_writes_a_timeline_and_a_page() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,7 +36,7 @@ use super::pusher::Pusher;
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Context, Event, EventKind, FlowKind, LossKind, SampleKind, ThreadState};
 use crate::tables::{SampledEventId, StackId, Tables, TextId};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use tasks::{PROGRAM, describe};
 use trace_common::{IdMap, Timestamp};
 
@@ -79,6 +79,8 @@ pub struct KernelSource {
     processes: HashMap<i32, EntityId>,
     /// Number of threads that have not ended, by process.
     living: HashMap<EntityId, u32>,
+    /// Processes whose main thread has ended before others.
+    headless: HashSet<i32>,
     machine: Option<EntityId>,
     /// Whether context switches are not recorded: of two records nothing says that there was one
     /// between them.
@@ -192,6 +194,9 @@ impl KernelSource {
                 self.fork(pid, tid, parent, comm, is_new, push);
             }
             Record::Comm { tid, comm, by_exec } => {
+                if by_exec {
+                    self.exec(tid, push);
+                }
                 self.thread(tid, push);
                 self.comm(tid, comm, push);
                 // The calling thread has become the main thread.

@@ -15,6 +15,7 @@ impl KernelSource {
         let running = cpu.running;
         match running {
             Running::Tid(known) if known == tid => return,
+            Running::Tid(known) if self.becomes_main(known, tid, push) => return,
             Running::Tid(_) => {
                 self.stats.unreported += 1;
                 self.loss(number, LossKind::UnreportedSwitch, None, push);
@@ -92,7 +93,8 @@ impl KernelSource {
         self.stats.switches += 1;
         let Some(cpu) = self.cpu(number, push) else { return };
         let running = cpu.running;
-        if matches!(running, Running::Tid(tid) if tid != prev) {
+        if matches!(running, Running::Tid(tid) if tid != prev && !self.becomes_main(tid, prev, push))
+        {
             // The records of the switches between are missing, and were not counted as lost. Seen
             // on Linux 6.18, also with `perf record`.
             self.stats.unreported += 1;

@@ -1,8 +1,8 @@
 //! Processes and their threads.
 
-use super::{KernelSource, ProcessAttributes, Thread};
+use super::{DEFAULT_PRIO, KernelSource, ProcessAttributes, Running, Thread};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
-use crate::event::EventKind;
+use crate::event::{EventKind, ThreadState};
 use crate::sources::pusher::Pusher;
 use crate::tables::{Tables, TextId};
 use trace_common::Timestamp;
@@ -73,6 +73,7 @@ impl KernelSource {
         if is_new {
             self.end(tid, push); // an existing one is another thread
             if pid == tid {
+                self.headless.remove(&pid);
                 self.end_process(pid, push);
             }
         }
@@ -104,17 +105,10 @@ impl KernelSource {
                 process
             }
         };
-        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
+        if self.known(tid).is_some() {
             // Seen in a switch before it was listed.
-            if !thread.is_in_process {
-                thread.is_in_process = true;
-                if let Some(process) = process {
-                    *self.living.entry(process).or_default() += 1;
-                }
-                if let Some(entity) = push.tables.entities.get_mut(thread.entity) {
-                    entity.parent = process;
-                    entity.name = name;
-                }
+            if let Some(process) = process {
+                self.join(tid, process, name, push);
             }
             return;
         }
@@ -122,6 +116,17 @@ impl KernelSource {
         thread = thread.child_of(process).named(name);
         thread.start = Some(push.at).filter(|_| is_new);
         self.add(tid, thread, push);
+    }
+
+    /// A known thread is one of this process, unless its process is known already.
+    fn join(&mut self, tid: i32, process: EntityId, name: TextId, push: &mut Pusher<'_>) {
+        let thread = self.threads.get_mut(tid.into()).and_then(Option::as_mut);
+        let Some(thread) = thread.filter(|thread| !thread.is_in_process) else { return };
+        thread.is_in_process = true;
+        *self.living.entry(process).or_default() += 1;
+        if let Some(entity) = push.tables.entities.get_mut(thread.entity) {
+            (entity.parent, entity.name) = (Some(process), name);
+        }
     }
 
     /// The process of a parent; `None` for the idle process.
@@ -237,6 +242,12 @@ impl KernelSource {
         known.end = Some(push.at);
         let process = known.parent;
         self.leave(process, push);
+        let lives = |process: &EntityId| self.living.contains_key(process);
+        if process
+            .is_some_and(|process| self.processes.get(&tid) == Some(&process) && lives(&process))
+        {
+            self.headless.insert(tid);
+        }
     }
 
     pub(super) fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
@@ -254,6 +265,83 @@ impl KernelSource {
             }
             _ => {}
         }
+    }
+
+    /// A thread that calls `execve(2)` becomes the main thread, whose end was recorded. The end of the thread
+    /// with its former id is not.
+    pub(super) fn exec(&mut self, pid: i32, push: &mut Pusher<'_>) {
+        let is_running = |main: &Thread| main.exit.is_none() && main.is_in_process;
+        let has_main = self.known(pid).is_some_and(is_running);
+        let process = self.processes.get(&pid).copied().filter(|_| !has_main);
+        let Some(process) = process else { return };
+        self.headless.remove(&pid);
+        let name = {
+            let entities = &mut push.tables.entities;
+            let Some(known) = entities.get_mut(process) else { return };
+            known.end = None;
+            known.name
+        };
+        // An entity without a process is the new thread: its id was seen before.
+        if self.known(pid).is_some_and(|main| main.exit.is_some()) {
+            self.end(pid, push);
+        }
+        let former = self.living_threads(process, push.tables);
+        let next = self.known(pid).map(|thread| thread.entity).or_else(|| {
+            let thread = Entity::new(EntityKind::Thread, pid.into());
+            self.add(pid, thread, push)
+        });
+        self.join(pid, process, name, push);
+        if let Some(thread) = next.and_then(|next| push.tables.entities.get_mut(next)) {
+            thread.start = Some(push.at);
+        }
+        for tid in former {
+            let prev = self.known(tid).map(|thread| thread.entity);
+            let cpus: Vec<i64> = self.cpus.ids().collect();
+            for number in cpus {
+                let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
+                let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::Tid(tid)) else {
+                    continue;
+                };
+                cpu.running = Running::Tid(pid);
+                push.event(EventKind::Switch {
+                    cpu: cpu.entity,
+                    prev,
+                    left: ThreadState::Dead,
+                    next,
+                    is_next_unknown: false,
+                    prio: DEFAULT_PRIO,
+                });
+            }
+            self.end(tid, push);
+        }
+    }
+
+    /// Whether the thread with this id is another one that is about to execute a program: it has the id of the
+    /// main thread from then on. The record of its new name comes later.
+    pub(super) fn becomes_main(&mut self, former: i32, tid: i32, push: &mut Pusher<'_>) -> bool {
+        let thread = self.known(former).filter(|thread| thread.exit.is_none());
+        let process = thread.and_then(|thread| push.tables.entities.get(thread.entity)?.parent);
+        let is_main = self.headless.contains(&tid) && process.as_ref() == self.processes.get(&tid);
+        if is_main {
+            self.exec(tid, push);
+        }
+        is_main
+    }
+
+    /// The threads of a process that have not ended.
+    fn living_threads(&self, process: EntityId, tables: &Tables) -> Vec<i32> {
+        let is_living = |tid: &i32| {
+            let thread = self.known(*tid).filter(|thread| thread.exit.is_none());
+            thread.and_then(|thread| tables.entities.get(thread.entity)?.parent) == Some(process)
+        };
+        let mut living: Vec<i32> = self
+            .threads
+            .ids()
+            .filter_map(|tid| i32::try_from(tid).ok())
+            .filter(is_living)
+            .collect();
+        living.sort_unstable();
+        living
     }
 
     /// A thread leaves its process. The main thread can do it before the others.

@@ -303,6 +303,84 @@ fn processes_have_parents_programs_and_ends() {
     assert_eq!(run.tables.entities.get(before).unwrap().end, Some(at(11)));
 }
 
+/// As Go's `syscall.Exec` on any thread: the kernel gives the caller the id of the main thread.
+#[test]
+fn a_thread_that_executes_a_program_becomes_the_main_thread() {
+    let mut run = Run::new();
+    let fork = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: true };
+    for (time, record) in [
+        (1, fork(7)),
+        (2, fork(9)),
+        (3, switch(0, 0, 7)),
+        (4, Record::Exit { tid: 7 }),
+        (5, switch(7, 0x40, 9)),
+    ] {
+        run.push(time, record);
+    }
+    let events = run.push(6, Record::Comm { tid: 7, comm: b"new", by_exec: true }).to_vec();
+    let ends = events.iter().filter(|event| matches!(event.kind, EventKind::End { .. }));
+    assert_eq!(ends.count(), 1, "the thread with the former id");
+    // It has the CPU.
+    assert!(!run.push(7, switch(7, 1, 0)).is_empty());
+    let stats = run.source.stats();
+    assert_eq!((stats.switches, stats.unreported), (3, 0));
+    let entities = &run.tables.entities;
+    let process = entities.process(7).unwrap();
+    assert_eq!(entities.get(process).unwrap().end, None);
+    let threads: Vec<_> = entities
+        .iter()
+        .filter(|(_, entity)| entity.kind == EntityKind::Thread)
+        .map(|(_, thread)| (thread.number, thread.parent, thread.start, thread.end))
+        .collect();
+    let thread = |tid, start, end: Option<i64>| (tid, Some(process), Some(at(start)), end.map(at));
+    assert_eq!(threads, [thread(7, 1, Some(5)), thread(9, 2, Some(6)), thread(7, 6, None)]);
+    // The process ends with it.
+    run.push(8, Record::Exit { tid: 7 });
+    assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(8)));
+}
+
+/// The kernel uses the new id before it reports the new name.
+#[test]
+fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
+    let fork = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: true };
+    let waking = Record::Waking {
+        cpu: 0,
+        by: Some(7),
+        flags: Some(0),
+        task: task(15),
+        target_cpu: 1,
+        is_new: false,
+        stack: None,
+    };
+    for record in [waking, switch(7, 2, 0)] {
+        let mut run = Run::new();
+        for (time, record) in [
+            (1, fork(7)),
+            (2, fork(9)),
+            (3, switch(0, 0, 7)),
+            (4, Record::Exit { tid: 7 }),
+            (5, switch(7, 0x20, 9)),
+            (6, record),
+        ] {
+            run.push(time, record);
+        }
+        run.push(7, Record::Comm { tid: 7, comm: b"new", by_exec: true });
+        assert_eq!(run.source.stats().unreported, 0);
+        let entities = &run.tables.entities;
+        let process = entities.process(7).unwrap();
+        let of_process = |(id, entity): (EntityId, &Entity)| {
+            (entity.parent == Some(process)).then(|| {
+                let name = run.tables.str(entity.name).into_owned();
+                (entity.number, name, entity.end, id)
+            })
+        };
+        let threads: Vec<_> = entities.iter().filter_map(of_process).collect();
+        let [main, former, new] = &threads[..] else { panic!("{threads:?}") };
+        assert_eq!((main.0, main.2, former.0, former.2), (7, Some(at(5)), 9, Some(at(6))));
+        assert_eq!((new.0, &new.1[..], new.2), (7, "new", None));
+    }
+}
+
 #[test]
 fn a_reused_thread_id_is_another_entity() {
     let mut run = Run::new();

@@ -502,7 +502,11 @@ impl PerfSource {
                 None
             }
             PerfRecord::Mmap(map) => i32::try_from(map.pid).ok(),
-            PerfRecord::Comm(comm) if comm.by_exec => i32::try_from(comm.pid).ok(),
+            PerfRecord::Comm(comm) if comm.by_exec => {
+                let pid = i32::try_from(comm.pid).ok()?;
+                self.off_cpu.exec(pid);
+                Some(pid)
+            }
             _ => None,
         }
     }

@@ -98,6 +98,11 @@ impl OffCpu {
         self.away.remove(&tid);
     }
 
+    /// A thread executes a program. It is the main thread now, also if that one has ended before.
+    pub(super) fn exec(&mut self, pid: i32) {
+        self.exiting.remove(&pid);
+    }
+
     pub(super) fn exit(&mut self, tid: i32) {
         // Without such events no switch forgets it.
         if self.has_samples() {
@@ -267,6 +272,19 @@ mod tests {
         // The number is used again.
         run.push(PERF_RECORD_FORK, 0, &body(50));
         run.switch(60, 7, 0);
+        run.leaves(70, 7, 0xb0);
+        run.switch(90, 7, 0);
+        assert_eq!(run.samples(), [(7, 90, 20, 0xb0)]);
+    }
+
+    /// The main thread has ended, and another thread executes a program.
+    #[test]
+    fn a_thread_that_executes_a_program_is_the_main_thread() {
+        let mut run = Run::new();
+        run.push(PERF_RECORD_EXIT, 0, &[1 | 1 << 32, 7 | 7 << 32, 5, 1 | 7 << 32, 5, 0, ID]);
+        let name = u64::from(b'x');
+        let exec = PERF_RECORD_MISC_COMM_EXEC;
+        run.push(PERF_RECORD_COMM, exec, &[7 | 7 << 32, name, 7 | 7 << 32, 6, 0, ID]);
         run.leaves(70, 7, 0xb0);
         run.switch(90, 7, 0);
         assert_eq!(run.samples(), [(7, 90, 20, 0xb0)]);

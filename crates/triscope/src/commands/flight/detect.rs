@@ -42,7 +42,8 @@ pub(super) struct Detector {
 #[derive(Debug)]
 struct Focus {
     pids: HashSet<u32>,
-    tids: HashSet<u32>,
+    /// The threads, with their processes.
+    tids: HashMap<u32, u32>,
 }
 
 /// Threads that wait at once and are followed.
@@ -64,7 +65,11 @@ impl Detector {
     pub(super) fn focus(&mut self, pid: u32) {
         self.focus = Some(Focus {
             pids: HashSet::from([pid]),
-            tids: perf_monitor::threads(pid).into_iter().chain([pid]).collect(),
+            tids: perf_monitor::threads(pid)
+                .into_iter()
+                .chain([pid])
+                .map(|tid| (tid, pid))
+                .collect(),
         });
     }
 
@@ -78,11 +83,17 @@ impl Detector {
         match layout.decode(raw) {
             Ok(Record::Fork(fork)) if pids.contains(&fork.ppid) || pids.contains(&fork.pid) => {
                 pids.insert(fork.pid);
-                tids.insert(fork.tid);
+                tids.insert(fork.tid, fork.pid);
+            }
+            // A thread that executes a program becomes the main thread, which has ended before.
+            Ok(Record::Comm(comm)) if comm.by_exec && pids.contains(&comm.pid) => {
+                tids.retain(|_, pid| *pid != comm.pid);
+                tids.insert(comm.pid, comm.pid);
             }
             Ok(Record::Exit(exit)) => {
                 tids.remove(&exit.tid);
-                if exit.tid == exit.pid {
+                // The main thread can end before the others.
+                if !tids.values().any(|pid| *pid == exit.pid) {
                     pids.remove(&exit.pid);
                 }
             }
@@ -91,7 +102,9 @@ impl Detector {
     }
 
     fn fires(&self, tid: u32) -> bool {
-        tid != 0 && tid != self.own && self.focus.as_ref().is_none_or(|of| of.tids.contains(&tid))
+        tid != 0
+            && tid != self.own
+            && self.focus.as_ref().is_none_or(|of| of.tids.contains_key(&tid))
     }
 
     /// A thread is to run.
@@ -145,7 +158,7 @@ impl Detector {
         }
         let Self { limits, waiting, running, focus, own, .. } = self;
         let fires = |tid: u32| {
-            tid != 0 && tid != *own && focus.as_ref().is_none_or(|of| of.tids.contains(&tid))
+            tid != 0 && tid != *own && focus.as_ref().is_none_or(|of| of.tids.contains_key(&tid))
         };
         if let Some(limit) = limits.delay {
             for (tid, (since, has_fired)) in waiting.iter_mut() {
@@ -227,5 +240,31 @@ mod tests {
         assert_eq!(tids, [Some(A)]);
         detector.look(at(99), &mut causes);
         assert!(causes.is_empty(), "the idle thread never fires");
+    }
+    /// Its main thread has ended, and another thread executes a program.
+    #[test]
+    fn a_process_is_followed_after_its_main_thread() {
+        const COMM: u32 = 3;
+        const EXIT: u32 = 4;
+        const FORK: u32 = 7;
+        const BY_EXEC: u16 = 1 << 13;
+        let layout = RecordLayout::new(&perf_data::perf_event_attr::new(1, 9));
+        let mut detector = detector(10, 0);
+        detector.focus = Some(Focus { pids: HashSet::from([A]), tids: HashMap::from([(A, A)]) });
+        let mut apply = |type_: u32, misc: u16, words: &[u32]| {
+            let body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            let size = (8 + body.len()) as u16;
+            let header = [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes()];
+            let bytes = [header.concat(), body].concat();
+            detector.sideband(&layout, RawRecord::split_first(&bytes, 0).unwrap().0);
+            [A, B, A + 2].map(|tid| detector.fires(tid))
+        };
+        assert_eq!(apply(FORK, 0, &[A, A, B, A, 0, 0]), [true, true, false]);
+        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [false, true, false]);
+        assert_eq!(apply(COMM, BY_EXEC, &[A, A, 0x78, 0]), [true, false, false]);
+        // A child.
+        assert_eq!(apply(FORK, 0, &[A + 2, A, A + 2, A, 0, 0]), [true, false, true]);
+        assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [false, false, true]);
+        assert_eq!(apply(FORK, 0, &[B, A, B, A, 0, 0]), [false, false, true], "it has ended");
     }
 }

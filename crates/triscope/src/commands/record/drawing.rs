@@ -240,7 +240,10 @@ impl Drawing {
             self.push_found(at, sink)?;
         }
         let program = match record {
-            Record::Comm { tid, by_exec: true, .. } => self.exec(at, tid)?,
+            Record::Comm { tid, by_exec: true, .. } => {
+                self.members.exec(tid);
+                self.exec(at, tid)?
+            }
             _ => None,
         };
         let Some(record) = self.members.select(record) else { return Ok(()) };
@@ -308,14 +311,19 @@ impl Drawing {
             [Event { kind: EventKind::Switch { .. } | EventKind::Flow { .. }, .. }]
         );
         if !is_plain {
-            self.follow_events(matches!(record, Record::Thread { .. }));
+            // Another thread with this id ends, and the new one is a member already.
+            let new = match *record {
+                Record::Thread { tid, .. } | Record::Comm { tid, by_exec: true, .. } => Some(tid),
+                _ => None,
+            };
+            self.follow_events(new.and_then(|tid| u32::try_from(tid).ok()));
         }
         self.events.clear();
         Ok(())
     }
 
-    /// Counts losses, and forgets threads whose end is among the events.
-    fn follow_events(&mut self, is_fork: bool) {
+    /// Counts losses, and forgets threads whose end is among the events, but not the new one.
+    fn follow_events(&mut self, new: Option<u32>) {
         for event in &self.events {
             match event.kind {
                 EventKind::Loss { kind: LossKind::UnreportedSwitch, since, .. } => {
@@ -327,8 +335,8 @@ impl Drawing {
                     if ended.kind != EntityKind::Thread {
                         continue;
                     }
-                    // A fork ends the thread that had this id, and the new one is a member already.
-                    if let Some(tid) = u32::try_from(ended.number).ok().filter(|_| !is_fork) {
+                    let tid = u32::try_from(ended.number).ok();
+                    if let Some(tid) = tid.filter(|_| tid != new) {
                         self.members.end(tid);
                     }
                     self.ended.push_back(entity);

@@ -60,6 +60,17 @@ impl Members {
         self.starting = Some(pid);
     }
 
+    /// A process of the command executes a program. A thread that does becomes the main thread, whose end was
+    /// recorded.
+    pub(super) fn exec(&mut self, pid: i32) {
+        let Ok(pid) = u32::try_from(pid) else { return };
+        let is_running = self.threads.get(pid.into()).is_some_and(|main| !main.is_exiting);
+        if let Some(running) = self.running.get_mut(&pid).filter(|_| !is_running) {
+            *running += 1;
+            *self.threads.insert(pid.into()) = Member { pid, is_exiting: false };
+        }
+    }
+
     /// Adds a running thread. Call this after forks are recorded.
     pub(super) fn insert(&mut self, pid: u32, tid: u32) {
         let known = self.threads.get(tid.into()).copied();
@@ -75,8 +86,16 @@ impl Members {
         *self.running.entry(pid).or_default() += 1;
     }
 
-    /// A thread has left its last CPU.
+    /// A thread has left its last CPU. The main thread stays if others run: one that executes a program has its
+    /// id before that is known.
     pub(super) fn end(&mut self, tid: u32) {
+        let is_exiting = self.threads.get(tid.into()).is_some_and(|member| member.is_exiting);
+        if !(is_exiting && self.running.contains_key(&tid)) {
+            self.remove(tid);
+        }
+    }
+
+    fn remove(&mut self, tid: u32) {
         let ended = self.threads.remove(tid.into()).map(|member| *member);
         if let Some(member) = ended.filter(|member| !member.is_exiting) {
             self.leaves(member.pid);
@@ -141,7 +160,7 @@ impl Members {
             return true;
         }
         // The id of a thread whose end was not recorded.
-        self.end(new);
+        self.remove(new);
         self.with_others
     }
 
@@ -208,6 +227,25 @@ mod tests {
         assert_eq!(members.counts(), Counts { threads: 5, processes: 4 });
         assert!(members.select(fork((7, 8), (103, 103))).is_none());
         assert_eq!(pids(&members), [102]);
+    }
+
+    #[test]
+    fn a_thread_that_executes_a_program_is_the_main_thread() {
+        let mut members = Members::new(false);
+        members.insert(5, 5);
+        members.insert(5, 6);
+        members.exec(5); // by the main thread
+        members.select(Record::Exit { tid: 5 });
+        members.end(5);
+        assert!(members.is_named(5), "the other one can have its id");
+        members.exec(5);
+        members.end(6);
+        assert!(members.is_named(5) && !members.is_named(6));
+        assert_eq!((pids(&members), members.counts().threads), (vec![5], 2));
+        members.select(Record::Exit { tid: 5 });
+        assert_eq!(pids(&members), [0; 0]);
+        members.exec(9);
+        assert!(!members.is_named(9));
     }
 
     #[test]
