@@ -70,7 +70,9 @@ fn above_the_cpu_budget_sources_are_stopped() {
             format!(" % of a CPU was used instead of 0.01 %: {source} are not recorded any more");
         switch_until(&message, || recorder.log().contains(&message));
     }
-    assert_eq!(status(&dir)["stopped_sources"], 3.0);
+    // Before them, where the kernel leaves out switches.
+    let has_others = recorder.log().contains("switches outside of sched_switch are not recorded");
+    assert_eq!(status(&dir)["stopped_sources"], 3.0 + f64::from(has_others));
     // None of them is recorded: of 500 round trips there would be 1000 switches.
     let mut before = status(&dir)["records_total"];
     switch_until("no more records", || {

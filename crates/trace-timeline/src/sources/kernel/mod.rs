@@ -227,7 +227,10 @@ impl KernelSource {
             }
             Record::Sample { cpu, pid, tid, event, stack, weight } => {
                 let thread = self.sampled(pid, tid, push);
-                let cpu = cpu.and_then(|cpu| self.cpu(cpu, push)).map(|cpu| cpu.entity);
+                let cpu = cpu.and_then(|cpu| self.cpu(cpu, push)).map(|cpu| {
+                    cpu.last = at;
+                    cpu.entity
+                });
                 let Some(entity) = thread.or(cpu).or(self.machine) else { return };
                 push.event(sample(entity, SampleKind::Cpu, cpu, event, stack, weight));
             }

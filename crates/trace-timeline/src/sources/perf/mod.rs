@@ -325,7 +325,8 @@ impl PerfSource {
         };
         let at = self.time(at, tables, out);
         let record = match record {
-            Record::Lost { cpu, count } if !self.decoder.has_switches() => {
+            // Without switches, no state of a thread depends on what was lost.
+            Record::Lost { cpu, count } if self.kernel.stats().switches == 0 => {
                 Record::LostSamples { cpu, count }
             }
             mut record => {

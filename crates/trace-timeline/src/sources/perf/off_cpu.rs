@@ -128,7 +128,7 @@ impl OffCpu {
 #[cfg(test)]
 mod tests {
     use crate::sources::perf::testing::Run;
-    use crate::{Event, EventKind, SampleKind, ThreadState};
+    use crate::{Event, EventKind, LossKind, SampleKind, ThreadState};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
     use trace_common::Timestamp;
@@ -299,5 +299,26 @@ mod tests {
         run.switch(110, 7, 0);
         assert_eq!(run.samples(), []);
         assert_eq!(run.source.samples().unfinished, 1);
+    }
+
+    /// Records of switches say which threads have a CPU: not what they do where records are lost.
+    #[test]
+    fn a_loss_makes_states_unknown_if_there_are_switches() {
+        let losses = |run: &Run| {
+            let loss = |event: &Event| match event.kind {
+                EventKind::Loss { kind, since, .. } => Some((kind, since.nanos())),
+                _ => None,
+            };
+            run.events.iter().filter_map(loss).collect::<Vec<_>>()
+        };
+        let lost = |run: &mut Run| run.push(PERF_RECORD_LOST, 0, &[ID, 3, 1 | 7 << 32, 50, 0, ID]);
+        let mut run = Run::new();
+        run.leaves(20, 7, 0xa0);
+        lost(&mut run);
+        assert!(matches!(losses(&run)[..], [(LossKind::Samples, _)]), "{:?}", losses(&run));
+        let mut run = Run::new();
+        run.switch(10, 7, 0);
+        lost(&mut run);
+        assert_eq!(losses(&run), [(LossKind::SchedulerRecords, 10)]);
     }
 }

@@ -49,6 +49,9 @@ struct Focus {
 /// Threads that wait at once and are followed.
 const MAX_WAITING: usize = 1 << 16;
 
+/// The type of a record. Source: `perf_event_open(2)`.
+const PERF_RECORD_LOST: u32 = 2;
+
 impl Detector {
     pub(super) fn new(limits: Limits) -> Self {
         Self {
@@ -77,8 +80,11 @@ impl Detector {
         self.limits.delay.is_some() || self.limits.on_cpu.is_some()
     }
 
-    /// Follows the children of the process.
-    pub(super) fn sideband(&mut self, layout: &RecordLayout, raw: RawRecord<'_>) {
+    /// Follows the children of the process, and losses.
+    pub(super) fn sideband(&mut self, cpu: u32, layout: &RecordLayout, raw: RawRecord<'_>) {
+        if raw.type_() == PERF_RECORD_LOST {
+            self.lost(cpu);
+        }
         let Some(Focus { pids, tids }) = &mut self.focus else { return };
         match layout.decode(raw) {
             Ok(Record::Fork(fork)) if pids.contains(&fork.ppid) || pids.contains(&fork.pid) => {
@@ -98,6 +104,14 @@ impl Detector {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Records of a CPU were lost: which threads wait is not known, nor which one has it.
+    fn lost(&mut self, cpu: u32) {
+        self.waiting.clear();
+        if let Some((tid, ..)) = self.running.remove(&cpu) {
+            self.on.remove(&tid);
         }
     }
 
@@ -225,6 +239,19 @@ mod tests {
         assert!(causes.is_empty(), "it has fired");
     }
 
+    /// The switch to the thread can be among the lost records.
+    #[test]
+    fn a_thread_does_not_wait_after_a_loss() {
+        let (mut detector, mut causes) = (detector(10, 10), Vec::new());
+        detector.switch(at(0), 1, (0, false), B, &mut causes);
+        detector.woken(at(0), A);
+        let bytes = [&PERF_RECORD_LOST.to_ne_bytes()[..], &[0, 0, 24, 0], &[0; 16]].concat();
+        let layout = RecordLayout::new(&perf_data::perf_event_attr::new(1, 9));
+        detector.sideband(1, &layout, RawRecord::split_first(&bytes, 0).unwrap().0);
+        detector.look(at(50), &mut causes);
+        assert!(causes.is_empty(), "{causes:?}");
+    }
+
     #[test]
     fn long_runs_fire_once() {
         let (mut detector, mut causes) = (detector(0, 10), Vec::new());
@@ -256,7 +283,7 @@ mod tests {
             let size = (8 + body.len()) as u16;
             let header = [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size.to_ne_bytes()];
             let bytes = [header.concat(), body].concat();
-            detector.sideband(&layout, RawRecord::split_first(&bytes, 0).unwrap().0);
+            detector.sideband(0, &layout, RawRecord::split_first(&bytes, 0).unwrap().0);
             [A, B, A + 2].map(|tid| detector.fires(tid))
         };
         assert_eq!(apply(FORK, 0, &[A, A, B, A, 0, 0]), [true, true, false]);

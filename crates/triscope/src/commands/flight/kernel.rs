@@ -340,7 +340,7 @@ impl Kernel {
                             detector.switch(record.time, cpu, prev, arrival.tid, &mut causes);
                         }
                     }
-                    detector.sideband(record.layout, raw);
+                    detector.sideband(record.cpu, record.layout, raw);
                     tasks.apply(raw);
                 }
             }

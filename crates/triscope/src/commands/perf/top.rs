@@ -11,7 +11,9 @@ use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::sources::symbols::{Symbols, demangled};
 use crossbeam_channel::after;
 use perf_data::Features;
-use perf_monitor::{CpuMode, RawRecord, Record, RecordLayout, SampleFlags, Tasks, Timestamp};
+use perf_monitor::{
+    CpuMode, RawRecord, Record, RecordLayout, SampleFlags, SetRecord, Tasks, Timestamp,
+};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::io::{IsTerminal as _, Write as _};
@@ -134,11 +136,16 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut lost = 0;
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
-        set.round(|record| {
+        let each = |record: SetRecord<'_>| {
             live.apply(record.layout, record.raw);
             Ok::<(), perf_monitor::Error>(())
-        })
-        .map_err(failure)?;
+        };
+        if has_ended {
+            // A round keeps the last records back.
+            set.disable().and_then(|()| set.drain(each)).map_err(failure)?;
+        } else {
+            set.round(each).map_err(failure)?;
+        }
         if has_ended || Instant::now() >= next {
             let total = set.stats().rings.lost;
             if args.json {

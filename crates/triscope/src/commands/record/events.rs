@@ -379,16 +379,17 @@ impl Scheduler {
         let end = now()?;
         self.read(sink, true)?;
         let Self { set, drawing, raw, .. } = &mut self;
-        if let Some(raw) = raw.take() {
-            raw.finish()?;
-        }
         set.count_losses()?;
         // Losses that no record reported.
         for (cpu, ring) in set.rings() {
             let count = ring.lost_at_end.unwrap_or(0); // unknown before Linux 6.0
             if count > 0 {
+                raw.iter_mut().try_for_each(|raw| raw.lost(end, cpu, count))?;
                 drawing.push(end, cpu, Record::Lost { cpu, count }, sink)?;
             }
+        }
+        if let Some(raw) = raw.take() {
+            raw.finish()?;
         }
         drawing.finish(sink)?;
         let stats = self.stats();

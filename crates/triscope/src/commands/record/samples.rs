@@ -3,12 +3,12 @@
 //! the kernel takes to fill.
 
 use super::members::Members;
-use super::raw::{Existing, RawRecords};
+use super::raw::{Existing, Place, RawRecords};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::switch_records::PERF_RECORD_SWITCH_CPU_WIDE;
 use crate::sources::kernel::usual_event;
 use perf_data::Error;
-use perf_monitor::{RawRecord, RingSet, SampleFlags, SetEvent, SetRecord, Tracefs};
+use perf_monitor::{RingSet, SetEvent, SetRecord, Tracefs};
 use std::fs::File;
 use trace_timeline::sources::kernel::Record;
 
@@ -83,14 +83,7 @@ impl Sampling {
         let tracefs = tracefs.filter(|_| self.off_cpu);
         let records = RawRecords::create(file, tracefs, set, &events, existing, true)?;
         let sampled = self.sampled.as_ref().map(|(_, event)| *event);
-        let side = match set.sideband() {
-            Some(event) => {
-                let fields = SampleFlags::from_bits_retain(set.attr(event)?.sample_type);
-                (fields, set.ids(event)?.first().copied().unwrap_or_default())
-            }
-            None => (SampleFlags::empty(), 0),
-        };
-        Ok(Samples { records, off_cpu: self.off_cpu, sampled, side, count: 0 })
+        Ok(Samples { records, off_cpu: self.off_cpu, sampled, count: 0 })
     }
 }
 
@@ -99,8 +92,6 @@ pub(super) struct Samples {
     records: RawRecords<File>,
     off_cpu: bool,
     sampled: Option<SetEvent>,
-    /// The fields and the id of the sideband.
-    side: (SampleFlags, u64),
     /// Number of samples of the CPU.
     count: u64,
 }
@@ -147,27 +138,8 @@ impl Samples {
     /// Writes that a thread is back on a CPU: a `PERF_RECORD_SWITCH` of the sideband.
     fn enters(&mut self, tid: i32, record: &SetRecord<'_>) -> Result<(), Error> {
         const PERF_RECORD_SWITCH: u32 = 14;
-        const HEADER: usize = 8;
-        let id = self.side.1;
-        let fields = [
-            (SampleFlags::TID, (tid as u64) << 32),
-            (SampleFlags::TIME, record.time.nanos() as u64),
-            (SampleFlags::ID, id),
-            (SampleFlags::STREAM_ID, id),
-            (SampleFlags::CPU, u64::from(record.cpu)),
-            (SampleFlags::IDENTIFIER, id),
-        ];
-        let present = fields.into_iter().filter(|(field, _)| self.side.0.contains(*field));
-        let mut bytes = vec![0; HEADER];
-        present.for_each(|(_, value)| bytes.extend_from_slice(&value.to_ne_bytes()));
-        // `perf_event_header`: type, flags, size.
-        let size = (bytes.len() as u16).to_ne_bytes();
-        let header = [&PERF_RECORD_SWITCH.to_ne_bytes()[..], &[0; 2], &size].concat();
-        bytes.splice(..HEADER, header);
-        match RawRecord::split_first(&bytes, 0) {
-            Some((raw, _)) => self.records.record(raw),
-            None => Ok(()), // its size is that of the header
-        }
+        let place = Place { tid, at: record.time, cpu: record.cpu };
+        self.records.add(PERF_RECORD_SWITCH, &[], place)
     }
 
     pub(super) fn finish_round(&mut self) -> Result<(), Error> {
