@@ -165,7 +165,10 @@ fn losses_are_marked_and_counted() {
     needs_root!();
     let command = child("ping-pong 100000");
     let command: Vec<&str> = command.iter().map(|arg| &arg[..]).collect();
-    let (ran, timeline) = record(&["--pages", "1"], &command);
+    let dir = tempdir().unwrap();
+    let kept = dir.path().join("kept");
+    let kept = kept.to_str().unwrap();
+    let (ran, timeline) = record(&["--pages", "1", "--keep", kept], &command);
     ran.is_good();
     let marks: Vec<u64> = timeline
         .lines
@@ -179,6 +182,13 @@ fn losses_are_marked_and_counted() {
     // Starts, names and ends are not lost with the switches.
     assert_eq!(reported(&ran, "thread"), 3, "{}", ran.stderr);
     assert_eq!(timeline.count("track pong "), 1, "{}", ran.stderr);
+    // What was kept has them all, with those at the end.
+    let report = run_in(dir.path(), &["report", "--json", kept]);
+    report.is_good();
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    let losses = report["losses"].as_array().unwrap().iter();
+    let kept: u64 = losses.map(|loss| loss["records"].as_u64().unwrap()).sum();
+    assert_eq!(kept, reported(&ran, "events lost"), "{report}");
 }
 
 #[test]
