@@ -111,6 +111,10 @@ impl CgroupSource {
         let periods = stat.periods.saturating_sub(before.periods);
         let nanos = stat.nanos.saturating_sub(before.nanos);
         if nanos == 0 {
+            // The kernel counts a period at the begin of its throttling, and the time at its end.
+            if periods > 0 {
+                self.last = Some((since, before));
+            }
             return;
         }
         self.throttled.periods = self.throttled.periods.saturating_add(periods);
@@ -138,6 +142,26 @@ mod tests {
         assert_eq!(CpuStat::parse(v2), Some(CpuStat { periods: 2, nanos: 30_000 }));
         assert_eq!(CpuStat::parse(b"usage_usec 7\n"), None);
         assert_eq!(CpuStat::parse(b"nr_throttled -1\nthrottled_usec x\n"), None);
+    }
+
+    /// A reading between the begin and the end of a throttling.
+    #[test]
+    fn a_period_belongs_to_the_time_that_is_counted_later() {
+        let (mut tables, mut out) = (Tables::new(), Vec::new());
+        let mut source = CgroupSource::new(1);
+        let at = Timestamp::from_nanos;
+        for (time, periods, nanos) in [(10, 0, 0), (20, 0, 0), (30, 1, 0), (40, 1, 5), (50, 2, 9)] {
+            source.push_stat(at(time), CpuStat { periods, nanos }, &mut tables, &mut out);
+        }
+        assert_eq!(source.throttled(), CpuStat { periods: 2, nanos: 9 });
+        let throttled = |event: &Event| match event.kind {
+            EventKind::Throttle { since, nanos, periods, .. } => {
+                Some((since, event.at, nanos, periods))
+            }
+            _ => None,
+        };
+        let all: Vec<_> = out.iter().filter_map(throttled).collect();
+        assert_eq!(all, [(at(20), at(40), 5, 1), (at(40), at(50), 4, 1)]);
     }
 
     #[test]
