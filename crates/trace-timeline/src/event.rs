@@ -167,7 +167,8 @@ pub enum EventKind {
     Throttle {
         /// A process of the cgroup.
         process: EntityId,
-        /// The time of the last but one reading of the counters.
+        /// The time of an earlier reading of the counters: the one before, or the last one before the first of the
+        /// periods began.
         since: Timestamp,
         /// Nanoseconds of throttling that ended between `since` and now, summed over CPUs.
         nanos: i64,
