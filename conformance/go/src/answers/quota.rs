@@ -79,10 +79,13 @@ pub(super) fn check(program: &Path) -> Result<()> {
     // one. This thread waits on one.
     let throttled = throttled.min(wall - cpu);
     let found = sum(&path, |what| matches!(what, What::Throttled));
-    let waits = sum(&path, is_waiting_for_cpu);
-    eprintln!("quota: {periods} periods; {:.3} ms in the queue of a CPU", ms(waits));
+    let is_wait =
+        |what: &What| is_waiting_for_cpu(what) || matches!(what, What::WaitsForProc { .. });
+    let waits = sum(&path, is_wait);
+    eprintln!("quota: {periods} periods; {:.3} ms in the queue of a CPU or P", ms(waits));
     // While the group is throttled, its thread may also be in the queue of a CPU that others use,
-    // before it is taken out: the kernel's time includes that, ours does not.
+    // before it is taken out, and its goroutine in that of a P whose thread is throttled: the kernel's
+    // time includes that, ours does not.
     let lacking = (throttled - found).clamp(0, waits);
     within("quota: throttled", found + lacking, throttled, 5.0)?;
     require("quota: most of it is seen", found * 2 > throttled, format!("{:.3} ms", ms(found)))?;
