@@ -51,6 +51,11 @@ impl KernelSource {
             Some(known) => known,
             None => push.start(entity)?,
         };
+        self.insert(tid, entity, push);
+        Some(entity)
+    }
+
+    fn insert(&mut self, tid: i32, entity: EntityId, push: &Pusher<'_>) {
         let process = push.tables.entities.get(entity).and_then(|entity| entity.parent);
         if let Some(process) = process {
             *self.living.entry(process).or_default() += 1;
@@ -58,7 +63,6 @@ impl KernelSource {
         let is_in_process = process.is_some();
         let thread = Thread { entity, exit: None, is_in_process };
         *self.threads.insert(tid.into()) = Some(thread);
-        Some(entity)
     }
 
     pub(super) fn fork(
@@ -286,9 +290,11 @@ impl KernelSource {
             self.end(pid, push);
         }
         let former = self.living_threads(process, push.tables);
-        let next = self.known(pid).map(|thread| thread.entity).or_else(|| {
-            let thread = Entity::new(EntityKind::Thread, pid.into());
-            self.add(pid, thread, push)
+        let seen = self.known(pid).map(|thread| thread.entity);
+        let next = seen.or_else(|| {
+            let entity = push.start(Entity::new(EntityKind::Thread, pid.into()))?;
+            self.insert(pid, entity, push);
+            Some(entity)
         });
         self.join(pid, process, name, push);
         if let Some(thread) = next.and_then(|next| push.tables.entities.get_mut(next)) {

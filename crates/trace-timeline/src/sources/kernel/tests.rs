@@ -339,6 +339,23 @@ fn a_thread_that_executes_a_program_becomes_the_main_thread() {
     assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(8)));
 }
 
+/// It existed before the recording, and the switch away from it is not recorded.
+#[test]
+fn the_former_main_thread_is_another_entity() {
+    let mut run = Run::new();
+    let thread = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: false };
+    run.push(1, thread(7));
+    run.push(1, thread(9));
+    run.push(4, Record::Exit { tid: 7 });
+    run.push(4, Record::Comm { tid: 7, comm: b"new", by_exec: true });
+    let entities = &run.tables.entities;
+    let threads = entities.iter().filter(|(_, entity)| entity.kind == EntityKind::Thread);
+    let threads: Vec<_> =
+        threads.map(|(_, thread)| (thread.number, thread.start, thread.end)).collect();
+    let (start, end) = (None, Some(at(4)));
+    assert_eq!(threads, [(7, start, end), (9, start, end), (7, Some(at(4)), None)]);
+}
+
 /// The kernel uses the new id before it reports the new name.
 #[test]
 fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
