@@ -64,9 +64,12 @@ impl Members {
     /// recorded.
     pub(super) fn exec(&mut self, pid: i32) {
         let Ok(pid) = u32::try_from(pid) else { return };
-        let is_running = self.threads.get(pid.into()).is_some_and(|main| !main.is_exiting);
-        if let Some(running) = self.running.get_mut(&pid).filter(|_| !is_running) {
-            *running += 1;
+        let main = self.threads.get(pid.into());
+        let has_ended = main.is_none_or(|main| main.is_exiting);
+        // The end of the thread with the former id can come first.
+        let is_known = main.is_some() || self.running.contains_key(&pid);
+        if has_ended && is_known {
+            *self.running.entry(pid).or_default() += 1;
             *self.threads.insert(pid.into()) = Member { pid, is_exiting: false };
         }
     }
@@ -242,6 +245,14 @@ mod tests {
         members.end(6);
         assert!(members.is_named(5) && !members.is_named(6));
         assert_eq!((pids(&members), members.counts().threads), (vec![5], 2));
+        // The same again, and the former thread ends first.
+        members.insert(5, 7);
+        members.select(Record::Exit { tid: 5 });
+        members.end(5);
+        members.end(7);
+        members.exec(5);
+        assert!(members.is_named(5) && !members.is_named(7));
+        assert_eq!(pids(&members), [5]);
         members.select(Record::Exit { tid: 5 });
         assert_eq!(pids(&members), [0; 0]);
         members.exec(9);
