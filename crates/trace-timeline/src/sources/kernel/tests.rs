@@ -303,14 +303,18 @@ fn processes_have_parents_programs_and_ends() {
     assert_eq!(run.tables.entities.get(before).unwrap().end, Some(at(11)));
 }
 
+/// A thread of process 7.
+const fn of_seven(tid: i32, is_new: bool) -> Record<'static> {
+    Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new }
+}
+
 /// As Go's `syscall.Exec` on any thread: the kernel gives the caller the id of the main thread.
 #[test]
 fn a_thread_that_executes_a_program_becomes_the_main_thread() {
     let mut run = Run::new();
-    let fork = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: true };
     for (time, record) in [
-        (1, fork(7)),
-        (2, fork(9)),
+        (1, of_seven(7, true)),
+        (2, of_seven(9, true)),
         (3, switch(0, 0, 7)),
         (4, Record::Exit { tid: 7 }),
         (5, switch(7, 0x40, 9)),
@@ -343,9 +347,8 @@ fn a_thread_that_executes_a_program_becomes_the_main_thread() {
 #[test]
 fn the_former_main_thread_is_another_entity() {
     let mut run = Run::new();
-    let thread = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: false };
-    run.push(1, thread(7));
-    run.push(1, thread(9));
+    run.push(1, of_seven(7, false));
+    run.push(1, of_seven(9, false));
     run.push(4, Record::Exit { tid: 7 });
     run.push(4, Record::Comm { tid: 7, comm: b"new", by_exec: true });
     let entities = &run.tables.entities;
@@ -359,7 +362,6 @@ fn the_former_main_thread_is_another_entity() {
 /// The kernel uses the new id before it reports the new name.
 #[test]
 fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
-    let fork = |tid| Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new: true };
     let waking = Record::Waking {
         cpu: 0,
         by: Some(7),
@@ -372,8 +374,8 @@ fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
     for record in [waking, switch(7, 2, 0)] {
         let mut run = Run::new();
         for (time, record) in [
-            (1, fork(7)),
-            (2, fork(9)),
+            (1, of_seven(7, true)),
+            (2, of_seven(9, true)),
             (3, switch(0, 0, 7)),
             (4, Record::Exit { tid: 7 }),
             (5, switch(7, 0x20, 9)),
