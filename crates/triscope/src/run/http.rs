@@ -44,15 +44,14 @@ impl Url {
         Ok(Url { host: authority.to_owned(), port, target: target.to_owned() })
     }
 
-    /// The first address of the host.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+    /// The addresses of the host: that of IPv6 is often first, whether the server has it or not.
+    pub(crate) fn addresses(&self) -> io::Result<Vec<SocketAddr>> {
         let name = match self.host.rsplit_once(':') {
             Some((name, port)) if port.parse::<u16>().is_ok() => name,
             _ => &self.host,
         };
         let name = name.trim_start_matches('[').trim_end_matches(']');
-        let mut addresses = (name, self.port).to_socket_addrs()?;
-        addresses.next().ok_or_else(|| io::Error::other("the host has no address"))
+        Ok((name, self.port).to_socket_addrs()?.collect())
     }
 }
 
@@ -70,19 +69,19 @@ pub(crate) struct Reply {
     pub(crate) body: BufReader<TcpStream>,
 }
 
-/// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at `address`.
-/// The connection and the headers take at most `timeout`.
+/// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at the first of
+/// `addresses` that accepts a connection. A connection and the headers take at most `timeout`.
 ///
 /// # Errors
 ///
 /// Those of the connection. Another status than that of success is an error with the text of the server.
 pub(crate) fn get(
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     host: &str,
     target: &str,
     timeout: Option<Duration>,
 ) -> io::Result<Reply> {
-    let mut stream = connect(address, timeout)?;
+    let mut stream = connect(addresses, timeout)?;
     // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
     write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
     let body = reply(&stream)?;
@@ -105,7 +104,7 @@ pub(crate) fn post(
     limit: u64,
     timeout: Duration,
 ) -> io::Result<Vec<u8>> {
-    let mut stream = connect(url.address()?, Some(timeout))
+    let mut stream = connect(&url.addresses()?, Some(timeout))
         .map_err(|error| late(error, "no connection", timeout))?;
     stream.set_write_timeout(Some(timeout))?;
     let Url { host, target, .. } = url;
@@ -141,13 +140,22 @@ fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
     }
 }
 
-fn connect(address: SocketAddr, timeout: Option<Duration>) -> io::Result<TcpStream> {
-    let stream = match timeout {
-        Some(timeout) => TcpStream::connect_timeout(&address, timeout)?,
-        None => TcpStream::connect(address)?,
-    };
-    stream.set_read_timeout(timeout)?;
-    Ok(stream)
+fn connect(addresses: &[SocketAddr], timeout: Option<Duration>) -> io::Result<TcpStream> {
+    let mut last = io::Error::other("the host has no address");
+    for address in addresses {
+        let stream = match timeout {
+            Some(timeout) => TcpStream::connect_timeout(address, timeout),
+            None => TcpStream::connect(address),
+        };
+        match stream {
+            Ok(stream) => {
+                stream.set_read_timeout(timeout)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// Reads the headers of a reply.
@@ -210,8 +218,23 @@ mod tests {
         for (text, address) in
             [("http://127.0.0.1:6060", "127.0.0.1:6060"), ("http://[::1]/x", "[::1]:80")]
         {
-            assert_eq!(parse(text).unwrap().address().unwrap().to_string(), address);
+            let addresses = parse(text).unwrap().addresses().unwrap();
+            assert_eq!(addresses, [address.parse().unwrap()]);
         }
+    }
+
+    #[test]
+    fn every_address_of_a_host_is_tried() {
+        use std::net::TcpListener;
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        // It is closed again.
+        let refused = TcpListener::bind("127.0.0.2:0").unwrap().local_addr().unwrap();
+        let accepts = server.local_addr().unwrap();
+        let stream = connect(&[refused, accepts], Some(Duration::from_secs(60))).unwrap();
+        assert_eq!(stream.peer_addr().unwrap(), accepts);
+        let error = connect(&[refused], None).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        connect(&[], None).unwrap_err();
     }
 }
 

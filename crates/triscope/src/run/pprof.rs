@@ -74,7 +74,7 @@ impl Download {
         let seconds = limit.as_secs_f64();
         let target = format!("/debug/pprof/trace?seconds={seconds}");
         let http::Reply { stream, mut body } =
-            http::get(address, &address.to_string(), &target, Some(TIMEOUT)).map_err(fail)?;
+            http::get(&[address], &address.to_string(), &target, Some(TIMEOUT)).map_err(fail)?;
         let mut file = tempfile::NamedTempFile::new().map_err(fail)?;
         let thread = std::thread::spawn(move || {
             let copied = io::copy(&mut body, &mut file);

@@ -118,7 +118,7 @@ impl Pull {
         outbox: &Outbox,
     ) -> io::Result<Self> {
         let target = format!("/debug/pprof/trace?seconds={}", LONG.as_secs());
-        let reply = http::get(address, &address.to_string(), &target, Some(HEADERS))?;
+        let reply = http::get(&[address], &address.to_string(), &target, Some(HEADERS))?;
         let shared = Arc::new(Shared::default());
         let (dir, name, outbox) = (dir.to_owned(), name.to_owned(), outbox.clone());
         let (to, triggers) = (Arc::clone(&shared), triggers.to_vec());
