@@ -341,6 +341,13 @@ fn a_trace_is_cut_between_generations() {
     assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2]);
     assert_eq!(numbers(&format!("{parts}/0002.out")), [3]);
     assert_eq!(fs::read_dir(&parts).unwrap().count(), 2);
+    // What is read is not overwritten.
+    let first_part = files.write("0001.out", &trace);
+    let directory = text(files.path("0001.out").parent().unwrap());
+    assert_refused(&run(&["go", "split", &first_part, "-o", &directory]), "is the input");
+    assert_refused(&run(&["go", "trim", &input, "-o", &input]), "is the input");
+    assert_eq!(fs::read(&first_part).unwrap(), trace);
+    assert_eq!(fs::read(&input).unwrap(), trace);
     // Of a damaged trace, the part before the damage.
     let cut = files.write("cut.out", &trace[..third.offset as usize + 10]);
     let ran = run(&["go", "trim", &cut, "-o", &part]);

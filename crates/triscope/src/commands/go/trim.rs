@@ -1,8 +1,8 @@
 use crate::failure::{Failure, Result};
+use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::sources::go::{Recovery, TimeRange, Trace};
 use gotrace::{Error, GenerationSpan, Generations, Timestamp};
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -64,29 +64,42 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
             return Ok(false);
         }
         if after(span.last) >= from {
-            write(&mut part, &args.output, header, bytes)?;
+            let part = match &mut part {
+                Some(part) => part,
+                none => none.insert(Part::create(&args.output, &args.file, header)?),
+            };
+            part.write(bytes)?;
         }
         Ok(true)
     })?;
     if part.is_none() && damage.is_none() {
         return Err(Failure::about(args.file.display(), "has no events in this range"));
     }
+    part.map_or(Ok(()), Part::complete)?;
     ended(&args.file, damage)
 }
 
 pub(super) fn split(args: &SplitArgs) -> Result {
     let fail = |error| Failure::about(args.output.display(), error);
     std::fs::create_dir_all(&args.output).map_err(fail)?;
-    let (mut count, mut part) = (0, None);
+    let mut count = 0;
+    let mut part: Option<Part> = None;
     let damage = generations(&args.file, |header, _, bytes| {
         if count % args.generations == 0 {
-            part = None;
+            part.take().map_or(Ok(()), Part::complete)?;
         }
-        let path = args.output.join(format!("{:04}.out", count / args.generations + 1));
+        let part = match &mut part {
+            Some(part) => part,
+            none => {
+                let name = format!("{:04}.out", count / args.generations + 1);
+                none.insert(Part::create(&args.output.join(name), &args.file, header)?)
+            }
+        };
         count += 1;
-        write(&mut part, &path, header, bytes)?;
+        part.write(bytes)?;
         Ok(true)
     })?;
+    part.map_or(Ok(()), Part::complete)?;
     ended(&args.file, damage)
 }
 
@@ -110,15 +123,30 @@ fn generations(
     }
 }
 
-/// Appends bytes to a trace, which begins with the header.
-fn write(part: &mut Option<File>, path: &Path, header: &[u8], bytes: &[u8]) -> Result {
-    let fail = |error| Failure::about(path.display(), error);
-    if part.is_none() {
-        let mut file = File::create(path).map_err(fail)?;
-        file.write_all(header).map_err(fail)?;
-        *part = Some(file);
+/// A trace that is written.
+struct Part {
+    output: OutputFile,
+    writer: Box<dyn Write + Send>,
+}
+
+impl Part {
+    /// Begins a trace with the header of `input`, which is still read.
+    fn create(path: &Path, input: &Path, header: &[u8]) -> Result<Self> {
+        let mut output = OutputFile::create(path, &[input.to_owned()])?;
+        let writer = output.writer()?;
+        let mut this = Self { output, writer };
+        this.write(header)?;
+        Ok(this)
     }
-    part.as_mut().map_or(Ok(()), |file| file.write_all(bytes)).map_err(fail)
+
+    fn write(&mut self, bytes: &[u8]) -> Result {
+        self.writer.write_all(bytes).map_err(|error| self.output.failure(&error))
+    }
+
+    fn complete(mut self) -> Result {
+        self.writer.flush().map_err(|error| self.output.failure(&error))?;
+        self.output.complete()
+    }
 }
 
 fn ended(path: &Path, damage: Option<Error>) -> Result {
