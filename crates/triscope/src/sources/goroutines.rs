@@ -5,11 +5,13 @@ use crate::sources::goroutine_frame::on_goroutine;
 use crate::timeline::counted;
 use go_flight::{Error, Function, Goroutine, ThreadSample, Unattributed};
 use perf_monitor::{
-    CallchainContext, ClockDomain, EventBuilder, RealtimeThread, Record, RingSet, Sample,
-    SampleFlags, Timestamp,
+    CallchainContext, ClockDomain, EventBuilder, ProcessEvent, RealtimeThread, Record, RingSet,
+    Sample, SampleFlags, Timestamp,
 };
+use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
+use std::io;
 use std::time::Duration;
 use trace_export::profile::Label;
 use trace_symbols::{Options, Symbolizer};
@@ -106,6 +108,17 @@ impl Goroutines {
             | Record::Mmap(perf_monitor::Mmap { pid, .. }) => {
                 self.programs.remove(pid);
             }
+            // Its memory is open.
+            Record::Exit(ProcessEvent { pid, tid, .. }) if pid == tid => {
+                self.programs.remove(pid);
+            }
+            // Another thread had the id.
+            Record::Fork(ProcessEvent { pid, tid, .. }) => {
+                if pid == tid {
+                    self.programs.remove(pid);
+                }
+                self.last.remove(tid);
+            }
             _ => {}
         }
     }
@@ -175,6 +188,13 @@ impl Goroutines {
     }
 }
 
+/// Whether this program or the machine has no file descriptor left.
+fn has_no_descriptor(error: &io::Error) -> bool {
+    [Errno::MFILE, Errno::NFILE]
+        .map(|errno| Some(errno.raw_os_error()))
+        .contains(&error.raw_os_error())
+}
+
 impl Found {
     /// The goroutine in the tables.
     fn entity(&self, process: Option<EntityId>, tables: &mut Tables) -> Option<EntityId> {
@@ -189,7 +209,9 @@ impl Program {
     fn open(pid: u32) -> Option<Self> {
         let goroutines = match go_flight::Goroutines::open(pid) {
             Ok(goroutines) => goroutines,
-            Err(Error::NotGo | Error::Elf(_) | Error::Process { .. }) => return None,
+            Err(Error::NotGo | Error::Elf(_)) => return None,
+            // It has ended, or is one of another user.
+            Err(Error::Process { source, .. }) if !has_no_descriptor(&source) => return None,
             Err(error) => {
                 eprintln!(
                     "triscope: goroutines of process {pid} are unknown: {}",
