@@ -151,9 +151,10 @@ impl Report {
         }
     }
 
-    /// The CPU time in seconds, if it was counted.
-    fn cpu_time(&self) -> Option<f64> {
-        let row = self.rows.iter().find(|row| row.is_cpu_time)?;
+    /// The CPU time in seconds that a count is compared with, if it was counted: of the same cgroup.
+    fn cpu_time(&self, of: &Row) -> Option<f64> {
+        let is_of = |row: &&Row| row.is_cpu_time && row.cgroup == of.cgroup;
+        let row = if of.is_cpu_time { of } else { self.rows.iter().find(is_of)? };
         Some(row.scaled?.value as f64 / 1e9)
     }
 
@@ -182,7 +183,7 @@ impl Report {
             (_, "") => grouped(scaled.value),
             (value, unit) => format!("{value:.2} {unit}"),
         };
-        let metric = match row.metric(self.elapsed, self.cpu_time()) {
+        let metric = match row.metric(self.elapsed, self.cpu_time(row)) {
             Some((value, unit)) => format!("{value:.3} {unit}"),
             None => String::new(),
         };
@@ -219,7 +220,7 @@ impl Report {
             fields.extend(row.deviation.map(|percent| format!("{percent:.2}%")));
             let coverage = row.scaled.as_ref().map_or(0.0, |scaled| scaled.coverage * 100.0);
             fields.extend([row.running.to_string(), format!("{coverage:.2}")]);
-            fields.extend(match row.metric(self.elapsed, self.cpu_time()) {
+            fields.extend(match row.metric(self.elapsed, self.cpu_time(row)) {
                 Some((value, unit)) => [format!("{value:.3}"), unit.to_owned()],
                 None => [String::new(), String::new()],
             });
@@ -306,6 +307,36 @@ fn grouped(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_count_is_compared_with_the_cpu_time_of_its_cgroup() {
+        let row = |event: Event, nanos_or_count, cgroup: &str| {
+            let mut count = Count::default();
+            count.value = nanos_or_count;
+            Row::new(&event, count, false, Some(cgroup.to_owned()))
+        };
+        let clock = || Event::software(perf_monitor::Software::TaskClock);
+        let faults = || Event::software(perf_monitor::Software::PageFaults);
+        let second = 1_000_000_000;
+        let report = Report {
+            elapsed: Duration::from_secs(1),
+            at: None,
+            rows: vec![
+                row(clock(), second, "a"),
+                row(clock(), second / 2, "b"),
+                row(faults(), 100, "b"),
+                row(faults(), 100, "c"),
+            ],
+            left_out: Vec::new(),
+        };
+        let metrics: Vec<_> = report
+            .rows
+            .iter()
+            .map(|row| row.metric(report.elapsed, report.cpu_time(row)))
+            .collect();
+        let (cpus, rate) = ("CPUs utilized", "/s");
+        assert_eq!(metrics, [Some((1.0, cpus)), Some((0.5, cpus)), Some((200.0, rate)), None]);
+    }
 
     #[test]
     fn rates_are_short() {
