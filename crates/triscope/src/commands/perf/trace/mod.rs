@@ -31,7 +31,7 @@ use syscalls::Role;
 ///
 /// A system call with both of its tracepoints (syscalls:sys_enter_NAME and sys_exit_NAME) is one line
 /// at the time of its return: `NAME(argument: value, …) = result <seconds>`. The result is `?` if the
-/// return was not seen.
+/// return was not seen: no call continues where events were lost.
 ///
 /// Needs root, or CAP_PERFMON and a tracefs that is readable for this user.
 #[derive(clap::Args)]

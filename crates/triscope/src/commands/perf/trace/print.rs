@@ -40,6 +40,8 @@ impl Printer<'_> {
             Ok(Record::Sample(sample)) => self.sample(record, &sample, out),
             Ok(Record::Lost(lost) | Record::LostSamples(lost)) => {
                 self.lost += lost.lost;
+                // The end of a call may be lost, and the start of another one of the same name.
+                self.finish(out);
                 let (time, cpu, lost) = (record.time, record.cpu, lost.lost);
                 let _ = if self.is_json {
                     let line = json!({ "time_ns": time.nanos(), "cpu": cpu, "lost": lost });
@@ -90,7 +92,13 @@ impl Printer<'_> {
                 return;
             }
             Role::Exit => {
-                let started = self.calls.remove(&tid).filter(|started| started.call == call);
+                let started = match self.calls.remove(&tid) {
+                    Some(other) if other.call != call => {
+                        unfinished(self.is_json, tid, &other, out);
+                        None
+                    }
+                    started => started,
+                };
                 let result = event.format.field("ret").and_then(|field| field.i64(raw));
                 let nanos = started.as_ref().map(|s| time.nanos().saturating_sub(s.at.nanos()));
                 if self.is_json {
@@ -129,7 +137,7 @@ impl Printer<'_> {
         frames.inspect(|frames| frames.print(out));
     }
 
-    /// Prints the calls that have not returned.
+    /// Prints the calls whose end was not seen.
     pub(super) fn finish(&mut self, out: &mut Output) {
         let mut calls: Vec<(u32, Started)> = self.calls.drain().collect();
         calls.sort_by_key(|(_, started)| started.at);
