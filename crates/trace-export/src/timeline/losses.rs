@@ -60,6 +60,9 @@ impl Drawing {
                 let times = entity.map_or(Some(1), |cpu| self.losses.add(cx.at, cpu));
                 return times.map_or(Ok(()), |times| unreported(entity, times, cx));
             }
+            LossKind::SchedulerRecords if count.is_none() => {
+                ("scheduler records", "the recording has none of the time after this moment")
+            }
             LossKind::SchedulerRecords => (
                 "scheduler records",
                 "the buffer of the CPU was full, before this moment: record with larger buffers",

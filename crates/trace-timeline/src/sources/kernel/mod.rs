@@ -248,8 +248,8 @@ impl KernelSource {
             }
             Record::Lost { cpu, count } => {
                 self.stats.lost += count;
-                let kind = LossKind::SchedulerRecords;
-                self.loss(cpu, kind, Some(count), push);
+                let (kind, count) = (LossKind::SchedulerRecords, Some(count).filter(|n| *n > 0));
+                self.loss(cpu, kind, count, push);
             }
         }
     }

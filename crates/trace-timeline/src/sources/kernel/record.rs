@@ -168,7 +168,7 @@ pub enum Record<'a> {
     Lost {
         /// The CPU.
         cpu: u32,
-        /// The number of lost records.
+        /// The number of lost records; 0 if it is not known.
         count: u64,
     },
     /// The same of a recording without the scheduler.

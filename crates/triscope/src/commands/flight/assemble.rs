@@ -1,12 +1,14 @@
 //! One recording out of segments.
 
 use super::chain::Chain;
+use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::Arrival;
 use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
     TracingData, record_type,
 };
-use perf_monitor::Timestamp;
+use perf_monitor::{RawRecord, SampleFlags, Timestamp};
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::time::Duration;
@@ -61,7 +63,8 @@ pub(super) fn features(command_lines: bool) -> Features {
 /// ids if they are of several recorders. `tracing` is for segments that were not sealed.
 ///
 /// Each segment begins with the tasks of its start. They are left out of one that continues the
-/// segment before.
+/// segment before. Before any other, each CPU has a `PERF_RECORD_LOST` of no records, at the time of
+/// the last record: what the threads did since then is not known.
 pub(super) fn assemble(
     inputs: Vec<Input>,
     tracing: Option<TracingData>,
@@ -101,14 +104,26 @@ pub(super) fn assemble(
         .and_then(|read| i64::try_from(i128::from(read.realtime) - i128::from(read.clock)).ok());
     this.release.clone_from(&features.os_release);
     let mut chain = features.tracing.as_ref().and_then(Chain::new);
+    let sideband = sideband(&events);
+    let mut cpus = BTreeSet::new();
     let mut writer =
         FileWriter::new(BufWriter::with_capacity(BUFFER, out), events).map_err(io::Error::other)?;
-    let (mut end, mut times) = (None, None);
+    // The end of the segment before, if all of it could be read.
+    let mut end = None;
+    let mut times: Option<(Timestamp, Timestamp)> = None;
     for (segment, mut reader) in readers {
         let continues = end == Some(segment.start);
         end = Some(segment.end);
         if let Some(chain) = chain.as_mut().filter(|_| !continues) {
             chain.forget();
+        }
+        if let (false, Some(sideband), Some((_, last))) = (continues, sideband, times) {
+            for cpu in &cpus {
+                let lost = sideband.lost(last, *cpu, 0);
+                if let Some((raw, _)) = RawRecord::split_first(&lost, 0) {
+                    writer.record(raw).map_err(io::Error::other)?;
+                }
+            }
         }
         let mut is_start = true;
         let mut at = 0;
@@ -128,6 +143,7 @@ pub(super) fn assemble(
                         continue;
                     }
                     note_time(&entry, &mut times);
+                    cpus.extend(entry.layout().and_then(|layout| layout.cpu(entry.raw)));
                     if let Some(chain) = &mut chain {
                         follow(chain, &entry);
                     }
@@ -141,6 +157,7 @@ pub(super) fn assemble(
                 Err(_) => {
                     this.torn += 1;
                     this.truncated += segment.bytes.saturating_sub(at);
+                    end = None;
                     break;
                 }
             }
@@ -172,6 +189,16 @@ fn add(events: &mut Vec<RecordedEvent>, others: &[RecordedEvent]) {
     }
 }
 
+/// The event whose records have the fields that say where and when they are.
+fn sideband(events: &[RecordedEvent]) -> Option<Sideband> {
+    let needed = SampleFlags::TIME | SampleFlags::CPU;
+    events.iter().find_map(|RecordedEvent { attr, ids, .. }| {
+        let has = SampleFlags::from_bits_retain(attr.sample_type).contains(needed);
+        let id = ids.first().filter(|_| attr.sample_id_all() && has)?;
+        Some(Sideband { attr: *attr, id: *id })
+    })
+}
+
 fn follow(chain: &mut Chain, entry: &Entry<'_>) {
     if let Some(arrival) = entry.layout().and_then(|layout| Arrival::of(layout, entry.raw)) {
         chain.arrive(&arrival);
@@ -196,6 +223,7 @@ fn note_time(entry: &Entry<'_>, times: &mut Option<(Timestamp, Timestamp)>) {
 pub(super) mod tests {
     use super::*;
     use perf_data::perf_event_attr;
+    use perf_monitor::Record;
     use proptest::prelude::*;
     use std::path::Path;
 
@@ -211,7 +239,7 @@ pub(super) mod tests {
             let size = (SAMPLE as u16).to_ne_bytes();
             let header = [&9_u32.to_ne_bytes()[..], &[0, 0], &size].concat();
             let bytes = [header, time.to_ne_bytes().to_vec()].concat();
-            let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
             writer.record(raw).unwrap();
         }
         writer
@@ -266,6 +294,50 @@ pub(super) mod tests {
                 assert_eq!(times.len() as u64, RECORDS - 1);
             }
         }
+    }
+
+    /// A segment that begins at this second, with a sample of each of two CPUs.
+    fn of_two_cpus(dir: &Path, second: i64) -> Input {
+        let start = Timestamp::from_nanos(second * 1_000_000_000);
+        let mut attr = perf_event_attr::new(1, 0);
+        attr.sample_type = (SampleFlags::TIME | SampleFlags::CPU).bits();
+        attr.set_sample_id_all(true);
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![7] };
+        let path = dir.join(second.to_string());
+        let mut writer = FileWriter::new(File::create(&path).unwrap(), vec![event]).unwrap();
+        let sample = |writer: &mut FileWriter<File>, cpu| {
+            let words = [9 | 24 << 48, start.nanos() as u64 + 1 + cpu, cpu];
+            let bytes = words.map(u64::to_ne_bytes).concat();
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+            writer.record(raw).unwrap();
+        };
+        // In place of the tasks, which end with the first round.
+        sample(&mut writer, 0);
+        writer.finish_round().unwrap();
+        [0, 3].into_iter().for_each(|cpu| sample(&mut writer, cpu));
+        writer.finish_round().unwrap();
+        writer.finish(&Features::default()).unwrap();
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let end = start + Duration::from_secs(1);
+        let segment = Segment { id: 0, start, end, bytes, lost: 0 };
+        Input { segment, file: File::open(path).unwrap() }
+    }
+
+    #[test]
+    fn states_do_not_cross_a_missing_segment() {
+        let dir = tempfile::tempdir().unwrap();
+        let inputs = [1, 2, 4].map(|second| of_two_cpus(dir.path(), second));
+        let out = dir.path().join("out");
+        assemble(inputs.into(), None, false, &File::create(&out).unwrap()).unwrap();
+        let mut reader = Reader::open(File::open(out).unwrap(), Limits::default()).unwrap();
+        let mut losses = Vec::new();
+        while let Some(entry) = reader.next_record().unwrap() {
+            if let Some(Ok(Record::Lost(lost))) = entry.decode() {
+                losses.push((entry.time().unwrap().nanos(), lost.sample_id.cpu, lost.lost));
+            }
+        }
+        let last = 2_000_000_000 + 1 + 3;
+        assert_eq!(losses, [(last, Some(0), 0), (last, Some(3), 0)]);
     }
 
     proptest! {

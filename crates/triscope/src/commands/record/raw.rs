@@ -1,11 +1,12 @@
 //! Records of the kernel in a `perf.data` file, as they are read.
 
 use super::events::TRACEPOINTS;
+use crate::sources::kernel::sideband_record::{Place, Sideband};
 use perf_data::{
     BuildIds, Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer,
-    TracingData, perf_event_attr,
+    TracingData,
 };
-use perf_monitor::{RawRecord, RecordLayout, RingSet, SampleFlags, SetEvent, Timestamp, Tracefs};
+use perf_monitor::{RawRecord, RecordLayout, RingSet, SetEvent, Timestamp, Tracefs};
 use std::io::{BufWriter, Seek, Write};
 
 /// The processes that exist already.
@@ -23,16 +24,7 @@ pub(super) struct RawRecords<F: Write + Seek> {
     tracing: Option<TracingData>,
     /// With the layout of the sideband, if the names of functions are needed.
     build_ids: Option<(BuildIds, RecordLayout)>,
-    /// With its first id.
-    sideband: Option<(perf_event_attr, u64)>,
-}
-
-/// Where and when a record is made.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub(super) tid: i32,
-    pub(super) at: Timestamp,
-    pub(super) cpu: u32,
+    sideband: Option<Sideband>,
 }
 
 impl<F: Write + Seek> RawRecords<F> {
@@ -56,9 +48,9 @@ impl<F: Write + Seek> RawRecords<F> {
             |tracefs| TracingData::of_this_kernel(tracefs, TRACEPOINTS.map(|name| ("sched", name)));
         let tracing = tracefs.map(formats).transpose()?;
         let id = |event: &RecordedEvent| event.ids.first().copied().unwrap_or_default();
-        let sideband = recorded.first().map(|event| (event.attr, id(event)));
+        let sideband = recorded.first().map(|event| Sideband { attr: event.attr, id: id(event) });
         let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER, file), recorded)?;
-        if let Some((attr, _)) = sideband {
+        if let Some(Sideband { attr, .. }) = sideband {
             let mut synthesizer = Synthesizer::new(&attr, has_stacks);
             if has_stacks {
                 synthesizer.kernel(&mut writer)?;
@@ -71,13 +63,13 @@ impl<F: Write + Seek> RawRecords<F> {
         }
         let build_ids = sideband
             .filter(|_| has_stacks)
-            .map(|(attr, _)| (BuildIds::new(&attr), RecordLayout::new(&attr)));
+            .map(|Sideband { attr, .. }| (BuildIds::new(&attr), RecordLayout::new(&attr)));
         Ok(Self { writer, tracing, build_ids, sideband })
     }
 
     /// Adds a process that was started before its records begin.
     pub(super) fn process(&mut self, pid: u32) -> Result<()> {
-        let Some((attr, _)) = &self.sideband else { return Ok(()) };
+        let Some(Sideband { attr, .. }) = &self.sideband else { return Ok(()) };
         // Its program comes later: it has no mappings that are of use.
         Synthesizer::new(attr, false).process(pid, &mut self.writer)
     }
@@ -91,35 +83,20 @@ impl<F: Write + Seek> RawRecords<F> {
 
     /// Adds a record of the sideband that the kernel has not written, with this body.
     pub(super) fn add(&mut self, type_: u32, body: &[u64], place: Place) -> Result<()> {
-        const HEADER: usize = 8;
-        let Some((attr, id)) = self.sideband else { return Ok(()) };
-        let recorded = SampleFlags::from_bits_retain(attr.sample_type);
-        let fields = [
-            (SampleFlags::TID, (place.tid as u64) << 32),
-            (SampleFlags::TIME, place.at.nanos() as u64),
-            (SampleFlags::ID, id),
-            (SampleFlags::STREAM_ID, id),
-            (SampleFlags::CPU, u64::from(place.cpu)),
-            (SampleFlags::IDENTIFIER, id),
-        ];
-        let present = fields.into_iter().filter(|(field, _)| recorded.contains(*field));
-        let words = body.iter().copied().chain(present.map(|(_, value)| value));
-        let mut bytes = vec![0; HEADER];
-        words.for_each(|word| bytes.extend_from_slice(&word.to_ne_bytes()));
-        // `perf_event_header`: type, flags, size.
-        let size = (bytes.len() as u16).to_ne_bytes();
-        bytes.splice(..HEADER, [&type_.to_ne_bytes()[..], &[0; 2], &size].concat());
-        match RawRecord::split_first(&bytes, 0) {
-            Some((raw, _)) => self.writer.record(raw),
-            None => Ok(()), // its size is that of the header
-        }
+        let made = self.sideband.map(|sideband| sideband.record(type_, body, place));
+        self.made(made)
     }
 
     /// Adds the number of records that the buffer of a CPU has lost.
     pub(super) fn lost(&mut self, at: Timestamp, cpu: u32, count: u64) -> Result<()> {
-        const PERF_RECORD_LOST: u32 = 2;
-        let id = self.sideband.map_or(0, |(_, id)| id);
-        self.add(PERF_RECORD_LOST, &[id, count], Place { tid: 0, at, cpu })
+        self.made(self.sideband.map(|sideband| sideband.lost(at, cpu, count)))
+    }
+
+    fn made(&mut self, bytes: Option<Vec<u8>>) -> Result<()> {
+        match bytes.as_deref().and_then(|bytes| RawRecord::split_first(bytes, 0)) {
+            Some((raw, _)) => self.writer.record(raw),
+            None => Ok(()),
+        }
     }
 
     /// All records before this one are earlier than those after the next one.

@@ -3,8 +3,9 @@
 //! the kernel takes to fill.
 
 use super::members::Members;
-use super::raw::{Existing, Place, RawRecords};
+use super::raw::{Existing, RawRecords};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::sideband_record::Place;
 use crate::sources::kernel::switch_records::PERF_RECORD_SWITCH_CPU_WIDE;
 use crate::sources::kernel::usual_event;
 use perf_data::Error;

@@ -3,6 +3,7 @@
 pub(crate) mod events;
 pub(crate) mod remedy;
 pub(crate) mod sampling;
+pub(crate) mod sideband_record;
 pub(crate) mod switch_records;
 
 use crate::failure::Failure;

@@ -1,0 +1,51 @@
+//! Records of the sideband that the kernel has not written.
+
+use perf_data::perf_event_attr;
+use perf_monitor::{SampleFlags, Timestamp};
+
+const PERF_RECORD_LOST: u32 = 2;
+
+/// Where and when a record is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) tid: i32,
+    pub(crate) at: Timestamp,
+    pub(crate) cpu: u32,
+}
+
+/// The event that the records are of: one with `sample_id_all`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sideband {
+    pub(crate) attr: perf_event_attr,
+    /// One of its ids.
+    pub(crate) id: u64,
+}
+
+impl Sideband {
+    /// The bytes of a record with this body.
+    pub(crate) fn record(&self, type_: u32, body: &[u64], place: Place) -> Vec<u8> {
+        const HEADER: usize = 8;
+        let recorded = SampleFlags::from_bits_retain(self.attr.sample_type);
+        let fields = [
+            (SampleFlags::TID, (place.tid as u64) << 32),
+            (SampleFlags::TIME, place.at.nanos() as u64),
+            (SampleFlags::ID, self.id),
+            (SampleFlags::STREAM_ID, self.id),
+            (SampleFlags::CPU, u64::from(place.cpu)),
+            (SampleFlags::IDENTIFIER, self.id),
+        ];
+        let present = fields.into_iter().filter(|(field, _)| recorded.contains(*field));
+        let words = body.iter().copied().chain(present.map(|(_, value)| value));
+        let mut bytes = vec![0; HEADER];
+        words.for_each(|word| bytes.extend_from_slice(&word.to_ne_bytes()));
+        // `perf_event_header`: type, flags, size.
+        let size = (bytes.len() as u16).to_ne_bytes();
+        bytes.splice(..HEADER, [&type_.to_ne_bytes()[..], &[0; 2], &size].concat());
+        bytes
+    }
+
+    /// A `PERF_RECORD_LOST` of this number of records.
+    pub(crate) fn lost(&self, at: Timestamp, cpu: u32, count: u64) -> Vec<u8> {
+        self.record(PERF_RECORD_LOST, &[self.id, count], Place { tid: 0, at, cpu })
+    }
+}
