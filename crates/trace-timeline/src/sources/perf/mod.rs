@@ -83,6 +83,8 @@ pub struct PerfStats {
     /// Stacks without their frames of user space: the kernel deferred them to a record of their own
     /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which did not come.
     pub deferred: u64,
+    /// Times that the kernel throttled an event (`PERF_RECORD_THROTTLE`): samples are missing then.
+    pub throttled: u64,
 }
 
 /// Makes model events of the records of a `perf.data` file: of the scheduler, and samples.
@@ -422,13 +424,14 @@ impl PerfSource {
             let machine =
                 Record::Machine { name: &name, release: &release, architecture: &architecture };
             self.kernel.push(at, &machine, tables, out);
-            for Existing { pid, tid, parent, comm } in std::mem::take(&mut self.existing) {
-                let comm = &comm[..];
-                let thread = Record::Thread { pid, tid, parent, comm, is_new: false };
-                self.kernel.push(at, &thread, tables, out);
-                if pid == tid {
-                    self.describe(pid, at, tables, out);
-                }
+        }
+        // A recording of several parts lists them again.
+        for Existing { pid, tid, parent, comm } in std::mem::take(&mut self.existing) {
+            let comm = &comm[..];
+            let thread = Record::Thread { pid, tid, parent, comm, is_new: false };
+            self.kernel.push(at, &thread, tables, out);
+            if pid == tid {
+                self.describe(pid, at, tables, out);
             }
         }
         at
@@ -500,6 +503,10 @@ impl PerfSource {
             }
             PerfRecord::Lost(_) => {
                 self.stats.unfinished += self.off_cpu.forget() as u64;
+                None
+            }
+            PerfRecord::Throttle(_) => {
+                self.stats.throttled += 1;
                 None
             }
             PerfRecord::Mmap(map) => i32::try_from(map.pid).ok(),
@@ -663,8 +670,8 @@ impl PerfSource {
 
     /// Names a thread that existed at the start.
     fn name_existing(&mut self, entry: &Entry<'_>, tid: i32, comm: &[u8]) {
-        let known = self.existing.iter_mut().rev().find(|existing| existing.tid == tid);
-        if let Some(known) = known {
+        // It follows the record that lists the thread.
+        if let Some(known) = self.existing.last_mut().filter(|existing| existing.tid == tid) {
             known.comm = comm.to_vec();
         } else if let Some(Ok(PerfRecord::Comm(record))) = entry.decode() {
             let pid = i32::try_from(record.pid).unwrap_or(tid);

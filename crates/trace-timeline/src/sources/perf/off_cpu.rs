@@ -128,7 +128,7 @@ impl OffCpu {
 #[cfg(test)]
 mod tests {
     use crate::sources::perf::testing::Run;
-    use crate::{Event, EventKind, LossKind, SampleKind, ThreadState};
+    use crate::{EntityKind, Event, EventKind, LossKind, SampleKind, ThreadState};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
     use trace_common::Timestamp;
@@ -320,5 +320,26 @@ mod tests {
         run.switch(10, 7, 0);
         lost(&mut run);
         assert_eq!(losses(&run), [(LossKind::SchedulerRecords, 10)]);
+    }
+    #[test]
+    fn throttled_events_are_counted() {
+        let mut run = Run::new();
+        run.push(PERF_RECORD_THROTTLE, 0, &[5, ID, ID, 1 | 7 << 32, 5, 0, ID]);
+        run.push(PERF_RECORD_UNTHROTTLE, 0, &[9, ID, ID, 1 | 7 << 32, 9, 0, ID]);
+        assert_eq!(run.source.samples().throttled, 1);
+    }
+
+    /// A recording of several parts has the tasks at the start of each.
+    #[test]
+    fn a_process_that_is_listed_later_has_its_name() {
+        let mut run = Run::new();
+        run.switch(10, 7, 0);
+        let name = u64::from(b'x');
+        run.push(PERF_RECORD_FORK, 0, &[20 | 1 << 32, 20 | 1 << 32, 0, 0, 0, 0, ID]);
+        run.push(PERF_RECORD_COMM, 0, &[20 | 20 << 32, name, 0, 0, 0, ID]);
+        run.switch(30, 8, 0);
+        let process = run.tables.entities.shared(EntityKind::Process, 20).unwrap();
+        let process = run.tables.entities.get(process).unwrap();
+        assert_eq!(run.tables.get(process.name), b"x");
     }
 }

@@ -180,12 +180,12 @@ impl SchedDecoder {
                 prev: id(switch.peer?.tid),
             },
             PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
-            // Without a time it is the count of an event that the recorder wrote at the end: the same
-            // losses as in the records of the kernel.
+            // The hardware lost them: no records of the scheduler. Without a time it is the count of an
+            // event that the recorder wrote at the end: the same losses as in the records of the kernel.
             PerfRecord::LostSamples(lost)
                 if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
             {
-                Record::Lost { cpu: of(&lost.sample_id), count: lost.lost }
+                Record::LostSamples { cpu: of(&lost.sample_id), count: lost.lost }
             }
             _ => return None,
         })
@@ -225,6 +225,7 @@ mod tests {
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
         match decoder.decode(raw, &layout, 0)? {
             Record::Lost { cpu, count } => Some(Record::Lost { cpu, count }),
+            Record::LostSamples { cpu, count } => Some(Record::LostSamples { cpu, count }),
             Record::Runs { cpu, tid, prev } => Some(Record::Runs { cpu, tid, prev }),
             other => panic!("{other:?}"),
         }
@@ -236,7 +237,7 @@ mod tests {
         let lost = decode(&SchedDecoder::default(), PERF_RECORD_LOST, 0, &[1, 40]);
         assert_eq!(lost, Some(Record::Lost { cpu: 3, count: 40 }));
         let samples = decode(&SchedDecoder::default(), PERF_RECORD_LOST_SAMPLES, 0, &[50]);
-        assert_eq!(samples, Some(Record::Lost { cpu: 3, count: 50 }));
+        assert_eq!(samples, Some(Record::LostSamples { cpu: 3, count: 50 }), "no switch is lost");
     }
 
     #[test]
