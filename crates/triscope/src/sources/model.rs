@@ -179,6 +179,11 @@ impl Damage {
 struct Notes(Rc<RefCell<Vec<String>>>);
 
 impl Notes {
+    /// Adds a sentence about a file.
+    fn say(&self, file: &str, what: &str) {
+        self.0.borrow_mut().push(format!("{file}: {what}"));
+    }
+
     /// Adds those of a file whose number is not 0.
     fn add(&self, file: &str, counts: &[(u64, &str)]) {
         let notes = counts.iter().filter(|(count, _)| *count > 0);

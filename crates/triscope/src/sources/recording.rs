@@ -10,6 +10,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+/// Of a recording that is [incomplete](Reader::is_incomplete).
+pub(crate) const INCOMPLETE: &str = "the recorder did not complete it: the end can be missing";
+
 /// What is known at the time of a record.
 pub(crate) struct State {
     pub(crate) tasks: Tasks,
@@ -17,8 +20,9 @@ pub(crate) struct State {
     losses: Losses,
     /// Records that could not be decoded.
     pub(crate) undecodable: u64,
-    /// The last value of each counter that samples read, by its id.
-    values: HashMap<u64, u64>,
+    /// The last value of each counter that samples read, by its id and, if threads inherit it, the thread:
+    /// each has a counter of its own then, with the same id (Linux 6.12).
+    values: HashMap<(u64, u32), u64>,
 }
 
 impl State {
@@ -88,7 +92,7 @@ pub(crate) fn read(
         let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
         let reader = Reader::open(file, limits).map_err(failed)?;
         if reader.is_incomplete() {
-            eprintln!("triscope: {name}: the recorder did not complete it: the end can be missing");
+            eprintln!("triscope: {name}: {INCOMPLETE}");
         }
         read_all(reader, &mut state, &failed, &mut on_sample)?
     };
@@ -170,7 +174,9 @@ fn apply_values(
             state.undecodable += 1;
             continue;
         };
-        let before = state.values.insert(id, count.value).unwrap_or(0);
+        let is_inherited = session.events().get(event).is_some_and(|event| event.attr.inherit());
+        let thread = sample.tid.filter(|_| is_inherited).unwrap_or(0);
+        let before = state.values.insert((id, thread), count.value).unwrap_or(0);
         let period = count.value.wrapping_sub(before);
         if period != 0 {
             let mut of_event = sample.clone();
@@ -198,5 +204,47 @@ impl SampleOf<'_> {
             Some(name) if !name.is_empty() => name.to_owned(),
             _ => format!(":{}", tid as i32),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_data::{Features, FileWriter, RecordWriter, RecordedEvent, perf_event_attr};
+    use perf_monitor::{RawRecord, SampleFlags};
+
+    /// The periods of samples of a counter: (thread, value).
+    fn periods(is_inherited: bool, samples: &[(u64, u64)]) -> Vec<(u32, u64)> {
+        const ID: u64 = 7;
+        const PERF_FORMAT_ID: u64 = 1 << 2;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut attr = perf_event_attr::new(1, 0);
+        attr.sample_type = (SampleFlags::TID | SampleFlags::READ).bits();
+        attr.read_format = PERF_FORMAT_ID;
+        attr.set_inherit(is_inherited);
+        let event = RecordedEvent { name: "page-faults".into(), attr, ids: vec![ID] };
+        let mut writer = FileWriter::new(file.reopen().unwrap(), vec![event]).unwrap();
+        for (tid, value) in samples {
+            let words = [9 | 32 << 48, 5 | tid << 32, *value, ID];
+            let bytes = words.map(u64::to_ne_bytes).concat();
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+            writer.record(raw).unwrap();
+        }
+        writer.finish(&Features::default()).unwrap();
+        let mut periods = Vec::new();
+        read(file.path(), |of, _| {
+            periods.push((of.sample.tid.unwrap(), of.sample.period.unwrap()));
+            Ok(())
+        })
+        .unwrap();
+        periods
+    }
+
+    #[test]
+    fn threads_that_inherit_a_counter_have_values_of_their_own() {
+        let samples = [(5, 100), (6, 30), (5, 150), (6, 50)];
+        assert_eq!(periods(true, &samples), [(5, 100), (6, 30), (5, 50), (6, 20)]);
+        let samples = [(5, 100), (6, 130), (5, 150)];
+        assert_eq!(periods(false, &samples), [(5, 100), (6, 30), (5, 20)]);
     }
 }

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::io::input::Input;
 use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
+use crate::sources::recording::INCOMPLETE;
 use crate::sources::symbols;
 use perf_data::Session;
 use std::fs::File;
@@ -33,6 +34,8 @@ impl Opening<'_> {
         let offset = features.clock.map(|clock| clock.realtime.wrapping_sub(clock.clock) as i64);
         let offset = offset.map(|nanos| nanos.saturating_sub(self.offset.unwrap_or(0)));
         opened.clock_offset = opened.clock_offset.or(offset);
+        let is_incomplete = reader.is_incomplete();
+        let damaged = features.damaged.len() as u64;
         let mut reader = perf_data::SortedReader::new(reader, Limits::default());
         let source = match self.offset {
             Some(offset) => PerfSource::with_offset(reader.session(), offset),
@@ -75,7 +78,13 @@ impl Opening<'_> {
                             (stats.cut, "stacks that were unwound incompletely"),
                             (stats.deferred, "stacks whose deferred user frames did not come"),
                             (stats.unfinished, "waits of unknown duration, left out"),
+                            (stats.throttled, "times that the kernel throttled the sampling"),
+                            (reader.late(), "records out of order"),
+                            (damaged, "sections of the description that are damaged"),
                         ];
+                        if is_incomplete {
+                            notes.say(&name, INCOMPLETE);
+                        }
                         notes.add(&name, &incomplete);
                         if lists_problems {
                             problems.print();
