@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, SampleKind, SampledEventId, State, Tables,
-    TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, SampleKind, SampledEventId, SpanKind, State,
+    Tables, TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -190,4 +190,60 @@ fn other_processes_above_the_limit_are_on_the_cpus_only() {
     };
     assert_eq!(lanes(&json) + 1, lanes(&all), "{json}");
     assert!(json.contains("\"CPU 0\"") && json.contains("\"own (thread 7)\""), "{json}");
+}
+
+/// Without the scheduler, the most sampled processes have groups. The others share one, and nothing of
+/// them is missing.
+#[test]
+fn processes_above_the_limit_share_a_group_with_all_they_have() {
+    const PROCESSES: i64 = 20;
+    let mut tables = Tables::new();
+    let [gauge, span] = [&b"gauge"[..], b"span"].map(|name| tables.text(name));
+    let mut thread = |number| {
+        let name = tables.text(format!("program{number}").as_bytes());
+        let process = tables.entity(Entity::new(EntityKind::Process, number).named(name)).unwrap();
+        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        tables.entity(thread).unwrap()
+    };
+    let threads: Vec<_> = (1..=PROCESSES).map(&mut thread).collect();
+    let spans: Vec<_> = threads.iter().map(|_| tables.new_span()).collect();
+    let (mut html, mut correlator) = (HtmlTimeline::new(HtmlOptions::default()), Correlator::new());
+    let mut push = |at, kind| {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+    };
+    threads.iter().for_each(|entity| push(0, EventKind::Start { entity: *entity }));
+    for ((number, entity), id) in (1..).zip(threads).zip(spans) {
+        let (name, of, stack, thread, cpu) = (span, None, None, None, None);
+        let kind = SpanKind::LockWait;
+        push(number, EventKind::Begin { span: id, entity, kind, name, by: None, of, stack });
+        push(number + 1, EventKind::Finish { span: id, by: None });
+        push(number, EventKind::Counter { entity, name: gauge, unit: TextId::EMPTY, value: 1.0 });
+        let (kind, weight, event) = (SampleKind::Cpu, 1, SampledEventId::NONE);
+        for _ in 0..number {
+            push(number, EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
+        }
+    }
+    let mut out = Vec::new();
+    let stats = html.write("many", &tables, &Report::new(), &[], &mut out).unwrap();
+    assert_eq!((stats.dropped, stats.folded, stats.summarized), (0, 0, 0));
+    let (json, _) = data(&String::from_utf8(out).unwrap());
+    let (groups, tracks) = json.split_once("\"tracks\":").unwrap();
+    let place = |name: &str| groups.find(&format!("[\"{name}\",0,")).unwrap_or(usize::MAX);
+    let of = |number: i64| place(&format!("program{number} (process {number})"));
+    let places = (5..=PROCESSES).rev().map(of);
+    assert!(places.chain([place("4 other processes")]).is_sorted(), "{groups}");
+    assert_eq!((of(4), of(1)), (usize::MAX, usize::MAX), "{groups}");
+    let (_, shared) = groups.split_once("\"4 other processes\"").unwrap();
+    assert!(
+        shared.contains("[\"samples (4)\",") && shared.contains("[\"lock waits\","),
+        "{shared}"
+    );
+    // Items of all tracks: spans, counters, and 1 + 2 + … samples.
+    let (tracks, _) = tracks.split_once("],\"flames\"").unwrap();
+    let count = |track: &str| track.rsplit(',').nth(1).unwrap().parse::<u64>().unwrap();
+    let items: u64 =
+        tracks.trim_start_matches('[').split("],").map(|t| count(t.trim_end_matches(']'))).sum();
+    assert_eq!(items, stats.items);
+    assert_eq!(items, (2 * PROCESSES + PROCESSES * (PROCESSES + 1) / 2) as u64);
 }

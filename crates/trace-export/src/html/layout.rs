@@ -72,6 +72,8 @@ struct Process {
     requests: BTreeMap<String, Vec<Span>>,
     others: BTreeMap<&'static str, Vec<Span>>,
     samples: Vec<(EntityId, Strip)>,
+    /// Samples of all threads and goroutines.
+    sampled: u64,
     counters: Vec<Track>,
     /// Counters with one value.
     constants: Vec<Track>,
@@ -92,6 +94,34 @@ impl Process {
             && self.dotnet.is_empty()
             && self.requests.is_empty()
             && self.runtime.is_empty())
+    }
+
+    /// The order of processes: how much a reader wants to see them. Without the scheduler, samples
+    /// say which are busy.
+    fn rank(&self) -> impl Ord + use<> {
+        let (on_cpu, sampled) = (Reverse(self.on_cpu), Reverse(self.sampled));
+        (!self.is_main, Reverse(self.has_runtime()), on_cpu, sampled)
+    }
+
+    /// Takes over the lanes of another process.
+    fn absorb(&mut self, other: Self) {
+        self.threads.extend(other.threads);
+        self.procs.extend(other.procs);
+        self.dotnet.extend(other.dotnet);
+        merge(&mut self.goroutines, other.goroutines);
+        self.runtime.extend(other.runtime);
+        merge(&mut self.requests, other.requests);
+        merge(&mut self.others, other.others);
+        self.samples.extend(other.samples);
+        self.counters.extend(other.counters);
+        self.constants.extend(other.constants);
+    }
+}
+
+/// Adds lists to those of the same key.
+fn merge<K: Ord, T>(lists: &mut BTreeMap<K, Vec<T>>, others: BTreeMap<K, Vec<T>>) {
+    for (key, list) in others {
+        lists.entry(key).or_default().extend(list);
     }
 }
 
@@ -133,7 +163,7 @@ impl Layout {
             let is_descendant = of_interest.is_some_and(|pid| process.descends_from(pid, tables));
             process.is_main = is_descendant || of_interest.is_none() && process.has_runtime();
         }
-        processes.sort_by_key(|p| (!p.is_main, Reverse(p.has_runtime()), Reverse(p.on_cpu)));
+        processes.sort_by_key(Process::rank);
         this.has_main = processes.iter().any(|process| process.is_main);
         if of_interest.is_some() && this.has_main {
             this.summarize(&mut processes, html.options.max_other_items);
@@ -145,8 +175,9 @@ impl Layout {
         if !rest.is_empty() {
             let name = format!("{} other processes", rest.len());
             let group = this.group(&name, 0, false, 0);
-            let threads = rest.into_iter().flat_map(|process| process.threads).collect();
-            this.threads(group, threads, Form::States, refs, tables);
+            let mut shared = Process::default();
+            rest.into_iter().for_each(|process| shared.absorb(process));
+            this.lanes(group, shared, false, refs, tables);
         }
         this
     }
@@ -183,6 +214,18 @@ impl Layout {
         if let Some(group) = self.groups.last_mut() {
             group.is_main = process.is_main;
         }
+        self.lanes(group, process, is_first, refs, tables);
+    }
+
+    /// The lanes of a process, or of several, in a group.
+    fn lanes(
+        &mut self,
+        group: usize,
+        process: Process,
+        is_first: bool,
+        refs: &mut Refs,
+        tables: &Tables,
+    ) {
         self.spans(group, "GC and pauses", process.runtime, refs);
         for (name, spans) in process.requests {
             self.spans(group, &name, spans, refs);
@@ -389,6 +432,7 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
         if process.entity.is_none() {
             process.entity = entities.process_of(id);
         }
+        process.sampled += u64::from(strip.count);
         process.samples.push((id, strip));
     }
     for ((entity, name), counter) in std::mem::take(&mut html.counters) {
