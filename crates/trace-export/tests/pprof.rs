@@ -287,6 +287,32 @@ fn units_and_counts_of_sample_types() {
     assert_eq!(weights, expected);
 }
 
+/// The values of a heap profile are sums of bytes, although it has a period; samples of a CPU profile
+/// are counted. Without their number only the time is known.
+#[test]
+fn folded_stacks_have_bytes_of_heap_profiles_and_samples_of_cpu_profiles() {
+    let folded = |types: &[[u64; 2]], period_type, values: &[u8]| {
+        let texts = ["", "inuse_objects", "count", "inuse_space", "bytes", "space"];
+        let mut message =
+            Message::default().texts(&texts).texts(&["samples", "cpu", "nanoseconds"]);
+        for [kind, unit] in types {
+            message = message.message(1, value_type(*kind, *unit));
+        }
+        let [kind, unit] = period_type;
+        let message = message.message(11, value_type(kind, unit)).int(12, 1 << 19);
+        let message = message.message(2, Message::default().bytes(2, values));
+        let mut tables = Tables::new();
+        let file = read_pprof(&message.0, &ReadLimits::default(), &mut tables).unwrap();
+        let mut out = Vec::new();
+        file.profiles[file.default].write(Format::Folded, "", &tables, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    };
+    let (space, cpu) = ([5, 4], [7, 8]);
+    assert_eq!(folded(&[[1, 2], [3, 4]], space, &[2, 100]), " 100\n");
+    assert_eq!(folded(&[[6, 2], [7, 8]], cpu, &[2, 100]), " 2\n");
+    assert_eq!(folded(&[[7, 8]], cpu, &[100]), " 100\n");
+}
+
 #[test]
 fn errors_have_their_place() {
     let start = || Message::default().texts(&["", "cpu", "count"]).message(1, value_type(1, 2));

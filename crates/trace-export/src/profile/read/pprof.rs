@@ -29,8 +29,8 @@ pub struct PprofFile {
 ///
 /// A sample type whose unit is one of time or size is in nanoseconds or bytes, and has the nearest
 /// sample type before it whose unit is `count` as its number of events. Where the first sample type
-/// is `samples`, others in `count` are [`Unit::Occurrences`]. Other units are part of the name of the
-/// weight.
+/// is `samples`, others in `count` are [`Unit::Occurrences`], and those in the unit of the period have
+/// [`Measure::period`]. Other units are part of the name of the weight.
 ///
 /// # Errors
 ///
@@ -216,7 +216,10 @@ impl<'a> Raw<'a> {
                 true => name.clone(),
                 false => format!("{name} ({unit_name})"),
             };
-            let is_sampled = period.unit == scale.unit && self.period > 0;
+            // A heap profile has a period too, but its values are sums of many allocations.
+            let is_sampled = counts_samples
+                && period.unit == scale.unit
+                && matches!(unit, Unit::Nanoseconds | Unit::Occurrences);
             let period = if is_sampled { self.period.saturating_mul(period.by) } else { 0 };
             let measure = Measure { events: events.into(), weight: weight.into(), unit, period };
             types.push(Type { measure, count, scale: scale.by });
