@@ -9,7 +9,7 @@ use trace_export::profile::{
 };
 use trace_timeline::{
     ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
-    Tables, Timestamp,
+    TableLimits, Tables, Timestamp,
 };
 
 /// A sample: indexes of its frames, the value of its labels, count and weight.
@@ -372,4 +372,50 @@ fn limits_hold() {
     encoder.read_to_end(&mut bomb).unwrap();
     let error = read_pprof(&bomb, &limits, &mut Tables::new()).map(|_| ()).unwrap_err();
     assert_eq!(error.to_string(), "more than 1024 bytes");
+}
+
+/// Each profile of a file has the labels of all samples.
+#[test]
+fn labels_count_for_each_sample_type() {
+    let read = |types: usize| {
+        let message = Message::default().texts(&["", "key"]);
+        let message = (0..types).fold(message, |this, _| this.message(1, value_type(0, 0)));
+        let sample = Message::default().bytes(2, &vec![1; types]);
+        let label = || Message::default().int(1, 1).int(3, 7);
+        let sample = (0..100).fold(sample, |this, _| this.message(3, label()));
+        let mut limits = ReadLimits::default();
+        limits.items = 1000;
+        let file = read_pprof(&message.message(2, sample).0, &limits, &mut Tables::new());
+        file.map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(read(1), Ok(()));
+    assert_eq!(read(20), Err("more than 1000 items".to_owned()));
+}
+
+/// To find a text in the tables takes as long as it is.
+#[test]
+fn a_text_is_looked_up_once() {
+    let mut limits = TableLimits::default();
+    limits.text_bytes = 10;
+    // Each look-up of one that has no room is counted.
+    let mut tables = Tables::with_limits(limits);
+    let mut message =
+        Message::default().texts(&["", "a text above the limit"]).message(1, value_type(0, 0));
+    for id in 1..=100 {
+        let function = Message::default().int(1, id).int(2, 1).int(4, 1);
+        let mapping = Message::default().int(1, id).int(5, 1).int(6, 1);
+        message = message.message(5, function).message(3, mapping);
+        let label = Message::default().int(1, 1).int(2, 1);
+        message = message.message(2, Message::default().int(2, 1).message(3, label));
+    }
+    read_pprof(&message.0, &ReadLimits::default(), &mut tables).unwrap();
+    assert_eq!(tables.dropped().texts, 1);
+}
+
+#[test]
+fn long_names_of_sample_types_are_refused() {
+    let name = "x".repeat(5000);
+    let message = Message::default().texts(&["", &name]).message(1, value_type(1, 0));
+    let error = message.read().unwrap_err().to_string();
+    assert_eq!(error, "more than 4096 bytes of a name of a sample type");
 }

@@ -14,7 +14,8 @@ use std::io;
 pub struct ReadLimits {
     /// Bytes of a profile after decompression.
     pub bytes: usize,
-    /// Samples, values, labels, functions, locations, mappings and texts in all.
+    /// Samples, values, functions, locations, mappings and texts in all, and the labels of samples, once
+    /// for each sample type.
     pub items: usize,
     /// Frames of all samples in all.
     pub frames: usize,

@@ -48,7 +48,8 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
     let mut items = Budget::new("items", limits.items);
     let raw = Raw::read(data, &mut items)?;
     let types = raw.types()?;
-    let locations = Locations::new(&raw, &mut items, tables)?;
+    let mut texts = Texts::new(&raw, tables);
+    let locations = Locations::new(&raw, &mut items, &mut texts)?;
     let mut all_frames = Budget::new("frames", limits.frames);
     let mut profiles: Vec<Profile> =
         types.iter().map(|of| Profile::new(of.measure.clone())).collect();
@@ -71,8 +72,9 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
                 Ok(())
             }),
             3 => {
-                items.take(1)?;
-                labels.push(raw.label(value.message(field, offset)?, tables)?);
+                // Each profile has them.
+                items.take(types.len())?;
+                labels.push(texts.label(value.message(field, offset)?)?);
                 Ok(())
             }
             _ => Ok(()),
@@ -84,7 +86,7 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
         if let Some(value) = values.iter().map(|value| *value as i64).find(|value| *value < 0) {
             return Err(ReadError::Negative { value, offset });
         }
-        let stack = tables.stack(&frames);
+        let stack = texts.tables.stack(&frames);
         for ((profile, of), value) in profiles.iter_mut().zip(&types).zip(&values) {
             let labels = profile.labels(&labels);
             let count = of.count.map_or(Some(&1), |index| values.get(index)).copied();
@@ -102,6 +104,8 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
 
 /// Maximum number of sample types: each is a profile.
 const MAX_TYPES: usize = 64;
+/// Maximum length of the name and of the unit of a sample type.
+const MAX_NAME: usize = 4 << 10;
 
 fn inflate(data: &[u8], limit: usize) -> Result<Vec<u8>> {
     let mut inflated = Vec::new();
@@ -165,30 +169,14 @@ impl<'a> Raw<'a> {
         }
     }
 
-    fn label(&self, message: Cursor<'_>, tables: &mut Tables) -> Result<(TextId, Label)> {
-        let (mut key, mut text, mut number) = (0, 0, 0);
-        each_field(message, |field, value, offset| {
-            match field {
-                1 => key = value.int(field, offset)?,
-                2 => text = value.int(field, offset)?,
-                3 => number = value.int(field, offset)?,
-                _ => {}
-            }
-            Ok(())
-        })?;
-        let offset = message.offset();
-        let key = tables.text(self.text(key, offset)?);
-        Ok(match text {
-            0 => (key, Label::Number(number as i64)),
-            text => (key, Label::Text(tables.text(self.text(text, offset)?))),
-        })
-    }
-
     fn types(&self) -> Result<Vec<Type>> {
         Budget::new("sample types", MAX_TYPES).take(self.sample_types.len())?;
         let mut named = Vec::new();
         for (kind, unit) in &self.sample_types {
             let (kind, unit) = (self.text(*kind, 0)?, self.text(*unit, 0)?);
+            // Each profile has copies.
+            Budget::new("bytes of a name of a sample type", MAX_NAME)
+                .take(kind.len().max(unit.len()))?;
             let name = |text| String::from_utf8_lossy(text).into_owned();
             named.push((name(kind), Scale::of(unit), name(unit)));
         }
@@ -228,6 +216,47 @@ impl<'a> Raw<'a> {
             }
         }
         if types.is_empty() { Err(ReadError::NoSampleTypes) } else { Ok(types) }
+    }
+}
+
+/// The texts in the tables: each is added once, however many messages refer to it.
+struct Texts<'a> {
+    raw: &'a Raw<'a>,
+    tables: &'a mut Tables,
+    known: Vec<Option<TextId>>,
+}
+
+impl<'a> Texts<'a> {
+    fn new(raw: &'a Raw<'a>, tables: &'a mut Tables) -> Self {
+        Self { raw, tables, known: vec![None; raw.texts.len()] }
+    }
+
+    fn get(&mut self, index: u64, offset: u64) -> Result<TextId> {
+        let text = self.raw.text(index, offset)?;
+        let known = usize::try_from(index).ok().and_then(|index| self.known.get_mut(index));
+        Ok(match known {
+            Some(known) => *known.get_or_insert_with(|| self.tables.text(text)),
+            None => TextId::EMPTY,
+        })
+    }
+
+    fn label(&mut self, message: Cursor<'_>) -> Result<(TextId, Label)> {
+        let (mut key, mut text, mut number) = (0, 0, 0);
+        each_field(message, |field, value, offset| {
+            match field {
+                1 => key = value.int(field, offset)?,
+                2 => text = value.int(field, offset)?,
+                3 => number = value.int(field, offset)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        let offset = message.offset();
+        let key = self.get(key, offset)?;
+        Ok(match text {
+            0 => (key, Label::Number(number as i64)),
+            text => (key, Label::Text(self.get(text, offset)?)),
+        })
     }
 }
 
@@ -275,9 +304,9 @@ struct Locations {
 }
 
 impl Locations {
-    fn new(raw: &Raw<'_>, items: &mut Budget, tables: &mut Tables) -> Result<Self> {
-        let mappings = mappings(raw, tables)?;
-        let functions = functions(raw, tables)?;
+    fn new(raw: &Raw<'_>, items: &mut Budget, texts: &mut Texts<'_>) -> Result<Self> {
+        let mappings = mappings(raw, texts)?;
+        let functions = functions(raw, texts)?;
         let mut locations = Self { index: HashMap::new(), frames: Vec::new() };
         for message in &raw.locations {
             let (mut id, mut mapping, mut address) = (0, 0, 0);
@@ -345,7 +374,7 @@ fn line(message: Cursor<'_>, functions: &HashMap<u64, (TextId, TextId)>) -> Resu
 }
 
 /// The name and file of functions.
-fn functions(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (TextId, TextId)>> {
+fn functions(raw: &Raw<'_>, texts: &mut Texts<'_>) -> Result<HashMap<u64, (TextId, TextId)>> {
     let mut functions = HashMap::new();
     for message in &raw.functions {
         let (mut id, mut name, mut system_name, mut file) = (0, 0, 0, 0);
@@ -360,14 +389,17 @@ fn functions(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (TextId,
             Ok(())
         })?;
         let name = if name == 0 { system_name } else { name };
-        let [name, file] = [name, file].map(|text| raw.text(text, message.offset()));
-        functions.insert(id, (tables.text(name?), tables.text(file?)));
+        let [name, file] = [name, file].map(|text| texts.get(text, message.offset()));
+        functions.insert(id, (name?, file?));
     }
     Ok(functions)
 }
 
 /// The mappings, with the address in memory of the first byte of their files.
-fn mappings(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (Option<MappingId>, u64)>> {
+fn mappings(
+    raw: &Raw<'_>,
+    texts: &mut Texts<'_>,
+) -> Result<HashMap<u64, (Option<MappingId>, u64)>> {
     let mut mappings = HashMap::new();
     for message in &raw.mappings {
         let mut mapping = Mapping::default();
@@ -385,12 +417,12 @@ fn mappings(raw: &Raw<'_>, tables: &mut Tables) -> Result<HashMap<u64, (Option<M
             *place = value.int(field, offset)?;
             Ok(())
         })?;
-        let path = raw.text(path, message.offset())?;
-        mapping.path = tables.text(path);
-        mapping.build_id = tables.text(raw.text(build_id, message.offset())?);
-        mapping.is_kernel = path.starts_with(b"[kernel");
+        let offset = message.offset();
+        mapping.path = texts.get(path, offset)?;
+        mapping.build_id = texts.get(build_id, offset)?;
+        mapping.is_kernel = raw.text(path, offset)?.starts_with(b"[kernel");
         let base = mapping.start.wrapping_sub(mapping.offset);
-        mappings.insert(id, (tables.add_mapping(mapping), base));
+        mappings.insert(id, (texts.tables.add_mapping(mapping), base));
     }
     Ok(mappings)
 }
