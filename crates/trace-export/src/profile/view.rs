@@ -8,7 +8,8 @@ use trace_timeline::{Attribute, EntityId, EntityKind, Frame, MappingId, StackId,
 pub(super) struct View<'a> {
     pub(super) profile: &'a Profile,
     pub(super) tables: &'a Tables,
-    /// Whether the samples are of several processes: these are the outermost frames then.
+    /// Whether the samples, or those of a profile beside it, are of several processes: these are the
+    /// outermost frames then.
     has_processes: bool,
 }
 
@@ -26,6 +27,12 @@ impl<'a> View<'a> {
         let has_processes = processes.any(|process| Some(process) != first);
         view.has_processes = has_processes;
         view
+    }
+
+    /// Makes two views show processes alike, so that their stacks can be compared.
+    pub(super) const fn align(&mut self, other: &mut Self) {
+        let has_processes = self.has_processes || other.has_processes;
+        (self.has_processes, other.has_processes) = (has_processes, has_processes);
     }
 
     pub(super) const fn measure(&self) -> &'a Measure {
@@ -50,7 +57,7 @@ impl<'a> View<'a> {
         entities.into_iter().flatten().find_map(|id| self.tables.entities.process_of(id))
     }
 
-    /// The outermost frame of a sample: its process, if the samples are of several.
+    /// The outermost frame of a sample: its process, if processes are shown.
     pub(super) fn root(&self, sample: &Sample) -> Option<String> {
         let process = self.process(sample).filter(|_| self.has_processes)?;
         Some(process_name(process, self.tables))

@@ -130,8 +130,10 @@ impl Difference {
             functions: Vec::new(),
             unit: old.unit,
         };
-        difference.add(&View::new(before.0, before.1), Side::Before);
-        difference.add(&View::new(after.0, after.1), Side::After);
+        let (mut before, mut after) = (View::new(before.0, before.1), View::new(after.0, after.1));
+        before.align(&mut after);
+        difference.add(&before, Side::Before);
+        difference.add(&after, Side::After);
         Ok(difference)
     }
 
@@ -252,7 +254,10 @@ fn weight_name(measure: &Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{LabelSet, ReadLimits, read_folded};
+    use crate::profile::{LabelSet, ReadLimits, Samples, read_folded};
+    use trace_timeline::{
+        Entity, EntityKind, Event, EventKind, Frame, SampleKind, SampledEventId, Timestamp,
+    };
 
     fn folded(text: &[u8]) -> (Profile, Tables) {
         let mut tables = Tables::new();
@@ -303,6 +308,44 @@ mod tests {
         // The width of one that is in both is twice that of one that is in one of them.
         assert_eq!(text.matches("width=\"600.000\"").count(), 1, "{text}");
         assert_eq!(text.matches("width=\"300.000\"").count(), 4, "{text}");
+    }
+
+    /// Processes are outermost frames of both profiles if one of them has several.
+    #[test]
+    fn stacks_of_one_process_are_found_among_those_of_several() {
+        let of = |names: &[&str]| {
+            let mut tables = Tables::new();
+            let function = tables.text(b"main");
+            let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+            let mut samples = Samples::new();
+            for (name, pid) in names.iter().zip(1..) {
+                let name = tables.text(name.as_bytes());
+                let process = Entity::new(EntityKind::Process, pid).named(name);
+                let process = tables.entity(process).unwrap();
+                let kind = EventKind::Sample {
+                    entity: process,
+                    kind: SampleKind::Cpu,
+                    stack,
+                    weight: 1,
+                    thread: None,
+                    cpu: None,
+                    event: SampledEventId::NONE,
+                    of: None,
+                };
+                samples.push(&Event { at: Timestamp::default(), kind }, &tables);
+            }
+            (samples.into_profiles(&tables).remove(0).1, tables)
+        };
+        let (one, two) = (of(&["shop"]), of(&["shop", "make"]));
+        let folded = |before: &(Profile, Tables), after: &(Profile, Tables)| {
+            let difference = Difference::new((&before.0, &before.1), (&after.0, &after.1));
+            let mut out = Vec::new();
+            difference.unwrap().write_folded(&mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(folded(&one, &two), "shop;main 1 1\nmake;main 0 1\n");
+        assert_eq!(folded(&two, &one), "shop;main 1 1\nmake;main 1 0\n");
+        assert_eq!(folded(&one, &one), "main 1 1\n");
     }
 
     #[test]
