@@ -23,6 +23,9 @@ const PRIORITY: u8 = 1;
 /// Maximum number of threads whose last goroutine is kept.
 const MAX_THREADS: usize = 1 << 20;
 
+/// Maximum number of goroutines that are found again in the tables.
+const MAX_GOROUTINES: usize = 1 << 20;
+
 /// Makes the samples of an event have what goroutines are found by.
 pub(crate) fn registers(builder: EventBuilder) -> EventBuilder {
     let Some((g, sp)) = go_flight::Goroutines::goroutine_register() else { return builder };
@@ -35,10 +38,51 @@ pub(crate) fn registers(builder: EventBuilder) -> EventBuilder {
 /// The goroutine of a sample.
 #[derive(Clone, Debug)]
 struct Found {
+    pid: u32,
     id: u64,
     /// The entry function.
     entry: TextId,
     labels: Vec<(TextId, Label)>,
+}
+
+/// The process, number and entry function of a goroutine.
+type Identity = (Option<EntityId>, u64, TextId);
+
+/// The goroutines in the tables, which do not look for an equal one.
+#[derive(Debug, Default)]
+struct Entities {
+    /// By process id.
+    all: HashMap<u32, HashMap<Identity, EntityId>>,
+    count: usize,
+}
+
+impl Entities {
+    /// The goroutine of a sample, which is added if it is new.
+    fn of(
+        &mut self,
+        found: &Found,
+        process: Option<EntityId>,
+        tables: &mut Tables,
+    ) -> Option<EntityId> {
+        let key = (process, found.id, found.entry);
+        if let Some(known) = self.all.get(&found.pid).and_then(|all| all.get(&key)) {
+            return Some(*known);
+        }
+        let number = i64::try_from(found.id).ok()?;
+        let goroutine = Entity::new(EntityKind::Goroutine, number);
+        let new = tables.entity(goroutine.child_of(process).named(found.entry))?;
+        if self.count >= MAX_GOROUTINES {
+            *self = Self::default();
+        }
+        self.all.entry(found.pid).or_default().insert(key, new);
+        self.count += 1;
+        Some(new)
+    }
+
+    /// Another program of the process has other goroutines.
+    fn forget(&mut self, pid: u32) {
+        self.count -= self.all.remove(&pid).map_or(0, |all| all.len());
+    }
 }
 
 /// A Go program.
@@ -55,6 +99,7 @@ pub(crate) struct Goroutines {
     programs: HashMap<u32, Option<Program>>,
     /// The goroutines of the last sample of threads.
     last: HashMap<u32, Option<Found>>,
+    entities: Entities,
     attributed: u64,
     unattributed: BTreeMap<Unattributed, u64>,
     realtime: Option<RealtimeThread>,
@@ -70,6 +115,7 @@ impl Goroutines {
             are_frames,
             programs: HashMap::new(),
             last: HashMap::new(),
+            entities: Entities::default(),
             attributed: 0,
             unattributed: BTreeMap::new(),
             // Without the privilege, more goroutines are read too late, and counted.
@@ -86,6 +132,13 @@ impl Goroutines {
     pub(crate) fn forget(&mut self) {
         self.programs.clear();
         self.last.clear();
+        self.entities = Entities::default();
+    }
+
+    /// The program of a process has ended.
+    fn ended(&mut self, pid: u32) {
+        self.programs.remove(&pid);
+        self.entities.forget(pid);
     }
 
     /// The recording has ended.
@@ -103,19 +156,18 @@ impl Goroutines {
                     self.last.insert(tid, found);
                 }
             }
-            // Its memory has another program, or more code.
-            Record::Comm(perf_monitor::Comm { pid, by_exec: true, .. })
-            | Record::Mmap(perf_monitor::Mmap { pid, .. }) => {
+            // Its memory has more code.
+            Record::Mmap(perf_monitor::Mmap { pid, .. }) => {
                 self.programs.remove(pid);
             }
+            // Its memory has another program.
+            Record::Comm(perf_monitor::Comm { pid, by_exec: true, .. }) => self.ended(*pid),
             // Its memory is open.
-            Record::Exit(ProcessEvent { pid, tid, .. }) if pid == tid => {
-                self.programs.remove(pid);
-            }
+            Record::Exit(ProcessEvent { pid, tid, .. }) if pid == tid => self.ended(*pid),
             // Another thread had the id.
             Record::Fork(ProcessEvent { pid, tid, .. }) => {
                 if pid == tid {
-                    self.programs.remove(pid);
+                    self.ended(*pid);
                 }
                 self.last.remove(tid);
             }
@@ -148,7 +200,7 @@ impl Goroutines {
 
     /// Makes an event that is a sample of a thread one of its goroutine. Returns the labels of the
     /// goroutine.
-    pub(crate) fn apply(&self, event: &mut Event, tables: &mut Tables) -> &[(TextId, Label)] {
+    pub(crate) fn apply(&mut self, event: &mut Event, tables: &mut Tables) -> &[(TextId, Label)] {
         let EventKind::Sample { entity, thread, stack, kind, .. } = &mut event.kind else {
             return &[];
         };
@@ -161,9 +213,8 @@ impl Goroutines {
         }
         let tid = u32::try_from(sampled.number).ok();
         let Some(found) = tid.and_then(|tid| self.last.get(&tid)?.as_ref()) else { return &[] };
-        let Some(goroutine) = found.entity(tables.entities.process_of(*entity), tables) else {
-            return &[];
-        };
+        let process = tables.entities.process_of(*entity);
+        let Some(goroutine) = self.entities.of(found, process, tables) else { return &[] };
         (*thread, *entity) = (Some(*entity), goroutine);
         if self.are_frames {
             let number = i64::try_from(found.id).unwrap_or(i64::MAX);
@@ -193,15 +244,6 @@ fn has_no_descriptor(error: &io::Error) -> bool {
     [Errno::MFILE, Errno::NFILE]
         .map(|errno| Some(errno.raw_os_error()))
         .contains(&error.raw_os_error())
-}
-
-impl Found {
-    /// The goroutine in the tables.
-    fn entity(&self, process: Option<EntityId>, tables: &mut Tables) -> Option<EntityId> {
-        let number = i64::try_from(self.id).ok()?;
-        tables
-            .entity(Entity::new(EntityKind::Goroutine, number).child_of(process).named(self.entry))
-    }
 }
 
 impl Program {
@@ -247,6 +289,64 @@ impl Program {
         let labels = self.goroutines.labels(goroutine).into_iter().map(|(key, value)| {
             (tables.text(key.as_bytes()), Label::Text(tables.text(value.as_bytes())))
         });
-        Found { id: goroutine.id, entry, labels: labels.collect() }
+        Found { pid, id: goroutine.id, entry, labels: labels.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_timeline::SampledEventId;
+
+    fn goroutines() -> Goroutines {
+        Goroutines {
+            registers: (0, 0),
+            are_frames: false,
+            programs: HashMap::new(),
+            last: HashMap::new(),
+            entities: Entities::default(),
+            attributed: 0,
+            unattributed: BTreeMap::new(),
+            realtime: None,
+        }
+    }
+
+    #[test]
+    fn samples_of_a_goroutine_are_one_entity_until_its_program_ends() {
+        let (mut goroutines, mut tables) = (goroutines(), Tables::new());
+        let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+        let entry = tables.text(b"main.worker");
+        let mut thread = |tid: u32, id| {
+            let thread = Entity::new(EntityKind::Thread, tid.into()).child_of(Some(process));
+            goroutines.last.insert(tid, Some(Found { pid: 7, id, entry, labels: Vec::new() }));
+            tables.entity(thread).unwrap()
+        };
+        let (first, second) = (thread(8, 18), thread(9, 18));
+        let other = thread(10, 19);
+        let mut sampled = |goroutines: &mut Goroutines, entity| {
+            let kind = EventKind::Sample {
+                entity,
+                kind: SampleKind::Cpu,
+                stack: None,
+                weight: 1,
+                thread: None,
+                cpu: None,
+                event: SampledEventId::NONE,
+                of: None,
+            };
+            let mut event = Event { at: Timestamp::default(), kind };
+            goroutines.apply(&mut event, &mut tables);
+            let EventKind::Sample { entity, thread, .. } = event.kind else { return None };
+            thread.map(|_| entity)
+        };
+        let known = sampled(&mut goroutines, first);
+        assert!(known.is_some());
+        // Also on another thread.
+        assert_eq!([first, second].map(|of| sampled(&mut goroutines, of)), [known; 2]);
+        assert_ne!(sampled(&mut goroutines, other), known);
+        assert_eq!(goroutines.entities.count, 2);
+        goroutines.ended(7);
+        assert_eq!(goroutines.entities.count, 0);
+        assert_ne!(sampled(&mut goroutines, first), known);
     }
 }
