@@ -6,7 +6,10 @@
     reason = "helpers of tests may panic"
 )]
 
+use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent, perf_event_attr};
+use perf_monitor::{RawRecord, SampleFlags};
 use std::fs;
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -54,6 +57,50 @@ fn a_trace_becomes_json_of_chrome() {
     assert!(count("B") >= count("E") && count("E") > 9_000, "{} {}", count("B"), count("E"));
     assert!(count("s") > 1_000 && count("f") > 1_000, "{} {}", count("s"), count("f"));
     assert_eq!(names(dir.path()), ["out.json", "shop.trace"]);
+}
+
+/// A recording with a sample in each of this many files.
+fn recording_of_files(count: u64, path: &Path) {
+    const MMAP: u64 = 1;
+    const SAMPLE: u64 = 9;
+    const USER: u64 = 2;
+    const ID: u64 = 7;
+    let mut attr = perf_event_attr::new(1, 0);
+    attr.sample_type = (SampleFlags::IP | SampleFlags::TID | SampleFlags::TIME).bits();
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![ID] };
+    let file = BufWriter::new(fs::File::create(path).unwrap());
+    let mut writer = FileWriter::new(file, vec![event]).unwrap();
+    let mut record = |words: &[u64]| {
+        let bytes = words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<u8>>();
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    };
+    let header = |kind, words: u64| kind | USER << 32 | (words * 8) << 48;
+    for number in 0..count {
+        let (ids, address) = (5 | 5 << 32, 0x10_0000 + number * 0x1000);
+        // The name is at most seven bytes.
+        let mut name = [0; 8];
+        let text = format!("/{number}");
+        name[..text.len()].copy_from_slice(text.as_bytes());
+        let name = u64::from_ne_bytes(name);
+        record(&[header(MMAP, 6), ids, address, 0x1000, 0, name]);
+        record(&[header(SAMPLE, 4), address, ids, number + 1]);
+    }
+    writer.finish(&Features::default()).unwrap();
+}
+
+/// What did not fit is missing in the profile, and said.
+#[test]
+fn profiles_say_what_does_not_fit() {
+    const MAX_MAPPINGS: u64 = 1 << 16;
+    let dir = tempfile::tempdir().unwrap();
+    recording_of_files(MAX_MAPPINGS + 3, &dir.path().join("many.data"));
+    for name in ["out.folded", "out.json.gz"] {
+        let output = convert(dir.path(), &["many.data", "-o", name]);
+        let stderr = text(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        let message = "\ntriscope: many.data: 3 frames lack their module: there are too many\n";
+        assert!(stderr.contains(message), "{stderr}");
+    }
 }
 
 /// All that it has would count twice.

@@ -228,6 +228,38 @@ fn a_profile_is_fetched_in_the_format_of_its_name() {
     assert!(!Path::new(&plain).exists());
 }
 
+/// A profile of pprof with more mappings than the tables have room for.
+fn profile_of_many_mappings() -> Vec<u8> {
+    const MAPPINGS: u32 = (1 << 16) + 3;
+    let mut file = vec![0x0a, 0]; // a sample type without a name
+    for number in 1..=MAPPINGS {
+        // The id, the start, and the length of both: numbers of three bytes.
+        let varint = [number as u8 | 0x80, (number >> 7) as u8 | 0x80, (number >> 14) as u8];
+        let message = [&[0x08][..], &varint, &[0x10], &varint].concat();
+        file.extend([0x1a, message.len() as u8]);
+        file.extend(message);
+    }
+    file.extend([0x12, 2, 0x10, 1]); // a sample with the value 1
+    file
+}
+
+#[test]
+fn what_does_not_fit_of_a_fetched_profile_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("x.folded");
+    let (url, server) = server(move |stream, _| {
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+        stream.write_all(&profile_of_many_mappings()).unwrap();
+    });
+    let url = format!("{url}/debug/pprof/heap");
+    let ran = go(&["fetch", &url, "-o", output.to_str().unwrap()]);
+    server.join().unwrap();
+    let errors = text(&ran.stderr);
+    assert!(ran.status.success(), "{errors}");
+    let message = format!("triscope: {url}: 3 frames lack their module: there are too many\n");
+    assert!(errors.contains(&message), "{errors}");
+}
+
 #[test]
 fn an_interrupt_ends_the_request_and_keeps_the_trace() {
     let dir = tempfile::tempdir().unwrap();

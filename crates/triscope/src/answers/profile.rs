@@ -4,7 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
-use crate::sources::profile::{choose, no_samples, report_others};
+use crate::sources::profile::{choose, no_samples, report_dropped, report_others};
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
 use trace_timeline::{EntityKind, Event, EventKind, Tables};
@@ -42,6 +42,7 @@ pub(crate) fn write(
     let remark = format!(" of {}{note}", OneLine(&name));
     file.write(&profile, &tables, &title(&traces.title()), &remark)?;
     report_others(&others);
+    report_missing(traces, &tables);
     Ok(outcome)
 }
 
@@ -68,7 +69,15 @@ fn firefox(
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
     file.write(profile, &tables, &title(&traces.title()), &note)?;
+    report_missing(traces, &tables);
     Ok(outcome)
+}
+
+/// Reports the names, stacks and modules that are not in the profile.
+fn report_missing(traces: &Traces, tables: &Tables) {
+    let mut dropped = tables.dropped();
+    dropped.entities = 0; // it is among the failures
+    report_dropped(&traces.title(), dropped);
 }
 
 /// What is said of goroutines if there are no samples of Go programs.

@@ -10,7 +10,7 @@ use crate::timeline::counted;
 use std::io::Read as _;
 use std::path::Path;
 use trace_export::profile::{Profile, ReadLimits, Samples, read_folded, read_pprof};
-use trace_timeline::{Tables, text};
+use trace_timeline::{Dropped, Tables, text};
 
 /// A profile with the tables that have its stacks.
 pub(crate) struct Loaded {
@@ -35,9 +35,7 @@ pub(crate) fn load(path: &Path, wanted: Option<&str>) -> Result<Loaded> {
     if is_trace && wanted.is_none() {
         report_others(&others);
     }
-    for (count, missing) in text::dropped(tables.dropped()) {
-        eprintln!("triscope: {}: {count} {missing}", OneLine(&name));
-    }
+    report_dropped(&name, tables.dropped());
     let (name, profile) = chosen;
     Ok(Loaded { profile, tables, name })
 }
@@ -68,6 +66,13 @@ pub(crate) fn choose(
 pub(crate) fn report_others(others: &[Named]) {
     if !others.is_empty() {
         eprintln!("triscope: left out: {}: choose with --samples", OneLine(&described(others)));
+    }
+}
+
+/// Reports what did not fit into the tables.
+pub(crate) fn report_dropped(name: &str, dropped: Dropped) {
+    for (count, missing) in text::dropped(dropped) {
+        eprintln!("triscope: {}: {count} {missing}", OneLine(name));
     }
 }
 
@@ -124,8 +129,9 @@ fn pprof(input: Input) -> Result<Read> {
 /// Takes the samples of `wanted` of a pprof file; otherwise those that it names as its default.
 pub(crate) fn of_pprof(name: &str, data: &[u8], wanted: Option<&str>) -> Result<Loaded> {
     let Read { profiles, default, tables, .. } = decoded(name, data, &ReadLimits::default())?;
-    let ((name, profile), _) = choose(profiles, default, wanted)?;
-    Ok(Loaded { profile, tables, name })
+    let ((weight, profile), _) = choose(profiles, default, wanted)?;
+    report_dropped(name, tables.dropped());
+    Ok(Loaded { profile, tables, name: weight })
 }
 
 fn decoded(name: &str, data: &[u8], limits: &ReadLimits) -> Result<Read> {
