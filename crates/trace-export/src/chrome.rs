@@ -183,6 +183,40 @@ impl<W: Write> ChromeSink<W> {
         Ok(())
     }
 
+    /// The process of the parent of a track, and the path of the track below it.
+    fn path(&mut self, new: &Track<'_>) -> io::Result<(i32, String)> {
+        let (parent, mut path) = match new.parent {
+            Some(parent) => {
+                let parent = self.row(parent)?;
+                let is_named = !parent.is_process && !parent.path.is_empty();
+                (parent.pid, if is_named { format!("{} / ", parent.path) } else { String::new() })
+            }
+            None => (0, String::new()),
+        };
+        path.push_str(&lossy(new.name));
+        Ok((parent, path))
+    }
+
+    /// Names the process or thread that a track is.
+    fn name_row(&mut self, new: &Track<'_>, (pid, tid): (i32, i32), path: &str) -> io::Result<()> {
+        match new.kind {
+            TrackKind::Process { .. } => self.metadata("process_name", pid, pid, new.name),
+            _ => self.metadata("thread_name", pid, tid, path.as_bytes()),
+        }
+    }
+
+    /// Gives a known process or thread its last name.
+    fn rename(&mut self, known: TrackId, new: &Track<'_>) -> io::Result<()> {
+        let (_, path) = self.path(new)?;
+        let row = self.row(known)?;
+        if row.path == path {
+            return Ok(());
+        }
+        let ids = (row.pid, row.tid);
+        row.path.clone_from(&path);
+        self.name_row(new, ids, &path)
+    }
+
     /// Writes arguments and a stack.
     fn args(&mut self, args: &[DebugAnnotation<'_>], stack: Option<StackId>) {
         if args.is_empty() && stack.is_none() {
@@ -296,19 +330,13 @@ impl<W: Write> Sink for ChromeSink<W> {
     fn track(&mut self, new: &Track<'_>) -> io::Result<TrackId> {
         let ids = new.kind.ids();
         if let Some(&known) = ids.and_then(|ids| self.by_tid.get(&ids)) {
+            if new.new_name().is_some() {
+                self.rename(known, new)?;
+            }
             return Ok(known);
         }
         let id = u32::try_from(self.tracks.len()).map(TrackId).map_err(io::Error::other)?;
-        let name = lossy(new.name).into_owned();
-        let (parent, mut path) = match new.parent {
-            Some(parent) => {
-                let parent = self.row(parent)?;
-                let is_named = !parent.is_process && !parent.path.is_empty();
-                (parent.pid, if is_named { format!("{} / ", parent.path) } else { String::new() })
-            }
-            None => (0, String::new()),
-        };
-        path.push_str(&name);
+        let (parent, path) = self.path(new)?;
         let own = FIRST_TRACK.saturating_add(i32::try_from(id.0).unwrap_or(i32::MAX));
         let (pid, tid) = match new.kind {
             TrackKind::Process { pid } => (pid, own),
@@ -317,12 +345,9 @@ impl<W: Write> Sink for ChromeSink<W> {
         };
         let is_process = matches!(new.kind, TrackKind::Process { .. });
         match new.kind {
-            TrackKind::Process { .. } => self.metadata("process_name", pid, pid, new.name)?,
             TrackKind::Thread { .. } if new.name.is_empty() => {}
-            TrackKind::Thread { .. } | TrackKind::Custom => {
-                self.metadata("thread_name", pid, tid, path.as_bytes())?;
-            }
             TrackKind::Counter(_) => {}
+            _ => self.name_row(new, (pid, tid), &path)?,
         }
         if let Some(ids) = ids {
             self.by_tid.insert(ids, id);

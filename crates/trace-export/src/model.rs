@@ -35,6 +35,8 @@ pub struct Track<'a> {
     pub description: &'a [u8],
     /// The name of the unit of a counter, in place of its [`Unit`], if it is not empty.
     pub unit_name: &'a [u8],
+    /// Whether the name stands in for one that is not known: it does not replace another.
+    pub(crate) is_placeholder: bool,
 }
 
 /// The kind of a [`Track`].
@@ -85,7 +87,16 @@ pub enum Unit {
 
 impl<'a> Track<'a> {
     const fn new(kind: TrackKind, name: &'a [u8]) -> Self {
-        Self { kind, name, parent: None, rank: 0, ordered: false, description: b"", unit_name: b"" }
+        Self {
+            kind,
+            name,
+            parent: None,
+            rank: 0,
+            ordered: false,
+            description: b"",
+            unit_name: b"",
+            is_placeholder: false,
+        }
     }
 
     /// The track of a process.
@@ -112,6 +123,17 @@ impl<'a> Track<'a> {
     #[must_use]
     pub const fn child_of(self, parent: TrackId) -> Self {
         Self { parent: Some(parent), ..self }
+    }
+
+    /// Marks the name as one that does not replace another.
+    #[cfg(feature = "timeline")]
+    pub(crate) const fn placeholder(self, is_placeholder: bool) -> Self {
+        Self { is_placeholder, ..self }
+    }
+
+    /// The name, if it replaces that of a known process or thread.
+    pub(crate) fn new_name(&self) -> Option<&'a [u8]> {
+        Some(self.name).filter(|name| !name.is_empty() && !self.is_placeholder)
     }
 
     /// Sets the rank among the children of an [ordered](Track::ordered) parent.
@@ -522,7 +544,7 @@ pub trait Sink {
     fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()>;
 
     /// Adds a track. A process or thread that is added again keeps its track: processes and threads
-    /// are identified by their identifiers.
+    /// are identified by their identifiers. It has the last name that is not empty.
     ///
     /// # Errors
     ///

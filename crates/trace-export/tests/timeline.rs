@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 #[allow(dead_code, reason = "shared with other tests")]
 use testkit::perfetto::Timeline;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
-use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink};
+use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink, Track};
 use trace_timeline::{
     Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, Frame,
     InstantKind, LossKind, Mapping, MappingId, SampleKind, SampledEventId, SpanKind, State, Tables,
@@ -420,12 +420,78 @@ fn processes_have_parents_command_lines_and_ends() {
     let chrome = chrome(&w.events, &w.tables);
     let labels = chrome.iter().find(|item| item["name"] == "process_labels").unwrap();
     assert_eq!(labels["args"]["labels"], "/bin/server -p 80");
-    // Their ids are used again: viewers have one process for both.
+    // Their ids are used again: viewers have one process for both, with the last name.
     let second = w.entity(EntityKind::Process, 100, "other", Some(init));
     w.tables.entities.get_mut(second).unwrap().start = Some(Timestamp::from_nanos(95));
     let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
     assert_eq!(timeline.count("process 100 of"), 1, "{}", timeline.text());
-    assert_eq!(timeline.count("95 server 100/Process: begin other parent=1"), 1);
+    assert_eq!(timeline.count("95 other 100/Process: begin other parent=1"), 1);
+}
+
+/// A track has one name, the last one: that of the program, which a process and its thread get when they
+/// execute it.
+#[test]
+fn processes_and_threads_have_their_last_name() {
+    let mut w = World { now: 10, ..World::default() };
+    let process = w.entity(EntityKind::Process, 100, "sh", None);
+    let thread = w.entity(EntityKind::Thread, 101, "sh", Some(process));
+    let (stack, weight, cpu, event) = (None, 1, None, SampledEventId::default());
+    let (entity, kind, of) = (thread, SampleKind::Cpu, None);
+    w.push(EventKind::Sample { entity, kind, stack, weight, thread: None, cpu, event, of });
+    let name = w.tables.text(b"server");
+    // What is drawn first has the name of that time.
+    let mut sinks = (
+        PerfettoSink::new(Vec::new(), ClockDomain::Monotonic),
+        ChromeSink::new(Vec::new(), ClockDomain::Monotonic),
+    );
+    let mut sources = (TimelineSource::default(), TimelineSource::default());
+    for event in &w.events {
+        sources.0.push(event, &w.tables, &mut sinks.0).unwrap();
+        sources.1.push(event, &w.tables, &mut sinks.1).unwrap();
+    }
+    for id in [process, thread] {
+        w.tables.entities.get_mut(id).unwrap().name = name;
+    }
+    sources.0.finish(&w.tables, &mut sinks.0).unwrap();
+    sources.1.finish(&w.tables, &mut sinks.1).unwrap();
+    // A later source has no name for the thread.
+    let unnamed = Track::thread(100, 101, b"");
+    sinks.0.track(&unnamed).unwrap();
+    sinks.1.track(&unnamed).unwrap();
+    sinks.0.finish().unwrap();
+    sinks.1.finish().unwrap();
+    assert_eq!(sinks.0.stats().tracks, 2);
+    let timeline = Timeline::read(&sinks.0.into_inner());
+    let tracks: Vec<&str> =
+        timeline.lines.iter().filter_map(|l| l.strip_prefix("track ")).collect();
+    assert_eq!(tracks, ["sh 100", "sh 101", "server 100", "server 101"]);
+    let json: serde_json::Value = serde_json::from_slice(&sinks.1.into_inner()).unwrap();
+    let named = json["traceEvents"].as_array().unwrap().iter().filter(|item| item["ph"] == "M");
+    let named: Vec<_> = named.map(|item| item["args"]["name"].as_str().unwrap()).collect();
+    assert_eq!(named, ["sh", "sh", "server", "server"]);
+}
+
+/// The name of a thread without one does not replace that of the kernel.
+#[test]
+fn a_thread_of_the_kernel_is_not_named_m() {
+    let mut w = World { now: 10, ..World::default() };
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    w.entity(EntityKind::Thread, 101, "worker", Some(process));
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    TimelineSource::default().declare(&w.tables, &mut sink).unwrap();
+    let mut go = World { now: 20, ..World::default() };
+    let process = go.entity(EntityKind::Process, 100, "shop", None);
+    let m = go.entity(EntityKind::GoThread, 101, "", Some(process));
+    let g = go.entity(EntityKind::Goroutine, 1, "main.main", Some(process));
+    go.state(g, State::Running, Some(m), "");
+    let mut source = TimelineSource::default();
+    for event in &go.events {
+        source.push(event, &go.tables, &mut sink).unwrap();
+    }
+    source.finish(&go.tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    let timeline = Timeline::read(&sink.into_inner());
+    assert_eq!(timeline.count("20 worker 101: begin G1 main.main"), 1, "{}", timeline.text());
 }
 
 #[test]

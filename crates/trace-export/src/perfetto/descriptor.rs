@@ -3,7 +3,7 @@
 use super::field::{TRACE_PACKET, packet, system, track, tree};
 use super::proto::Packed;
 use super::sequence::SEQUENCE;
-use super::{PerfettoSink, TrackState};
+use super::{Named, PerfettoSink, TrackState};
 use crate::intern::Interner;
 use crate::model::{Track, TrackId, TrackKind, Unit};
 use crate::process::Process;
@@ -34,21 +34,31 @@ impl<W: Write> PerfettoSink<W> {
 
     pub(super) fn add_track(&mut self, new: &Track<'_>) -> io::Result<TrackId> {
         let ids = new.kind.ids();
-        if let Some(&known) = ids.and_then(|ids| self.by_tid.get(&ids)) {
-            return Ok(known);
+        if let Some(known) = ids.and_then(|ids| self.by_tid.get_mut(&ids)) {
+            let (id, name) = (known.id, new.new_name().map(cut));
+            if let Some(name) = name.filter(|name| *known.name != **name) {
+                known.name = name.into();
+                self.write_track(id, new)?;
+            }
+            return Ok(id);
         }
         let id = u32::try_from(self.tracks.len()).map(TrackId).map_err(io::Error::other)?;
         if let Some(parent) = new.parent {
             self.track_state(parent)?;
         }
         if let Some(ids) = ids {
-            self.by_tid.insert(ids, id);
+            self.by_tid.insert(ids, Named { id, name: cut(new.name).into() });
         }
         let packed = Packed::new(uuid(id)).ok_or_else(|| io::Error::other("too many tracks"))?;
         self.tracks.push(TrackState { uuid: packed, depth: 0, in_state: false });
         self.stats.tracks += 1;
-        self.prepare()?;
+        self.write_track(id, new)?;
+        Ok(id)
+    }
 
+    /// Writes the description of a track. Another one of the same track replaces its name.
+    fn write_track(&mut self, id: TrackId, new: &Track<'_>) -> io::Result<()> {
+        self.prepare()?;
         let out = &mut self.out;
         let message = out.open(TRACE_PACKET);
         out.varint(packet::TRUSTED_PACKET_SEQUENCE_ID, SEQUENCE);
@@ -106,7 +116,7 @@ impl<W: Write> PerfettoSink<W> {
         }
         out.close(descriptor);
         out.close(message);
-        Ok(id)
+        Ok(())
     }
 
     /// Viewers name a process by the first element of its command line, whatever its track is named:

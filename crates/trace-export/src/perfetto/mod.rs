@@ -63,7 +63,7 @@ pub struct PerfettoSink<W> {
     /// Whether a snapshot relates `domain` to `CLOCK_BOOTTIME`.
     is_related: bool,
     tracks: Vec<TrackState>,
-    by_tid: HashMap<(i32, i32), TrackId>,
+    by_tid: HashMap<(i32, i32), Named>,
     /// The processes of the process tree.
     tree: HashSet<i32>,
     losses: Option<TrackId>,
@@ -103,6 +103,13 @@ pub struct PerfettoStats {
     /// Clock snapshots that were omitted because they were older than the previous one: Perfetto
     /// accepts ascending snapshots only.
     pub snapshots_skipped: u64,
+}
+
+/// The track of a process or thread, and its last name.
+#[derive(Debug)]
+struct Named {
+    id: TrackId,
+    name: Box<[u8]>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -218,11 +218,11 @@ impl Drawing {
                 if process.is_some() {
                     self.process(process, cx)?;
                 }
-                let name = match tables.get(entity.name) {
-                    b"" if entity.kind == EntityKind::GoThread => &b"M"[..],
-                    name => name,
-                };
-                Some(cx.sink.track(&Track::thread(pid, tid, name))?)
+                let name = tables.get(entity.name);
+                let is_m = name.is_empty() && entity.kind == EntityKind::GoThread;
+                // The kernel may have a name for it.
+                let name = if is_m { b"M" } else { name };
+                Some(cx.sink.track(&Track::thread(pid, tid, name).placeholder(is_m))?)
             }
             _ => None,
         };
