@@ -494,6 +494,37 @@ fn a_thread_of_the_kernel_is_not_named_m() {
     assert_eq!(timeline.count("20 worker 101: begin G1 main.main"), 1, "{}", timeline.text());
 }
 
+/// A goroutine whose entry function stays unknown is drawn at the end: the sink has evicted what it had
+/// of its first states.
+#[test]
+fn deferred_states_have_their_names_and_stacks() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let unknown = w.entity(EntityKind::Goroutine, 1, "", Some(process));
+    let function = w.tables.text(b"main.wait");
+    let stack = w.tables.stack(&[Frame { function, ..Frame::default() }]);
+    w.now = 10;
+    let (reason, on) = (w.tables.text(b"chan receive"), None);
+    w.push(EventKind::State { entity: unknown, state: State::Waiting, on, reason, stack });
+    let other = w.entity(EntityKind::Goroutine, 2, "main.main", Some(process));
+    for turn in 0..100 {
+        w.now += 10;
+        w.state(other, State::Waiting, None, &format!("reason {turn}"));
+    }
+    // Room for some ten names.
+    let mut sink = PerfettoSink::with_limit(Vec::new(), ClockDomain::Monotonic, 400);
+    let mut source = TimelineSource::default();
+    for event in &w.events {
+        source.push(event, &w.tables, &mut sink).unwrap();
+    }
+    source.finish(&w.tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    assert_eq!(sink.stats().stale_ids, 0);
+    let timeline = Timeline::read(&sink.into_inner());
+    let line = "#1: begin Waiting (chan receive) [main.wait]";
+    assert_eq!(timeline.count(line), 1, "{}", timeline.text());
+}
+
 #[test]
 fn goroutines_above_the_limit_are_a_counter() {
     let mut w = World::default();

@@ -127,9 +127,10 @@ enum Place {
 #[derive(Clone, Copy, Debug)]
 struct Pending {
     at: Timestamp,
-    name: TextId,
-    category: Category,
-    stack: Option<StackId>,
+    /// Until it is drawn, the sink can evict the name that these make, and the stack.
+    shown: Shown,
+    reason: trace_timeline::TextId,
+    stack: Option<trace_timeline::StackId>,
     flow: Option<Flow>,
 }
 
@@ -246,7 +247,8 @@ impl Drawing {
             }
             Place::Hidden { .. } => Ok(()),
             Place::Pending(states) => {
-                states.push(Pending { at, name, category: shown.category(), stack, flow });
+                let (reason, stack) = (state.reason, state.stack);
+                states.push(Pending { at, shown, reason, stack, flow });
                 let is_full = states.len() >= MAX_PENDING;
                 let name = tables.entities.get(id).map(|entity| entity.name);
                 if is_full || name.is_some_and(|name| !name.is_empty()) {
@@ -304,9 +306,10 @@ impl Drawing {
             return Ok(());
         };
         for state in states {
-            let stack = state.stack.filter(|stack| cx.sink.holds_stack(*stack));
-            let entry = TrackEvent::new(state.name).stack(stack).flow(state.flow);
-            let entry = entry.category(state.category);
+            let name = self.names.state(state.shown, state.reason, cx);
+            let stack = self.names.stack(state.stack, cx);
+            let entry = TrackEvent::new(name).stack(stack).flow(state.flow);
+            let entry = entry.category(state.shown.category());
             cx.sink.state(state.at, track, Some(&entry))?;
             self.goroutines.free_flow(state.flow);
         }
