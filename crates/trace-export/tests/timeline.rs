@@ -557,6 +557,46 @@ fn goroutines_above_the_limit_are_a_counter() {
     assert_eq!(timeline.count("M 101: begin G5 main.worker"), 1);
 }
 
+/// The entry functions of some become known late: they are counted from then on.
+#[test]
+fn the_number_of_goroutines_without_a_lane_is_that_of_its_time() {
+    let mut w = World { now: 10, ..World::default() };
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let goroutine = |w: &mut World, number, name: &str| {
+        w.entity(EntityKind::Goroutine, number, name, Some(process))
+    };
+    let late = [1, 2].map(|number| goroutine(&mut w, number, ""));
+    late.iter().for_each(|goroutine| w.state(*goroutine, State::Waiting, None, ""));
+    let early = [3, 4].map(|number| goroutine(&mut w, number, "main.worker"));
+    for goroutine in early {
+        w.now += 10;
+        w.state(goroutine, State::Waiting, None, "");
+    }
+    let mut options = TimelineOptions::default();
+    options.lanes = 1;
+    let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+    let mut source = TimelineSource::new(options);
+    for event in std::mem::take(&mut w.events) {
+        source.push(&event, &w.tables, &mut sink).unwrap();
+    }
+    let name = w.tables.text(b"main.worker");
+    for goroutine in late {
+        w.tables.entities.get_mut(goroutine).unwrap().name = name;
+        w.now += 10;
+        w.state(goroutine, State::Runnable, None, "");
+    }
+    for event in &w.events {
+        source.push(event, &w.tables, &mut sink).unwrap();
+    }
+    source.finish(&w.tables, &mut sink).unwrap();
+    sink.finish().unwrap();
+    let timeline = Timeline::read(&sink.into_inner());
+    let counter = "shop 100/Goroutines/main.worker/goroutines without a lane: value ";
+    let values: Vec<_> = timeline.lines.iter().filter(|line| line.contains(counter)).collect();
+    let expected = ["30 V1", "40 V2", "50 V3"].map(|line| line.replace('V', counter));
+    assert_eq!(values, expected.each_ref());
+}
+
 #[test]
 fn recorded_go_traces_can_be_drawn() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data");

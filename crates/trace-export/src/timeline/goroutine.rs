@@ -290,21 +290,17 @@ impl Drawing {
         let goroutine = self.goroutines.all.insert(key(id));
         *goroutine = Goroutine { process, ..Goroutine::default() };
         if entity.is_some_and(|entity| !entity.name.is_empty() || entity.start.is_some()) {
-            self.begin_lane(id, created, false, cx)?;
+            self.begin_lane(id, created, None, cx)?;
         }
         Ok(())
     }
 
     /// Draws a goroutine whose states are deferred.
     fn place(&mut self, id: EntityId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
-        let at = cx.at;
         let Some(goroutine) = self.goroutines.all.get_mut(key(id)) else { return Ok(()) };
         let Place::Pending(states) = std::mem::take(&mut goroutine.place) else { return Ok(()) };
-        let begin = states.first().map_or(at, |state| state.at);
-        // Its past states can overlap other goroutines on the existing lanes.
-        let Some(track) = self.begin_lane(id, None, !states.is_empty(), &mut cx.at(begin))? else {
-            return Ok(());
-        };
+        let since = states.first().map(|state| state.at);
+        let Some(track) = self.begin_lane(id, None, since, cx)? else { return Ok(()) };
         for state in states {
             let name = self.names.state(state.shown, state.reason, cx);
             let stack = self.names.stack(state.stack, cx);
@@ -316,22 +312,23 @@ impl Drawing {
         Ok(())
     }
 
-    /// Begins the slice of a goroutine on a lane of its group, if there is room.
+    /// Begins the slice of a goroutine on a lane of its group, if there is room. Its states since some
+    /// time can overlap other goroutines on the existing lanes.
     fn begin_lane(
         &mut self,
         id: EntityId,
         created: Option<StackId>,
-        is_unused: bool,
+        since: Option<Timestamp>,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<Option<TrackId>> {
-        let at = cx.at;
+        let at = since.unwrap_or(cx.at);
         let index = self.group(id, cx)?;
         let limit = self.options.lanes;
         let Some(group) = self.goroutines.groups.get_mut(index as usize) else { return Ok(None) };
-        let lane = match is_unused {
-            true if group.lanes.lanes.len() >= limit => None,
-            true => Some(group.lanes.add(cx.sink)?),
-            false => group.lanes.acquire_below(limit, cx.sink)?,
+        let lane = match since {
+            Some(_) if group.lanes.lanes.len() >= limit => None,
+            Some(_) => Some(group.lanes.add(cx.sink)?),
+            None => group.lanes.acquire_below(limit, cx.sink)?,
         };
         let track = lane.and_then(|lane| group.lanes.lanes.get(lane as usize)).map(|l| l.track);
         let place = match lane.zip(track) {
@@ -343,6 +340,7 @@ impl Drawing {
             }
             None => {
                 self.stats.goroutines_without_lane += 1;
+                // Not at the time of its past states: it is the number of now.
                 group.hide(1, cx)?;
                 Place::Hidden { group: index }
             }
