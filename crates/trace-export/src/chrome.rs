@@ -33,7 +33,7 @@ pub struct ChromeSink<W> {
     names: Interner,
     tracks: Vec<Row>,
     by_tid: HashMap<(i32, i32), TrackId>,
-    /// Flows that have begun.
+    /// Flows that have begun, and go on.
     flows: HashSet<u64>,
     last_flow: u64,
     losses: Option<TrackId>,
@@ -386,6 +386,10 @@ impl<W: Write> Sink for ChromeSink<W> {
         self.last_flow
     }
 
+    fn forget_flow(&mut self, flow: u64) {
+        self.flows.remove(&flow);
+    }
+
     fn state(
         &mut self,
         at: Timestamp,
@@ -520,5 +524,35 @@ impl<W: Write> Sink for ChromeSink<W> {
         self.out.push_str("\n]}\n");
         self.flush()?;
         self.writer.flush()
+    }
+}
+
+#[cfg(all(test, feature = "timeline"))]
+mod tests {
+    use super::*;
+    use crate::timeline::TimelineSource;
+    use trace_timeline::{Entity, EntityKind, Event, EventKind, SpanKind, Tables};
+
+    #[test]
+    fn flows_of_tasks_that_have_ended_are_forgotten() {
+        let mut tables = Tables::new();
+        let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let mut source = TimelineSource::default();
+        let (name, kind) = (tables.text(b"request"), SpanKind::Task);
+        let (by, of, stack) = (None, None, None);
+        for number in 0..3 {
+            let entity = tables.entity(Entity::new(EntityKind::Task, number)).unwrap();
+            let span = tables.new_span();
+            let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            let mut push = |sink: &mut ChromeSink<_>, kind| {
+                let event = Event { at: Timestamp::from_nanos(number), kind };
+                source.push(&event, &tables, sink).unwrap();
+            };
+            push(&mut sink, begin);
+            assert_eq!(sink.flows.len(), 1);
+            push(&mut sink, EventKind::Finish { span, by });
+            push(&mut sink, EventKind::End { entity });
+            assert_eq!(sink.flows.len(), 0);
+        }
     }
 }

@@ -582,6 +582,10 @@ pub trait Sink {
     /// A flow number that no other [`Flow`] of the timeline has.
     fn new_flow(&mut self) -> u64;
 
+    /// Forgets a flow of which no other event comes. Its number is not used again. By default nothing is
+    /// forgotten.
+    fn forget_flow(&mut self, _flow: u64) {}
+
     /// Sets the state of the track until its next state; `None` ends the state.
     ///
     /// States may be inside a slice of the same track. Slices inside a state need a separate

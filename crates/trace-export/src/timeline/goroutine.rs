@@ -396,7 +396,6 @@ impl Drawing {
             Some(_) => {}
             None => return Ok(()),
         }
-        self.names.forget(id);
         let Some(goroutine) = self.goroutines.all.remove(key(id)).map(std::mem::take) else {
             return Ok(());
         };

@@ -428,17 +428,16 @@ impl Drawing {
         match cx.tables.entities.kind(id) {
             Some(EntityKind::Goroutine) => {
                 self.flush(cx)?;
-                self.end_goroutine(id, cx)
+                self.end_goroutine(id, cx)?;
             }
             Some(EntityKind::Thread | EntityKind::GoThread) => {
                 self.flush(cx)?;
-                self.end_thread(id, cx)
+                self.end_thread(id, cx)?;
             }
-            Some(EntityKind::Task) => {
-                self.end_task(id);
-                Ok(())
-            }
-            _ => Ok(()),
+            Some(EntityKind::Task) => self.end_task(id, cx.sink),
+            _ => {}
         }
+        self.names.forget(id);
+        Ok(())
     }
 }

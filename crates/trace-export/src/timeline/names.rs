@@ -299,6 +299,11 @@ impl Names {
             _ => trace_timeline::text::name(tables, id),
         };
         let label = cx.sink.text(text.as_bytes());
+        /// Labels that are remembered: what has ended can be the parent of something.
+        const MAX_LABELS: usize = 1 << 14;
+        if self.labels.len() >= MAX_LABELS {
+            self.labels.clear();
+        }
         self.labels.insert(id, (name, label));
         label
     }
@@ -420,6 +425,32 @@ fn decimal(text: &mut Vec<u8>, number: i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::TimelineSource;
+    use crate::{ClockDomain, PerfettoSink, Timestamp};
+    use trace_timeline::{Entity, Event, EventKind, Tables};
+
+    /// Each activity is the parent of the next one.
+    #[test]
+    fn labels_of_what_has_ended_are_forgotten() {
+        let mut tables = Tables::new();
+        let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+        let mut source = TimelineSource::default();
+        let (name, kind) = (tables.text(b"job"), SpanKind::Activity);
+        let (mut last, mut most) = (None, 0);
+        for number in 0..100 {
+            let entity = tables.entity(Entity::new(EntityKind::Activity, number)).unwrap();
+            let (span, of) = (tables.new_span(), last.replace(entity));
+            let begin = EventKind::Begin { span, entity, kind, name, by: None, of, stack: None };
+            let end = of.map(|entity| EventKind::End { entity });
+            for kind in [Some(begin), end].into_iter().flatten() {
+                let event = Event { at: Timestamp::from_nanos(number), kind };
+                source.push(&event, &tables, &mut sink).unwrap();
+                most = most.max(source.drawing.names.labels.len());
+            }
+        }
+        assert_eq!((most, source.drawing.names.labels.len()), (1, 0));
+        assert_eq!(sink.stats().slices, 100);
+    }
 
     #[test]
     fn decimals_are_those_of_the_standard_library() {

@@ -292,8 +292,10 @@ impl Drawing {
         task.and_then(|task| self.spans.flows.get(&task)).copied()
     }
 
-    pub(super) fn end_task(&mut self, task: EntityId) {
-        self.spans.flows.remove(&task);
+    pub(super) fn end_task(&mut self, task: EntityId, sink: &mut impl Sink) {
+        if let Some(flow) = self.spans.flows.remove(&task) {
+            sink.forget_flow(flow);
+        }
     }
 
     pub(super) fn instant(
