@@ -102,25 +102,29 @@ function messages(lines) {
   element('recover').hidden = page.recovers || !lines.some(line => line.includes('--recover'));
 }
 
-/** Runs the command of a view, unless its result is there. `null` if it was cancelled. */
+/** Runs the command of a view, unless its result is there. `null` if it was cancelled, or other files are open. */
 async function result(view) {
-  if (page.results.has(view)) return page.results.get(view);
+  const results = page.results;
+  if (results.has(view)) return results.get(view);
   const files = named(page.files);
   const args = VIEWS[view].args(files.map(([name]) => name));
   if (page.recovers) args.splice(view === 'summary' ? 2 : 1, 0, '--recover');
   progress(VIEWS[view].step, null);
   state('working');
   element('cancel').focus();
-  page.run = new Run(args, files, read => progress(VIEWS[view].step, read));
+  const run = new Run(args, files, read => progress(VIEWS[view].step, read));
+  page.run = run;
   let done;
   try {
-    done = await page.run.result;
+    done = await run.result;
   } catch (reason) {
     if (reason instanceof Cancelled) return null;
     done = { failure: `${reason.message ?? reason}`, messages: '', outputs: new Map() };
   } finally {
-    page.run = null;
+    // It can be that of other files by now.
+    if (page.run === run) page.run = null;
   }
+  if (page.results !== results) return null;
   const { outputs, ...rest } = done;
   page.history.push({ view, ...rest });
   const lines = done.messages.split('\n').filter(line => line.startsWith(MESSAGE_PREFIX));
@@ -129,7 +133,7 @@ async function result(view) {
   messages(errors);
   const [output] = done.outputs.values();
   if (!output) return undefined;
-  page.results.set(view, output);
+  results.set(view, output);
   return output;
 }
 
@@ -156,7 +160,7 @@ async function openTraces(files, recovers = false) {
 
 function closeTraces() {
   page.run?.cancel();
-  Object.assign(page, { files: [], recovers: false, results: new Map(), shown: 'report' });
+  Object.assign(page, { files: [], recovers: false, results: new Map(), run: null, shown: 'report' });
   if (page.url) URL.revokeObjectURL(page.url);
   page.url = null;
   element('view').replaceChildren();
@@ -214,9 +218,17 @@ function save(blob, name) {
 /** The name of the first trace without its endings. */
 const stem = () => page.files[0].name.replace(/(\.(gz|zst|out|trace|nettrace|data))+$/, '') || 'trace';
 
+/** The timeline, if there is one and no other files are open by then. */
+async function converted() {
+  const files = page.files, timeline = await result('timeline');
+  if (page.files !== files) return null;
+  if (!timeline) ended(timeline);
+  return timeline;
+}
+
 async function saveTimeline() {
-  const timeline = await result('timeline');
-  if (!timeline) { ended(timeline); return; }
+  const timeline = await converted();
+  if (!timeline) return;
   state('ready');
   const zipped = timeline.stream().pipeThrough(new CompressionStream('gzip'));
   save(await new Response(zipped).blob(), `${stem()}.pftrace.gz`);
@@ -230,10 +242,9 @@ async function openInPerfetto() {
     messages(['The browser did not open a window: allow it for this page, or download the timeline and open it at ui.perfetto.dev']);
     return;
   }
-  const timeline = await result('timeline');
+  const timeline = await converted();
   if (!timeline) {
     perfetto.close();
-    ended(timeline);
     return;
   }
   const [title, fileName, buffer] = [element('names').textContent, `${stem()}.pftrace`, await timeline.arrayBuffer()];
@@ -290,23 +301,27 @@ async function openServed(names) {
   element('policy').textContent = 'Its content security policy permits connections to the traces of triscope open only.';
   element('names').textContent = names.join(', ');
   const ended = new AbortController();
-  page.run = { cancel: () => ended.abort() };
+  const run = { cancel: () => ended.abort() };
+  page.run = run;
   state('working');
+  const files = [];
   try {
-    const files = [];
     for (const [number, name] of names.entries()) {
       progress(`Fetching ${name}`, null);
       const response = await fetch(`files/${number}`, { signal: ended.signal });
       if (!response.ok) throw new Error(response.statusText);
       files.push(new File([await response.blob()], name));
     }
-    await openTraces(files);
   } catch (reason) {
+    // Other files are open.
+    if (page.run !== run) return;
     page.run = null;
     messages([ended.signal.aborted ? 'cancelled'
       : `The traces could not be fetched (${reason.message}): triscope open serves them once. Choose the files here.`]);
     state('failed');
+    return;
   }
+  if (page.run === run) await openTraces(files);
 }
 
 const servedNames = JSON.parse(element('served').textContent);

@@ -100,6 +100,7 @@ async function main(browser) {
   const shop = cases.find(({ file }) => path.basename(file) === 'shop.trace');
   Object.assign(page, { expect, give, choose, shots });
   await failures(page);
+  await replaced(page, [shop.file, cases.find(({ file }) => path.basename(file) === 'changed-2-shop.trace').file]);
   await cancel(page, shop.file, cases.find(({ kind }) => kind === 'large').file);
   await keyboard(page, shop.file);
   await page.eval('closeTraces()');
@@ -162,6 +163,29 @@ async function failures(page) {
   await page.choose([cases.find(({ file }) => path.basename(file) === 'text.trace').file]);
   check('an error leaves the page usable', await page.eval("document.activeElement.id === 'files'"));
   await page.shots('failed');
+}
+
+/** Files take the place of others that are fetched or read. The run of several begins at once. */
+async function replaced(page, files) {
+  await page.eval('closeTraces()');
+  await page.eval(`(() => {
+    const own = window.fetch;
+    window.fetch = (_, { signal }) => new Promise((_, failed) => signal.addEventListener('abort', () => failed(signal.reason)));
+    openServed(['served.trace']).then(() => { window.fetch = own; });
+  })()`);
+  const state = await page.choose(files);
+  check('files take the place of those that are fetched', state === 'ready', [state, await page.eval('messagesOf()')]);
+  const isKept = await page.eval(`(async () => {
+    window.next = until('shown').then(() => until('ready'));
+    const files = page.files;
+    openTraces(files);
+    openTraces(files);
+    const { run } = page;
+    await new Promise(done => setTimeout(done));
+    return run !== null && page.run === run;
+  })()`);
+  check('a run can be cancelled that took the place of another', isKept);
+  await page.eval('next');
 }
 
 /** A cancelled run ends with its worker, and the page can be used again. */
