@@ -621,6 +621,27 @@ fn a_poller_leads_to_the_thread_that_woke_it() {
     assert_eq!(pieces(&path), expected);
 }
 
+/// Up to Go 1.21 a timer names the P that found it. The P did not make the goroutine wait.
+#[test]
+fn a_p_is_not_the_cause_of_a_wait() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Waiting, None, "sleep");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(70).wake(Some(go.procs[1]), Context::Unknown, g);
+    w.go(g, State::Runnable, None, "");
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(80).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 80, None);
+    let (on, waits) = (What::OnCpu { cpu }, What::Waits { context: Context::Unknown });
+    assert_eq!(pieces(&path), [(10, g, on), (70, g, waits), (80, g, on)]);
+    let (_, text) = text::piece(&path.pieces[1], &go.world.tables);
+    assert_eq!(text, "waited for sleep");
+}
+
 /// The holder of a mutex waits for the network on another request. The kernel knows the thread that
 /// received the answer, and the process that sent it: both worked for that request.
 #[test]

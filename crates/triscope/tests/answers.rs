@@ -186,6 +186,15 @@ fn the_text_of_explain_is_the_expected_one() {
     assert!(text.contains("not known: the scheduler was not recorded\n"), "{text}");
 }
 
+/// The traces of Go 1.21 do not name the thread that ended a sleep, only its P.
+#[test]
+fn a_sleep_of_go_1_21_is_a_sleep() {
+    let old = fixture("go1.21-mixed.trace.gz");
+    let output = text(&triscope(&["explain", &old]).stdout);
+    assert!(output.contains(": waited for sleep\n"), "{output}");
+    assert!(!output.contains(" P0: not known\n"), "{output}");
+}
+
 #[test]
 fn wrong_usage_is_named() {
     let shop = fixture("shop.trace");

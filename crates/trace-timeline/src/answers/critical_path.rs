@@ -480,6 +480,8 @@ impl Walk<'_> {
         match self.entities.kind(from)? {
             // It executed no goroutine: the thread itself, if the kernel's part was recorded.
             EntityKind::GoThread => flow.from_thread.map(|thread| (thread, true)),
+            // Up to Go 1.21 the thread is unknown. Other goroutines had the P before.
+            EntityKind::Proc => None,
             _ => Some((from, false)),
         }
     }
