@@ -516,6 +516,34 @@ fn a_page_of_a_cut_trace_ends_at_the_cut() {
     assert!(std::fs::read_to_string(&page).unwrap().ends_with("</html>\n"));
 }
 
+/// What is missing may be in the part that could not be read.
+#[test]
+fn a_request_that_a_damaged_trace_lacks_is_not_said_to_be_missing() {
+    let bytes = std::fs::read(fixture("shop.trace")).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.trace");
+    std::fs::write(&cut, &bytes[..60_000]).unwrap();
+    let cut = cut.to_str().unwrap();
+    let lacks = |args: &[&str], message: &str| {
+        let output = triscope(args);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {error}");
+        let [damage, nothing] = error.lines().collect::<Vec<_>>()[..] else { panic!("{error}") };
+        assert!(damage.starts_with(&format!("triscope: {cut}: ")), "{args:?}: {error}");
+        assert_eq!(nothing, format!("triscope: {message}"), "{args:?}");
+    };
+    let tasks = "no task \"nope\" ended; what could be read of the traces has no tasks";
+    lacks(&["explain", cut, "--task", "nope"], tasks);
+    lacks(&["go", "critical-path", cut, "--task", "nope"], tasks);
+    let goroutine = "goroutine 77777 is not in what could be read of the traces";
+    lacks(&["explain", cut, "--goroutine", "77777"], goroutine);
+    lacks(
+        &["explain", cut],
+        "no task or region ended (runtime/trace.NewTask, WithRegion), and no activity of .NET \
+         (start and stop events) in what could be read of the traces; pass --goroutine or --thread",
+    );
+}
+
 #[test]
 fn pieces_have_their_stacks() {
     let shop = fixture("shop.trace");

@@ -54,14 +54,17 @@ impl Answer {
 pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Result)> {
     let mut tables = Tables::new();
     let mut finder = Finder::new(question.clone());
-    // The second pass reports damage.
-    let _ = traces.derive_again(&mut tables, &mut |derived, tables| {
+    let failures = traces.derive_again(&mut tables, &mut |derived, tables| {
         finder.push(&derived, tables);
     })?;
     let found = finder.finish(&tables);
     let begin = found.begin;
     let mut tables = Tables::new();
-    let Some(mut paths) = Paths::new(found) else { return Err(nothing(question, traces)) };
+    let Some(mut paths) = Paths::new(found) else {
+        failures.iter().for_each(Failure::print);
+        return Err(nothing(question, traces, failures.is_empty()));
+    };
+    // This pass reports damage.
     let outcome = traces.derive(&mut tables, &mut |derived, _| paths.push(&derived))?;
     let paths = paths.finish(&mut tables).map_err(|error| match error {
         PathsError::TooMany => {
@@ -90,27 +93,32 @@ pub(crate) fn paths_of(
     }
 }
 
-/// The failure if there is no such request. Names are those that exist.
-pub(crate) fn nothing(question: &Question, traces: &Traces) -> Failure {
+/// The failure if there is no such request. Names are those that exist. Of damaged traces it is about
+/// what was read.
+pub(crate) fn nothing(question: &Question, traces: &Traces, is_whole: bool) -> Failure {
+    let read = if is_whole { "the traces" } else { "what could be read of the traces" };
     let named = |what: &str, name: &str, kind: SpanKind| {
         let others = names(traces, kind).unwrap_or_default();
-        format!("no {what} {name:?} ended{}", between(question)) + &there(what, &others)
+        let has = if is_whole { "have" } else { "has" };
+        let there = format!("; {read} {has} {}", there(what, &others));
+        format!("no {what} {name:?} ended{}", between(question)) + &there
     };
     Failure::new(OneLine(&match &question.subject {
         Subject::Task(name) => named("task", name, SpanKind::Task),
         Subject::Region(name) => named("region", name, SpanKind::Region),
         Subject::Activity(name) => named("activity", name, SpanKind::Activity),
         Subject::Goroutine(id) => {
-            format!("goroutine {id} is not in the traces{}", between(question))
+            format!("goroutine {id} is not in {read}{}", between(question))
         }
-        Subject::Thread(tid) => format!("thread {tid} is not in the traces{}", between(question)),
+        Subject::Thread(tid) => format!("thread {tid} is not in {read}{}", between(question)),
         _ => {
             let thread = traces.recorded().map_or_else(String::new, |pid| {
                 format!(", as --thread {pid}, the main thread of the recorded process")
             });
+            let of = if is_whole { String::new() } else { format!(" in {read}") };
             format!(
                 "no task or region ended (runtime/trace.NewTask, WithRegion), and no activity of \
-                 .NET (start and stop events){}; pass --goroutine or --thread{thread}",
+                 .NET (start and stop events){}{of}; pass --goroutine or --thread{thread}",
                 between(question)
             )
         }
@@ -130,6 +138,7 @@ fn names(traces: &Traces, kind: SpanKind) -> Result<Vec<String>> {
     let mut tables = Tables::new();
     let mut open = BTreeMap::new();
     let mut sums: BTreeMap<String, i64> = BTreeMap::new();
+    // The caller reports damage.
     let _ = traces.derive_again(&mut tables, &mut |derived, tables| {
         let Derived::Event(event) = derived else { return };
         match event.kind {
@@ -159,12 +168,12 @@ fn there(what: &str, names: &[String]) -> String {
         None => format!("{what}s"),
     };
     if names.is_empty() {
-        return format!("; the traces have no {plural}");
+        return format!("no {plural}");
     }
     let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("{name:?}")).collect();
     let more = match names.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(", {more} more"),
     };
-    format!("; the traces have the {plural} {}{more}", shown.join(", "))
+    format!("the {plural} {}{more}", shown.join(", "))
 }

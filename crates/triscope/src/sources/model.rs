@@ -310,7 +310,8 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        self.read(tables, each, &Failure::print, &Notes::default())
+        let failures = self.read(tables, each, &Notes::default())?;
+        Ok(outcome(&failures))
     }
 
     /// Reads all traces as one stream of events, with resolved stacks of .NET. Damage is reported
@@ -327,8 +328,7 @@ impl Traces {
             each(event, tables)
         };
         let failures = opened.read(tables, &mut each)?;
-        failures.iter().for_each(Failure::print);
-        Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
+        Ok(outcome(&failures))
     }
 
     /// The same as `merge`; samples of threads are those of the goroutines that the threads execute by
@@ -349,7 +349,7 @@ impl Traces {
             each(&event, tables)
         };
         let failures = opened.read(tables, &mut apply)?;
-        failures.iter().for_each(Failure::print);
+        let outcome = outcome(&failures);
         let (attributed, others) = (goroutines.attributed(), goroutines.others());
         let note = match attributed + others {
             0 => None,
@@ -358,7 +358,7 @@ impl Traces {
                 Some(format!("; {attributed} of {all} of Go programs with a goroutine"))
             }
         };
-        Ok((if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }, note))
+        Ok((outcome, note))
     }
 
     /// The same as `derive`, and what the traces have that the model does not.
@@ -368,9 +368,9 @@ impl Traces {
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<(Result, Vec<String>)> {
         let notes = Notes::default();
-        let outcome = self.read(tables, each, &Failure::print, &notes)?;
+        let failures = self.read(tables, each, &notes)?;
         self.note_steal(&notes);
-        Ok((outcome, notes.0.take()))
+        Ok((outcome(&failures), notes.0.take()))
     }
 
     /// The records of switches show threads on their CPUs in steal time.
@@ -385,22 +385,21 @@ impl Traces {
         }
     }
 
-    /// The same as `derive` in another pass, which prints no damage.
+    /// The same as `derive` in another pass: it returns the damage, and prints none.
     pub(crate) fn derive_again(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
-    ) -> Result<Result> {
-        self.read(tables, each, &|_| (), &Notes::default())
+    ) -> Result<Vec<Failure>> {
+        self.read(tables, each, &Notes::default())
     }
 
     fn read(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
-        report: &dyn Fn(&Failure),
         notes: &Notes,
-    ) -> Result<Result> {
+    ) -> Result<Vec<Failure>> {
         for path in &self.files {
             input::check_twice(path, "this command")?;
         }
@@ -411,8 +410,7 @@ impl Traces {
         };
         let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
         correlator.finish(&mut |derived| each(derived, tables));
-        failures.iter().for_each(report);
-        Ok(if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) })
+        Ok(failures)
     }
 
     /// Opens the traces. Standard input can be one of them.
@@ -465,6 +463,12 @@ impl Traces {
         }
         Ok(opened)
     }
+}
+
+/// Prints damage, and makes it a failure.
+fn outcome(failures: &[Failure]) -> Result {
+    failures.iter().for_each(Failure::print);
+    if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
 }
 
 /// A reading of the wall clock, from its offset: the records of perf have none.

@@ -116,7 +116,9 @@ pub(super) fn run(args: &Args) -> Result {
         let between = analysis.range.is_given().then_some((0, 0)); // for the message
         let subject = args.requests.subject();
         let question = Question { subject, between, ..Question::default() };
-        return Err(explain::nothing(&question, &Traces::of(vec![analysis.file.clone()])));
+        let is_whole = reading.into_result().inspect_err(Failure::print).is_ok();
+        let traces = Traces::of(vec![analysis.file.clone()]);
+        return Err(explain::nothing(&question, &traces, is_whole));
     }
     let mut paths = CriticalPaths::new(requests);
     analysis.visit_again(&mut paths)?;
