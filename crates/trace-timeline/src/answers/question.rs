@@ -134,7 +134,7 @@ impl Finder {
                 let window = self.window();
                 let is_wanted = match event.kind {
                     EventKind::Begin { name, .. } => {
-                        window.is_none_or(|(from, _)| event.at >= from)
+                        window.is_none_or(|(from, to)| event.at >= from && event.at <= to)
                             && self.question.subject.has_name(tables.get(name))
                     }
                     EventKind::Finish { .. } => window.is_none_or(|(_, to)| event.at <= to),
@@ -239,5 +239,28 @@ impl Paths {
             (r, critical_path(&self.history, entities, r.subject, r.begin, r.end, r.task))
         };
         Ok(self.found.requests.into_iter().map(path).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::Entity;
+    use crate::event::Event;
+
+    /// Requests that begin after the time between which they are wanted are not kept until they end.
+    #[test]
+    fn open_requests_are_those_that_can_be_found() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let question = Question { between: Some((10, 20)), ..Question::default() };
+        let mut finder = Finder::new(question);
+        for time in [0, 9, 10, 20, 21, 30] {
+            let (kind, name, span) = (SpanKind::Region, TextId::EMPTY, tables.new_span());
+            let (by, of, stack) = (None, None, None);
+            let kind = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            finder.push(&Derived::Event(Event { at: at(time), kind }), &tables);
+        }
+        assert_eq!(finder.requests.open(), 2);
     }
 }

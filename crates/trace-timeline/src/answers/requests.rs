@@ -126,6 +126,12 @@ impl Requests {
         self.found.truncate(self.worst);
     }
 
+    /// Number of requests that are open.
+    #[cfg(test)]
+    pub(super) fn open(&self) -> usize {
+        self.open.len()
+    }
+
     /// Number of requests that ended.
     pub const fn count(&self) -> u64 {
         self.count
