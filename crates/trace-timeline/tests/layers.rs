@@ -924,3 +924,37 @@ fn the_worst_goroutines_have_times_of_their_own() {
     assert!((1_024..5_000).contains(&all), "{all}");
     assert_eq!(report.goroutines_dropped(), 0);
 }
+
+/// A goroutine has all of its times or none, also if many exist before the first of them has an
+/// interval, as at the begin of a trace.
+#[test]
+fn goroutines_without_own_times_are_counted() {
+    const ALL: i64 = 40_000;
+    const MOST: usize = 1 << 15;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let all: Vec<EntityId> =
+        (1..=ALL).map(|number| w.entity(EntityKind::Goroutine, number, Some(process))).collect();
+    for goroutine in &all {
+        w.go(*goroutine, State::Runnable, None, "");
+    }
+    w.at(10);
+    for goroutine in &all[..10] {
+        w.push(EventKind::End { entity: *goroutine });
+    }
+    // There is room by now, but a part of their times is gone.
+    for goroutine in &all[10..] {
+        w.go(*goroutine, State::Waiting, None, "select");
+    }
+    w.at(30).push(EventKind::End { entity: process });
+    let mut report = Report::new();
+    report.keep_goroutine(ALL);
+    let report = w.report(report);
+    let found = report.goroutines(usize::MAX, &w.tables.entities);
+    assert_eq!(found.len(), MOST + 1);
+    assert_eq!(report.goroutines_dropped(), ALL as u64 - found.len() as u64);
+    for (goroutine, times) in found {
+        let number = w.tables.entities.get(goroutine).unwrap().number;
+        assert_eq!(times.total(), if number <= 10 { 10 } else { 30 }, "G{number}");
+    }
+}

@@ -124,19 +124,21 @@ impl Goroutines {
     /// Live goroutines with own times: a histogram takes some KiB.
     const MAX_LIVE: usize = 1 << 15;
 
-    fn add(&mut self, interval: &Interval, delay: Option<Delay>, entity: &Entity) {
+    fn add(&mut self, interval: &Interval, delay: Option<Delay>) {
         if let Some(times) = self.live.get_mut(&interval.subject) {
             times.add(interval, delay);
-        } else if self.live.len() < Self::MAX_LIVE || self.kept.contains(&entity.number) {
-            let mut times = Group { count: 1, ..Group::default() };
-            times.add(interval, delay);
-            self.live.insert(interval.subject, times);
         }
     }
 
+    /// Decides whether a goroutine has own times: all of them or none.
     fn start(&mut self, goroutine: EntityId, entities: &Entities) {
-        let is_one = entities.kind(goroutine) == Some(EntityKind::Goroutine);
-        if is_one && self.live.len() >= Self::MAX_LIVE {
+        if entities.kind(goroutine) != Some(EntityKind::Goroutine) {
+            return;
+        }
+        if self.live.len() < Self::MAX_LIVE || self.is_kept(goroutine, entities) {
+            let times = Group { count: 1, ..Group::default() };
+            self.live.entry(goroutine).or_insert(times);
+        } else {
             self.dropped += 1;
         }
     }
@@ -482,7 +484,7 @@ impl Report {
             let group = self.groups.hinted(key, &mut subject.own);
             group.add(interval, delay);
             if entity.kind == EntityKind::Goroutine {
-                self.goroutines.add(interval, delay, entity);
+                self.goroutines.add(interval, delay);
             }
             if interval.state == State::Waiting {
                 let key = (entity.parent, interval.reason);
