@@ -40,6 +40,24 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
+    /// Replaces a duration that was added by a longer one: it had not ended.
+    ///
+    /// ```
+    /// let mut waits = trace_common::Histogram::default();
+    /// waits.add(10);
+    /// waits.grow(10, 25);
+    /// assert_eq!((waits.count(), waits.sum(), waits.max()), (1, 25, 25));
+    /// ```
+    pub fn grow(&mut self, from: i64, to: i64) {
+        let value = u64::try_from(from).unwrap_or(0);
+        if let Some(count) = self.buckets.get_mut(bucket(value)).filter(|count| **count > 0) {
+            *count -= 1;
+            self.count -= 1;
+            self.sum = self.sum.saturating_sub(value);
+        }
+        self.add(to);
+    }
+
     /// Number of durations.
     pub const fn count(&self) -> u64 {
         self.count

@@ -864,6 +864,34 @@ fn wakes_at_the_same_time_are_followed_once() {
     assert_eq!(path.pieces[0].nanos(), 50);
 }
 
+/// A .NET thread waits twice for the same lock. The kernel does more with it than the runtime reports.
+#[test]
+fn a_lock_wait_is_counted_once() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let [thread, other] = [7, 8].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let dotnet = w.entity(EntityKind::DotnetThread, 7, Some(process));
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.go(dotnet, State::Running, None, "");
+    w.at(10).go(dotnet, State::Waiting, None, "Monitor");
+    w.at(15).switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    w.at(70).wake(Some(other), Context::Task, thread);
+    w.at(80).switch(cpu, Some(other), ThreadState::Preempted, None);
+    w.at(85).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).go(dotnet, State::Running, None, "");
+    w.at(95).go(dotnet, State::Waiting, None, "Monitor");
+    w.at(115).go(dotnet, State::Running, None, "");
+    w.at(120).push(EventKind::End { entity: dotnet });
+    let waiting = |i: &&trace_timeline::Interval| i.state == State::Waiting;
+    assert!(w.intervals(dotnet).iter().filter(waiting).count() > 2);
+    let report = w.report(Report::new());
+    let waits: Vec<_> = report.waits.values().map(|waits| &waits.durations).collect();
+    let [waits] = waits[..] else { panic!("{waits:?}") };
+    assert_eq!((waits.count(), waits.sum(), waits.max()), (2, 100, 80));
+    assert_eq!(waits.buckets().map(|(_, _, count)| count).collect::<Vec<_>>(), [1, 1]);
+}
+
 /// The sampler of .NET stops all threads before it takes their stacks.
 #[test]
 fn a_managed_sample_has_the_state_before_the_stop() {

@@ -327,7 +327,7 @@ impl View<'_> {
     fn waits(&self) -> Table {
         let waits = self.report.waits.iter().map(|(key, waits)| (key, &waits.durations));
         Table {
-            title: "Waits of goroutines",
+            title: "Waits of goroutines and .NET threads",
             note: "",
             columns: &["reason", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(waits, |this, (process, reason)| {

@@ -320,7 +320,7 @@ pub struct Report {
     pub threads: Table<EntityId, ThreadReport>,
     /// By process and entry function of goroutines; .NET threads have an empty name.
     pub groups: Table<(Option<EntityId>, TextId), Group>,
-    /// Waits of goroutines by process and reason.
+    /// Waits of goroutines and .NET threads by process and reason.
     pub waits: Table<(Option<EntityId>, TextId), Waits>,
     /// By process: times off the CPU of its goroutines and .NET threads, and of threads that execute
     /// none, by reason.
@@ -486,10 +486,7 @@ impl Report {
             if entity.kind == EntityKind::Goroutine {
                 self.goroutines.add(interval, delay);
             }
-            if interval.state == State::Waiting {
-                let key = (entity.parent, interval.reason);
-                self.waits.hinted(key, &mut subject.wait).durations.add(nanos);
-            }
+            subject.waits(interval, entity, &mut self.waits);
         }
         // That of a .NET thread is that of its kernel thread.
         if let Some(delay) = delay.filter(|_| entity.kind != EntityKind::DotnetThread) {
@@ -564,6 +561,10 @@ struct Subject {
     reasons: [Hint; OffCpu::NUMBERS],
     /// In [`Report::preempters`], by the occupant: the CPU often changes between few of them.
     preempters: [Hint; PREEMPTERS],
+    /// Why it waits, and for how long so far.
+    waits_for: Option<TextId>,
+    waited: i64,
+    /// In [`Report::waits`].
     wait: Hint,
     waker: Hint,
 }
@@ -599,6 +600,29 @@ impl Subject {
         self.off += interval.nanos();
         times.nanos += interval.nanos();
         times.longest = times.longest.max(self.off);
+    }
+
+    /// A wait is one wait, however often the kernel's state or the occupant of a CPU changes meanwhile.
+    fn waits(
+        &mut self,
+        interval: &Interval,
+        entity: &Entity,
+        table: &mut Table<(Option<EntityId>, TextId), Waits>,
+    ) {
+        if interval.state != State::Waiting {
+            self.waits_for = None;
+            return;
+        }
+        let durations =
+            &mut table.hinted((entity.parent, interval.reason), &mut self.wait).durations;
+        if self.waits_for == Some(interval.reason) {
+            let before = self.waited;
+            self.waited += interval.nanos();
+            durations.grow(before, self.waited);
+        } else {
+            (self.waits_for, self.waited) = (Some(interval.reason), interval.nanos());
+            durations.add(self.waited);
+        }
     }
 
     /// The time in which the subject was runnable, when it begins to execute.
