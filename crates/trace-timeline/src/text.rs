@@ -104,20 +104,8 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
             ("waits_for_cpu", text)
         }
         What::WaitsForProc { proc, holder, kernel } => {
-            let proc = proc.map_or("a P".to_owned(), |proc| name(tables, proc));
-            let text = match (holder, kernel) {
-                (Some(holder), _) => format!("runnable, {proc} ran {}", name(tables, holder)),
-                (None, Kernel::Absent) => format!("runnable, {proc} was idle (wake-up latency)"),
-                (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
-                    let by = with_process(tables, by);
-                    format!("runnable, the thread of {proc} waited for {by}")
-                }
-                (None, Kernel::Runnable { .. }) => {
-                    format!("runnable, the thread of {proc} had no CPU")
-                }
-                (None, _) => format!("runnable, {proc} was between goroutines"),
-            };
-            ("waits_for_p", text)
+            let proc = proc.map(|proc| name(tables, proc));
+            ("waits_for_p", waits_for_proc(proc.as_deref(), holder, kernel, tables))
         }
         What::Throttled => (
             "throttled",
@@ -147,14 +135,33 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
     }
 }
 
+/// A goroutine that could have run, and its P if that is known.
+fn waits_for_proc(
+    proc: Option<&str>,
+    holder: Option<EntityId>,
+    kernel: Kernel,
+    tables: &Tables,
+) -> String {
+    let of = proc.unwrap_or("a P");
+    match (holder, kernel) {
+        (Some(holder), _) => format!("runnable, {of} ran {}", name(tables, holder)),
+        (None, Kernel::Absent) => format!("runnable, {of} was idle (wake-up latency)"),
+        (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
+            format!("runnable, the thread of {of} waited for {}", with_process(tables, by))
+        }
+        (None, Kernel::Runnable { .. }) => format!("runnable, the thread of {of} had no CPU"),
+        (None, _) if proc.is_none() => "runnable, its P is not known".to_owned(),
+        (None, _) => format!("runnable, {of} was between goroutines"),
+    }
+}
+
 /// The use of the time of a [`Piece`] as in [`piece`], without the CPU or P: pieces with equal uses can
 /// be summed.
 pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
     match piece.what {
         What::OnCpu { .. } => "ran on a CPU".to_owned(),
-        What::WaitsForProc { holder, kernel, .. } => {
-            let what = What::WaitsForProc { proc: None, holder, kernel };
-            self::piece(&Piece { what, ..*piece }, tables).1
+        What::WaitsForProc { proc: Some(_), holder, kernel } => {
+            waits_for_proc(Some("a P"), holder, kernel, tables)
         }
         _ => self::piece(piece, tables).1,
     }

@@ -9,7 +9,7 @@
 mod common;
 
 use common::{World, at, pieces};
-use trace_timeline::answers::{Report, What};
+use trace_timeline::answers::{CriticalPath, Piece, Report, What, critical_path};
 use trace_timeline::{
     Context, EntityId, EntityKind, EventKind, Kernel, LossKind, Occupant, SpanKind, State,
     ThreadState, text,
@@ -890,6 +890,61 @@ fn a_lock_wait_is_counted_once() {
     let [waits] = waits[..] else { panic!("{waits:?}") };
     assert_eq!((waits.count(), waits.sum(), waits.max()), (2, 100, 80));
     assert_eq!(waits.buckets().map(|(_, _, count)| count).collect::<Vec<_>>(), [1, 1]);
+}
+
+/// The texts of the pieces in which a goroutine waited for a P.
+fn for_p(go: &Go, path: &CriticalPath) -> Vec<String> {
+    let is_it = |piece: &&Piece| matches!(piece.what, What::WaitsForProc { .. });
+    let pieces = path.pieces.iter().filter(is_it);
+    pieces.map(|piece| text::piece(piece, &go.world.tables).1).collect()
+}
+
+/// A goroutine waits for a P at the end of the trace, or before a time in which nothing is known of
+/// the P.
+#[test]
+fn a_p_that_is_not_known_is_not_between_goroutines() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [p0, _] = go.procs;
+    let w = &mut go.world;
+    w.go(g1, State::Runnable, None, "");
+    w.at(10).go(p0, State::Unknown, None, "");
+    w.at(20).go(p0, State::Running, Some(go.ms[0]), "");
+    w.at(30).go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Runnable, None, "");
+    w.at(50).go(g1, State::Waiting, None, "select");
+    let (between, unknown) =
+        ("runnable, P0 was between goroutines", "runnable, its P is not known");
+    let path = go.world.explain(g1, 0, 50, None);
+    assert_eq!(for_p(&go, &path), [between, unknown, between]);
+    let summed = path.pieces.iter().map(|piece| text::use_of_time(piece, &go.world.tables));
+    let of_any = "runnable, a P was between goroutines";
+    assert_eq!(summed.take(3).collect::<Vec<_>>(), [of_any, unknown, of_any]);
+    let path = go.world.explain(g2, 30, 50, None);
+    assert_eq!(for_p(&go, &path), [unknown]);
+}
+
+/// The P is that of the next interval, which begins after the window, and not one of a later window.
+#[test]
+fn the_p_is_known_behind_the_end_of_the_window() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    w.go(g1, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(30).go(g2, State::Waiting, None, "select");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(40).go(g1, State::Waiting, None, "select");
+    w.at(50).go(g1, State::Runnable, None, "");
+    w.at(60).go(g1, State::Running, Some(m1), "");
+    w.at(70).go(g1, State::Waiting, None, "done");
+    for windows in [&[(at(5), at(20))][..], &[(at(5), at(20)), (at(55), at(65))]] {
+        let history = go.world.history_within(windows);
+        let entities = &go.world.tables.entities;
+        let path = critical_path(&history, entities, g1, at(5), at(20), None);
+        assert_eq!(for_p(&go, &path), ["runnable, P0 ran G2"]);
+    }
 }
 
 /// The sampler of .NET stops all threads before it takes their stacks.

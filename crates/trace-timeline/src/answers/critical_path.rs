@@ -97,7 +97,7 @@ pub enum What {
     },
     /// A goroutine waited for a P.
     WaitsForProc {
-        /// The P on which it ran next.
+        /// The P on which it ran next. `None` if that P, or what it did meanwhile, is not known.
         proc: Option<EntityId>,
         /// The goroutine that had that P meanwhile.
         holder: Option<EntityId>,
@@ -488,17 +488,23 @@ impl Walk<'_> {
 
     /// A goroutine waited for a P: divided by what the P did on which it ran next.
     fn runnable(&mut self, step: Step, index: usize, begin: Timestamp) {
-        let next = self.history.intervals(step.entity).get(index + 1);
-        let proc = next.and_then(|next| next.proc);
+        let intervals = self.history.intervals(step.entity).get(index..).unwrap_or_default();
+        let proc = match intervals {
+            [interval, next, ..] if next.begin == interval.end => next.proc,
+            _ => None,
+        };
         while self.back.at() > begin {
             let known = proc.and_then(|proc| self.history.before(proc, self.back.at()));
-            let (holder, kernel, from) = match known {
-                Some((_, i)) if i.end >= self.back.at() => (i.holder, i.kernel, i.begin),
-                Some((_, i)) => (None, Kernel::Unknown, i.end),
-                None => (None, Kernel::Unknown, begin),
+            let (what, from) = match known {
+                Some((_, of_proc)) if of_proc.end < self.back.at() => (NO_PROC, of_proc.end),
+                Some((_, of_proc)) if of_proc.state == State::Unknown => (NO_PROC, of_proc.begin),
+                Some((_, of_proc)) => {
+                    let holder = of_proc.holder.filter(|holder| *holder != step.entity);
+                    let kernel = of_proc.kernel;
+                    (What::WaitsForProc { proc, holder, kernel }, of_proc.begin)
+                }
+                None => (NO_PROC, begin),
             };
-            let holder = holder.filter(|holder| *holder != step.entity);
-            let what = What::WaitsForProc { proc, holder, kernel };
             self.leaf(step, from.max(begin), what, None);
         }
     }
@@ -614,6 +620,9 @@ impl Walk<'_> {
         }
     }
 }
+
+/// A goroutine waited for a P of which nothing is known.
+const NO_PROC: What = What::WaitsForProc { proc: None, holder: None, kernel: Kernel::Unknown };
 
 /// Whether an entity works for a task or activity during such a span.
 const fn is_work(kind: SpanKind) -> bool {

@@ -1,10 +1,10 @@
 //! The past within a window of time.
 
 use crate::correlate::{Derived, Interval, ResolvedFlow, Sampled};
-use crate::entity::EntityId;
-use crate::event::{EventKind, InstantKind, SampleKind, SpanKind};
+use crate::entity::{EntityId, EntityKind};
+use crate::event::{EventKind, InstantKind, SampleKind, SpanKind, State};
 use crate::tables::{SpanId, StackId, TextId};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
 use trace_common::Timestamp;
 
@@ -14,6 +14,8 @@ use trace_common::Timestamp;
 pub struct History {
     windows: Vec<(Timestamp, Timestamp)>,
     intervals: HashMap<EntityId, Vec<Interval>>,
+    /// Goroutines that wait for a P at the end of a window: the next interval says for which one.
+    runnable: HashSet<EntityId>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
     /// For each of `spans`: the latest end up to there.
@@ -93,6 +95,7 @@ impl History {
         Self {
             windows: vec![(begin, end)],
             intervals: HashMap::new(),
+            runnable: HashSet::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
             ends: HashMap::new(),
@@ -119,12 +122,23 @@ impl History {
         self.windows.iter().any(|window| window.1 >= begin && window.0 <= end)
     }
 
+    /// Whether an interval is within a window, or the first one after it of a goroutine that waits for
+    /// a P.
+    fn is_kept(&mut self, interval: &Interval) -> bool {
+        let is_next = !self.runnable.is_empty() && self.runnable.remove(&interval.subject);
+        let is_within = self.overlaps(interval.begin, interval.end);
+        let is_runnable =
+            interval.state == State::Runnable && interval.kind == EntityKind::Goroutine;
+        if is_within && is_runnable && !self.overlaps(interval.end, interval.end) {
+            self.runnable.insert(interval.subject);
+        }
+        is_within || is_next
+    }
+
     /// Adds derived data, if it is within a window.
     pub fn push(&mut self, derived: &Derived<'_>) {
         match *derived {
-            Derived::Interval(interval)
-                if self.overlaps(interval.begin, interval.end) && self.has_room() =>
-            {
+            Derived::Interval(interval) if self.is_kept(&interval) && self.has_room() => {
                 self.intervals.entry(interval.subject).or_default().push(interval);
             }
             Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {

@@ -112,7 +112,13 @@ impl World {
     }
 
     pub(crate) fn history(&self) -> History {
-        let mut history = History::new(at(i64::MIN), Timestamp::MAX);
+        self.history_within(&[(at(i64::MIN), Timestamp::MAX)])
+    }
+
+    /// The history of these windows of time.
+    pub(crate) fn history_within(&self, windows: &[(Timestamp, Timestamp)]) -> History {
+        let mut history = History::new(windows[0].0, windows[0].1);
+        windows[1..].iter().for_each(|(begin, end)| history.add_window(*begin, *end));
         self.derive(&mut |derived| history.push(&derived));
         history.finish();
         history
