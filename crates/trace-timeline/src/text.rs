@@ -76,9 +76,6 @@ pub fn duration(nanos: i64) -> String {
 
 /// The use of the time of a [`Piece`]: a stable name such as `waits_for_cpu`, and a phrase.
 pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
-    let reasons = [piece.reason, piece.waiter_reason];
-    let reason = reasons.into_iter().find(|reason| !reason.is_empty());
-    let reason = reason.map_or("something".into(), |reason| tables.str(reason));
     match piece.what {
         What::OnCpu { cpu } => ("on_cpu", format!("ran on {}", name(tables, cpu))),
         What::Running => ("running", "ran".to_owned()),
@@ -123,14 +120,7 @@ pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
         }
         What::Blocked => ("blocked", "blocked in the kernel (disk, page or lock)".to_owned()),
         What::Stopped => ("stopped", "stopped".to_owned()),
-        What::Waits { context } => {
-            let by = match context {
-                Context::SoftIrq => ", ended by a software interrupt (network, timer)",
-                Context::HardIrq => ", ended by a hardware interrupt",
-                _ => "",
-            };
-            ("waits", format!("waited for {reason}{by}"))
-        }
+        What::Waits { context } => ("waits", waits(piece, context, tables)),
         What::Unknown => ("unknown", "not known".to_owned()),
     }
 }
@@ -164,6 +154,22 @@ pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
             waits_for_proc(Some("a P"), holder, kernel, tables)
         }
         _ => self::piece(piece, tables).1,
+    }
+}
+
+/// A wait that nobody is known to have ended. The reason of a wait is that of its own runtime.
+fn waits(piece: &Piece, context: Context, tables: &Tables) -> String {
+    let by = match context {
+        Context::SoftIrq => ", ended by a software interrupt (network, timer)",
+        Context::HardIrq => ", ended by a hardware interrupt",
+        _ => "",
+    };
+    match (tables.str(piece.reason), piece.thread, by) {
+        (reason, ..) if !reason.is_empty() => format!("waited for {reason}{by}"),
+        (_, Some(_), "") => "slept, no runtime reports why".to_owned(),
+        (_, Some(_), by) => format!("slept{by}"),
+        (_, None, "") => "waited, the reason is not recorded".to_owned(),
+        (_, None, by) => format!("waited{by}"),
     }
 }
 

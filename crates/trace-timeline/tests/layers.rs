@@ -947,6 +947,44 @@ fn the_p_is_known_behind_the_end_of_the_window() {
     }
 }
 
+/// The reason of a wait is that of the one that waits. A thread that ends waits for the runtime has the
+/// reason of the goroutine.
+#[test]
+fn a_sleep_has_no_reason_of_its_waiter() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [_, second] = go.cpus;
+    let [_, thread] = go.threads;
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m1), "");
+    w.at(10).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Syscall, Some(m1), "");
+    w.switch(second, Some(thread), ThreadState::Sleeping, None);
+    w.at(60).wake(None, Context::HardIrq, thread);
+    w.switch(second, None, ThreadState::Unknown, Some(thread));
+    w.go(g2, State::Running, Some(m1), "");
+    w.at(70).wake(Some(g2), Context::Task, g1);
+    w.go(g2, State::Waiting, None, "done");
+    w.go(g1, State::Running, Some(m0), "");
+    // The other thread polls the network.
+    w.at(80).go(g1, State::Waiting, None, "network");
+    w.switch(second, Some(thread), ThreadState::Sleeping, None);
+    w.at(150).wake(None, Context::SoftIrq, thread);
+    w.switch(second, None, ThreadState::Unknown, Some(thread));
+    w.at(160).wake(Some(m1), Context::Task, g1);
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(170).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 170, None);
+    let tables = &go.world.tables;
+    let waits = path.pieces.iter().filter(|piece| matches!(piece.what, What::Waits { .. }));
+    let found: Vec<_> = waits.map(|piece| (piece.entity, text::piece(piece, tables).1)).collect();
+    let network = "waited for network, ended by a software interrupt (network, timer)";
+    let expected = [(g2, "slept, ended by a hardware interrupt"), (thread, network)];
+    assert_eq!(found, expected.map(|(entity, text)| (entity, text.to_owned())));
+}
+
 /// The sampler of .NET stops all threads before it takes their stacks.
 #[test]
 fn a_managed_sample_has_the_state_before_the_stop() {

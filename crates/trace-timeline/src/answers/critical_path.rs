@@ -23,7 +23,8 @@ pub struct Piece {
     pub what: What,
     /// How many waits lead from the subject to `entity`: 0 for the subject itself.
     pub depth: u32,
-    /// Why it waited, as its runtime reports it; empty for other pieces.
+    /// Why it waited, as its runtime reports it; empty for other pieces. A thread that acts for a
+    /// runtime waits for the same as `waiter`.
     pub reason: TextId,
     /// The subject that waits for `entity` meanwhile.
     pub waiter: Option<EntityId>,
@@ -404,7 +405,7 @@ impl Walk<'_> {
                 Some((cause, is_proxy)) if cause != step.entity => {
                     self.back.turn(cause, |link| link.is_proxy = is_proxy);
                 }
-                _ => self.leaf(step, step.lower, what, None),
+                _ => self.proxy_wait(step, what),
             }
             return;
         }
@@ -422,6 +423,14 @@ impl Walk<'_> {
         });
         if !followed {
             self.leaf(step, begin, what, Some(interval));
+        }
+    }
+
+    /// A thread that acts for the runtime waits for the same as the one that it will wake.
+    fn proxy_wait(&mut self, step: Step, what: What) {
+        self.leaf(step, step.lower, what, None);
+        if let Some((piece, _)) = self.pieces.last_mut() {
+            piece.reason = step.link.reason;
         }
     }
 
