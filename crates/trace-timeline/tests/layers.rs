@@ -985,6 +985,38 @@ fn a_sleep_has_no_reason_of_its_waiter() {
     assert_eq!(found, expected.map(|(entity, text)| (entity, text.to_owned())));
 }
 
+/// Each span is opened and closed once: with a look at all spans for each piece this would not end.
+#[test]
+fn many_spans_and_many_pieces() {
+    const ALL: i64 = 100_000;
+    let mut go = go();
+    let g = go.goroutine(1);
+    let (cpu, thread, other) = (go.cpus[0], go.threads[0], go.other);
+    let w = &mut go.world;
+    let task = w.entity(EntityKind::Task, 1, Some(go.process));
+    // It does not end.
+    w.begin(g, SpanKind::Region, "save", None, Some(task));
+    w.go(g, State::Waiting, None, "sleep");
+    for n in 0..ALL {
+        let span = w.at(2 * n).begin(g, SpanKind::GcAssist, "", None, None);
+        w.at(2 * n + 1).finish(span, None);
+    }
+    let begin = 2 * ALL;
+    w.at(begin).go(g, State::Running, Some(go.ms[0]), "");
+    for n in 0..ALL / 2 {
+        w.at(begin + 2 * n + 1);
+        w.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+        w.at(begin + 2 * n + 2);
+        w.switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+    }
+    let end = begin + ALL;
+    w.at(end).go(g, State::Waiting, None, "done");
+    let path = w.explain(g, 0, end, None);
+    let (in_spans, rest): (Vec<&Piece>, Vec<&Piece>) =
+        path.pieces.iter().partition(|piece| piece.during.is_some());
+    assert_eq!((in_spans.len(), rest.len()), (ALL as usize, 2 * ALL as usize));
+}
+
 /// The sampler of .NET stops all threads before it takes their stacks.
 #[test]
 fn a_managed_sample_has_the_state_before_the_stop() {

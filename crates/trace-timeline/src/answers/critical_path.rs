@@ -1,11 +1,12 @@
 //! The critical path of an interval, across the layers.
 
 use super::history::{History, Span, Throttle};
+use super::sweep::Sweep;
 use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
-use trace_common::{Timestamp, Walk as Back, divide};
+use trace_common::{Timestamp, Walk as Back};
 
 /// A piece of a [`CriticalPath`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,10 +205,11 @@ pub fn critical_path(
     let mut found = std::mem::take(&mut walk.pieces);
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
+    let mut spans = Sweep::new(history);
     let mut throttles: Vec<(EntityId, Throttle)> = history.throttles(begin, end).collect();
     for (piece, worker) in found {
         for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
-            walk.split(part, worker, task, &mut pieces);
+            walk.split(part, worker, task, &mut spans, &mut pieces);
         }
     }
     for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
@@ -464,8 +466,7 @@ impl Walk<'_> {
     /// one.
     fn worker(&self, step: Step, begin: Timestamp) -> Option<EntityId> {
         let at = self.back.at();
-        let spans = self.history.spans_within(step.entity, begin, at);
-        let has_task = spans.iter().any(|span| span.end > begin && task_of(span).is_some());
+        let has_task = self.history.has_task(step.entity, begin, at);
         if has_task { Some(step.entity) } else { step.link.worker }
     }
 
@@ -571,45 +572,32 @@ impl Walk<'_> {
         [Some(first), (cut < piece.end).then_some(rest)]
     }
 
-    /// Divides a piece where spans begin and end, and appends the parts.
+    /// Divides a piece where spans begin and end, and appends the parts. Pieces are passed in time
+    /// order.
     fn split(
         &self,
         piece: Piece,
         worker: Option<EntityId>,
         task: Option<EntityId>,
+        spans: &mut Sweep<'_>,
         pieces: &mut Vec<Piece>,
     ) {
-        let of = |entity| self.history.spans_within(entity, piece.begin, piece.end);
-        let own = of(piece.entity);
-        let global = self.entities.process_of(piece.entity).map_or(&[][..], of);
-        let is_relevant = |span: &&Span| {
-            let is_kind = match span.kind {
-                SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait => true,
-                SpanKind::StopTheWorld => true,
-                kind => is_work(kind) && piece.depth > 0,
-            };
-            is_kind && span.begin < piece.end && span.end > piece.begin
-        };
-        let spans: Vec<&Span> = own.iter().chain(global).filter(is_relevant).collect();
-        let of_worker = worker.map_or(&[][..], of).iter().filter(|span| task_of(span).is_some());
-        let of_worker: Vec<&Span> = of_worker.collect();
+        let process = self.entities.process_of(piece.entity);
         let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
-        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
-        for (begin, end) in divide(piece.begin, piece.end, bounds) {
-            let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
-            let here = || spans.iter().filter(is_here);
-            let is_executing = matches!(
-                piece.what,
-                What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
-            );
-            // A stop-the-world holds back all that do not execute, except its requester.
-            let during = here().rev().find(|span| match span.kind {
-                SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
-                kind => !is_work(kind),
-            });
-            let task_here =
-                |spans: &[&Span]| spans.iter().filter(is_here).rev().find_map(|span| task_of(span));
-            let works_on = task_here(&spans).or_else(|| task_here(&of_worker));
+        let is_executing = matches!(
+            piece.what,
+            What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
+        );
+        // A stop-the-world holds back all that do not execute, except its requester.
+        let is_held_back = (!is_executing).then_some(piece.entity);
+        let mut begin = piece.begin;
+        while begin < piece.end {
+            let involved = [process, Some(piece.entity), worker].into_iter().flatten();
+            let changes = involved.map(|entity| spans.advance(entity, begin));
+            let end = changes.fold(piece.end, Timestamp::min);
+            let own = || [process, Some(piece.entity)].into_iter().flatten();
+            let during = own().find_map(|entity| spans.during(entity, is_held_back));
+            let works_on = own().chain(worker).find_map(|entity| spans.task(entity));
             let part = Piece {
                 begin,
                 end,
@@ -617,32 +605,175 @@ impl Walk<'_> {
                 context: works_on.filter(|other| piece.depth > 0 && is_another(*other)),
                 ..piece
             };
-            match pieces.last_mut() {
-                Some(last)
-                    if (Piece { begin: last.begin, end: part.end, ..part })
-                        == (Piece { end: part.end, ..*last }) =>
-                {
-                    last.end = part.end;
-                }
-                _ => pieces.push(part),
-            }
+            append(part, pieces);
+            begin = end;
         }
+    }
+}
+
+/// Appends a piece, or prolongs the last one if it differs in nothing else.
+fn append(piece: Piece, pieces: &mut Vec<Piece>) {
+    match pieces.last_mut() {
+        Some(last)
+            if (Piece { begin: last.begin, ..piece }) == (Piece { end: piece.end, ..*last }) =>
+        {
+            last.end = piece.end;
+        }
+        _ => pieces.push(piece),
     }
 }
 
 /// A goroutine waited for a P of which nothing is known.
 const NO_PROC: What = What::WaitsForProc { proc: None, holder: None, kernel: Kernel::Unknown };
 
-/// Whether an entity works for a task or activity during such a span.
-const fn is_work(kind: SpanKind) -> bool {
-    matches!(kind, SpanKind::Region | SpanKind::Task | SpanKind::Activity | SpanKind::Request)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::Derived;
+    use crate::entity::Entity;
+    use crate::event::{Event, EventKind};
+    use crate::tables::Tables;
+    use proptest::prelude::*;
+    use trace_common::divide;
 
-/// The task or activity that an entity works on during a span of its own.
-const fn task_of(span: &Span) -> Option<EntityId> {
-    match span.kind {
-        SpanKind::Region => span.of,
-        SpanKind::Task | SpanKind::Activity | SpanKind::Request => Some(span.entity),
-        _ => None,
+    const KINDS: [SpanKind; 8] = [
+        SpanKind::GcAssist,
+        SpanKind::Jit,
+        SpanKind::LockWait,
+        SpanKind::StopTheWorld,
+        SpanKind::Region,
+        SpanKind::Task,
+        SpanKind::Activity,
+        SpanKind::Queued,
+    ];
+
+    /// A process, goroutines and tasks, and what is open when: entity, kind, beginner, task, begin, and
+    /// maybe the duration.
+    type SpanSteps = Vec<(usize, usize, usize, Option<usize>, i64, Option<i64>)>;
+
+    fn history(steps: &SpanSteps) -> (Tables, Vec<EntityId>, History) {
+        let mut tables = Tables::new();
+        let process = tables.entity(Entity::new(EntityKind::Process, 1));
+        let mut entities: Vec<EntityId> = process.into_iter().collect();
+        for number in 0..5 {
+            let kind = if number < 3 { EntityKind::Goroutine } else { EntityKind::Task };
+            entities.extend(tables.entity(Entity::new(kind, number).child_of(process)));
+        }
+        let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+        let mut push = |at: i64, kind| {
+            let at = Timestamp::from_nanos(at);
+            history.push(&Derived::Event(Event { at, kind }));
+        };
+        let id = |n: usize| entities[n % entities.len()];
+        for (entity, kind, by, of, begin, nanos) in steps.iter().copied() {
+            let (span, kind) = (tables.new_span(), KINDS[kind % KINDS.len()]);
+            let name = tables.text(format!("{span:?}").as_bytes());
+            let (entity, by, of, stack) = (id(entity), Some(id(by)), of.map(id), None);
+            push(begin, EventKind::Begin { span, entity, kind, name, by, of, stack });
+            if let Some(nanos) = nanos {
+                push(begin + nanos, EventKind::Finish { span, by });
+            }
+        }
+        history.finish();
+        (tables, entities, history)
+    }
+
+    /// The parts of a piece, each of which is compared with all spans.
+    fn simple(
+        walk: &Walk<'_>,
+        (piece, worker): (Piece, Option<EntityId>),
+        task: Option<EntityId>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let of = |entity| walk.history.spans(entity).iter();
+        let process = walk.entities.process_of(piece.entity);
+        let spans: Vec<&Span> =
+            of(piece.entity).chain(process.map(of).into_iter().flatten()).collect();
+        let of_worker: Vec<&Span> = worker.map(of).into_iter().flatten().collect();
+        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
+        let is_executing = piece.what == What::Running;
+        for (begin, end) in divide(piece.begin, piece.end, bounds) {
+            let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
+            let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
+                SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
+                kind => matches!(kind, SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait),
+            });
+            let task_here =
+                |spans: &[&Span]| spans.iter().filter(is_here).rev().find_map(|span| span.task());
+            let works_on = task_here(&spans).or_else(|| task_here(&of_worker));
+            let is_another =
+                |other: &EntityId| task.is_none_or(|task| !walk.history.is_part_of(*other, task));
+            let context = works_on.filter(is_another).filter(|_| piece.depth > 0);
+            let during = during.map(|span| (span.kind, span.name));
+            append(Piece { begin, end, during, context, ..piece }, pieces);
+        }
+    }
+
+    proptest! {
+        /// The spans that are swept once divide pieces as if each piece looked at all spans.
+        #[test]
+        fn pieces_are_divided_where_spans_begin_and_end(
+            steps in proptest::collection::vec(
+                (
+                    0..6usize, 0..8usize, 0..6usize, proptest::option::of(4..6usize), 0..100i64,
+                    proptest::option::weighted(0.9, 0..60i64),
+                ),
+                0..30,
+            ),
+            cuts in proptest::collection::vec(
+                (1..20i64, 0..4usize, any::<bool>(), 0..2u32, proptest::option::of(0..4usize)),
+                1..20,
+            ),
+            task in proptest::option::of(4..6usize),
+        ) {
+            let (tables, ids, history) = history(&steps);
+            let at = Timestamp::from_nanos;
+            let link = Link {
+                waiter: None,
+                unblocker: None,
+                reason: TextId::EMPTY,
+                stack: None,
+                worker: None,
+                is_proxy: false,
+                is_work: false,
+            };
+            let back = Back::new(ids[0], link, at(0), at(0));
+            let entities = &tables.entities;
+            let walk = Walk { history: &history, entities, pieces: Vec::new(), back };
+            let task = task.map(|n| ids[n]);
+            let (mut time, mut spans) = (0, Sweep::new(&history));
+            let (mut found, mut expected) = (Vec::new(), Vec::new());
+            for (nanos, entity, is_running, depth, worker) in cuts {
+                let what = if is_running { What::Running } else { What::Blocked };
+                let piece = Piece::new(at(time), at(time + nanos), ids[entity], what);
+                let (piece, worker) = (Piece { depth, ..piece }, worker.map(|n| ids[n]));
+                walk.split(piece, worker, task, &mut spans, &mut found);
+                simple(&walk, (piece, worker), task, &mut expected);
+                time += nanos;
+            }
+            prop_assert_eq!(found, expected);
+        }
+
+        /// A task that is open at some time is found.
+        #[test]
+        fn tasks_are_found_within_a_time(
+            steps in proptest::collection::vec(
+                (
+                    0..6usize, 0..8usize, 0..6usize, proptest::option::of(4..6usize), 0..100i64,
+                    proptest::option::weighted(0.9, 0..20i64),
+                ),
+                0..10,
+            ),
+            begin in 0..100i64,
+            nanos in 1..30i64,
+        ) {
+            let (_, ids, history) = history(&steps);
+            let [begin, end] = [begin, begin + nanos].map(Timestamp::from_nanos);
+            for id in ids {
+                let mut spans = history.spans(id).iter().filter(|span| span.task().is_some());
+                let expected = spans.any(|span| span.begin < end && span.end > begin);
+                prop_assert_eq!(history.has_task(id, begin, end), expected);
+            }
+        }
     }
 }

@@ -18,8 +18,9 @@ pub struct History {
     runnable: HashSet<EntityId>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
-    /// For each of `spans`: the latest end up to there.
-    ends: HashMap<EntityId, Vec<Timestamp>>,
+    /// The begins of tasks and activities among `spans`, and of regions of them, each with the latest
+    /// end up to there.
+    tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
     /// Work items by the worker that took them, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
@@ -63,6 +64,17 @@ pub struct Span {
     pub end: Timestamp,
 }
 
+impl Span {
+    /// The task or activity that an entity works on during a span of its own.
+    pub(super) const fn task(&self) -> Option<EntityId> {
+        match self.kind {
+            SpanKind::Region => self.of,
+            SpanKind::Task | SpanKind::Activity | SpanKind::Request => Some(self.entity),
+            _ => None,
+        }
+    }
+}
+
 /// Whether it is an activity of .NET.
 const fn is_activity(kind: SpanKind) -> bool {
     matches!(kind, SpanKind::Activity | SpanKind::Request)
@@ -98,7 +110,7 @@ impl History {
             runnable: HashSet::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
-            ends: HashMap::new(),
+            tasks: HashMap::new(),
             work_items: HashMap::new(),
             open: HashMap::new(),
             parents: HashMap::new(),
@@ -208,11 +220,11 @@ impl History {
             // Of those that begin together, the outer ones first.
             spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
             let mut latest = Timestamp::MIN;
-            let ends = spans.iter().map(|span| {
+            let tasks = spans.iter().filter(|span| span.task().is_some()).map(|span| {
                 latest = latest.max(span.end);
-                latest
+                (span.begin, latest)
             });
-            self.ends.insert(*entity, ends.collect());
+            self.tasks.insert(*entity, tasks.collect());
         }
     }
 
@@ -344,18 +356,12 @@ impl History {
         items.get(after.checked_sub(1)?)
     }
 
-    /// The spans of an entity that overlap this time, and maybe more.
-    pub(super) fn spans_within(
-        &self,
-        entity: EntityId,
-        begin: Timestamp,
-        end: Timestamp,
-    ) -> &[Span] {
-        let ends = self.ends.get(&entity).map_or(&[][..], Vec::as_slice);
-        let spans = self.spans(entity);
-        let first = ends.partition_point(|latest| *latest <= begin);
-        let after = spans.partition_point(|span| span.begin < end);
-        spans.get(first..after).unwrap_or_default()
+    /// Whether an entity worked on a task or activity at some time from `begin` to `end`.
+    pub(super) fn has_task(&self, entity: EntityId, begin: Timestamp, end: Timestamp) -> bool {
+        let tasks = self.tasks.get(&entity).map_or(&[][..], Vec::as_slice);
+        let before = tasks.partition_point(|(begun, _)| *begun < end).checked_sub(1);
+        let latest = before.and_then(|index| tasks.get(index));
+        latest.is_some_and(|(_, latest)| *latest > begin)
     }
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did

@@ -5,6 +5,7 @@ mod history;
 mod question;
 mod report;
 mod requests;
+mod sweep;
 mod table;
 
 pub use critical_path::{CriticalPath, Piece, What, critical_path};

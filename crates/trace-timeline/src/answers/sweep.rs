@@ -1,0 +1,121 @@
+//! The open spans of entities, forward in time.
+
+use super::history::{History, Span};
+use crate::entity::EntityId;
+use crate::event::SpanKind;
+use hashbrown::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use trace_common::Timestamp;
+
+/// The open spans of each entity. Each span is opened and closed once, however many pieces of a path
+/// there are.
+pub(super) struct Sweep<'a> {
+    history: &'a History,
+    open: HashMap<EntityId, Open<'a>>,
+}
+
+/// The open spans of an entity, by their position: inner ones are later.
+struct Open<'a> {
+    /// Those that begin later.
+    rest: &'a [Span],
+    /// The position of the first one of these.
+    position: usize,
+    ends: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    stops: BTreeMap<usize, &'a Span>,
+    /// Other parts of a runtime.
+    runtime: BTreeMap<usize, &'a Span>,
+    /// Tasks and activities, and regions of them.
+    tasks: BTreeMap<usize, EntityId>,
+}
+
+impl<'a> Sweep<'a> {
+    pub(super) fn new(history: &'a History) -> Self {
+        Self { history, open: HashMap::new() }
+    }
+
+    /// Continues at this time, which is not earlier than before. Returns when the open spans of the
+    /// entity change next.
+    pub(super) fn advance(&mut self, entity: EntityId, at: Timestamp) -> Timestamp {
+        let history = self.history;
+        let open = self.open.entry(entity).or_insert_with(|| Open::new(history.spans(entity)));
+        open.advance(at);
+        open.next()
+    }
+
+    /// The innermost part of a runtime that an entity is in. With `stops_others_than`, a
+    /// stop-the-world that another one than this one requested is such a part.
+    pub(super) fn during(
+        &self,
+        entity: EntityId,
+        stops_others_than: Option<EntityId>,
+    ) -> Option<&'a Span> {
+        let open = self.open.get(&entity)?;
+        let own = open.runtime.last_key_value();
+        let stop = stops_others_than
+            .and_then(|by| open.stops.iter().rev().find(|(_, span)| span.by != by));
+        own.into_iter().chain(stop).max_by_key(|(position, _)| **position).map(|(_, span)| *span)
+    }
+
+    /// The task or activity that an entity works on.
+    pub(super) fn task(&self, entity: EntityId) -> Option<EntityId> {
+        self.open.get(&entity)?.tasks.last_key_value().map(|(_, task)| *task)
+    }
+}
+
+impl<'a> Open<'a> {
+    fn new(rest: &'a [Span]) -> Self {
+        Self {
+            rest,
+            position: 0,
+            ends: BinaryHeap::new(),
+            stops: BTreeMap::new(),
+            runtime: BTreeMap::new(),
+            tasks: BTreeMap::new(),
+        }
+    }
+
+    fn advance(&mut self, at: Timestamp) {
+        while let Some(Reverse((end, position))) = self.ends.peek().copied() {
+            if end > at {
+                break;
+            }
+            self.ends.pop();
+            self.stops.remove(&position);
+            self.runtime.remove(&position);
+            self.tasks.remove(&position);
+        }
+        while let Some((span, rest)) = self.rest.split_first() {
+            // Those that are not shown change nothing.
+            if span.begin > at && is_shown(span) {
+                break;
+            }
+            if span.begin <= at && span.end > at && is_shown(span) {
+                self.begin(span);
+            }
+            self.rest = rest;
+            self.position += 1;
+        }
+    }
+
+    fn begin(&mut self, span: &'a Span) {
+        self.ends.push(Reverse((span.end, self.position)));
+        match (span.task(), span.kind) {
+            (Some(task), _) => drop(self.tasks.insert(self.position, task)),
+            (None, SpanKind::StopTheWorld) => drop(self.stops.insert(self.position, span)),
+            (None, _) => drop(self.runtime.insert(self.position, span)),
+        }
+    }
+
+    fn next(&self) -> Timestamp {
+        let begin = self.rest.first().map_or(Timestamp::MAX, |span| span.begin);
+        let end = self.ends.peek().map_or(Timestamp::MAX, |Reverse((end, _))| *end);
+        begin.min(end)
+    }
+}
+
+/// Whether a span is a part of what a piece shows.
+const fn is_shown(span: &Span) -> bool {
+    use SpanKind::{GcAssist, Jit, LockWait, StopTheWorld};
+    matches!(span.kind, GcAssist | Jit | LockWait | StopTheWorld) || span.task().is_some()
+}
