@@ -196,6 +196,10 @@ pub struct GcTracker {
 /// events can lead to more.
 const MAX_OPEN: usize = 16;
 
+const fn is_for_gc(suspension: &Suspension) -> bool {
+    matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep)
+}
+
 impl GcTracker {
     /// A tracker at the start of a stream.
     pub fn new() -> Self {
@@ -222,7 +226,8 @@ impl GcTracker {
         match event {
             GcEvent::Start { number, generation, reason, kind } => {
                 if self.open.len() >= MAX_OPEN {
-                    self.open.remove(0);
+                    let oldest = self.open.remove(0);
+                    self.done.extend((oldest.end != 0).then_some(oldest));
                 }
                 let mut gc = GarbageCollection {
                     number,
@@ -235,10 +240,9 @@ impl GcTracker {
                     pause: None,
                     heap: None,
                 };
-                let for_gc = |s: &&mut Suspension| {
-                    matches!(s.reason, SuspendReason::Gc | SuspendReason::GcPrep)
-                };
-                if let Some(suspension) = self.suspensions.iter_mut().find(for_gc) {
+                let for_gc = self.suspensions.iter_mut().filter(|s| is_for_gc(s));
+                // The others still wait for it.
+                if let Some(suspension) = for_gc.max_by_key(|s| s.suspended) {
                     suspension.gc = Some(gc.number);
                     gc.pause = Some(0);
                 }
@@ -259,12 +263,16 @@ impl GcTracker {
                 self.close_between_suspensions();
             }
             GcEvent::SuspendEnd => {
+                // One thread at a time suspends the others: the ends of the others' were lost.
+                self.lose(|s| {
+                    s.thread_id != thread_id && (s.suspended.is_some() || s.gc.is_some())
+                });
                 if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {
                     s.suspended = Some(now);
                 }
             }
             GcEvent::SuspendBegin { reason } => {
-                self.suspensions.retain(|s| s.thread_id != thread_id);
+                self.lose(|s| s.thread_id == thread_id); // its end was lost
                 if self.suspensions.len() >= MAX_OPEN {
                     self.suspensions.remove(0);
                 }
@@ -286,6 +294,22 @@ impl GcTracker {
         self.done.pop_front()
     }
 
+    /// Ends suspensions whose end was lost: how long they lasted is unknown.
+    fn lose(&mut self, is_lost: impl Fn(&Suspension) -> bool) {
+        let before = self.suspensions.len();
+        let open = &mut self.open;
+        self.suspensions.retain(|s| {
+            let is_lost = is_lost(s);
+            if let Some(gc) = open.iter_mut().find(|gc| is_lost && s.gc == Some(gc.number)) {
+                gc.pause = None;
+            }
+            !is_lost
+        });
+        if self.suspensions.len() < before {
+            self.close_between_suspensions();
+        }
+    }
+
     fn resume(&mut self, thread: u64, now: i64) -> Option<Suspension> {
         let Some(index) = self.suspensions.iter().position(|s| s.thread_id == thread) else {
             // It began before the first event.
@@ -294,7 +318,7 @@ impl GcTracker {
         };
         let mut suspension = self.suspensions.swap_remove(index);
         suspension.end = now;
-        if matches!(suspension.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
+        if is_for_gc(&suspension) {
             // The pause of a foreground GC does not count for the background GC that runs at the
             // same time.
             let during = match suspension.gc {

@@ -129,14 +129,22 @@ fn meters_have_values_and_tags() {
 
 /// A stream of events of the runtime's provider: id, version and payload.
 fn runtime_events(events: &[(u32, u32, Vec<u8>)]) -> Vec<u8> {
+    let of_thread =
+        |(id, version, payload): &(u32, u32, Vec<u8>)| (9, *id, *version, payload.clone());
+    runtime_events_of(&events.iter().map(of_thread).collect::<Vec<_>>())
+}
+
+/// The same with the thread of each event.
+fn runtime_events_of(events: &[(u8, u32, u32, Vec<u8>)]) -> Vec<u8> {
     let (mut types, mut blobs) = (Vec::new(), Vec::new());
-    for (number, (id, version, payload)) in events.iter().enumerate() {
+    for (number, (thread, id, version, payload)) in events.iter().enumerate() {
         let provider = "Microsoft-Windows-DotNETRuntime";
         let mut metadata = assemble::metadata(provider, *id, *version, "", 0, &[0; 4]);
         let index = number as u32 + 1;
         metadata[..4].copy_from_slice(&index.to_le_bytes());
         types.extend(assemble::blob(&[0x80, 0], &metadata));
-        blobs.extend(assemble::blob(&[0xc7, index as u8, 0, 9, 0, 9, 5], payload));
+        let index = assemble::varint(index.into());
+        blobs.extend(assemble::blob(&[&[0xc7], &*index, &[0, 9, 0, *thread, 5]].concat(), payload));
     }
     assemble::Stream::v4()
         .compressed("MetadataBlock", &types)
@@ -173,6 +181,33 @@ fn the_pause_of_a_gc_is_unknown_if_its_suspension_was_not_seen() {
     assert_eq!((done[0].number, done[0].pause), (1, None));
     assert_eq!((done[1].number, done[1].pause), (2, Some(15)));
     assert_eq!(tracker.incomplete(), 0);
+}
+
+#[test]
+fn a_lost_end_of_a_suspension_hides_no_later_gc() {
+    let collect = |thread, number| {
+        [
+            (thread, 9, 1, numbers(&[1, number], 2)),
+            (thread, 8, 1, numbers(&[], 2)),
+            (thread, 1, 2, numbers(&[number, 1, 0, 0], 10)),
+            (thread, 2, 1, numbers(&[number, 1], 2)),
+            (thread, 4, 1, numbers(&[], 94)),
+            (thread, 3, 1, numbers(&[], 2)),
+        ]
+    };
+    let mut events = collect(8, 1).to_vec();
+    events.pop();
+    events.extend((2..=100).flat_map(|number| collect(9, number)));
+    // On the same thread.
+    events.pop();
+    events.extend(collect(9, 101));
+    let (done, tracker) = collections(&runtime_events_of(&events));
+    assert_eq!(tracker.incomplete(), 0);
+    assert_eq!(done.iter().map(|gc| gc.number).collect::<Vec<_>>(), Vec::from_iter(1..=101));
+    for gc in done {
+        let is_lost = matches!(gc.number, 1 | 100);
+        assert_eq!(gc.pause, (!is_lost).then_some(25), "{gc:?}");
+    }
 }
 
 #[test]
