@@ -83,11 +83,13 @@ fn server() {
         let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
         stream.write_all(&reply).unwrap();
         if command == Ipc::StopTracing {
+            std::fs::write(path.with_extension("stopped"), "").unwrap();
             drop(session.take());
             continue;
         }
         let _ = session.insert(stream);
         sessions += 1;
+        std::fs::write(path.with_extension("session"), "").unwrap();
         if sessions == 2 {
             kill("-STOP", std::process::id());
         }
@@ -114,9 +116,18 @@ impl Server {
         Self { child, dir }
     }
 
-    fn gcdump(&self) -> Output {
+    fn run(&self, verb: &str, args: &[&str]) -> Output {
         let port = format!("{},connect", self.dir.path().join("socket").display());
-        triscope(&["gcdump", "--diagnostic-port", &port, "--timeout", "0.5"]).output().unwrap()
+        triscope(&[verb, "--diagnostic-port", &port]).args(args).output().unwrap()
+    }
+
+    fn gcdump(&self) -> Output {
+        self.run("gcdump", &["--timeout", "0.5"])
+    }
+
+    /// Whether this has happened: a session, or its end on request.
+    fn has(&self, what: &str) -> bool {
+        self.dir.path().join("socket").with_extension(what).exists()
     }
 }
 
@@ -147,4 +158,32 @@ fn a_heap_dump_of_a_process_that_stops_meanwhile_ends_at_the_timeout() {
     let expected = format!("process {} is stopped", server.child.id());
     assert!(errors.contains(&expected) && errors.contains("for 500ms"), "{errors}");
     assert!(!errors.contains("no heap dump"), "{errors}");
+}
+
+#[test]
+fn counters_that_cannot_be_written_start_no_session() {
+    let server = Server::start();
+    let output = server.run("counters", &["-o", "/nowhere/counters.csv"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(!server.has("session"), "{}", errors(&output));
+}
+
+#[test]
+fn a_session_is_stopped_if_its_first_line_cannot_be_written() {
+    let server = Server::start();
+    let output = server.run("counters", &["-o", "/dev/full", "--format", "csv"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(server.has("session") && server.has("stopped"), "{}", errors(&output));
+}
+
+#[test]
+fn a_refused_session_leaves_the_file_of_counters_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("counters.csv");
+    std::fs::write(&file, "earlier").unwrap();
+    let port = dir.path().join("no-socket,connect");
+    let mut counters = triscope(&["counters", "--diagnostic-port"]);
+    let output = counters.arg(&port).arg("-o").arg(&file).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert_eq!(std::fs::read(&file).unwrap(), b"earlier");
 }

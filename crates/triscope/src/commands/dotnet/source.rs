@@ -6,7 +6,7 @@ use super::target::{self, Target};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
-use diag_ipc::TracingConfig;
+use diag_ipc::{Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -174,17 +174,28 @@ impl Stream {
         let target = live.target();
         let name = target.name.clone();
         let session = target.client.collect_tracing(config).map_err(target.failure())?;
-        let stop_on_signal = {
-            let has_command = matches!(live, Live::Launched(_));
-            StopOnSignal::new(session.stop_handle(), duration, has_command)?
+        let stop_on_signal = match begin(&live, &session, duration) {
+            Ok(stop_on_signal) => stop_on_signal,
+            Err(failure) => {
+                let _ = session.stop(); // the first failure is more useful
+                return Err(failure);
+            }
         };
-        if let Some(server) = &target.server {
-            target.client.resume_runtime().map_err(target.failure())?;
-            resume_others(server);
-        }
         let reader = Reader::with_options(Box::new(session) as _, Options::new().order(order));
         Ok(Self { name, reader, stop_on_signal: Some(stop_on_signal), live: Some(live) })
     }
+}
+
+/// Installs the stop conditions, and resumes a runtime that is suspended at a diagnostic port.
+fn begin(live: &Live, session: &Session, duration: Option<Duration>) -> Result<StopOnSignal> {
+    let target = live.target();
+    let has_command = matches!(live, Live::Launched(_));
+    let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration, has_command)?;
+    if let Some(server) = &target.server {
+        target.client.resume_runtime().map_err(target.failure())?;
+        resume_others(server);
+    }
+    Ok(stop_on_signal)
 }
 
 impl Stream {
@@ -237,7 +248,7 @@ impl Stream {
 
 impl Stream {
     /// Ends a session that is no longer read: closing it before its end can crash the target.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         if let Some(Live::Launched(launched)) = &self.live {
             launched.kill();
             return;

@@ -74,11 +74,16 @@ pub(super) fn run(args: &Args) -> Result {
     let is_terminal = std::io::stdout().is_terminal();
     let format = format(args, is_terminal)?;
     let config = TracingConfig::new(providers(args)).rundown(Rundown::None).buffer_mb(10);
-    // Values are rare and should appear at once: stream order does not wait for older events.
-    let stream =
-        args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
     let is_live = args.source.is_live();
+    // Do first what can fail for other reasons: a session must be stopped properly.
     let mut writer = Writer::new(args, format, is_live, is_terminal)?;
+    // Values are rare and should appear at once: stream order does not wait for older events.
+    let mut stream =
+        args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
+    if let Err(failure) = writer.begin() {
+        stream.leave();
+        return Err(failure);
+    }
     let mut tracker = CounterTracker::new();
     let reading = stream.read(|event| {
         let Some(counter) = tracker.observe(event) else { return Ok(()) };
@@ -170,6 +175,21 @@ enum To {
 }
 
 impl To {
+    /// Opens a file, which keeps its content for now.
+    fn open(path: &Path) -> Result<Self> {
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
+        let file = file.map_err(|e| Failure::about(path.display(), e))?;
+        Ok(Self::File { path: path.to_owned(), file: std::io::BufWriter::new(file) })
+    }
+
+    fn empty(&self) -> Result {
+        let Self::File { path, file } = self else { return Ok(()) };
+        let file = file.get_ref();
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+        emptied.map_err(|e| Failure::about(path.display(), e))
+    }
+
     fn write(&mut self, line: &[u8], is_live: bool) -> Result {
         match self {
             Self::Stdout(output) => {
@@ -187,15 +207,10 @@ impl To {
 impl Writer {
     fn new(args: &Args, format: Format, is_live: bool, is_terminal: bool) -> Result<Self> {
         let rows = |format: rows::Format| -> Result<Self> {
-            let mut to = match &args.output {
+            let to = match &args.output {
                 None => To::Stdout(Output::new()),
-                Some(path) => {
-                    let fail = |e| Failure::about(path.display(), e);
-                    let file = std::fs::File::create(path).map_err(fail)?;
-                    To::File { path: path.clone(), file: std::io::BufWriter::new(file) }
-                }
+                Some(path) => To::open(path)?,
             };
-            to.write(format.header(), is_live)?;
             Ok(Self::Rows { format, to, is_live })
         };
         match format {
@@ -213,6 +228,17 @@ impl Writer {
                 metrics: prometheus::Metrics::default(),
                 path: args.output.clone(),
             }),
+        }
+    }
+
+    /// There is a source: replaces the previous content of a file.
+    fn begin(&mut self) -> Result {
+        match self {
+            Self::Rows { format, to, is_live } => {
+                to.empty()?;
+                to.write(format.header(), *is_live)
+            }
+            Self::Table { .. } | Self::Prometheus { .. } => Ok(()),
         }
     }
 
