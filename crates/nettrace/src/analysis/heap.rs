@@ -135,13 +135,19 @@ pub struct HeapSnapshot {
     roots: Vec<HeapRoot>,
     edges_expected: u64,
     bytes: usize,
+    /// Bytes of the types, which all heap dumps share.
+    type_bytes: usize,
     limits: Limits,
     dropped: u64,
     walk: Option<u32>,
+    /// A GC has started, and none of its heap dump was read.
+    is_new_gc: bool,
     complete: bool,
     lost_chunks: u64,
     next_node_chunk: u64,
     next_edge_chunk: u64,
+    next_root_chunk: u64,
+    next_dependent_chunk: u64,
 }
 
 impl HeapSnapshot {
@@ -256,9 +262,15 @@ impl HeapSnapshot {
 
     /// Processes an event; `None` if it lacks a field.
     fn event(&mut self, event: &Event<'_>) -> Option<()> {
+        if matches!(event.id(), 16..=19 | 36 | 38) {
+            self.begin_dump();
+        }
         match event.id() {
             // GCStart, GCEnd: a heap dump is within a GC
-            1 => self.walk = Some(number(event, "Count")? as u32),
+            1 => {
+                self.is_new_gc = true;
+                self.walk = Some(number(event, "Count")? as u32);
+            }
             2 if self.walk == Some(number(event, "Count")? as u32) => {
                 self.complete |= !self.nodes.is_empty();
             }
@@ -267,43 +279,52 @@ impl HeapSnapshot {
                 let id = get(&v, "TypeID")?;
                 let name = v.get("Name")?.as_text()?.to_string();
                 let (module_id, flags) = (get(&v, "ModuleID")?, get(&v, "Flags")? as u32);
-                if this.room(size_of::<HeapType>() + name.len()) {
+                let bytes = size_of::<HeapType>() + name.len();
+                if this.room(bytes) {
+                    this.type_bytes = this.type_bytes.saturating_add(bytes);
                     this.undescribed.remove(&id);
                     this.types.insert(id, HeapType { id, module_id, name, flags });
                 }
                 Some(())
             })?,
             // GCBulkRootEdge
-            16 => self.each(event, |this, v| {
-                let kind = match get(&v, "GCRootKind")? as u8 {
-                    0 => RootKind::Stack,
-                    1 => RootKind::Finalizer,
-                    2 => RootKind::Handle,
-                    3 => RootKind::Older,
-                    4 => RootKind::SizedRef,
-                    5 => RootKind::Overflow,
-                    6 => RootKind::DependentHandle,
-                    kind => RootKind::Other(kind),
-                };
-                let flags = get(&v, "GCRootFlag")? as u32;
-                this.root(get(&v, "RootedNodeAddress")?, kind, flags);
-                Some(())
-            })?,
+            16 => {
+                let chunk = number(event, "Index")?;
+                self.lost_chunks += gap(&mut self.next_root_chunk, chunk);
+                self.each(event, |this, v| {
+                    let kind = match get(&v, "GCRootKind")? as u8 {
+                        0 => RootKind::Stack,
+                        1 => RootKind::Finalizer,
+                        2 => RootKind::Handle,
+                        3 => RootKind::Older,
+                        4 => RootKind::SizedRef,
+                        5 => RootKind::Overflow,
+                        6 => RootKind::DependentHandle,
+                        kind => RootKind::Other(kind),
+                    };
+                    let flags = get(&v, "GCRootFlag")? as u32;
+                    this.root(get(&v, "RootedNodeAddress")?, kind, flags);
+                    Some(())
+                })?;
+            }
             // GCBulkRootConditionalWeakTableElementEdge: an entry is alive while its key is alive
-            17 => self.each(event, |this, v| {
-                if get(&v, "GCKeyNodeID")? != 0 {
-                    this.root(get(&v, "GCValueNodeID")?, RootKind::DependentHandle, 0);
-                }
-                Some(())
-            })?,
+            17 => {
+                let chunk = number(event, "Index")?;
+                self.lost_chunks += gap(&mut self.next_dependent_chunk, chunk);
+                self.each(event, |this, v| {
+                    if get(&v, "GCKeyNodeID")? != 0 {
+                        this.root(get(&v, "GCValueNodeID")?, RootKind::DependentHandle, 0);
+                    }
+                    Some(())
+                })?;
+            }
             // GCBulkNode
             18 => {
                 let chunk = number(event, "Index")?;
                 if chunk == 0 && !self.nodes.is_empty() {
                     self.restart();
                 }
-                self.lost_chunks += chunk.saturating_sub(self.next_node_chunk);
-                self.next_node_chunk = chunk.saturating_add(1);
+                self.lost_chunks += gap(&mut self.next_node_chunk, chunk);
                 self.each(event, |this, v| {
                     let (type_id, edges) = (get(&v, "TypeID")?, get(&v, "EdgeCount")?);
                     let (address, size) = (get(&v, "Address")?, get(&v, "Size")?);
@@ -324,8 +345,7 @@ impl HeapSnapshot {
                 if chunk == 0 && !self.edges.is_empty() {
                     self.restart();
                 }
-                self.lost_chunks += chunk.saturating_sub(self.next_edge_chunk);
-                self.next_edge_chunk = chunk.saturating_add(1);
+                self.lost_chunks += gap(&mut self.next_edge_chunk, chunk);
                 self.each(event, |this, v| {
                     let target = get(&v, "Value")?;
                     if this.room(size_of::<u64>()) {
@@ -350,6 +370,15 @@ impl HeapSnapshot {
         Some(())
     }
 
+    /// Starts the next heap dump at the first part of it, whose roots come before its objects.
+    fn begin_dump(&mut self) {
+        let is_new_gc = std::mem::take(&mut self.is_new_gc);
+        let is_empty = self.nodes.is_empty() && self.edges.is_empty() && self.roots.is_empty();
+        if is_new_gc && !is_empty {
+            self.restart();
+        }
+    }
+
     /// Starts the next heap dump, which replaces the previous one. Types are kept.
     fn restart(&mut self) {
         self.nodes.clear();
@@ -359,6 +388,10 @@ impl HeapSnapshot {
         self.edges_expected = 0;
         self.next_node_chunk = 0;
         self.next_edge_chunk = 0;
+        self.next_root_chunk = 0;
+        self.next_dependent_chunk = 0;
+        self.bytes = self.type_bytes;
+        self.dropped = 0;
         self.lost_chunks = 0;
         self.complete = false;
     }
@@ -390,6 +423,13 @@ impl HeapSnapshot {
         self.dropped += u64::from(!fits);
         fits
     }
+}
+
+/// The number of parts that are missing before the part `chunk`, if `next` was expected.
+fn gap(next: &mut u64, chunk: u64) -> u64 {
+    let missing = chunk.saturating_sub(*next);
+    *next = chunk.saturating_add(1);
+    missing
 }
 
 fn get(object: &Object<'_>, name: &str) -> Option<u64> {

@@ -8,14 +8,25 @@ use nettrace::analysis::HeapSnapshot;
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
+use trace_common::Limits;
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 
 fn observe(heap: &mut HeapSnapshot, event: u32, count: usize, values: &[Vec<u8>]) {
+    observe_chunk(heap, 0, event, count, values);
+}
+
+fn observe_chunk(
+    heap: &mut HeapSnapshot,
+    chunk: u32,
+    event: u32,
+    count: usize,
+    values: &[Vec<u8>],
+) {
     // Index (of those that have one), Count, ClrInstanceID, values.
     let mut payload = Vec::new();
     if [16, 17, 18, 19].contains(&event) {
-        payload.extend(0u32.to_le_bytes());
+        payload.extend(chunk.to_le_bytes());
     }
     payload.extend((count as u32).to_le_bytes());
     if event == 38 {
@@ -108,22 +119,62 @@ fn a_walk_becomes_a_graph_with_the_names_of_the_vendors_tool() {
     );
 }
 
+/// `GCStart` (1) or `GCEnd` (2) of a GC.
+fn observe_gc(heap: &mut HeapSnapshot, event: u32, number: u32) {
+    let payload = [&number.to_le_bytes()[..], &[0; 14]].concat();
+    let stream = v4(RUNTIME, event, 0, &0u32.to_le_bytes(), &payload);
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        heap.observe(&event);
+    }
+}
+
+/// A heap dump of one object and its roots, which come first.
+fn observe_dump(heap: &mut HeapSnapshot, number: u32) {
+    observe_gc(heap, 1, number);
+    let mut variable = words(&[9, 0x200, 1]);
+    variable.extend(0u32.to_le_bytes());
+    variable.extend(utf16z("Cache.s_text"));
+    observe(heap, 38, 1, &[variable]);
+    observe(heap, 16, 1, &[root(0x200, 0, 0)]);
+    observe(heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    observe_gc(heap, 2, number);
+}
+
+#[test]
+fn the_last_of_several_walks_keeps_its_roots() {
+    // One heap dump fits, two do not.
+    let limits = Limits { max_buffer: 400, ..Limits::default() };
+    let mut heap = HeapSnapshot::with_limits(limits);
+    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    for number in 1..=10 {
+        observe_dump(&mut heap, number);
+        // A GC without a heap dump changes nothing.
+        observe_gc(&mut heap, 1, 100 + number);
+        observe_gc(&mut heap, 2, 100 + number);
+        assert_eq!((heap.nodes().len(), heap.roots().len()), (1, 2), "{number}");
+        assert!(heap.is_complete(), "{number}: {:?}", heap.missing());
+    }
+}
+
+#[test]
+fn missing_parts_of_the_roots_are_counted() {
+    let mut heap = HeapSnapshot::new();
+    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    observe_gc(&mut heap, 1, 1);
+    observe_chunk(&mut heap, 2, 16, 1, &[root(0x200, 0, 0)]);
+    observe_chunk(&mut heap, 1, 17, 1, &[words(&[0x200, 0x200, 0])]);
+    observe(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    observe_gc(&mut heap, 2, 1);
+    assert_eq!((heap.is_complete(), heap.missing()), (false, (3, 0)));
+}
+
 #[test]
 fn a_walk_is_complete_when_every_type_is_described() {
     let mut heap = HeapSnapshot::new();
-    let gc = |id, count: u32| {
-        let payload = [&count.to_le_bytes()[..], &[0; 14]].concat();
-        (id, v4(RUNTIME, id, 0, &0u32.to_le_bytes(), &payload))
-    };
-    let feed = |heap: &mut HeapSnapshot, (_, stream): (u32, Vec<u8>)| {
-        let mut reader = Reader::new(&stream[..]);
-        while let Some(event) = reader.next_event().unwrap() {
-            heap.observe(&event);
-        }
-    };
-    feed(&mut heap, gc(1, 5));
+    observe_gc(&mut heap, 1, 5);
     observe(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
-    feed(&mut heap, gc(2, 5));
+    observe_gc(&mut heap, 2, 5);
     assert_eq!((heap.is_complete(), heap.undescribed_types()), (false, 1));
     observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
     assert_eq!((heap.is_complete(), heap.undescribed_types()), (true, 0));
