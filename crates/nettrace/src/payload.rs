@@ -50,6 +50,10 @@ pub enum PayloadErrorKind {
     /// The field with the number of elements of an array cannot be decoded.
     #[error("missing number of array elements")]
     Count,
+    /// The elements of an array take no bytes, or refer to bytes elsewhere from there: a short
+    /// payload could have any number of them.
+    #[error("the payload does not bound the number of array elements")]
+    Unbounded,
 }
 
 impl From<ReadError> for PayloadError {
@@ -483,6 +487,9 @@ impl<'a> Reader<'a> {
             }
             FieldType::RelLoc(element) | FieldType::DataLoc(element) => {
                 let at = c.offset();
+                if element.has_location() {
+                    return Err(PayloadError { offset: at, kind: PayloadErrorKind::Unbounded });
+                }
                 let location = c.u32()?;
                 let (size, position) = ((location >> 16) as usize, (location & 0xffff) as usize);
                 // The bytes left in the payload after this field are those left at the cursor.
@@ -544,6 +551,10 @@ impl<'a> Reader<'a> {
 
     fn array(self, element: &'a FieldType, count: usize, c: &mut Cursor<'a>) -> Read<Value<'a>> {
         let start = *c;
+        if count > 0 && element.is_empty() {
+            let offset = start.offset();
+            return Err(PayloadError { offset, kind: PayloadErrorKind::Unbounded });
+        }
         match element.inline_size(self.pointer_size) {
             Some(size) => c.skip(count.saturating_mul(size as usize))?,
             None => {

@@ -116,15 +116,39 @@ impl FieldType {
 }
 
 impl FieldType {
-    /// [`FieldType::fixed_size`], unless a value refers to bytes elsewhere in the payload.
+    /// [`FieldType::fixed_size`], unless the size alone does not show that a value is valid.
     pub(crate) fn inline_size(&self, pointer_size: u32) -> Option<u32> {
-        if self.has_location() { None } else { self.fixed_size(pointer_size) }
+        if self.is_checked() { None } else { self.fixed_size(pointer_size) }
     }
 
-    fn has_location(&self) -> bool {
+    /// Whether a value refers to bytes elsewhere in the payload, or has elements without bytes.
+    fn is_checked(&self) -> bool {
         match self {
             Self::RelLoc(_) | Self::DataLoc(_) => true,
-            Self::FixedArray(element, _) => element.has_location(),
+            Self::FixedArray(element, count) => {
+                element.is_checked() || (*count > 0 && element.is_empty())
+            }
+            Self::Object(fields) => fields.iter().any(|f| f.ty.is_checked()),
+            _ => false,
+        }
+    }
+
+    /// Whether every value takes no bytes.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Object(fields) => fields.iter().all(|f| f.ty.is_empty()),
+            Self::FixedArray(element, count) => *count == 0 || element.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// Whether a value refers to bytes elsewhere in the payload.
+    pub(crate) fn has_location(&self) -> bool {
+        match self {
+            Self::RelLoc(_) | Self::DataLoc(_) => true,
+            Self::FixedArray(element, _) | Self::Array(element) | Self::Counted(element, _) => {
+                element.has_location()
+            }
             Self::Object(fields) => fields.iter().any(|f| f.ty.has_location()),
             _ => false,
         }

@@ -5,9 +5,9 @@
 use crate::common::exercise;
 use crate::common::{
     self,
-    assemble::{self, Stream, blob, utf16z, varint},
+    assemble::{self, Stream, blob, utf8, utf16z, varint},
 };
-use nettrace::{ErrorKind, Options, Order, Parser};
+use nettrace::{ErrorKind, Options, Order, Parser, PayloadError, PayloadErrorKind};
 use proptest::prelude::*;
 use trace_common::Limits;
 
@@ -252,4 +252,59 @@ fn events_that_never_sort_do_not_pile_up() {
     }
     assert_eq!(events, 20 * 20_001, "given before their end was seen");
     assert!(parser.stats().early_flushes >= 20, "{:?}", parser.stats());
+}
+
+/// The error of a payload, which is also printed.
+fn payload_error(stream: &[u8]) -> Option<PayloadError> {
+    let mut parser = Parser::new(Options::new());
+    parser.push(stream);
+    parser.finish();
+    let event = parser.next_event().unwrap().unwrap();
+    for (_, value) in event.fields().map_while(Result::ok) {
+        assert!(value.to_string().len() < 1_000);
+    }
+    event.check_payload().err()
+}
+
+#[test]
+fn array_elements_without_bytes_are_refused() {
+    let v6 = |ty: &[u8], payload: &[u8]| {
+        let field = [utf8("f"), ty.to_vec()].concat();
+        let mut fields = 1u16.to_le_bytes().to_vec();
+        fields.extend((field.len() as u16).to_le_bytes());
+        fields.extend(field);
+        let row = [utf8("Own"), varint(1), utf8("E"), fields, vec![0, 0]].concat();
+        payload_error(&assemble::v6(&row, payload))
+    };
+    // An array of version 6 has its number of elements after their type.
+    let array = |element: &[u8], count: u16| [&[22], element, &count.to_le_bytes()].concat();
+    let object = [1, 0, 0];
+    let unbounded = |error: Option<PayloadError>| {
+        let kind = error.map(|error| error.kind);
+        assert_eq!(kind, Some(PayloadErrorKind::Unbounded));
+    };
+    let mut ty = array(&[24, 6], 0);
+    for _ in 0..8 {
+        ty = array(&ty, u16::MAX);
+    }
+    unbounded(v6(&ty, &[]));
+    unbounded(v6(&array(&array(&object, u16::MAX), u16::MAX), &[]));
+    // Locations that all refer to the same locations.
+    let location = [0xff, 0, 0, 1].repeat(64);
+    unbounded(v6(&[25, 25, 25, 25, 6], &location));
+    // Without elements there is nothing to count.
+    assert_eq!(v6(&array(&object, 0), &[]), None);
+    assert_eq!(v6(&object, &[]), None);
+
+    let v4 = |ty: &[u32], payload: &[u8]| {
+        let mut fields = 1u32.to_le_bytes().to_vec();
+        fields.extend(ty.iter().flat_map(|code| code.to_le_bytes()));
+        fields.extend(utf16z("f"));
+        payload_error(&assemble::v4("Own", 1, 0, &fields, payload))
+    };
+    let many = [&[0xff, 0x7f][..], &[0xff; 65_534]].concat();
+    unbounded(v4(&[19, 19, 1, 0], &many));
+    unbounded(v4(&[19, 1, 0], &[1, 0]));
+    assert_eq!(v4(&[19, 1, 0], &[0, 0]), None);
+    assert_eq!(v4(&[1, 0], &[]), None);
 }
