@@ -19,7 +19,7 @@ use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::kernel::{KernelSource, Record};
 use trace_timeline::{
     Attribute, Correlator, Derived, EntityKind, Event, EventKind, SampleKind, SpanKind, StackId,
-    Tables, TextId, Timestamp, Value,
+    State, Tables, TextId, Timestamp, Value,
 };
 
 struct Capture {
@@ -255,6 +255,111 @@ fn too_many_open_spans_are_counted() {
         .expect("the exception");
     let names: Vec<&[u8]> = arguments.iter().map(|(name, _)| tables.get(*name)).collect();
     assert!(!names.contains(&&b"IL bytes"[..]), "{names:?}");
+}
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
+fn read(bytes: &[u8]) -> (Tables, Vec<Event>) {
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    let mut reader = Reader::new(bytes);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut tables, &mut events);
+    }
+    (tables, events)
+}
+
+/// Kind, begin and end of each span.
+fn spans(events: &[Event]) -> Vec<(SpanKind, i64, Option<i64>)> {
+    let mut found = Vec::new();
+    for event in events {
+        if let EventKind::Begin { span, kind, .. } = event.kind {
+            let is_end = |event: &&Event| matches!(event.kind, EventKind::Finish { span: s, .. } if s == span);
+            let end = events.iter().find(is_end).map(|event| event.at.nanos());
+            found.push((kind, event.at.nanos(), end));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_suspension_whose_end_was_lost_ends_with_the_next_one() {
+    let types = [(RUNTIME, 9, 1), (RUNTIME, 8, 1), (RUNTIME, 3, 1)];
+    let (u32s, clr) = (u32::to_le_bytes, 9_u16.to_le_bytes());
+    let begin = |at, thread| event(1, at, thread, &[&u32s(1), &u32s(0), &clr]);
+    let end = |at, thread| event(2, at, thread, &[&clr]);
+    let restart = |at, thread| event(3, at, thread, &[&clr]);
+    // The third one waits for the second one.
+    let events = [
+        begin(10, 5),
+        end(20, 5),
+        begin(30, 6),
+        end(40, 6),
+        begin(50, 7),
+        restart(60, 6),
+        end(70, 7),
+        restart(80, 7),
+    ];
+    let (_, events) = read(&trace(&types, &events));
+    let stop = SpanKind::StopTheWorld;
+    let expected = [(stop, 10, Some(40)), (stop, 30, Some(60)), (stop, 50, Some(80))];
+    assert_eq!(spans(&events), expected);
+}
+
+/// Makes the trace lack events of a thread before the one at this time.
+fn lose_before(trace: &mut [u8], thread: u64, at: i64, count: u32) {
+    let threads = [thread, thread].map(u64::to_le_bytes).concat();
+    let stack = [u32::MAX, 0].map(u32::to_le_bytes).concat();
+    let header = [&threads[..], &stack, &at.to_le_bytes()].concat();
+    let place = trace.windows(header.len()).position(|window| window == header).unwrap();
+    let sequence = &mut trace[place - 4..place];
+    let number = u32::from_le_bytes((&*sequence).try_into().unwrap()) + count;
+    sequence.copy_from_slice(&number.to_le_bytes());
+}
+
+/// Each thread begins a wait, a compilation and a suspension. The first thread then loses events.
+#[test]
+fn spans_of_a_thread_end_where_it_lost_events() {
+    let types = [(RUNTIME, 81, 2), (RUNTIME, 145, 1), (RUNTIME, 9, 1), (RUNTIME, 80, 1)];
+    let (u32s, u64s, clr) = (u32::to_le_bytes, u64::to_le_bytes, 9_u16.to_le_bytes());
+    let names = [utf16("N.T"), utf16("M"), utf16("void ()")].concat();
+    let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
+    let begins = |at, thread| {
+        [
+            event(1, at, thread, &[&[0], &clr, &u64s(1), &u64s(2), &u64s(0)]),
+            event(2, at, thread, &[&u64s(1), &u64s(1), &u32s(7), &u32s(30), &names, &clr]),
+            event(3, at, thread, &[&u32s(1), &u32s(0), &clr]),
+        ]
+    };
+    let other = |at, thread| event(4, at, thread, &[&exception, &clr]);
+    let mut events = [&begins(100, 5)[..], &begins(110, 6)].concat();
+    events.extend([other(200, 6), other(300, 5), other(400, 6)]);
+    let mut bytes = trace(&types, &events);
+    lose_before(&mut bytes, 5, 300, 2);
+    let (tables, events) = read(&bytes);
+    let kinds = [SpanKind::LockWait, SpanKind::Jit, SpanKind::StopTheWorld];
+    let found = spans(&events);
+    let lossy: Vec<_> = kinds.iter().map(|kind| (*kind, 100, Some(300))).collect();
+    let intact: Vec<_> = kinds.iter().map(|kind| (*kind, 110, None)).collect();
+    assert_eq!(found, [lossy, intact].concat());
+    let since: Vec<_> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Loss { since, count, .. } => Some((since.nanos(), count)),
+            _ => None,
+        })
+        .collect();
+    // All events are held back when the gap is found.
+    assert_eq!(since, [(0, Some(2))]);
+    let running: Vec<_> = events
+        .iter()
+        .filter(|event| event.at.nanos() == 300)
+        .filter_map(|event| match event.kind {
+            EventKind::State { entity, state, .. } => Some((entity, state)),
+            _ => None,
+        })
+        .collect();
+    let [(thread, State::Running)] = running[..] else { panic!("{running:?}") };
+    assert_eq!(tables.entities.get(thread).unwrap().number, 5);
 }
 
 #[test]

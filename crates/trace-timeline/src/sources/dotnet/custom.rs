@@ -73,15 +73,8 @@ impl DotnetSource {
             }
             Some(ActivityStep::Stop(number, _)) => {
                 let Some(activity) = self.open_activities.remove(&number) else { return };
-                if let Some(id) = activity.id {
-                    if self.activity_ids.get(&id) == Some(&activity.entity) {
-                        self.activity_ids.remove(&id);
-                    }
-                }
                 self.arguments(event, push);
-                let span = activity.span;
-                push.event(EventKind::Finish { span, by: Some(thread) });
-                push.end(activity.entity);
+                self.end_activity(activity, Some(thread), push);
             }
             // It began before the trace, or too many are open.
             Some(_) => self.stats.unpaired += 1,
@@ -105,17 +98,17 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         let Some(activity) = self.activities.get(number) else { return };
-        if self.open_activities.len() >= MAX_OPEN {
-            self.stats.unpaired += 1;
-            return;
-        }
+        let (id, parent) = (activity.id, activity.parent);
         let kinds = match REQUESTS.contains(&(&*activity.provider, &*activity.name)) {
             true => (EntityKind::Request, SpanKind::Request),
             false => (EntityKind::Activity, SpanKind::Activity),
         };
         let name = format!("{}/{}", activity.provider, activity.name);
-        let (id, parent) = (activity.id, activity.parent);
         let parent = parent.and_then(|parent| self.activity_ids.get(&parent)).copied();
+        if self.open_activities.len() >= MAX_OPEN {
+            self.stats.unpaired += 1;
+            self.drop_oldest_activity(push);
+        }
         let text = push.tables.text(name.as_bytes());
         let entity = Entity::new(kinds.0, i64::try_from(number).unwrap_or(-1));
         let entity = entity.child_of(Some(process)).named(text).started(push.at);
@@ -126,6 +119,32 @@ impl DotnetSource {
         let span = push.begin(begin.of(parent).stack(stack));
         self.open_activities.insert(number, OpenActivity { entity, span, id });
         self.activity_ids.extend(id.map(|id| (id, entity)));
+    }
+
+    /// Ends the oldest open activity: its stop was lost.
+    fn drop_oldest_activity(&mut self, push: &mut Pusher<'_>) {
+        // Numbers are consecutive: each is tried once.
+        while !self.open_activities.is_empty() {
+            let oldest = self.open_activities.remove(&self.oldest_activity);
+            self.oldest_activity += 1;
+            if let Some(activity) = oldest {
+                return self.end_activity(activity, None, push);
+            }
+        }
+    }
+
+    fn end_activity(
+        &mut self,
+        activity: OpenActivity,
+        by: Option<EntityId>,
+        push: &mut Pusher<'_>,
+    ) {
+        let OpenActivity { entity, span, id } = activity;
+        if let Some(id) = id.filter(|id| self.activity_ids.get(id) == Some(&entity)) {
+            self.activity_ids.remove(&id);
+        }
+        push.event(EventKind::Finish { span, by });
+        push.end(entity);
     }
 
     /// The fields of an event.

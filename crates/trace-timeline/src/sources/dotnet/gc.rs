@@ -38,14 +38,23 @@ impl DotnetSource {
                 };
                 let key = Open::Suspension(thread);
                 self.finish(key, Some(thread), push); // its end was lost
+                self.suspending.retain(|_, by| *by != thread);
                 let begin = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
                 self.begin(key, begin.by(Some(thread)), push);
             }
             GcEvent::SuspendEnd => {
+                // One thread at a time suspends the others: the end of the other's was lost.
+                let other = self.suspending.insert(process, thread).filter(|by| *by != thread);
+                if let Some(other) = other {
+                    self.finish(Open::Suspension(other), None, push);
+                }
                 let (kind, name) = (InstantKind::Stopped, TextId::EMPTY);
                 push.instant(process, kind, name, None);
             }
-            GcEvent::RestartEnd => self.finish(Open::Suspension(thread), Some(thread), push),
+            GcEvent::RestartEnd => {
+                self.suspending.retain(|_, by| *by != thread);
+                self.finish(Open::Suspension(thread), Some(thread), push);
+            }
             GcEvent::HeapStats { heap, generations } => {
                 let sizes = heap.generation_sizes.iter().zip(HEAPS).take(generations);
                 for (generation, (size, name)) in (0..).zip(sizes) {

@@ -58,7 +58,7 @@ use custom::OpenActivity;
 use hashbrown::HashMap;
 use nettrace::analysis::{ActivityTracker, CounterTracker};
 use nettrace::manifest::Provider;
-use nettrace::{Event as NetEvent, Guid, Item};
+use nettrace::{Event as NetEvent, Guid, Item, Loss, Trace};
 use skipped::Skipped;
 use stacks::{Lines, Stacks};
 use std::collections::VecDeque;
@@ -106,17 +106,28 @@ pub struct DotnetSource {
     threads: HashMap<(u64, u64), EntityId>,
     heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
-    open: HashMap<Open, SpanId>,
+    /// With their beginnings.
+    open: HashMap<Open, (SpanId, Timestamp)>,
+    /// The trace's clock.
+    trace: Option<Trace>,
+    /// Losses that events in time order have not reached yet.
+    gaps: Vec<Gap>,
+    /// The thread that has suspended the others, by process.
+    suspending: HashMap<EntityId, EntityId>,
     open_gcs: HashMap<(EntityId, u32), EntityId>,
     activities: ActivityTracker,
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
     activity_ids: HashMap<Guid, EntityId>,
+    /// No open activity has a smaller number.
+    oldest_activity: u64,
     counters: CounterTracker,
     /// Work items in the queue of the thread pool, oldest first, by process and identifier. An
     /// object can be queued more than once.
     queued: HashMap<(EntityId, i64), VecDeque<WorkItem>>,
     queued_count: usize,
+    /// All work items, oldest first. Those that have left the queue stay for a while.
+    queue_order: VecDeque<(SpanId, (EntityId, i64))>,
     stacks: Stacks,
     lines: Lines,
 }
@@ -136,6 +147,31 @@ enum Open {
     Jit(EntityId, u64),
     LockWait(EntityId),
 }
+
+impl Open {
+    /// The thread that writes the end of the span.
+    const fn thread(self) -> Option<EntityId> {
+        match self {
+            Self::Suspension(thread) | Self::Jit(thread, _) | Self::LockWait(thread) => {
+                Some(thread)
+            }
+            Self::Gc(..) => None,
+        }
+    }
+}
+
+/// Lost events of a thread.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    /// Process and thread; `None` if the thread is not known.
+    thread: Option<(u64, u64)>,
+    /// The first event after them.
+    before: Timestamp,
+}
+
+/// Maximum number of losses that wait for their time. A thread has few within the events that are
+/// sorted at once.
+const MAX_GAPS: usize = 1 << 10;
 
 /// The event source of `System.Private.CoreLib`. Its keyword `ThreadPool` (0x2) at level 5 has the
 /// work items of the thread pool.
@@ -188,10 +224,11 @@ impl DotnetSource {
         let at = self.stats.last.unwrap_or_default();
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
-            self.open.drain().map(|(key, span)| (span, Some(key))).collect();
+            self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
         let queued = self.queued.drain().flat_map(|(_, items)| items);
         open.extend(queued.map(|item| (item.span, None)));
         self.queued_count = 0;
+        self.queue_order.clear();
         // The order of a map is not deterministic.
         open.sort_unstable_by_key(|(span, _)| *span);
         for (span, key) in open {
@@ -217,19 +254,65 @@ impl DotnetSource {
                 let time = trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset);
                 let (domain, reading) = (ClockDomain::Realtime, trace.sync_time_utc);
                 self.clock = Some(EventKind::Clock { time, domain, reading });
+                self.trace = Some((*trace).clone());
             }
             Item::Event(event) => self.event(event, tables, out),
-            Item::Loss(lost) => {
-                self.stats.lost = self.stats.lost.saturating_add(lost.count);
-                let at = self.stats.last.unwrap_or_default();
-                let push = &mut Pusher { at, tables, out };
-                let why = format!("the buffers of thread {} were full", lost.capture_thread);
-                push.text(b"why", why.as_bytes());
-                let kind = LossKind::DotnetEvents;
-                let count = Some(lost.count);
-                push.event(EventKind::Loss { entity: None, kind, since: at, count });
-            }
+            Item::Loss(lost) => self.lost(lost, tables, out),
             _ => {}
+        }
+    }
+
+    /// Events that a thread could not write.
+    fn lost(&mut self, lost: &Loss, tables: &mut Tables, out: &mut Vec<Event>) {
+        self.stats.lost = self.stats.lost.saturating_add(lost.count);
+        let at = self.stats.last.unwrap_or_default();
+        let push = &mut Pusher { at, tables, out };
+        let trace = self.trace.as_ref();
+        let thread = match trace {
+            // An index, which events do not have.
+            Some(trace) if trace.version >= 6 => None,
+            trace => Some((trace.map_or(0, |trace| trace.process_id.into()), lost.capture_thread)),
+        };
+        let time = |ticks| Some(trace?.timestamp(ticks).saturating_add_nanos(self.offset));
+        // Events before the gap may still follow.
+        let since = lost.after.and_then(time).map_or(at, |since| since.min(at));
+        let before = time(lost.before).unwrap_or(at);
+        self.gaps.push(Gap { thread, before });
+        self.close_gaps(push);
+        let why = format!("the buffers of thread {} were full", lost.capture_thread);
+        push.text(b"why", why.as_bytes());
+        let (kind, count) = (LossKind::DotnetEvents, Some(lost.count));
+        push.event(EventKind::Loss { entity: None, kind, since, count });
+    }
+
+    /// Ends the spans of threads that have lost events: their ends may be among those.
+    fn close_gaps(&mut self, push: &mut Pusher<'_>) {
+        // Too many to wait for are closed early.
+        let is_full = self.gaps.len() >= MAX_GAPS;
+        while let Some(index) = self.gaps.iter().position(|gap| is_full || gap.before <= push.at) {
+            let gap = self.gaps.swap_remove(index);
+            self.close_gap(gap, push);
+        }
+    }
+
+    fn close_gap(&mut self, gap: Gap, push: &mut Pusher<'_>) {
+        let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied());
+        let mut closed: Vec<(SpanId, Open)> = self
+            .open
+            .iter()
+            .filter(|(_, (_, begin))| *begin < gap.before)
+            .filter(|(key, _)| key.thread().is_some_and(|t| lossy.is_none_or(|l| l == Some(t))))
+            .map(|(key, (span, _))| (*span, *key))
+            .collect();
+        // The order of a map is not deterministic.
+        closed.sort_unstable_by_key(|(span, _)| *span);
+        for (_, key) in closed {
+            self.finish(key, None, push);
+            match key {
+                Open::LockWait(thread) => push.state(thread, State::Running, None),
+                Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
+                Open::Gc(..) | Open::Jit(..) => {}
+            }
         }
     }
 
@@ -242,6 +325,9 @@ impl DotnetSource {
         self.stats.events += 1;
         let push = &mut Pusher { at, tables, out };
         self.clock.take().into_iter().for_each(|clock| push.event(clock));
+        if !self.gaps.is_empty() {
+            self.close_gaps(push);
+        }
         let Some(process) = self.process(event.process_id(), push) else { return };
         let pid = event.process_id();
         if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
@@ -358,7 +444,7 @@ impl DotnetSource {
     fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
         if self.open.len() < MAX_OPEN {
             let span = push.begin(begin);
-            self.open.insert(key, span);
+            self.open.insert(key, (span, push.at));
         } else {
             push.discard_arguments();
             self.stats.unpaired += 1;
@@ -366,8 +452,26 @@ impl DotnetSource {
     }
 
     fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
-        if let Some(span) = self.open.remove(&key) {
+        if let Some((span, _)) = self.open.remove(&key) {
             push.event(EventKind::Finish { span, by });
+        }
+    }
+
+    /// Ends the oldest work item in the queue: its dequeue was lost.
+    fn drop_oldest_work_item(&mut self, push: &mut Pusher<'_>) {
+        while let Some((span, key)) = self.queue_order.pop_front() {
+            if !is_queued(&self.queued, key, span) {
+                continue;
+            }
+            if let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry(key) {
+                queue.get_mut().pop_front();
+                if queue.get().is_empty() {
+                    queue.remove();
+                }
+            }
+            self.queued_count -= 1;
+            push.event(EventKind::Finish { span, by: None });
+            return;
         }
     }
 
@@ -384,7 +488,7 @@ impl DotnetSource {
         if event.id() == 30 {
             if self.queued_count >= MAX_OPEN {
                 self.stats.unpaired += 1;
-                return;
+                self.drop_oldest_work_item(push);
             }
             let (stack, of) = (self.stack(event, push), self.activity_of(event));
             let begin = Begin::new(process, SpanKind::Queued, b"work item").by(Some(thread));
@@ -392,6 +496,11 @@ impl DotnetSource {
             let item = WorkItem { span, by: thread };
             self.queued.entry((process, id)).or_default().push_back(item);
             self.queued_count += 1;
+            if self.queue_order.len() >= 2 * MAX_OPEN {
+                let queued = &self.queued;
+                self.queue_order.retain(|(span, key)| is_queued(queued, *key, *span));
+            }
+            self.queue_order.push_back((span, (process, id)));
             return;
         }
         let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry((process, id))
@@ -408,4 +517,13 @@ impl DotnetSource {
             push.flow(FlowKind::Continues, by, thread);
         }
     }
+}
+
+/// Whether a work item is still in the queue. Spans are in the order of their beginnings.
+fn is_queued(
+    queued: &HashMap<(EntityId, i64), VecDeque<WorkItem>>,
+    key: (EntityId, i64),
+    span: SpanId,
+) -> bool {
+    queued.get(&key).and_then(VecDeque::front).is_some_and(|oldest| oldest.span <= span)
 }
