@@ -139,12 +139,9 @@ fn config(args: &Args) -> Result<TracingConfig> {
             Failure::new(format!("there is no profile {name}; there are {}", known.join(", ")))
         })?;
         providers = ProviderPreset::merge(providers, profile.providers());
-        // Several profiles together can need the rundown that one of them does not need.
-        rundown = if profiles.len() == 1 && args.providers.is_empty() {
-            profile.rundown()
-        } else {
-            Rundown::Default
-        };
+        // Other events can need the rundown that the profile does not need.
+        let is_alone = profiles.len() == 1 && args.providers.is_empty() && args.clrevents.is_none();
+        rundown = if is_alone { profile.rundown() } else { Rundown::Default };
     }
     match (args.rundown, args.rundown_keywords) {
         (Some(false), Some(_)) => {
@@ -510,4 +507,30 @@ fn connection(
 fn is_too_old(pid: u32) -> bool {
     let info = Client::for_process(pid).and_then(|client| client.process_info());
     info.is_err_and(|error| error.is_unknown_command())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn a_profile_reduces_the_rundown_only_if_it_is_alone() {
+        let rundown = |more: &[&str]| {
+            let args = [&["collect", "--profile", "gc-collect"], more].concat();
+            config(&Cli::parse_from(args).args).map(|config| config.rundown).ok()
+        };
+        let reduced = ProviderPreset::find("gc-collect").map(ProviderPreset::rundown);
+        assert_eq!(rundown(&[]), reduced);
+        assert_ne!(reduced, Some(Rundown::Default));
+        for more in [["--clrevents", "gc"], ["--providers", "Own"]] {
+            assert_eq!(rundown(&more), Some(Rundown::Default), "{more:?}");
+        }
+    }
 }
