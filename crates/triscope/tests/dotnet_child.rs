@@ -187,3 +187,11 @@ fn a_refused_session_leaves_the_file_of_counters_as_it_was() {
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert_eq!(std::fs::read(&file).unwrap(), b"earlier");
 }
+
+#[test]
+fn a_heap_that_cannot_be_written_is_not_dumped() {
+    let server = Server::start();
+    let output = server.run("gcdump", &["-o", "/nowhere/heap.gcdump"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(!server.has("session"), "{}", errors(&output));
+}

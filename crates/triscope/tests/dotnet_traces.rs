@@ -178,6 +178,22 @@ fn counters_are_written_for_prometheus() {
 }
 
 #[test]
+fn a_heap_walk_with_missing_parts_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("heap.nettrace");
+    // The second part of the objects: one object.
+    let numbers = [1u32, 1].map(u32::to_le_bytes).concat();
+    let object = [0x200u64, 24, 1, 0].map(u64::to_le_bytes).concat();
+    let payload = [&numbers[..], &[7, 0], &object].concat();
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    std::fs::write(&file, assemble::v4(runtime, 18, 0, &[0; 4], &payload)).unwrap();
+    let ran = run(&["dotnet", "gcdump", file.to_str().unwrap()]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stdout.contains("24 bytes in 1 objects"), "{}", ran.stdout);
+    assert!(ran.stderr.contains("incomplete, as are the totals: 1 parts lost"), "{}", ran.stderr);
+}
+
+#[test]
 fn a_source_is_one_of_file_process_port_or_command() {
     let trace = capture("t10-counters.nettrace");
     for verb in ["events", "counters", "gc"] {

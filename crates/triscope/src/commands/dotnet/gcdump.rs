@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use trace_common::Timestamp;
+use trace_common::{Limits, Timestamp};
 
 /// Show the contents of the managed heap by type
 ///
@@ -57,12 +57,14 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result {
     // The baseline first: an unreadable file must not cost the process a full GC.
     let baseline = args.baseline.as_deref().map(heap_of_file).transpose()?;
+    // So must an output that cannot be written.
+    let file = args.output.as_deref().map(|path| OutputFile::create(path, &[])).transpose()?;
     let heap = match args.source.source() {
         Some(Source::File(path)) => heap_of_file(path)?,
         _ => heap_of_process(args)?,
     };
-    if let Some(path) = &args.output {
-        write(path, &heap.graph)?;
+    if let Some(file) = file {
+        write(file, &heap.graph)?;
     }
     let mut output = Output::new();
     match (&baseline, &args.roots) {
@@ -144,23 +146,24 @@ fn describe_types_again(target: &Target) -> Result {
 
 fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     let name = stream.name.clone();
-    let mut walk = HeapSnapshot::new();
+    let mut walk = HeapSnapshot::with_limits(limits());
     let mut info = DumpInfo::default();
-    let mut is_walked = false;
+    let mut is_left = false;
     let result = stream.read(|event| {
         walk.observe(event);
         info.pid = u32::try_from(event.process_id()).unwrap_or_default();
         let collected = event.trace().map(|trace| trace.utc(event.header().timestamp));
         info.collected = collected.and_then(system_time);
-        // The rest of the stream of a live process is not needed.
-        if is_live && walk.is_complete() {
-            is_walked = true;
+        // The rest of the stream of a live process is not needed, or does not fit.
+        let (_, dropped) = walk.missing();
+        if is_live && (walk.is_complete() || dropped > 0) {
+            is_left = true;
             return Err(Failure::Quiet(0));
         }
         Ok(())
     });
     let reading = match result {
-        Err(_) if is_walked => None,
+        Err(_) if is_left => None,
         other => Some(other?),
     };
     if walk.nodes().is_empty() {
@@ -186,6 +189,20 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
 }
 
+/// Room for the largest heap whose graph also fits into the available memory.
+fn limits() -> Limits {
+    let available = std::fs::read_to_string("/proc/meminfo").ok();
+    let available = available.as_deref().and_then(available_memory).unwrap_or(0);
+    let usual = Limits::default();
+    Limits { max_buffer: usual.max_buffer.max(available / 3), ..usual }
+}
+
+/// Bytes of `MemAvailable` in `/proc/meminfo`.
+fn available_memory(meminfo: &str) -> Option<usize> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)
+}
+
 /// The bytes of a `.gcdump` file; `None` if the file has another format.
 fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
     let fail = |e: std::io::Error| Failure::about(path.display(), e);
@@ -207,8 +224,7 @@ fn system_time(utc: Timestamp) -> Option<SystemTime> {
     UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
 }
 
-fn write(path: &Path, graph: &HeapGraph) -> Result {
-    let mut file = OutputFile::create(path, &[])?;
+fn write(mut file: OutputFile, graph: &HeapGraph) -> Result {
     let to = file.writer()?;
     graph.write(to).map_err(|e| file.failure(&e))?;
     let (name, size, objects) = (file.name(), graph.total_size(), graph.object_count());
@@ -319,15 +335,32 @@ fn print_roots(args: &Args, name: &str, heap: &Heap, out: &mut Vec<u8>) -> Resul
 
 impl Heap {
     fn into_result(self) -> Result {
-        if let Some(walk) = self.walk.filter(|walk| !walk.is_complete()) {
+        let incomplete = self.walk.filter(|walk| !walk.is_complete());
+        let is_incomplete = incomplete.is_some();
+        if let Some(walk) = incomplete {
             let (chunks, dropped) = walk.missing();
             eprintln!(
-                "triscope: {}: the heap walk is incomplete: {chunks} parts lost, {dropped} items \
+                "triscope: {}: the heap walk is incomplete, as are the totals: {chunks} parts lost, {dropped} items \
                  dropped, {} types without a name",
                 OneLine(&self.name),
                 walk.undescribed_types()
             );
         }
-        self.reading.map_or(Ok(()), Reading::into_result)
+        self.reading.map_or(Ok(()), Reading::into_result)?;
+        if is_incomplete { Err(Failure::Quiet(1)) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heap_may_take_a_share_of_the_available_memory() {
+        let text = "MemTotal:       65805612 kB\nMemAvailable:   60000000 kB\n";
+        assert_eq!(available_memory(text), Some(60_000_000 * 1024));
+        assert_eq!(available_memory("MemFree: 1 kB"), None);
+        let (real, usual) = (limits().max_buffer, Limits::default().max_buffer);
+        assert!(real >= usual, "{real}");
     }
 }
