@@ -223,7 +223,7 @@ fn too_many_open_spans_are_counted() {
     const OPEN: u64 = 1 << 16;
     let clr = 9u16.to_le_bytes();
     let runtime = "Microsoft-Windows-DotNETRuntime";
-    let types = [(runtime, 145, 1), (runtime, 80, 1)];
+    let types = [(runtime, 145, 1), (runtime, 80, 1), (runtime, 143, 1)];
     let start = |id: u64| {
         let ids = [id, 1].map(u64::to_le_bytes).concat();
         let numbers = [7u32, 30].map(u32::to_le_bytes).concat();
@@ -233,17 +233,31 @@ fn too_many_open_spans_are_counted() {
     let mut events: Vec<_> = (0..OPEN + 3).map(start).collect();
     let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
     events.push(event(2, 20, 5, &[&exception, &clr]));
+    // The newest and the oldest compilation end.
+    for id in [OPEN + 2, 0] {
+        let code = [
+            [id, 1, 2].map(u64::to_le_bytes).concat(),
+            [9u32, 3, 8].map(u32::to_le_bytes).concat(),
+        ];
+        let names = [utf16("N.T"), utf16("M"), utf16("void ()")].concat();
+        events.push(event(3, 30, 5, &[&code.concat(), &names, &clr]));
+    }
     let bytes = trace(&types, &events);
 
+    let mut begun = Vec::new();
     let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
     let (mut tracker, mut reader) = (RuntimeTracker::new(), Reader::new(&bytes[..]));
     while let Some(item) = reader.next_item().unwrap() {
         if let Item::Event(event) = &item {
-            tracker.observe(event);
+            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.observe(event) {
+                begun.push(jit.start);
+            }
         }
         source.push(&item, &mut tables, &mut events);
     }
     assert_eq!((source.stats().unpaired, tracker.dropped()), (3, 3));
+    // The newest ones are tracked.
+    assert_eq!(begun, [Some(10), None]);
     let drawn = with_arguments(&events);
     let is_jit = |event: &Event| matches!(event.kind, EventKind::Begin { kind: SpanKind::Jit, .. });
     let compilations: Vec<_> = drawn.iter().filter(|(event, _)| is_jit(event)).collect();

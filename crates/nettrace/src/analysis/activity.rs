@@ -41,7 +41,7 @@ pub enum ActivityStep {
     Start(u64),
     /// The activity with this number has ended.
     Stop(u64, Activity),
-    /// A start that is not tracked because too many activities are open, or a stop without a start.
+    /// A stop without a start.
     Unpaired,
 }
 
@@ -59,6 +59,8 @@ pub struct ActivityTracker {
     /// Numbers of the open activities that a stop with this key can end, newest last.
     by_key: HashMap<(Box<str>, Key), Vec<u64>>,
     started: u64,
+    /// No open activity has a smaller number.
+    oldest: u64,
     unpaired: u64,
 }
 
@@ -115,7 +117,7 @@ impl ActivityTracker {
         Self::default()
     }
 
-    /// Number of stops without a start, plus starts that were not tracked because too many were
+    /// Number of stops without a start, plus starts that are no longer tracked because too many were
     /// open.
     pub fn unpaired(&self) -> u64 {
         self.unpaired
@@ -169,7 +171,7 @@ impl ActivityTracker {
     ) -> ActivityStep {
         if self.open.len() >= MAX_OPEN {
             self.unpaired += 1;
-            return ActivityStep::Unpaired;
+            self.drop_oldest();
         }
         let number = self.started;
         self.started += 1;
@@ -224,10 +226,30 @@ impl ActivityTracker {
             best = best.max(found);
         }
         let found = best.map(|(_, number)| number);
-        let Some((number, mut open)) = found.and_then(|n| Some((n, self.open.remove(&n)?))) else {
+        let Some((number, mut activity)) = found.and_then(|n| Some((n, self.close(n)?))) else {
             self.unpaired += 1;
             return ActivityStep::Unpaired;
         };
+        activity.end = event.header().timestamp;
+        activity.stop_thread_id = event.thread_id();
+        ActivityStep::Stop(number, activity)
+    }
+
+    /// Removes the oldest open activity: its stop was lost.
+    fn drop_oldest(&mut self) {
+        // Numbers are consecutive: each is tried once.
+        while !self.open.is_empty() {
+            let oldest = self.close(self.oldest);
+            self.oldest += 1;
+            if oldest.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Removes an open activity.
+    fn close(&mut self, number: u64) -> Option<Activity> {
+        let open = self.open.remove(&number)?;
         for key in open.keys {
             let key = (open.name.clone(), key);
             if let Some(numbers) = self.by_key.get_mut(&key) {
@@ -237,9 +259,7 @@ impl ActivityTracker {
                 }
             }
         }
-        open.activity.end = event.header().timestamp;
-        open.activity.stop_thread_id = event.thread_id();
-        ActivityStep::Stop(number, open.activity)
+        Some(open.activity)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Compilations that have begun.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::MethodName;
 
@@ -11,6 +11,7 @@ pub(super) struct Started {
     pub(super) il_size: u32,
     pub(super) method: String,
     pub(super) signature: String,
+    number: u64,
 }
 
 impl Started {
@@ -23,6 +24,9 @@ impl Started {
 #[derive(Debug, Default)]
 pub(super) struct OpenCompilations {
     started: HashMap<(u64, u64), Started>,
+    /// Their threads and methods, oldest first.
+    order: BTreeMap<u64, (u64, u64)>,
+    count: u64,
     /// Bytes of the names.
     text: usize,
 }
@@ -34,7 +38,7 @@ const MAX_OPEN: usize = 1 << 16;
 const MAX_TEXT: usize = 1 << 24;
 
 impl OpenCompilations {
-    /// Adds a compilation; `false` if too many are open.
+    /// Adds a compilation; `false` if too many were open, and older ones made room for it.
     pub(super) fn start(
         &mut self,
         thread_id: u64,
@@ -45,18 +49,27 @@ impl OpenCompilations {
     ) -> bool {
         self.end(thread_id, id); // its end was lost
         let (method, signature) = (name.to_string(), name.signature.to_string());
-        let started = Started { start, il_size, method, signature };
-        let text = self.text + started.text();
-        let fits = self.started.len() < MAX_OPEN && text <= MAX_TEXT;
-        if fits {
-            self.text = text;
-            self.started.insert((thread_id, id), started);
+        let number = self.count;
+        self.count += 1;
+        let started = Started { start, il_size, method, signature, number };
+        let text = started.text();
+        if text > MAX_TEXT {
+            return false;
         }
+        let fits = self.started.len() < MAX_OPEN && self.text + text <= MAX_TEXT;
+        while self.started.len() >= MAX_OPEN || self.text + text > MAX_TEXT {
+            let Some((_, (thread_id, id))) = self.order.pop_first() else { break };
+            self.end(thread_id, id); // its end was lost
+        }
+        self.text += text;
+        self.order.insert(number, (thread_id, id));
+        self.started.insert((thread_id, id), started);
         fits
     }
 
     pub(super) fn end(&mut self, thread_id: u64, id: u64) -> Option<Started> {
         let started = self.started.remove(&(thread_id, id))?;
+        self.order.remove(&started.number);
         self.text -= started.text();
         Some(started)
     }

@@ -56,6 +56,34 @@ fn activities_are_paired_over_threads_by_their_ids() {
     assert!(ids.iter().all(|id| id % 10 < 4), "k goes from 0 to 3");
 }
 
+/// 262 144 are kept open.
+#[test]
+fn the_oldest_of_too_many_activities_make_room() {
+    const OPEN: u32 = 1 << 18;
+    let fields = [&[1, 0, 0, 0, 9, 0, 0, 0][..], &assemble::utf16z("id")].concat();
+    let mut types = Vec::new();
+    for (number, name) in [(1_u8, "WorkStart"), (2, "WorkStop")] {
+        let mut metadata = assemble::metadata("Own", number.into(), 0, name, 0, &fields);
+        metadata[0] = number;
+        types.extend(assemble::blob(&[0x80, 0], &metadata));
+    }
+    let event = |number, id: u32| assemble::blob(&[0xc7, number, 0, 9, 0, 9, 5], &id.to_le_bytes());
+    let mut events: Vec<u8> = (0..OPEN + 2).flat_map(|id| event(1, id)).collect();
+    events.extend([OPEN + 1, 1, 2].iter().flat_map(|id| event(2, *id)));
+    let stream = assemble::Stream::v4()
+        .compressed("MetadataBlock", &types)
+        .compressed("EventBlock", &events)
+        .end();
+    let (mut tracker, mut ended) = (ActivityTracker::new(), Vec::new());
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        ended.extend(tracker.observe(&event).map(|activity| activity.arguments));
+    }
+    assert_eq!(ended, [format!("id={}", OPEN + 1), "id=2".to_owned()]);
+    // Two that made room, and the stop of one of them.
+    assert_eq!(tracker.unpaired(), 3);
+}
+
 /// Start has `id` and `url`, stop has `id` and `code`; requests are nested on one thread, and no
 /// event has an activity id.
 #[test]
