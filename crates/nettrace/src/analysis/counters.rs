@@ -95,7 +95,7 @@ impl CounterTracker {
                 if let (Some(start), Some(end)) =
                     (time("intervalStartTime"), time("intervalEndTime"))
                 {
-                    self.interval = Some((end - start) as f64 / 1e7);
+                    self.interval = Some(end.saturating_sub(start) as f64 / 1e7);
                 }
                 return None;
             }

@@ -326,7 +326,8 @@ impl GcTracker {
                 None => self.open.iter_mut().find(|gc| gc.kind == GcKind::Background),
             };
             if let Some(gc) = during {
-                gc.pause = gc.pause.map(|pause| pause + (now - suspension.start));
+                let lasted = now.saturating_sub(suspension.start);
+                gc.pause = gc.pause.map(|pause| pause.saturating_add(lasted));
             }
         }
         self.close_between_suspensions();

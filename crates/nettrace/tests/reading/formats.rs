@@ -615,6 +615,25 @@ fn histograms_of_meters_have_quantiles() {
     assert_eq!(histogram.quantiles, [(0.5, 1.5), (0.95, 20.0), (0.99, 1_000.0)]);
 }
 
+#[test]
+fn the_interval_of_meters_has_a_limit() {
+    let mut described = 2u32.to_le_bytes().to_vec();
+    for name in ["intervalStartTime", "intervalEndTime"] {
+        described.extend(16u32.to_le_bytes());
+        described.extend(utf16z(name));
+    }
+    let times = [i64::MIN, i64::MAX].map(i64::to_le_bytes).concat();
+    let provider = "System.Diagnostics.Metrics";
+    let bytes = assemble::v4_named(provider, 2, "CollectionStart", &described, &times);
+    let mut tracker = CounterTracker::new();
+    parse(&bytes, Order::Time, |item| {
+        if let Item::Event(event) = item {
+            assert!(event.field("intervalEndTime").is_some());
+            assert_eq!(tracker.observe(&event), None);
+        }
+    });
+}
+
 /// Two threads whose runs overlap: the mark on the second run says how far the first may go.
 #[test]
 fn runs_of_threads_are_merged_up_to_the_mark() {
