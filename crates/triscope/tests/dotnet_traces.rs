@@ -177,6 +177,27 @@ fn counters_are_written_for_prometheus() {
     assert!(ran.stderr.contains("use .csv, .json or .prom"), "{}", ran.stderr);
 }
 
+/// The times of the two events are as far apart as possible.
+#[test]
+fn the_time_of_a_trace_has_a_limit() {
+    let metadata = assemble::metadata("Own", 1, 0, "E", 0, &[0; 4]);
+    let at = |ticks: u64| {
+        let header = [&[0xc7, 1, 0, 9, 0, 9][..], &assemble::varint(ticks)].concat();
+        assemble::blob(&header, &[])
+    };
+    // The second time is relative to the first.
+    let events = [at(i64::MAX as u64), at(1)].concat();
+    let trace = assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &metadata))
+        .compressed("EventBlock", &events)
+        .end();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("own.nettrace");
+    std::fs::write(&file, trace).unwrap();
+    let text = ok(&["dotnet", "stats", file.to_str().unwrap()]);
+    assert!(text.contains("events over      9223372036.854776 s"), "{text}");
+}
+
 #[test]
 fn a_heap_walk_with_missing_parts_fails() {
     let dir = tempfile::tempdir().unwrap();

@@ -93,7 +93,8 @@ pub(super) fn run(args: &Args) -> Result {
             );
         }
         if let Some((first, last)) = time {
-            let _ = writeln!(out, "events over      {:.6} s", (last - first) as f64 / 1e9);
+            let _ =
+                writeln!(out, "events over      {:.6} s", last.saturating_sub(first) as f64 / 1e9);
         }
         for (label, count) in [
             ("events", stats.events),
