@@ -177,6 +177,43 @@ fn counters_are_written_for_prometheus() {
     assert!(ran.stderr.contains("use .csv, .json or .prom"), "{}", ran.stderr);
 }
 
+/// Events of `System.Diagnostics.Metrics`: a value of each meter's histogram, and a conflict.
+fn meters(names: &[&str]) -> Vec<u8> {
+    let provider = "System.Diagnostics.Metrics";
+    let texts = ["meterName", "instrumentName", "unit", "tags", "quantiles"].map(|name| (name, 18));
+    let mut fields = 7_u32.to_le_bytes().to_vec();
+    for (name, ty) in texts.into_iter().chain([("count", 9), ("sum", 14u32)]) {
+        fields.extend(ty.to_le_bytes());
+        fields.extend(assemble::utf16z(name));
+    }
+    let value = assemble::metadata(provider, 6, 0, "HistogramValuePublished", 0, &fields);
+    let name = "MultipleSessionsConfiguredIncorrectlyError";
+    let mut conflict = assemble::metadata(provider, 17, 0, name, 0, &[0; 4]);
+    conflict[0] = 2;
+    let types = [assemble::blob(&[0x80, 0], &value), assemble::blob(&[0x80, 0], &conflict)];
+    let mut events = assemble::blob(&[0xc7, 2, 0, 9, 0, 9, 5], &[]);
+    for name in names {
+        let mut payload = [name, "latency", "ms", "", "0.5=1.5"].map(assemble::utf16z).concat();
+        payload.extend(12i32.to_le_bytes());
+        payload.extend(34.5f64.to_le_bytes());
+        events.extend(assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload));
+    }
+    assemble::Stream::v4()
+        .compressed("MetadataBlock", &types.concat())
+        .compressed("EventBlock", &events)
+        .end()
+}
+
+#[test]
+fn totals_of_histograms_are_those_of_all_intervals() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, meters(&["Shop", "Shop", "Shop"])).unwrap();
+    let text = ok(&["dotnet", "counters", file.to_str().unwrap(), "--format", "prometheus"]);
+    let totals = "shop_latency_sum 103.5\nshop_latency_count 36\n";
+    assert!(text.contains(totals), "{text}");
+}
+
 /// The times of the two events are as far apart as possible.
 #[test]
 fn the_time_of_a_trace_has_a_limit() {

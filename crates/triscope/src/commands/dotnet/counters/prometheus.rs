@@ -2,7 +2,8 @@
 //!
 //! A metric is named after the event source or meter and the counter; characters that Prometheus
 //! does not allow in a name become `_`. Rates are gauges whose names end in `_per_second`, because
-//! the runtime reports differences, not totals. Histograms are summaries.
+//! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
+//! all values since the start.
 
 use super::shown;
 use nettrace::analysis::{Counter, CounterKind};
@@ -13,6 +14,8 @@ use std::fmt::Write;
 pub(super) struct Metrics {
     /// By metric and labels.
     newest: BTreeMap<(String, String), Counter>,
+    /// Sum and number of the values of each histogram: the runtime reports those of an interval.
+    totals: BTreeMap<(String, String), (f64, u64)>,
     interval_began: Option<i64>,
 }
 
@@ -22,21 +25,28 @@ impl Metrics {
     pub(super) fn is_next_interval(&self, time: i64) -> bool {
         // The values of one interval arrive together.
         const SAME_INTERVAL: i64 = 200_000_000;
-        self.interval_began.is_some_and(|began| time - began > SAME_INTERVAL)
+        self.interval_began.is_some_and(|began| time.saturating_sub(began) > SAME_INTERVAL)
     }
 
     pub(super) fn add(&mut self, time: i64, counter: Counter) {
         if self.interval_began.is_none() || self.is_next_interval(time) {
             self.interval_began = Some(time);
         }
-        self.newest.insert((metric(&counter), labels(&counter.tags)), counter);
+        let key = (metric(&counter), labels(&counter.tags));
+        if !counter.quantiles.is_empty() {
+            let (sum, count) = self.totals.entry(key.clone()).or_default();
+            *sum += counter.value;
+            *count = count.saturating_add(counter.count.unwrap_or(0));
+        }
+        self.newest.insert(key, counter);
     }
 
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
         let mut last = "";
         // Writing to a string does not fail.
-        for ((name, labels), counter) in &self.newest {
+        for (key, counter) in &self.newest {
+            let (name, labels) = key;
             if name != last {
                 let kind = if counter.quantiles.is_empty() { "gauge" } else { "summary" };
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
@@ -51,8 +61,9 @@ impl Metrics {
                 let comma = if labels.is_empty() { "" } else { "," };
                 let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
             }
-            let _ = writeln!(out, "{name}_sum{} {}", braces(labels), counter.value);
-            let _ = writeln!(out, "{name}_count{} {}", braces(labels), counter.count.unwrap_or(0));
+            let (sum, count) = self.totals.get(key).copied().unwrap_or_default();
+            let _ = writeln!(out, "{name}_sum{} {sum}", braces(labels));
+            let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
         }
         out
     }
