@@ -164,7 +164,8 @@ fn kind(counter: &Counter) -> &'static str {
 /// Destination of the values.
 enum Writer {
     Rows { format: rows::Format, to: To, is_live: bool },
-    Table { table: table::Table, output: Output, is_live: bool },
+    Table { table: table::Table, output: Output },
+    Live(table::Live),
     Prometheus { metrics: prometheus::Metrics, path: Option<PathBuf> },
 }
 
@@ -219,11 +220,10 @@ impl Writer {
             Format::Table if args.output.is_some() => {
                 Err(Failure::new("a table goes to the terminal: pass --format csv with -o"))
             }
-            Format::Table => Ok(Self::Table {
-                table: table::Table::default(),
-                output: Output::new(),
-                is_live: is_live && is_terminal,
-            }),
+            Format::Table if is_live && is_terminal => Ok(Self::Live(table::Live::start())),
+            Format::Table => {
+                Ok(Self::Table { table: table::Table::default(), output: Output::new() })
+            }
             Format::Prometheus => Ok(Self::Prometheus {
                 metrics: prometheus::Metrics::default(),
                 path: args.output.clone(),
@@ -238,7 +238,7 @@ impl Writer {
                 to.empty()?;
                 to.write(format.header(), *is_live)
             }
-            Self::Table { .. } | Self::Prometheus { .. } => Ok(()),
+            Self::Table { .. } | Self::Live(_) | Self::Prometheus { .. } => Ok(()),
         }
     }
 
@@ -247,10 +247,11 @@ impl Writer {
             Self::Rows { format, to, is_live } => {
                 to.write(&format.rows(time, utc, &counter), *is_live)
             }
-            Self::Table { table, output, is_live } => {
-                table.add(time, counter, *is_live, &mut output.buffer);
-                if *is_live { output.write() } else { output.write_if_full() }
+            Self::Table { table, .. } => {
+                table.add(counter);
+                Ok(())
             }
+            Self::Live(live) => live.add(counter),
             Self::Prometheus { metrics, path } => {
                 if let Some(path) = path.as_ref().filter(|_| metrics.is_next_interval(time)) {
                     replace(path, metrics)?;
@@ -267,10 +268,11 @@ impl Writer {
             Self::Rows { to: To::File { path, mut file }, .. } => {
                 file.flush().map_err(|e| Failure::about(path.display(), e))
             }
-            Self::Table { table, mut output, is_live } => {
-                table.finish(is_live, &mut output.buffer);
+            Self::Table { mut table, mut output } => {
+                table.draw(false, &mut output.buffer);
                 output.finish()
             }
+            Self::Live(live) => live.finish(),
             Self::Prometheus { metrics, path: Some(path) } => replace(&path, &metrics),
             Self::Prometheus { metrics, path: None } => {
                 let mut output = Output::new();

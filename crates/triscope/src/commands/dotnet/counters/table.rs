@@ -1,35 +1,29 @@
 //! The newest value of every counter, as a table.
 
 use super::shown;
-use crate::failure::OneLine;
+use crate::failure::{OneLine, Result};
+use crate::io::stdout::Output;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(super) struct Table {
     rows: BTreeMap<(String, String, String), Counter>,
     lines: usize,
-    drawn_at: i64,
 }
 
 impl Table {
-    pub(super) fn add(&mut self, now: i64, counter: Counter, is_live: bool, out: &mut Vec<u8>) {
+    pub(super) fn add(&mut self, counter: Counter) {
         let key = (counter.provider.clone(), counter.name.clone(), counter.tags.clone());
         self.rows.insert(key, counter);
-        // The values of one interval arrive together.
-        if is_live && now - self.drawn_at > 200_000_000 {
-            self.drawn_at = now;
-            self.draw(true, out);
-        }
-    }
-
-    pub(super) fn finish(mut self, is_live: bool, out: &mut Vec<u8>) {
-        self.draw(is_live, out);
     }
 
     /// Draws the table, and replaces the previous one on the terminal if `over` is set.
-    fn draw(&mut self, over: bool, out: &mut Vec<u8>) {
+    pub(super) fn draw(&mut self, over: bool, out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         if over && self.lines > 0 {
             let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
@@ -47,6 +41,62 @@ impl Table {
             let _ = writeln!(out, "    {label:<width$} {value:>16.3} {unit}");
         }
     }
+}
+
+/// Time without a value after which the values of an interval are complete: they arrive together.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// Longest time until a value is drawn.
+const LATEST: Duration = Duration::from_millis(500);
+
+/// A table on a terminal. A thread draws it, because the reader waits for the next value.
+pub(super) struct Live {
+    counters: Sender<Counter>,
+    /// Until its result is known.
+    drawing: Option<JoinHandle<Result>>,
+}
+
+impl Live {
+    pub(super) fn start() -> Self {
+        let (counters, received) = unbounded();
+        let drawing = std::thread::spawn(move || {
+            let (mut table, mut output) = (Table::default(), Output::new());
+            each_burst(&received, |burst| {
+                burst.into_iter().for_each(|counter| table.add(counter));
+                table.draw(true, &mut output.buffer);
+                output.write()
+            })
+        });
+        Self { counters, drawing: Some(drawing) }
+    }
+
+    pub(super) fn add(&mut self, counter: Counter) -> Result {
+        // The thread ends before its values do if it cannot write.
+        let Err(_) = self.counters.send(counter) else { return Ok(()) };
+        joined(self.drawing.take())
+    }
+
+    pub(super) fn finish(self) -> Result {
+        drop(self.counters);
+        joined(self.drawing)
+    }
+}
+
+fn joined(drawing: Option<JoinHandle<Result>>) -> Result {
+    drawing.and_then(|drawing| drawing.join().ok()).unwrap_or(Ok(()))
+}
+
+/// Calls `draw` with the values that arrive together.
+fn each_burst<T>(values: &Receiver<T>, mut draw: impl FnMut(Vec<T>) -> Result) -> Result {
+    while let Ok(first) = values.recv() {
+        let (mut burst, deadline) = (vec![first], Instant::now() + LATEST);
+        while Instant::now() < deadline {
+            let Ok(value) = values.recv_timeout(QUIET) else { break };
+            burst.push(value);
+        }
+        draw(burst)?;
+    }
+    Ok(())
 }
 
 struct Row<'a> {
@@ -72,4 +122,30 @@ fn lines(counter: &Counter) -> Vec<Row<'_>> {
     percentiles
         .map(|(q, value)| row(&format!("{label} p{}", q * 100.0), *value, unit.to_string()))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_drawn_with_its_last_value_before_the_next_one() {
+        let (values, received) = unbounded();
+        let (drawn, draws) = unbounded();
+        let drawing = std::thread::spawn(move || {
+            each_burst(&received, |burst| drawn.send(burst).map_err(crate::failure::Failure::new))
+        });
+        for interval in 0..2 {
+            let burst = [interval, 10 + interval, 20 + interval];
+            burst.iter().for_each(|value| values.send(*value).unwrap_or_default());
+            // The next value has not been sent.
+            let mut found = Vec::new();
+            while found.len() < burst.len() {
+                found.extend(draws.recv().unwrap_or_default());
+            }
+            assert_eq!(found, burst);
+        }
+        drop(values);
+        assert!(drawing.join().is_ok_and(|result| result.is_ok()));
+    }
 }
