@@ -214,6 +214,24 @@ fn totals_of_histograms_are_those_of_all_intervals() {
     assert!(text.contains(totals), "{text}");
 }
 
+#[test]
+fn meters_of_other_sessions_are_not_shown_and_a_conflict_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, meters(&["Shop", "Shop.Orders", "Other"])).unwrap();
+    let file = file.to_str().unwrap();
+    for (meter, shown) in [
+        ("Shop", &["Shop"][..]),
+        ("Shop*", &["Shop", "Shop.Orders"]),
+        ("Shop.Orders\\latency,Other\\size", &["Shop.Orders"]),
+    ] {
+        let ran = run(&["dotnet", "counters", file, "--meter", meter, "--format", "json"]);
+        let names: Vec<_> = lines(&ran.stdout).iter().map(|v| v["provider"].clone()).collect();
+        assert_eq!(names, shown, "{meter}");
+        assert!(ran.stderr.contains("another session has other meters"), "{}", ran.stderr);
+    }
+}
+
 /// The times of the two events are as far apart as possible.
 #[test]
 fn the_time_of_a_trace_has_a_limit() {

@@ -63,6 +63,7 @@ pub struct CounterTracker {
     /// Interval of the meters' values, in seconds.
     interval: Option<f64>,
     errors: u64,
+    conflicts: u64,
 }
 
 impl CounterTracker {
@@ -75,6 +76,12 @@ impl CounterTracker {
     /// a limit on time series or histograms.
     pub fn errors(&self) -> u64 {
         self.errors
+    }
+
+    /// Number of events in which `System.Diagnostics.Metrics` reported that the meters of a session
+    /// are ignored, because another session has other settings (.NET 8 and later).
+    pub fn conflicts(&self) -> u64 {
+        self.conflicts
     }
 
     /// Processes an event and returns the counter value that it contains, if any.
@@ -105,6 +112,10 @@ impl CounterTracker {
             | "ObservableInstrumentCallbackError"
             | "MultipleSessionsNotSupportedError" => {
                 self.errors += 1;
+                return None;
+            }
+            "MultipleSessionsConfiguredIncorrectlyError" => {
+                self.conflicts += 1;
                 return None;
             }
             "CounterRateValuePublished" => (CounterKind::Rate, "rate"),

@@ -24,16 +24,33 @@ impl Selection {
     }
 }
 
-/// Whether a counter is selected: by a selection of its event source, or because no selection names
-/// its source (a meter, or another source of a trace).
-pub(super) fn is_selected(selections: &[Selection], counter: &Counter) -> bool {
+/// Whether a counter is selected: by a selection of its event source, or else by its meter. Without
+/// meters, everything is that no selection names (another source of a trace).
+pub(super) fn is_selected(selections: &[Selection], meters: &[String], counter: &Counter) -> bool {
     let mut of_source = selections
         .iter()
         .flat_map(|selection| &selection.0)
         .filter(|wanted| wanted.provider == counter.provider)
         .peekable();
-    of_source.peek().is_none()
-        || of_source.any(|w| w.names.is_empty() || w.names.contains(&counter.name))
+    if of_source.peek().is_some() {
+        return of_source.any(|w| w.names.is_empty() || w.names.contains(&counter.name));
+    }
+    let mut meters = meters.iter().flat_map(|list| list.split(',')).peekable();
+    meters.peek().is_none() || meters.any(|meter| is_of_meter(meter.trim(), counter))
+}
+
+/// Whether a counter is of `METER`, `PREFIX*` or `METER\INSTRUMENT`. A shared session also has the
+/// meters of others.
+fn is_of_meter(wanted: &str, counter: &Counter) -> bool {
+    let (meter, instrument) = match wanted.split_once('\\') {
+        Some((meter, instrument)) => (meter, Some(instrument)),
+        None => (wanted, None),
+    };
+    let is_meter = match meter.strip_suffix('*') {
+        Some(prefix) => counter.provider.starts_with(prefix),
+        None => counter.provider == meter,
+    };
+    is_meter && instrument.is_none_or(|instrument| counter.name == instrument)
 }
 
 impl FromStr for Selection {

@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut tracker = CounterTracker::new();
     let reading = stream.read(|event| {
         let Some(counter) = tracker.observe(event) else { return Ok(()) };
-        if !filter::is_selected(&args.counters, &counter) {
+        if !filter::is_selected(&args.counters, &args.meter, &counter) {
             return Ok(());
         }
         let time = event.timestamp().nanos();
@@ -99,6 +99,12 @@ pub(super) fn run(args: &Args) -> Result {
         let n = tracker.errors();
         eprintln!(
             "triscope: the runtime reported {n} times that it does not collect all time series"
+        );
+    }
+    if tracker.conflicts() > 0 {
+        eprintln!(
+            "triscope: the runtime does not collect these meters: another session has other meters \
+             or settings, such as the interval; end it, or use its settings"
         );
     }
     reading.into_result()
