@@ -187,7 +187,8 @@ impl Clip {
         }
     }
 
-    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). The
+    /// states before the range are lost. Within the range, the analysis has to know it, too.
     pub fn loss(&mut self) {
         if self.phase == Phase::Before {
             *self = Self::new(self.from, self.to);
@@ -197,7 +198,12 @@ impl Clip {
     /// Remembers the states before the range.
     fn keep(&mut self, event: Event<'_>) {
         match event.kind() {
-            EventKind::Sync => self.sync = Some(Kept::of(event)),
+            EventKind::Sync => {
+                if event.record.restarts() {
+                    self.loss();
+                }
+                self.sync = Some(Kept::of(event));
+            }
             EventKind::Metric => {
                 self.metrics.retain(|kept| kept.record.ty != event.record.ty);
                 self.metrics.push(Kept::of(event));
@@ -392,6 +398,9 @@ impl<A: Split> Clipped<A> {
         if let Some(clip) = &mut self.clip {
             clip.loss();
         }
+        if self.is_within() {
+            self.analysis.loss();
+        }
     }
 
     /// Completes the range after the last event of the trace, and returns the analysis.
@@ -449,6 +458,10 @@ impl<A: Split> Split for Clipped<A> {
             (Some(clip), Some(part)) => (clip.phase, clip.end) = (part.phase, part.end),
             (clip, part) => *clip = part,
         }
+    }
+
+    fn loss(&mut self) {
+        self.loss();
     }
 }
 

@@ -58,9 +58,9 @@ impl GcTrigger {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GcCycle {
-    /// The start of its mark phase; `None` if it began before the trace.
+    /// The start of its mark phase; `None` if it began before the trace, or in a part that is lost.
     pub start: Option<Timestamp>,
-    /// The end of its mark phase; `None` if it outlasts the trace.
+    /// The end of its mark phase; `None` if it outlasts the trace, or ended in a part that is lost.
     pub end: Option<Timestamp>,
     /// Its cause.
     pub trigger: GcTrigger,
@@ -110,7 +110,7 @@ pub struct GcReport {
     pub pauses: Vec<(Name, Histogram)>,
     /// The longest stops of the world, longest first.
     pub longest: Vec<Pause>,
-    /// Stops of the world that began before the trace or outlast it.
+    /// Stops of the world that began before the trace or outlast it, or that a loss cuts off.
     pub cut: u64,
     /// The time of all GC assists.
     pub assists: Duration,
@@ -190,6 +190,9 @@ impl GcCycles {
 
     /// Processes the next event of the trace.
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         let is_metric = match event.kind() {
             EventKind::Metric => true,
             EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => false,
@@ -200,6 +203,17 @@ impl GcCycles {
             None if is_metric => self.metric(event),
             None => self.range(event),
         }
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). The
+    /// current cycle is complete as far as it is known, and what is open ends nowhere.
+    pub fn loss(&mut self) {
+        self.close();
+        self.report.cut += self.stops.len() as u64;
+        self.stops.clear();
+        self.assists.clear();
+        self.sweeps.clear();
+        (self.before, self.heap) = (Duration::ZERO, None);
     }
 
     /// Completes the analysis after the last event.
@@ -373,6 +387,10 @@ impl Split for GcCycles {
 
     fn join(&mut self, part: Self) {
         part.part.unwrap_or_default().events().for_each(|event| self.event(event));
+    }
+
+    fn loss(&mut self) {
+        self.loss();
     }
 }
 

@@ -35,13 +35,16 @@ struct Open<T> {
 pub(super) struct Intervals<T> {
     open: IdMap<Option<Open<T>>>,
     pub(super) syscalls: Syscalls,
-    /// The last sync event, or the first event.
+    /// The last sync event, or the first event; of those after the last loss.
     sync: Option<Timestamp>,
+    /// Whether there was a loss.
+    is_resumed: bool,
 }
 
 impl<T> Default for Intervals<T> {
     fn default() -> Self {
-        Self { open: IdMap::default(), syscalls: Syscalls::default(), sync: None }
+        let (open, syscalls) = (IdMap::default(), Syscalls::default());
+        Self { open, syscalls, sync: None, is_resumed: false }
     }
 }
 
@@ -60,6 +63,11 @@ impl<T: Default> Intervals<T> {
         match change {
             // The runtime repeats all states when a generation starts.
             Some(Change::Goroutine(step)) if step.from != step.to => {
+                self.goroutine(event, &step, data)
+            }
+            // After a loss, that may be the first mention.
+            Some(Change::Goroutine(step)) if self.is_resumed && !self.contains(step.id) => {
+                let step = Step { from: GoState::Undetermined, ..step };
                 self.goroutine(event, &step, data)
             }
             Some(Change::Proc(id, from, to)) if from != to && to == ProcState::Idle => {
@@ -155,6 +163,12 @@ impl<T: Default> Intervals<T> {
     /// The data of the state of a goroutine.
     pub(super) fn data_mut(&mut self, id: GoId) -> Option<&mut T> {
         self.open.get_mut(id.0)?.as_mut().map(|open| &mut open.data)
+    }
+
+    /// All states are lost since `last`: the intervals that this cuts off.
+    pub(super) fn loss(&mut self, last: Timestamp) -> impl Iterator<Item = Interval<T>> + use<T> {
+        let lost = std::mem::replace(self, Self { is_resumed: true, ..Self::default() });
+        lost.finish(last)
     }
 
     /// The intervals that the end of the trace cuts off.

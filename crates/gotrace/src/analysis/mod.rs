@@ -16,6 +16,11 @@
 //! | [`Clip`] | any of them, of a range of time | |
 //! | [`Allocations`] | heap objects by type (`GODEBUG=traceallocfree=1`) | |
 //!
+//! A [`Reader`](crate::Reader) that [recovers](crate::Reader::recover) from damage continues after
+//! a loss. An analysis with a method `loss` has to know where: what it knows of goroutines, Ps and the
+//! GC ends there, and it learns their states again from the events that follow. Time that is lost is
+//! of no state.
+//!
 //! ```
 //! use gotrace::Reader;
 //! use gotrace::analysis::{Finished, Summarizer};

@@ -227,7 +227,8 @@ impl ProfileScope {
 /// Sums up delays of goroutines, CPU samples, or starts of GC cycles, by stack.
 ///
 /// With [`ProfileScope::since_first_run`] the numbers are those of `go tool trace -pprof`. Delays
-/// that began before the trace, or outlast it, are not counted.
+/// that began before the trace or outlast it, or that a [loss](Self::loss) cuts off, are not
+/// counted.
 ///
 /// ```
 /// use gotrace::Reader;
@@ -267,6 +268,8 @@ struct Sums {
     delays: Vec<Delay>,
     /// Reasons to wait: 1 if they are of this kind.
     reasons: Numbers,
+    /// The number of losses so far.
+    losses: u32,
 }
 
 /// The state of a live goroutine.
@@ -274,6 +277,8 @@ struct Sums {
 struct Progress {
     /// It is delayed: since when, and with which stack.
     delay: Option<(Timestamp, u32)>,
+    /// The number of losses before the delay: after a further one its end is not known.
+    losses: u32,
     /// Whether it has run.
     started: bool,
     /// Delays before it ran first: dropped when it runs, counted if it never does.
@@ -288,7 +293,7 @@ impl Profile {
 
     fn with(kind: ProfileKind, scope: Arc<ProfileScope>, heads: Option<Heads>) -> Self {
         let (stacks, reasons) = (Stacks::default(), Numbers::default());
-        let sums = Sums { kind, scope, stacks, delays: Vec::new(), reasons };
+        let sums = Sums { kind, scope, stacks, delays: Vec::new(), reasons, losses: 0 };
         Self { sums, goroutines: IdMap::default(), heads }
     }
 
@@ -300,6 +305,9 @@ impl Profile {
     /// Processes the next event of the trace.
     #[inline]
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         if self.sums.kind.counts_events() {
             self.count(event);
         } else if let Some(step) = Step::of(event) {
@@ -348,6 +356,12 @@ impl Profile {
         }
     }
 
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). Delays
+    /// that began before it do not count.
+    pub const fn loss(&mut self) {
+        self.sums.losses = self.sums.losses.wrapping_add(1);
+    }
+
     /// Completes the profile after the last event: counts what depends on later events.
     pub fn finish(&mut self) {
         let ids: Vec<i64> = self.goroutines.ids().collect();
@@ -374,7 +388,10 @@ impl Sums {
         stack: u64,
         step: Step,
     ) {
-        let Self { kind, scope, stacks, delays, reasons } = self;
+        let Self { kind, scope, stacks, delays, reasons, losses } = self;
+        if progress.losses != *losses {
+            (progress.delay, progress.losses) = (None, *losses);
+        }
         if step.to == kind.state() {
             let is_delay = match kind {
                 ProfileKind::Network | ProfileKind::Sync => {
@@ -438,6 +455,7 @@ impl Split for Profile {
         for id in part.goroutines.ids().collect::<Vec<_>>() {
             let Some(progress) = part.goroutines.get_mut(id) else { continue };
             let joined = self.goroutines.insert(id).reset();
+            joined.losses = self.sums.losses;
             joined.delay = progress.delay.map(|(since, stack)| (since, number(stack)));
             joined.started = progress.started;
             joined.early.extend(progress.early.drain(..).map(|(s, time)| (number(s), time)));
@@ -450,12 +468,16 @@ impl Split for Profile {
             }
         }
     }
+
+    fn loss(&mut self) {
+        self.loss();
+    }
 }
 
 impl Progress {
     /// That of a goroutine that was not seen before.
     fn reset(&mut self) -> &mut Self {
-        (self.delay, self.started) = (None, false);
+        (self.delay, self.losses, self.started) = (None, 0, false);
         self.early.clear();
         self
     }

@@ -140,7 +140,8 @@ pub struct SchedulingReport {
     pub blocks: Vec<Stall>,
     /// The use of the processors over time.
     pub processors: Vec<ProcessorUse>,
-    /// Waits that began before the trace or outlast it: they are not in the histograms.
+    /// Waits that began before the trace or outlast it, or that a loss cuts off: they are not in the
+    /// histograms.
     pub cut: u64,
 }
 
@@ -206,6 +207,8 @@ pub struct Scheduling {
     /// `GOMAXPROCS`, since when.
     procs: Option<(u64, Timestamp)>,
     last: Option<Timestamp>,
+    /// There was no event since the last loss.
+    is_lost: bool,
     cut: u64,
     /// Of a part of a trace.
     part: Option<Part>,
@@ -359,6 +362,7 @@ impl Scheduling {
             series: Series::new(options.intervals),
             procs: None,
             last: None,
+            is_lost: false,
             cut: 0,
             part: None,
         }
@@ -367,8 +371,14 @@ impl Scheduling {
     /// Processes the next event of the trace.
     #[inline]
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         let now = event.time();
         let is_first = self.last.replace(now).is_none();
+        if self.is_lost {
+            self.resume(now);
+        }
         self.series.begin(now);
         let change = Change::of(event);
         if self.part.is_some() && self.defer(event, change.as_ref(), is_first) {
@@ -454,6 +464,30 @@ impl Scheduling {
             intervals.syscalls.forget(event.proc());
         }
         true
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). States
+    /// count up to the last event before it, and from where the trace mentions them again. The lost
+    /// time is none of the processors.
+    pub fn loss(&mut self) {
+        let Some(last) = self.last else { return };
+        self.is_lost = true;
+        if let Some((count, since)) = &mut self.procs {
+            self.series.add(PROCS, *since, last, *count);
+            *since = last;
+        }
+        for interval in self.intervals.loss(last) {
+            self.interval(&interval, None);
+        }
+    }
+
+    /// The first event after a loss.
+    #[cold]
+    fn resume(&mut self, now: Timestamp) {
+        self.is_lost = false;
+        if let Some((_, since)) = &mut self.procs {
+            *since = now;
+        }
     }
 
     /// Completes the analysis after the last event.
@@ -649,6 +683,10 @@ impl Split for Scheduling {
         self.intervals.join(open);
         self.entries.join(&part.entries, name);
         self.last = part.last.or(self.last);
+    }
+
+    fn loss(&mut self) {
+        self.loss();
     }
 }
 

@@ -64,6 +64,13 @@ pub struct Utilization {
     /// Goroutines that execute, in the first generation.
     executing: IdMap<()>,
     syncs: u64,
+    /// There was no event since the last loss.
+    is_lost: bool,
+    /// In the rest of a generation with a loss, or in the one that follows the loss: what is active
+    /// then has not been seen when it began.
+    is_resuming: bool,
+    /// Whether there was a loss.
+    has_loss: bool,
     series: Vec<Vec<(Timestamp, f64)>>,
     last: Option<Timestamp>,
     /// Of a part of a trace that does not begin with it.
@@ -113,6 +120,9 @@ impl Utilization {
             workers: HashSet::default(),
             executing: IdMap::default(),
             syncs: 0,
+            is_lost: false,
+            is_resuming: false,
+            has_loss: false,
             series: Vec::new(),
             last: None,
             part: None,
@@ -121,7 +131,11 @@ impl Utilization {
 
     /// Processes the next event of the trace.
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         let is_first = self.last.replace(event.time()).is_none();
+        let was_lost = std::mem::take(&mut self.is_lost);
         if let Some(part) = &mut self.part {
             if !is_first || event.sync().is_none_or(|sync| sync.n() != 1) {
                 return part.event(event, self.options, is_first);
@@ -134,6 +148,7 @@ impl Utilization {
                 if self.syncs > 1 {
                     self.executing = IdMap::default();
                 }
+                self.is_resuming = was_lost;
                 false
             }
             EventKind::Metric => self.resize(event),
@@ -149,6 +164,27 @@ impl Utilization {
         if changed {
             self.record(event.time());
         }
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). Nothing
+    /// of the GC is active from the last event before it, until the trace mentions it again.
+    pub fn loss(&mut self) {
+        (self.is_lost, self.is_resuming, self.has_loss) = (true, true, true);
+        self.stopped = 0;
+        self.procs.iter_mut().for_each(|proc| proc.active = 0);
+        self.assisting.clear();
+        self.workers.clear();
+        self.executing = IdMap::default();
+        let Some(last) = self.last else { return };
+        // A change at the last event would count instead: the lower one does.
+        for proc in &self.procs {
+            if let Some(series) = self.series.get_mut(proc.series) {
+                if series.last().is_some_and(|(time, _)| *time == last) {
+                    series.pop();
+                }
+            }
+        }
+        self.record(last);
     }
 
     /// Completes the functions and returns the minimum utilization of windows of any length.
@@ -195,7 +231,7 @@ impl Utilization {
         let Some(range) = event.range() else { return false };
         let options = self.options;
         let kind = event.kind();
-        if kind == EventKind::RangeActive && self.syncs > 1 {
+        if kind == EventKind::RangeActive && self.syncs > 1 && !self.is_resuming {
             return false; // seen when it began
         }
         let step = if kind == EventKind::RangeEnd { -1 } else { 1 };
@@ -234,6 +270,9 @@ impl Utilization {
     fn was_active_before(&mut self) {
         if self.options.per_proc {
             return; // the P is mentioned for the first time
+        }
+        if self.has_loss {
+            return; // it counts from here on
         }
         let Some(series) = self.series.first_mut() else { return };
         let mut counts = self.counts.iter().peekable();
@@ -390,6 +429,10 @@ impl Split for Utilization {
                 self.last = part.last.or(self.last);
             }
         }
+    }
+
+    fn loss(&mut self) {
+        self.loss();
     }
 }
 

@@ -61,6 +61,18 @@ impl Record {
         self.args[1] != 0
     }
 
+    /// Marks a sync event: the generations before it are damaged.
+    pub(crate) const fn restart(&mut self) {
+        self.args[2] = 1;
+    }
+
+    /// Whether all states from before this sync event may be wrong, because the generations before
+    /// it are damaged. What exists is mentioned again after it, as at the start of a trace.
+    #[inline(always)]
+    pub(crate) const fn restarts(&self) -> bool {
+        self.ty.0 == SYNC.0 && self.args[2] != 0
+    }
+
     /// The state that a goroutine leaves: `usual`, unless the record reports the state at the start of
     /// a range of time.
     #[inline(always)]

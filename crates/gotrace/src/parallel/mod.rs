@@ -74,6 +74,10 @@ pub trait Split: Sized + Send {
 
     /// Adds the analysis of the part that follows the events that this one has processed.
     fn join(&mut self, part: Self);
+
+    /// A part of the trace is missing here, before what follows the parts that were joined: see
+    /// [`Reader::recover`]. Does nothing, unless the analysis depends on earlier events.
+    fn loss(&mut self) {}
 }
 
 impl<A: Split, B: Split> Split for (A, B) {
@@ -93,6 +97,11 @@ impl<A: Split, B: Split> Split for (A, B) {
     fn join(&mut self, part: Self) {
         self.0.join(part.0);
         self.1.join(part.1);
+    }
+
+    fn loss(&mut self) {
+        self.0.loss();
+        self.1.loss();
     }
 }
 

@@ -5,13 +5,18 @@
 
 use crate::common;
 use gotrace::analysis::{
-    Allocations, AllocationsReport, GcCycles, GcReport, Profile, ProfileKind, ProfileScope,
-    Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary, Utilization,
-    UtilizationOptions,
+    Allocations, AllocationsReport, GcCycles, GcReport, ProcessorUse, Profile, ProfileKind,
+    ProfileScope, Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary,
+    Utilization, UtilizationOptions,
 };
-use gotrace::{Event, Index, Reader};
+use gotrace::synthetic::{EventConfig, EventDetails};
+use gotrace::{
+    Event, GoId, GoState, Index, Metric, ProcId, Range, RangeName, Reader, Region, ResourceId,
+    StateTransition, Task, TaskId, ThreadId, Timestamp,
+};
 use proptest::prelude::*;
 use proptest::sample::{Index as At, select};
+use std::time::Duration;
 
 /// All analyses.
 struct Analyses {
@@ -22,6 +27,8 @@ struct Analyses {
     collections: GcCycles,
     allocations: Allocations,
     events: u64,
+    /// Whether they learn of losses only from the events.
+    has_no_losses: bool,
 }
 
 impl Analyses {
@@ -34,6 +41,7 @@ impl Analyses {
             collections: GcCycles::new(10),
             allocations: Allocations::new(),
             events: 0,
+            has_no_losses: false,
         }
     }
 
@@ -45,6 +53,14 @@ impl Analyses {
         self.scheduling.event(event);
         self.collections.event(event);
         self.allocations.event(event);
+    }
+
+    fn loss(&mut self) {
+        self.summarizer.loss();
+        self.profiles.iter_mut().for_each(Profile::loss);
+        self.utilization.loss();
+        self.scheduling.loss();
+        self.collections.loss();
     }
 
     /// Reads a trace, and after damage the rest if `recover`; returns whether it is damaged.
@@ -59,6 +75,9 @@ impl Analyses {
                     is_damaged = true;
                     if !recover || !matches!(reader.recover(), Ok(Some(_))) {
                         return true;
+                    }
+                    if !self.has_no_losses {
+                        self.loss();
                     }
                 }
             }
@@ -80,7 +99,7 @@ impl Analyses {
             delays.fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
         });
         let profiles = profiles.collect();
-        let _ = self.utilization.finish().of(std::time::Duration::from_micros(10));
+        let _ = self.utilization.finish().of(Duration::from_micros(10));
         (
             self.summarizer.finish(),
             self.scheduling.finish(),
@@ -143,4 +162,166 @@ proptest! {
             prop_assert!(task.own.is_none() || task.end.is_some());
         }
     }
+}
+
+/// The times of the events around the loss of a trace: the last before it, and the first after it.
+fn gap(trace: &[u8]) -> (Timestamp, Timestamp) {
+    let (mut before, mut after, mut is_over) = (Timestamp::MIN, None, false);
+    let mut reader = Reader::new(trace).unwrap();
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) if is_over => _ = after.get_or_insert(event.time()),
+            Ok(Some(event)) => before = event.time(),
+            Ok(None) => return (before, after.unwrap()),
+            Err(_) => is_over |= reader.recover().unwrap().is_some(),
+        }
+    }
+}
+
+/// Overwrites generations in the middle of a trace.
+fn overwritten() -> Vec<u8> {
+    let mut trace = common::recorded("go1.23-mixed.trace.gz");
+    for batch in common::batches(&trace).into_iter().filter(|b| (4..=7).contains(&b.generation)) {
+        trace.get_mut(batch.range).unwrap().fill(0xff);
+    }
+    trace
+}
+
+#[test]
+fn lost_time_is_of_no_state() {
+    check_lost_time(false);
+}
+
+#[test]
+fn a_generation_that_follows_damage_ends_all_states() {
+    check_lost_time(true);
+}
+
+fn check_lost_time(has_no_losses: bool) {
+    let trace = overwritten();
+    let (from, to) = gap(&trace);
+    assert!(to - from > Duration::from_millis(1), "{:?}", to - from);
+    let mut scope = ProfileScope::all();
+    scope.limit(from, to);
+    let profiles = ProfileKind::ALL.map(|kind| Profile::new(kind, scope.clone()));
+    let mut analyses = Analyses { profiles: profiles.into(), has_no_losses, ..Analyses::new() };
+    assert!(analyses.read(&trace, true));
+    let (summary, scheduling, _, _, profiles) = analyses.finish();
+    assert!(profiles.iter().all(|(_, time)| *time == 0), "delays in the gap: {profiles:?}");
+    let mut continued = 0;
+    for goroutine in summary.goroutines {
+        let end = goroutine.ended.unwrap_or(Timestamp::MAX);
+        if goroutine.created < from && goroutine.times.total > to - from && to < end {
+            assert!(goroutine.times.unknown() >= to - from, "{goroutine:?}");
+            continued += 1;
+        }
+    }
+    assert!(continued > 3, "{continued}");
+    let all = |of: fn(&ProcessorUse) -> f64| {
+        let times = scheduling.processors.iter().map(|u| of(u) * u.length.as_secs_f64());
+        times.sum::<f64>()
+    };
+    let procs = all(|u| u.procs);
+    assert!(all(|u| u.running + u.gc + u.syscall) <= procs * 1.001);
+    let length: f64 = scheduling.processors.iter().map(|u| u.length.as_secs_f64()).sum();
+    let known = length - (to - from).as_secs_f64();
+    let count = scheduling.processors.iter().map(|u| u.procs).fold(0.0, f64::max).round();
+    assert!(procs <= known * count * 1.001, "{procs} {known} {count}");
+}
+
+/// Feeds events to all analyses.
+struct Synthetic(Analyses);
+
+impl Synthetic {
+    fn emit(&mut self, time: i64, goroutine: i64, details: EventDetails<'_>) {
+        let event = EventConfig::new(details)
+            .time(Timestamp::from_nanos(time))
+            .goroutine(GoId(goroutine))
+            .proc(ProcId(0))
+            .thread(ThreadId(1))
+            .build()
+            .unwrap();
+        self.0.event(event.as_event());
+    }
+
+    fn go(&mut self, time: i64, id: i64, from: GoState, to: GoState, reason: &str) {
+        let transition = StateTransition::of_goroutine(GoId(id), from, to).with_reason(reason);
+        self.emit(time, id, EventDetails::StateTransition(transition));
+    }
+
+    fn metric(&mut self, time: i64, name: &'static str, value: u64) {
+        self.emit(time, -1, EventDetails::Metric(Metric::new(name, value)));
+    }
+}
+
+#[test]
+fn states_end_with_the_last_event_before_a_loss() {
+    use GoState::{NotExist, Runnable, Running, Undetermined, Waiting};
+    let mut trace = Synthetic(Analyses::new());
+    trace.metric(0, Metric::GOMAXPROCS, 2);
+    trace.go(10, 1, Undetermined, Running, "");
+    trace.go(20, 2, NotExist, Runnable, "");
+    trace.go(30, 2, Runnable, Running, "");
+    let task = || Task::new(TaskId(5), TaskId::NONE, "job");
+    trace.emit(40, 2, EventDetails::TaskBegin(task()));
+    trace.emit(41, 2, EventDetails::RegionBegin(Region::new(TaskId(5), "step")));
+    trace.go(50, 2, Running, Waiting, "chan receive");
+    trace.metric(100, Metric::HEAP_GOAL, 1);
+    trace.0.loss();
+    // Goroutine 1 has ended meanwhile. The reader knows that 2 waits, and repeats it.
+    trace.metric(1_000, Metric::HEAP_GOAL, 1);
+    trace.go(1_010, 2, Waiting, Waiting, "");
+    trace.go(1_020, 2, Waiting, Runnable, "");
+    trace.go(1_030, 2, Runnable, Running, "");
+    trace.emit(1_040, 2, EventDetails::TaskEnd(task()));
+    trace.metric(1_100, Metric::HEAP_GOAL, 1);
+    let (summary, scheduling, _, _, profiles) = trace.0.finish();
+    let ns = Duration::from_nanos;
+    let [first, second] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
+    assert_eq!((first.id, first.ended), (GoId(1), None));
+    assert_eq!((first.times.total, first.times.running), (ns(100), ns(100)));
+    let times = &second.times;
+    assert_eq!((times.running, times.runnable), (ns(20 + 70), ns(10 + 10)));
+    assert_eq!((times.blocked_total(), times.unknown()), (ns(50 + 20), ns(900)));
+    assert_eq!(second.open_regions, []);
+    let task = summary.tasks.iter().find(|task| task.id == TaskId(5)).unwrap();
+    assert_eq!((task.duration(), &task.own), (Some(ns(1_000)), &None));
+    // Of waits that are cut off nothing counts: the others are those for a P.
+    assert_eq!((scheduling.latency.count(), scheduling.latency.sum()), (2, 20));
+    assert_eq!((scheduling.blocked.len(), scheduling.cut), (0, 2));
+    let sync = ProfileKind::ALL.iter().zip(&profiles).find(|(k, _)| **k == ProfileKind::Sync);
+    assert_eq!(sync.unwrap().1, &(0, 0));
+    let time = |of: fn(&ProcessorUse) -> f64| {
+        let times = scheduling.processors.iter().map(|u| of(u) * u.length.as_nanos() as f64);
+        times.sum::<f64>().round()
+    };
+    // On 2 processors, 100 ns before the loss and 100 after it.
+    assert_eq!((time(|u| u.procs), time(|u| u.running)), (400.0, (90 + 20 + 70).into()));
+}
+
+#[test]
+fn the_gc_is_not_active_after_a_loss() {
+    let mut trace = Synthetic(Analyses::new());
+    trace.metric(0, Metric::GOMAXPROCS, 1);
+    let stop = || Range::new(RangeName::StopTheWorld("GC mark termination".into()), GoId(7));
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    trace.emit(100, 7, EventDetails::RangeBegin(Range::new(RangeName::GcMark, ResourceId::None)));
+    trace.emit(150, 7, EventDetails::RangeBegin(assist()));
+    trace.emit(200, 7, EventDetails::RangeBegin(stop()));
+    trace.0.loss();
+    trace.metric(1_000, Metric::HEAP_OBJECTS, 1);
+    trace.emit(1_100, 7, EventDetails::RangeActive(assist()));
+    trace.emit(1_200, 7, EventDetails::RangeEnd(assist()));
+    trace.metric(2_000, Metric::HEAP_GOAL, 1);
+    let curve = trace.0.utilization.finish();
+    let function: Vec<_> = curve.functions().next().unwrap().to_vec();
+    let at = |nanos, value| (Timestamp::from_nanos(nanos), value);
+    let expected = [at(0, 1.0), at(150, 0.0), at(200, 1.0), at(1_100, 0.0), at(1_200, 1.0)];
+    assert_eq!(function[..5], expected);
+    assert_eq!(function[5..], [at(2_000, 0.0)]);
+    let report = trace.0.collections.finish();
+    assert_eq!((report.cut, report.assists), (1, Duration::from_nanos(100)));
+    let [lost, next] = &report.cycles[..] else { panic!("{:?}", report.cycles) };
+    assert_eq!((lost.start, lost.end), (Some(Timestamp::from_nanos(100)), None));
+    assert_eq!((next.start, next.assist_count), (None, 1));
 }

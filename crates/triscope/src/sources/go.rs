@@ -204,7 +204,8 @@ impl Reading {
 /// Maximum number of losses reported individually; a trace can have many damaged parts.
 pub(crate) const MAX_REPORTS: u64 = 20;
 
-/// Processes a trace while it is read. A closure processes every event.
+/// Processes a trace while it is read. A closure processes every event. It learns of a loss from
+/// the sync event of the generation that follows the damaged one.
 pub(crate) trait Visitor {
     /// The trace begins; its times are on this clock.
     fn begin(&mut self, _clock: ClockDomain) -> Result {
@@ -311,6 +312,11 @@ struct Analyst<'a, A>(&'a mut A);
 impl<A: Split> Visitor for Analyst<'_, A> {
     fn event(&mut self, event: Event<'_>) -> Result {
         self.0.event(event);
+        Ok(())
+    }
+
+    fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
+        self.0.loss();
         Ok(())
     }
 }

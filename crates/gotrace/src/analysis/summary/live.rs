@@ -192,6 +192,16 @@ impl Live {
         }
     }
 
+    /// Counts the time up to `last`: the state from there on is lost, and so are the ends of ranges
+    /// and regions.
+    pub(super) fn lose(&mut self, last: Timestamp) {
+        self.count(last);
+        self.state = None;
+        self.ranges.clear();
+        self.regions.clear();
+        self.snapshots.clear();
+    }
+
     /// Leaves the state and counts its time.
     #[inline]
     pub(super) fn leave(&mut self, now: Timestamp) {

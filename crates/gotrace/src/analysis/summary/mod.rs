@@ -10,10 +10,10 @@ use super::{Name, Times};
 use crate::event::{Event, EventKind};
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId};
 use live::{Live, Phase, RangeNumber};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use tasks::Tasks;
-use trace_common::{IdMap, Timestamp};
+use trace_common::{IdMap, SeededState, Timestamp};
 
 /// Computes the times of goroutines and regions, and collects tasks.
 ///
@@ -27,12 +27,16 @@ use trace_common::{IdMap, Timestamp};
 #[derive(Debug, Default)]
 pub struct Summarizer {
     live: IdMap<Live>,
+    /// Those that have not been mentioned since a loss, and when they were last known to be there.
+    lost: HashMap<GoId, (Live, Timestamp), SeededState>,
+    /// Whether there was a loss.
+    is_resumed: bool,
     syscalls: Syscalls,
     /// The goroutine on which a range of a proc began.
     sweeps: IdMap<i64>,
     tasks: Tasks,
     names: Names,
-    /// The last sync event, or the first event.
+    /// The last sync event, or the first event; of those after the last loss.
     sync: Option<Timestamp>,
     last: Timestamp,
 }
@@ -206,6 +210,9 @@ impl Summarizer {
 
     /// Processes the next event, and returns what it ended.
     pub fn event(&mut self, event: Event<'_>) -> Option<Finished> {
+        if event.record.restarts() {
+            self.loss();
+        }
         self.last = event.time();
         self.sync.get_or_insert(event.time());
         match Change::of(event) {
@@ -239,21 +246,46 @@ impl Summarizer {
         None
     }
 
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
+    ///
+    /// States and ranges count up to the last event before it, and from where the trace mentions them
+    /// again; the time between is [`Times::unknown`]. The life of a goroutine that is not mentioned
+    /// again is that up to the loss. Open regions do not count: their ends are those of regions that
+    /// began before the trace. Tasks that are open have no [own](Task::own) times.
+    pub fn loss(&mut self) {
+        (self.sync, self.is_resumed) = (None, true);
+        self.syscalls = Syscalls::default();
+        self.sweeps = IdMap::default();
+        self.tasks.loss();
+        for id in self.live.ids().collect::<Vec<_>>() {
+            let Some(live) = self.live.remove(id) else { continue };
+            live.lose(self.last);
+            self.lost.insert(GoId(id), (std::mem::take(live), self.last));
+        }
+    }
+
     /// Returns the goroutines that are alive, and all tasks that are kept.
     pub fn finish(mut self) -> Summary {
-        let ids: BTreeSet<i64> = self.live.ids().collect();
-        let (last, names) = (self.last, &self.names);
-        let live = ids
-            .into_iter()
-            .filter_map(|id| Some(self.live.get_mut(id)?.finish(GoId(id), last, None, names)));
+        let mut lives: BTreeMap<GoId, (Live, Timestamp)> = self.lost.drain().collect();
+        for id in self.live.ids().collect::<Vec<_>>() {
+            let live = self.live.remove(id).map(std::mem::take);
+            lives.extend(live.map(|live| (GoId(id), (live, self.last))));
+        }
+        let names = &self.names;
+        let goroutines =
+            lives.into_iter().map(|(id, (mut live, last))| live.finish(id, last, None, names));
         let omitted_tasks = self.tasks.omitted();
-        Summary { goroutines: live.collect(), tasks: self.tasks.finish(), omitted_tasks }
+        Summary { goroutines: goroutines.collect(), tasks: self.tasks.finish(), omitted_tasks }
     }
 
     fn goroutine(&mut self, event: Event<'_>, step: &Step) -> Option<Box<Goroutine>> {
-        let Step { id, from, to, reason, stack } = *step;
+        let Step { id, mut from, to, reason, stack } = *step;
         if from == to {
-            return None; // the runtime repeats all states when a generation starts
+            // The runtime repeats all states when a generation starts.
+            if !self.is_resumed || self.live.contains(id.0) {
+                return None;
+            }
+            from = GoState::Undetermined; // the first mention after a loss
         }
         let now = event.time();
         let sync = self.sync.unwrap_or(now);
@@ -261,7 +293,11 @@ impl Summarizer {
         if from == GoState::NotExist {
             self.create(event, id);
         } else if !self.live.contains(id.0) {
-            self.live.insert(id.0).reset(sync);
+            let live = self.live.insert(id.0);
+            match self.lost.remove(&id) {
+                Some((known, _)) => *live = known,
+                None => live.reset(sync),
+            }
             is_new = true;
         }
         let Self { live: all, syscalls, names, .. } = self;
@@ -300,6 +336,7 @@ impl Summarizer {
     /// A goroutine that is created within a region belongs to the task of that region.
     fn create(&mut self, event: Event<'_>, id: GoId) {
         let task = self.live.get(event.goroutine().0).and_then(Live::task);
+        self.lost.remove(&id);
         let live = self.live.insert(id.0);
         live.reset(event.time());
         if let Some(task) = task {

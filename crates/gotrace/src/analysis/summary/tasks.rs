@@ -1,6 +1,6 @@
 //! The tasks of a trace.
 
-use super::live::Mark;
+use super::live::{Live, Mark};
 use super::{Name, Summarizer, Task};
 use crate::event::{Event, EventKind};
 use crate::id::{GoId, TaskId};
@@ -18,6 +18,8 @@ pub(super) struct Tasks {
     ended: Option<IdSet>,
     /// The longest tasks, which are kept when they end.
     longest: Option<Longest>,
+    /// The number of losses so far.
+    losses: u64,
 }
 
 /// The longest tasks that ended.
@@ -40,8 +42,8 @@ struct Open {
     task: Task,
     /// The goroutine that was added last.
     last: GoId,
-    /// The goroutine that began it, and its times until then.
-    begun: Option<(GoId, Mark)>,
+    /// The goroutine that began it, its times until then, and the number of losses before.
+    begun: Option<(GoId, Mark, u64)>,
 }
 
 impl Longest {
@@ -73,6 +75,11 @@ impl Tasks {
     pub(super) fn longest(count: usize, ty: Option<Name>) -> Self {
         let longest = Longest { count, ty, tasks: BTreeSet::new(), omitted: 0 };
         Self { longest: Some(longest), ..Self::returned() }
+    }
+
+    /// The states of goroutines are lost, so that tasks that are open have no times.
+    pub(super) const fn loss(&mut self) {
+        self.losses += 1;
     }
 
     /// Number of tasks that ended and were not kept.
@@ -115,7 +122,7 @@ impl Tasks {
 
     /// Processes the end of a task. Returns the task if it is to be returned.
     fn end(&mut self, id: TaskId) -> Option<Box<Task>> {
-        let Self { tasks, ended: Some(ended), longest } = self else { return None };
+        let Self { tasks, ended: Some(ended), longest, .. } = self else { return None };
         let Some(longest) = longest else {
             ended.insert(id.0);
             let open = tasks.remove(id.0 as i64)?.take()?;
@@ -153,6 +160,7 @@ impl Summarizer {
         }
         let live = live.get_mut(id.0);
         tasks.continues(seen.id);
+        let losses = tasks.losses;
         let open = tasks.open(seen.id, id);
         let task = &mut open.task;
         if **task.name != **seen.ty {
@@ -161,11 +169,12 @@ impl Summarizer {
         }
         if begins {
             (task.start, task.own) = (Some(now), None);
-            open.begun = live.map(|live| (id, live.mark(now)));
+            open.begun = live.map(|live| (id, live.mark(now), losses));
         } else {
             task.end = Some(now);
-            let begun = open.begun.take().filter(|(by, _)| *by == id);
-            task.own = begun.zip(live).map(|((_, mark), live)| (id, live.since(&mark, now, names)));
+            let begun = open.begun.take().filter(|(by, _, seen)| (*by, *seen) == (id, losses));
+            let since = |(mark, live): (_, &mut Live)| (id, live.since(&mark, now, names));
+            task.own = begun.map(|(_, mark, _)| mark).zip(live).map(since);
         }
         if seen.parent != TaskId::NONE && task.parent.is_none() {
             task.parent = Some(seen.parent);

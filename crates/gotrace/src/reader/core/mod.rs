@@ -36,6 +36,8 @@ pub(crate) struct Core<R> {
     source: Source<R>,
     phase: Phase,
     order: Ordering,
+    /// Whether the order of the next generation knows no state of those before it.
+    restarts: bool,
     frontier: Frontier,
     current: Current,
     /// The table of the event that was found last.
@@ -170,6 +172,7 @@ impl<R: Read> Core<R> {
             source,
             phase: Phase::Load,
             order: Ordering::new(&limits),
+            restarts: false,
             frontier: Frontier::default(),
             table: Arc::clone(&no_table),
             event_start: 0,
@@ -434,6 +437,12 @@ impl<R: Read> Core<R> {
         Ok(true)
     }
 
+    /// The states so far are lost, or wrong.
+    fn forget_states(&mut self) {
+        self.order = Ordering::new(&self.limits);
+        self.restarts = true;
+    }
+
     /// Ends the use of the tables of the current generation.
     fn leave_table(&mut self) {
         self.order.end_generation(&self.table);
@@ -454,7 +463,7 @@ impl<R: Read> Core<R> {
         match recovery.next(&mut self.order, &self.source, &self.table, event, &mut self.counts) {
             Ok(false) => {
                 // The adopted states may be wrong; the next generation reports its own.
-                self.order = Ordering::new(&self.limits);
+                self.forget_states();
                 self.next_generation(event)
             }
             found => {
@@ -526,6 +535,9 @@ impl<R: Read> Core<R> {
     fn sync(&mut self, event: &mut Record, time: i64, with_table: bool) {
         self.syncs += 1;
         *event = Record::sync(time, self.syncs, with_table);
+        if with_table && mem::take(&mut self.restarts) {
+            event.restart();
+        }
     }
 
     fn final_sync(&mut self, event: &mut Record) {

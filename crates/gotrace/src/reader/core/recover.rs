@@ -6,7 +6,6 @@ use crate::event::Record;
 use crate::frontier::Frontier;
 use crate::generation::{Generation, Lost, Salvage, Salvaged};
 use crate::id::ThreadId;
-use crate::order::Ordering;
 use crate::recovery::Recovery;
 use std::collections::{HashMap, VecDeque};
 use std::io::Read;
@@ -152,7 +151,7 @@ impl<R: Read> Core<R> {
         let number = table.generation;
         if !begun && number > self.current.number + 1 {
             // The bytes between are a reported loss.
-            self.order = Ordering::new(&self.limits);
+            self.forget_states();
             self.gaps.after = 0;
         }
         loss.generation = Some(number);
@@ -179,7 +178,7 @@ impl<R: Read> Core<R> {
         let left = recovery.pending.len() + recovery.samples.len();
         loss.events = left as u64 + recovery.frontier.drain(&self.source);
         self.counts.lost_events += loss.events;
-        self.order = Ordering::new(&self.limits);
+        self.forget_states();
         self.phase = Phase::Load;
     }
 }
