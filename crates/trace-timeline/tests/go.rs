@@ -50,6 +50,63 @@ fn read(bytes: &[u8], tables: &mut Tables) -> Vec<Event> {
     events
 }
 
+#[test]
+fn a_loss_at_the_start_has_the_time_of_the_first_event() {
+    let (_, bytes) = fixtures().swap_remove(0);
+    let mut tables = Tables::new();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut source = GoSource::new(Default::default());
+    let mut events = Vec::new();
+    source.loss("damaged", Some(20), &mut tables, &mut events);
+    source.loss("damaged again", Some(3), &mut tables, &mut events);
+    assert_eq!(events, []);
+    while let Some(event) = reader.next_event().unwrap() {
+        source.push(event, &mut tables, &mut events);
+    }
+    let first = source.stats().first.unwrap();
+    let losses = events.iter().filter_map(|event| match event.kind {
+        EventKind::Loss { count, since, entity, .. } => Some((event.at, since, count, entity)),
+        _ => None,
+    });
+    let expected = (first, first, Some(23), source.process());
+    assert_eq!(losses.collect::<Vec<_>>(), [expected]);
+    assert!(first > Timestamp::from_nanos(0));
+}
+
+#[test]
+fn regions_above_the_limit_end_no_others() {
+    const DEPTH: usize = 1100;
+    const KEPT: usize = 1024;
+    let kinds = include_str!("../../gotrace/tests/data/text/kinds.trace.txt");
+    let begin = "UserRegionBegin dt=1 task=5 name_string=6 stack=1\n";
+    let end = "UserRegionEnd dt=1 task=5 name_string=6 stack=1\n";
+    let size = 233 + (DEPTH - 1) * 2 * 5;
+    let text = kinds
+        .replace(begin, &begin.repeat(DEPTH))
+        .replace(end, &end.repeat(DEPTH))
+        .replace("size=233", &format!("size={size}"));
+    let mut wire = Vec::new();
+    gotrace::raw::TextToWire::new(text.as_bytes()).unwrap().read_to_end(&mut wire).unwrap();
+    let mut tables = Tables::new();
+    let events = read(&wire, &mut tables);
+    let mut open = Vec::new();
+    let mut ended = 0;
+    for event in &events {
+        match event.kind {
+            EventKind::Begin { span, kind: SpanKind::Region, .. } => open.push(span),
+            EventKind::Finish { span, .. } if open.contains(&span) => {
+                assert_eq!(open.pop(), Some(span), "regions nest");
+                ended += 1;
+            }
+            EventKind::Instant { name, .. } => {
+                assert_ne!(tables.get(name), b"end of a region from before the trace");
+            }
+            _ => {}
+        }
+    }
+    assert_eq!((ended, open.len()), (KEPT, 0));
+}
+
 fn correlate(events: &[Event], tables: &Tables, each: &mut dyn FnMut(Derived<'_>)) {
     let mut correlator = Correlator::new();
     for event in events {

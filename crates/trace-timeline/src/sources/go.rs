@@ -92,6 +92,8 @@ pub struct GoSource {
     /// Readings of clocks, until the next event.
     clocks: [Option<EventKind>; 2],
     has_clocks: bool,
+    /// A loss before the first event, with what is known of its bytes.
+    lost_start: Option<(String, Option<u64>)>,
     /// Stacks of this generation.
     stacks: IdMap<Option<StackId>>,
     generation: u64,
@@ -105,6 +107,8 @@ struct Goroutine {
     on: Option<EntityId>,
     is_named: bool,
     regions: Vec<(SpanId, TextId)>,
+    /// Open regions above [`MAX_REGIONS`], which are within the others.
+    ignored: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -166,6 +170,9 @@ impl GoSource {
             clocks.into_iter().flatten().for_each(|clock| push.event(clock));
         }
         let Some(process) = self.process_entity(&mut push) else { return };
+        if let Some((why, bytes)) = self.lost_start.take() {
+            self.push_loss(&why, bytes, &mut push);
+        }
         self.learn(event, &mut push);
         match event.kind() {
             GoEventKind::StateTransition => {
@@ -227,7 +234,8 @@ impl GoSource {
 
     /// Reports that a part of the trace is missing here: all states are unknown until the trace
     /// mentions them again, and all spans end.
-    /// `why` says how the trace is damaged, and `bytes` how many of it are lost, if that is known.
+    /// `why` says how the trace is damaged, and `bytes` how many of it are lost, if that is known. Losses
+    /// before the first event are one, and have its time.
     pub fn loss(
         &mut self,
         why: &str,
@@ -235,7 +243,12 @@ impl GoSource {
         tables: &mut Tables,
         out: &mut Vec<Event>,
     ) {
-        let at = self.stats.last.unwrap_or_default();
+        let Some(at) = self.stats.last else {
+            // It has no time yet.
+            let (_, lost) = self.lost_start.get_or_insert_with(|| (why.to_owned(), None));
+            *lost = bytes.map_or(*lost, |bytes| Some(lost.unwrap_or(0).saturating_add(bytes)));
+            return;
+        };
         let mut push = Pusher { at, tables, out };
         let mut spans: Vec<SpanId> = self.open.drain().map(|(_, span)| span).collect();
         // The order of a map is not deterministic.
@@ -249,6 +262,7 @@ impl GoSource {
             goroutine.on = None;
             goroutine.state = State::Unknown;
             spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
+            goroutine.ignored = 0;
             push.unknown(goroutine.entity);
         }
         let mut ids: Vec<i64> = self.procs.ids().collect();
@@ -266,9 +280,13 @@ impl GoSource {
             push.end(gc);
         }
         self.stacks = IdMap::default();
+        self.push_loss(why, bytes, &mut push);
+    }
+
+    fn push_loss(&self, why: &str, count: Option<u64>, push: &mut Pusher<'_>) {
         push.text(b"why", why.as_bytes());
-        let kind = LossKind::GoTrace;
-        push.event(EventKind::Loss { entity: self.process, kind, since: at, count: bytes });
+        let (entity, since) = (self.process, push.at);
+        push.event(EventKind::Loss { entity, kind: LossKind::GoTrace, since, count });
     }
 
     /// A reading of several clocks.
@@ -383,7 +401,8 @@ impl GoSource {
             self.stats.goroutines += 1;
             let Some(entity) = push.start(entity) else { return };
             let (state, regions) = (State::Unknown, Vec::new());
-            let goroutine = Goroutine { entity, state, on: None, is_named: false, regions };
+            let goroutine =
+                Goroutine { entity, state, on: None, is_named: false, regions, ignored: 0 };
             *self.goroutines.insert(id.0) = Some(goroutine);
         }
         let is_new = from == GoState::NotExist;
@@ -557,13 +576,16 @@ impl GoSource {
         let Some(goroutine) = self.known_mut(event.goroutine()) else { return };
         let name = push.tables.text(region.ty);
         if event.kind() == GoEventKind::RegionBegin {
-            if goroutine.regions.len() < MAX_REGIONS {
+            if goroutine.regions.len() < MAX_REGIONS && goroutine.ignored == 0 {
                 let begin = Begin::named(goroutine.entity, SpanKind::Region, name);
                 let span = push.begin(begin.of(task).stack(stack));
                 goroutine.regions.push((span, name));
             } else {
+                goroutine.ignored += 1;
                 self.stats.regions_dropped += 1;
             }
+        } else if goroutine.ignored > 0 {
+            goroutine.ignored -= 1;
         } else if let Some(index) = goroutine.regions.iter().rposition(|(_, ty)| *ty == name) {
             let (span, _) = goroutine.regions.remove(index);
             push.event(EventKind::Finish { span, by: None });
