@@ -36,6 +36,7 @@ class Lint:
         self.events = Counter()
         self.sequences = defaultdict(Sequence)
         self.tracks = {}
+        self.identities = {}
         self.counters = set()
         self.depth = Counter()
         self.last = {}
@@ -179,8 +180,14 @@ class Lint:
                 self.use(sequence, "frames", frame, "a stack")
 
     def descriptor(self, track):
+        # Trace Processor compares these, not the name: a process or thread can get another one.
+        identity = (track.parent_uuid, track.process.pid, track.thread.pid, track.thread.tid)
         if track.uuid in self.tracks:
-            self.fault("a track is declared twice")
+            if not (track.HasField("process") or track.HasField("thread")):
+                self.fault("a track is declared twice")
+            elif identity != self.identities[track.uuid]:
+                self.fault("a track is declared again as another one")
+        self.identities[track.uuid] = identity
         if track.HasField("parent_uuid") and track.parent_uuid not in self.tracks:
             self.fault("a track's parent is not declared before it")
         self.tracks[track.uuid] = track.name
