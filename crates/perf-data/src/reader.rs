@@ -208,12 +208,13 @@ impl<R: Read + Seek> Reader<R> {
             features.extend((0..64).filter(|bit| bits >> bit & 1 == 1).map(|bit| word * 64 + bit));
         }
         this.read_events(attrs, entry)?;
-        // A recorder that was killed has not completed the header.
-        let is_open = size == 0 && features.is_empty();
+        // A recorder that was killed has not completed the header; perf writes which features there will
+        // be at the start.
+        let is_open = size == 0 && !this.has_features(data, features.len());
         let end = if is_open { len } else { data.saturating_add(size) };
         this.is_incomplete = is_open && data < len || end > len;
         if !is_open && end <= len {
-            this.read_features(end, &features)?;
+            this.read_features(end, &features);
         }
         this.session.name_tracepoints();
         this.seek(data)?;
@@ -244,12 +245,19 @@ impl<R: Read + Seek> Reader<R> {
             let limit = self.limits.max_entries as u64;
             return Err(Error::Limit { what: WHAT, offset, size, limit });
         }
+        // Events can share a section.
+        let mut all_ids = 0_u64;
         for chunk in bytes.chunks_exact(entry) {
+            const IDS: &str = "the ids of the events";
             let (attr, ids) = chunk.split_at(entry - SECTION);
             let mut s = section(WHAT, ids, offset, self.limits);
             let (offset, size) = (s.u64()?, s.u64()?);
-            self.seek(offset)?;
-            let ids = words(&self.take("the ids of an event", size)?);
+            all_ids = all_ids.saturating_add(size);
+            let limit = self.limits.max_buffer as u64;
+            if all_ids > limit {
+                return Err(Error::Limit { what: IDS, offset, size: all_ids, limit });
+            }
+            let ids = words(&self.take_at(IDS, (offset, size))?);
             let attr = event::from_bytes(attr);
             self.session.add(RecordedEvent { name: event::name_of(&attr), attr, ids })?;
         }
@@ -259,25 +267,37 @@ impl<R: Read + Seek> Reader<R> {
         Ok(())
     }
 
+    /// Whether there is a table of features: the first section follows it.
+    fn has_features(&mut self, table: u64, count: usize) -> bool {
+        let is_read = count > 0 && self.seek(table).is_ok();
+        let first = is_read.then(|| self.take("the table of features", SECTION as u64).ok());
+        let first = first.flatten().and_then(|section| words(&section).first().copied());
+        first == Some(table.saturating_add((count * SECTION) as u64))
+    }
+
+    /// Reads a section that may be anywhere.
+    fn take_at(&mut self, what: &'static str, (offset, size): (u64, u64)) -> Result<Vec<u8>> {
+        self.seek(offset)?;
+        self.take(what, size)
+    }
+
     /// Reads the features, whose table is at `table`.
-    fn read_features(&mut self, table: u64, features: &[u32]) -> Result<()> {
-        self.seek(table)?;
-        let table = match self.take("the table of features", (features.len() * SECTION) as u64) {
+    fn read_features(&mut self, table: u64, features: &[u32]) {
+        let place = (table, (features.len() * SECTION) as u64);
+        let table = match self.take_at("the table of features", place) {
             Ok(table) => words(&table),
             Err(error) => {
                 self.session.features.damaged.push((0, error));
-                return Ok(());
+                return;
             }
         };
         for (number, place) in features.iter().zip(table.chunks_exact(2)) {
             let [offset, size] = *place else { continue };
-            self.seek(offset)?;
-            match self.take("a feature section", size) {
+            match self.take_at("a feature section", (offset, size)) {
                 Ok(bytes) => self.read_feature(*number, &bytes, offset),
                 Err(error) => self.session.features.damaged.push((*number, error)),
             }
         }
-        Ok(())
     }
 }
 

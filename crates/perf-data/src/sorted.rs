@@ -113,6 +113,10 @@ impl<R: Read> SortedReader<R> {
     /// Reads on until a record can be returned, and returns it.
     fn fill(&mut self) -> Result<Option<Waiting>> {
         self.forget_returned();
+        // Records without a time were returned at once.
+        if self.waiting.is_empty() {
+            self.arena.clear();
+        }
         while !self.at_end {
             let entry = match self.reader.next_record() {
                 Ok(Some(entry)) => entry,

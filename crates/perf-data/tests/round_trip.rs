@@ -184,12 +184,47 @@ fn a_file_of_a_killed_recorder_has_its_records() {
     let whole = written(&[vec![sample(1, 10), sample(1, 11)]])[0].clone();
     let mut cut = whole;
     cut[48..56].fill(0); // size of the records
-    cut[72..104].fill(0); // features
-    let end = cut.len();
-    let mut reader = Reader::open(Cursor::new(&cut[..end]), Limits::default()).unwrap();
-    assert!(reader.is_incomplete());
+    // perf writes at the start which features there will be.
+    for features in [0, 0xff] {
+        cut[72] = features;
+        cut[73..104].fill(0);
+        let mut reader = Reader::open(Cursor::new(&cut), Limits::default()).unwrap();
+        assert!(reader.is_incomplete());
+        assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
+        assert_eq!(reader.session().events()[0].name, "cpu-clock", "the name of its attribute");
+    }
+    // Nothing was recorded.
+    let empty = written(&[])[0].clone();
+    let mut reader = Reader::open(Cursor::new(empty), Limits::default()).unwrap();
+    assert!(!reader.is_incomplete() && reader.session().features().damaged.is_empty());
+    assert!(reader.next_record().unwrap().is_none());
+}
+
+#[test]
+fn a_feature_that_is_nowhere_is_damaged() {
+    let mut file = written(&[vec![sample(1, 10)]])[0].clone();
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    let table = (number(40) + number(48)) as usize;
+    file[table + 7] = 0x80; // an offset beyond any file
+    let mut reader = Reader::open(Cursor::new(file), Limits::default()).unwrap();
+    assert_eq!(reader.session().features().damaged.len(), 1);
     assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
-    assert_eq!(reader.session().events()[0].name, "cpu-clock", "the name of its attribute");
+}
+
+#[test]
+fn ids_of_all_events_have_a_limit() {
+    let mut events = events();
+    events.push(events[0].clone());
+    events.iter_mut().zip(1..).for_each(|(event, n)| event.ids = vec![n; 1000]);
+    let writer = FileWriter::new(Cursor::new(Vec::new()), events).unwrap();
+    let file = writer.finish(&Features::default()).unwrap().into_inner();
+    let open = |max_buffer| {
+        let limits = Limits { max_buffer, ..Limits::default() };
+        Reader::open(Cursor::new(&file), limits).map(drop)
+    };
+    open(24_000).unwrap();
+    let error = open(23_999).unwrap_err();
+    assert!(matches!(error, Error::Limit { limit: 23_999, .. }), "{error:?}");
 }
 
 #[test]
