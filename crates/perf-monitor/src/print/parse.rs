@@ -6,6 +6,9 @@ use crate::format::TracepointFormat;
 /// Maximum depth of nested expressions. The deepest of Linux 7.2 have about 40.
 const MAX_DEPTH: usize = 200;
 
+/// Maximum number of binary operators and indices of an argument.
+const MAX_OPERATORS: usize = 500;
+
 pub(super) type Parsed<T> = Result<T, &'static str>;
 
 #[derive(Clone, Debug, PartialEq)]
@@ -90,6 +93,7 @@ pub(super) struct Parser<'a> {
     tokens: std::iter::Peekable<std::vec::IntoIter<Token>>,
     format: &'a TracepointFormat,
     depth: usize,
+    operators: usize,
 }
 
 /// The words of integer types.
@@ -97,7 +101,8 @@ const INTEGERS: [&str; 6] = ["unsigned", "signed", "long", "short", "int", "char
 
 impl<'a> Parser<'a> {
     pub(super) fn new(text: &str, format: &'a TracepointFormat) -> Parsed<Self> {
-        Ok(Self { tokens: tokens(text)?.into_iter().peekable(), format, depth: 0 })
+        let tokens = tokens(text)?.into_iter().peekable();
+        Ok(Self { tokens, format, depth: 0, operators: 0 })
     }
 
     /// The text with its conversions, and their arguments.
@@ -144,6 +149,9 @@ impl<'a> Parser<'a> {
     }
 
     fn expression(&mut self) -> Parsed<Arg> {
+        if self.depth == 0 {
+            self.operators = 0;
+        }
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return Err("too deep");
@@ -172,7 +180,14 @@ impl<'a> Parser<'a> {
             self.tokens.next();
             let right = self.binary(precedence + 1)?;
             left = Arg::Binary(op, Box::new([left, right]));
+            self.count_operator()?;
         }
+    }
+
+    /// Each operator of a chain is one level of the tree.
+    fn count_operator(&mut self) -> Parsed<()> {
+        self.operators += 1;
+        if self.operators > MAX_OPERATORS { Err("too many operators") } else { Ok(()) }
     }
 
     fn unary(&mut self) -> Parsed<Arg> {
@@ -198,6 +213,7 @@ impl<'a> Parser<'a> {
             let index = self.expression()?;
             self.expect("]")?;
             arg = Arg::Index(Box::new([arg, index]));
+            self.count_operator()?;
         }
         Ok(arg)
     }

@@ -137,6 +137,12 @@ fn unknown_print_formats_are_errors() {
     assert!(format(&deep).is_err());
     let deep = format!("\"%d\", {}1", "-".repeat(10_000));
     assert!(format(&deep).is_err());
+    let long = |count| format!("\"%d\", 1{}", "+1".repeat(count));
+    let print = format(&long(500)).unwrap();
+    assert_eq!(print.display(&raw(), &|_| None).to_string(), "501");
+    assert!(format(&long(501)).is_err());
+    let indices = format!("\"%d\", REC->n{}", "[0]".repeat(10_000));
+    assert!(format(&indices).is_err());
 }
 
 #[test]
