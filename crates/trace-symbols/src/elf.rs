@@ -16,6 +16,9 @@ const MAX_HEADERS: u64 = 1 << 16;
 /// Bytes of the notes, and of section names.
 const MAX_SMALL: u64 = 1 << 20;
 
+/// Bytes of the name of a section: each section has its own, of a table that they share.
+const MAX_NAME: usize = 1 << 8;
+
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const SHT_SYMTAB: u32 = 2;
@@ -226,7 +229,8 @@ impl Elf {
         let Some(table) = self.sections.get(names as usize) else { return Ok(()) };
         let table = self.read("section names", table.offset, table.size.min(MAX_SMALL))?;
         for (section, offset) in self.sections.iter_mut().zip(offsets) {
-            section.name = text_at(&table, offset).to_vec();
+            let name = text_at(&table, offset);
+            section.name = name.get(..MAX_NAME).unwrap_or(name).to_vec();
         }
         Ok(())
     }

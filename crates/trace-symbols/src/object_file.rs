@@ -86,17 +86,20 @@ impl ObjectFile {
             None if !elf.has_symtab() => crate::mini_debug::symbols(elf)?,
             None => elf.symbols()?,
         };
-        let go = GoSymbols::read(elf)?;
+        // What can be read of the others is enough for the names of functions.
+        let go = GoSymbols::read(elf).or_else(|error| unless(!symbols.is_empty(), error))?;
+        #[cfg(feature = "dwarf")]
+        let dwarf = match debug {
+            Some(debug) if options.lines => Dwarf::read(debug),
+            // A Go program that is linked statically has no C code: its own table has all.
+            None if options.lines && (go.is_none() || elf.is_dynamic()) => Dwarf::read(elf),
+            _ => Ok(None),
+        };
         Ok(Self {
             build_id: elf.build_id(),
             segments,
             #[cfg(feature = "dwarf")]
-            dwarf: match debug {
-                Some(debug) if options.lines => Dwarf::read(debug)?,
-                // A Go program that is linked statically has no C code: its own table has all.
-                None if options.lines && (go.is_none() || elf.is_dynamic()) => Dwarf::read(elf)?,
-                _ => None,
-            },
+            dwarf: dwarf.or_else(|error| unless(!symbols.is_empty() || go.is_some(), error))?,
             go,
             symbols,
             demangle: options.demangle,
@@ -170,4 +173,9 @@ impl ObjectFile {
         out.push(frame);
         Ok(())
     }
+}
+
+/// Nothing, if there is something else; otherwise the error.
+const fn unless<T>(has_others: bool, error: Unresolved) -> Result<Option<T>> {
+    if has_others { Ok(None) } else { Err(error) }
 }

@@ -96,6 +96,29 @@ fn lines_and_inlined_calls_are_those_of_binutils() {
     }
 }
 
+/// Compressed in another way than this crate reads.
+#[cfg(feature = "dwarf")]
+#[test]
+fn functions_have_names_if_the_debug_sections_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "unreadable", &["-g", "-gz=zlib"]);
+    let (addresses, mut bytes) = (addresses(&program), fs::read(&program).unwrap());
+    // `Elf64_Chdr`: type, reserved, size, alignment; then zlib's first byte.
+    let is_header = |bytes: &[u8]| {
+        bytes.starts_with(&[1, 0, 0, 0, 0, 0, 0, 0])
+            && matches!(bytes[16..24], [1 | 8, 0, 0, 0, 0, 0, 0, 0])
+            && bytes[24] == 0x78
+    };
+    let headers: Vec<usize> =
+        bytes.windows(25).enumerate().filter(|(_, b)| is_header(b)).map(|(at, _)| at).collect();
+    assert!(!headers.is_empty());
+    headers.into_iter().for_each(|at| bytes[at] = 2);
+    fs::write(&program, bytes).unwrap();
+    let file = ObjectFile::open(&program, &Options::default()).unwrap();
+    let named = addresses.iter().filter(|address| file.frames(**address).is_ok()).count();
+    assert_eq!(named, addresses.len());
+}
+
 /// Random addresses of the code of a file, as they come: whether they have a function is not known.
 #[cfg(feature = "dwarf")]
 fn random_addresses(file: &ObjectFile, count: usize) -> Vec<u64> {

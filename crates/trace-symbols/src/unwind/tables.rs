@@ -80,15 +80,20 @@ impl Tables {
             let bytes = section::bytes("unwind tables", elf, found)?;
             Ok(Some(Section::new(kind, bytes, bases.clone(), architecture)))
         };
-        let debug_frame = match section(elf, b".debug_frame", Kind::DebugFrame)? {
-            None => debug.map(|debug| section(debug, b".debug_frame", Kind::DebugFrame)),
-            own => Some(Ok(own)),
+        let debug_frame = match section(elf, b".debug_frame", Kind::DebugFrame) {
+            Ok(None) => debug.map(|debug| section(debug, b".debug_frame", Kind::DebugFrame)),
+            own => Some(own),
         };
+        let eh_frame = section(elf, b".eh_frame", Kind::EhFrame)?;
+        let debug_frame = debug_frame.transpose().map(Option::flatten).or_else(|error| {
+            // The other one has all functions of most programs.
+            if eh_frame.is_some() { Ok(None) } else { Err(error) }
+        })?;
         Ok(Some(Self {
             architecture,
             segments: elf.segments.iter().filter(|s| s.is_loaded()).copied().collect(),
-            eh_frame: section(elf, b".eh_frame", Kind::EhFrame)?,
-            debug_frame: debug_frame.transpose()?.flatten(),
+            eh_frame,
+            debug_frame,
             go: GoSymbols::read(elf)?,
         }))
     }
