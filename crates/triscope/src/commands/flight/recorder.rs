@@ -488,11 +488,11 @@ impl Recorder {
     fn dump(&mut self, window: Window) {
         let replies = std::mem::take(&mut self.replies);
         let slug = window.causes.first().map_or_else(String::new, |cause| cause.trigger.clone());
+        self.writing += 1;
         let dump = match self.prepare(window, &slug) {
             Ok(dump) => dump,
             Err(failure) => return self.dumped(&[], Err(failure), replies),
         };
-        self.writing += 1;
         let outbox = self.outbox.clone();
         std::thread::spawn(move || {
             // The reader of the rings comes first.

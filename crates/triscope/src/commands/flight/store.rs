@@ -410,11 +410,17 @@ impl Store {
     fn make_room(&mut self, need: u64) -> Result {
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
         let dumps = self.dumps().map_err(fail)?;
-        self.made.retain(|made| dumps.iter().any(|(path, _)| path == made));
+        let is_there =
+            |made: &PathBuf| dumps.iter().any(|(path, _)| *path == *made || *path == partial(made));
+        self.made.retain(is_there);
         let mut used: u64 = dumps.iter().map(|(_, bytes)| bytes).sum();
         for (path, bytes) in dumps {
             if used.saturating_add(need) <= self.dumps {
                 break;
+            }
+            // It is being written.
+            if self.made.iter().any(|made| path == partial(made)) {
+                continue;
             }
             let name = path.display().to_string();
             eprintln!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
@@ -425,12 +431,17 @@ impl Store {
     }
 }
 
+/// Where a dump is until it is complete.
+fn partial(target: &Path) -> PathBuf {
+    let mut name = target.to_owned().into_os_string();
+    name.push(PARTIAL);
+    name.into()
+}
+
 impl Dump {
     /// Writes the dump. It appears when it is complete and on the disk.
     pub(super) fn write(self) -> Result<Dumped> {
-        let mut partial = self.target.clone().into_os_string();
-        partial.push(PARTIAL);
-        let partial = PathBuf::from(partial);
+        let partial = partial(&self.target);
         let target = self.target.clone();
         let written = self.write_to(&partial).and_then(|(manifest, bytes)| {
             fs::rename(&partial, &target)?;
@@ -853,6 +864,15 @@ mod tests {
         store.dumps = 250;
         store.make_room(50).unwrap();
         assert_eq!(names(&store), ["b", "c"]);
+        // One that is being written stays, and keeps its place.
+        let [b, c] = [0, 1].map(|n| store.dumps().unwrap()[n].0.clone());
+        fs::rename(&c, partial(&c)).unwrap();
+        store.dumps = 150;
+        store.make_room(50).unwrap();
+        assert_eq!(names(&store), ["c.partial"]);
+        fs::rename(partial(&c), &c).unwrap();
+        fs::create_dir(&b).unwrap();
+        assert_eq!(names(&store), ["b", "c"], "b is of a recorder before");
     }
 
     proptest! {
