@@ -18,3 +18,6 @@ pub(crate) mod recording;
 pub(crate) mod runtimes;
 #[cfg_attr(not(unix), path = "symbols_wasi.rs")]
 pub(crate) mod symbols;
+
+/// Of a recording of perf that is [incomplete](perf_data::Reader::is_incomplete).
+pub(crate) const INCOMPLETE: &str = "the recorder did not complete it: the end can be missing";

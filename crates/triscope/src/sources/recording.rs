@@ -1,6 +1,7 @@
 //! Recordings of perf as the commands read them: records in time order, with the tasks and the
 //! mappings at their time.
 
+use super::INCOMPLETE;
 use super::symbols::Symbols;
 use crate::failure::{Failure, Result};
 use perf_data::{Entry, Limits, Reader, Session, SortedReader};
@@ -9,9 +10,6 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
-
-/// Of a recording that is [incomplete](Reader::is_incomplete).
-pub(crate) const INCOMPLETE: &str = "the recorder did not complete it: the end can be missing";
 
 /// What is known at the time of a record.
 pub(crate) struct State {
