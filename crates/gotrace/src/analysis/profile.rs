@@ -149,7 +149,7 @@ impl ProfileScope {
     }
 
     /// Adds the time of a region. Goroutines without an added region are no longer in the scope.
-    /// Regions within another one that is in the scope count once.
+    /// Time that is in several regions of the scope counts once.
     pub fn add_region(&mut self, region: &Region) {
         let start = region.start.unwrap_or(Timestamp::MIN);
         self.add(region.goroutine, start, region.end);
@@ -173,17 +173,16 @@ impl ProfileScope {
         self.goroutines.is_some()
     }
 
-    /// Keeps the outermost intervals of each goroutine.
-    fn outermost(mut self) -> Self {
+    /// Joins the intervals of each goroutine that overlap or touch.
+    fn joined(mut self) -> Self {
         for intervals in self.goroutines.iter_mut().flat_map(HashMap::values_mut) {
             intervals.sort_unstable();
-            let mut end = Timestamp::MIN;
-            intervals.retain(|interval| {
-                let outer = end <= interval.0;
-                if outer {
-                    end = interval.1;
+            intervals.dedup_by(|next, last| {
+                let touches = next.0 <= last.1;
+                if touches {
+                    last.1 = last.1.max(next.1);
                 }
-                outer
+                touches
             });
         }
         self
@@ -288,7 +287,7 @@ struct Progress {
 impl Profile {
     /// Makes an empty profile.
     pub fn new(kind: ProfileKind, scope: ProfileScope) -> Self {
-        Self::with(kind, Arc::new(scope.outermost()), None)
+        Self::with(kind, Arc::new(scope.joined()), None)
     }
 
     fn with(kind: ProfileKind, scope: Arc<ProfileScope>, heads: Option<Heads>) -> Self {
@@ -504,30 +503,30 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Finding the intervals gives the same as trying each of them.
+        /// The scope is the union of the intervals.
         #[test]
         fn intervals_are_found(
-            intervals in prop::collection::vec((0_i64..40, 0_i64..9), 0..12),
+            intervals in prop::collection::vec((-5_i64..40, 0_i64..9), 1..12),
             (start, length) in (0_i64..50, 0_i64..30),
         ) {
             let time = Timestamp::from_nanos;
             let mut scope = ProfileScope::default();
-            for (from, length) in intervals {
-                scope.add(GoId(1), time(from), Some(time(from + length)));
+            // Some begin before the trace.
+            let from = |from: i64| if from < 0 { Timestamp::MIN } else { time(from) };
+            let end = |from: i64, length: i64| time(from.max(0) + length);
+            for (begin, length) in &intervals {
+                scope.add(GoId(1), from(*begin), Some(end(*begin, *length)));
             }
-            let scope = scope.outermost();
-            let (end, list) = (start + length, scope.goroutines.iter().flat_map(HashMap::values));
-            let list: Vec<(i64, i64)> =
-                list.flatten().map(|(from, to)| (from.nanos(), to.nanos())).collect();
-            if !list.is_empty() {
-                let common = |(from, to): &(i64, i64)| (*to).min(end) - (*from).max(start);
-                let sum: i64 = list.iter().map(|interval| common(interval).max(0)).sum();
-                let overlap = scope.overlap(GoId(1), time(start), time(end));
-                prop_assert_eq!(overlap.as_nanos(), sum as u128);
-                let is_in = list.iter().any(|(from, to)| *from <= start && start <= *to);
-                prop_assert_eq!(scope.contains(GoId(1), time(start)), is_in);
-                prop_assert!(!scope.contains(GoId(2), time(start)));
-            }
+            let scope = scope.joined();
+            let is_in = |at: Timestamp, next: Timestamp| {
+                let covers = |(b, l): &(i64, i64)| from(*b) <= at && next <= end(*b, *l);
+                intervals.iter().any(covers)
+            };
+            let sum = (start..start + length).filter(|at| is_in(time(*at), time(at + 1))).count();
+            let overlap = scope.overlap(GoId(1), time(start), time(start + length));
+            prop_assert_eq!(overlap.as_nanos(), sum as u128);
+            prop_assert_eq!(scope.contains(GoId(1), time(start)), is_in(time(start), time(start)));
+            prop_assert!(!scope.contains(GoId(2), time(start)));
         }
     }
 }
