@@ -1,7 +1,7 @@
 //! The time of tasks or regions, for analyses that are restricted to it.
 
 use super::analysis::{Analysis, Part};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::sources::go::Reading;
 use gotrace::analysis::{Name, ProfileScope, Region, Summarizer, Summary, Task, Times};
 use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
@@ -23,6 +23,8 @@ pub(super) struct Restriction {
 
 /// The regions and tasks that were selected.
 pub(super) struct Selected {
+    /// The name of the trace.
+    name: String,
     regions: Vec<Region>,
     tasks: Vec<Task>,
     /// The entry function of each goroutine of them.
@@ -103,7 +105,8 @@ impl Restriction {
             let message = format!("the trace contains {what} of type {name:?}");
             return Err(Failure::about(&reading.name, message));
         }
-        Ok((Selected { regions, tasks, entries }, reading))
+        let name = reading.name.clone();
+        Ok((Selected { name, regions, tasks, entries }, reading))
     }
 }
 
@@ -117,9 +120,10 @@ impl Selected {
     }
 
     /// The times of each goroutine within the selected intervals, with its entry function.
-    /// Intervals within others count once.
+    /// Intervals within others count once. Those that overlap others in part do not count, because the
+    /// times of the part are not known: their number is reported.
     pub(super) fn times(self) -> Vec<(Name, Times)> {
-        let mut intervals: HashMap<GoId, Vec<(Timestamp, Timestamp, Times)>> = HashMap::new();
+        let mut intervals: HashMap<GoId, Vec<Interval>> = HashMap::new();
         let bounds = |start: Option<Timestamp>, end: Option<Timestamp>| {
             (start.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX))
         };
@@ -133,19 +137,62 @@ impl Selected {
                 intervals.entry(id).or_default().push((start, end, times));
             }
         }
-        let entries = self.entries;
-        let sum = |(id, mut intervals): (GoId, Vec<(Timestamp, Timestamp, Times)>)| {
-            intervals.sort_by_key(|(start, end, _)| (*start, Reverse(*end)));
-            let mut covered = Timestamp::MIN;
-            let mut sum = Times::default();
-            for (start, end, times) in intervals {
-                if covered <= start {
-                    covered = end;
-                    sum.add(&times);
-                }
-            }
-            (entries.get(&id).cloned().unwrap_or_default(), sum)
+        let mut dropped = 0;
+        let sum = |(id, intervals): (GoId, Vec<Interval>)| {
+            let (times, overlapping) = sum(intervals);
+            dropped += overlapping;
+            (self.entries.get(&id).cloned().unwrap_or_default(), times)
         };
-        intervals.into_iter().map(sum).collect()
+        let times = intervals.into_iter().map(sum).collect();
+        if dropped > 0 {
+            eprintln!(
+                "triscope: {}: {dropped} tasks or regions do not count, because each overlaps another \
+                 one of its goroutine in part",
+                OneLine(&self.name)
+            );
+        }
+        times
+    }
+}
+
+/// Start and end, and the times between.
+type Interval = (Timestamp, Timestamp, Times);
+
+/// The times of intervals of a goroutine that do not overlap, and the number of those that are left
+/// out because they overlap others in part.
+fn sum(mut intervals: Vec<Interval>) -> (Times, u64) {
+    intervals.sort_by_key(|(start, end, _)| (*start, Reverse(*end)));
+    let mut covered = Timestamp::MIN;
+    let (mut sum, mut overlapping) = (Times::default(), 0);
+    for (start, end, times) in intervals {
+        if covered <= start {
+            covered = end;
+            sum.add(&times);
+        } else if covered < end {
+            overlapping += 1;
+        }
+    }
+    (sum, overlapping)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn intervals_that_overlap_in_part_are_counted() {
+        let interval = |start: u64, end: u64| {
+            let mut times = Times::default();
+            times.total = Duration::from_nanos(end - start);
+            let time = |nanos| Timestamp::from_nanos(nanos as i64);
+            (time(start), time(end), times)
+        };
+        let inner = vec![interval(20, 30), interval(0, 100), interval(0, 50), interval(100, 110)];
+        assert_eq!(sum(inner.clone()).0.total, Duration::from_nanos(110));
+        assert_eq!(sum(inner).1, 0);
+        let in_part = vec![interval(0, 50), interval(40, 90), interval(45, 50), interval(90, 95)];
+        assert_eq!(sum(in_part.clone()).0.total, Duration::from_nanos(55));
+        assert_eq!(sum(in_part).1, 1);
     }
 }
