@@ -7,7 +7,7 @@ use crate::id::{GoId, GoState, ProcId};
 use crate::parallel::Split;
 use crate::spec::EventType;
 use bstr::ByteSlice;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 use trace_common::{IdMap, SeededState, Timestamp};
 
@@ -24,7 +24,8 @@ pub struct UtilizationOptions {
     /// Sweeping. Off by default, as in Go's tool: it is often much more than it seems to cost.
     pub sweep: bool,
     /// One function for each P instead of their average. Dedicated mark workers do not count
-    /// then: they keep all goroutines away from their P. Off by default.
+    /// then: they keep all goroutines away from their P. There are up to 65 536: further Ps, when
+    /// `GOMAXPROCS` changes often, have none. Off by default.
     pub per_proc: bool,
 }
 
@@ -55,7 +56,14 @@ impl UtilizationOptions {
 pub struct Utilization {
     options: UtilizationOptions,
     stopped: usize,
-    procs: Vec<Proc>,
+    /// `GOMAXPROCS`; 0 if it is not known.
+    procs: usize,
+    /// Activities of the GC on each P, unless there are none.
+    active: BTreeMap<usize, i64>,
+    /// The number of Ps with such activities.
+    busy: usize,
+    /// The series of the Ps: of each, or one for all.
+    live: Vec<usize>,
     /// `GOMAXPROCS` over time.
     counts: Vec<(Timestamp, usize)>,
     assisting: HashSet<GoId, SeededState>,
@@ -101,12 +109,8 @@ enum Other {
     Ended,
 }
 
-#[derive(Debug)]
-struct Proc {
-    /// Activities of the GC on it.
-    active: i64,
-    series: usize,
-}
+/// The number of functions that are kept. No honest trace changes `GOMAXPROCS` that often.
+const MAX_SERIES: usize = 1 << 16;
 
 impl Utilization {
     /// Makes an analysis that has seen no event.
@@ -114,7 +118,10 @@ impl Utilization {
         Self {
             options,
             stopped: 0,
-            procs: Vec::new(),
+            procs: 0,
+            active: BTreeMap::new(),
+            busy: 0,
+            live: Vec::new(),
             counts: Vec::new(),
             assisting: HashSet::default(),
             workers: HashSet::default(),
@@ -153,7 +160,7 @@ impl Utilization {
             }
             EventKind::Metric => self.resize(event),
             // The first known number of procs is at the start of the trace.
-            _ if self.procs.is_empty() => false,
+            _ if self.procs == 0 => false,
             EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
                 self.range(event)
             }
@@ -171,14 +178,15 @@ impl Utilization {
     pub fn loss(&mut self) {
         (self.is_lost, self.is_resuming, self.has_loss) = (true, true, true);
         self.stopped = 0;
-        self.procs.iter_mut().for_each(|proc| proc.active = 0);
+        self.active.clear();
+        self.busy = 0;
         self.assisting.clear();
         self.workers.clear();
         self.executing = IdMap::default();
         let Some(last) = self.last else { return };
         // A change at the last event would count instead: the lower one does.
-        for proc in &self.procs {
-            if let Some(series) = self.series.get_mut(proc.series) {
+        for number in &self.live {
+            if let Some(series) = self.series.get_mut(*number) {
                 if series.last().is_some_and(|(time, _)| *time == last) {
                     series.pop();
                 }
@@ -190,8 +198,8 @@ impl Utilization {
     /// Completes the functions and returns the minimum utilization of windows of any length.
     pub fn finish(mut self) -> MinimumUtilization {
         if let Some(last) = self.last {
-            for proc in &self.procs {
-                if let Some(series) = self.series.get_mut(proc.series) {
+            for number in &self.live {
+                if let Some(series) = self.series.get_mut(*number) {
                     push(series, last, 0.0);
                 }
             }
@@ -207,24 +215,35 @@ impl Utilization {
             return false;
         };
         let count = metric.value.as_u64().unwrap_or(0).min(MAX) as usize;
-        for proc in self.procs.drain(count.min(self.procs.len())..) {
-            if let (true, Some(series)) = (self.options.per_proc, self.series.get_mut(proc.series))
-            {
-                push(series, event.time(), 0.0);
-            }
-        }
-        while self.procs.len() < count {
-            let mut series = 0;
-            if self.options.per_proc || self.series.is_empty() {
-                series = self.series.len();
-                self.series.push(vec![(event.time(), 1.0)]);
-            }
-            self.procs.push(Proc { active: 0, series });
-        }
+        let ended = self.active.split_off(&count);
+        self.busy -= ended.values().filter(|active| **active > 0).count();
+        self.procs = count;
+        self.resize_series(event.time());
         if self.counts.last().is_none_or(|(_, n)| *n != count) {
             self.counts.push((event.time(), count));
         }
         true
+    }
+
+    /// Ends the series of Ps that no longer exist, and begins those of new ones.
+    fn resize_series(&mut self, now: Timestamp) {
+        if !self.options.per_proc {
+            if self.series.is_empty() && self.procs > 0 {
+                self.series.push(vec![(now, 1.0)]);
+            }
+            self.live.clear();
+            self.live.extend((self.procs > 0).then_some(0));
+            return;
+        }
+        for number in self.live.drain(self.procs.min(self.live.len())..) {
+            if let Some(series) = self.series.get_mut(number) {
+                push(series, now, 0.0);
+            }
+        }
+        while self.live.len() < self.procs && self.series.len() < MAX_SERIES {
+            self.live.push(self.series.len());
+            self.series.push(vec![(now, 1.0)]);
+        }
     }
 
     fn range(&mut self, event: Event<'_>) -> bool {
@@ -319,24 +338,32 @@ impl Utilization {
     }
 
     fn count(&mut self, proc: ProcId, step: i64) {
-        let proc = usize::try_from(proc.0).ok().and_then(|index| self.procs.get_mut(index));
-        if let Some(proc) = proc {
-            proc.active += step;
+        let proc = usize::try_from(proc.0).ok().filter(|proc| *proc < self.procs);
+        let Some(proc) = proc else { return };
+        let active = self.active.entry(proc).or_default();
+        let was_busy = *active > 0;
+        *active += step;
+        let (is_busy, is_idle) = (*active > 0, *active == 0);
+        if is_idle {
+            self.active.remove(&proc);
         }
+        self.busy = self.busy + usize::from(is_busy) - usize::from(was_busy);
     }
 
     fn record(&mut self, now: Timestamp) {
         let stopped = self.stopped > 0;
         if self.options.per_proc {
-            for proc in &self.procs {
-                let busy = stopped || proc.active > 0;
-                if let Some(series) = self.series.get_mut(proc.series) {
-                    push(series, now, if busy { 0.0 } else { 1.0 });
+            let active = self.active.iter().filter(|(_, active)| **active > 0);
+            let mut active = active.map(|(proc, _)| *proc).peekable();
+            for (proc, number) in self.live.iter().enumerate() {
+                let is_busy = active.next_if_eq(&proc).is_some() || stopped;
+                if let Some(series) = self.series.get_mut(*number) {
+                    push(series, now, if is_busy { 0.0 } else { 1.0 });
                 }
             }
-        } else if let (Some(series), false) = (self.series.first_mut(), self.procs.is_empty()) {
-            let busy = self.procs.iter().filter(|proc| stopped || proc.active > 0).count();
-            push(series, now, 1.0 - busy as f64 / self.procs.len() as f64);
+        } else if let (Some(series), 1..) = (self.series.first_mut(), self.procs) {
+            let busy = if stopped { self.procs } else { self.busy };
+            push(series, now, 1.0 - busy as f64 / self.procs as f64);
         }
     }
 }

@@ -377,3 +377,60 @@ fn the_longest_tasks_are_the_first_of_all() {
     }
     assert!(omitted > 100, "{omitted}");
 }
+
+/// Emits events of the GC for an analysis of the utilization.
+struct Collector(Utilization);
+
+impl Collector {
+    fn new(options: UtilizationOptions) -> Self {
+        Self(Utilization::new(options))
+    }
+
+    fn emit(&mut self, time: i64, proc: i64, details: EventDetails<'_>) {
+        let event = EventConfig::new(details)
+            .time(Timestamp::from_nanos(time))
+            .goroutine(GoId(7))
+            .proc(ProcId(proc))
+            .thread(ThreadId(1));
+        self.0.event(event.build().unwrap().as_event());
+    }
+
+    fn procs(&mut self, time: i64, count: u64) {
+        self.emit(time, -1, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, count)));
+    }
+
+    fn functions(self) -> Vec<Vec<(i64, f64)>> {
+        let curve = self.0.finish();
+        let nanos = |(time, value): &(Timestamp, f64)| (time.nanos(), *value);
+        curve.functions().map(|function| function.iter().map(nanos).collect()).collect()
+    }
+}
+
+#[test]
+fn functions_of_ps_are_limited() {
+    let mut options = UtilizationOptions::default();
+    options.per_proc = true;
+    let mut trace = Collector::new(options);
+    for time in 0..4 {
+        trace.procs(2 * time, 1 << 16);
+        trace.procs(2 * time + 1, 0);
+    }
+    trace.procs(10, 2);
+    assert_eq!(trace.functions().len(), 1 << 16);
+}
+
+#[test]
+fn an_activity_on_a_p_that_ends_is_over() {
+    let mut trace = Collector::new(UtilizationOptions::default());
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    trace.procs(0, 4);
+    trace.emit(10, 3, EventDetails::RangeBegin(assist()));
+    trace.procs(20, 2);
+    trace.procs(30, 4);
+    trace.emit(40, 1, EventDetails::RangeBegin(assist()));
+    trace.emit(50, 1, EventDetails::RangeEnd(assist()));
+    trace.procs(60, 4);
+    trace.procs(70, 0);
+    let expected = [(0, 1.0), (10, 0.75), (20, 1.0), (40, 0.75), (50, 1.0)];
+    assert_eq!(trace.functions(), [expected]);
+}
