@@ -79,6 +79,8 @@ pub struct Utilization {
     is_resuming: bool,
     /// Whether there was a loss.
     has_loss: bool,
+    /// By how many activities values were too high: those before this number, in order.
+    corrections: Vec<(usize, u64)>,
     series: Vec<Vec<(Timestamp, f64)>>,
     last: Option<Timestamp>,
     /// Of a part of a trace that does not begin with it.
@@ -130,6 +132,7 @@ impl Utilization {
             is_lost: false,
             is_resuming: false,
             has_loss: false,
+            corrections: Vec::new(),
             series: Vec::new(),
             last: None,
             part: None,
@@ -176,6 +179,7 @@ impl Utilization {
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). Nothing
     /// of the GC is active from the last event before it, until the trace mentions it again.
     pub fn loss(&mut self) {
+        self.correct(); // there are no more corrections
         (self.is_lost, self.is_resuming, self.has_loss) = (true, true, true);
         self.stopped = 0;
         self.active.clear();
@@ -197,6 +201,7 @@ impl Utilization {
 
     /// Completes the functions and returns the minimum utilization of windows of any length.
     pub fn finish(mut self) -> MinimumUtilization {
+        self.correct();
         if let Some(last) = self.last {
             for number in &self.live {
                 if let Some(series) = self.series.get_mut(*number) {
@@ -286,6 +291,9 @@ impl Utilization {
 
     /// Corrects the average for an activity that is seen now, but has been there since the start
     /// of the trace.
+    ///
+    /// The last value is corrected at once, because the next one is compared with it. The others do
+    /// not change any more, and are corrected once: see [`Utilization::correct`].
     fn was_active_before(&mut self) {
         if self.options.per_proc {
             return; // the P is mentioned for the first time
@@ -293,14 +301,38 @@ impl Utilization {
         if self.has_loss {
             return; // it counts from here on
         }
+        let Some((last, before)) = self.series.first_mut().and_then(|s| s.split_last_mut()) else {
+            return;
+        };
+        let earlier = self.counts.partition_point(|(since, _)| *since < last.0);
+        if let Some((_, procs)) = self.counts.get(earlier.saturating_sub(1)) {
+            last.1 = corrected(last.1, 1, *procs);
+        }
+        match self.corrections.last_mut() {
+            Some((len, count)) if *len == before.len() => *count += 1,
+            _ => self.corrections.push((before.len(), 1)),
+        }
+    }
+
+    /// Applies the corrections of earlier values.
+    fn correct(&mut self) {
+        let corrections = std::mem::take(&mut self.corrections);
         let Some(series) = self.series.first_mut() else { return };
         let mut counts = self.counts.iter().peekable();
         let Some((_, mut procs)) = counts.next().copied() else { return };
-        for (time, utilization) in series {
+        let mut left: u64 = corrections.iter().map(|(_, count)| count).sum();
+        let mut corrections = corrections.into_iter().peekable();
+        for (index, (time, utilization)) in series.iter_mut().enumerate() {
+            while let Some((_, count)) = corrections.next_if(|(len, _)| *len <= index) {
+                left -= count;
+            }
+            if left == 0 {
+                break;
+            }
             while let Some((_, next)) = counts.next_if(|(since, _)| since < time) {
                 procs = *next;
             }
-            *utilization = (*utilization - 1.0 / procs as f64).max(0.0);
+            *utilization = corrected(*utilization, left, procs);
         }
     }
 
@@ -461,6 +493,11 @@ impl Split for Utilization {
     fn loss(&mut self) {
         self.loss();
     }
+}
+
+/// The utilization with this number of further activities on as many Ps.
+fn corrected(utilization: f64, activities: u64, procs: usize) -> f64 {
+    (utilization - activities as f64 / procs as f64).max(0.0)
 }
 
 /// Adds a change; of two at one time the lower counts.

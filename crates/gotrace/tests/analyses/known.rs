@@ -21,7 +21,7 @@ use gotrace::{
 };
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const NS: fn(u64) -> Duration = Duration::from_nanos;
 
@@ -433,4 +433,33 @@ fn an_activity_on_a_p_that_ends_is_over() {
     trace.procs(70, 0);
     let expected = [(0, 1.0), (10, 0.75), (20, 1.0), (40, 0.75), (50, 1.0)];
     assert_eq!(trace.functions(), [expected]);
+}
+
+/// Values are corrected as often as an activity is seen that has been there since the start, in
+/// time proportional to the number of events.
+#[test]
+fn activities_since_the_start_correct_all_values_before() {
+    let mut trace = Collector::new(UtilizationOptions::default());
+    trace.procs(0, 4);
+    let running = StateTransition::of_goroutine(GoId(7), GoState::Undetermined, GoState::Running);
+    trace.emit(1, 0, EventDetails::StateTransition(running));
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    trace.emit(10, 0, EventDetails::RangeActive(assist()));
+    trace.emit(20, 0, EventDetails::RangeEnd(assist()));
+    trace.procs(30, 8);
+    trace.emit(40, 1, EventDetails::RangeBegin(assist()));
+    trace.emit(50, 2, EventDetails::RangeActive(assist()));
+    assert_eq!(trace.functions(), [[(0, 0.5), (20, 0.75), (40, 0.75), (50, 0.0)]]);
+
+    let mut trace = Collector::new(UtilizationOptions::default());
+    trace.procs(0, 1 << 16);
+    let running = StateTransition::of_goroutine(GoId(7), GoState::Undetermined, GoState::Running);
+    trace.emit(1, 0, EventDetails::StateTransition(running));
+    let start = Instant::now();
+    for time in 1..200_000 {
+        trace.emit(2 * time, 0, EventDetails::RangeActive(assist()));
+        trace.emit(2 * time + 1, 0, EventDetails::RangeEnd(assist()));
+    }
+    assert_eq!(trace.functions()[0][0], (0, 0.0));
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
