@@ -11,7 +11,8 @@ use gotrace::analysis::{
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
-    GoId, GoState, ProcId, ProcState, Reader, ResourceId, StateTransition, ThreadId, Timestamp,
+    GoId, GoState, ProcId, ProcState, Reader, Region, ResourceId, StateTransition, TaskId,
+    ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -204,6 +205,29 @@ fn a_path_leads_through_waits_and_creations() {
     let waits: Vec<_> = path.pieces.iter().map(|p| p.waiter_reason.to_string()).collect();
     assert_eq!(waits[1..5], ["chan receive"; 4]);
     assert_eq!(path.pieces[8].reason.to_string(), "sleep");
+}
+
+/// The regions above the limit are within the others: their ends are not those of the others.
+#[test]
+fn ends_of_ignored_regions_end_no_other() {
+    let mut requests = Requests::new(RequestFilter::All, usize::MAX);
+    let count = Requests::MAX_REGIONS as i64 + 10;
+    let mut emit = |time, details| {
+        let event = EventConfig::new(details)
+            .time(Timestamp::from_nanos(time))
+            .goroutine(GoId(1))
+            .proc(ProcId(0))
+            .thread(ThreadId(1));
+        requests.event(event.build().unwrap().as_event());
+    };
+    let region = || Region::new(TaskId::BACKGROUND, "r");
+    (0..count).for_each(|time| emit(time, EventDetails::RegionBegin(region())));
+    (count..2 * count).for_each(|time| emit(time, EventDetails::RegionEnd(region())));
+    let found = requests.finish();
+    assert_eq!(found.len(), Requests::MAX_REGIONS);
+    for request in found {
+        assert_eq!(request.start.nanos() + request.end.nanos(), 2 * count - 1, "{request:?}");
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use super::super::Name;
 use super::super::stacks::Stacks;
+use super::regions::Regions;
 use crate::event::{Event, EventKind, RangeName, Stack, StateTransition};
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId};
 use std::collections::HashMap;
@@ -38,8 +39,8 @@ pub(super) struct Goroutine {
     pub(super) spans: Spans,
     /// Stacks of CPU samples.
     pub(super) samples: Vec<(Timestamp, u32)>,
-    /// Open regions, innermost last.
-    regions: Vec<(Name, Span)>,
+    /// Open regions.
+    regions: Regions<Span>,
     assist: Option<Timestamp>,
     /// Distinguishes goroutines that have one place after the other.
     number: u64,
@@ -284,7 +285,7 @@ impl History {
     /// Completes the history after the last event.
     pub(super) fn finish(&mut self) {
         for goroutine in &mut self.goroutines {
-            let open = goroutine.regions.drain(..).map(|(_, span)| span);
+            let open = goroutine.regions.end_all().map(|(_, span)| span);
             let assist = goroutine.assist.take().map(|begin| Span::open(SpanKind::Assist, begin));
             goroutine.spans.spans.extend(open.chain(assist));
         }
@@ -312,7 +313,7 @@ impl History {
             intervals: Vec::new(),
             spans: Spans::default(),
             samples: Vec::new(),
-            regions: Vec::new(),
+            regions: Regions::default(),
             assist: None,
         };
         let reused = self.free.pop();
@@ -343,8 +344,7 @@ impl History {
     /// Ends the open regions of a goroutine.
     fn end_spans(&mut self, key: Key, now: Timestamp) {
         let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
-        let mut open = std::mem::take(&mut goroutine.regions);
-        for (_, span) in open.drain(..).rev() {
+        for (_, span) in goroutine.regions.end_all() {
             self.add_span(Some(key), span, now);
         }
     }
@@ -494,18 +494,18 @@ impl History {
         let key = self.live.get(&event.goroutine()).copied();
         let now = event.time();
         if event.kind() == EventKind::RegionBegin {
+            if self.goroutine_mut(key).is_none_or(|goroutine| goroutine.regions.ignores()) {
+                return;
+            }
             // Of tasks only those are known that began in the trace.
             let Some(task) = self.tasks.get(&region.task) else { return };
             let span = Span { begin: now, ..task.span.clone() };
             let name = Name::of(event.table, event.record.region_type());
             let Some(goroutine) = self.goroutine_mut(key) else { return };
-            if goroutine.regions.len() < super::Requests::MAX_REGIONS {
-                goroutine.regions.push((name, span));
-            }
+            goroutine.regions.begin(name, span);
         } else {
             let Some(goroutine) = self.goroutine_mut(key) else { return };
-            let ended = goroutine.regions.iter().rposition(|(name, _)| ***name == *region.ty);
-            if let Some((_, span)) = ended.map(|place| goroutine.regions.remove(place)) {
+            if let Some((_, span)) = goroutine.regions.end(region.ty) {
                 self.add_span(key, span, now);
             }
         }

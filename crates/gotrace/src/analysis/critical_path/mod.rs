@@ -1,6 +1,7 @@
 //! Critical paths: why a task, a region or a goroutine took as long as it did.
 
 mod history;
+mod regions;
 mod requests;
 mod walk;
 

@@ -2,6 +2,7 @@
 
 use super::super::Name;
 use super::super::worst::Worst;
+use super::regions::Regions;
 use crate::event::{Event, EventKind};
 use crate::id::{GoId, GoState, TaskId};
 use std::collections::HashMap;
@@ -100,17 +101,17 @@ pub struct Requests {
     between: (Timestamp, Timestamp),
     found: Worst<Duration, Request>,
     count: u64,
-    tasks: HashMap<TaskId, Open, SeededState>,
-    /// By goroutine, innermost last.
-    regions: HashMap<GoId, Vec<Open>, SeededState>,
+    tasks: HashMap<TaskId, (Name, Open), SeededState>,
+    /// By goroutine.
+    regions: HashMap<GoId, Regions<Open>, SeededState>,
     /// The goroutine of the filter: since when.
     alive: Option<Timestamp>,
     last: Timestamp,
 }
 
+/// An open task or region.
 #[derive(Debug)]
 struct Open {
-    name: Name,
     task: Option<TaskId>,
     start: Timestamp,
     /// Whether the filter selects it.
@@ -195,7 +196,7 @@ impl Requests {
         };
         let now = event.time();
         if from == GoState::NotExist || to == GoState::NotExist {
-            for open in self.regions.remove(&id).into_iter().flatten().rev() {
+            for open in self.regions.remove(&id).unwrap_or_default().end_all() {
                 self.end_region(id, open, now);
             }
         }
@@ -215,23 +216,20 @@ impl Requests {
 
     fn task(&mut self, event: Event<'_>) {
         let Some(task) = event.task() else { return };
-        if let Some(open) = self.tasks.remove(&task.id).filter(|open| open.is_wanted) {
+        let ended = self.tasks.remove(&task.id);
+        if let Some((name, open)) = ended.filter(|(_, open)| open.is_wanted) {
             self.add(Request {
                 kind: RequestKind::Task(task.id),
-                name: open.name,
+                name,
                 goroutine: event.goroutine(),
                 start: open.start,
                 end: event.time(),
             });
         }
         if event.kind() == EventKind::TaskBegin {
-            let open = Open {
-                name: task.ty.into(),
-                task: Some(task.id),
-                start: event.time(),
-                is_wanted: self.filter.is_task(task.ty),
-            };
-            self.tasks.insert(task.id, open);
+            let is_wanted = self.filter.is_task(task.ty);
+            let open = Open { task: Some(task.id), start: event.time(), is_wanted };
+            self.tasks.insert(task.id, (task.ty.into(), open));
         }
     }
 
@@ -240,23 +238,23 @@ impl Requests {
         let task = self.tasks.contains_key(&region.task).then_some(region.task);
         let is_wanted = self.filter.is_region(region.ty);
         let open = self.regions.entry(event.goroutine()).or_default();
-        if open.len() < Self::MAX_REGIONS {
+        if !open.ignores() {
             let (name, start) = (Name::of(event.table, event.record.region_type()), event.time());
-            open.push(Open { name, task, start, is_wanted });
+            open.begin(name, Open { task, start, is_wanted });
         }
     }
 
     fn region_end(&mut self, event: Event<'_>) {
         let Some(region) = event.region() else { return };
         let Some(open) = self.regions.get_mut(&event.goroutine()) else { return };
-        let Some(place) = open.iter().rposition(|open| **open.name == *region.ty) else { return };
-        let ended = open.remove(place);
-        self.end_region(event.goroutine(), ended, event.time());
+        if let Some(ended) = open.end(region.ty) {
+            self.end_region(event.goroutine(), ended, event.time());
+        }
     }
 
-    fn end_region(&mut self, goroutine: GoId, open: Open, end: Timestamp) {
+    fn end_region(&mut self, goroutine: GoId, (name, open): (Name, Open), end: Timestamp) {
         if open.is_wanted {
-            let Open { name, task, start, .. } = open;
+            let Open { task, start, .. } = open;
             let kind = RequestKind::Region(task);
             self.add(Request { kind, name, goroutine, start, end });
         }
