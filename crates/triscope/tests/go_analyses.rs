@@ -111,6 +111,27 @@ fn time_begins_after_damage_in_the_first_generation() {
 }
 
 #[test]
+fn lost_time_is_of_no_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let damaged = dir.path().join("damaged");
+    let mut trace = recorded("go1.23-mixed.trace.gz");
+    let (from, to) = (trace.len() * 2 / 5, trace.len() * 3 / 5);
+    trace[from..to].fill(0xff);
+    std::fs::write(&damaged, &trace).unwrap();
+    let json = |command| -> Vec<Value> {
+        let output = go(&[command, "--recover", "--json"], &damaged);
+        assert_eq!(output.status.code(), Some(1), "{command}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    // Several generations are lost, while this goroutine waits.
+    let main = json("goroutines").into_iter().find(|row| row["entry"] == "main.main").unwrap();
+    let (total, unknown) = (nanos(&main["times"]["total"]), nanos(&main["times"]["unknown"]));
+    assert!(unknown > total / 4, "{main}");
+    let lost = json("procs").into_iter().filter(|row| row["procs"] == 0.0).count();
+    assert!(lost > 5, "{lost} intervals");
+}
+
+#[test]
 fn a_cut_trace_is_analysed_up_to_the_cut_and_marked() {
     let dir = tempfile::tempdir().unwrap();
     // In the last of several generations.
