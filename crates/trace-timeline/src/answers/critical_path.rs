@@ -651,6 +651,14 @@ mod tests {
     /// maybe the duration.
     type SpanSteps = Vec<(usize, usize, usize, Option<usize>, i64, Option<i64>)>;
 
+    /// Up to this number of spans, of less than `nanos` nanoseconds each.
+    fn steps(nanos: i64, number: usize) -> impl Strategy<Value = SpanSteps> {
+        let task = proptest::option::of(4..6usize);
+        let duration = proptest::option::weighted(0.9, 0..nanos);
+        let step = (0..6usize, 0..8usize, 0..6usize, task, 0..100i64, duration);
+        proptest::collection::vec(step, 0..number)
+    }
+
     fn history(steps: &SpanSteps) -> (Tables, Vec<EntityId>, History) {
         let mut tables = Tables::new();
         let process = tables.entity(Entity::new(EntityKind::Process, 1));
@@ -713,13 +721,7 @@ mod tests {
         /// The spans that are swept once divide pieces as if each piece looked at all spans.
         #[test]
         fn pieces_are_divided_where_spans_begin_and_end(
-            steps in proptest::collection::vec(
-                (
-                    0..6usize, 0..8usize, 0..6usize, proptest::option::of(4..6usize), 0..100i64,
-                    proptest::option::weighted(0.9, 0..60i64),
-                ),
-                0..30,
-            ),
+            steps in steps(60, 30),
             cuts in proptest::collection::vec(
                 (1..20i64, 0..4usize, any::<bool>(), 0..2u32, proptest::option::of(0..4usize)),
                 1..20,
@@ -757,13 +759,7 @@ mod tests {
         /// A task that is open at some time is found.
         #[test]
         fn tasks_are_found_within_a_time(
-            steps in proptest::collection::vec(
-                (
-                    0..6usize, 0..8usize, 0..6usize, proptest::option::of(4..6usize), 0..100i64,
-                    proptest::option::weighted(0.9, 0..20i64),
-                ),
-                0..10,
-            ),
+            steps in steps(20, 10),
             begin in 0..100i64,
             nanos in 1..30i64,
         ) {
