@@ -7,7 +7,7 @@ use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
     TracingData, record_type,
 };
-use perf_monitor::{RawRecord, SampleFlags, Timestamp};
+use perf_monitor::{SampleFlags, Timestamp};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -119,10 +119,7 @@ pub(super) fn assemble(
         }
         if let (false, Some(sideband), Some((_, last))) = (continues, sideband, times) {
             for cpu in &cpus {
-                let lost = sideband.lost(last, *cpu, 0);
-                if let Some((raw, _)) = RawRecord::split_first(&lost, 0) {
-                    writer.record(raw).map_err(io::Error::other)?;
-                }
+                sideband.write_lost(last, *cpu, 0, &mut writer).map_err(io::Error::other)?;
             }
         }
         let mut is_start = true;
@@ -223,7 +220,7 @@ fn note_time(entry: &Entry<'_>, times: &mut Option<(Timestamp, Timestamp)>) {
 pub(super) mod tests {
     use super::*;
     use perf_data::perf_event_attr;
-    use perf_monitor::Record;
+    use perf_monitor::{RawRecord, Record};
     use proptest::prelude::*;
     use std::path::Path;
 

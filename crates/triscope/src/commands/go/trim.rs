@@ -64,11 +64,7 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
             return Ok(false);
         }
         if after(span.last) >= from {
-            let part = match &mut part {
-                Some(part) => part,
-                none => none.insert(Part::create(&args.output, &args.file, header)?),
-            };
-            part.write(bytes)?;
+            Part::append(&mut part, &args.output, &args.file, header, bytes)?;
         }
         Ok(true)
     })?;
@@ -88,15 +84,9 @@ pub(super) fn split(args: &SplitArgs) -> Result {
         if count % args.generations == 0 {
             part.take().map_or(Ok(()), Part::complete)?;
         }
-        let part = match &mut part {
-            Some(part) => part,
-            none => {
-                let name = format!("{:04}.out", count / args.generations + 1);
-                none.insert(Part::create(&args.output.join(name), &args.file, header)?)
-            }
-        };
+        let path = args.output.join(format!("{:04}.out", count / args.generations + 1));
         count += 1;
-        part.write(bytes)?;
+        Part::append(&mut part, &path, &args.file, header, bytes)?;
         Ok(true)
     })?;
     part.map_or(Ok(()), Part::complete)?;
@@ -130,6 +120,21 @@ struct Part {
 }
 
 impl Part {
+    /// Appends bytes to a trace, which begins with the header of `input`.
+    fn append(
+        part: &mut Option<Self>,
+        path: &Path,
+        input: &Path,
+        header: &[u8],
+        bytes: &[u8],
+    ) -> Result {
+        let part = match part {
+            Some(part) => part,
+            none => none.insert(Self::create(path, input, header)?),
+        };
+        part.write(bytes)
+    }
+
     /// Begins a trace with the header of `input`, which is still read.
     fn create(path: &Path, input: &Path, header: &[u8]) -> Result<Self> {
         let mut output = OutputFile::create(path, &[input.to_owned()])?;

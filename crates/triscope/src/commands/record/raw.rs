@@ -83,20 +83,14 @@ impl<F: Write + Seek> RawRecords<F> {
 
     /// Adds a record of the sideband that the kernel has not written, with this body.
     pub(super) fn add(&mut self, type_: u32, body: &[u64], place: Place) -> Result<()> {
-        let made = self.sideband.map(|sideband| sideband.record(type_, body, place));
-        self.made(made)
+        let Some(sideband) = self.sideband else { return Ok(()) };
+        sideband.write(type_, body, place, &mut self.writer)
     }
 
     /// Adds the number of records that the buffer of a CPU has lost.
     pub(super) fn lost(&mut self, at: Timestamp, cpu: u32, count: u64) -> Result<()> {
-        self.made(self.sideband.map(|sideband| sideband.lost(at, cpu, count)))
-    }
-
-    fn made(&mut self, bytes: Option<Vec<u8>>) -> Result<()> {
-        match bytes.as_deref().and_then(|bytes| RawRecord::split_first(bytes, 0)) {
-            Some((raw, _)) => self.writer.record(raw),
-            None => Ok(()),
-        }
+        let Some(sideband) = self.sideband else { return Ok(()) };
+        sideband.write_lost(at, cpu, count, &mut self.writer)
     }
 
     /// All records before this one are earlier than those after the next one.

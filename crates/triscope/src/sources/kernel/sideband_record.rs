@@ -1,7 +1,7 @@
 //! Records of the sideband that the kernel has not written.
 
-use perf_data::perf_event_attr;
-use perf_monitor::{SampleFlags, Timestamp};
+use perf_data::{RecordWriter, Result, perf_event_attr};
+use perf_monitor::{RawRecord, SampleFlags, Timestamp};
 
 const PERF_RECORD_LOST: u32 = 2;
 
@@ -22,8 +22,14 @@ pub(crate) struct Sideband {
 }
 
 impl Sideband {
-    /// The bytes of a record with this body.
-    pub(crate) fn record(&self, type_: u32, body: &[u64], place: Place) -> Vec<u8> {
+    /// Writes a record with this body.
+    pub(crate) fn write(
+        &self,
+        type_: u32,
+        body: &[u64],
+        place: Place,
+        out: &mut impl RecordWriter,
+    ) -> Result<()> {
         const HEADER: usize = 8;
         let recorded = SampleFlags::from_bits_retain(self.attr.sample_type);
         let fields = [
@@ -41,11 +47,20 @@ impl Sideband {
         // `perf_event_header`: type, flags, size.
         let size = (bytes.len() as u16).to_ne_bytes();
         bytes.splice(..HEADER, [&type_.to_ne_bytes()[..], &[0; 2], &size].concat());
-        bytes
+        match RawRecord::split_first(&bytes, 0) {
+            Some((raw, _)) => out.record(raw),
+            None => Ok(()), // its size is that of the header
+        }
     }
 
-    /// A `PERF_RECORD_LOST` of this number of records.
-    pub(crate) fn lost(&self, at: Timestamp, cpu: u32, count: u64) -> Vec<u8> {
-        self.record(PERF_RECORD_LOST, &[self.id, count], Place { tid: 0, at, cpu })
+    /// Writes a `PERF_RECORD_LOST` of this number of records.
+    pub(crate) fn write_lost(
+        &self,
+        at: Timestamp,
+        cpu: u32,
+        count: u64,
+        out: &mut impl RecordWriter,
+    ) -> Result<()> {
+        self.write(PERF_RECORD_LOST, &[self.id, count], Place { tid: 0, at, cpu }, out)
     }
 }
