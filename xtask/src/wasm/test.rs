@@ -70,8 +70,7 @@ fn build_and_test<'a>(suites: impl Iterator<Item = &'a Suite>) -> Result {
     target(&mut test)?;
     let skipped = || suites.iter().flat_map(|(suite, _)| suite.skipped);
     test.arg("--").args(skipped().flat_map(|(name, _)| ["--skip", name]));
-    // With threads of its own, Node.js 20 aborts in a third of the runs of one test.
-    let runner = format!("node --no-warnings --single-threaded {}", runner.display());
+    let runner = format!("node --no-warnings {}", runner.display());
     test.env("CARGO_TARGET_WASM32_WASIP1_RUNNER", runner)
         .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
