@@ -1,6 +1,6 @@
 //! Messages to the thread that records.
 
-use super::store::Dumped;
+use super::store::{Dumped, Held};
 use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
-use trace_flight::{Cause, Segment};
+use trace_flight::Cause;
 
 /// A reply to a request: a text, or why there is none.
 pub(super) type Reply = Sender<std::result::Result<String, String>>;
@@ -31,7 +31,7 @@ pub(super) enum Message {
     Fired(Cause),
     /// A dump was written, or not.
     Dumped {
-        segments: Vec<Segment>,
+        held: Held,
         result: Result<Box<Dumped>>,
         replies: Vec<Reply>,
     },

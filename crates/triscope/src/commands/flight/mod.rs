@@ -260,11 +260,8 @@ fn dump_left(dir: &std::path::Path, reason: &str, back: Duration) -> Result<Stri
     let space = Space { segments: u64::MAX, dumps: u64::MAX };
     let mut store = Store::open(dir, space, Duration::MAX)?;
     let cause = Cause::new("command", reason);
-    let dump = match store.earlier.last() {
-        Some(last) => {
-            let window = Window::new(last.end - back, last.end, cause);
-            store.dump_earlier(window)?
-        }
+    let dump = match store.dump_earlier(back, cause.clone()) {
+        Some(dump) => dump?,
         None => {
             let last = store.ring.segments().last().map(|segment| segment.end);
             let Some(end) = last else {

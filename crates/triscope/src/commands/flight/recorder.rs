@@ -5,7 +5,7 @@ use super::kernel::{Account, Kernel, Wanted, may_open};
 use super::machine::Machine;
 use super::pressure::Pressure;
 use super::sources::{self, Sources};
-use super::store::{Dump, Dumped, Space, Store};
+use super::store::{Dump, Dumped, Held, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, config, control};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_in_container, is_running};
@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use trace_flight::{Cause, Fired, Segment, Timestamp, Window, Windows};
+use trace_flight::{Cause, Fired, Timestamp, Window, Windows};
 
 /// Maximum time between reads of the rings.
 const ROUND: Duration = Duration::from_millis(100);
@@ -285,19 +285,14 @@ struct Stats {
 impl Recorder {
     /// Makes a dump of the segments of an earlier boot: no window can have them.
     fn recover(&mut self) -> Result {
-        let (Some(first), Some(last)) = (self.store.earlier.first(), self.store.earlier.last())
-        else {
-            return Ok(());
-        };
         let cause = Cause::new("recovered", "the machine was started again");
-        let window = Window::new(first.start, last.end, cause);
-        let dump = self.store.dump_earlier(window)?;
-        let segments = dump.segments.clone();
+        let Some(dump) = self.store.dump_earlier(Duration::MAX, cause) else { return Ok(()) };
+        let dump = dump?;
+        let held = dump.held();
         let dumped = dump.write()?;
-        self.store.release(&segments);
-        self.store.remove(&segments);
+        self.store.release(held, true);
         self.report(&dumped);
-        Ok(())
+        self.store.forget_earlier()
     }
 
     /// Records until the end.
@@ -405,8 +400,8 @@ impl Recorder {
                 Message::Metrics(reply) => {
                     let _ = reply.send(Ok(self.metrics())); // who asked may have gone
                 }
-                Message::Dumped { segments, result, replies } => {
-                    self.dumped(&segments, result, replies);
+                Message::Dumped { held, result, replies } => {
+                    self.dumped(Some(held), result, replies);
                 }
             }
         }
@@ -491,15 +486,15 @@ impl Recorder {
         self.writing += 1;
         let dump = match self.prepare(window, &slug) {
             Ok(dump) => dump,
-            Err(failure) => return self.dumped(&[], Err(failure), replies),
+            Err(failure) => return self.dumped(None, Err(failure), replies),
         };
         let outbox = self.outbox.clone();
         std::thread::spawn(move || {
             // The reader of the rings comes first.
             let _nice = NiceThread::begin(0).ok();
-            let segments = dump.segments.clone();
+            let held = dump.held();
             let result = dump.write().map(Box::new);
-            outbox.post(Message::Dumped { segments, result, replies });
+            outbox.post(Message::Dumped { held, result, replies });
         });
     }
 
@@ -537,9 +532,9 @@ impl Recorder {
         self.sources.as_ref().map_or(0, |sources| sources.usage.bytes.load(Ordering::Relaxed))
     }
 
-    fn dumped(&mut self, segments: &[Segment], result: Result<Box<Dumped>>, replies: Vec<Reply>) {
-        if !segments.is_empty() {
-            self.store.release(segments);
+    fn dumped(&mut self, held: Option<Held>, result: Result<Box<Dumped>>, replies: Vec<Reply>) {
+        if let Some(held) = held {
+            self.store.release(held, result.is_ok());
         }
         self.writing = self.writing.saturating_sub(1);
         let reply = match result {
@@ -651,8 +646,8 @@ impl Recorder {
         }
         while self.writing > 0 {
             match self.inbox.recv() {
-                Some(Message::Dumped { segments, result, replies }) => {
-                    self.dumped(&segments, result, replies);
+                Some(Message::Dumped { held, result, replies }) => {
+                    self.dumped(Some(held), result, replies);
                 }
                 Some(_) => {}
                 None => break,

@@ -30,7 +30,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use trace_flight::{
-    Budget, ClockChange, Coverage, CpuGap, Manifest, Ring, Segment, Timestamp, Window,
+    Budget, Cause, ClockChange, Coverage, CpuGap, Manifest, Ring, Segment, Timestamp, Window,
 };
 
 /// The directory, of which this process is the only recorder.
@@ -44,6 +44,9 @@ pub(super) struct Store {
     dumps: u64,
     /// Segments of an earlier boot, whose times are of another clock.
     pub(super) earlier: Vec<Segment>,
+    /// The boot of this clock, if the directory does not have it yet: segments of an earlier one are kept
+    /// apart by it until their dump is complete.
+    boot: Option<String>,
     /// Files of segments that could not be removed.
     unremoved: Vec<PathBuf>,
     /// Directories with sources of an earlier recorder, for the next dump.
@@ -81,6 +84,13 @@ pub(super) struct Dump {
     pub(super) wall_clock_offset: Option<i64>,
     pub(super) clock_changes: Vec<ClockChange>,
     pub(super) cpus: Vec<CpuGap>,
+}
+
+/// What a dump holds until it is written.
+#[derive(Debug)]
+pub(super) struct Held {
+    bytes: u64,
+    left: Vec<PathBuf>,
 }
 
 /// A dump that is complete.
@@ -144,6 +154,7 @@ impl Store {
             next: 0,
             dumps: space.dumps,
             earlier: Vec::new(),
+            boot: None,
             unremoved: Vec::new(),
             left: vec![dir.join(LEFT), dir.join(SOURCES)],
             made: Vec::new(),
@@ -166,16 +177,13 @@ impl Store {
     /// The directory for the sources of this recorder. What another one left there is moved.
     pub(super) fn sources(&mut self) -> Result<PathBuf> {
         let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
-        let make = || -> io::Result<()> {
-            sources::clear(&left)?;
-            match fs::remove_dir(&left) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-            fs::rename(&sources, &left)?;
-            DirBuilder::new().mode(PRIVATE).create(&sources)
-        };
-        make().map_err(|error| Failure::about(self.dir.display(), error))?;
+        let fail = |error: io::Error| Failure::about(self.dir.display(), error);
+        // What is there belongs to a dump that could not be written.
+        if self.earlier.is_empty() {
+            sources::clear(&left).map_err(fail)?;
+        }
+        directory::create(&left)?;
+        sources::put_aside(&sources, &left).map_err(fail)?;
         self.left = vec![left];
         Ok(sources)
     }
@@ -246,12 +254,31 @@ impl Store {
             }
         } else {
             self.earlier = found;
-            match fs::remove_file(&path) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => private::write_new(&path, boot.as_bytes())?,
+            self.boot = Some(boot);
+            if self.earlier.is_empty() {
+                self.begin_boot()?;
             }
         }
         Ok(())
+    }
+
+    /// From now on, the segments of the directory are of this boot.
+    fn begin_boot(&mut self) -> io::Result<()> {
+        let Some(boot) = &self.boot else { return Ok(()) };
+        let path = self.dir.join(BOOT);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => private::write_new(&path, boot.as_bytes())?,
+        }
+        self.boot = None;
+        Ok(())
+    }
+
+    /// Removes the segments of an earlier boot, whose dump is complete.
+    pub(super) fn forget_earlier(&mut self) -> Result {
+        let earlier = std::mem::take(&mut self.earlier);
+        self.remove(&earlier);
+        self.begin_boot().map_err(|error| Failure::about(self.dir.display(), error))
     }
 
     pub(super) fn path(&self, segment: &Segment) -> PathBuf {
@@ -308,10 +335,15 @@ impl Store {
         self.dump_of(window, segments, slug, more)
     }
 
-    /// Prepares a dump of the segments of an earlier boot.
-    pub(super) fn dump_earlier(&mut self, window: Window) -> Result<Dump> {
-        let segments = std::mem::take(&mut self.earlier);
-        self.dump_of(window, segments, "recovered", 0)
+    /// Prepares a dump of the segments of an earlier boot, of the last `back` at most. `None` if there are
+    /// none.
+    pub(super) fn dump_earlier(&mut self, back: Duration, cause: Cause) -> Option<Result<Dump>> {
+        let until = self.earlier.iter().map(|segment| segment.end).max()?;
+        let from = self.earlier.iter().map(|segment| segment.start.min(segment.end)).min()?;
+        let window = Window::new(from.max(until - back), until, cause);
+        let overlaps = |segment: &&Segment| segment.end >= window.from;
+        let segments = self.earlier.iter().filter(overlaps).copied().collect();
+        Some(self.dump_of(window, segments, "recovered", 0))
     }
 
     fn dump_of(
@@ -360,9 +392,12 @@ impl Store {
         })
     }
 
-    /// Ends what a dump holds.
-    pub(super) fn release(&mut self, segments: &[Segment]) {
-        self.ring.release(segments.iter().map(|segment| segment.bytes).sum());
+    /// Ends what a dump holds. If it was not written, the next one has the sources.
+    pub(super) fn release(&mut self, held: Held, is_written: bool) {
+        self.ring.release(held.bytes);
+        if !is_written {
+            self.left.extend(held.left);
+        }
     }
 
     /// Removes the files of segments that are no part of the ring. Those that cannot be removed now are tried
@@ -431,6 +466,14 @@ impl Store {
     }
 }
 
+/// The files of a dump.
+struct Written {
+    manifest: Manifest,
+    bytes: u64,
+    /// What was copied, and is not needed any more when the dump is there.
+    copied: Vec<PathBuf>,
+}
+
 /// Where a dump is until it is complete.
 fn partial(target: &Path) -> PathBuf {
     let mut name = target.to_owned().into_os_string();
@@ -439,17 +482,28 @@ fn partial(target: &Path) -> PathBuf {
 }
 
 impl Dump {
+    /// What is to be [released](Store::release).
+    pub(super) fn held(&self) -> Held {
+        let bytes = self.segments.iter().map(|segment| segment.bytes).sum();
+        Held { bytes, left: self.left.clone() }
+    }
+
     /// Writes the dump. It appears when it is complete and on the disk.
     pub(super) fn write(self) -> Result<Dumped> {
         let partial = partial(&self.target);
         let target = self.target.clone();
-        let written = self.write_to(&partial).and_then(|(manifest, bytes)| {
+        let written = self.write_to(&partial).and_then(|written| {
             fs::rename(&partial, &target)?;
             File::open(target.parent().unwrap_or(&target))?.sync_all()?;
-            Ok((manifest, bytes))
+            Ok(written)
         });
         match written {
-            Ok((manifest, bytes)) => Ok(Dumped { path: target, manifest, bytes }),
+            Ok(Written { manifest, bytes, copied }) => {
+                for path in copied {
+                    let _ = fs::remove_file(path); // what stays is in the next dump, too
+                }
+                Ok(Dumped { path: target, manifest, bytes })
+            }
             Err(error) => {
                 let _ = fs::remove_dir_all(&partial); // what is there is no dump
                 Err(Failure::about(target.display(), error))
@@ -457,7 +511,7 @@ impl Dump {
         }
     }
 
-    fn write_to(self, dir: &Path) -> io::Result<(Manifest, u64)> {
+    fn write_to(self, dir: &Path) -> io::Result<Written> {
         DirBuilder::new().mode(PRIVATE).create(dir)?;
         let Self { window, segments, inputs, tracing, subject, missing, collected, left, .. } =
             self;
@@ -485,8 +539,11 @@ impl Dump {
             let why = "their segments are damaged";
             manifest.missing.push(format!("{what} with a time outside of their segment: {why}"));
         }
+        let mut copied = Vec::new();
         for from in left {
-            manifest.sources.extend(sources::left(&from, dir, self.command_lines)?);
+            let left = sources::left(&from, dir, self.command_lines)?;
+            manifest.sources.extend(left.sources);
+            copied.extend(left.copied);
         }
         match collected.map(|collected| collected.recv_timeout(SOURCES_TIMEOUT)) {
             Some(Ok(all)) => {
@@ -524,7 +581,7 @@ impl Dump {
         let text = format!("{:#}\n", manifest.to_json());
         private::write_new(&dir.join(MANIFEST), text.as_bytes())?;
         File::open(dir)?.sync_all()?;
-        Ok((manifest, bytes + text.len() as u64))
+        Ok(Written { manifest, bytes: bytes + text.len() as u64, copied })
     }
 }
 
@@ -650,11 +707,8 @@ mod tests {
         let (id, path, file) = store.create(at).unwrap();
         drop(file);
         store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();
-        let window = Window::new(
-            Timestamp::from_nanos(-1),
-            Timestamp::MAX,
-            trace_flight::Cause::new("signal", "SIGUSR1"),
-        );
+        let window =
+            Window::new(Timestamp::from_nanos(-1), Timestamp::MAX, Cause::new("signal", "SIGUSR1"));
         store.dump(window, "signal", 0).unwrap().write().unwrap().manifest
     }
 
@@ -743,7 +797,7 @@ mod tests {
             let window = Window::new(
                 Timestamp::from_nanos(0),
                 Timestamp::MAX,
-                trace_flight::Cause::new("signal", "SIGUSR1"),
+                Cause::new("signal", "SIGUSR1"),
             );
             let mut dump = store.dump(window, "signal", 0).unwrap();
             dump.command_lines = keeps;
@@ -760,6 +814,78 @@ mod tests {
                 let mode = entry.unwrap().metadata().unwrap().permissions().mode();
                 assert_eq!(mode & 0o777, 0o600);
             }
+        }
+    }
+
+    fn everything() -> Window {
+        Window::new(Timestamp::MIN, Timestamp::MAX, Cause::new("signal", "SIGUSR1"))
+    }
+
+    /// The disk is full, or the machine is started once more, before the dump is complete.
+    #[test]
+    fn segments_of_an_earlier_boot_stay_until_their_dump_is_complete() {
+        let names = ["0000000001-100-200-0.perf.data", "0000000002-200-300-0.perf.data"];
+        let dir = with_segments(&names.map(|name| (name.to_owned(), b"PERFILE2".to_vec())));
+        let this_boot = fs::read(dir.path().join(BOOT)).unwrap();
+        fs::write(dir.path().join(BOOT), "another one").unwrap();
+        for _ in 0..2 {
+            let mut store = open(dir.path());
+            assert_eq!((store.earlier.len(), store.ring.segments().len()), (2, 0));
+            let cause = Cause::new("recovered", "the machine was started again");
+            let dump = store.dump_earlier(Duration::from_nanos(50), cause.clone());
+            let ids: Vec<u64> = dump.unwrap().unwrap().segments.iter().map(|s| s.id).collect();
+            assert_eq!(ids, [2], "those of the last 50 ns");
+            let dump = store.dump_earlier(Duration::MAX, cause).unwrap().unwrap();
+            assert_eq!(dump.segments.len(), 2);
+        }
+        let mut store = open(dir.path());
+        store.forget_earlier().unwrap();
+        drop(store);
+        assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
+        assert_eq!(fs::read(dir.path().join(BOOT)).unwrap(), this_boot);
+        assert!(open(dir.path()).earlier.is_empty());
+    }
+
+    /// The sources of a recorder that was killed are in the next dump that can be written.
+    #[test]
+    fn sources_stay_until_a_dump_has_them() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        let trace = include_bytes!("sources/masked/whole.nettrace");
+        let left = dir.path().join(SOURCES).join("dotnet-7-5.nettrace");
+        let bad = dir.path().join(SOURCES).join("dotnet-8-5.nettrace");
+        fs::write(&left, trace).unwrap();
+        // It cannot be read, and comes after the other one.
+        fs::create_dir(&bad).unwrap();
+        let mut store = open(dir.path());
+        let dump = store.dump(everything(), "signal", 0).unwrap();
+        let held = dump.held();
+        assert!(dump.write().is_err());
+        assert!(left.exists());
+        store.release(held, false);
+        fs::remove_dir(&bad).unwrap();
+        let dumped = store.dump(everything(), "signal", 0).unwrap().write().unwrap();
+        assert!(dumped.path.join("dotnet-7-5.nettrace").exists());
+        assert!(!left.exists());
+    }
+
+    /// A dump that could not be written has a claim to all sources of its boot.
+    #[test]
+    fn sources_of_an_earlier_boot_are_kept_with_its_segments() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        for (boot, kept) in [("another one", 2), ("another one", 3), ("this", 1)] {
+            match boot {
+                "this" => open(dir.path()).forget_earlier().unwrap(),
+                other => fs::write(dir.path().join(BOOT), other).unwrap(),
+            }
+            let name = |n: u32| format!("dotnet-{n}-5.nettrace");
+            fs::write(dir.path().join(SOURCES).join(name(kept)), "").unwrap();
+            if kept == 2 {
+                open(dir.path()).sources().unwrap();
+                fs::write(dir.path().join(SOURCES).join(name(9)), "").unwrap();
+            }
+            let sources = open(dir.path()).sources().unwrap();
+            assert_eq!(fs::read_dir(sources).unwrap().count(), 0);
+            assert_eq!(fs::read_dir(dir.path().join(LEFT)).unwrap().count(), kept as usize);
         }
     }
 
@@ -808,7 +934,7 @@ mod tests {
         }
         let segments: Vec<Segment> = store.ring.segments().copied().collect();
         fs::remove_file(store.path(&segments[1])).unwrap();
-        let window = || Window::new(at(0), at(3), trace_flight::Cause::new("signal", "SIGUSR1"));
+        let window = || Window::new(at(0), at(3), Cause::new("signal", "SIGUSR1"));
         let dump = store.dump(window(), "signal", 0).unwrap();
         assert_eq!(dump.segments, [segments[0], segments[2]]);
         let manifest = dump.write().unwrap().manifest;

@@ -11,14 +11,18 @@ use trace_flight::{Source, Timestamp};
 
 const KILLED: &str = "its end: the recorder was killed";
 
-/// Moves what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
+/// What an earlier recorder left, in a dump.
+#[derive(Debug, Default)]
+pub(in super::super) struct Left {
+    pub(in super::super) sources: Vec<Source>,
+    /// The files that the dump has: they are removed when it is complete.
+    pub(in super::super) copied: Vec<PathBuf>,
+}
+
+/// Copies what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
 /// and lacks the names of methods. The generations of a Go program become one trace.
-pub(in super::super) fn left(
-    from: &Path,
-    to: &Path,
-    command_lines: bool,
-) -> io::Result<Vec<Source>> {
-    let mut sources = Vec::new();
+pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io::Result<Left> {
+    let Left { mut sources, mut copied } = Left::default();
     let mut go: BTreeMap<u32, Vec<(u64, PathBuf)>> = BTreeMap::new();
     for path in files(from)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -31,7 +35,8 @@ pub(in super::super) fn left(
             "go" if name.ends_with(".trace") => go.entry(pid).or_default().push((at, path)),
             "dotnet" => {
                 let file = format!("dotnet-{pid}-{at}.nettrace");
-                let masked = put(&path, &to.join(&file), command_lines)?;
+                let masked = copy(&path, &to.join(&file), command_lines)?;
+                copied.push(path);
                 let mut source = Source::new(kind, pid, "");
                 source.file = Some(file);
                 source.from = i64::try_from(at).ok().map(Timestamp::from_nanos);
@@ -63,7 +68,7 @@ pub(in super::super) fn left(
                     source.until = Some(span.last);
                 }
             }
-            fs::remove_file(path)?;
+            copied.push(path);
         }
         if source.until.is_some() {
             out.sync_all()?;
@@ -76,18 +81,23 @@ pub(in super::super) fn left(
         }
         sources.push(source);
     }
-    Ok(sources)
+    Ok(Left { sources, copied })
 }
 
-/// Moves a .NET trace, whose recorder may have kept the command line. Returns what is missing for its sake.
-fn put(from: &Path, to: &Path, command_lines: bool) -> io::Result<Option<String>> {
+/// Copies a .NET trace, whose recorder may have kept the command line. Returns what is missing for its sake.
+fn copy(from: &Path, to: &Path, command_lines: bool) -> io::Result<Option<String>> {
     let file = private::create_new(to)?;
     let mut out = Masked::new(&file, command_lines);
     io::copy(&mut File::open(from)?, &mut out)?;
     let missing = out.finish()?;
     file.sync_all()?;
-    fs::remove_file(from)?;
     Ok(missing)
+}
+
+/// Moves the sources of an earlier recorder to another directory.
+pub(in super::super) fn put_aside(from: &Path, to: &Path) -> io::Result<()> {
+    let name = |path: &Path| to.join(path.file_name().unwrap_or_default());
+    files(from)?.into_iter().try_for_each(|path| fs::rename(&path, name(&path)))
 }
 
 /// Removes what is left.
