@@ -4,6 +4,9 @@
 //! | --- | --- |
 //! | `POST /dump` | the path of the dump, when it is complete; the body is the reason |
 //! | `GET /metrics` | numbers of the recorder for Prometheus |
+//!
+//! The loopback port of `--metrics` has the numbers alone. Any user of the machine can connect to it, and a
+//! browser for any web site whose name resolves to it: such a name is refused.
 
 use super::inbox::{Message, Outbox};
 use super::store;
@@ -11,11 +14,12 @@ use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, bounded};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 pub(super) const SOCKET: &str = "control.sock";
 
@@ -23,8 +27,11 @@ pub(super) const SOCKET: &str = "control.sock";
 const MAX_HEADERS: u64 = 8 << 10;
 pub(super) const MAX_REASON: u64 = 1 << 10;
 
-/// Time limit for a request: one that does not come must not block others.
+/// Time limit for each part of a request, and of one for the metrics for all of it.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Connections to the metrics at a time: others are closed.
+const MAX_CONNECTIONS: usize = 16;
 
 /// A path to the socket that is short enough for any directory: `sun_path` has 108 bytes.
 fn short(dir: &File) -> PathBuf {
@@ -47,7 +54,7 @@ pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
             // A dump takes as long as its look-forward.
             std::thread::spawn(move || {
                 let timed = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, true));
+                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, Access::All));
             });
         }
     });
@@ -57,12 +64,58 @@ pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
 /// Serves the metrics on a loopback port.
 pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
     let outbox = outbox.clone();
+    let connections = Arc::new(());
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let timed = stream.set_read_timeout(Some(TIMEOUT));
-            let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, false));
+            let connection = Arc::clone(&connections);
+            if Arc::strong_count(&connections) > MAX_CONNECTIONS + 1 {
+                continue;
+            }
+            let outbox = outbox.clone();
+            std::thread::spawn(move || {
+                let _connection = connection;
+                let input = Timed { stream: &stream, until: Instant::now() + TIMEOUT };
+                let timed = stream.set_write_timeout(Some(TIMEOUT));
+                let _ = timed.and_then(|()| answer(input, &stream, &outbox, Access::Metrics));
+            });
         }
     });
+}
+
+/// A connection until a time: a client that sends a byte now and then keeps no thread.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    until: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(buffer)
+    }
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    All,
+    /// The metrics, of a host that is this machine.
+    Metrics,
+}
+
+/// Whether the header `Host` names this machine.
+fn is_local(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    let address = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(name);
+    let is_loopback = |address: IpAddr| address.is_loopback();
+    name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(is_loopback)
 }
 
 /// Answers a request.
@@ -70,8 +123,9 @@ fn answer(
     input: impl Read,
     mut out: impl Write,
     outbox: &Outbox,
-    may_dump: bool,
+    access: Access,
 ) -> io::Result<()> {
+    let may_dump = access == Access::All;
     let mut input = BufReader::new(input);
     let mut head = (&mut input).take(MAX_HEADERS);
     let mut first = String::new();
@@ -81,6 +135,9 @@ fn answer(
         if let Some((name, value)) = line.split_once(':') {
             if name.eq_ignore_ascii_case("content-length") {
                 length = value.trim().parse().unwrap_or(u64::MAX);
+            }
+            if name.eq_ignore_ascii_case("host") && !may_dump && !is_local(value.trim()) {
+                return reply_with(out, "403 Forbidden", "the host is not this machine");
             }
         }
         line.clear();
@@ -145,5 +202,58 @@ pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
         Some("200") => Ok(text.to_owned()),
         Some(_) if !text.is_empty() => Err(Failure::new(text)),
         _ => Err(Failure::about(dir.display(), "the recorder ended before it replied")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::flight::inbox;
+
+    #[test]
+    fn names_of_other_sites_are_not_this_machine() {
+        for local in
+            ["localhost", "LocalHost:9500", "127.0.0.1:9500", "127.1.2.3", "[::1]", "[::1]:9500"]
+        {
+            assert!(is_local(local), "{local}");
+        }
+        for other in [
+            "",
+            "example.org",
+            "localhost.example.org:9500",
+            "10.0.0.1",
+            "[::2]:9500",
+            "127.0.0.1:x",
+        ] {
+            assert!(!is_local(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn metrics_are_served_beside_connections_that_send_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (inbox, outbox) = inbox::new().unwrap();
+        serve_metrics(listener, &outbox);
+        let idle: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let ask = |request: &str| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            stream
+        };
+        let text = |mut stream: TcpStream| {
+            let mut reply = String::new();
+            stream.read_to_string(&mut reply).unwrap();
+            reply
+        };
+        let asked = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        let Some(Message::Metrics(reply)) = inbox.recv() else { panic!("no request") };
+        reply.send(Ok("triscope_up 1\n".to_owned())).unwrap();
+        assert!(text(asked).ends_with("\r\n\r\ntriscope_up 1\n"));
+        let refused = ask("GET /metrics HTTP/1.1\r\nHost: example.org\r\n\r\n");
+        assert!(text(refused).starts_with("HTTP/1.0 403 "));
+        let refused = ask("POST /dump HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert!(text(refused).starts_with("HTTP/1.0 404 "));
+        drop(idle);
     }
 }
