@@ -81,13 +81,18 @@ pub(crate) fn get(
     target: &str,
     timeout: Option<Duration>,
 ) -> io::Result<Reply> {
-    let mut stream = connect(addresses, timeout)?;
-    // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
-    write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")?;
+    let stream = connect(addresses, timeout)?;
+    send(&stream, host, target)?;
     let body = reply(&stream)?;
     // From now on data comes when the program has some.
     stream.set_read_timeout(None)?;
     Ok(Reply { stream, body })
+}
+
+/// Requests `target` of the server `host` at the other end of a connection.
+pub(crate) fn send(mut stream: &TcpStream, host: &str, target: &str) -> io::Result<()> {
+    // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
+    write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")
 }
 
 /// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
@@ -140,7 +145,11 @@ fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
     }
 }
 
-fn connect(addresses: &[SocketAddr], timeout: Option<Duration>) -> io::Result<TcpStream> {
+/// Connects to the first of `addresses` that accepts. `timeout` is that of each try, and then of each read.
+pub(crate) fn connect(
+    addresses: &[SocketAddr],
+    timeout: Option<Duration>,
+) -> io::Result<TcpStream> {
     let mut last = io::Error::other("the host has no address");
     for address in addresses {
         let stream = match timeout {
@@ -158,8 +167,12 @@ fn connect(addresses: &[SocketAddr], timeout: Option<Duration>) -> io::Result<Tc
     Err(last)
 }
 
-/// Reads the headers of a reply.
-fn reply(stream: &TcpStream) -> io::Result<BufReader<TcpStream>> {
+/// Reads the headers of a reply. Returns its content.
+///
+/// # Errors
+///
+/// As those of [`get`].
+pub(crate) fn reply(stream: &TcpStream) -> io::Result<BufReader<TcpStream>> {
     let mut body = BufReader::new(stream.try_clone()?);
     let mut head = (&mut body).take(MAX_HEADERS);
     let mut status = String::new();

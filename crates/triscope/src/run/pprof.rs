@@ -2,14 +2,22 @@
 
 use super::{http, procfs};
 use crate::failure::{Failure, Result};
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempPath;
 
-/// Time limit for the headers, and for each part of the rest after the end was requested.
+/// Time limit for a connection, and for each part of the reply; of the trace, after the end was requested.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit for the rest of the trace after the end was requested.
+const REST: Duration = Duration::from_secs(30);
+
+/// Bytes of a trace that are in memory at a time.
+const CHUNK: usize = 1 << 16;
 
 /// The loopback addresses on which a process listens.
 ///
@@ -59,32 +67,59 @@ fn loopback(local: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(reached, port))
 }
 
-/// A trace that a program sends while it runs.
+/// A trace that a program sends while it runs. All waits are those of a thread of its own: a program answers
+/// when it has data, which can be a second later.
 pub(crate) struct Download {
     pub(crate) address: SocketAddr,
-    stream: TcpStream,
+    request: Arc<Request>,
     thread: JoinHandle<io::Result<TempPath>>,
+}
+
+/// What a download and its thread share.
+#[derive(Debug, Default)]
+struct Request {
+    stream: OnceLock<TcpStream>,
+    is_accepted: AtomicBool,
+    ended: OnceLock<Instant>,
+}
+
+/// What is known of a download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// Nothing yet.
+    Pending,
+    Accepted,
+    /// [`Download::finish`] says why.
+    Refused,
 }
 
 impl Download {
     /// Asks for a trace of at most `limit`.
-    pub(crate) fn start(address: SocketAddr, limit: Duration) -> Result<Self> {
-        let name = || format!("http://{address}/debug/pprof/trace");
-        let fail = |error: io::Error| Failure::about(name(), error);
-        let seconds = limit.as_secs_f64();
-        let target = format!("/debug/pprof/trace?seconds={seconds}");
-        let http::Reply { stream, mut body } =
-            http::get(&[address], &address.to_string(), &target, Some(TIMEOUT)).map_err(fail)?;
-        let mut file = tempfile::NamedTempFile::new().map_err(fail)?;
+    pub(crate) fn start(address: SocketAddr, limit: Duration) -> Self {
+        let request = Arc::new(Request::default());
+        let shared = Arc::clone(&request);
         let thread = std::thread::spawn(move || {
-            let copied = io::copy(&mut body, &mut file);
-            match copied {
-                Err(error) if file.as_file().metadata()?.len() == 0 => Err(error),
-                // A program that ends closes the connection in one way or another.
-                _ => Ok(file.into_temp_path()),
-            }
+            let seconds = limit.as_secs_f64();
+            let target = format!("/debug/pprof/trace?seconds={seconds}");
+            let connection = http::connect(&[address], Some(TIMEOUT))?;
+            http::send(&connection, &address.to_string(), &target)?;
+            shared.sent(connection.try_clone()?);
+            let mut body = http::reply(&connection)?;
+            shared.is_accepted.store(true, Ordering::Release);
+            shared.receive(&mut body)
         });
-        Ok(Self { address, stream, thread })
+        Self { address, request, thread }
+    }
+
+    /// What the program has answered so far.
+    pub(crate) fn answer(&self) -> Answer {
+        // The thread may accept and end between two looks.
+        let is_complete = self.is_complete();
+        match self.request.is_accepted.load(Ordering::Acquire) {
+            true => Answer::Accepted,
+            false if is_complete => Answer::Refused,
+            false => Answer::Pending,
+        }
     }
 
     /// Requests the end of the trace.
@@ -92,8 +127,7 @@ impl Download {
     /// The server sees the end of the request and stops tracing, which writes the rest. The other
     /// direction is still open for it.
     pub(crate) fn stop(&self) {
-        let _ = self.stream.set_read_timeout(Some(TIMEOUT)); // the copy has the same socket
-        http::end(&self.stream);
+        self.request.end();
     }
 
     /// Whether nothing more comes.
@@ -106,14 +140,62 @@ impl Download {
         self.stop();
         let failed = || io::Error::other("the download failed");
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
-        file.map_err(|error| Failure::about(self.address, error))
+        let name = || format!("http://{}/debug/pprof/trace", self.address);
+        file.map_err(|error| Failure::about(name(), error))
     }
+}
+
+impl Request {
+    /// The request was sent. Its end may have been requested before.
+    fn sent(&self, stream: TcpStream) {
+        let stream = self.stream.get_or_init(|| stream);
+        if self.ended.get().is_some() {
+            http::end(stream);
+        }
+    }
+
+    fn end(&self) {
+        self.ended.get_or_init(Instant::now);
+        if let Some(stream) = self.stream.get() {
+            http::end(stream);
+        }
+    }
+
+    /// Receives the trace, until its end or a time limit.
+    fn receive(&self, body: &mut impl Read) -> io::Result<TempPath> {
+        let mut file = tempfile::NamedTempFile::new()?;
+        let (mut chunk, mut length) = (vec![0; CHUNK], 0);
+        loop {
+            let late = self.ended.get().filter(|ended| ended.elapsed() > REST).map(|_| {
+                let why = format!("the trace did not end within {} s", REST.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            });
+            let read = late.map_or_else(|| body.read(&mut chunk), Err);
+            match read {
+                Ok(0) => return Ok(file.into_temp_path()),
+                Ok(size) => {
+                    file.write_all(chunk.get(..size).unwrap_or_default())?;
+                    length += size;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Data comes when the program has some. After the end, it has a time limit.
+                Err(error) if is_timeout(&error) && self.ended.get().is_none() => {}
+                Err(error) if length == 0 => return Err(error),
+                // A program that ends closes the connection in one way or another.
+                Err(_) => return Ok(file.into_temp_path()),
+            }
+        }
+    }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{BufRead, BufReader, Read, Write};
+    use std::io::{BufRead, BufReader};
 
     #[test]
     #[cfg(target_endian = "little")]
@@ -155,20 +237,58 @@ mod tests {
         address
     }
 
+    /// Waits until the program has answered.
+    fn answered(download: &Download) -> Answer {
+        loop {
+            match download.answer() {
+                Answer::Pending => std::thread::yield_now(),
+                answer => return answer,
+            }
+        }
+    }
+
     #[test]
     fn the_rest_comes_after_the_end() {
         let address = server("HTTP/1.0 200 OK\r\nA: b\r\n\r\ngo 1.", "27");
-        let file = Download::start(address, Duration::from_secs(60)).unwrap().finish().unwrap();
+        let download = Download::start(address, Duration::from_secs(60));
+        assert_eq!(answered(&download), Answer::Accepted);
+        let file = download.finish().unwrap();
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "go 1.27");
     }
 
     #[test]
     fn a_refusal_has_its_reason() {
         let address = server("HTTP/1.0 400 Bad Request\r\n\r\nexceeds WriteTimeout", "");
+        let download = Download::start(address, TIMEOUT);
         // The server keeps the connection open: the text that came is enough.
-        let Err(Failure::Message(why, _)) = Download::start(address, TIMEOUT).map(drop) else {
+        assert_eq!(answered(&download), Answer::Refused);
+        let Err(Failure::Message(why, _)) = download.finish().map(drop) else {
             panic!("it was not refused")
         };
         assert!(why.contains("400 Bad Request"), "{why}");
+    }
+
+    /// A program sends nothing before the end of its trace: who records does not wait for it.
+    #[test]
+    fn a_trace_that_begins_late_is_complete() {
+        let address = server("", "HTTP/1.0 200 OK\r\n\r\ngo 1.27");
+        let download = Download::start(address, Duration::from_secs(60));
+        assert_eq!(download.answer(), Answer::Pending);
+        let file = download.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "go 1.27");
+    }
+
+    /// The end can be requested before there is a request.
+    #[test]
+    fn a_request_that_ended_before_it_was_sent_is_ended() {
+        let address = server("HTTP/1.0 200 OK\r\n\r\n", "go 1.27");
+        let request = Request::default();
+        request.end();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.write_all(b"GET / HTTP/1.0\r\n\r\n").unwrap();
+        request.sent(stream.try_clone().unwrap());
+        let mut reply = String::new();
+        stream.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("go 1.27"), "{reply}");
     }
 }

@@ -3,7 +3,7 @@
 use super::Version;
 use crate::failure::Failure;
 use crate::run::family::Turns;
-use crate::run::pprof::{Download, listening};
+use crate::run::pprof::{Answer, Download, listening};
 use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -40,6 +40,8 @@ pub(super) struct GoTraces {
     processes: BTreeMap<u32, Process>,
     turns: Turns,
     found: Vec<Found>,
+    /// Downloads that their process has not accepted yet.
+    asked: BTreeMap<u32, Download>,
     /// Processes without a trace, by program and reason.
     missing: BTreeMap<(String, String), u64>,
     /// Processes that had a trace above the limit.
@@ -118,6 +120,7 @@ impl GoTraces {
             processes: BTreeMap::new(),
             turns: Turns::default(),
             found: Vec::new(),
+            asked: BTreeMap::new(),
             missing: BTreeMap::new(),
             ignored: 0,
         }
@@ -135,6 +138,7 @@ impl GoTraces {
 
     /// Looks at the recorded processes: at those that are new, and again at a few others.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
+        self.hear();
         let is_gone = |pid: &&u32| !processes.contains(pid);
         let gone: Vec<u32> = self.processes.keys().filter(is_gone).copied().collect();
         for pid in gone {
@@ -146,6 +150,39 @@ impl GoTraces {
         for pid in new.into_iter().chain(again) {
             self.examine(pid);
         }
+    }
+
+    /// Takes the answers of the processes that were asked.
+    fn hear(&mut self) {
+        for (pid, download) in std::mem::take(&mut self.asked) {
+            let Some(process) = self.processes.get_mut(&pid) else { continue };
+            match (download.answer(), &process.program) {
+                (Answer::Accepted, Some(program)) => {
+                    let (name, address) = (program.name.clone(), download.address);
+                    eprintln!(
+                        "triscope: the Go trace of {name} ({pid}) comes from \
+                         http://{address}/debug/pprof"
+                    );
+                    process.has_trace = true;
+                    self.add(pid, name, Source::Download(download));
+                }
+                (Answer::Pending, Some(_)) => drop(self.asked.insert(pid, download)),
+                (Answer::Refused, _) | (_, None) => process.refusal = download.finish().err(),
+            }
+        }
+    }
+
+    /// A download without an answer may still become a trace.
+    fn expect(&mut self, pid: u32) {
+        let Some(download) = self.asked.remove(&pid) else { return };
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        if download.answer() == Answer::Refused {
+            process.refusal = download.finish().err();
+            return;
+        }
+        process.has_trace = true;
+        let name = process.program.as_ref().map(|program| program.name.clone());
+        self.add(pid, name.unwrap_or_default(), Source::Download(download));
     }
 
     fn examine(&mut self, pid: u32) {
@@ -162,12 +199,20 @@ impl GoTraces {
             self.processes.insert(pid, process);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return };
-        let Some(program) = process.program.clone().filter(|_| !process.has_trace) else { return };
-        let source = process.find(pid, &program, self.limit, self.found.len());
+        if process.has_trace || self.asked.contains_key(&pid) {
+            return;
+        }
+        let Some(program) = process.program.clone() else { return };
+        let may_ask = process.is_settled && self.found.len() + self.asked.len() < MAX_TRACES;
         process.is_settled = true;
-        let Some(source) = source else { return };
-        process.has_trace = true;
-        self.add(pid, program.name.clone(), source);
+        if let Some(path) = procfs::written_files(pid).into_iter().find(|f| is_go_trace(f)) {
+            process.has_trace = true;
+            self.add(pid, program.name.clone(), Source::File(path));
+        } else if may_ask {
+            let Some(address) = process.untried(pid, &program) else { return };
+            process.tried.insert(address);
+            self.asked.insert(pid, Download::start(address, self.limit));
+        }
     }
 
     /// Adds a trace, unless it is known or there are too many.
@@ -188,6 +233,7 @@ impl GoTraces {
 
     /// The process has ended: was there a trace?
     fn conclude(&mut self, pid: u32) {
+        self.expect(pid);
         let Some(process) = self.processes.remove(&pid) else { return };
         let Some(program) = process.program.filter(|_| !process.has_trace && process.is_settled)
         else {
@@ -218,7 +264,9 @@ impl GoTraces {
     }
 
     /// Requests the end of all traces that are served.
-    pub(super) fn stop(&self) {
+    pub(super) fn stop(&mut self) {
+        let asked: Vec<u32> = self.asked.keys().copied().collect();
+        asked.into_iter().for_each(|pid| self.expect(pid));
         self.downloads().for_each(Download::stop);
     }
 
@@ -274,41 +322,12 @@ impl GoTraces {
 }
 
 impl Process {
-    /// A trace that it writes or serves.
-    fn find(
-        &mut self,
-        pid: u32,
-        program: &GoProgram,
-        limit: Duration,
-        traces: usize,
-    ) -> Option<Source> {
-        if let Some(path) = procfs::written_files(pid).into_iter().find(|f| is_go_trace(f)) {
-            return Some(Source::File(path));
-        }
+    /// An address that may serve its trace.
+    fn untried(&self, pid: u32, program: &GoProgram) -> Option<SocketAddr> {
         // Connecting to another network namespace would reach another program.
-        if !program.has_pprof
-            || !self.is_settled
-            || traces >= MAX_TRACES
-            || !procfs::shares_network(pid)
-        {
-            return None;
-        }
-        for address in listening(pid) {
-            if self.tried.insert(address) {
-                match Download::start(address, limit) {
-                    Ok(download) => {
-                        eprintln!(
-                            "triscope: the Go trace of {} ({pid}) comes from \
-                             http://{address}/debug/pprof",
-                            program.name
-                        );
-                        return Some(Source::Download(download));
-                    }
-                    Err(refusal) => self.refusal = Some(refusal),
-                }
-            }
-        }
-        None
+        let may_serve = program.has_pprof && procfs::shares_network(pid);
+        let addresses = if may_serve { listening(pid) } else { Vec::new() };
+        addresses.into_iter().find(|address| !self.tried.contains(address))
     }
 }
 

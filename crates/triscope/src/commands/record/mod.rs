@@ -543,14 +543,13 @@ impl<'a> Recording<'a> {
     /// Ends a command at the time limit.
     fn end_at_limit(&mut self) {
         let Some(limit) = self.args.seconds else { return };
-        let go = self.go.as_ref();
         match self.ending {
             Ending::Not if self.start.elapsed() >= limit => {
-                go.into_iter().for_each(GoTraces::stop);
+                self.go.iter_mut().for_each(GoTraces::stop);
                 self.ending = Ending::Asked;
             }
             // A download that does not end has a time limit.
-            Ending::Asked if go.is_none_or(GoTraces::are_complete) => {
+            Ending::Asked if self.go.as_ref().is_none_or(GoTraces::are_complete) => {
                 self.subject.watch.terminate();
                 self.ending = Ending::Terminated;
             }
