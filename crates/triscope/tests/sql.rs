@@ -21,9 +21,14 @@ exit 0
 ";
 
 fn ask(programs: &Path, args: &[&str]) -> Output {
+    command(programs, args).output().unwrap()
+}
+
+fn command(programs: &Path, args: &[&str]) -> Command {
     let path = std::env::join_paths([programs, "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
-    command.arg("sql").args(args).env("PATH", path).env("TMPDIR", programs).output().unwrap()
+    command.arg("sql").args(args).env("PATH", path).env("TMPDIR", programs);
+    command
 }
 
 #[test]
@@ -86,4 +91,29 @@ fn a_missing_program_is_an_error_with_the_command_that_installs_it() {
         assert_eq!(output.status.code(), Some(1), "{text}");
         assert!(text.contains("cargo install --path sql"), "{text}");
     }
+}
+
+/// Waits until it is asked to end.
+const WAITING: &str = "#!/bin/sh
+[ \"$1\" = --help ] && exit
+echo $$ > \"${0%/*}/pid\"
+exec sleep 600
+";
+
+#[test]
+fn a_signal_ends_the_program_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    testkit::program::script(&dir.path().join("triscope-sql"), WAITING);
+    let mut child = command(dir.path(), &["cpu_time", TRACE]).spawn().unwrap();
+    let pid = dir.path().join("pid");
+    testkit::wait::until("the program", || {
+        fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))
+    });
+    let pid = fs::read_to_string(pid).unwrap();
+    let parent = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(parent, rustix::process::Signal::TERM).unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 15), "{status}");
+    assert!(!Path::new("/proc").join(pid.trim()).exists());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the program and its number");
 }

@@ -2,13 +2,14 @@
 
 use crate::answers::dataset::{Cohorts, is_dataset, question};
 use crate::failure::{Failure, Result};
+use crate::run::child::Launched;
 use crate::run::cleanup;
-use crate::run::stop::Listener;
+use crate::run::stop::exit_code;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 /// Answer SQL about a dataset, or about traces
 ///
@@ -79,25 +80,37 @@ pub(crate) fn run(args: &Args) -> Result {
     if let Err(error) = Command::new(&program).arg("--help").output() {
         return Err(missing(&error));
     }
-    let _listener = Listener::exit()?;
     let temporary =
         tempfile::tempdir().map_err(|error| Failure::about("temporary files", error))?;
     let path = temporary.path().to_owned();
     let _guard = cleanup::on_exit(move || {
         let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
     });
-    let exported = export(&args.inputs, temporary.path());
+    let status = export(&args.inputs, temporary.path())?;
+    let exported = outcome("triscope export", status);
     // Of damaged traces there is what could be read.
-    if !is_dataset(temporary.path()) {
+    if !matches!(status.code(), Some(0 | 1)) || !is_dataset(temporary.path()) {
         return exported;
     }
-    let status = command.arg(temporary.path()).status().map_err(|error| missing(&error))?;
+    command.arg(temporary.path());
+    outcome(PROGRAM, wait(command.get_program(), command.get_args())?).and(exported)
+}
+
+/// Runs a program. A signal that ends this program is passed on to it.
+fn wait<'a>(program: &'a OsStr, args: impl IntoIterator<Item = &'a OsStr>) -> Result<ExitStatus> {
+    let command: Vec<&OsStr> = std::iter::once(program).chain(args).collect();
+    Launched::start(&command, |_| ())?.wait()
+}
+
+/// The outcome of a program, which has printed its reasons.
+fn outcome(name: &str, status: ExitStatus) -> Result {
     match (status.code(), status.signal()) {
-        (Some(0), _) => exported,
+        (Some(0), _) => Ok(()),
         (Some(code), _) => Err(Failure::Quiet(u8::try_from(code).unwrap_or(1))),
         (None, signal) => {
-            let what = format!("ended by signal {}", signal.unwrap_or(0));
-            Err(Failure::about(PROGRAM, what))
+            let signal = signal.unwrap_or(0);
+            let failure = Failure::about(name, format_args!("ended by signal {signal}"));
+            Err(failure.with_code(exit_code(signal)))
         }
     }
 }
@@ -120,10 +133,8 @@ fn missing(error: &std::io::Error) -> Failure {
 }
 
 /// Exports traces by this program. What it has to say about them is printed.
-fn export(traces: &[PathBuf], dataset: &Path) -> Result {
-    let fail = |error: std::io::Error| Failure::about("triscope export", error);
-    let mut command = Command::new(std::env::current_exe().map_err(fail)?);
-    command.args([OsStr::new("export"), OsStr::new("-o"), dataset.as_os_str(), OsStr::new("--")]);
-    let status = command.args(traces).status().map_err(fail)?;
-    if status.success() { Ok(()) } else { Err(Failure::Quiet(1)) }
+fn export(traces: &[PathBuf], dataset: &Path) -> Result<ExitStatus> {
+    let own = std::env::current_exe().map_err(|e| Failure::about("triscope export", e))?;
+    let args = ["export".as_ref(), "-o".as_ref(), dataset.as_os_str(), "--".as_ref()];
+    wait(own.as_os_str(), args.into_iter().chain(traces.iter().map(|path| path.as_os_str())))
 }

@@ -5,6 +5,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crossbeam_channel::{Receiver, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
@@ -45,13 +46,16 @@ impl Launched {
     ///
     /// It inherits everything from this process (environment, outputs), except for the changes of
     /// `prepare`.
-    pub(crate) fn start(command: &[String], prepare: impl FnOnce(&mut Command)) -> Result<Self> {
+    pub(crate) fn start(
+        command: &[impl AsRef<OsStr>],
+        prepare: impl FnOnce(&mut Command),
+    ) -> Result<Self> {
         Self::start_by(command, prepare, || ())
     }
 
     /// As [`start`](Self::start). Each thread that supervises the command calls `begin` first.
     pub(crate) fn start_by(
-        command: &[String],
+        command: &[impl AsRef<OsStr>],
         prepare: impl FnOnce(&mut Command),
         begin: fn(),
     ) -> Result<Self> {
@@ -69,7 +73,7 @@ impl Launched {
         prepare(&mut prepared);
         let child = match prepared.spawn() {
             Ok(child) => child,
-            Err(error) => return Err(not_started(program, &error)),
+            Err(error) => return Err(not_started(&program.as_ref().to_string_lossy(), &error)),
         };
         let pid = Pid::from_child(&child);
         guard.child = Some(child);

@@ -5,6 +5,8 @@ mod native;
 
 use crate::failure::{Failure, Result};
 use crate::run::child::Launched;
+use crate::run::cleanup;
+use crate::run::stop::Listener;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -42,9 +44,16 @@ pub(crate) fn run(args: &Args) -> Result {
     let own = std::env::current_exe().map_err(|e| Failure::about("this program", e))?;
     let dir = tempfile::Builder::new().prefix("triscope-demo-").tempdir();
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
+    let path = dir.path().to_owned();
+    let _guard = cleanup::on_exit(move || {
+        let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
+    });
     let native = [own.as_os_str(), "demo".as_ref(), "--program".as_ref()];
-    let shop = if args.no_go { None } else { build(dir.path()) };
-    let orders = if args.no_dotnet { None } else { dotnet::command(dir.path()) };
+    let (shop, orders) = {
+        let _listener = Listener::exit()?;
+        let shop = if args.no_go { None } else { build(dir.path()) };
+        (shop, if args.no_dotnet { None } else { dotnet::command(dir.path()) })
+    };
     let trace = dir.path().join("trace.out");
     // Each starts the ones after it.
     let mut command: Vec<&OsStr> = orders.iter().flatten().map(|word| word.as_os_str()).collect();
@@ -78,10 +87,8 @@ pub(crate) fn run(args: &Args) -> Result {
 }
 
 /// Runs this program with other arguments, as a user would.
-fn triscope<'a>(own: &Path, args: impl IntoIterator<Item = &'a OsStr>) -> Result {
-    let args: Vec<String> =
-        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
-    let command = [vec![own.to_string_lossy().into_owned()], args].concat();
+fn triscope<'a>(own: &'a Path, args: impl IntoIterator<Item = &'a OsStr>) -> Result {
+    let command: Vec<&OsStr> = std::iter::once(own.as_os_str()).chain(args).collect();
     let status = Launched::start(&command, |_| ())?.wait()?;
     if status.success() {
         return Ok(());
