@@ -248,7 +248,7 @@ impl GoTraces {
             return;
         }
         let why = match process.refusal {
-            Some(Failure::Message(refusal, _)) => format!("it refuses a trace: {refusal}"),
+            Some(Failure::Message(refusal, _)) => format!("it sent no trace: {refusal}"),
             _ if program.has_pprof => "it did not listen on a loopback address".to_owned(),
             _ => "it writes no execution trace and does not serve net/http/pprof: call \
                   runtime/trace.Start, or import net/http/pprof"
