@@ -71,7 +71,7 @@ impl Example {
 
     fn event(&mut self, name: &str, unit: &str) -> SampledEventId {
         let [name, unit] = [name, unit].map(|text| self.tables.text(text.as_bytes()));
-        self.tables.add_sampled_event(SampledEvent { name, unit })
+        self.tables.add_sampled_event(SampledEvent { name, unit, has_others: false })
     }
 
     /// The file, after a check of its tables, and the number of samples that were left out.

@@ -13,8 +13,8 @@ use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink, Track};
 use trace_timeline::{
     Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, Frame,
-    InstantKind, LossKind, Mapping, MappingId, SampleKind, SampledEventId, SpanKind, State, Tables,
-    ThreadState, Timestamp, Value,
+    InstantKind, LossKind, Mapping, MappingId, SampleKind, SampledEvent, SampledEventId, SpanKind,
+    State, Tables, ThreadState, Timestamp, Value,
 };
 
 #[derive(Default)]
@@ -523,6 +523,41 @@ fn deferred_states_have_their_names_and_stacks() {
     let timeline = Timeline::read(&sink.into_inner());
     let line = "#1: begin Waiting (chan receive) [main.wait]";
     assert_eq!(timeline.count(line), 1, "{}", timeline.text());
+}
+
+/// Samples of several events cannot be added up: the outermost frame is their event.
+#[test]
+fn samples_of_several_events_are_apart() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let thread = w.entity(EntityKind::Thread, 101, "shop", Some(process));
+    let function = w.tables.text(b"main.work");
+    let stack = w.tables.stack(&[Frame { function, ..Frame::default() }]);
+    for (name, has_others) in
+        [("cycles", true), ("faults", true), ("cycles", true), ("alone", false)]
+    {
+        let name = w.tables.text(name.as_bytes());
+        let event = SampledEvent { name, has_others, ..SampledEvent::default() };
+        let event = w.tables.add_sampled_event(event);
+        w.now += 10;
+        w.push(EventKind::Sample {
+            entity: thread,
+            kind: SampleKind::Cpu,
+            stack: stack.filter(|_| w.now < 30),
+            weight: 1,
+            thread: None,
+            cpu: None,
+            event,
+            of: None,
+        });
+    }
+    let (bytes, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(stats.samples, 4);
+    let timeline = Timeline::read(&bytes);
+    for stack in ["[[cycles] > main.work]", "[[faults] > main.work]", "[[cycles]]"] {
+        assert_eq!(timeline.count(stack), 1, "{stack}: {}", timeline.text());
+    }
+    assert_eq!(timeline.count("alone"), 0, "{}", timeline.text());
 }
 
 #[test]

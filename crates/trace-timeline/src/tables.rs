@@ -104,6 +104,8 @@ pub struct SampledEvent {
     pub name: TextId,
     /// The unit of the weight of its samples: `ns` of a clock, empty for a number of events.
     pub unit: TextId,
+    /// Whether the recording has samples of other events, too: they cannot be added up.
+    pub has_others: bool,
 }
 
 /// Limits of [`Tables`], so that no input makes them grow without bound.

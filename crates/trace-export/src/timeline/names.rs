@@ -4,7 +4,11 @@ use super::Context;
 use crate::intern::{Frame, StackId, TextId};
 use crate::model::{Category, Sink};
 use hashbrown::HashMap;
-use trace_timeline::{EntityId, EntityKind, Interval, Kernel, SpanKind, State};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use trace_timeline::{
+    EntityId, EntityKind, Interval, Kernel, SampledEventId, SpanKind, State, Tables,
+};
 use trace_timeline::{StackId as ModelStack, TextId as ModelText};
 
 /// The sink's identifiers of texts, names and stacks. The sink can evict them.
@@ -19,7 +23,7 @@ pub(super) struct Names {
     labels: HashMap<EntityId, (ModelText, TextId)>,
     places: HashMap<(Option<EntityId>, Option<EntityId>), TextId>,
     /// By the outermost frame that is added, and the position of the stack.
-    stacks: [Vec<Option<StackId>>; Root::COUNT],
+    stacks: BTreeMap<Root, Vec<Option<StackId>>>,
     /// Texts of this crate: some twenty.
     fixed: Vec<(&'static str, TextId)>,
     /// States without a reason.
@@ -50,26 +54,31 @@ impl Recent {
     }
 }
 
-/// The outermost frame of a sample, which says whether the thread had a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The outermost frame of a sample, which says what cannot be added up with the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Root {
     /// No such frame.
     None,
+    /// Whether the thread had a CPU.
     OnCpu,
     OffCpu,
     Unknown,
+    /// The sampled event, of several.
+    Event(SampledEventId),
 }
 
 impl Root {
-    const COUNT: usize = 4;
-
-    const fn name(self) -> &'static [u8] {
-        match self {
+    fn name(self, tables: &Tables) -> Cow<'_, [u8]> {
+        Cow::Borrowed(match self {
             Self::None => b"",
             Self::OnCpu => b"[on CPU]",
             Self::OffCpu => b"[off CPU]",
             Self::Unknown => b"[on or off CPU: unknown]",
-        }
+            Self::Event(event) => {
+                let name = tables.get(tables.sampled_event(event).name);
+                return Cow::Owned([b"[", name, b"]"].concat());
+            }
+        })
     }
 }
 
@@ -370,15 +379,18 @@ impl Names {
         cx: &mut Context<'_, impl Sink>,
     ) -> Option<StackId> {
         let tables = cx.tables;
-        let outermost = (root != Root::None).then(|| Frame::new(root.name()));
         let Some(stack) = stack else {
+            let name = root.name(tables);
+            let outermost = (root != Root::None).then(|| Frame::new(&name));
             return outermost.map(|frame| cx.sink.stack(&mut std::iter::once(frame)));
         };
-        let cache = self.stacks.get_mut(root as usize)?;
+        let cache = self.stacks.entry(root).or_default();
         let known = cache.get(stack.index()).copied().flatten();
         if let Some(id) = known.filter(|id| cx.sink.holds_stack(*id)) {
             return Some(id);
         }
+        let name = root.name(tables);
+        let outermost = (root != Root::None).then(|| Frame::new(&name));
         let frames = tables.frames(stack).iter().map(|frame| {
             let module =
                 frame.mapping.map_or(&b""[..], |mapping| tables.get(tables.mapping(mapping).path));

@@ -58,6 +58,9 @@ impl Drawing {
         };
         let mut root = Root::None;
         drawn.cpu = cpu.flatten();
+        if tables.sampled_event(sample.event).has_others {
+            root = Root::Event(sample.event);
+        }
         if sample.kind == SampleKind::Managed {
             let state = match sample.kernel {
                 Kernel::Unknown | Kernel::Absent => self.cpu_state(sample, tid),

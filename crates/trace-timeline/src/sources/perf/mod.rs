@@ -616,17 +616,30 @@ impl PerfSource {
             cpu: sample.cpu,
             pid,
             tid,
-            event: self.event(number, event, tables),
+            event: self.event(number, event, entry.session, tables),
             stack: chain.stack,
             weight: sample.period.unwrap_or(fixed).max(1),
         };
         self.push_with(chain, at, &record, tables, out);
     }
 
+    /// Whether the samples of an event are counted, and not those of a thread that leaves its CPU.
+    fn is_sampled(&self, number: usize, event: &perf_data::RecordedEvent) -> bool {
+        let attr = &event.attr;
+        let is_dummy = attr.type_ == perf_sys::PERF_TYPE_SOFTWARE
+            && attr.config == perf_sys::PERF_COUNT_SW_DUMMY;
+        // A frequency has the same place.
+        attr.sample_period > 0
+            && !is_dummy
+            && !self.decoder.decodes(event)
+            && !self.off_cpu.is_switch(number)
+    }
+
     fn event(
         &mut self,
         number: usize,
         event: &perf_data::RecordedEvent,
+        session: &Session,
         tables: &mut Tables,
     ) -> SampledEventId {
         const CLOCKS: [u64; 2] =
@@ -638,7 +651,9 @@ impl PerfSource {
             event.attr.type_ == perf_sys::PERF_TYPE_SOFTWARE && CLOCKS.contains(&event.attr.config);
         let name = tables.text(event.name.as_bytes());
         let unit = tables.text(if is_clock { b"ns" } else { b"" });
-        let id = tables.add_sampled_event(SampledEvent { name, unit });
+        let mut others = session.events().iter().enumerate().filter(|(other, _)| *other != number);
+        let has_others = others.any(|(number, event)| self.is_sampled(number, event));
+        let id = tables.add_sampled_event(SampledEvent { name, unit, has_others });
         if self.events.len() <= number {
             self.events.resize(number + 1, None);
         }
@@ -677,5 +692,41 @@ impl PerfSource {
             let pid = i32::try_from(record.pid).unwrap_or(tid);
             self.existing.push(Existing { pid, tid, parent: None, comm: comm.to_vec() });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::Run;
+    use perf_data::{RecordedEvent, perf_event_attr};
+    use perf_sys::*;
+
+    /// A sample of the first of these software events: does it have others beside it?
+    fn has_others(configs: &[u64]) -> bool {
+        let events = (1..).zip(configs).map(|(id, config)| {
+            let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, *config);
+            attr.sample_type =
+                PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
+            attr.sample_period = 1;
+            attr.set_sample_id_all(true);
+            attr.set_context_switch(true);
+            RecordedEvent { name: format!("event {config}"), attr, ids: vec![id] }
+        });
+        let mut run = Run::of(events);
+        run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &[1, 1 | 7 << 32, 10, 0]);
+        let sampled = run.events.iter().find_map(|event| match event.kind {
+            crate::EventKind::Sample { event, .. } => Some(event),
+            _ => None,
+        });
+        run.tables.sampled_event(sampled.unwrap()).has_others
+    }
+
+    #[test]
+    fn samples_of_one_event_can_be_added_up() {
+        const CLOCK: u64 = PERF_COUNT_SW_CPU_CLOCK;
+        assert!(has_others(&[CLOCK, PERF_COUNT_SW_PAGE_FAULTS]));
+        assert!(!has_others(&[CLOCK]));
+        // Neither a dummy nor the switches of an off-CPU profile are samples that are counted.
+        assert!(!has_others(&[CLOCK, PERF_COUNT_SW_DUMMY, PERF_COUNT_SW_CONTEXT_SWITCHES]));
     }
 }

@@ -65,7 +65,7 @@ impl OffCpu {
     pub(super) fn event(&mut self, tables: &mut Tables) -> SampledEventId {
         *self.event.get_or_insert_with(|| {
             let [name, unit] = [&b"off-cpu"[..], b"ns"].map(|text| tables.text(text));
-            tables.add_sampled_event(SampledEvent { name, unit })
+            tables.add_sampled_event(SampledEvent { name, unit, has_others: false })
         })
     }
 
