@@ -161,16 +161,23 @@ impl Request {
         }
     }
 
+    /// Whether the end was requested that long ago.
+    fn has_ended_for(&self, time: Duration) -> bool {
+        self.ended.get().is_some_and(|ended| ended.elapsed() >= time)
+    }
+
     /// Receives the trace, until its end or a time limit.
     fn receive(&self, body: &mut impl Read) -> io::Result<TempPath> {
         let mut file = tempfile::NamedTempFile::new()?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
         loop {
-            let late = self.ended.get().filter(|ended| ended.elapsed() > REST).map(|_| {
-                let why = format!("the trace did not end within {} s", REST.as_secs());
-                io::Error::new(io::ErrorKind::TimedOut, why)
-            });
-            let read = late.map_or_else(|| body.read(&mut chunk), Err);
+            let read = match self.has_ended_for(REST) {
+                true => {
+                    let why = format!("the trace did not end within {} s", REST.as_secs());
+                    Err(io::Error::new(io::ErrorKind::TimedOut, why))
+                }
+                false => body.read(&mut chunk),
+            };
             match read {
                 Ok(0) => return Ok(file.into_temp_path()),
                 Ok(size) => {
@@ -179,7 +186,7 @@ impl Request {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Data comes when the program has some. After the end, it has a time limit.
-                Err(error) if is_timeout(&error) && self.ended.get().is_none() => {}
+                Err(error) if is_timeout(&error) && !self.has_ended_for(TIMEOUT) => {}
                 Err(error) if length == 0 => return Err(error),
                 // A program that ends closes the connection in one way or another.
                 Err(_) => return Ok(file.into_temp_path()),

@@ -284,6 +284,7 @@ impl GoTraces {
 
     /// The traces, and for the processes without one the reasons.
     pub(super) fn finish(mut self) -> (Vec<GoTrace>, Vec<Failure>) {
+        self.stop();
         let left: Vec<u32> = self.processes.keys().copied().collect();
         left.into_iter().for_each(|pid| self.conclude(pid));
         let written = |(path, before): &(PathBuf, Version)| {
