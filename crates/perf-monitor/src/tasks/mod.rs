@@ -5,6 +5,7 @@ mod container;
 mod hierarchy;
 mod proc;
 mod process;
+mod processes;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,7 @@ pub use hierarchy::cgroup_dirs;
 use proc::{Proc, ProcTask};
 pub use proc::{processes, threads};
 pub use process::ProcessInfo;
+use processes::Processes;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +60,8 @@ pub struct Tasks {
     /// The lives of each thread id, the last one last.
     lives: HashMap<u32, Vec<Life>>,
     count: usize,
-    /// Ended threads in the order of their end.
+    processes: Processes,
+    /// Ended threads in the order of their end; main threads at the end of their process.
     ended: VecDeque<(Timestamp, u32)>,
     /// Paths by the ids in samples.
     cgroups: HashMap<u64, Arc<str>>,
@@ -208,6 +211,7 @@ impl Tasks {
             proc: None,
             lives: HashMap::new(),
             count: 0,
+            processes: Processes::default(),
             ended: VecDeque::new(),
             cgroups: HashMap::new(),
             keep_ended: 60_000_000_000,
@@ -224,7 +228,7 @@ impl Tasks {
         Self { proc: Some(Proc::new("/proc")), ..Self::new() }
     }
 
-    /// How long tasks are known after their end.
+    /// How long tasks are known after their end: main threads after that of their process.
     #[must_use]
     pub fn keep_ended(mut self, time: Duration) -> Self {
         self.keep_ended = i64::try_from(time.as_nanos()).unwrap_or(i64::MAX);
@@ -269,6 +273,14 @@ impl Tasks {
 
     fn add_from_proc(&mut self, task: ProcTask, now: Timestamp) {
         let tid = task.tid;
+        if self.running(tid).is_some_and(|life| life.pid != task.pid) {
+            // The id is used again, and the exit was lost.
+            self.exit(tid, now);
+        }
+        if self.processes.has_ended_leader(tid) {
+            // A zombie until the other threads end.
+            return;
+        }
         match self.running(tid) {
             Some(life) => life.complete(task, now),
             None => {
@@ -343,6 +355,10 @@ impl Tasks {
             self.exit(tid, time);
         }
         let is_thread = pid == ppid;
+        if pid == tid && !is_thread && from.is_some() {
+            // Those of an earlier process, whose exits were lost.
+            self.end_threads(pid, time);
+        }
         let mut life = Life::new(from, time, pid, if is_thread { 0 } else { ppid });
         if let Some(parent) = self.at(ptid, time) {
             life.names.0.extend(parent.life.names.at(time).map(|name| (time, name.clone())));
@@ -375,14 +391,18 @@ impl Tasks {
         let Some(last) = self.lives.get(&pid).and_then(|lives| lives.last()).cloned() else {
             return;
         };
-        let is_other = |life: &&mut Life| life.pid == pid && life.until.is_none();
-        for (tid, lives) in &mut self.lives {
-            if let Some(life) = lives.last_mut().filter(is_other) {
-                life.until = Some(time);
-                self.ended.push_back((time, *tid));
-            }
-        }
+        self.end_threads(pid, time);
         self.insert(pid, Life { from: Some(time), until: None, seen: time, ..last });
+    }
+
+    /// Ends all threads of a process.
+    fn end_threads(&mut self, pid: u32, time: Timestamp) {
+        let is_running = |lives: &Vec<Life>| {
+            lives.last().is_some_and(|life| life.pid == pid && life.until.is_none())
+        };
+        let threads = self.lives.iter().filter(|(_, lives)| is_running(lives));
+        let threads: Vec<u32> = threads.map(|(tid, _)| *tid).collect();
+        threads.into_iter().for_each(|tid| self.exit(tid, time));
     }
 
     /// Container engines move a process to its cgroup before it calls `execve(2)`.
@@ -399,7 +419,9 @@ impl Tasks {
     fn exit(&mut self, tid: u32, time: Timestamp) {
         if let Some(life) = self.running(tid) {
             life.until = Some(time);
-            self.ended.push_back((time, tid));
+            let pid = life.pid;
+            let unneeded = self.processes.end(pid, tid);
+            self.ended.extend(unneeded.into_iter().flatten().map(|tid| (time, tid)));
         }
     }
 
@@ -425,8 +447,12 @@ impl Tasks {
         }
     }
 
-    /// The present life of a thread; a new one if it is not known.
+    /// The present life of a thread; a new one if it is not known. That of a main thread is the one of
+    /// its process, which other threads can continue.
     fn life(&mut self, pid: u32, tid: u32, time: Timestamp) -> Option<&mut Life> {
+        if self.processes.has_ended_leader(tid) {
+            return self.lives.get_mut(&tid)?.last_mut();
+        }
         if self.running(tid).is_none() {
             let life = Life::new(None, time, pid, 0);
             self.insert(tid, life);
@@ -435,6 +461,10 @@ impl Tasks {
     }
 
     fn insert(&mut self, tid: u32, life: Life) {
+        if self.processes.release_leader(tid) {
+            // Its process has ended, and the exits of other threads were lost.
+            self.ended.push_back((life.seen, tid));
+        }
         if self.count >= self.max_tasks {
             self.forgotten += 1;
             match self.ended.pop_front() {
@@ -442,6 +472,7 @@ impl Tasks {
                 None => return,
             }
         }
+        self.processes.add(life.pid, tid);
         self.lives.entry(tid).or_default().push(life);
         self.count += 1;
     }
@@ -478,7 +509,8 @@ impl Tasks {
 
     fn life_at(&self, tid: u32, time: Timestamp) -> Option<&Life> {
         let lives = self.lives.get(&tid)?;
-        let started = lives.iter().rev().find(|life| life.from.is_none_or(|from| from <= time));
+        // One whose start was lost began before it was seen, but after the end of the one before.
+        let started = lives.iter().rev().find(|life| life.from.unwrap_or(life.seen) <= time);
         started.or(lives.first())
     }
 
@@ -505,7 +537,7 @@ impl Life {
 
     /// Fills in what is not known yet.
     fn complete(&mut self, task: ProcTask, now: Timestamp) {
-        (self.pid, self.parent) = (task.pid, task.parent);
+        self.parent = task.parent;
         self.ns_pids = task.ns_pids.into();
         if let (true, Some(path)) = (self.cgroups.is_empty(), task.cgroup) {
             self.cgroups.add(now, Arc::from(path));

@@ -94,6 +94,67 @@ fn lost_records_leave_no_wrong_names() {
     assert_eq!((unnamed.executable(), unnamed.container()), (None, None));
 }
 
+/// A process with the threads 20 and 21, of which the main one has ended.
+fn without_main_thread() -> Tasks {
+    tasks(&[
+        fork(10, 10, 20, 20, 100),
+        comm(20, 20, "make", true, 110),
+        map(20, "/usr/bin/make", &[2], 111),
+        fork(20, 20, 20, 21, 120),
+        exit(20, 20, 130),
+    ])
+}
+
+#[test]
+fn a_process_goes_on_without_its_main_thread() {
+    let mut tasks = without_main_thread();
+    tasks.apply(&map(20, "/lib/plugin.so", &[3], 140));
+    tasks.apply(&comm(20, 20, "renamed", false, 145));
+    tasks.apply(&fork(20, 21, 20, 22, 150));
+    tasks.apply(&fork(20, 21, 30, 30, 160));
+    assert_eq!(tasks.len(), 4);
+    for (tid, time) in [(20, 115), (20, 145), (21, 125), (21, 145), (22, 155), (30, 165)] {
+        let task = tasks.at(tid, t(time)).unwrap();
+        assert_eq!(task.executable(), Some("/usr/bin/make"), "{tid} at {time}");
+        assert_eq!(task.build_id(), Some(&[2][..]), "{tid} at {time}");
+    }
+    let leader = tasks.at(20, t(145)).unwrap();
+    assert_eq!((leader.started(), leader.ended()), (Some(t(100)), Some(t(130))));
+    assert_eq!((leader.name(), tasks.at(20, t(144)).unwrap().name()), ("renamed", "make"));
+}
+
+#[test]
+fn a_main_thread_is_known_as_long_as_its_process() {
+    let mut tasks = without_main_thread().keep_ended(Duration::from_nanos(100));
+    tasks.apply(&comm(20, 21, "worker", false, 1000));
+    assert_eq!(tasks.at(21, t(1000)).unwrap().executable(), Some("/usr/bin/make"));
+    tasks.apply(&exit(20, 21, 1010));
+    tasks.apply(&fork(1, 1, 40, 40, 1110));
+    assert_eq!(tasks.at(21, t(1000)).unwrap().executable(), Some("/usr/bin/make"));
+    tasks.apply(&fork(1, 1, 41, 41, 1111));
+    assert!(tasks.at(20, t(120)).is_none() && tasks.at(21, t(1000)).is_none());
+    assert_eq!(tasks.len(), 2);
+}
+
+#[test]
+fn an_id_that_is_used_again_ends_the_threads_of_before() {
+    let mut tasks = without_main_thread().keep_ended(Duration::from_nanos(100));
+    // The exit of thread 21 is lost.
+    tasks.apply(&fork(10, 10, 20, 20, 200));
+    tasks.apply(&map(20, "/bin/sh", &[1], 201));
+    assert_eq!(tasks.at(20, t(125)).unwrap().executable(), Some("/usr/bin/make"));
+    assert_eq!(tasks.at(20, t(202)).unwrap().executable(), Some("/bin/sh"));
+    assert_eq!(tasks.at(21, t(202)).unwrap().ended(), Some(t(200)));
+    tasks.apply(&comm(20, 20, "sh", false, 301));
+    assert!(tasks.at(21, t(202)).is_none());
+    assert_eq!(tasks.len(), 1);
+    // Of a process whose start is lost, nothing is known at the time of the one before it.
+    tasks.apply(&exit(20, 20, 310));
+    tasks.apply(&comm(20, 20, "other", false, 320));
+    let names = [305, 320].map(|time| tasks.at(20, t(time)).unwrap().name());
+    assert_eq!(names, ["sh", "other"]);
+}
+
 #[test]
 fn records_of_the_start_do_not_repeat_tasks() {
     // As perf writes them: without a time.
@@ -165,7 +226,7 @@ fn the_tasks_of_this_machine_are_found() {
 proptest! {
     #[test]
     fn any_records_are_no_panic(
-        records in proptest::collection::vec((0u8..4, 0u32..5, 0u32..5, 0i64..300), 0..200),
+        records in proptest::collection::vec((0u8..5, 0u32..5, 0u32..5, 0i64..300), 0..200),
         max in 0usize..20,
     ) {
         let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(50)).max_tasks(max);
@@ -173,13 +234,16 @@ proptest! {
             match kind {
                 0 => tasks.apply(&fork(a, a, b, b, time)),
                 1 => tasks.apply(&exit(a, b, time)),
+                4 => tasks.apply(&fork(a, a, a, b, time)),
                 2 => tasks.apply(&comm(a, b, "x", a == b, time)),
                 _ => tasks.apply(&map(a, "/x", &[1], time)),
             }
             prop_assert!(tasks.len() <= max);
             prop_assert_eq!(tasks.len(), tasks.lives.values().map(Vec::len).sum::<usize>());
             let ended = tasks.lives.values().flatten().filter(|life| life.until.is_some()).count();
-            prop_assert_eq!(ended, tasks.ended.len());
+            let (running, kept) = tasks.processes.counts();
+            prop_assert_eq!(ended, tasks.ended.len() + kept);
+            prop_assert_eq!(tasks.len(), ended + running);
             for tid in 0..5 {
                 if let Some(task) = tasks.at(tid, t(time)) {
                     let _ = (task.name(), task.executable(), task.container());
