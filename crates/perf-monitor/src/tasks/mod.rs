@@ -397,11 +397,7 @@ impl Tasks {
 
     /// Ends all threads of a process.
     fn end_threads(&mut self, pid: u32, time: Timestamp) {
-        let is_running = |lives: &Vec<Life>| {
-            lives.last().is_some_and(|life| life.pid == pid && life.until.is_none())
-        };
-        let threads = self.lives.iter().filter(|(_, lives)| is_running(lives));
-        let threads: Vec<u32> = threads.map(|(tid, _)| *tid).collect();
+        let threads: Vec<u32> = self.processes.threads(pid).collect();
         threads.into_iter().for_each(|tid| self.exit(tid, time));
     }
 

@@ -156,6 +156,31 @@ fn an_id_that_is_used_again_ends_the_threads_of_before() {
 }
 
 #[test]
+fn execve_in_a_thread_ends_the_threads_of_its_process() {
+    // With a look at all tasks for each of these, the test would take minutes.
+    const PROCESSES: u32 = 1 << 15;
+    let pids = (1..=PROCESSES).map(|n| n * 4);
+    let mut tasks = Tasks::new();
+    for pid in pids.clone() {
+        tasks.apply(&fork(1, 1, pid, pid, 10));
+        [1, 2].into_iter().for_each(|n| tasks.apply(&fork(pid, pid, pid, pid + n, 20)));
+    }
+    for pid in pids.clone() {
+        tasks.apply(&exit(pid, pid, 30));
+        tasks.apply(&comm(pid, pid, "new", true, 31));
+        tasks.apply(&map(pid, "/bin/new", &[1], 32));
+    }
+    for pid in pids {
+        let main = tasks.at(pid, t(40)).unwrap();
+        assert_eq!((main.name(), main.executable()), ("new", Some("/bin/new")));
+        assert_eq!((main.started(), main.ended()), (Some(t(31)), None));
+        let threads = [1, 2].map(|n| tasks.at(pid + n, t(40)).unwrap().ended());
+        assert_eq!(threads, [Some(t(31)); 2]);
+    }
+    assert_eq!(tasks.processes.counts(), (PROCESSES as usize, 0));
+}
+
+#[test]
 fn records_of_the_start_do_not_repeat_tasks() {
     // As perf writes them: without a time.
     let tasks = tasks(&[
