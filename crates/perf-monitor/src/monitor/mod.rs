@@ -760,9 +760,8 @@ impl Registry {
 
     fn unregister(&mut self, event: EventId) -> Result<Option<Box<dyn Any + Send>>> {
         let registered = self.events.remove(&event).ok_or(Error::NotRegistered)?;
-        if let Some(event) = registered.set_event {
-            self.control.remove(event)?;
-        }
+        // An event that cannot be read is removed all the same.
+        let removed = registered.set_event.map(|event| self.control.remove(event)).transpose();
         let Self { waiting, unregistered, .. } = self;
         waiting.retain(|tally| {
             let is_final = Arc::strong_count(tally) == 1;
@@ -772,6 +771,6 @@ impl Registry {
             !is_final
         });
         waiting.push(registered.tally);
-        Ok(registered.guard)
+        removed.map(|_| registered.guard)
     }
 }

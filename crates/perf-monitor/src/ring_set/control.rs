@@ -17,6 +17,9 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+#[cfg(test)]
+mod tests;
+
 /// The kernel's counts of an event of a [`RingSet`](super::RingSet), summed over all CPUs, tasks and
 /// cgroups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -399,16 +402,12 @@ impl Control {
             return Err(Error::UnknownSetEvent);
         }
         let mut removed = self.events.remove(index);
-        removed.disable()?;
+        let disabled = removed.disable();
         wait_for_the_last();
         let opened = std::mem::take(&mut removed.opened);
-        let ids = opened.iter().map(|opened| opened.id).collect();
-        for opened in opened {
-            let counts = opened.counts()?;
-            removed.closed.add(counts);
-            self.add_closed_loss(opened.ring, counts.lost);
-        }
-        let counts = removed.counts()?;
+        let (ids, closed, read) = self.close(opened);
+        removed.closed.add(closed);
+        let counts = removed.counts()?; // nothing is open any more, so that nothing is read
         self.removed.add(EventCounts { delivered: 0, throttled: 0, ..counts });
         // Slots that the reader forgot are counted to the end.
         let Self { removed: sum, removed_slots, .. } = self;
@@ -424,7 +423,24 @@ impl Control {
         self.shared.publish(|published| {
             published.retiring.push(Retiring { ids, removed: Some(removed.slot.place) });
         });
-        Ok(counts)
+        disabled.and(read).map(|()| counts)
+    }
+
+    /// Closes events of the kernel that are disabled. Returns their ids and counts, without those that
+    /// cannot be read, and the first error of reading.
+    fn close(&mut self, opened: Vec<Opened>) -> (Vec<u64>, EventCounts, Result<()>) {
+        let ids = opened.iter().map(|opened| opened.id).collect();
+        let (mut sum, mut result) = (EventCounts::NONE, Ok(()));
+        for opened in opened {
+            match opened.counts() {
+                Ok(counts) => {
+                    sum.add(counts);
+                    self.add_closed_loss(opened.ring, counts.lost);
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        (ids, sum, result)
     }
 
     fn add_closed_loss(&mut self, ring: RingNumber, lost: Option<u64>) {
@@ -517,24 +533,20 @@ impl Control {
             return Err(error);
         }
         event.filter = Some(filter);
-        old.iter().try_for_each(|o| o.counter.disable_group())?;
+        let disabled = disable(&old);
         wait_for_the_last();
-        if event.is_enabled && !self.is_paused {
-            event.enable()?;
-        }
-        let ids = old.iter().map(|opened| opened.id).collect();
-        for opened in &old {
-            let counts = opened.counts()?;
-            event.closed.add(counts);
-        }
-        for opened in old {
-            let lost = opened.counts()?.lost;
-            self.add_closed_loss(opened.ring, lost);
+        let enabled = match event.is_enabled && !self.is_paused {
+            true => event.enable(),
+            false => Ok(()),
+        };
+        let (ids, closed, read) = self.close(old);
+        if let Some(event) = self.events.get_mut(index) {
+            event.closed.add(closed);
         }
         self.shared.publish(|published| {
             published.retiring.push(Retiring { ids, removed: None });
         });
-        Ok(())
+        disabled.and(enabled).and(read)
     }
 
     /// Counts of an event so far.
@@ -639,6 +651,11 @@ fn wait_for_the_last() {
     let _ = perf_sys::membarrier_global();
 }
 
+/// Disables all events, also after one that cannot be: the first error is returned.
+fn disable(opened: &[Opened]) -> Result<()> {
+    opened.iter().map(|opened| opened.counter.disable_group()).fold(Ok(()), Result::and)
+}
+
 impl OpenEvent {
     fn open_members(&self, leader: &Counter, target: Target<'_>) -> Result<Vec<Counter>> {
         self.members.iter().map(|m| m.open_in(target, Some(leader.as_fd()), 0)).collect()
@@ -649,7 +666,7 @@ impl OpenEvent {
     }
 
     fn disable(&self) -> Result<()> {
-        self.opened.iter().try_for_each(|o| o.counter.disable_group())
+        disable(&self.opened)
     }
 
     fn counts(&self) -> Result<EventCounts> {

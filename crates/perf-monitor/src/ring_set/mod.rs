@@ -354,7 +354,9 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownSetEvent`] and [`Error::Control`].
+    /// [`Error::UnknownSetEvent`], and [`Error::Control`] or [`Error::PinnedOut`] if the event cannot be
+    /// disabled or read on a CPU. Then it is removed all the same, and the counts of all events lack those
+    /// that cannot be read.
     pub fn remove(&mut self, event: SetEvent) -> Result<EventCounts> {
         self.control.remove(event)
     }

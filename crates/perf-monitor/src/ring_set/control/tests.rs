@@ -1,0 +1,50 @@
+//! Real events of this thread, whose calls are made to fail.
+
+use super::*;
+use crate::event::Event;
+use crate::flags::SampleFlags;
+use crate::generalized::Software;
+use crate::ring_set::{RingSet, RingSetBuilder};
+
+fn software(event: Software) -> EventBuilder {
+    let builder = Event::software(event).builder().exclude_kernel(true).exclude_hv(true);
+    builder.sample(SampleFlags::READ).sample_period(1 << 40)
+}
+
+/// A set with a group of two events. `None` without `perf_event_open(2)`.
+fn with_group() -> Option<(Control, SetEvent)> {
+    let set: RingSetBuilder = RingSet::builder().thread(0).pages(1);
+    let (mut control, _) = match set.open_parts() {
+        Ok(parts) => parts,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return None;
+        }
+    };
+    let leader = software(Software::TaskClock).in_group();
+    let member = Event::software(Software::PageFaults).builder().exclude_kernel(true);
+    let (event, _) = control.add(&leader, vec![member], None, None).unwrap();
+    Some((control, event))
+}
+
+/// Takes the members of the group on the first CPU: its counts have no room for them then.
+fn take_members(control: &mut Control, event: SetEvent) -> Vec<Counter> {
+    let index = control.index(event).unwrap();
+    std::mem::take(&mut control.events[index].opened[0].members)
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_removed() {
+    let Some((mut control, event)) = with_group() else { return };
+    let ids = control.ids(event).unwrap();
+    let place = control.find(event).unwrap().slot.place;
+    let _members = take_members(&mut control, event);
+    let error = control.remove(event).unwrap_err();
+    assert!(matches!(error, Error::Control { operation: "read", .. }), "{error}");
+    assert!(matches!(control.find(event), Err(Error::UnknownSetEvent)));
+    // The reader forgets its ids and its place, and its samples are counted until then.
+    assert_eq!(control.removed_slots.len(), 1);
+    let published = control.shared.lock();
+    let [retiring] = published.retiring.as_slice() else { panic!("{published:?}") };
+    assert_eq!((&retiring.ids, retiring.removed), (&ids, Some(place)));
+}
