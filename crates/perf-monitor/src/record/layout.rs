@@ -252,12 +252,30 @@ pub struct Decoder {
     first: Arc<RecordLayout>,
     /// Empty with one event.
     layouts: HashMap<u64, Arc<RecordLayout>, SeededState>,
+    /// The different layouts, which events share.
+    shared: HashMap<LayoutKey, Arc<RecordLayout>>,
+}
+
+/// The parts of an attribute that a layout is computed from.
+type LayoutKey = ([u64; 5], bool);
+
+const fn layout_key(attr: &perf_event_attr) -> LayoutKey {
+    let words = [
+        attr.sample_type,
+        attr.read_format,
+        attr.branch_sample_type,
+        attr.sample_regs_user,
+        attr.sample_regs_intr,
+    ];
+    (words, attr.sample_id_all())
 }
 
 impl Decoder {
     /// For one event.
     pub fn new(attr: &perf_event_attr) -> Self {
-        Self { first: Arc::new(RecordLayout::new(attr)), layouts: HashMap::default() }
+        let first = Arc::new(RecordLayout::new(attr));
+        let shared = HashMap::from([(layout_key(attr), Arc::clone(&first))]);
+        Self { first, layouts: HashMap::default(), shared }
     }
 
     /// Adds an event by its id ([`Counter::id`](crate::Counter::id)). An event can have several
@@ -270,15 +288,17 @@ impl Decoder {
     /// those of the first event. With `SampleFlags::IDENTIFIER` and `sample_id_all` the offsets are
     /// always equal.
     pub fn add(&mut self, id: u64, attr: &perf_event_attr) -> Result<(), Error> {
-        let layout = RecordLayout::new(attr);
-        if layout == *self.first && layout.id_at.is_none() {
+        let key = layout_key(attr);
+        let known = self.shared.get(&key).map(Arc::clone);
+        let layout = known.unwrap_or_else(|| Arc::new(RecordLayout::new(attr)));
+        if layout == self.first && layout.id_at.is_none() {
             return Ok(()); // a single event whose records have no id
         }
         if layout.id_at.is_none() || layout.id_places() != self.first.id_places() {
             return Err(Error::NoCommonId);
         }
-        let same = self.layouts.values().chain([&self.first]).find(|p| ***p == layout).cloned();
-        self.layouts.insert(id, same.unwrap_or_else(|| Arc::new(layout)));
+        self.shared.entry(key).or_insert_with(|| Arc::clone(&layout));
+        self.layouts.insert(id, layout);
         Ok(())
     }
 

@@ -624,6 +624,27 @@ fn two_trailers_in_one_ring_are_distinguished_by_id() {
 }
 
 #[test]
+fn equal_layouts_are_shared_and_others_are_found_at_once() {
+    // A comparison with all layouts for each of these would take minutes.
+    const COUNT: u64 = 1 << 16;
+    let of = |regs| perf_event_attr {
+        sample_regs_user: regs,
+        ..attr(SampleFlags::IDENTIFIER | SampleFlags::TIME)
+    };
+    let mut decoder = Decoder::new(&of(0));
+    for regs in 0..COUNT {
+        decoder.add(regs + 1, &of(regs)).unwrap();
+        decoder.add(COUNT + regs + 1, &of(regs)).unwrap();
+    }
+    for regs in (0..COUNT).step_by(1000) {
+        let samples = [regs + 1, COUNT + regs + 1].map(|id| b().u64(id).u64(500).record(9, 0));
+        let [first, second] = samples.each_ref().map(|s| decoder.layout(raw(s)).unwrap());
+        assert_eq!(*first, RecordLayout::new(&of(regs)));
+        assert!(std::ptr::eq(first, second));
+    }
+}
+
+#[test]
 fn records_of_unknown_events_are_refused() {
     let decoder = two_events();
     for bytes in [
