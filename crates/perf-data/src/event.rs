@@ -2,6 +2,8 @@
 
 use perf_monitor::generalized_name;
 use perf_sys::*;
+use std::collections::HashMap;
+use trace_common::SeededState;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// An event of a recording.
@@ -14,6 +16,9 @@ pub struct RecordedEvent {
     /// The ids that its records have: one for each CPU and task that it was opened on.
     pub ids: Vec<u64>,
 }
+
+/// The places of events by their ids.
+pub(crate) type PlacesById = HashMap<u64, usize, SeededState>;
 
 /// Published sizes of the attribute.
 const SIZES: [u32; 10] = [

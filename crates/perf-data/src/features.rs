@@ -3,7 +3,7 @@
 use crate::build_id::BuildIdEntry;
 use crate::bytes::{Section, put_string, put_strings};
 use crate::error::{Error, Result};
-use crate::event::{self, RecordedEvent};
+use crate::event::{self, PlacesById, RecordedEvent};
 use crate::layout::Feature;
 use crate::tracing::TracingData;
 use trace_common::{BuildId, Cursor, Limits, Timestamp};
@@ -202,10 +202,11 @@ impl Features {
         offset: u64,
         limits: Limits,
         events: &mut [RecordedEvent],
+        places: &PlacesById,
     ) {
         let section =
             Section { what: "a feature section", cursor: Cursor::with_base(bytes, offset), limits };
-        if let Err(error) = self.decode(number, section, events) {
+        if let Err(error) = self.decode(number, section, events, places) {
             self.damaged.push((number, error));
         }
     }
@@ -215,6 +216,7 @@ impl Features {
         number: u32,
         mut s: Section<'_>,
         events: &mut [RecordedEvent],
+        places: &PlacesById,
     ) -> Result<()> {
         let Some(feature) = Feature::from_number(number) else {
             self.others.push((number, s.cursor.remaining() as u64));
@@ -232,7 +234,7 @@ impl Features {
             }
             Feature::TotalMem => self.total_memory_kib = Some(s.u64()?),
             Feature::CmdLine => self.command_line = strings(&mut s)?,
-            Feature::EventDesc => read_names(&mut s, events)?,
+            Feature::EventDesc => read_names(&mut s, events, places)?,
             Feature::CpuTopology => {
                 let mut topology = CpuTopology {
                     packages: strings(&mut s)?,
@@ -313,7 +315,11 @@ fn put_events(out: &mut Vec<u8>, events: &[RecordedEvent]) {
 }
 
 /// Reads the names of events that are known from elsewhere: the same id, otherwise the same place.
-fn read_names(s: &mut Section<'_>, events: &mut [RecordedEvent]) -> Result<()> {
+fn read_names(
+    s: &mut Section<'_>,
+    events: &mut [RecordedEvent],
+    places: &PlacesById,
+) -> Result<()> {
     let count = s.count(8)?;
     let size = u64::from(s.u32()?);
     for place in 0..count {
@@ -322,7 +328,7 @@ fn read_names(s: &mut Section<'_>, events: &mut [RecordedEvent]) -> Result<()> {
         let name = s.string()?;
         let ids = s.bytes(u64::from(ids) * 8)?;
         let first = ids.first_chunk().map(|id| u64::from_le_bytes(*id));
-        let same = events.iter().position(|e| first.is_some_and(|id| e.ids.contains(&id)));
+        let same = first.and_then(|id| places.get(&id)).copied();
         if let Some(event) = events.get_mut(same.unwrap_or(place)) {
             event.name = name;
         }
@@ -348,10 +354,16 @@ mod tests {
 
     fn decoded(sections: &[(Feature, Vec<u8>)], events: &mut [RecordedEvent]) -> Features {
         let mut features = Features::default();
+        let places = places(events);
         for (feature, bytes) in sections {
-            features.read(feature.number(), bytes, 0, Limits::default(), events);
+            features.read(feature.number(), bytes, 0, Limits::default(), events, &places);
         }
         features
+    }
+
+    fn places(events: &[RecordedEvent]) -> PlacesById {
+        let ids = events.iter().enumerate();
+        ids.flat_map(|(place, event)| event.ids.iter().map(move |id| (*id, place))).collect()
     }
 
     fn of_a_machine() -> Features {
@@ -392,6 +404,27 @@ mod tests {
     }
 
     #[test]
+    fn names_are_found_by_id_and_then_by_place() {
+        // A look at the ids of all events for each name would take minutes.
+        const COUNT: u64 = 1 << 16;
+        let event =
+            |name: String, id: u64| RecordedEvent { name, ids: vec![id], ..events()[0].clone() };
+        let all: Vec<_> = (0..COUNT).map(|n| event(n.to_string(), n)).collect();
+        let mut bytes = Vec::new();
+        put_events(&mut bytes, &all);
+        let read = |events: &mut [RecordedEvent]| {
+            assert!(decoded(&[(Feature::EventDesc, bytes.clone())], events).damaged.is_empty());
+        };
+        let mut reversed: Vec<_> = (0..COUNT).rev().map(|n| event(String::new(), n)).collect();
+        read(&mut reversed);
+        assert!(reversed.iter().rev().eq(&all));
+        // The section has no id of these.
+        let mut others: Vec<_> = (0..COUNT).map(|n| event(String::new(), COUNT + n)).collect();
+        read(&mut others);
+        assert!(others.iter().zip(&all).all(|(ours, theirs)| ours.name == theirs.name));
+    }
+
+    #[test]
     fn damaged_sections_are_kept_apart() {
         let mut sections = of_a_machine().sections(&events());
         let place = sections.iter().position(|(f, _)| *f == Feature::CmdLine).unwrap();
@@ -406,7 +439,9 @@ mod tests {
         #[test]
         fn any_bytes_are_no_panic(number in 0u32..40, bytes: Vec<u8>) {
             let mut features = Features::default();
-            features.read(number, &bytes, 0, Limits::default(), &mut events());
+            let mut events = events();
+            let places = places(&events);
+            features.read(number, &bytes, 0, Limits::default(), &mut events, &places);
         }
     }
 }

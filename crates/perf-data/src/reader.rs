@@ -5,7 +5,7 @@ use crate::bytes::{Section, text};
 #[cfg(feature = "zstd")]
 use crate::compressed::Inflater;
 use crate::error::{Error, Result};
-use crate::event::{self, RecordedEvent};
+use crate::event::{self, PlacesById, RecordedEvent};
 use crate::features::Features;
 use crate::layout::{
     FEATURE_BITS, FILE_HEADER, Feature, MAGIC, MAGIC_SWAPPED, PIPE_HEADER, SECTION, record_type,
@@ -13,9 +13,8 @@ use crate::layout::{
 use crate::tracing::TracingData;
 use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timestamp};
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
-use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
-use trace_common::{Cursor, Limits, SeededState};
+use trace_common::{Cursor, Limits};
 
 /// What a recording says beside its records: its events and features.
 ///
@@ -26,7 +25,7 @@ pub struct Session {
     features: Features,
     decoder: Option<Decoder>,
     /// Places in `events`.
-    by_id: HashMap<u64, usize, SeededState>,
+    by_id: PlacesById,
 }
 
 impl Session {
@@ -542,8 +541,8 @@ impl<R: Read> Reader<R> {
     }
 
     fn read_feature(&mut self, number: u32, bytes: &[u8], offset: u64) {
-        let Session { features, events, .. } = &mut self.session;
-        features.read(number, bytes, offset, self.limits, events);
+        let Session { features, events, by_id, .. } = &mut self.session;
+        features.read(number, bytes, offset, self.limits, events, by_id);
     }
 
     #[cfg(feature = "zstd")]
