@@ -46,6 +46,12 @@ pub mod record_type {
     pub const COMPRESSED2: u32 = 83;
 }
 
+/// What a [`record_type::EVENT_UPDATE`] changes: `PERF_EVENT_UPDATE__*`.
+pub(crate) mod event_update {
+    /// The name of the event.
+    pub(crate) const NAME: u64 = 2;
+}
+
 /// `PERF_RECORD_MISC_BUILD_ID_SIZE`: the record contains the size of its build id.
 pub(crate) const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
 

@@ -8,7 +8,8 @@ use crate::error::{Error, Result};
 use crate::event::{self, PlacesById, RecordedEvent};
 use crate::features::Features;
 use crate::layout::{
-    FEATURE_BITS, FILE_HEADER, Feature, MAGIC, MAGIC_SWAPPED, PIPE_HEADER, SECTION, record_type,
+    FEATURE_BITS, FILE_HEADER, Feature, MAGIC, MAGIC_SWAPPED, PIPE_HEADER, SECTION, event_update,
+    record_type,
 };
 use crate::tracing::TracingData;
 use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timestamp};
@@ -508,11 +509,10 @@ impl<R: Read> Reader<R> {
                 }
             }
             record_type::EVENT_UPDATE => {
-                const NAME: u64 = 2;
                 let (kind, id) = (s.u64()?, s.u64()?);
                 let place = self.session.by_id.get(&id).copied();
                 let event = place.and_then(|place| self.session.events.get_mut(place));
-                if let (NAME, Some(event)) = (kind, event) {
+                if let (event_update::NAME, Some(event)) = (kind, event) {
                     event.name = text(s.cursor.rest());
                 }
             }

@@ -4,7 +4,9 @@ use crate::build_id::BuildIdEntry;
 use crate::error::{Error, Result};
 use crate::event::{self, RecordedEvent};
 use crate::features::Features;
-use crate::layout::{FEATURE_BITS, FILE_HEADER, Feature, MAGIC, PIPE_HEADER, SECTION, record_type};
+use crate::layout::{
+    FEATURE_BITS, FILE_HEADER, Feature, MAGIC, PIPE_HEADER, SECTION, event_update, record_type,
+};
 use perf_monitor::RawRecord;
 use perf_sys::perf_event_header;
 use std::io::{Seek, SeekFrom, Write};
@@ -242,11 +244,13 @@ pub struct PipeWriter<W> {
 
 impl<W: Write> PipeWriter<W> {
     /// Starts a recording of these events. Build ids belong in the `PERF_RECORD_MMAP2` records, or
-    /// in [`finish`](Self::finish).
+    /// in [`finish`](Self::finish). Features other than the names of events are left out if they do not fit in a
+    /// record of 64 KiB.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], and [`Error::Limit`] if the ids of an event (about 8000) do not fit in a record.
+    /// [`Error::Io`], and [`Error::Limit`] if the ids of an event (about 8000) or its name do not fit in a
+    /// record, or the names of events without ids do not fit in one together.
     pub fn new(out: W, events: &[RecordedEvent], features: &Features) -> Result<Self> {
         const WHAT: &str = "write the header";
         let mut this = Self { output: Output { out, at: 0, is_open: false }, start: 0 };
@@ -269,9 +273,10 @@ impl<W: Write> PipeWriter<W> {
         for (feature, section) in features.sections(events) {
             let mut body = u64::from(feature.number()).to_le_bytes().to_vec();
             body.extend(section);
-            // One that does not fit in a record cannot be written in this mode.
             if body.len() <= MAX_BODY {
                 this.put(WHAT, record_type::HEADER_FEATURE, &body)?;
+            } else if feature == Feature::EventDesc {
+                this.names(events, body.len())?;
             }
         }
         if let Some(tracing) = &features.tracing {
@@ -293,6 +298,30 @@ impl<W: Write> PipeWriter<W> {
     /// [`Error::Io`].
     pub fn records(&mut self, bytes: &[u8]) -> Result<()> {
         self.output.records(bytes)
+    }
+
+    /// Writes the names of events in a record for each, as `perf record -o -` does. The section with all
+    /// of them has `size` bytes, and does not fit in a record.
+    fn names(&mut self, events: &[RecordedEvent], size: usize) -> Result<()> {
+        let too_large = |size: usize, offset| Error::Limit {
+            what: "the names of the events",
+            offset,
+            size: size as u64,
+            limit: MAX_BODY as u64,
+        };
+        for event in events {
+            // Without an id, only the place in the section says which event it is.
+            let id = event.ids.first().ok_or_else(|| too_large(size, self.output.at))?;
+            let mut body = event_update::NAME.to_le_bytes().to_vec();
+            body.extend(id.to_le_bytes());
+            body.extend(event.name.as_bytes());
+            body.resize((body.len() + 1).next_multiple_of(8), 0);
+            if body.len() > MAX_BODY {
+                return Err(too_large(body.len(), self.output.at));
+            }
+            self.put("write the names of the events", record_type::EVENT_UPDATE, &body)?;
+        }
+        Ok(())
     }
 
     fn put(&mut self, operation: &'static str, type_: u32, body: &[u8]) -> Result<()> {

@@ -144,6 +144,42 @@ fn both_modes_are_read_as_they_were_written() {
     }
 }
 
+/// Events whose description does not fit in a record.
+fn many_events() -> Vec<RecordedEvent> {
+    let [event, _] = events().try_into().unwrap();
+    let named =
+        |n: u64| RecordedEvent { name: format!("event {n}"), ids: vec![n], ..event.clone() };
+    (1..=1000).map(named).collect()
+}
+
+#[test]
+fn names_of_many_events_are_in_pipes() {
+    let events = many_events();
+    let pipe = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap();
+    let bytes = pipe.finish(&[]).unwrap();
+    let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+    assert!(reader.next_record().unwrap().is_none());
+    let names = |events: &[RecordedEvent]| -> Vec<String> {
+        events.iter().map(|event| event.name.clone()).collect()
+    };
+    assert_eq!(names(reader.session().events()), names(&events));
+}
+
+#[test]
+fn names_that_no_pipe_can_have_are_errors() {
+    let refused = |change: &dyn Fn(&mut RecordedEvent)| {
+        let mut events = many_events();
+        events.iter_mut().skip(7).take(1).for_each(change);
+        let error = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap_err();
+        let Error::Limit { what: "the names of the events", size, limit, .. } = error else {
+            panic!("{error}")
+        };
+        assert!(size > limit);
+    };
+    refused(&|event| event.ids.clear());
+    refused(&|event| event.name = "n".repeat(65_504));
+}
+
 #[test]
 fn rounds_bring_records_into_time_order() {
     // The example of the documentation.

@@ -3,7 +3,7 @@
 use crate::{assert_same, can, perf, words};
 use perf_data::{
     BuildIdEntry, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter, RecordedEvent,
-    SortedReader, Synthesizer, TracingData,
+    SortedReader, Synthesizer, TracingData, perf_event_attr,
 };
 use perf_monitor::{
     Event, RawRecord, Record, Sample, SampleFlags, Sampler, Software, Target, Tracefs,
@@ -201,6 +201,38 @@ fn perf_reads_our_pipes() {
     let id = trace_symbols::build_id::of_file(libc).unwrap();
     let mapping = dump.lines().find(|line| line.ends_with(libc)).expect(libc);
     assert!(mapping.contains(&format!("<{id}>")), "{mapping}");
+}
+
+#[test]
+fn perf_reads_the_names_of_many_events_from_our_pipes() {
+    if !can(false) {
+        return;
+    }
+    let mut attr = perf_event_attr::new(1, 9);
+    attr.sample_type = (SampleFlags::IDENTIFIER | SampleFlags::TID | SampleFlags::TIME).bits();
+    attr.set_sample_id_all(true);
+    let event = |n: u64| RecordedEvent { name: format!("event-{n}"), attr, ids: vec![n] };
+    // Their description does not fit in a record.
+    let events: Vec<_> = (1..=1000).map(event).collect();
+    let mut writer = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap();
+    let sampled = || (1..=1000u64).step_by(111);
+    for (n, time) in sampled().zip(1u64..) {
+        let header = 9 | 32 << 48; // PERF_RECORD_SAMPLE of 32 bytes
+        let words = [header, n, 1 | 1 << 32, time];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe.data");
+    std::fs::write(&path, writer.finish(&[]).unwrap()).unwrap();
+    let output = Command::new("perf")
+        .args(["script", "-F", "event", "-i", "-"])
+        .stdin(File::open(&path).unwrap())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let expected: Vec<String> = sampled().map(|n| format!("event-{n}:")).collect();
+    assert_same(&words(&String::from_utf8_lossy(&output.stdout)), &expected);
 }
 
 #[test]
