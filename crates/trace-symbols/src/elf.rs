@@ -11,8 +11,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use trace_common::{BuildId, Cursor, ReadError};
 
+#[cfg(test)]
+mod tests;
+
 /// Number of program and section headers that are read.
 const MAX_HEADERS: u64 = 1 << 16;
+/// Bytes of program or section headers: files have no larger ones than `Elf64_Shdr`.
+const MAX_HEADER_BYTES: u64 = MAX_HEADERS * 64;
 /// Bytes of the notes, and of section names.
 const MAX_SMALL: u64 = 1 << 20;
 
@@ -187,12 +192,27 @@ impl Elf {
         if count == 0 || entry < size {
             return Ok(());
         }
-        let bytes = self.read("program headers", offset, entry * count)?;
+        let bytes = self.read_headers("the program headers", offset, entry, count)?;
         for (header, i) in bytes.chunks_exact(entry as usize).zip(0..) {
             let mut c = Cursor::with_base(header, offset + i * entry);
             self.segments.push(self.segment(&mut c).map_err(malformed("program header"))?);
         }
         Ok(())
+    }
+
+    /// Reads a table of headers. The file says how large they are, and how many.
+    fn read_headers(
+        &self,
+        what: &'static str,
+        offset: u64,
+        entry: u64,
+        count: u64,
+    ) -> Result<Vec<u8>> {
+        let size = entry.saturating_mul(count);
+        if count > MAX_HEADERS || size > MAX_HEADER_BYTES {
+            return Err(Unresolved::TooLarge { what, size });
+        }
+        self.read(what, offset, size)
     }
 
     fn segment(&self, c: &mut Cursor<'_>) -> Result<Segment, ReadError> {
@@ -215,10 +235,7 @@ impl Elf {
         let (first, _) = self.section(&mut Cursor::with_base(&first, offset))?;
         let count = if count == 0 { first.size } else { count };
         let names = if names == 0xffff { u64::from(first.link) } else { names };
-        if count > MAX_HEADERS {
-            return Err(Unresolved::TooLarge { what: "the section headers", size: count });
-        }
-        let bytes = self.read("section headers", offset, entry * count)?;
+        let bytes = self.read_headers("the section headers", offset, entry, count)?;
         let mut offsets = Vec::new();
         for (header, i) in bytes.chunks_exact(entry as usize).zip(0..) {
             let mut c = Cursor::with_base(header, offset + i * entry);
@@ -361,10 +378,17 @@ impl Elf {
     pub(crate) fn relative_relocations(&self) -> Result<Vec<(u64, u64)>> {
         const R_X86_64_RELATIVE: u32 = 8;
         const R_AARCH64_RELATIVE: u32 = 1027;
+        const WHAT: &str = "the relocations";
         let mut found = Vec::new();
         let tables = self.sections.iter().filter(|section| section.type_ == SHT_RELA);
+        // Crafted tables can share their bytes.
+        let mut size = 0_u64;
         for table in tables.filter(|_| self.is_64) {
-            let bytes = self.bytes("relocations", table)?;
+            size = size.saturating_add(table.size);
+            if size > self.max.min(self.len) {
+                return Err(Unresolved::TooLarge { what: WHAT, size });
+            }
+            let bytes = self.bytes(WHAT, table)?;
             for entry in bytes.chunks_exact(24) {
                 let mut c = Cursor::new(entry);
                 let mut read =

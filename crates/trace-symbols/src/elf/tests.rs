@@ -1,0 +1,72 @@
+use super::*;
+
+/// A header of 64 bits, before section headers of `entry` bytes.
+fn header(sections: u64, entry: u16, count: u16) -> Vec<u8> {
+    let mut out = b"\x7fELF\x02\x01\x01".to_vec();
+    out.resize(16, 0);
+    out.extend([3, 0, 62, 0, 1, 0, 0, 0]); // `ET_DYN`, `EM_X86_64`
+    [0, 0, sections].iter().for_each(|word: &u64| out.extend(word.to_le_bytes()));
+    out.extend([0; 4]);
+    // Of this header; no program headers; no names.
+    [64, 0, 0, entry, count, 0].iter().for_each(|n: &u16| out.extend(n.to_le_bytes()));
+    out
+}
+
+fn section(type_: u32, offset: u64, size: u64) -> Vec<u8> {
+    let mut out = [0, type_].map(u32::to_le_bytes).concat();
+    out.extend([0, 0, offset, size, 0, 0, 0].iter().flat_map(|word: &u64| word.to_le_bytes()));
+    out.resize(64, 0);
+    out
+}
+
+const RELOCATIONS: u64 = 10;
+const TABLE: u64 = RELOCATIONS * 24;
+
+/// A file with a table of relocations, which `sections` refer to, and the limit `max`.
+fn with_tables(sections: &[(u64, u64)], max: u64) -> Elf {
+    let mut bytes = header(64 + TABLE, 64, sections.len() as u16);
+    for n in 0..RELOCATIONS {
+        let words = [1000 - n, 8, n]; // the place, `R_X86_64_RELATIVE`, the value
+        bytes.extend(words.iter().flat_map(|word| word.to_le_bytes()));
+    }
+    for (offset, size) in sections {
+        bytes.extend(section(SHT_RELA, *offset, *size));
+    }
+    Elf::from_bytes(bytes, max).unwrap()
+}
+
+#[test]
+fn relocations_of_all_tables_have_a_limit() {
+    let half = TABLE / 2;
+    let found = with_tables(&[(64 + half, half), (64, half)], 1 << 20).relative_relocations();
+    let expected: Vec<(u64, u64)> = (0..RELOCATIONS).rev().map(|n| (1000 - n, n)).collect();
+    assert_eq!(found, Ok(expected));
+    let too_large = |elf: &Elf| match elf.relative_relocations() {
+        Err(Unresolved::TooLarge { what: "the relocations", size }) => size,
+        other => panic!("{other:?}"),
+    };
+    // Tables that share their bytes have more than the file.
+    let shared = with_tables(&[(64, TABLE); 10], 1 << 20);
+    assert!(too_large(&shared) > shared.len);
+    assert_eq!(too_large(&with_tables(&[(64, half); 2], TABLE - 1)), TABLE);
+}
+
+#[test]
+fn tables_of_headers_have_a_limit() {
+    let too_large = |bytes: Vec<u8>| match Elf::from_bytes(bytes, u64::MAX) {
+        Err(Unresolved::TooLarge { what, size }) => (what, size),
+        other => panic!("{other:?}"),
+    };
+    let largest = u64::from(u16::MAX);
+    let mut bytes = header(64, u16::MAX, u16::MAX);
+    bytes.resize(64 + u16::MAX as usize, 0);
+    assert_eq!(too_large(bytes), ("the section headers", largest * largest));
+    // The number of headers is in the first one.
+    let mut bytes = header(64, 64, 0);
+    bytes.extend(section(0, 0, u64::MAX));
+    assert_eq!(too_large(bytes), ("the section headers", u64::MAX));
+    let mut bytes = header(0, 0, 0);
+    bytes[32] = 64; // offset of the program headers
+    bytes[54..58].fill(0xff);
+    assert_eq!(too_large(bytes), ("the program headers", largest * largest));
+}
