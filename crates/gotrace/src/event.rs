@@ -592,6 +592,7 @@ impl<'a> Event<'a> {
     pub fn sync(self) -> Option<SyncPoint<'a>> {
         (self.record.ty == SYNC).then(|| SyncPoint {
             n: self.record.sync_number(),
+            restarts: self.record.restarts(),
             table: self.record.has_tables().then_some(self.table),
         })
     }
@@ -822,6 +823,7 @@ impl<'a> StateTransition<'a> {
 #[derive(Clone, Copy)]
 pub struct SyncPoint<'a> {
     n: u64,
+    restarts: bool,
     table: Option<&'a Arc<Table>>,
 }
 
@@ -836,6 +838,13 @@ impl<'a> SyncPoint<'a> {
     /// generation has no time of the trace: 1 ns.
     pub const fn begins_generation(&self) -> bool {
         self.table.is_some()
+    }
+
+    /// Whether the generations before it are damaged, so that all states from before it may be wrong.
+    /// What exists is mentioned again after it, as at the start of a trace. Only after
+    /// [`Reader::recover`](crate::Reader::recover).
+    pub const fn restarts(&self) -> bool {
+        self.restarts
     }
 
     /// Readings of several clocks at one moment, which relate this trace to other data. Since Go

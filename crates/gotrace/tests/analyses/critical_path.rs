@@ -11,8 +11,8 @@ use gotrace::analysis::{
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
-    GoId, GoState, ProcId, ProcState, Reader, Region, ResourceId, StateTransition, TaskId,
-    ThreadId, Timestamp,
+    GoId, GoState, ProcId, ProcState, Range, RangeName, Reader, Region, ResourceId,
+    StateTransition, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -228,6 +228,25 @@ fn ends_of_ignored_regions_end_no_other() {
     for request in found {
         assert_eq!(request.start.nanos() + request.end.nanos(), 2 * count - 1, "{request:?}");
     }
+}
+
+#[test]
+fn an_assist_ends_at_a_loss() {
+    let at = Timestamp::from_nanos;
+    let request = Request::of_goroutine(GoId(1), at(0), at(100));
+    let mut h = History(CriticalPaths::new(vec![request]));
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(1));
+    h.go(0, (-1, 0), 1, (GoState::Undetermined, Running), "");
+    h.emit(10, (1, 0), EventDetails::RangeBegin(assist()));
+    h.emit(20, (1, 0), EventDetails::RangeEnd(assist()));
+    h.emit(30, (1, 0), EventDetails::RangeBegin(assist()));
+    h.0.loss();
+    h.go(60, (-1, 0), 1, (GoState::Undetermined, Running), "");
+    h.go(110, (1, 0), 1, (Running, NotExist), "");
+    let path = h.0.finish().pop().unwrap();
+    check(&path);
+    let pieces: Vec<_> = path.pieces.iter().map(|p| (p.end.nanos(), p.during.is_some())).collect();
+    assert_eq!(pieces, [(10, false), (20, true), (30, false), (60, false), (100, false)]);
 }
 
 #[test]

@@ -3,16 +3,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
-use crate::common;
+use crate::common::{self, Assembler};
 use gotrace::analysis::{
-    Allocations, AllocationsReport, GcCycles, GcReport, ProcessorUse, Profile, ProfileKind,
-    ProfileScope, Scheduling, SchedulingOptions, SchedulingReport, Summarizer, Summary,
-    Utilization, UtilizationOptions,
+    Allocations, AllocationsReport, CriticalPaths, GcCycles, GcReport, PathState, ProcessorUse,
+    Profile, ProfileKind, ProfileScope, Request, RequestFilter, Requests, Scheduling,
+    SchedulingOptions, SchedulingReport, Summarizer, Summary, Utilization, UtilizationOptions,
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
-    Event, GoId, GoState, Index, Metric, ProcId, Range, RangeName, Reader, Region, ResourceId,
-    StateTransition, Task, TaskId, ThreadId, Timestamp,
+    Event, EventType, GoId, GoState, Index, Metric, ProcId, Range, RangeName, Reader, Region,
+    ResourceId, StateTransition, Task, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::{Index as At, select};
@@ -227,6 +227,49 @@ fn check_lost_time(has_no_losses: bool) {
     let known = length - (to - from).as_secs_f64();
     let count = scheduling.processors.iter().map(|u| u.procs).fold(0.0, f64::max).round();
     assert!(procs <= known * count * 1.001, "{procs} {known} {count}");
+}
+
+/// Critical paths learn of damage from the sync event of the generation after it, too.
+#[test]
+fn lost_time_is_unknown_on_critical_paths() {
+    let trace = overwritten();
+    let (from, to) = gap(&trace);
+    let ids = (1..100).map(GoId);
+    let mut paths = CriticalPaths::new(ids.map(|id| Request::of_goroutine(id, from, to)).collect());
+    common::recover(&trace, &mut paths, CriticalPaths::event, |_| {});
+    let paths = paths.finish();
+    let known = paths.iter().filter(|path| !path.subject.entry.is_empty()).count();
+    assert!(known > 3, "{known}");
+    for path in paths {
+        let [piece] = &path.pieces[..] else { panic!("{path:?}") };
+        assert_eq!(piece.what, PathState::Unknown, "{path:?}");
+    }
+}
+
+/// A region that was open before the damage may have ended in the lost part.
+#[test]
+fn no_region_spans_damaged_generations() {
+    let mut trace = Assembler::new(22);
+    for generation in 1..=3 {
+        trace.frequency(generation);
+        let proc: (u8, &[u64]) = (EventType::PROC_STATUS.0, &[1, 0, 1]);
+        let goroutine: (u8, &[u64]) = (EventType::GO_STATUS.0, &[1, 1, 7, 2]);
+        let [begin, end] = [EventType::USER_REGION_BEGIN, EventType::USER_REGION_END]
+            .map(|ty| -> (u8, &[u64]) { (ty.0, &[1, 0, 0, 0]) });
+        let regions = if generation == 1 { [begin, end, begin] } else { [end, begin, end] };
+        let events = [&[proc, goroutine], &regions[..]].concat();
+        trace.batch(generation, 7, generation * 1000, &events);
+        if generation == 2 {
+            let end = trace.0.len();
+            trace.0.get_mut(end - 3 * 5..).unwrap().fill(0xff); // the regions
+        }
+    }
+    let mut requests = Requests::new(RequestFilter::All, usize::MAX);
+    common::recover(&trace.0, &mut requests, Requests::event, |_| {});
+    let requests = requests.finish();
+    // One tick each: before the damage, and after it.
+    let durations: Vec<_> = requests.iter().map(Request::duration).collect();
+    assert_eq!(durations, [Duration::from_nanos(64); 2]);
 }
 
 /// Feeds events to all analyses.

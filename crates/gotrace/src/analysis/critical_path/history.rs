@@ -234,6 +234,9 @@ impl History {
     }
 
     pub(super) fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         let now = event.time();
         match event.kind() {
             EventKind::Sync | EventKind::Experimental => return,
@@ -270,7 +273,10 @@ impl History {
         let live: Vec<(GoId, Key)> = self.live.iter().map(|(id, key)| (*id, *key)).collect();
         for (_, key) in live {
             self.end_spans(key, now);
-            self.change(key, Interval::unknown(now));
+            let last = self.goroutine(key).and_then(|goroutine| goroutine.intervals.last());
+            if last.is_none_or(|last| last.state != GoState::Undetermined) {
+                self.change(key, Interval::unknown(now));
+            }
         }
         let procs: Vec<ProcId> = self.procs.keys().copied().collect();
         for proc in procs {
@@ -341,10 +347,12 @@ impl History {
         }
     }
 
-    /// Ends the open regions of a goroutine.
+    /// Ends the open regions of a goroutine, and its assist.
     fn end_spans(&mut self, key: Key, now: Timestamp) {
         let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
-        for (_, span) in goroutine.regions.end_all() {
+        let open = goroutine.regions.end_all().map(|(_, span)| span);
+        let assist = goroutine.assist.take().map(|begin| Span::open(SpanKind::Assist, begin));
+        for span in open.chain(assist) {
             self.add_span(Some(key), span, now);
         }
     }

@@ -146,6 +146,9 @@ impl Requests {
 
     /// Processes the next event.
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         match event.kind() {
             EventKind::Sync | EventKind::Experimental => return,
             EventKind::StateTransition => self.transition(event),
