@@ -12,7 +12,7 @@ use gotrace::analysis::{
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
     GoId, GoState, ProcId, ProcState, Range, RangeName, Reader, Region, ResourceId,
-    StateTransition, TaskId, ThreadId, Timestamp,
+    StateTransition, Task, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -247,6 +247,36 @@ fn an_assist_ends_at_a_loss() {
     check(&path);
     let pieces: Vec<_> = path.pieces.iter().map(|p| (p.end.nanos(), p.during.is_some())).collect();
     assert_eq!(pieces, [(10, false), (20, true), (30, false), (60, false), (100, false)]);
+}
+
+/// The end of a region of a task from before the trace is the end of no other one.
+#[test]
+fn regions_of_unknown_tasks_have_their_own_ends() {
+    let at = Timestamp::from_nanos;
+    let request = Request::of_goroutine(GoId(1), at(0), at(110));
+    let mut h = History(CriticalPaths::new(vec![request]));
+    h.go(0, (-1, 0), 1, (GoState::Undetermined, Running), "");
+    h.go(1, (-1, 1), 2, (GoState::Undetermined, Running), "");
+    h.go(2, (-1, 2), 3, (GoState::Undetermined, Running), "");
+    let task = Task::new(TaskId(5), TaskId::BACKGROUND, "job");
+    h.emit(3, (3, 2), EventDetails::TaskBegin(task));
+    // G1 waits for G2, which works for the known task from 20 to 60.
+    h.go(10, (1, 0), 1, (Running, Waiting), "chan receive");
+    let region = |id| Region::new(TaskId(id), "r");
+    h.emit(20, (2, 1), EventDetails::RegionBegin(region(5)));
+    h.emit(30, (2, 1), EventDetails::RegionBegin(region(99)));
+    h.emit(40, (2, 1), EventDetails::RegionEnd(region(99)));
+    h.emit(60, (2, 1), EventDetails::RegionEnd(region(5)));
+    h.go(100, (2, 1), 1, (Waiting, Runnable), "");
+    h.go(105, (-1, 0), 1, (Runnable, Running), "");
+    h.go(120, (1, 0), 1, (Running, NotExist), "");
+    let path = h.0.finish().pop().unwrap();
+    check(&path);
+    let of_g2 = path.pieces.iter().filter(|piece| piece.goroutine.id == GoId(2));
+    let found: Vec<_> = of_g2
+        .map(|piece| (piece.end.nanos(), piece.context.as_ref().map(|(task, _)| task.0)))
+        .collect();
+    assert_eq!(found, [(20, None), (60, Some(5)), (100, None)]);
 }
 
 #[test]

@@ -39,8 +39,8 @@ pub(super) struct Goroutine {
     pub(super) spans: Spans,
     /// Stacks of CPU samples.
     pub(super) samples: Vec<(Timestamp, u32)>,
-    /// Open regions.
-    regions: Regions<Span>,
+    /// Open regions, those of unknown tasks without a span.
+    regions: Regions<Option<Span>>,
     assist: Option<Timestamp>,
     /// Distinguishes goroutines that have one place after the other.
     number: u64,
@@ -291,7 +291,7 @@ impl History {
     /// Completes the history after the last event.
     pub(super) fn finish(&mut self) {
         for goroutine in &mut self.goroutines {
-            let open = goroutine.regions.end_all().map(|(_, span)| span);
+            let open = goroutine.regions.end_all().filter_map(|(_, span)| span);
             let assist = goroutine.assist.take().map(|begin| Span::open(SpanKind::Assist, begin));
             goroutine.spans.spans.extend(open.chain(assist));
         }
@@ -350,7 +350,7 @@ impl History {
     /// Ends the open regions of a goroutine, and its assist.
     fn end_spans(&mut self, key: Key, now: Timestamp) {
         let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
-        let open = goroutine.regions.end_all().map(|(_, span)| span);
+        let open = goroutine.regions.end_all().filter_map(|(_, span)| span);
         let assist = goroutine.assist.take().map(|begin| Span::open(SpanKind::Assist, begin));
         for span in open.chain(assist) {
             self.add_span(Some(key), span, now);
@@ -502,18 +502,17 @@ impl History {
         let key = self.live.get(&event.goroutine()).copied();
         let now = event.time();
         if event.kind() == EventKind::RegionBegin {
-            if self.goroutine_mut(key).is_none_or(|goroutine| goroutine.regions.ignores()) {
-                return;
-            }
-            // Of tasks only those are known that began in the trace.
-            let Some(task) = self.tasks.get(&region.task) else { return };
-            let span = Span { begin: now, ..task.span.clone() };
-            let name = Name::of(event.table, event.record.region_type());
+            // Of tasks only those are known that began in the trace. The end of a region of another one
+            // is still an end of that region.
+            let task = self.tasks.get(&region.task);
+            let span = task.map(|task| Span { begin: now, ..task.span.clone() });
             let Some(goroutine) = self.goroutine_mut(key) else { return };
-            goroutine.regions.begin(name, span);
+            if !goroutine.regions.ignores() {
+                goroutine.regions.begin(Name::of(event.table, event.record.region_type()), span);
+            }
         } else {
             let Some(goroutine) = self.goroutine_mut(key) else { return };
-            if let Some((_, span)) = goroutine.regions.end(region.ty) {
+            if let Some((_, Some(span))) = goroutine.regions.end(region.ty) {
                 self.add_span(key, span, now);
             }
         }
