@@ -73,6 +73,51 @@ fn a_loss_at_the_start_has_the_time_of_the_first_event() {
     assert!(first > Timestamp::from_nanos(0));
 }
 
+/// What a damaged generation says may be wrong. The generation after it begins with nothing.
+#[test]
+fn states_end_with_a_damaged_generation() {
+    let (_, mut bytes) =
+        fixtures().into_iter().find(|(name, _)| name == "go1.23-mixed").expect("the fixture");
+    let (from, to) = (bytes.len() * 2 / 5, bytes.len() * 3 / 5);
+    bytes[from..to].fill(0xff);
+    let mut tables = Tables::new();
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    let (mut states, mut spans) = (HashMap::new(), HashMap::new());
+    let mut known = Vec::new();
+    let mut each = |event: gotrace::Event<'_>| {
+        let restarts = event.sync().is_some_and(|sync| sync.restarts());
+        if restarts {
+            known.push(states.values().filter(|state| **state != State::Unknown).count());
+        }
+        source.push(event, &mut tables, &mut events);
+        for event in events.drain(..) {
+            match event.kind {
+                EventKind::State { entity, state, .. } => drop(states.insert(entity, state)),
+                EventKind::End { entity } => drop(states.remove(&entity)),
+                // Tasks have ids that are not used again.
+                EventKind::Begin { span, kind, .. } if kind != SpanKind::Task => {
+                    spans.insert(span, kind);
+                }
+                EventKind::Finish { span, .. } => drop(spans.remove(&span)),
+                _ => {}
+            }
+        }
+        if restarts {
+            assert!(states.values().all(|state| *state == State::Unknown), "{states:?}");
+            assert_eq!(spans, HashMap::new());
+        }
+    };
+    loop {
+        match reader.next_event() {
+            Ok(Some(event)) => each(event),
+            Ok(None) => break,
+            Err(_) => assert!(matches!(reader.recover(), Ok(Some(_)))),
+        }
+    }
+    assert!(known.iter().any(|known| *known > 5), "{known:?}");
+}
+
 #[test]
 fn regions_above_the_limit_end_no_others() {
     const DEPTH: usize = 1100;

@@ -150,6 +150,9 @@ impl GoSource {
     pub fn push(&mut self, event: GoEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.events += 1;
         if let Some(sync) = event.sync() {
+            if sync.restarts() {
+                self.forget(tables, out);
+            }
             // Its time is not that of an event.
             if let Some(snapshot) = sync.clock_snapshot() {
                 self.clock(&snapshot);
@@ -249,6 +252,13 @@ impl GoSource {
             *lost = bytes.map_or(*lost, |bytes| Some(lost.unwrap_or(0).saturating_add(bytes)));
             return;
         };
+        self.forget(tables, out);
+        self.push_loss(why, bytes, &mut Pusher { at, tables, out });
+    }
+
+    /// All states are unknown from the last event on, and all spans end.
+    fn forget(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(at) = self.stats.last else { return };
         let mut push = Pusher { at, tables, out };
         let mut spans: Vec<SpanId> = self.open.drain().map(|(_, span)| span).collect();
         // The order of a map is not deterministic.
@@ -259,18 +269,23 @@ impl GoSource {
             let Some(goroutine) = self.goroutines.get_mut(id).and_then(Option::as_mut) else {
                 continue;
             };
-            goroutine.on = None;
-            goroutine.state = State::Unknown;
+            let is_known = goroutine.state != State::Unknown;
+            (goroutine.state, goroutine.on) = (State::Unknown, None);
             spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
             goroutine.ignored = 0;
-            push.unknown(goroutine.entity);
+            if is_known {
+                push.unknown(goroutine.entity);
+            }
         }
         let mut ids: Vec<i64> = self.procs.ids().collect();
         ids.sort_unstable_by_key(|id| self.proc_of(ProcId(*id)));
         for id in ids {
             let Some(proc) = self.procs.get_mut(id).and_then(Option::as_mut) else { continue };
+            let is_known = proc.state != State::Unknown;
             (proc.state, proc.on) = (State::Unknown, None);
-            push.unknown(proc.entity);
+            if is_known {
+                push.unknown(proc.entity);
+            }
         }
         spans.sort_unstable();
         for span in spans {
@@ -280,7 +295,6 @@ impl GoSource {
             push.end(gc);
         }
         self.stacks = IdMap::default();
-        self.push_loss(why, bytes, &mut push);
     }
 
     fn push_loss(&self, why: &str, count: Option<u64>, push: &mut Pusher<'_>) {
