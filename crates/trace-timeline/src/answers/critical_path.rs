@@ -1,7 +1,8 @@
 //! The critical path of an interval, across the layers.
 
-use super::history::{History, Span, Throttle};
+use super::history::{History, Span};
 use super::sweep::Sweep;
+use super::throttles::Throttles;
 use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
@@ -206,7 +207,10 @@ pub fn critical_path(
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
     let mut spans = Sweep::new(history);
-    let mut throttles: Vec<(EntityId, Throttle)> = history.throttles(begin, end).collect();
+    let throttles = history.throttles(begin, end);
+    let pid = |process| entities.get(process).map(|process| process.number);
+    let throttles = throttles.filter_map(|(process, throttle)| Some((pid(process)?, throttle)));
+    let mut throttles = Throttles::new(throttles);
     for (piece, worker) in found {
         for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
             walk.split(part, worker, task, &mut spans, &mut pieces);
@@ -473,10 +477,7 @@ impl Walk<'_> {
     /// The owner of the lock that a .NET thread waited for, when the wait began. It is the cause if
     /// the kernel's scheduler was not recorded.
     fn lock_owner(&self, entity: EntityId, interval: &Interval) -> Option<EntityId> {
-        let spans = self.history.spans(entity);
-        let after = spans.partition_point(|span| span.begin <= interval.begin);
-        let mut before = spans.get(..after)?.iter().rev();
-        let wait = before.find(|span| span.kind == SpanKind::LockWait)?;
+        let wait = self.history.lock_wait(entity, interval.begin)?;
         wait.of.filter(|owner| wait.end >= interval.end && *owner != entity)
     }
 
@@ -542,27 +543,14 @@ impl Walk<'_> {
 
     /// Divides a wait for a CPU into the time in which the thread's cgroup was throttled, and the
     /// rest.
-    fn throttled(
-        &self,
-        piece: Piece,
-        throttles: &mut [(EntityId, Throttle)],
-    ) -> [Option<Piece>; 2] {
+    fn throttled(&self, piece: Piece, throttles: &mut Throttles) -> [Option<Piece>; 2] {
         let whole = [Some(piece), None];
-        let pid = |process| self.entities.get(process).map(|process| process.number);
-        let thread = piece.thread.and_then(|thread| self.entities.process_of(thread));
-        let (What::WaitsForCpu { .. }, Some(own)) = (piece.what, thread.and_then(pid)) else {
+        let process = piece.thread.and_then(|thread| self.entities.process_of(thread));
+        let process = process.and_then(|process| self.entities.get(process));
+        let (What::WaitsForCpu { .. }, Some(process)) = (piece.what, process) else {
             return whole;
         };
-        // A reading is about one or more waits, and a long wait may have several readings.
-        let mut nanos: i64 = 0;
-        for (_, throttle) in throttles.iter_mut().filter(|(process, _)| pid(*process) == Some(own))
-        {
-            let begin = throttle.begin.max(piece.begin);
-            let overlap = throttle.end.min(piece.end).nanos_since(begin).max(0);
-            let part = throttle.nanos.min(overlap).min(piece.nanos().saturating_sub(nanos));
-            throttle.nanos -= part;
-            nanos = nanos.saturating_add(part);
-        }
+        let nanos = throttles.take(process.number, piece.begin, piece.end);
         if nanos <= 0 {
             return whole;
         }
@@ -769,6 +757,18 @@ mod tests {
                 let mut spans = history.spans(id).iter().filter(|span| span.task().is_some());
                 let expected = spans.any(|span| span.begin < end && span.end > begin);
                 prop_assert_eq!(history.has_task(id, begin, end), expected);
+            }
+        }
+
+        /// The innermost wait for a lock that had begun is found.
+        #[test]
+        fn lock_waits_are_found_by_their_begin(steps in steps(20, 30), at in 0..100i64) {
+            let (_, ids, history) = history(&steps);
+            let at = Timestamp::from_nanos(at);
+            for id in ids {
+                let is_found = |s: &&Span| s.kind == SpanKind::LockWait && s.begin <= at;
+                let expected = history.spans(id).iter().rfind(is_found);
+                prop_assert_eq!(history.lock_wait(id, at), expected);
             }
         }
     }

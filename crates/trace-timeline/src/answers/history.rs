@@ -21,6 +21,8 @@ pub struct History {
     /// The begins of tasks and activities among `spans`, and of regions of them, each with the latest
     /// end up to there.
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
+    /// The begins of waits for locks among `spans`, and their positions.
+    lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
     /// Work items by the worker that took them, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
@@ -111,6 +113,7 @@ impl History {
             flows: HashMap::new(),
             spans: HashMap::new(),
             tasks: HashMap::new(),
+            lock_waits: HashMap::new(),
             work_items: HashMap::new(),
             open: HashMap::new(),
             parents: HashMap::new(),
@@ -225,6 +228,11 @@ impl History {
                 (span.begin, latest)
             });
             self.tasks.insert(*entity, tasks.collect());
+            let waits = spans.iter().enumerate().filter(|(_, s)| s.kind == SpanKind::LockWait);
+            let waits: Vec<_> = waits.map(|(position, span)| (span.begin, position)).collect();
+            if !waits.is_empty() {
+                self.lock_waits.insert(*entity, waits);
+            }
         }
     }
 
@@ -362,6 +370,14 @@ impl History {
         let before = tasks.partition_point(|(begun, _)| *begun < end).checked_sub(1);
         let latest = before.and_then(|index| tasks.get(index));
         latest.is_some_and(|(_, latest)| *latest > begin)
+    }
+
+    /// The wait of a thread for a lock that began last, up to this time.
+    pub(super) fn lock_wait(&self, thread: EntityId, at: Timestamp) -> Option<&Span> {
+        let waits = self.lock_waits.get(&thread)?;
+        let after = waits.partition_point(|(begin, _)| *begin <= at);
+        let (_, position) = waits.get(after.checked_sub(1)?)?;
+        self.spans(thread).get(*position)
     }
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did

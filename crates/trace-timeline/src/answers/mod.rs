@@ -7,6 +7,7 @@ mod report;
 mod requests;
 mod sweep;
 mod table;
+mod throttles;
 
 pub use critical_path::{CriticalPath, Piece, What, critical_path};
 pub use history::{History, Span};
