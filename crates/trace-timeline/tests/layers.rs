@@ -500,6 +500,40 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
     assert_eq!(pieces(&path), expected);
 }
 
+/// While the thread of a P is throttled, the goroutines that wait for that P are, too.
+#[test]
+fn a_wait_for_a_throttled_p_is_throttling() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let m = go.ms[0];
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 10, None);
+    w.go(g1, State::Running, Some(m), "");
+    w.at(10).wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    w.at(95).push(EventKind::Throttle { process, since: at(75), nanos: 60, periods: 1 });
+    w.at(100).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Running, Some(m), "");
+    w.at(110).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 10, 110, None);
+    let (proc, holder) = (Some(go.procs[0]), Some(g1));
+    let waits = |kernel| What::WaitsForProc { proc, holder, kernel };
+    let (on, occupant) = (Kernel::OnCpu { cpu }, Occupant::Thread(go.other));
+    let preempted = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: true };
+    let expected = [
+        (20, g2, waits(on)),
+        (80, g2, What::Throttled),
+        (90, g2, waits(preempted)),
+        (100, g2, waits(on)),
+        (110, g2, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
 /// A worker of a thread pool was added because the others were blocked: the request waited in the
 /// queue, and before that its own thread ran.
 #[test]

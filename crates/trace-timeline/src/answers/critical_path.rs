@@ -107,8 +107,9 @@ pub enum What {
         /// The kernel's state of the thread of that P; [`Kernel::Absent`] if the P was idle.
         kernel: Kernel,
     },
-    /// Its thread could have run, but the CPU quota of its cgroup was used up. The counters of the
-    /// cgroup say for how long, not when: this part of a wait for a CPU is shown first.
+    /// Its thread could have run, or that of the P that it waited for, but the CPU quota of its cgroup
+    /// was used up. The counters of the cgroup say for how long, not when: this part of a wait for a
+    /// CPU is shown first.
     Throttled,
     /// A work item waited in the queue of the .NET thread pool for `entity` to take it.
     Queued {
@@ -541,13 +542,18 @@ impl Walk<'_> {
         self.back.explain(begin);
     }
 
-    /// Divides a wait for a CPU into the time in which the thread's cgroup was throttled, and the
-    /// rest.
+    /// Divides a wait for a CPU, or for a P whose thread waits for one, into the time in which the
+    /// cgroup was throttled, and the rest.
     fn throttled(&self, piece: Piece, throttles: &mut Throttles) -> [Option<Piece>; 2] {
         let whole = [Some(piece), None];
-        let process = piece.thread.and_then(|thread| self.entities.process_of(thread));
-        let process = process.and_then(|process| self.entities.get(process));
-        let (What::WaitsForCpu { .. }, Some(process)) = (piece.what, process) else {
+        let process_of = |entity| self.entities.process_of(entity);
+        let process = match piece.what {
+            What::WaitsForCpu { .. } => piece.thread.and_then(process_of),
+            // The thread of the P is one of the same process.
+            What::WaitsForProc { kernel: Kernel::Runnable { .. }, .. } => process_of(piece.entity),
+            _ => None,
+        };
+        let Some(process) = process.and_then(|process| self.entities.get(process)) else {
             return whole;
         };
         let nanos = throttles.take(process.number, piece.begin, piece.end);
