@@ -217,7 +217,7 @@ fn compilations_by_hand() -> Vec<u8> {
     trace(&types, &events)
 }
 
-/// 65 536 are kept open. Those beyond are counted, and their arguments are not those of another event.
+/// 65 536 are kept open. The oldest ones beyond are counted, and arguments are those of their event.
 #[test]
 fn too_many_open_spans_are_counted() {
     const OPEN: u64 = 1 << 16;
@@ -261,8 +261,13 @@ fn too_many_open_spans_are_counted() {
     let drawn = with_arguments(&events);
     let is_jit = |event: &Event| matches!(event.kind, EventKind::Begin { kind: SpanKind::Jit, .. });
     let compilations: Vec<_> = drawn.iter().filter(|(event, _)| is_jit(event)).collect();
-    assert_eq!(compilations.len() as u64, OPEN);
+    assert_eq!(compilations.len() as u64, OPEN + 3);
     assert!(compilations.iter().all(|(_, arguments)| arguments.len() == 1));
+    // The oldest ones end without their size, and the newest with it.
+    let is_end = |event: &Event| matches!(event.kind, EventKind::Finish { .. });
+    let ends: Vec<_> = drawn.iter().filter(|(event, _)| is_end(event)).collect();
+    let sizes: Vec<usize> = ends.iter().map(|(_, arguments)| arguments.len()).collect();
+    assert_eq!(sizes, [0, 0, 0, 1]);
     let (_, arguments) = drawn
         .iter()
         .find(|(event, _)| matches!(event.kind, EventKind::Instant { .. }))

@@ -98,14 +98,6 @@ impl Pusher<'_> {
         self.event(EventKind::Argument { name, value });
     }
 
-    /// Discards the arguments of an event that is omitted.
-    pub(super) fn discard_arguments(&mut self) {
-        let is_argument = |event: &Event| matches!(event.kind, EventKind::Argument { .. });
-        while self.out.last().is_some_and(is_argument) {
-            self.out.pop();
-        }
-    }
-
     /// An argument of the next event: a number.
     pub(super) fn number(&mut self, name: &[u8], value: u64) {
         self.argument(name, Value::Uint(value));

@@ -1,6 +1,6 @@
 //! GCs, suspensions and the heap.
 
-use super::{DotnetSource, MAX_OPEN, Open};
+use super::{DotnetSource, Open};
 use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{InstantKind, SpanKind};
 use crate::sources::pusher::{Begin, Pusher};
@@ -37,7 +37,7 @@ impl DotnetSource {
                     reason => reason.to_string(),
                 };
                 let key = Open::Suspension(thread);
-                self.finish(key, Some(thread), push); // its end was lost
+                self.make_room(key, Some(thread), push);
                 self.suspending.retain(|_, by| *by != thread);
                 let begin = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
                 self.begin(key, begin.by(Some(thread)), push);
@@ -77,12 +77,8 @@ impl DotnetSource {
     ) {
         let Started { number, generation, reason, kind } = gc;
         let key = Open::Gc(process, number);
-        self.finish(key, Some(thread), push); // its end was lost
+        self.make_room(key, Some(thread), push);
         self.end_gc(process, number, push);
-        if self.open.len() >= MAX_OPEN {
-            self.stats.unpaired += 1;
-            return;
-        }
         let entity = Entity::new(EntityKind::Gc, number.into());
         let gc = push.start(entity.child_of(Some(process)).started(push.at));
         self.open_gcs.extend(gc.map(|gc| ((process, number), gc)));
@@ -97,7 +93,7 @@ impl DotnetSource {
         self.begin(key, begin.of(gc).stack(stack), push);
     }
 
-    fn end_gc(&mut self, process: EntityId, number: u32, push: &mut Pusher<'_>) {
+    pub(super) fn end_gc(&mut self, process: EntityId, number: u32, push: &mut Pusher<'_>) {
         if let Some(gc) = self.open_gcs.remove(&(process, number)) {
             push.end(gc);
         }

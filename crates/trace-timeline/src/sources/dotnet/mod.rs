@@ -108,6 +108,8 @@ pub struct DotnetSource {
     pools: HashMap<EntityId, EntityId>,
     /// With their beginnings.
     open: HashMap<Open, (SpanId, Timestamp)>,
+    /// The same, oldest first. Those that have ended stay for a while.
+    open_order: VecDeque<(SpanId, Open)>,
     /// The trace's clock.
     trace: Option<Trace>,
     /// Losses that events in time order have not reached yet.
@@ -225,6 +227,7 @@ impl DotnetSource {
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
+        self.open_order.clear();
         let queued = self.queued.drain().flat_map(|(_, items)| items);
         open.extend(queued.map(|item| (item.span, None)));
         self.queued_count = 0;
@@ -307,12 +310,18 @@ impl DotnetSource {
         // The order of a map is not deterministic.
         closed.sort_unstable_by_key(|(span, _)| *span);
         for (_, key) in closed {
-            self.finish(key, None, push);
-            match key {
-                Open::LockWait(thread) => push.state(thread, State::Running, None),
-                Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
-                Open::Gc(..) | Open::Jit(..) => {}
-            }
+            self.cut(key, push);
+        }
+    }
+
+    /// Ends a span whose end was lost.
+    fn cut(&mut self, key: Open, push: &mut Pusher<'_>) {
+        self.finish(key, None, push);
+        match key {
+            Open::LockWait(thread) => push.state(thread, State::Running, None),
+            Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
+            Open::Gc(process, number) => self.end_gc(process, number, push),
+            Open::Jit(..) => {}
         }
     }
 
@@ -441,14 +450,29 @@ impl DotnetSource {
         self.activity_ids.get(&event.activity_id()?).copied()
     }
 
-    fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
+    /// Makes room for a span, before the arguments of its begin. An open one with the same key ends:
+    /// its end was lost.
+    fn make_room(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
+        self.finish(key, by, push);
         if self.open.len() < MAX_OPEN {
-            let span = push.begin(begin);
-            self.open.insert(key, (span, push.at));
-        } else {
-            push.discard_arguments();
-            self.stats.unpaired += 1;
+            return;
         }
+        self.stats.unpaired += 1;
+        while let Some((span, oldest)) = self.open_order.pop_front() {
+            if is_open(&self.open, oldest, span) {
+                return self.cut(oldest, push);
+            }
+        }
+    }
+
+    fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
+        let span = push.begin(begin);
+        self.open.insert(key, (span, push.at));
+        if self.open_order.len() >= 2 * MAX_OPEN {
+            let open = &self.open;
+            self.open_order.retain(|(span, key)| is_open(open, *key, *span));
+        }
+        self.open_order.push_back((span, key));
     }
 
     fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
@@ -517,6 +541,11 @@ impl DotnetSource {
             push.flow(FlowKind::Continues, by, thread);
         }
     }
+}
+
+/// Whether the span with this key is still this one.
+fn is_open(open: &HashMap<Open, (SpanId, Timestamp)>, key: Open, span: SpanId) -> bool {
+    open.get(&key).is_some_and(|(known, _)| *known == span)
 }
 
 /// Whether a work item is still in the queue. Spans are in the order of their beginnings.

@@ -102,7 +102,7 @@ impl DotnetSource {
             }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let key = Open::Jit(thread, id);
-                self.finish(key, None, push); // its end was lost
+                self.make_room(key, None, push);
                 push.number(b"IL bytes", il_size.into());
                 let name = name.to_string();
                 self.begin(key, Begin::new(thread, SpanKind::Jit, name.as_bytes()), push);
@@ -127,7 +127,7 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         let key = Open::LockWait(thread);
-        self.finish(key, None, push); // its end was lost
+        self.make_room(key, None, push);
         let stack = self.stack(event, push);
         if let Some(lock) = lock {
             push.number(b"lock", lock);

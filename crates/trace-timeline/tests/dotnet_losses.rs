@@ -1,0 +1,181 @@
+//! .NET traces that lack ends: too many spans and work items are open, and losses of format version 6.
+#![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+#[path = "../../nettrace/tests/common/assemble.rs"]
+mod assemble;
+
+use assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
+use nettrace::Reader;
+use testkit::nettrace::{Written, event, trace, utf16};
+use trace_timeline::sources::dotnet::{DotnetSource, DotnetStats};
+use trace_timeline::{EntityKind, Event, EventKind, SpanKind, State, Tables};
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
+/// The number of runtime spans, and of work items, that are kept open.
+const OPEN: u64 = 1 << 16;
+
+/// Of the instance of the runtime that writes an event.
+const CLR: [u8; 2] = 9_u16.to_le_bytes();
+
+fn read(bytes: &[u8]) -> (DotnetStats, Tables, Vec<Event>) {
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    let mut reader = Reader::new(bytes);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut tables, &mut events);
+    }
+    (source.stats(), tables, events)
+}
+
+/// The kind of each span that ends, its begin and its end.
+fn ended(events: &[Event]) -> Vec<(SpanKind, i64, i64)> {
+    let (mut open, mut found) = (std::collections::HashMap::new(), Vec::new());
+    for event in events {
+        match event.kind {
+            EventKind::Begin { span, kind, .. } => {
+                open.insert(span, (kind, event.at.nanos()));
+            }
+            EventKind::Finish { span, .. } => {
+                let (kind, begin) = open.remove(&span).unwrap();
+                found.push((kind, begin, event.at.nanos()));
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// A method begins to be compiled.
+fn jit(at: i64, thread: u64, id: u64) -> Written {
+    let (ids, sizes) = ([id, 1].map(u64::to_le_bytes), [7_u32, 30].map(u32::to_le_bytes));
+    let names = [utf16("N.T"), utf16("M"), utf16("void ()")].concat();
+    event(1, at, thread, &[&ids.concat(), &sizes.concat(), &names, &CLR])
+}
+
+/// The oldest span of each kind ends when another one begins, with what belongs to it.
+#[test]
+fn the_oldest_of_too_many_spans_end() {
+    let types = [(RUNTIME, 145, 1), (RUNTIME, 1, 1), (RUNTIME, 81, 2), (RUNTIME, 9, 1)];
+    let (u32s, u64s) = (u32::to_le_bytes, u64::to_le_bytes);
+    let mut all = vec![
+        event(2, 1, 5, &[&u32s(7), &u32s(0), &u32s(0), &u32s(0), &CLR]),
+        event(3, 2, 6, &[&[0], &CLR, &u64s(1), &u64s(2), &u64s(0)]),
+        event(4, 3, 7, &[&u32s(1), &u32s(0), &CLR]),
+    ];
+    all.extend((0..OPEN).map(|id| jit(10, 8, id)));
+    all.push(event(2, 20, 5, &[&u32s(8), &u32s(0), &u32s(0), &u32s(0), &CLR]));
+    let (stats, tables, events) = read(&trace(&types, &all));
+    assert_eq!(stats.unpaired, 4);
+    let (gc, wait, stop) = (SpanKind::Gc, SpanKind::LockWait, SpanKind::StopTheWorld);
+    let expected = [(gc, 1, 10), (wait, 2, 10), (stop, 3, 10), (SpanKind::Jit, 10, 20)];
+    assert_eq!(ended(&events), expected);
+    let numbers = |kind: EntityKind| {
+        let entities = tables.entities.iter().filter(move |(_, entity)| entity.kind == kind);
+        entities.map(|(id, entity)| (entity.number, id)).collect::<Vec<_>>()
+    };
+    let ends = events.iter().filter_map(|event| match event.kind {
+        EventKind::End { entity } => Some((entity, event.at.nanos())),
+        _ => None,
+    });
+    let [(7, first), (8, _)] = numbers(EntityKind::Gc)[..] else { panic!() };
+    assert_eq!(ends.collect::<Vec<_>>(), [(first, 10)]);
+    let waits = numbers(EntityKind::DotnetThread).into_iter().find(|(number, _)| *number == 6);
+    let last = events.iter().rev().find_map(|event| match event.kind {
+        EventKind::State { entity, state, .. } if entity == waits.unwrap().1 => Some(state),
+        _ => None,
+    });
+    assert_eq!(last, Some(State::Running));
+}
+
+/// Spans that end make room, and their places are forgotten.
+#[test]
+fn spans_that_end_are_not_too_many() {
+    let types = [(RUNTIME, 145, 1)];
+    // A compilation of the same method on the same thread ends the one before.
+    let all: Vec<Written> = (0..2 * OPEN as i64 + 2).map(|at| jit(at, 8, 1)).collect();
+    let (stats, _, events) = read(&trace(&types, &all));
+    assert_eq!((stats.unpaired, ended(&events).len()), (0, all.len() - 1));
+}
+
+/// An event of a work item as `FrameworkEventSource` writes it.
+fn work_item(ty: u8, delta: u8, id: u64) -> Vec<u8> {
+    blob(&[0x81, ty, delta], &id.to_le_bytes())
+}
+
+#[test]
+fn the_oldest_of_too_many_work_items_leave_the_queue() {
+    const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
+    const EXTRA: u64 = 2;
+    // One field, an Int64.
+    let fields = [&1_u32.to_le_bytes()[..], &11_u32.to_le_bytes(), &utf16z("workID")].concat();
+    let mut types = Vec::new();
+    for (id, number) in [(1_u32, 30), (2, 31)] {
+        let mut row = metadata(FRAMEWORK, number, 0, "", 0, &fields);
+        row.splice(..4, id.to_le_bytes());
+        types.extend(blob(&[0x80, 0], &row));
+    }
+    // Thread 9 queues them at time 5, and takes the two newest and the oldest.
+    let mut events = blob(&[0xc7, 1, 0, 9, 0, 9, 5], &0_u64.to_le_bytes());
+    events.extend((1..OPEN + EXTRA).flat_map(|id| work_item(1, 0, id)));
+    let taken = [OPEN + 1, OPEN, 0];
+    events.extend(taken.iter().flat_map(|id| work_item(2, 1, *id)));
+    let bytes =
+        Stream::v4().compressed("MetadataBlock", &types).compressed("EventBlock", &events).end();
+    let (stats, _, events) = read(&bytes);
+    assert_eq!((stats.events, stats.unpaired), (OPEN + EXTRA + 3, EXTRA));
+    let begin = events[0].at.nanos();
+    let lives: Vec<_> =
+        ended(&events).iter().map(|(_, from, to)| (from - begin, to - begin)).collect();
+    // The oldest ends as the queue is full: nothing takes it later.
+    assert_eq!(lives, [(0, 0), (0, 0), (0, 1), (0, 2)]);
+    let flows = events.iter().filter(|event| matches!(event.kind, EventKind::Flow { .. }));
+    assert_eq!(flows.count(), 2);
+}
+
+/// A row of a block of version 6.
+fn row(content: &[u8]) -> Vec<u8> {
+    [&(content.len() as u16).to_le_bytes()[..], content].concat()
+}
+
+/// A loss of version 6 names an index that events do not have: all threads may have lost ends.
+#[test]
+fn a_loss_of_version_6_ends_the_spans_of_all_threads() {
+    const THREADS: [u8; 2] = [5, 6];
+    let mut stream = V6::new();
+    let ty = |id: u8, number: u64| {
+        let name = [&[id][..], &utf8(RUNTIME), &varint(number), &utf8("")].concat();
+        // No fields, and the version as the optional part.
+        row(&[&name[..], &[0, 0, 2, 0, 9, 1]].concat())
+    };
+    stream.block(3, &[&[0, 0][..], &ty(1, 145), &ty(2, 80)].concat());
+    let threads = THREADS
+        .map(|index| row(&[&[index, 2, 42, 3][..], &varint(100 + u64::from(index))].concat()));
+    stream.block(6, &threads.concat());
+    // The events of a block continue each other's numbers: each of these has one of its own.
+    let mut write = |event: &Written, sequence: u8| {
+        let thread = event.thread as u8;
+        let header = [0xc7, event.metadata as u8, sequence - 1, thread, 0, thread, event.at as u8];
+        stream.compressed(&blob(&header, &event.payload));
+    };
+    write(&jit(10, 5, 1), 1);
+    write(&jit(20, 6, 1), 1);
+    let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
+    write(&event(2, 40, 5, &[&exception, &CLR]), 4);
+    write(&jit(50, 5, 2), 5);
+    write(&jit(60, 6, 2), 2);
+    let (stats, tables, events) = read(&stream.end());
+    assert_eq!((stats.events, stats.lost, stats.undecodable), (5, 2, 0));
+    assert_eq!(ended(&events), [(SpanKind::Jit, 10, 40), (SpanKind::Jit, 20, 40)]);
+    let begun = events.iter().filter(|event| matches!(event.kind, EventKind::Begin { .. }));
+    assert_eq!(begun.count(), 4);
+    let lost: Vec<Option<u64>> = events
+        .iter()
+        .filter_map(|event| match event.kind {
+            EventKind::Loss { count, .. } => Some(count),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(lost, [Some(2)]);
+    let threads = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::DotnetThread);
+    assert_eq!(threads.map(|(_, e)| e.number).collect::<Vec<_>>(), [105, 106]);
+}
