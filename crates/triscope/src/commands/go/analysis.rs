@@ -11,7 +11,7 @@ use gotrace::analysis::{
     Finished, Frame, Goroutine, Histogram, Region, Summarizer, Summary, Task, Times,
 };
 use gotrace::parallel::Split;
-use gotrace::{Event, Timestamp};
+use gotrace::{Error, Event, Loss, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -74,8 +74,13 @@ impl Analysis {
             event(each);
             Ok(())
         };
+        self.clip(&mut visitor)
+    }
+
+    /// The same for an analysis that depends on earlier events: it learns of losses, too.
+    fn clip(&self, visitor: &mut impl Visitor) -> Result<Reading> {
         let opened = self.range.open(&self.file, Progress::bytes(), self.recovery)?;
-        opened.clip(self.recovery, &mut visitor)
+        opened.clip(self.recovery, visitor)
     }
 
     /// Analyses the range, on several threads if possible.
@@ -128,28 +133,46 @@ impl Analysis {
         summarizer: Summarizer,
         visit: &mut impl FnMut(Part<'_>),
     ) -> Result<(Summary, Reading)> {
-        self.pass_beside(summarizer, visit, |_| {})
+        self.pass_beside(summarizer, visit, &mut |_: Event<'_>| Ok(()))
     }
 
     /// The same, with another analysis of the events.
     pub(super) fn pass_beside(
         &self,
-        mut summarizer: Summarizer,
+        summarizer: Summarizer,
         visit: &mut impl FnMut(Part<'_>),
-        mut beside: impl FnMut(Event<'_>),
+        beside: &mut impl Visitor,
     ) -> Result<(Summary, Reading)> {
-        let reading = self.read(|event| {
-            beside(event);
-            match summarizer.event(event) {
-                Some(Finished::Goroutine(ended)) => pass_on(&ended, visit),
-                Some(Finished::Region(ended)) => visit(Part::Region(&ended)),
-                Some(Finished::Task(ended)) => visit(Part::Task(&ended)),
-                _ => {}
-            }
-        })?;
-        let summary = summarizer.finish();
+        let mut summarizing = Summarizing { summarizer, visit, beside };
+        let reading = self.clip(&mut summarizing)?;
+        let summary = summarizing.summarizer.finish();
         summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, visit));
         Ok((summary, reading))
+    }
+}
+
+/// Passes events and losses to a summarizer and another analysis.
+struct Summarizing<'a, V, B> {
+    summarizer: Summarizer,
+    visit: &'a mut V,
+    beside: &'a mut B,
+}
+
+impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.beside.event(event)?;
+        match self.summarizer.event(event) {
+            Some(Finished::Goroutine(ended)) => pass_on(&ended, self.visit),
+            Some(Finished::Region(ended)) => (self.visit)(Part::Region(&ended)),
+            Some(Finished::Task(ended)) => (self.visit)(Part::Task(&ended)),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
+        self.summarizer.loss();
+        self.beside.loss(error, loss)
     }
 }
 

@@ -68,23 +68,24 @@ impl Restriction {
             }
             Part::Task(_) => {}
         };
-        let beside = |event: Event<'_>| {
+        let mut beside = |event: Event<'_>| {
             let (EventKind::TaskBegin, Some(name), Some(task)) =
                 (event.kind(), &self.task, event.task())
             else {
-                return;
+                return Ok(());
             };
             if *task.ty == *name.as_bytes() {
                 begun.borrow_mut().insert(task.id);
                 goroutines.borrow_mut().insert(event.goroutine());
             }
+            Ok(())
         };
         let summarizer = match &self.task {
             Some(name) => Summarizer::longest_tasks(usize::MAX, Some(name.as_str().into())),
             None => Summarizer::returning_tasks(),
         };
         let (Summary { mut tasks, .. }, reading) =
-            analysis.pass_beside(summarizer, &mut visit, beside)?;
+            analysis.pass_beside(summarizer, &mut visit, &mut beside)?;
         match &self.task {
             // There are also those of other types that did not end.
             Some(name) => tasks.retain(|task| **task.name == *name.as_bytes()),

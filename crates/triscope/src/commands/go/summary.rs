@@ -3,13 +3,13 @@ use super::groups::{Group, Groups};
 use super::summary_page;
 use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
-use crate::sources::go::Reading;
+use crate::sources::go::{Pass, Reading, Visitor};
 use gotrace::analysis::{
     GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
     SchedulingOptions, SchedulingReport, Summarizer, Utilization, UtilizationOptions,
 };
 use gotrace::parallel::Split;
-use gotrace::{Event, Timestamp};
+use gotrace::{Error, Event, Loss, Timestamp};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -66,6 +66,11 @@ const WINDOWS: [u64; 4] = [100_000, 1_000_000, 10_000_000, 100_000_000];
 impl Summary {
     /// Runs all analyses, in one pass or in two at the same time.
     fn of(analysis: &Analysis) -> Result<Self> {
+        Self::with(analysis, analysis.beside())
+    }
+
+    /// Runs all analyses, some of them in this second pass if there is one.
+    fn with(analysis: &Analysis, beside: Option<Pass>) -> Result<Self> {
         let (mut goroutines, mut regions, mut tasks) =
             (Groups::default(), Groups::default(), Groups::default());
         let mut visit = |part: Part<'_>| match part {
@@ -83,7 +88,7 @@ impl Summary {
         let garbage = (GcCycles::new(5), Utilization::new(UtilizationOptions::default()));
         let mut others = (Span::default(), (scheduling, garbage));
         // A summarizer cannot be divided, so it has a thread and a pass of its own.
-        let (rest, others, reading) = if let Some(pass) = analysis.beside() {
+        let (rest, others, reading) = if let Some(pass) = beside {
             let (summarized, others) = thread::scope(|scope| {
                 let others = scope.spawn(|| analysis.split_beside(&pass, others));
                 let summarized = analysis.pass(Summarizer::returning_tasks(), &mut visit);
@@ -94,8 +99,8 @@ impl Summary {
             (rest, others?.0, reading)
         } else {
             let summarizer = Summarizer::returning_tasks();
-            let seen = |event: Event<'_>| Split::event(&mut others, event);
-            let (rest, reading) = analysis.pass_beside(summarizer, &mut visit, seen)?;
+            let mut beside = Beside(&mut others);
+            let (rest, reading) = analysis.pass_beside(summarizer, &mut visit, &mut beside)?;
             (rest, others, reading)
         };
         let (span, (scheduling, (gc, utilization))) = others;
@@ -256,6 +261,21 @@ impl Summary {
     }
 }
 
+/// Passes events and losses to the analyses that share the pass of the summarizer.
+struct Beside<'a, A>(&'a mut A);
+
+impl<A: Split> Visitor for Beside<'_, A> {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.0.event(event);
+        Ok(())
+    }
+
+    fn loss(&mut self, _error: &Error, _loss: &Loss) -> Result {
+        self.0.loss();
+        Ok(())
+    }
+}
+
 fn groups(what: &str, groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
     if groups.is_empty() {
         return Ok(());
@@ -275,4 +295,67 @@ fn groups(what: &str, groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
         writeln!(out, "  {} more: --json prints all", groups.len() - ROWS)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
+mod tests {
+    use super::*;
+    use clap::Parser as _;
+    use gotrace::Reader;
+    use std::path::Path;
+
+    #[derive(clap::Parser)]
+    struct Cli {
+        #[command(flatten)]
+        analysis: Analysis,
+    }
+
+    /// The analyses of a damaged trace as their documentation asks for it.
+    fn reference(trace: &[u8], has_losses: bool) -> (gotrace::analysis::Summary, SchedulingReport) {
+        let mut summarizer = Summarizer::returning_tasks();
+        let mut scheduling = Scheduling::new(SchedulingOptions::default());
+        let mut reader = Reader::new(trace).unwrap();
+        loop {
+            match reader.next_event() {
+                Ok(Some(event)) => {
+                    summarizer.event(event);
+                    scheduling.event(event);
+                }
+                Ok(None) => return (summarizer.finish(), scheduling.finish()),
+                Err(_) => {
+                    let loss = reader.recover().unwrap().unwrap();
+                    // Reading continues in the same generation.
+                    assert!(loss.partial);
+                    if has_losses {
+                        summarizer.loss();
+                        scheduling.loss();
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn states_end_at_a_loss_within_a_generation() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+        let mut trace = std::fs::read(data).unwrap();
+        let middle = trace.len() / 2;
+        trace.get_mut(middle..middle + 64).unwrap().fill(0xff);
+        let (expected, scheduling) = reference(&trace, true);
+        let (continued, other) = reference(&trace, false);
+        assert_ne!(expected, continued);
+        assert_ne!(scheduling.cut, other.cut);
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("damaged.trace");
+        std::fs::write(&file, &trace).unwrap();
+        let analysis = Cli::parse_from(["go", "--recover", file.to_str().unwrap()]).analysis;
+        let (summary, _) = analysis.pass(Summarizer::returning_tasks(), &mut |_| {}).unwrap();
+        assert_eq!(summary, expected);
+        for pass in [None, analysis.beside()] {
+            let summary = Summary::with(&analysis, pass).unwrap();
+            assert_eq!(summary.scheduling.cut, scheduling.cut);
+            assert_eq!(summary.reading.losses, 1);
+        }
+    }
 }
