@@ -103,7 +103,7 @@ exec sleep 600
 #[test]
 fn a_signal_ends_the_program_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    testkit::program::script(&dir.path().join("triscope-sql"), WAITING);
+    testkit::program::script(dir.path().join("triscope-sql"), WAITING);
     let mut child = command(dir.path(), &["cpu_time", TRACE]).spawn().unwrap();
     let pid = dir.path().join("pid");
     testkit::wait::until("the program", || {
