@@ -16,6 +16,9 @@ use std::fmt::{self, Write};
 /// call functions of the kernel are [errors](Error::Format), and what remains is to print the fields
 /// ([`FieldFormat::value`]). Of the 2323 tracepoints of a Linux 6.18, 34 are such.
 ///
+/// Formats and names can be those of a file. The control characters of all texts are escaped, also in the
+/// format, so that none reaches a terminal: `\n` is a backslash and an `n`.
+///
 /// ```
 /// use perf_monitor::{PrintFormat, TracepointFormat};
 ///
@@ -424,7 +427,7 @@ impl Spec {
             }
             // The address of a text.
             ('s', Value::Number(address)) => {
-                names(*address as u64).unwrap_or_else(|| format!("{address:#x}"))
+                named(names, *address as u64).unwrap_or_else(|| format!("{address:#x}"))
             }
             ('c', Value::Number(c)) => shown(&[*c as u8]),
             ('p', value) => self.pointer(value, names),
@@ -478,9 +481,9 @@ impl Spec {
             Value::Text(text) => return text.clone(),
         };
         let name = match self.pointer {
-            "S" | "B" | "F" => names(address),
+            "S" | "B" | "F" => named(names, address),
             // Without the offset in the function.
-            "s" | "f" => names(address)
+            "s" | "f" => named(names, address)
                 .map(|name| name.split_once('+').map_or(name.as_str(), |(f, _)| f).to_owned()),
             _ => None,
         };
@@ -509,7 +512,12 @@ fn pad(
     fill(f, is_left, ' ')
 }
 
-/// Text of a traced program, whose control characters must not reach a terminal.
+/// The name of an address.
+fn named(names: &Names<'_>, address: u64) -> Option<String> {
+    names(address).map(|name| shown(name.as_bytes()))
+}
+
+/// Text of a traced program or a file, whose control characters must not reach a terminal.
 fn shown(bytes: &[u8]) -> String {
     crate::format::FieldValue::Text(bytes).to_string()
 }

@@ -1,6 +1,6 @@
 //! The parser of print formats: a subset of C.
 
-use super::{Arg, Binary, Entry, Flag, Piece, Spec, Unary};
+use super::{Arg, Binary, Entry, Flag, Piece, Spec, Unary, shown};
 use crate::format::TracepointFormat;
 
 /// Maximum depth of nested expressions. The deepest of Linux 7.2 have about 40.
@@ -31,7 +31,10 @@ fn tokens(text: &str) -> Parsed<Vec<Token>> {
     while let Some(first) = rest.chars().next() {
         let token;
         (token, rest) = match first {
-            '"' => literal(rest, '"').map(|(text, rest)| (Token::Text(text), rest))?,
+            '"' => {
+                let (text, rest) = literal(rest, '"')?;
+                (Token::Text(shown(text.as_bytes())), rest)
+            }
             '\'' => {
                 let (text, rest) = literal(rest, '\'')?;
                 let value = text.chars().next().ok_or("an empty character")?;

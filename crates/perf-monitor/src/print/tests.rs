@@ -67,7 +67,7 @@ fn conversions_are_those_of_printf() {
     );
     prints(
         r#""a" "b\n%zu", sizeof_is_not_here ? 1 : 2"#.replace("sizeof_is_not_here", "0").as_str(),
-        "ab\n2",
+        "ab\\n2",
     );
 }
 
@@ -117,6 +117,22 @@ fn helpers_of_the_kernel_are_known() {
     prints(r#""%s", __print_hex_str(REC->bytes, 9)"#, "c0a80001");
     prints(r#""%s", __print_array(__get_dynamic_array(list), 2, 4)"#, "{0x7,0x10000}");
     prints(r#""%s", __get_bitmask(list)"#, "00010000,00000007");
+}
+
+#[test]
+fn control_characters_are_escaped() {
+    let entries = "{ 1, \"\u{1b}A\" }, { 2, \"\u{9b}B\" }";
+    let text = format!(
+        "\"\u{1b}[2J%s\\t%s %s|%s %pS %ps\", __print_flags(3, \"\u{7}\", {entries}), \
+         __print_symbolic(1, {entries}), \"\u{1b}c\", REC->p, REC->p, REC->p"
+    );
+    let names = |_| Some("\u{1b}name\r+0x1".to_owned());
+    let printed = format(&text).unwrap().display(&raw(), &names).to_string();
+    assert_eq!(
+        printed,
+        "\\u{1b}[2J\\u{1b}A\\u{7}\\u{9b}B\\t\\u{1b}A \\u{1b}c|\\u{1b}name\\r+0x1 \
+         \\u{1b}name\\r+0x1 \\u{1b}name\\r",
+    );
 }
 
 #[test]

@@ -8,6 +8,9 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+#[cfg(test)]
+mod tests;
+
 /// Print the samples of a recording, as perf script does
 ///
 /// A line has the thread's name and id, the CPU, the time, the period, the event, and for a tracepoint
@@ -89,7 +92,7 @@ fn put(
         write!(line, " {:>10}", sample.period.unwrap_or(attr.sample_period))?;
     }
     let width = of.session.events().iter().map(|event| event.name.len()).max().unwrap_or(0);
-    write!(line, " {:>width$}:", of.event_name())?;
+    write!(line, " {:>width$}:", OneLine(of.event_name()).to_string())?;
     if let Some((format, print)) = tracepoint {
         let raw = sample.raw.unwrap_or_default();
         match print {
@@ -102,9 +105,10 @@ fn put(
             }
             None => {
                 for field in format.fields() {
+                    let name = OneLine(field.name());
                     match field.value(raw) {
-                        Some(value) => write!(line, " {}={value}", field.name())?,
-                        None => write!(line, " {}=?", field.name())?,
+                        Some(value) => write!(line, " {name}={value}")?,
+                        None => write!(line, " {name}=?")?,
                     }
                 }
             }
