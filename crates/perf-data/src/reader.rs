@@ -14,6 +14,7 @@ use crate::layout::{
 use crate::tracing::TracingData;
 use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timestamp};
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
+use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
 use trace_common::{Cursor, Limits};
 
@@ -27,6 +28,8 @@ pub struct Session {
     decoder: Option<Decoder>,
     /// Places in `events`.
     by_id: PlacesById,
+    /// Places of tracepoints, by their number, that are not named after their format yet.
+    tracepoints: HashMap<u64, Vec<usize>>,
 }
 
 impl Session {
@@ -78,6 +81,9 @@ impl Session {
     fn add(&mut self, event: RecordedEvent) -> Result<()> {
         let place = self.events.len();
         self.by_id.extend(event.ids.iter().map(|id| (*id, place)));
+        if event.attr.type_ == PERF_TYPE_TRACEPOINT {
+            self.tracepoints.entry(event.attr.config).or_default().push(place);
+        }
         self.events.push(event);
         match (&mut self.decoder, self.events.as_slice()) {
             (None, [first, ..]) => self.decoder = Some(Decoder::new(&first.attr)),
@@ -94,13 +100,16 @@ impl Session {
 
     /// Names events after the tracepoints of the recording, where no other section names them.
     fn name_tracepoints(&mut self) {
-        let Some(tracing) = &self.features.tracing else { return };
-        let formats: Vec<_> = tracing.formats().collect();
-        for event in &mut self.events {
-            let is_tracepoint = event.attr.type_ == PERF_TYPE_TRACEPOINT;
-            let format = formats.iter().find(|f| is_tracepoint && f.id() == event.attr.config);
-            if let (Some(format), true) = (format, event.name == event::name_of(&event.attr)) {
-                event.name = format!("{}:{}", format.system(), format.name());
+        let Self { events, features, tracepoints, .. } = self;
+        let Some(tracing) = features.tracing.as_ref().filter(|_| !tracepoints.is_empty()) else {
+            return;
+        };
+        for format in tracing.formats() {
+            for place in tracepoints.remove(&format.id()).into_iter().flatten() {
+                let Some(event) = events.get_mut(place) else { continue };
+                if event.name == event::name_of(&event.attr) {
+                    event.name = format!("{}:{}", format.system(), format.name());
+                }
             }
         }
     }

@@ -180,6 +180,47 @@ fn names_that_no_pipe_can_have_are_errors() {
     refused(&|event| event.name = "n".repeat(65_504));
 }
 
+/// The format of a tracepoint, as a record of pipe mode.
+fn tracing_record(number: u64, name: &str) -> Vec<u8> {
+    let mut tracing = TracingData::default();
+    let field = "field:int a;\toffset:0;\tsize:4;\tsigned:1;";
+    let format = format!("name: {name}\nID: {number}\nformat:\n\t{field}\n");
+    tracing.events.push(("sys".to_owned(), format.into_bytes()));
+    let bytes = tracing.to_bytes();
+    let mut record = (66u64 | 12 << 48).to_le_bytes().to_vec(); // `HEADER_TRACING_DATA`
+    record.extend((bytes.len() as u32).to_le_bytes());
+    record.extend(bytes);
+    record
+}
+
+#[test]
+fn tracepoints_are_named_by_formats_that_come_in_parts() {
+    // A look at all events for each part would take minutes.
+    const COUNT: u64 = 1 << 15;
+    let event = |n: u64| {
+        let attr = perf_event_attr { type_: 2, ..attr(n) };
+        // Without a name of its own it is that of the attribute.
+        let name = if n == 7 { "own".to_owned() } else { format!("2:{n:#x}") };
+        RecordedEvent { name, attr, ids: vec![n + 1] }
+    };
+    let events: Vec<_> = (0..COUNT).map(event).collect();
+    let pipe = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap();
+    let mut bytes = pipe.finish(&[]).unwrap();
+    for n in 1..COUNT {
+        bytes.extend(tracing_record(n, &format!("tp{n}")));
+    }
+    bytes.extend(tracing_record(8, "again"));
+    let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+    assert!(reader.next_record().unwrap().is_none());
+    for (event, n) in reader.session().events().iter().zip(0..) {
+        match n {
+            0 => assert_eq!(event.name, "2:0x0"),
+            7 => assert_eq!(event.name, "own"),
+            n => assert_eq!(event.name, format!("sys:tp{n}")),
+        }
+    }
+}
+
 #[test]
 fn rounds_bring_records_into_time_order() {
     // The example of the documentation.
