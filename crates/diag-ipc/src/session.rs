@@ -93,6 +93,9 @@ impl Shared {
     fn discard(&self, connection: &mut Connection) {
         // If the request cannot be sent, all that remains is to close the connection.
         if self.stop().is_ok() {
+            // One that tokio has polled does not wait.
+            #[cfg(all(feature = "tokio", unix))]
+            let _ = connection.set_blocking(); // a drain that does not wait is still one
             drain(connection, self.client.current_timeouts().drain);
         }
     }

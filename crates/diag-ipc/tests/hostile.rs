@@ -395,6 +395,29 @@ fn dropping_a_session_does_not_block() {
     assert!(result.recv().unwrap(), "the rest of the stream is read in the background");
 }
 
+/// The thread that discards the rest waits for data: tokio's mode would have it ask without a pause.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_dropped_asynchronous_session_waits_for_its_stream() {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    let (_dir, client) = server(|mut connection| {
+        if let Some(Request::CollectTracing { .. }) = request(&mut connection) {
+            connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+            std::mem::forget(connection); // the stream does not end
+        }
+    });
+    let client = client.timeouts(Timeouts::all(Duration::from_secs(60)));
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let session = tokio.block_on(client.collect_tracing(config())).unwrap();
+    let stream = session.get_ref().as_fd().unwrap().try_clone_to_owned().unwrap();
+    assert!(fcntl_getfl(&stream).unwrap().contains(OFlags::NONBLOCK));
+    tokio.block_on(async { drop(session) });
+    testkit::wait::until("a stream that waits", || {
+        !fcntl_getfl(&stream).unwrap().contains(OFlags::NONBLOCK)
+    });
+}
+
 #[test]
 fn reverse_server_survives_malformed_clients() {
     let dir = tempfile::tempdir().unwrap();

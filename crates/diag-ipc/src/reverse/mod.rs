@@ -205,8 +205,10 @@ struct State {
 #[derive(Debug)]
 struct Slot {
     peer: Peer,
-    /// The newest connection: a runtime has one at a time.
+    /// The newest connection: a runtime has one at a time. None while a command uses it.
     connection: Option<Connection>,
+    /// Whether the runtime has closed its connection, without a new one since.
+    is_closed: bool,
 }
 
 impl Shared {
@@ -225,19 +227,32 @@ impl Shared {
         if let Some(slot) = state.slots.get_mut(&advertise.cookie) {
             if slot.peer == peer {
                 slot.connection = Some(connection);
+                slot.is_closed = false;
                 state.stats.advertised += 1;
             } else {
                 state.stats.impostors += 1;
             }
         } else {
+            // Each connection takes a descriptor, of which there are often as few as runtimes.
+            for slot in state.slots.values_mut() {
+                if slot.connection.as_ref().is_some_and(|connection| !is_idle(connection)) {
+                    slot.connection = None;
+                    slot.is_closed = true;
+                }
+            }
             if state.slots.len() >= MAX_RUNTIMES {
-                state.slots.retain(|_, slot| slot.connection.as_ref().is_some_and(is_idle));
+                state.slots.retain(|_, slot| !slot.is_closed);
+            }
+            if state.slots.len() >= MAX_RUNTIMES {
+                // Some of these may have ended during a command.
+                state.slots.retain(|_, slot| slot.connection.is_some());
             }
             if state.slots.len() >= MAX_RUNTIMES {
                 state.stats.refused += 1;
                 return;
             }
-            state.slots.insert(advertise.cookie, Slot { peer, connection: Some(connection) });
+            let slot = Slot { peer, connection: Some(connection), is_closed: false };
+            state.slots.insert(advertise.cookie, slot);
             let State { slots, fresh, stats, .. } = &mut *state;
             fresh.push_back(advertise);
             fresh.retain(|a| slots.contains_key(&a.cookie));
@@ -278,4 +293,36 @@ fn is_idle(connection: &Connection) -> bool {
     let Some(fd) = connection.as_fd() else { return false };
     let mut poll = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
     matches!(rustix::event::poll(&mut poll, Some(&Timespec::default())), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A runtime connects. Returns its end of the connection.
+    fn connect(shared: &Shared, number: usize) -> UnixStream {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let advertise = Advertise { cookie: Guid::from_u128(number as u128), pid: 42 };
+        shared.advertised(advertise, Connection::from(crate::transport::unix::Stream::from(ours)));
+        theirs
+    }
+
+    #[test]
+    fn connections_of_ended_runtimes_are_closed() {
+        let shared = Shared::default();
+        let _idle = connect(&shared, 0);
+        let _used = connect(&shared, 1);
+        let of = |number: u128| Guid::from_u128(number);
+        let used = shared.lock().slots.get_mut(&of(1)).unwrap().connection.take();
+        assert!(used.is_some());
+        for number in 2..3 * MAX_RUNTIMES {
+            drop(connect(&shared, number));
+        }
+        let state = shared.lock();
+        let open = state.slots.values().filter(|slot| slot.connection.is_some());
+        assert_eq!(open.count(), 2, "the one that waits, and the last one");
+        assert!(state.slots.contains_key(&of(1)), "a command uses its connection");
+        assert!(state.slots.len() <= MAX_RUNTIMES);
+        assert_eq!(state.stats.refused, 0);
+    }
 }

@@ -278,6 +278,16 @@ impl Connection {
         }
     }
 
+    /// Has reads wait for data again.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) fn set_blocking(&self) -> io::Result<()> {
+        match &self.stream {
+            Stream::Unix(stream) => unix::set_blocking(stream),
+            #[cfg(test)]
+            Stream::Pipe(_) => Ok(()),
+        }
+    }
+
     /// Reads the available data of a stream, without waiting.
     #[cfg(all(feature = "tokio", unix))]
     pub(crate) fn try_stream(&self, buf: &mut [u8]) -> io::Result<usize> {

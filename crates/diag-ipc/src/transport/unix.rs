@@ -83,6 +83,11 @@ pub(super) fn read(stream: &mut Stream, buf: &mut [u8], timeout: Duration) -> io
 }
 
 #[cfg(feature = "tokio")]
+pub(super) fn set_blocking(stream: &Stream) -> io::Result<()> {
+    stream.inner().set_nonblocking(false)
+}
+
+#[cfg(feature = "tokio")]
 pub(super) fn try_read(stream: &Stream, buf: &mut [u8]) -> io::Result<usize> {
     use rustix::net::{RecvFlags, recv};
     Ok(rustix::io::retry_on_intr(|| recv(stream.inner(), &mut *buf, RecvFlags::DONTWAIT))?.0)
