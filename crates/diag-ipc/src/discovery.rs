@@ -28,6 +28,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,8 +37,11 @@ use trace_common::innermost_pid;
 /// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
 
-/// Time limit of the check of a socket.
+/// Time limit of the check of a socket. The queue of one that nobody accepts from can be full.
 const CHECK: Duration = Duration::from_secs(1);
+
+/// Time limit of all checks of [`processes`], and of those of [`stale_sockets`].
+const CHECKS: Duration = Duration::from_secs(5);
 
 /// The processes with a diagnostic server: the result of [`processes`].
 #[derive(Debug, Default)]
@@ -65,13 +69,14 @@ pub struct ProcessList {
 pub fn processes() -> Result<ProcessList> {
     let error = |source| Error::Io { operation: Operation::Discover, source };
     let mut found = ProcessList::default();
+    let deadline = Deadline::after(CHECKS);
     for entry in fs::read_dir("/proc").map_err(error)? {
         let name = entry.map_err(error)?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
         let Ok(identity) = Identity::read(pid) else { continue }; // it has ended
         let environment = identity.tmpdir();
         found.unreadable += usize::from(environment.is_none() && !is_kernel_thread(pid));
-        match identity.locate(environment.as_deref()) {
+        match identity.locate(environment.as_deref(), deadline) {
             Ok(process) => found.processes.push(process),
             Err(Error::NoSocket { .. }) => {}
             Err(e) => found.rejected.push(e),
@@ -121,7 +126,7 @@ impl Process {
             _ => Error::Io { operation: Operation::Discover, source: e },
         })?;
         let tmpdir = identity.tmpdir();
-        identity.locate(tmpdir.as_deref()).map_err(|e| match e {
+        identity.locate(tmpdir.as_deref(), Deadline::after(CHECKS)).map_err(|e| match e {
             Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
                 Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
             }
@@ -239,7 +244,7 @@ impl Identity {
     }
 
     /// Finds the socket below the process's own root directory.
-    fn locate(self, tmpdir: Option<&Path>) -> Result<Process> {
+    fn locate(self, tmpdir: Option<&Path>, deadline: Deadline) -> Result<Process> {
         let none = || Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound };
         let tmpdir = tmpdir.unwrap_or(Path::new("/tmp"));
         let (directory, shown) = self.open(tmpdir).ok_or_else(none)?;
@@ -256,15 +261,22 @@ impl Identity {
             // In a time namespace the key of the process differs from its start time: use the
             // socket that the process listens on.
             Err(Error::NoSocket { .. }) => {
+                let mut passed = None;
                 let prefix = format!("dotnet-diagnostic-{}-", self.namespace_pid);
                 let name = entries(&socket.directory)
                     .filter(|n| n.starts_with(&prefix) && n.ends_with("-socket"))
                     .take(MAX_CANDIDATES)
                     .find(|n| {
                         socket.name.clone_from(n);
-                        socket.connect(CHECK).is_ok()
+                        match deadline.remaining(Operation::Discover) {
+                            Ok(left) => socket.connect(left.min(CHECK)).is_ok(),
+                            Err(error) => {
+                                passed = Some(error);
+                                false
+                            }
+                        }
                     });
-                socket.name = name.ok_or_else(none)?;
+                socket.name = name.ok_or_else(|| passed.unwrap_or_else(none))?;
                 socket.path = shown.join(&socket.name);
             }
             Err(e) => return Err(e),
@@ -355,8 +367,12 @@ fn own_tmpdir() -> PathBuf {
 }
 
 /// The diagnostic sockets in `directory` without a listener, left by killed processes.
+///
+/// Symbolic links are not followed. Sockets that nobody accepts from may use up five seconds: those after them
+/// are not in the list.
 pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
+    let deadline = Deadline::after(CHECKS);
     entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
@@ -364,9 +380,14 @@ pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
             name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket")
         })
         .filter(|path| {
+            let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
+            fs::symlink_metadata(path).is_ok_and(is_socket)
+        })
+        .filter(|path| {
             let address = Address::UnixSocket(path.clone());
+            let left = deadline.remaining(Operation::Discover).unwrap_or_default();
             matches!(
-                Connection::open(&address, Deadline::after(CHECK)),
+                Connection::open(&address, Deadline::after(left.min(CHECK))),
                 Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused
             )
         })
@@ -388,6 +409,33 @@ mod tests {
         assert_eq!(parse_tmpdir(b"A=1\0TMPDIR=/a b\0B=2\0"), Path::new("/a b"));
         assert_eq!(parse_tmpdir(b"TMPDIR=\0"), Path::new("/tmp"));
         assert_eq!(parse_tmpdir(b"XTMPDIR=/x\0"), Path::new("/tmp"));
+    }
+
+    #[test]
+    fn stale_sockets_are_sockets() {
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let name = |pid: u32| dir.path().join(socket_name(pid, 5));
+        drop(UnixListener::bind(name(1)).unwrap());
+        let _listener = UnixListener::bind(name(2)).unwrap();
+        fs::write(name(3), "").unwrap();
+        std::os::unix::fs::symlink(name(1), name(4)).unwrap();
+        drop(UnixListener::bind(dir.path().join("other-socket")).unwrap());
+        assert_eq!(stale_sockets(dir.path()), [name(1)]);
+    }
+
+    #[test]
+    fn a_search_has_a_time_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let search = || {
+            let identity = Identity::read(std::process::id()).unwrap();
+            identity.locate(Some(dir.path()), Deadline::after(Duration::ZERO)).unwrap_err()
+        };
+        assert!(matches!(search(), Error::NoSocket { .. }), "there is nothing to check");
+        let name = format!("dotnet-diagnostic-{}-x-socket", std::process::id());
+        fs::write(dir.path().join(name), "").unwrap();
+        let error = search();
+        assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
     }
 
     #[test]
