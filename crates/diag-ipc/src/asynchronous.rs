@@ -341,18 +341,28 @@ impl Session {
         }
     }
 
-    /// Stops the session, reads the rest of the stream and writes it to `out`.
-    pub async fn stop_into(self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
-        let stop_handle = self.stop_handle();
-        let stopped = spawn_blocking(move || stop_handle.stop()).await;
-        match stopped.unwrap_or_else(|e| Err(cancelled(e))) {
-            Ok(()) => self.record(out).await,
-            Err(e) => {
-                let mut end = self.finish().await;
-                end.truncation = Some(TruncationReason::Stop(e));
-                end
+    /// Stops the session, reads the rest of the stream and writes it to `out`: see
+    /// [`crate::Session::stop_into`].
+    pub async fn stop_into(mut self, out: &mut (impl AsyncWrite + Unpin)) -> SessionEnd {
+        let (start, limit) = (Instant::now(), self.session.stop_limit());
+        while !self.session.has_ended() {
+            let stop_handle = self.stop_handle();
+            let stopped = spawn_blocking(move || stop_handle.stop()).await;
+            match stopped.unwrap_or_else(|e| Err(cancelled(e))) {
+                Ok(()) => break,
+                Err(e) if start.elapsed() >= limit => {
+                    let mut end = self.finish().await;
+                    end.truncation = Some(TruncationReason::Stop(e));
+                    return end;
+                }
+                Err(_) => {
+                    if let Err(e) = self.copy(out, Instant::now().checked_add(TICK)).await {
+                        return self.output_failed(e).await;
+                    }
+                }
             }
         }
+        self.record(out).await
     }
 
     /// Closes the session and returns how it ended: see [`crate::Session::finish`].

@@ -212,14 +212,33 @@ impl Session {
     }
 
     /// Stops the session, reads the rest of the stream and writes it to `out`.
+    ///
+    /// A request that cannot be sent, because the runtime executes another command, is tried again for
+    /// [`Timeouts::drain`](crate::Timeouts::drain). The stream is read meanwhile.
     pub fn stop_into(mut self, out: &mut impl Write) -> SessionEnd {
-        if self.end.is_none() {
-            if let Err(e) = self.shared.stop() {
-                self.end = Some(End::Failed(TruncationReason::Stop(e)));
-                return self.finish();
+        let (start, limit) = (Instant::now(), self.stop_limit());
+        while self.end.is_none() {
+            match self.shared.stop() {
+                Ok(()) => break,
+                Err(e) if start.elapsed() >= limit => {
+                    self.end = Some(End::Failed(TruncationReason::Stop(e)));
+                    return self.finish();
+                }
+                Err(_) => self.copy(out, Instant::now().checked_add(TICK)),
             }
         }
         self.record(out)
+    }
+
+    /// How long a stop is tried.
+    pub(crate) fn stop_limit(&self) -> Duration {
+        self.shared.client.current_timeouts().drain
+    }
+
+    /// Whether nothing more is read.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) const fn has_ended(&self) -> bool {
+        self.end.is_some()
     }
 
     /// Closes the session and returns how it ended. A session that was not read to its end is

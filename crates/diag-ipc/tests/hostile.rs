@@ -334,6 +334,92 @@ fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
     assert!(limit && end.stop.is_none(), "{end:?}");
 }
 
+/// Puts the socket of a server back at the first write.
+struct Restoring {
+    hidden: std::path::PathBuf,
+    socket: std::path::PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for Restoring {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.hidden.exists() {
+            std::fs::rename(&self.hidden, &self.socket)?;
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A server whose stream goes on until it is stopped, and where its socket has gone and will be again.
+fn endless() -> (tempfile::TempDir, Client, Restoring) {
+    let (stopped, stop) = std::sync::mpsc::channel();
+    let stop = std::sync::Arc::new(std::sync::Mutex::new(stop));
+    let (dir, client) = server(move |mut connection| match request(&mut connection) {
+        Some(Request::CollectTracing { .. }) => {
+            let stop = std::sync::Arc::clone(&stop);
+            std::thread::spawn(move || {
+                connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+                connection.write_all(STREAM_HEAD).unwrap();
+                while stop.lock().unwrap().try_recv().is_err() {
+                    connection.write_all(&[0; 64]).unwrap();
+                    std::thread::yield_now();
+                }
+                connection.write_all(b"\x06\x01").unwrap();
+            });
+        }
+        Some(Request::StopTracing { session: 7 }) => {
+            stopped.send(()).unwrap();
+            connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+        }
+        other => panic!("{other:?}"),
+    });
+    let (socket, hidden) = (dir.path().join("socket"), dir.path().join("hidden"));
+    let out = Restoring { hidden, socket, bytes: Vec::new() };
+    (dir, client.timeouts(Timeouts::all(Duration::from_secs(60))), out)
+}
+
+#[test]
+fn a_stop_is_tried_again() {
+    let (_dir, client, mut out) = endless();
+    let session = client.collect_tracing(&config()).unwrap();
+    std::fs::rename(&out.socket, &out.hidden).unwrap();
+    let end = session.stop_into(&mut out);
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+    assert!(out.bytes.starts_with(STREAM_HEAD) && out.bytes.ends_with(b"\x06\x01"));
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn an_asynchronous_stop_is_tried_again() {
+    let (_dir, client, out) = endless();
+    let (socket, hidden) = (out.socket.clone(), out.hidden.clone());
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let end = tokio.block_on(async {
+        let session = client.collect_tracing(config()).await.unwrap();
+        std::fs::rename(&socket, &hidden).unwrap();
+        // The first data puts it back.
+        let (mut ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let reading = tokio::spawn(async move {
+            let mut out = out;
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(n @ 1..) = tokio::io::AsyncReadExt::read(&mut theirs, &mut buffer).await {
+                out.write_all(&buffer[..n]).unwrap();
+            }
+            out.bytes
+        });
+        let end = session.stop_into(&mut ours).await;
+        drop(ours);
+        assert!(reading.await.unwrap().ends_with(b"\x06\x01"));
+        end
+    });
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+}
+
 #[test]
 fn record_for_stops_a_silent_session() {
     // The stream ends as soon as the session is stopped, and not before.
