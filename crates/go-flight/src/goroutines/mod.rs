@@ -80,7 +80,8 @@ pub struct Goroutines {
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "callers construct it")]
 pub struct ThreadSample<'a> {
-    /// The thread, in the initial PID namespace of the process.
+    /// The thread, in the innermost PID namespace of the process: the last id of `NSpid` in
+    /// `/proc/PID/task/TID/status`.
     pub tid: u32,
     /// The value of the [`goroutine_register`](Goroutines::goroutine_register).
     pub g: u64,

@@ -99,6 +99,8 @@ pub(crate) struct Goroutines {
     programs: HashMap<u32, Option<Program>>,
     /// The goroutines of the last sample of threads.
     last: HashMap<u32, Option<Found>>,
+    /// The ids of threads in the innermost PID namespace of their process.
+    own_ids: HashMap<u32, u32>,
     entities: Entities,
     attributed: u64,
     unattributed: BTreeMap<Unattributed, u64>,
@@ -115,6 +117,7 @@ impl Goroutines {
             are_frames,
             programs: HashMap::new(),
             last: HashMap::new(),
+            own_ids: HashMap::new(),
             entities: Entities::default(),
             attributed: 0,
             unattributed: BTreeMap::new(),
@@ -132,6 +135,7 @@ impl Goroutines {
     pub(crate) fn forget(&mut self) {
         self.programs.clear();
         self.last.clear();
+        self.own_ids.clear();
         self.entities = Entities::default();
     }
 
@@ -170,6 +174,7 @@ impl Goroutines {
                     self.ended(*pid);
                 }
                 self.last.remove(tid);
+                self.own_ids.remove(tid);
             }
             _ => {}
         }
@@ -186,7 +191,14 @@ impl Goroutines {
             .map(|frame| frame.ip)
             .collect();
         let now = perf_monitor::now(ClockDomain::Monotonic).unwrap_or(at);
-        match program.at(pid, &ThreadSample { tid, g, sp, callers: &callers, at, now }) {
+        let own = self.own_ids.get(&tid).copied().unwrap_or_else(|| {
+            let own = own_id(pid, tid);
+            if self.own_ids.len() < MAX_THREADS {
+                self.own_ids.insert(tid, own);
+            }
+            own
+        });
+        match program.at(pid, &ThreadSample { tid: own, g, sp, callers: &callers, at, now }) {
             Ok(goroutine) => {
                 self.attributed += 1;
                 Some(program.describe(pid, &goroutine, tables))
@@ -237,6 +249,13 @@ impl Goroutines {
         }
         text
     }
+}
+
+/// The id of a thread as its process knows it.
+fn own_id(pid: u32, tid: u32) -> u32 {
+    let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+    // It has ended: nothing of it is read any more.
+    trace_common::innermost_pid(&status).unwrap_or(tid)
 }
 
 /// Whether this program or the machine has no file descriptor left.
@@ -304,6 +323,7 @@ mod tests {
             are_frames: false,
             programs: HashMap::new(),
             last: HashMap::new(),
+            own_ids: HashMap::new(),
             entities: Entities::default(),
             attributed: 0,
             unattributed: BTreeMap::new(),

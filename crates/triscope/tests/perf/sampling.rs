@@ -1089,6 +1089,29 @@ fn are_those_of_perf(dir: &Path, program: [&str; 3]) -> bool {
     true
 }
 
+/// In a PID namespace, a program knows its threads by other ids than the kernel's samples.
+#[test]
+fn goroutines_of_programs_in_containers_are_found_on_stacks_of_the_runtime() {
+    needs_root!();
+    let Some(mut go) = support::go() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/allocating/main.go");
+    let program = dir.path().join("allocating");
+    assert!(go.args(["build", "-o"]).arg(&program).arg(source).status().unwrap().success());
+    let command = ["unshare", "--pid", "--fork", "--mount-proc", program.to_str().unwrap()];
+    let output = ["profile", "--goroutines", "-o", "x.svg", "--"];
+    let ran = run_in(dir.path(), &[&output[..], &command].concat());
+    ran.is_good();
+    let count = |what: &str| {
+        let (before, _) = ran.stderr.split_once(what)?;
+        before.rsplit([' ', ',']).next()?.parse::<u64>().ok()
+    };
+    let all = count(" samples of Go programs").unwrap_or_else(|| panic!("{}", ran.stderr));
+    // A half of them, if the ids are mistaken.
+    let others = count(" in code that is not Go").unwrap_or(0);
+    assert!(all > 100 && others * 10 < all, "{}", ran.stderr);
+}
+
 /// Goroutines that live as long as the program cannot be mistaken: other samples have none.
 #[test]
 fn samples_of_go_programs_have_their_goroutine() {
