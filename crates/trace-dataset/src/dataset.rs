@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trace_common::IdMap;
 use trace_timeline::answers::{CriticalPath, Request, RequestFilter, Requests};
 use trace_timeline::{
@@ -149,7 +150,7 @@ const RECORDINGS: &str = "recordings";
 #[derive(Debug)]
 pub struct Dataset {
     dir: PathBuf,
-    temporary: PathBuf,
+    cleanup: Cleanup,
     options: DatasetOptions,
     is_partial: bool,
     /// For each source whose rest could not be read: the last event before.
@@ -163,6 +164,29 @@ pub struct Dataset {
     begin: Option<Timestamp>,
     end: Option<Timestamp>,
     arguments: u64,
+}
+
+/// Removes the files of a [`Dataset`] that is not finished: for a program that a signal ends.
+#[derive(Clone, Debug)]
+pub struct Cleanup {
+    temporary: PathBuf,
+    /// Whether they were removed. Held while files are renamed.
+    is_removed: Arc<Mutex<bool>>,
+}
+
+impl Cleanup {
+    /// Removes the files: [`Dataset::finish`] fails then, and what was in the dataset before stays. If
+    /// the files are being renamed, waits for the end of that: the recording is complete.
+    pub fn run(&self) {
+        let mut is_removed = self.hold();
+        *is_removed = true;
+        // Another error is reported, or there is none.
+        let _ = fs::remove_dir_all(&self.temporary);
+    }
+
+    fn hold(&self) -> MutexGuard<'_, bool> {
+        self.is_removed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The files, and the first error.
@@ -317,7 +341,7 @@ impl Dataset {
             .map(|kind| Requests::new(RequestFilter::of(kind), options.paths));
         let mut dataset = Self {
             dir: dir.to_owned(),
-            temporary,
+            cleanup: Cleanup { temporary, is_removed: Arc::default() },
             writer: Writer {
                 files: Vec::new(),
                 recording: options.recording,
@@ -337,7 +361,7 @@ impl Dataset {
             arguments: 0,
         };
         for table in TABLES {
-            let path = dataset.temporary.join(table.name);
+            let path = dataset.temporary().join(table.name);
             let file = File::create(&path).and_then(|file| {
                 // A row group goes out at once.
                 FileWriter::new(BufWriter::with_capacity(1 << 12, file), table)
@@ -347,10 +371,14 @@ impl Dataset {
         Ok(dataset)
     }
 
-    /// The directory in which the files are until [`finish`](Self::finish): for a program that removes
-    /// it when a signal ends it.
+    /// The directory in which the files are until [`finish`](Self::finish).
     pub fn temporary(&self) -> &Path {
-        &self.temporary
+        &self.cleanup.temporary
+    }
+
+    /// What removes the files when a signal ends the program.
+    pub fn cleanup(&self) -> Cleanup {
+        self.cleanup.clone()
     }
 
     /// Whether nothing with a time was added.
@@ -878,7 +906,8 @@ impl Dataset {
         partition::path(begin_time, host.as_deref())
     }
 
-    /// Completes all files and renames them, that of the recording last.
+    /// Completes all files and renames them, that of the recording last. After an error, those that
+    /// were not there before are removed: files of an earlier export stay.
     fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>, Error> {
         let recording = self.options.recording;
         if let Some((name, source)) = self.writer.error.take() {
@@ -905,13 +934,22 @@ impl Dataset {
         };
         let (last, others): (Vec<_>, Vec<_>) =
             TABLES.iter().partition(|table| table.name == RECORDINGS);
+        let is_removed = self.cleanup.hold();
+        if *is_removed {
+            let source = io::ErrorKind::Interrupted.into();
+            return Err(Error { path: self.dir.clone(), source });
+        }
+        let mut created = Vec::new();
         let moved = others.iter().chain(&last).try_for_each(|table| {
             let path = place(table);
-            fs::rename(self.temporary.join(table.name), &path).map_err(at(&path))
+            let is_new = fs::symlink_metadata(&path).is_err();
+            fs::rename(self.temporary().join(table.name), &path).map_err(at(&path))?;
+            created.extend(Some(path).filter(|_| is_new));
+            Ok(())
         });
         if moved.is_err() {
-            for table in last.iter().chain(&others) {
-                let _ = fs::remove_file(place(table)); // the other error is reported
+            for path in created {
+                let _ = fs::remove_file(path); // the other error is reported
             }
         }
         moved.map(|()| summaries)
@@ -920,8 +958,7 @@ impl Dataset {
 
 impl Drop for Dataset {
     fn drop(&mut self) {
-        // Another error is reported, or there is none.
-        let _ = fs::remove_dir_all(&self.temporary);
+        self.cleanup.run();
     }
 }
 

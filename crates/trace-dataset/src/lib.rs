@@ -51,7 +51,7 @@ mod partition;
 mod questions;
 mod schema;
 
-pub use dataset::{Dataset, DatasetOptions, Error, SourceFile, Summary, TableSummary};
+pub use dataset::{Cleanup, Dataset, DatasetOptions, Error, SourceFile, Summary, TableSummary};
 pub use questions::{QUESTIONS, Question, views, with_cohorts};
 pub use schema::{Column, ColumnType, SCHEMA_VERSION, TABLES, Table, markdown};
 

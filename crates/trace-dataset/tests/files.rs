@@ -126,6 +126,68 @@ fn a_dataset_that_cannot_be_published_leaves_no_file() {
     assert_eq!(files(dir.path()), [] as [PathBuf; 0]);
 }
 
+/// A directory is in the place of the last file but one: those before it were renamed.
+#[test]
+fn an_export_that_fails_leaves_the_files_of_the_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let export = || Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    export().finish(&Tables::new()).unwrap();
+    let before = files(dir.path());
+    let [new, blocked] = ["clocks", "wakeups"].map(|table| {
+        let path = before.iter().find(|path| path.starts_with(dir.path().join(table))).unwrap();
+        fs::remove_file(path).unwrap();
+        path
+    });
+    fs::create_dir(blocked).unwrap();
+    let error = export().finish(&Tables::new()).unwrap_err();
+    assert_eq!(error.path, *blocked);
+    let expected: Vec<_> = before.iter().filter(|path| ![new, blocked].contains(path)).collect();
+    assert_eq!(files(dir.path()).iter().collect::<Vec<_>>(), expected);
+}
+
+#[test]
+fn an_export_that_a_signal_ends_leaves_the_files_of_the_earlier_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let export = || Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    export().finish(&Tables::new()).unwrap();
+    let before = files(dir.path());
+    let ended = export();
+    ended.cleanup().run();
+    assert!(!ended.temporary().exists());
+    let error = ended.finish(&Tables::new()).unwrap_err();
+    assert_eq!(error.source.kind(), std::io::ErrorKind::Interrupted);
+    assert_eq!(files(dir.path()), before);
+}
+
+/// Whichever is first: all files are there, or none is.
+#[test]
+fn a_signal_waits_until_all_files_are_renamed() {
+    for _ in 0..8 {
+        let dir = tempfile::tempdir().unwrap();
+        let dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+        let (cleanup, mut found) = (dataset.cleanup(), 0);
+        let first = dir.path().join("clocks/date=__HIVE_DEFAULT_PARTITION__");
+        let finished = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // The directories of the partition are made immediately before.
+                while !first.exists() && dataset_is_there(dir.path()) {
+                    std::thread::yield_now();
+                }
+                cleanup.run();
+                found = files(dir.path()).len();
+            });
+            dataset.finish(&Tables::new())
+        });
+        assert_eq!(found, if finished.is_ok() { TABLES.len() } else { 0 });
+    }
+}
+
+/// Whether there is a directory of a dataset that is not finished.
+fn dataset_is_there(dir: &Path) -> bool {
+    let mut entries = fs::read_dir(dir).unwrap();
+    entries.any(|entry| entry.unwrap().file_name().as_encoded_bytes().starts_with(b"."))
+}
+
 #[test]
 fn the_unread_rest_of_a_source_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();

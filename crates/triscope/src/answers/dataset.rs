@@ -106,10 +106,8 @@ impl Export<'_> {
         }
         let _listener = Listener::exit()?;
         let mut dataset = Dataset::create(self.output, options).map_err(failure)?;
-        let temporary = dataset.temporary().to_owned();
-        let _guard = cleanup::on_exit(move || {
-            let _ = std::fs::remove_dir_all(&temporary); // nothing is left to report to
-        });
+        let partial = dataset.cleanup();
+        let _guard = cleanup::on_exit(move || partial.run());
         let mut tables = Tables::new();
         let mut correlator = Correlator::new();
         let failures = opened.read(&mut tables, &mut |event, tables| {
