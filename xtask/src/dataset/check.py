@@ -11,6 +11,7 @@ import pyarrow
 import pyarrow.parquet
 
 import answers
+import given
 import views
 
 faults = []
@@ -295,6 +296,7 @@ def compare_spark(python, task, ours):
 def main():
     task = json.load(open(sys.argv[1]))
     tables = task["tables"]
+    given.check(task["questions"], require)
     rows, size, damaged = check_files(tables, task["dataset"])
     require(damaged > 100, f"only {damaged} pages")
     print(f"{damaged} damaged pages are errors in Arrow")

@@ -17,6 +17,7 @@ const SPARK: &str = include_str!("spark.py");
 
 /// What the checks have in common.
 const ANSWERS: &str = include_str!("answers.py");
+const GIVEN: &str = include_str!("given.py");
 const VIEWS: &str = include_str!("views.py");
 
 /// The readers, with versions.
@@ -150,7 +151,9 @@ fn fresh(dir: &Path) -> Result {
 
 /// Writes what the checks have in common.
 fn scripts(dir: &Path) -> Result {
-    for (name, text) in [("answers.py", ANSWERS), ("spark.py", SPARK), ("views.py", VIEWS)] {
+    let all =
+        [("answers.py", ANSWERS), ("given.py", GIVEN), ("spark.py", SPARK), ("views.py", VIEWS)];
+    for (name, text) in all {
         fs::write(dir.join(name), text)?;
     }
     Ok(())

@@ -1,0 +1,46 @@
+"""Questions about a few rows whose answers are known."""
+
+import math
+
+import duckdb
+
+
+def ask(questions, name, tables):
+    """The answer as dictionaries. A table is a list of rows: a column that a row lacks is NULL."""
+    connection = duckdb.connect()
+    for table, rows in tables.items():
+        columns = {column: value for row in rows for column, value in row.items()}
+        types = {column: "VARCHAR" if isinstance(value, str) else "BIGINT" for column, value in columns.items()}
+        connection.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in types.items())})")
+        places = ", ".join("?" for _ in types)
+        values = [[row.get(column) for column in types] for row in rows]
+        connection.executemany(f"INSERT INTO {table} VALUES ({places})", values)
+    sql = next(question["sql"] for question in questions if question["name"] == name)
+    result = connection.sql(sql)
+    return [dict(zip(result.columns, row)) for row in result.fetchall()]
+
+
+def recordings(count):
+    """Recordings of 1000 ns."""
+    numbers = range(1, count + 1)
+    return [{"recording": n, "host": "a", "begin_monotonic": 0, "end_monotonic": 1000} for n in numbers]
+
+
+def losses(questions):
+    """Records, and the bytes of Go traces, are not added."""
+    rows = [("samples", 5), ("samples", None), ("go_trace", 8867)]
+    rows = [{"recording": 1, "kind": kind, "count": count} for kind, count in rows]
+    found = ask(questions, "losses", {"recordings": recordings(1), "losses": rows})
+    keys = ("kind", "losses", "records", "bytes", "of_unknown_size")
+    return [tuple(row[key] for key in keys) for row in found] == [
+        ("samples", 2, 5, None, 1),
+        ("go_trace", 1, None, 8867, 0),
+    ]
+
+
+CHECKS = [losses]
+
+
+def check(questions, require):
+    for one in CHECKS:
+        require(one(questions), f"{one.__name__}: another answer: {one.__doc__}")
