@@ -1,14 +1,24 @@
--- CPU quotas that were used up: by host and process of the cgroup, throttled time, periods, and throttled time by the
--- time of the recording.
+-- CPU quotas that were used up: by host and cgroup, the first name of a process in it, the most processes that a
+-- reading was of, throttled time, periods, and throttled time by the time of the recordings that have it. A reading
+-- counts once, not for each process of the cgroup.
 --
 -- Example:
---   host  process  cgroup                   throttled  periods  share
---   test  sh       /triscope-answers-21848  500759407  9        0.4271
---   test  grep     /triscope-answers-21848  191934248  3        0.1637
-SELECT r.host, p.name AS process, p.cgroup, sum(s.throttled) AS throttled, sum(s.periods) AS periods,
-       sum(s.throttled) * 1.0 / max(r.end_monotonic - r.begin_monotonic) AS share
-FROM throttles s
+--   host  cgroup                   process  processes  throttled  periods  share
+--   test  /triscope-answers-21848  grep     1          692693657  12       0.5908
+WITH readings AS (
+  SELECT s.recording, p.cgroup, s.throttled, s.periods, min(p.name) AS process, count(*) AS processes
+  FROM throttles s
+  LEFT JOIN processes p ON p.recording = s.recording AND p.process = s.process
+  GROUP BY s.recording, p.cgroup, s.since_monotonic, s.monotonic, s.throttled, s.periods
+), cgroups AS (
+  SELECT recording, cgroup, min(process) AS process, max(processes) AS processes, sum(throttled) AS throttled,
+         sum(periods) AS periods
+  FROM readings
+  GROUP BY recording, cgroup
+)
+SELECT r.host, c.cgroup, min(c.process) AS process, max(c.processes) AS processes, sum(c.throttled) AS throttled,
+       sum(c.periods) AS periods, sum(c.throttled) * 1.0 / sum(r.end_monotonic - r.begin_monotonic) AS share
+FROM cgroups c
 JOIN recordings r USING (recording)
-LEFT JOIN processes p ON p.recording = s.recording AND p.process = s.process
-GROUP BY r.host, r.recording, p.name, p.cgroup
-ORDER BY throttled DESC, r.host, p.name;
+GROUP BY r.host, c.cgroup
+ORDER BY throttled DESC, r.host, c.cgroup;

@@ -437,7 +437,8 @@ pub const TABLES: &[Table] = &[
     ),
     events!(
         "throttles",
-        "The CPU quota of a cgroup was used up",
+        "The CPU quota of a cgroup was used up. A reading of its counters has a row for each of its processes: \
+         count it once",
         PROCESS,
         int("since_monotonic", "ns", "the reading of the counters before"),
         int("throttled", "ns", "throttled time, summed over CPUs"),

@@ -38,7 +38,29 @@ def losses(questions):
     ]
 
 
-CHECKS = [losses]
+def throttling(questions):
+    """A reading that several processes of a cgroup have counts once."""
+    processes = [(1, "sh", "/x"), (2, "grep", "/x"), (3, "sh", "/y")]
+    # Two readings of /x, of which the first one is of both processes, and one of /y that is equal to it.
+    readings = [(1, 0, 100, 50), (2, 0, 100, 50), (1, 100, 200, 50), (3, 0, 100, 50)]
+    keys = ("process", "since_monotonic", "monotonic", "throttled")
+    tables = {
+        "recordings": recordings(2),
+        "processes": [
+            {"recording": n, "process": process, "name": name, "cgroup": cgroup}
+            for n in (1, 2) for process, name, cgroup in processes
+        ],
+        "throttles": [{"recording": n, "periods": 1, **dict(zip(keys, row))} for n in (1, 2) for row in readings],
+    }
+    found = ask(questions, "throttling", tables)
+    keys = ("cgroup", "process", "processes", "throttled", "periods", "share")
+    return [tuple(row[key] for key in keys) for row in found] == [
+        ("/x", "grep", 2, 200, 4, 0.1),
+        ("/y", "sh", 1, 100, 2, 0.05),
+    ]
+
+
+CHECKS = [losses, throttling]
 
 
 def check(questions, require):
