@@ -718,6 +718,24 @@ fn a_recording_is_added_to_a_dataset() {
     assert!(live.iter().all(|(path, content)| grown.get(path) == Some(content)));
     assert!(!names(&dir.path().join("live")).iter().any(|name| name.starts_with('.')));
 
+    // An export that fails: a file is in the place of a table.
+    std::fs::create_dir(dir.path().join("blocked")).unwrap();
+    let table = dir.path().join("blocked/wakeups");
+    std::fs::write(&table, "").unwrap();
+    for (command, code) in [("true", 1), ("exit 7", 7)] {
+        let ran = run_in(dir.path(), &["record", "--dataset", "blocked", "sh", "-c", command]);
+        assert_eq!(ran.code, Some(code), "{}", ran.stderr);
+        assert!(ran.stderr.contains("cannot be written"), "{}", ran.stderr);
+        let (_, kept) = ran.stderr.split_once("the recording is kept in ").unwrap();
+        let (kept, again) = kept.split_once(": triscope ").unwrap();
+        std::fs::remove_file(&table).unwrap();
+        let again: Vec<&str> = again.split_whitespace().collect();
+        assert_eq!(again, ["export", kept, "-o", "blocked"]);
+        run_in(dir.path(), &again).is_good();
+        std::fs::remove_dir_all(dir.path().join("blocked/wakeups")).unwrap();
+        std::fs::write(&table, "").unwrap();
+    }
+
     std::fs::write(dir.path().join("file"), "").unwrap();
     let refused = ["record", "--dataset", "file", "touch", "ran"];
     run_in(dir.path(), &refused).is_refused(1, &["file: "]);

@@ -2,11 +2,14 @@
 
 use super::Args;
 use crate::answers::dataset::{Export, PATHS};
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
 use std::fs;
 use std::path::Path;
+
+/// The name of the sources in their temporary directory.
+const RECORDED: &str = "recording";
 
 /// Records, and exports what is kept: its critical paths need a second pass.
 pub(super) fn run(args: &Args, dataset: &Path) -> Result {
@@ -16,13 +19,14 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     fs::create_dir_all(dataset).map_err(fail)?;
     let dir = tempfile::Builder::new().prefix(".recording-").tempdir_in(dataset).map_err(fail)?;
     let path = dir.path().to_owned();
-    let _guard = cleanup::on_exit(move || {
+    let guard = cleanup::on_exit(move || {
         let _ = fs::remove_dir_all(&path); // nothing is left to report to
     });
     let mut args = args.clone();
     // Nothing can be done with sources that are gone.
-    args.is_part |= args.keep.is_none();
-    let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
+    let is_temporary = args.keep.is_none();
+    args.is_part |= is_temporary;
+    let keep = args.keep.get_or_insert_with(|| dir.path().join(RECORDED)).clone();
     let outcome = super::run_one(&args);
     let traces = Traces::of(vec![keep]);
     if traces.files().is_err() {
@@ -32,6 +36,15 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     }
     // A command that failed was recorded, too.
     let export = Export { traces: &traces, output: dataset, host: None, begin: None, paths: PATHS };
-    let exported = export.run();
-    outcome.and(exported)
+    let Err(failure) = export.run() else { return outcome };
+    failure.print();
+    if is_temporary {
+        drop(guard);
+        let kept = dir.keep().join(RECORDED);
+        let command = format!("triscope export {} -o {}", kept.display(), dataset.display());
+        let kept = format!("the recording is kept in {}: {command}", kept.display());
+        eprintln!("triscope: {}", OneLine(&kept));
+    }
+    let (Failure::Message(_, code) | Failure::Quiet(code)) = failure;
+    outcome.and(Err(Failure::Quiet(code)))
 }
