@@ -45,6 +45,23 @@ fn of_damaged_traces_there_is_what_was_read() {
     assert_eq!(names(&dir.path().join("go")), [""; 0]);
 }
 
+/// As `report` prints it: here events of .NET that have no table.
+#[test]
+fn what_is_not_exported_is_printed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = format!("{DATA}/nettrace/tests/data/t31-selfdesc.nettrace");
+    let (_, report, _) = run(dir.path(), &["report", "--json", &trace]);
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let notes = report["notes"].as_array().unwrap();
+    assert!(!notes.is_empty());
+    let (code, _, errors) = run(dir.path(), &["export", &trace, "-o", "dataset"]);
+    assert_eq!(code, Some(0), "{errors}");
+    for note in notes {
+        let line = format!("triscope: {}\n", note.as_str().unwrap());
+        assert_eq!(errors.matches(&line).count(), 1, "{errors}");
+    }
+}
+
 /// A recording is read twice: first for the time at which it began.
 #[test]
 fn files_without_names_are_listed_once() {

@@ -1,11 +1,12 @@
 //! Traces as a dataset for SQL.
 
 use super::explain;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::input;
 use crate::run::cleanup;
 use crate::run::stop::Listener;
 use crate::sources::model::Traces;
+use crate::sources::profile::report_dropped;
 use crate::timeline::{counted, notes, size};
 use std::fs::File;
 use std::io::{self, Read};
@@ -135,6 +136,12 @@ impl Export<'_> {
         let summary = dataset.finish(&tables).map_err(failure)?;
         let partial = if failures.is_empty() { "" } else { " (partial)" };
         print(&summary, &format!("{}{partial}", self.output.display()), missing);
+        for note in self.traces.notes(&opened) {
+            eprintln!("triscope: {}", OneLine(&note));
+        }
+        let mut dropped = tables.dropped();
+        dropped.entities = 0; // it is among the failures
+        report_dropped(&self.traces.title(), dropped);
         failures.iter().for_each(Failure::print);
         if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
     }

@@ -88,6 +88,8 @@ pub(crate) struct Opened {
     pub(crate) clock_offset: Option<i64>,
     /// For each trace that was given up at damage: the last event that was read before, of any trace.
     pub(crate) given_up: Vec<Timestamp>,
+    /// Complete when the traces are read.
+    notes: Notes,
 }
 
 /// One of the traces.
@@ -373,6 +375,12 @@ impl Traces {
         Ok((outcome(&failures), notes.0.take()))
     }
 
+    /// What the traces have that the model does not, when `opened` was read: as of `derive_with_notes`.
+    pub(crate) fn notes(&self, opened: &Opened) -> Vec<String> {
+        self.note_steal(&opened.notes);
+        opened.notes.0.take()
+    }
+
     /// The records of switches show threads on their CPUs in steal time.
     fn note_steal(&self, notes: &Notes) {
         for dir in &self.files {
@@ -436,6 +444,7 @@ impl Traces {
             host: None,
             clock_offset: None,
             given_up: Vec::new(),
+            notes: notes.clone(),
         };
         for (path, offset) in files.iter().zip(offsets) {
             let given = self.files.iter().position(|given| given == path);
