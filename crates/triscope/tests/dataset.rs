@@ -62,6 +62,28 @@ fn what_is_not_exported_is_printed() {
     }
 }
 
+/// The second export replaces the files of the first one.
+#[test]
+fn the_order_of_the_traces_does_not_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let [one, other] = ["t10-activity", "t10-counters"]
+        .map(|name| format!("{DATA}/nettrace/tests/data/{name}.nettrace"));
+    let export = |traces: [&str; 2], more: &[&str]| {
+        let args = [&["export", "-o", "dataset", "--host", "a"], &traces[..], more].concat();
+        let (code, _, errors) = run(dir.path(), &args);
+        assert_eq!(code, Some(0), "{errors}");
+        let partitions = dir.path().join("dataset/recordings");
+        let dates = names(&partitions);
+        let hosts = dates.iter().map(|date| partitions.join(date).join("host=a"));
+        hosts.flat_map(|host| names(&host)).collect::<Vec<_>>()
+    };
+    let first = export([&one, &other], &[]);
+    assert_eq!(first.len(), 1);
+    assert_eq!(export([&other, &one], &[]), first);
+    // Another begin is another recording.
+    assert_eq!(export([&other, &one], &["--begin", "1790000000"]).len(), 2);
+}
+
 /// A recording is read twice: first for the time at which it began.
 #[test]
 fn files_without_names_are_listed_once() {

@@ -162,32 +162,44 @@ fn print(summary: &Summary, output: &str, missing: &str) {
     eprintln!("{output}: {rows} in {}, {}{notes}{missing}", summary.partition, size(bytes));
 }
 
-/// A number for a recording: a hash of its files, host and begin, so that a second export replaces
-/// the first one.
-///
 /// FNV-1a, 64 bits.
-fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
-    let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-    let mut add = |bytes: &[u8]| {
+struct Hash(u64);
+
+impl Hash {
+    const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
-    add(export.host.unwrap_or_default().as_bytes());
-    add(&export.begin.unwrap_or_default().to_le_bytes());
-    let mut buffer = vec![0; 1 << 16];
-    for path in files {
-        let fail = |error: io::Error| Failure::about(path.display(), error);
-        let mut file = File::open(path).map_err(fail)?;
-        loop {
-            let len = file.read(&mut buffer).map_err(fail)?;
-            if len == 0 {
-                break;
-            }
-            add(buffer.get(..len).unwrap_or_default());
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
         }
     }
-    Ok(hash as i64)
+}
+
+/// A number for a recording: a hash of its files in any order, host and begin, so that a second export
+/// replaces the first one.
+fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
+    let mut hash = Hash::new();
+    hash.add(export.host.unwrap_or_default().as_bytes());
+    hash.add(&export.begin.unwrap_or_default().to_le_bytes());
+    let mut hashes = files.iter().map(|path| hash_of(path)).collect::<Result<Vec<u64>>>()?;
+    hashes.sort_unstable();
+    hashes.iter().for_each(|file| hash.add(&file.to_le_bytes()));
+    Ok(hash.0 as i64)
+}
+
+fn hash_of(path: &Path) -> Result<u64> {
+    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let mut file = File::open(path).map_err(fail)?;
+    let (mut hash, mut buffer) = (Hash::new(), vec![0; 1 << 16]);
+    loop {
+        let len = file.read(&mut buffer).map_err(fail)?;
+        if len == 0 {
+            return Ok(hash.0);
+        }
+        hash.add(buffer.get(..len).unwrap_or_default());
+    }
 }
 
 /// The wall clock when the clock of the timeline shows 0, if a trace has a reading of both, or it is
