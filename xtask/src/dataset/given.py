@@ -60,7 +60,29 @@ def throttling(questions):
     ]
 
 
-CHECKS = [losses, throttling]
+def latency_regression(questions):
+    """The interval has the quantile of the t distribution for the smaller cohort."""
+    quantiles = {2: 12.706, 3: 4.303, 4: 3.182, 6: 2.571, 10: 2.262, 11: 2.228, 16: 2.131, 31: 2.042, 61: 2.0}
+    for count, quantile in quantiles.items():
+        # The cohorts alternate. Those before have 0 and 2 in turn, with one recording more, and those after have 5.
+        latencies = [5 if n % 2 else n // 2 % 2 * 2 for n in range(2 * count + 1)]
+        before = latencies[::2]
+        mean = sum(before) / len(before)
+        variance = sum((value - mean) ** 2 for value in before) / (len(before) - 1)
+        margin = quantile * math.sqrt(variance / len(before))
+        tables = {
+            "recordings": recordings(len(latencies)),
+            "sched": [{"recording": n, "latency": latency} for n, latency in enumerate(latencies, 1)],
+            "goroutine_states": [{"recording": 1, "latency": None}],
+        }
+        found = ask(questions, "latency_regression", tables)[0]
+        expected = {"difference": 5 - mean, "low": 5 - mean - margin, "high": 5 - mean + margin}
+        if not all(math.isclose(found[key], value, rel_tol=2e-3) for key, value in expected.items()):
+            return False
+    return True
+
+
+CHECKS = [losses, throttling, latency_regression]
 
 
 def check(questions, require):
