@@ -1,5 +1,7 @@
 -- Stacks of CPU samples as folded lines, outermost function first: input of flame-graph tools. Add conditions on host,
 -- date or process for a cohort.
+-- Those of .NET's sampler count if the thread had a CPU. Without the kernel's scheduler that is not known: then they
+-- include waiting threads.
 --
 -- In Spark: listagg(…) WITHIN GROUP (ORDER BY …) for string_agg, as `triscope questions flame_graph --spark` prints it.
 --
@@ -18,6 +20,6 @@ WITH folded AS (
 SELECT f.folded, count(*) AS samples
 FROM samples s
 JOIN folded f USING (recording, stack)
-WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
 GROUP BY f.folded
 ORDER BY samples DESC, f.folded;

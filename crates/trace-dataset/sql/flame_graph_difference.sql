@@ -1,6 +1,8 @@
 -- Functions whose share of the CPU samples differs most between two cohorts, with the functions that they call.
 -- The options --before and --after choose the cohorts; without them, they are the recordings of samples in the first and
 -- the second half by number.
+-- Those of .NET's sampler count if the thread had a CPU. Without the kernel's scheduler that is not known: then they
+-- include waiting threads.
 --
 -- Example:
 --   function                before  after  difference
@@ -8,9 +10,13 @@
 --   net/http.(*conn).serve  4       4      0.7652
 --   main.serve.func1        3       3      0.5739
 --   main.serve.func1.1      3       3      0.5739
-WITH cohorts AS (
+WITH cpu_samples AS (
+  SELECT s.recording, s.stack
+  FROM samples s
+  WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
+), cohorts AS (
   SELECT recording, CASE ntile(2) OVER (ORDER BY recording) WHEN 1 THEN 'before' ELSE 'after' END AS cohort
-  FROM (SELECT DISTINCT recording FROM samples WHERE kind IN ('cpu', 'go_cpu', 'managed')) s
+  FROM (SELECT DISTINCT recording FROM cpu_samples) s
 ), functions AS (
   SELECT DISTINCT k.recording, k.stack, f.function
   FROM stacks k
@@ -20,17 +26,15 @@ WITH cohorts AS (
   SELECT f.function,
          sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
          sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
-  FROM samples s
+  FROM cpu_samples s
   JOIN cohorts c USING (recording)
   JOIN functions f USING (recording, stack)
-  WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
   GROUP BY f.function
 ), totals AS (
   SELECT sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
          sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
-  FROM samples s
+  FROM cpu_samples s
   JOIN cohorts c USING (recording)
-  WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
 )
 SELECT c.function, c.before, c.after,
        c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0) AS difference

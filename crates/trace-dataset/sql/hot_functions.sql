@@ -1,4 +1,6 @@
 -- Functions by CPU samples: in how many samples they were executing, and in how many they were on the stack.
+-- Those of .NET's sampler count if the thread had a CPU. Without the kernel's scheduler that is not known: then they
+-- include waiting threads.
 --
 -- Example:
 --   function                     self  total
@@ -15,6 +17,6 @@ WITH functions AS (
 SELECT f.function, sum(CASE WHEN f.depth = 0 THEN 1 ELSE 0 END) AS self, count(*) AS total
 FROM samples s
 JOIN functions f USING (recording, stack)
-WHERE s.kind IN ('cpu', 'go_cpu', 'managed')
+WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
 GROUP BY f.function
 ORDER BY self DESC, total DESC, f.function;

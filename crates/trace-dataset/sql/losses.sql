@@ -1,5 +1,5 @@
--- What is missing, by host and kind: the number of losses, and of lost records, or of lost bytes of Go traces, as far as
--- it is known.
+-- What is missing, by host and kind: the number of losses, and of lost records, or of lost bytes of Go traces, as far
+-- as it is known.
 --
 -- Example:
 --   host  kind               losses  records  bytes  of_unknown_size

@@ -268,7 +268,8 @@ def compare_cohorts(connection, ours):
     kernel = dict((row[0], row[1:3]) for row in ours["flame_graph_difference by kernel"][1])
     sampled = connection.execute(
         "SELECT function, count(DISTINCT s) FILTER (r.kernel IS NULL), count(DISTINCT s) FILTER (r.kernel IS NOT NULL) "
-        "FROM (SELECT recording, stack, row_number() OVER () AS s FROM samples WHERE kind IN ('cpu', 'go_cpu', 'managed')) "
+        "FROM (SELECT recording, stack, row_number() OVER () AS s FROM samples "
+        "WHERE kind IN ('cpu', 'go_cpu') OR (kind = 'managed' AND (kernel IS NULL OR kernel = 'on_cpu'))) "
         "JOIN recordings r USING (recording) JOIN stacks USING (recording, stack) "
         "JOIN frames USING (recording, frame) WHERE function IS NOT NULL GROUP BY 1"
     ).fetchall()

@@ -82,7 +82,35 @@ def latency_regression(questions):
     return True
 
 
-CHECKS = [losses, throttling, latency_regression]
+def sampled():
+    """Two recordings with a sample of each kind: those of .NET by what the kernel did with the thread."""
+    kernels = [None, "on_cpu", "sleeping", "woken"]
+    samples = [("cpu", None), ("go_cpu", None), ("off_cpu", "sleeping"), *(("managed", kernel) for kernel in kernels)]
+    rows = [{"recording": n, "stack": 1, "kind": kind, "kernel": kernel} for n in (1, 2) for kind, kernel in samples]
+    return {
+        "samples": rows,
+        "stacks": [{"recording": n, "stack": 1, "depth": 0, "frame": 1} for n in (1, 2)],
+        "frames": [{"recording": n, "frame": 1, "function": "f"} for n in (1, 2)],
+    }
+
+
+def hot_functions(questions):
+    """.NET samples of threads that wait are left out."""
+    return ask(questions, "hot_functions", sampled()) == [{"function": "f", "self": 8, "total": 8}]
+
+
+def flame_graph(questions):
+    """.NET samples of threads that wait are left out."""
+    return ask(questions, "flame_graph", sampled()) == [{"folded": "f", "samples": 8}]
+
+
+def flame_graph_difference(questions):
+    """.NET samples of threads that wait are left out."""
+    found = ask(questions, "flame_graph_difference", sampled())
+    return found == [{"function": "f", "before": 4, "after": 4, "difference": 0}]
+
+
+CHECKS = [losses, throttling, latency_regression, hot_functions, flame_graph, flame_graph_difference]
 
 
 def check(questions, require):
