@@ -103,6 +103,61 @@ fn profiles_say_what_does_not_fit() {
     }
 }
 
+/// A recording of a sample, and of 40 that a CPU lost.
+fn recording_with_loss(path: &Path) {
+    const LOST: u64 = 2;
+    const SAMPLE: u64 = 9;
+    const USER: u64 = 2;
+    const ID: u64 = 7;
+    let mut attr = perf_event_attr::new(1, 0);
+    let flags = SampleFlags::IP | SampleFlags::TID | SampleFlags::TIME | SampleFlags::CPU;
+    attr.sample_type = flags.bits();
+    attr.set_sample_id_all(true);
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![ID] };
+    let file = BufWriter::new(fs::File::create(path).unwrap());
+    let mut writer = FileWriter::new(file, vec![event]).unwrap();
+    let (ids, cpu) = (5 | 5 << 32, 1);
+    for words in [
+        [SAMPLE | USER << 32 | 40 << 48, 0x10_0000, ids, 1000, cpu, 0],
+        [LOST | 48 << 48, ID, 40, ids, 2000, cpu],
+    ] {
+        let bytes = words.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect::<Vec<u8>>();
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    writer.finish(&Features::default()).unwrap();
+}
+
+/// Shares of half of the samples are other ones: `convert`, `diff` and `push` say so of each file.
+#[test]
+fn profiles_say_what_was_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    recording_with_loss(&dir.path().join("lost.data"));
+    recording_with_loss(&dir.path().join("other.data"));
+    for (command, is_good, of) in [
+        (&["convert", "lost.data", "-o", "out.folded"][..], true, &["lost"][..]),
+        (&["convert", "lost.data", "-o", "out.json.gz"], true, &["lost"]),
+        (&["diff", "lost.data", "other.data"], true, &["lost", "other"]),
+        // Nothing listens there.
+        (
+            &["push", "lost.data", "--service", "a", "--otlp", "http://127.0.0.1:1"],
+            false,
+            &["lost"],
+        ),
+    ] {
+        let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let triscope = triscope.current_dir(dir.path()).args(command).stdin(Stdio::null());
+        let output = triscope.output().unwrap();
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.success(), is_good, "{stderr}");
+        assert_eq!(stderr.matches(" 40 samples lost, ").count(), of.len(), "{stderr}");
+        for name in of {
+            let line =
+                format!("triscope: {name}.data: 40 samples lost, the buffer of a CPU was full\n");
+            assert!(stderr.contains(&line), "{stderr}");
+        }
+    }
+}
+
 /// All that it has would count twice.
 #[test]
 fn a_file_that_is_given_twice_is_refused() {

@@ -4,7 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
-use crate::sources::profile::{choose, no_samples, report_dropped, report_others};
+use crate::sources::profile::{LostSamples, choose, no_samples, report_dropped, report_others};
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
 use trace_timeline::{EntityKind, Event, EventKind, Tables};
@@ -28,9 +28,10 @@ pub(crate) fn write(
     }
     let file = ProfileFile::create(path)?;
     let mut tables = Tables::new();
-    let mut samples = Samples::new();
+    let (mut samples, mut lost) = (Samples::new(), LostSamples::default());
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
         samples.push(&below_goroutine(event, by_goroutine, tables), tables);
+        lost.push(event);
         Ok(())
     })?;
     let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
@@ -42,6 +43,7 @@ pub(crate) fn write(
     let remark = format!(" of {}{note}", OneLine(&name));
     file.write(&profile, &tables, &title(&traces.title()), &remark)?;
     report_others(&others);
+    lost.report(&traces.title());
     report_missing(traces, &tables);
     Ok(outcome)
 }
@@ -59,9 +61,10 @@ fn firefox(
         return Err(Failure::new(message).with_code(2));
     }
     let mut tables = Tables::new();
-    let mut profile = FirefoxProfile::new();
+    let (mut profile, mut lost) = (FirefoxProfile::new(), LostSamples::default());
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
         profile.push(&below_goroutine(event, by_goroutine, tables), tables);
+        lost.push(event);
         Ok(())
     })?;
     let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
@@ -69,6 +72,7 @@ fn firefox(
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
     file.write(profile, &tables, &title(&traces.title()), &note)?;
+    lost.report(&traces.title());
     report_missing(traces, &tables);
     Ok(outcome)
 }

@@ -10,7 +10,7 @@ use crate::timeline::counted;
 use std::io::Read as _;
 use std::path::Path;
 use trace_export::profile::{Profile, ReadLimits, Samples, read_folded, read_pprof};
-use trace_timeline::{Dropped, Tables, text};
+use trace_timeline::{Dropped, Event, EventKind, LossKind, Tables, text};
 
 /// A profile with the tables that have its stacks.
 pub(crate) struct Loaded {
@@ -73,6 +73,26 @@ pub(crate) fn report_others(others: &[Named]) {
 pub(crate) fn report_dropped(name: &str, dropped: Dropped) {
     for (count, missing) in text::dropped(dropped) {
         eprintln!("triscope: {}: {count} {missing}", OneLine(name));
+    }
+}
+
+/// Samples that the kernel lost: no profile has them.
+#[derive(Default)]
+pub(crate) struct LostSamples(u64);
+
+impl LostSamples {
+    pub(crate) fn push(&mut self, event: &Event) {
+        if let EventKind::Loss { kind: LossKind::Samples, count, .. } = event.kind {
+            self.0 = self.0.saturating_add(count.unwrap_or(1));
+        }
+    }
+
+    /// Reports their number, if there are some.
+    pub(crate) fn report(&self, name: &str) {
+        if self.0 > 0 {
+            let lost = counted(self.0, "sample");
+            eprintln!("triscope: {}: {lost} lost, the buffer of a CPU was full", OneLine(name));
+        }
     }
 }
 
@@ -170,11 +190,13 @@ fn others(input: Input) -> Result<Read> {
 
 fn samples(path: &Path) -> Result<Read> {
     let mut tables = Tables::new();
-    let mut samples = Samples::new();
+    let (mut samples, mut lost) = (Samples::new(), LostSamples::default());
     let outcome = Traces::of(vec![path.to_owned()]).merge(&mut tables, &mut |event, tables| {
         samples.push(event, tables);
+        lost.push(event);
         Ok(())
     })?;
+    lost.report(&path.display().to_string());
     // Half a trace has other shares than all of it.
     outcome?;
     let profiles = samples.into_profiles(&tables);
