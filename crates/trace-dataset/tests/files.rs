@@ -162,7 +162,7 @@ fn an_export_that_a_signal_ends_leaves_the_files_of_the_earlier_one() {
 /// Whichever is first: all files are there, or none is.
 #[test]
 fn a_signal_waits_until_all_files_are_renamed() {
-    for _ in 0..8 {
+    for _ in 0..24 {
         let dir = tempfile::tempdir().unwrap();
         let dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
         let (cleanup, mut found) = (dataset.cleanup(), 0);
