@@ -4,6 +4,7 @@
 use diag_ipc::HResult;
 use diag_ipc::message::{Command as Ipc, Header, Reply, Request};
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -52,6 +53,79 @@ fn a_signal_reaches_a_command_that_is_no_runtime() {
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(errors(&output).contains("exit status: 9"), "{}", errors(&output));
     assert!(down.exists(), "the command was not asked to end");
+}
+
+/// The directories of ports in this one.
+fn ports(dir: &Path) -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let is_port = |path: &std::path::PathBuf| {
+        path.file_name().unwrap().to_str().unwrap().starts_with("triscope-")
+    };
+    entries.filter(is_port).collect()
+}
+
+/// A runtime connects to its port for as long as it lives: nobody else may create it meanwhile.
+#[test]
+fn a_port_keeps_its_name_while_a_process_has_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pid, go) = (dir.path().join("pid"), dir.path().join("go"));
+    // The command ends before a runtime has come up, and leaves another process.
+    let script = "sleep 1000 >/dev/null 2>&1 & echo $! > \"$1.part\"; mv \"$1.part\" \"$1\"; \
+                  while ! [ -e \"$2\" ]; do sleep 0.01; done";
+    let mut collect = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
+    collect.args([&pid, &go]).env("TMPDIR", dir.path()).env_remove("XDG_RUNTIME_DIR");
+    let collect = collect.stderr(Stdio::piped()).spawn().unwrap();
+    wait_for(&pid);
+    let [port] = &ports(dir.path())[..] else { panic!("no port") };
+    // While it is open, no other one gets its number.
+    let directory = std::fs::File::open(port).unwrap();
+    std::fs::write(&go, "").unwrap();
+    let output = collect.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    // The rescue process binds the port again in the same directory.
+    wait_for(&port.join("port"));
+    let found = std::fs::symlink_metadata(port).unwrap();
+    let was = directory.metadata().unwrap();
+    assert_eq!((found.dev(), found.ino()), (was.dev(), was.ino()), "it was free meanwhile");
+    assert_eq!(found.mode() & 0o777, 0o700);
+    kill("-KILL", std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap());
+    testkit::wait::until("the end of the port", || ports(dir.path()).is_empty());
+}
+
+/// The port of a command whose runtimes do not wait for it.
+#[test]
+fn a_port_that_nothing_waits_for_keeps_its_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join("triscope-x");
+    std::fs::DirBuilder::new().mode(0o700).create(&directory).unwrap();
+    let port = directory.join("port");
+    let variable = format!("{},nosuspend", port.display());
+    let mut sleep = Command::new("sleep");
+    let mut sleep = sleep.arg("1000").env("DOTNET_DiagnosticPorts", variable).spawn().unwrap();
+    let mut rescue = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    rescue.arg("rescue-runtimes").arg(&port).arg("--nosuspend").stdin(Stdio::null());
+    let mut rescue = rescue.spawn().unwrap();
+    assert!(directory.exists());
+    sleep.kill().unwrap();
+    sleep.wait().unwrap();
+    assert!(rescue.wait().unwrap().success());
+    assert!(!directory.exists());
+}
+
+#[test]
+fn a_port_is_removed_at_the_end_and_is_in_the_directory_of_the_user() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = dir.path().join("runtime");
+    std::fs::DirBuilder::new().mode(0o700).create(&runtime).unwrap();
+    let value = dir.path().join("value");
+    let script = "echo \"$DOTNET_DiagnosticPorts\" > \"$1\"";
+    let mut collect = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
+    collect.arg(&value).env("XDG_RUNTIME_DIR", &runtime).env_remove("DOTNET_DiagnosticPorts");
+    let output = collect.output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let value = std::fs::read_to_string(value).unwrap();
+    assert!(Path::new(&value).starts_with(&runtime), "{value}");
+    assert!(ports(&runtime).is_empty());
 }
 
 /// The variable with the socket of a [`server`], which is this program as a child.

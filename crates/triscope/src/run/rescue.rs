@@ -1,10 +1,14 @@
-//! A process that resumes suspended runtimes when this program can no longer do so.
+//! A process that resumes suspended runtimes when this program can no longer do so, and that keeps the
+//! name of their port from other users.
 //!
 //! A runtime that was started with a diagnostic port and finds no server there stays suspended. If
 //! this program is killed, or has ended and a process of the command starts a runtime later, its
-//! rescue process serves the port. It ends when no process has the port in its environment.
+//! rescue process serves the port. A runtime that does not wait for the port still connects to whatever
+//! has its name: the directory stays for it, too. The process ends, and removes the directory, when no
+//! process has the port in its environment.
 
-use super::{port, procfs};
+use super::port::{self, Startup};
+use super::procfs;
 use crate::failure::{Failure, Result};
 use diag_ipc::reverse::Server;
 use std::io::Read;
@@ -30,9 +34,12 @@ pub(super) struct Rescue {
 }
 
 impl Rescue {
-    pub(super) fn start(path: &Path) -> Result<Self> {
+    pub(super) fn start(path: &Path, startup: Startup) -> Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("rescue-runtimes").arg(path);
+        if startup == Startup::Running {
+            command.arg("--nosuspend");
+        }
         // A group of its own: Ctrl-C in the terminal does not end it.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         let child = command.spawn();
@@ -48,6 +55,8 @@ impl Drop for Rescue {
         // With nothing to do it ends at once.
         if !is_needed(&self.path) {
             let _ = self.child.wait();
+            // If it was killed, nothing has removed it.
+            let _ = self.path.parent().map(std::fs::remove_dir);
         }
     }
 }
@@ -68,6 +77,9 @@ fn is_needed(path: &Path) -> bool {
 pub(crate) struct Args {
     /// The port of the recorder
     path: PathBuf,
+    /// Runtimes do not wait for the port: only its directory is kept
+    #[arg(long)]
+    nosuspend: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -85,6 +97,20 @@ pub(crate) fn run(args: &Args) -> Result {
             .create(directory)
             .map_err(|e| Failure::about(directory.display(), e))?,
     }
+    if args.nosuspend {
+        while is_needed(path) {
+            std::thread::sleep(LOOK);
+        }
+        let _ = std::fs::remove_file(path); // a killed recorder left it
+    } else {
+        serve(path)?;
+    }
+    let _ = std::fs::remove_dir(directory);
+    Ok(())
+}
+
+/// Resumes runtimes that connect to the port, while a process has it in its environment.
+fn serve(path: &Path) -> Result {
     let server = loop {
         match Server::bind(path) {
             Ok(server) => break server,
@@ -99,7 +125,5 @@ pub(crate) fn run(args: &Args) -> Result {
             let _ = runtime.client().resume_runtime();
         }
     }
-    drop(server);
-    let _ = std::fs::remove_dir(directory);
     Ok(())
 }

@@ -32,7 +32,7 @@ Examples:
   triscope dotnet collect 1234 --profile gc-collect
   triscope dotnet collect 1234 --rundown-keywords 8             only modules in the rundown
   triscope dotnet collect 1234 --providers System.Runtime::4:EventCounterIntervalSec=1
-  triscope dotnet collect --diagnostic-port /tmp/port           wait for a program and trace its startup
+  triscope dotnet collect --diagnostic-port $XDG_RUNTIME_DIR/port  wait for a program, trace its startup
   triscope dotnet collect -o app.nettrace -- ./app --its-options
 
 Profiles: cpu-sampling (the default), dotnet-common, dotnet-sampled-thread-time, gc-verbose,

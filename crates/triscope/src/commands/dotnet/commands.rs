@@ -263,7 +263,8 @@ impl Dump {
 #[command(after_help = "\
 Examples:
   DOTNET_DefaultDiagnosticPortSuspend=1 ./app & triscope dotnet resume $!
-  DOTNET_DiagnosticPorts=/tmp/port ./app & triscope dotnet resume --diagnostic-port /tmp/port
+  port=$XDG_RUNTIME_DIR/port
+  DOTNET_DiagnosticPorts=$port ./app & triscope dotnet resume --diagnostic-port $port
 
 A runtime that is suspended for a diagnostic port can only be resumed at that port.")]
 pub(crate) struct Resume {
