@@ -1,13 +1,15 @@
 //! `triscope dotnet` with commands and servers that are no runtime.
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
-use diag_ipc::HResult;
-use diag_ipc::message::{Command as Ipc, Header, Reply, Request};
+use diag_ipc::message::{Advertise, Command as Ipc, Header, Reply, Request};
+use diag_ipc::{Guid, HResult};
 use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn triscope(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
@@ -128,6 +130,84 @@ fn a_port_is_removed_at_the_end_and_is_in_the_directory_of_the_user() {
     assert!(ports(&runtime).is_empty());
 }
 
+/// Reads a request.
+fn request(stream: &mut UnixStream) -> Ipc {
+    let mut header = [0; Header::LEN];
+    stream.read_exact(&mut header).unwrap();
+    let mut message = header.to_vec();
+    message.resize(usize::from(Header::decode(&header).unwrap().size), 0);
+    stream.read_exact(&mut message[Header::LEN..]).unwrap();
+    Request::decode(&message).unwrap().command()
+}
+
+/// The variable with the directory of a [`runtime`], which is this program as a COMMAND.
+const RUNTIME: &str = "TRISCOPE_TEST_RUNTIME";
+
+/// Not a test: a program of the others that is suspended at a diagnostic port. With the file `cut`, its
+/// session breaks off when it is resumed, and it ends with 5. Otherwise the session lasts until it is
+/// stopped, and the program until SIGTERM.
+#[test]
+fn runtime() {
+    let Some(dir) = std::env::var_os(RUNTIME) else { return };
+    let dir = Path::new(&dir);
+    let asked = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&asked)).unwrap();
+    let advertise = Advertise { cookie: Guid::EMPTY, pid: std::process::id().into() }.encode();
+    let mut session = None;
+    loop {
+        // Each request has a connection of its own.
+        let mut stream =
+            UnixStream::connect(std::env::var("DOTNET_DiagnosticPorts").unwrap()).unwrap();
+        stream.write_all(&advertise).unwrap();
+        let command = request(&mut stream);
+        let reply = match command {
+            Ipc::ResumeRuntime => Reply::Ok(&0u32.to_le_bytes()).encode(),
+            _ => Reply::Ok(&7u64.to_le_bytes()).encode(),
+        };
+        stream.write_all(&reply.unwrap()).unwrap();
+        match command {
+            Ipc::ResumeRuntime if dir.join("cut").exists() => {
+                drop(session.take());
+                std::process::exit(5);
+            }
+            Ipc::ResumeRuntime => {}
+            Ipc::StopTracing => {
+                drop(session.take());
+                testkit::wait::until("SIGTERM", || asked.load(Ordering::Relaxed));
+                std::fs::write(dir.join("terminated"), "").unwrap();
+                std::process::exit(0);
+            }
+            _ => session = Some(stream),
+        }
+    }
+}
+
+/// Runs `triscope dotnet` with a [`runtime`] as its COMMAND.
+fn run_runtime(dir: &Path, args: &[&str]) -> Output {
+    let mut command = triscope(args);
+    command.arg("--").arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "runtime", "--test-threads=1"]).env(RUNTIME, dir);
+    command.env_remove("DOTNET_DiagnosticPorts").output().unwrap()
+}
+
+#[test]
+fn a_command_whose_trace_is_cut_has_its_own_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("cut"), "").unwrap();
+    let output = run_runtime(dir.path(), &["collect", "-o", "/dev/null"]);
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(5), "{errors}");
+    assert!(errors.contains("triscope: /dev/null: "), "the failure is named: {errors}");
+}
+
+#[test]
+fn a_command_that_is_no_longer_read_ends_with_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = run_runtime(dir.path(), &["counters", "-o", "/dev/full", "--format", "csv"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(dir.path().join("terminated").exists(), "{}", errors(&output));
+}
+
 /// The variable with the socket of a [`server`], which is this program as a child.
 const SOCKET: &str = "TRISCOPE_TEST_SERVER";
 
@@ -143,12 +223,7 @@ fn server() {
     let (mut session, mut sessions) = (None, 0);
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
-        let mut header = [0; Header::LEN];
-        stream.read_exact(&mut header).unwrap();
-        let mut message = header.to_vec();
-        message.resize(usize::from(Header::decode(&header).unwrap().size), 0);
-        stream.read_exact(&mut message[Header::LEN..]).unwrap();
-        let command = Request::decode(&message).unwrap().command();
+        let command = request(&mut stream);
         if matches!(command, Ipc::ProcessInfo | Ipc::ProcessInfo2 | Ipc::ProcessInfo3) {
             let reply = Reply::Error { code: HResult::UnknownCommand, message: None };
             stream.write_all(&reply.encode().unwrap()).unwrap();

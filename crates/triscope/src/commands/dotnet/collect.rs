@@ -102,20 +102,29 @@ pub(super) fn run(args: &Args) -> Result {
     if args.command.is_empty() {
         let target = args.target.resolve()?;
         let waits = target.server.is_some();
-        return collect(args, &target, &config, waits).map(drop);
+        return Recording::start(args, &target, &config, waits)?.finish().result;
     }
     if !args.target.is_empty() {
         return Err(Failure::new("either a process or a COMMAND, not both"));
     }
     let launched = Launched::start(&args.command, args.show_child_io)?;
-    let result = collect(args, &launched.target, &config, true);
-    match result {
-        Ok(stopped) => launched.end(stopped),
+    let recording = match Recording::start(args, &launched.target, &config, true) {
+        Ok(recording) => recording,
         Err(failure) => {
             launched.kill();
-            Err(failure)
+            return Err(failure);
         }
+    };
+    let ended = recording.finish();
+    let Err(failure) = ended.result else { return launched.end(ended.is_stopped) };
+    if !args.resume_runtime {
+        launched.kill();
+        return Err(failure);
     }
+    // The program runs: a recording that fails is no reason to end it.
+    failure.print();
+    launched.end(ended.is_stopped)?;
+    Err(Failure::Quiet(1))
 }
 
 fn config(args: &Args) -> Result<TracingConfig> {
@@ -221,40 +230,63 @@ pub(super) fn resume_others(server: &Arc<Server>) {
     });
 }
 
-/// Records to the end. Returns whether triscope stopped the session.
-fn collect(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<bool> {
-    // Do first what can fail for other reasons: a session must be stopped properly.
-    let mut sink = Sink::create(args, target)?;
-    let explicit = args.rundown.is_some() || args.rundown_keywords.is_some();
-    let session = match start(target, config, explicit) {
-        Ok(session) => session,
-        Err(failure) => {
-            sink.discard();
-            return Err(failure);
+/// A session that is being recorded.
+struct Recording {
+    session: Session,
+    sink: Sink,
+    stop_on_signal: StopOnSignal,
+}
+
+/// How a recording ended.
+struct Ended {
+    /// Whether triscope stopped the session.
+    is_stopped: bool,
+    result: Result,
+}
+
+impl Recording {
+    /// Starts the session. A runtime that is to be resumed then runs; after a failure, it may be
+    /// suspended.
+    fn start(args: &Args, target: &Target, config: &TracingConfig, resume: bool) -> Result<Self> {
+        // Do first what can fail for other reasons: a session must be stopped properly.
+        let sink = Sink::create(args, target)?;
+        let explicit = args.rundown.is_some() || args.rundown_keywords.is_some();
+        let session = match start(target, config, explicit) {
+            Ok(session) => session,
+            Err(failure) => {
+                sink.discard();
+                return Err(failure);
+            }
+        };
+        let begun = sink.begin().and_then(|()| begin(args, target, &session, resume));
+        let stop_on_signal = match begun {
+            Ok(stop_on_signal) => stop_on_signal,
+            Err(failure) => {
+                let _ = session.stop(); // the first failure is more useful
+                return Err(failure);
+            }
+        };
+        for provider in &config.providers {
+            let text = provider.to_string();
+            eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
         }
-    };
-    let begun = sink.begin().and_then(|()| begin(args, target, &session, resume));
-    let stop_on_signal = match begun {
-        Ok(stop_on_signal) => stop_on_signal,
-        Err(failure) => {
-            let _ = session.stop(); // the first failure is more useful
-            return Err(failure);
-        }
-    };
-    for provider in &config.providers {
-        let text = provider.to_string();
-        eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
+        eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
+        Ok(Self { session, sink, stop_on_signal })
     }
-    eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
-    let (end, counter, failed) = record(session, &mut sink, &stop_on_signal);
-    if let Some(error) = failed {
-        return Err(Failure::about(&sink.name, error));
-    }
-    let counts = counter.finish().or_else(|| sink.recount());
-    eprintln!("{}", summary(&sink.name, &end, counts));
-    match &end.truncation {
-        None => Ok(stop_on_signal.is_stopping()),
-        Some(reason) => Err(Failure::about(&sink.name, reason)),
+
+    /// Records to the end.
+    fn finish(self) -> Ended {
+        let Self { session, mut sink, stop_on_signal } = self;
+        let (end, counter, failed) = record(session, &mut sink, &stop_on_signal);
+        let result = match failed {
+            Some(error) => Err(Failure::about(&sink.name, error)),
+            None => {
+                let counts = counter.finish().or_else(|| sink.recount());
+                eprintln!("{}", summary(&sink.name, &end, counts));
+                end.truncation.map_or(Ok(()), |reason| Err(Failure::about(&sink.name, reason)))
+            }
+        };
+        Ended { is_stopped: stop_on_signal.is_stopping(), result }
     }
 }
 
@@ -463,8 +495,8 @@ impl Launched {
         child::outcome(self.child.wait()?)
     }
 
-    /// Ends the program after a failure. Its runtime may still be suspended.
-    pub(super) fn kill(&self) {
+    /// Ends the program, which has not begun: its runtime is suspended.
+    fn kill(&self) {
         self.child.kill();
         let _ = self.child.wait(); // the failure is more useful
     }

@@ -247,12 +247,9 @@ impl Stream {
 }
 
 impl Stream {
-    /// Ends a session that is no longer read: closing it before its end can crash the target.
+    /// Ends a session that is no longer read: closing it before its end can crash the target. A
+    /// program that was started for it ends as after Ctrl-C.
     pub(super) fn leave(&mut self) {
-        if let Some(Live::Launched(launched)) = &self.live {
-            launched.kill();
-            return;
-        }
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
             loop {
                 match self.reader.next_event() {
@@ -261,6 +258,9 @@ impl Stream {
                     Ok(None) | Err(_) => break,
                 }
             }
+        }
+        if let Some(Live::Launched(launched)) = &self.live {
+            let _ = launched.end(true); // the failure that led here is more useful
         }
     }
 }
