@@ -99,6 +99,25 @@ fn names(dir: &Path) -> Vec<String> {
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
+/// The rest of a name after the beginning and the process id of a server, whose digits are zeros.
+fn form(name: &str, beginning: &str) -> String {
+    let rest = name.strip_prefix(&format!("{beginning}{}_", std::process::id()));
+    let rest = rest.unwrap_or_else(|| panic!("{name}"));
+    rest.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect()
+}
+
+#[test]
+fn a_trace_has_a_default_name_with_the_process() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    server.ok(&["collect"]);
+    let files = names(server.dir.path());
+    let trace = files.iter().find(|name| *name != "socket").expect("a trace");
+    assert_eq!(form(trace, "trace_"), "00000000_000000.nettrace");
+}
+
 #[test]
 fn a_dump_has_a_default_name_in_this_directory() {
     let server = Server::start(|request| {
@@ -110,8 +129,7 @@ fn a_dump_has_a_default_name_in_this_directory() {
     assert!(output.status.success(), "{}", errors(&output));
     let files = names(server.dir.path());
     let core = files.iter().find(|name| *name != "socket").expect("a dump");
-    let form: String = core.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
-    assert_eq!(form, "core_00000000_000000");
+    assert_eq!(form(core, "core_"), "00000000_000000");
     let path = server.dir.path().join(core);
     assert!(errors(&output).contains(&format!("{}: 4 bytes", path.display())), "{output:?}");
     let [Request::CreateCoreDump { path: sent, .. }] = &server.requests()[..] else { panic!() };

@@ -1,7 +1,7 @@
 use super::counter::{Counter, Counts};
-use super::file_time;
 use super::signals::StopOnSignal;
 use super::target::{Selector, Target};
+use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Status;
 use crate::run::child;
@@ -40,7 +40,7 @@ gc-collect, database. A provider is Name[:keywords[:level[:arguments]]], keyword
 pub(crate) struct Args {
     #[command(flatten)]
     target: Selector,
-    /// Output file; - is standard output [default: NAME_DATE_TIME.nettrace]
+    /// Output file; - is standard output [default: NAME_PID_DATE_TIME.nettrace]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Providers to enable, separated by commas
@@ -353,20 +353,24 @@ impl Sink {
                 let to = To::Stdout(io::stdout());
                 return Ok(Self { name, path: None, is_new: false, to });
             }
-            Some(path) => path.clone(),
-            None => default_name(args, target),
+            Some(path) => path,
+            None => {
+                let (path, file) = create_new(&default_name(args, target))?;
+                let (name, to) = (path.display().to_string(), To::File(file));
+                return Ok(Self { name, path: Some(path), is_new: true, to });
+            }
         };
         let name = path.display().to_string();
         let open = |is_new: bool| {
             let mut options = File::options();
-            options.write(true).create_new(is_new).create(true).truncate(false).open(&path)
+            options.write(true).create_new(is_new).create(true).truncate(false).open(path)
         };
         let (is_new, file) = match open(true) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (false, open(false)),
             file => (true, file),
         };
         let file = file.map_err(|e| Failure::about(&name, e))?;
-        Ok(Self { name, path: Some(path), is_new, to: To::File(file) })
+        Ok(Self { name, path: Some(path.clone()), is_new, to: To::File(file) })
     }
 
     /// There is a session: removes the previous content.
@@ -407,17 +411,34 @@ impl Sink {
     }
 }
 
-/// `NAME_yyyyMMdd_HHmmss.nettrace`, in UTC.
-fn default_name(args: &Args, target: &Target) -> PathBuf {
-    let program = args.command.first().cloned().or_else(|| {
-        let info = target.client.process_info().ok()?;
-        info.entry_assembly.filter(|name| !name.is_empty())
-    });
-    let program = program
-        .as_deref()
-        .and_then(|p| Path::new(p).file_stem())
-        .map_or_else(|| "trace".into(), |name| name.to_string_lossy().into_owned());
-    format!("{}_{}.nettrace", program.replace('/', "_"), file_time()).into()
+/// Creates a file with this name, or with a number appended to it if there is one.
+fn create_new(name: &str) -> Result<(PathBuf, File)> {
+    for path in numbered(name, ".nettrace") {
+        match File::options().write(true).create_new(true).open(&path) {
+            Ok(file) => return Ok((path, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(Failure::about(path.display(), error)),
+        }
+    }
+    Err(Failure::about(name, "there are too many files with this name"))
+}
+
+/// The name of the output, without extension.
+fn default_name(args: &Args, target: &Target) -> String {
+    let command = args.command.first().map(String::as_str);
+    let assembly = match command {
+        Some(_) => None,
+        None => target.client.process_info().ok().and_then(|info| info.entry_assembly),
+    };
+    file_name(&subject(command, assembly.as_deref()), target.process())
+}
+
+/// The program of a command without directory and extension, or the name of an assembly, which can
+/// contain dots.
+fn subject(command: Option<&str>, assembly: Option<&str>) -> String {
+    let program = command.and_then(|path| Path::new(path).file_stem()).map(|n| n.to_string_lossy());
+    let name = program.as_deref().or(assembly).filter(|name| !name.is_empty());
+    name.unwrap_or("trace").replace('/', "_")
 }
 
 /// The last state of the status line.
@@ -564,5 +585,28 @@ mod tests {
         for more in [["--clrevents", "gc"], ["--providers", "Own"]] {
             assert_eq!(rundown(&more), Some(Rundown::Default), "{more:?}");
         }
+    }
+
+    #[test]
+    fn a_default_name_never_names_an_existing_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join("My.App_1_20261106_210430");
+        let create = || create_new(name.to_str().unwrap()).unwrap();
+        let (first, mut file) = create();
+        file.write_all(b"first").unwrap();
+        let (second, third) = (create().0, create().0);
+        let names = [first.clone(), second, third].map(|p| p.file_name().unwrap().to_owned());
+        let expected = ["", "_2", "_3"].map(|n| format!("My.App_1_20261106_210430{n}.nettrace"));
+        assert_eq!(names, expected.map(std::ffi::OsString::from));
+        assert_eq!(std::fs::read(first).unwrap(), b"first");
+        assert!(create_new("/nowhere/trace").is_err());
+    }
+
+    #[test]
+    fn names_of_assemblies_can_contain_dots() {
+        assert_eq!(subject(None, Some("My.App")), "My.App");
+        assert_eq!(subject(None, Some("a/b")), "a_b");
+        assert_eq!(subject(Some("/opt/My.App.dll"), None), "My.App");
+        assert_eq!([subject(None, Some("")), subject(None, None)], ["trace", "trace"]);
     }
 }

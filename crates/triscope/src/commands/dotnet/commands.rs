@@ -1,7 +1,7 @@
 //! Commands that consist of one request and one reply.
 
-use super::file_time;
 use super::target::{self, Options, Selector};
+use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crossbeam_channel::{after, select, tick};
@@ -200,7 +200,8 @@ Examples:
 pub(crate) struct Dump {
     #[command(flatten)]
     target: Selector,
-    /// Where the process writes the dump [default: core_DATE_TIME, in this directory]
+    /// Where the process writes the dump [default: core_PID_DATE_TIME, in this
+    /// directory]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Contents of the dump
@@ -234,7 +235,11 @@ enum Kind {
 impl Dump {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
-        let output = self.output.clone().unwrap_or_else(|| format!("core_{}", file_time()).into());
+        let output = self.output.clone().or_else(|| {
+            let name = file_name("core", target.process());
+            numbered(&name, "").find(|path| std::fs::symlink_metadata(path).is_err())
+        });
+        let output = output.unwrap_or_default(); // there is a free name
         // The target has another working directory.
         let path = std::path::absolute(&output).map_err(|e| Failure::about(output.display(), e))?;
         let text = utf8(&path)?;

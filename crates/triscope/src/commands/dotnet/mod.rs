@@ -70,7 +70,19 @@ impl Command {
     }
 }
 
-/// The time now, as names of files have it: `yyyyMMdd_HHmmss`, in UTC.
-fn file_time() -> String {
-    jiff::Timestamp::now().strftime("%Y%m%d_%H%M%S").to_string()
+/// The default name of a file about a process, without extension: `NAME_PID_yyyyMMdd_HHmmss`, in UTC.
+fn file_name(name: &str, pid: Option<u32>) -> String {
+    let time = jiff::Timestamp::now().strftime("%Y%m%d_%H%M%S");
+    match pid {
+        Some(pid) => format!("{name}_{pid}_{time}"),
+        None => format!("{name}_{time}"),
+    }
+}
+
+/// Names of files to try until one is free: `NAME`, `NAME_2`, `NAME_3`, each with this extension.
+fn numbered(name: &str, extension: &str) -> impl Iterator<Item = std::path::PathBuf> {
+    (1u32..).map(move |number| match number {
+        1 => format!("{name}{extension}").into(),
+        _ => format!("{name}_{number}{extension}").into(),
+    })
 }

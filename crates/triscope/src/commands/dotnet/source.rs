@@ -206,8 +206,7 @@ impl Stream {
 
     /// The process of the session, by the socket if it was not named.
     pub(crate) fn process(&self) -> Option<u32> {
-        let target = self.live.as_ref()?.target();
-        target.pid.or_else(|| target.client.peer().ok()?.pid)
+        self.live.as_ref()?.target().process()
     }
 
     /// Calls `each` with every event. Damage, truncation and losses are reported at the end.

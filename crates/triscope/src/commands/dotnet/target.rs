@@ -173,6 +173,11 @@ fn listen(path: &Path) -> Result<Target> {
 }
 
 impl Target {
+    /// Its process id, by the socket if it was not named.
+    pub(crate) fn process(&self) -> Option<u32> {
+        self.pid.or_else(|| self.client.peer().ok()?.pid)
+    }
+
     /// Converts an error of a request to this process to a failure.
     pub(crate) fn failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| Failure::about(&self.name, error)
