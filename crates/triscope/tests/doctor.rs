@@ -166,6 +166,22 @@ fn the_text_has_every_check() {
     }
 }
 
+/// `go env` in a module downloads the toolchain that the module names.
+#[test]
+fn no_toolchain_is_downloaded() {
+    let user = User::own();
+    let script = "#!/bin/sh\necho $GOTOOLCHAIN $GO111MODULE $(pwd)\n";
+    testkit::program::script(user.dir.path().join("go"), script);
+    let path = format!("{}:{}", user.dir.path().display(), std::env::var("PATH").unwrap());
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    doctor.args(["doctor", "--json"]).env("PATH", path).env("GOTOOLCHAIN", "go9.99.0+auto");
+    let output = doctor.current_dir(user.dir.path()).output().unwrap();
+    let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let checks = doctor["checks"].as_array().unwrap();
+    let go = checks.iter().find(|check| check["id"] == "go-toolchain").unwrap();
+    assert_eq!(go["note"], "local off /");
+}
+
 /// The fix of the scheduler has every part: a privilege alone does not open a tracefs.
 #[test]
 fn the_fix_of_the_scheduler_is_complete() {

@@ -74,8 +74,11 @@ fn go() -> Check {
 
 fn go_toolchain() -> Check {
     let (id, what) = ("go-toolchain", "Go toolchain");
-    let output = Command::new("go").args(["env", "GOVERSION"]).stdin(Stdio::null()).output();
-    match output {
+    let mut go = Command::new("go");
+    go.args(["env", "GOVERSION"]).stdin(Stdio::null());
+    // A `go.mod` or a setting can name another toolchain, which `go` would download.
+    go.env("GOTOOLCHAIN", "local").env("GO111MODULE", "off").current_dir("/");
+    match go.output() {
         Ok(output) if output.status.success() => {
             Check::yes(id, what, String::from_utf8_lossy(&output.stdout).trim())
         }
