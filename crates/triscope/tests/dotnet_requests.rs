@@ -184,6 +184,26 @@ fn stacks_have_the_names_of_their_threads() {
     assert_eq!((&threads[1]["tid"], threads[1].get("name")), (&ended.into(), None));
 }
 
+/// The process id in the events is another one than that of the socket.
+#[test]
+fn a_heap_dump_has_the_name_of_the_process_in_a_container() {
+    // The first part of the objects: one object.
+    let numbers = [0u32, 1].map(u32::to_le_bytes).concat();
+    let object = [0x200u64, 24, 1, 0].map(u64::to_le_bytes).concat();
+    let nodes = nettrace::event(1, 2000, 1, &[&numbers, &[7, 0], &object]);
+    let trace = nettrace::trace(&[("Microsoft-Windows-DotNETRuntime", 18, 0)], &[nodes]);
+    let server = Server::start(move |request| match request {
+        Request::CollectTracing { .. } => session(&trace),
+        _ => unknown(),
+    });
+    // The heap is incomplete.
+    server.fails(&["gcdump", "-o", "heap.gcdump"], 1);
+    let file = std::fs::read(server.dir.path().join("heap.gcdump")).unwrap();
+    let info = ::nettrace::gcdump::HeapGraph::read(&file).unwrap().info;
+    let own = std::fs::read_to_string("/proc/self/comm").unwrap();
+    assert_eq!((info.pid, info.process_name.as_deref()), (42, Some(own.trim_end())));
+}
+
 #[test]
 fn the_rundown_has_the_keywords_of_the_option() {
     let server = Server::start(|request| match request {

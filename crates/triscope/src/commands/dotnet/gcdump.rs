@@ -145,7 +145,8 @@ fn describe_types_again(target: &Target) -> Result {
 }
 
 fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
-    let name = stream.name.clone();
+    // The process id in the events is that in the namespace of the process.
+    let (name, process) = (stream.name.clone(), stream.process());
     let mut walk = HeapSnapshot::with_limits(limits());
     let mut info = DumpInfo::default();
     let mut is_left = false;
@@ -181,9 +182,9 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     }
     info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
     if is_live {
-        info.process_name = std::fs::read_to_string(format!("/proc/{}/comm", info.pid))
-            .ok()
-            .map(|name| name.trim_end().to_owned());
+        let name =
+            process.and_then(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok());
+        info.process_name = name.map(|name| name.trim_end().to_owned());
         info.machine = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
     }
     Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
