@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use testkit::nettrace;
 
 fn triscope(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
@@ -206,6 +207,73 @@ fn a_command_that_is_no_longer_read_ends_with_sigterm() {
     let output = run_runtime(dir.path(), &["counters", "-o", "/dev/full", "--format", "csv"]);
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     assert!(dir.path().join("terminated").exists(), "{}", errors(&output));
+}
+
+/// The runtime that a port waited for does not answer.
+#[test]
+fn a_signal_ends_a_request_at_a_port() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = dir.path().join("port");
+    let child = triscope(&["env", "--diagnostic-port", port.to_str().unwrap()]).spawn().unwrap();
+    wait_for(&port);
+    let connect = || {
+        let mut stream = UnixStream::connect(&port).ok()?;
+        stream.write_all(&Advertise { cookie: Guid::EMPTY, pid: 1 }.encode()).ok()?;
+        Some(stream)
+    };
+    let mut stream = None;
+    testkit::wait::until("the port", || {
+        stream = connect();
+        stream.is_some()
+    });
+    let mut stream = stream.unwrap();
+    assert_eq!(request(&mut stream), Ipc::ProcessEnvironment);
+    ends_by_sigterm(child);
+    drop(stream);
+}
+
+/// The output of a session is more than a pipe holds.
+#[test]
+fn a_signal_ends_the_output_after_a_session() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let types = [("Microsoft-DotNETCore-SampleProfiler", 0, 0)];
+    let sample = |thread| nettrace::event(1, 2000, thread, &[&[2, 0, 0, 0]]);
+    let trace = nettrace::trace(&types, &(1..5000).map(sample).collect::<Vec<_>>());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut first = [0; 1];
+            // A connection without a request asks who listens.
+            if stream.read(&mut first).unwrap() == 0 {
+                continue;
+            }
+            let mut rest = vec![0; 1 << 16];
+            let _ = stream.read(&mut rest).unwrap();
+            let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+            let _ = stream.write_all(&[reply, trace.clone()].concat()); // the client may have gone
+        }
+    });
+    let port = format!("{},connect", socket.display());
+    let mut stack = triscope(&["stack", "--json", "--diagnostic-port", &port]);
+    let mut child = stack.stdout(Stdio::piped()).spawn().unwrap();
+    // The output begins after the session. Nobody reads the rest.
+    let mut output = child.stdout.take().unwrap();
+    output.read_exact(&mut [0]).unwrap();
+    ends_by_sigterm(child);
+    drop(output);
+}
+
+/// Sends SIGTERM to a process, which ends with the exit code of that.
+fn ends_by_sigterm(mut child: Child) {
+    kill("-TERM", child.id());
+    let mut status = None;
+    testkit::wait::until("the end", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    assert_eq!(status.unwrap().code(), Some(128 + 15));
 }
 
 /// The variable with the socket of a [`server`], which is this program as a child.

@@ -8,11 +8,13 @@ use crate::run::child;
 use crate::run::duration::duration;
 use crate::run::port::{Port, Startup, process_of};
 use crate::run::runtimes;
+use crate::run::stop::Listener;
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
     ProviderPreset, Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -198,6 +200,7 @@ fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Sess
 
 /// Installs the stop conditions, and resumes a suspended runtime.
 fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Result<StopOnSignal> {
+    target.exit.take();
     let stop_on_signal =
         StopOnSignal::new(session.stop_handle(), args.duration, !args.command.is_empty())?;
     if resume && args.resume_runtime {
@@ -278,6 +281,9 @@ impl Recording {
     fn finish(self) -> Ended {
         let Self { session, mut sink, stop_on_signal } = self;
         let (end, counter, failed) = record(session, &mut sink, &stop_on_signal);
+        let is_stopped = stop_on_signal.is_stopping();
+        drop(stop_on_signal);
+        let _exit = Listener::exit(); // events may have to be counted
         let result = match failed {
             Some(error) => Err(Failure::about(&sink.name, error)),
             None => {
@@ -286,7 +292,7 @@ impl Recording {
                 end.truncation.map_or(Ok(()), |reason| Err(Failure::about(&sink.name, reason)))
             }
         };
-        Ended { is_stopped: stop_on_signal.is_stopping(), result }
+        Ended { is_stopped, result }
     }
 }
 
@@ -495,7 +501,14 @@ impl Launched {
                 let pid = child.id();
                 let name = format!("{program} (process {pid})");
                 let server = Some(Arc::clone(&port.server));
-                let target = Target { client, pid: Some(pid), name, server, _guard: None };
+                let target = Target {
+                    client,
+                    pid: Some(pid),
+                    name,
+                    server,
+                    _guard: None,
+                    exit: Cell::default(),
+                };
                 Ok(Self { child, target, _port: port })
             }
             Err(failure) => {

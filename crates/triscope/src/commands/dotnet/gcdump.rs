@@ -6,6 +6,7 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
+use crate::run::stop::Listener;
 use diag_ipc::{Rundown, Timeouts, TracingConfig};
 use nettrace::Order;
 use nettrace::analysis::{HeapSnapshot, TypeTotal};
@@ -89,13 +90,15 @@ struct Heap {
     walk: Option<HeapSnapshot>,
     /// How reading the events went, if they were read to the end of the stream.
     reading: Option<Reading>,
+    /// Ends the program on a signal after a session.
+    _exit: Option<Listener>,
 }
 
 fn heap_of_file(path: &Path) -> Result<Heap> {
     if let Some(bytes) = gcdump_file(path)? {
         let name = path.display().to_string();
         let graph = HeapGraph::read(&bytes).map_err(|e| Failure::about(&name, e))?;
-        return Ok(Heap { name, graph, walk: None, reading: None });
+        return Ok(Heap { name, graph, walk: None, reading: None, _exit: None });
     }
     heap_of_stream(Stream::of_file(path, Order::Time, Progress::beside_output())?, false)
 }
@@ -163,6 +166,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         }
         Ok(())
     });
+    let exit = is_live.then(Listener::exit).transpose()?;
     let reading = match result {
         Err(_) if is_left => None,
         other => Some(other?),
@@ -187,7 +191,13 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         info.process_name = name.map(|name| name.trim_end().to_owned());
         info.machine = Some(rustix::system::uname().nodename().to_string_lossy().into_owned());
     }
-    Ok(Heap { name, graph: HeapGraph::from_snapshot(&walk, info), walk: Some(walk), reading })
+    Ok(Heap {
+        name,
+        graph: HeapGraph::from_snapshot(&walk, info),
+        walk: Some(walk),
+        reading,
+        _exit: exit,
+    })
 }
 
 /// Room for the largest heap whose graph also fits into the available memory.

@@ -6,6 +6,7 @@ use super::target::{self, Target};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
+use crate::run::stop::Listener;
 use diag_ipc::{Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
@@ -190,6 +191,7 @@ impl Stream {
 fn begin(live: &Live, session: &Session, duration: Option<Duration>) -> Result<StopOnSignal> {
     let target = live.target();
     let has_command = matches!(live, Live::Launched(_));
+    target.exit.take();
     let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration, has_command)?;
     if let Some(server) = &target.server {
         target.client.resume_runtime().map_err(target.failure())?;
@@ -235,17 +237,25 @@ impl Stream {
             Some(Live::Launched(launched)) => launched.end(was_stopped),
             _ => Ok(()),
         };
+        let exit = self.exit_on_signal();
         Ok(Reading {
             outcome,
             stats: *self.reader.stats(),
             trace: self.reader.trace().cloned(),
             name: self.name,
             errors,
+            _exit: exit,
         })
     }
 }
 
 impl Stream {
+    /// From the end of a session on, a signal ends the program: the session has nothing to stop.
+    fn exit_on_signal(&mut self) -> Option<Listener> {
+        drop(self.stop_on_signal.take()?);
+        Listener::exit().ok()
+    }
+
     /// Ends a session that is no longer read: closing it before its end can crash the target. A
     /// program that was started for it ends as after Ctrl-C.
     pub(super) fn leave(&mut self) {
@@ -272,6 +282,8 @@ pub(crate) struct Reading {
     pub(crate) errors: Vec<String>,
     /// The result of a started program.
     outcome: Result,
+    /// Ends the program on a signal after a session.
+    _exit: Option<Listener>,
 }
 
 impl Reading {

@@ -6,6 +6,7 @@ use crate::run::stop::Listener;
 use diag_ipc::discovery::{self, Process};
 use diag_ipc::reverse::Server;
 use diag_ipc::{Client, Error, Timeouts};
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +53,9 @@ pub(crate) struct Target {
     pub(crate) server: Option<Arc<Server>>,
     /// Removes the server's socket if a signal ends the program.
     pub(crate) _guard: Option<cleanup::Guard>,
+    /// Ends the program on a signal, once a listener was used to wait for the process. The signals have no
+    /// effect without one.
+    pub(crate) exit: Cell<Option<Listener>>,
 }
 
 impl Drop for Target {
@@ -99,7 +103,14 @@ impl Options {
             (path, "connect") => {
                 let client = Client::new(PathBuf::from(path));
                 let name = path.to_owned();
-                Ok(Target { client, pid: None, name, server: None, _guard: None })
+                Ok(Target {
+                    client,
+                    pid: None,
+                    name,
+                    server: None,
+                    _guard: None,
+                    exit: Cell::default(),
+                })
             }
             (path, "listen") => listen(Path::new(path)),
             (_, other) => {
@@ -113,7 +124,7 @@ impl Options {
 pub(crate) fn process(pid: u32) -> Result<Target> {
     let client = Client::for_process(pid).map_err(Failure::new)?;
     let name = format!("process {pid}");
-    Ok(Target { client, pid: Some(pid), name, server: None, _guard: None })
+    Ok(Target { client, pid: Some(pid), name, server: None, _guard: None, exit: Cell::default() })
 }
 
 /// Time limit for a process to report its entry assembly.
@@ -151,7 +162,7 @@ fn listen(path: &Path) -> Result<Target> {
             }
         }
     });
-    let _signals = Listener::exit()?;
+    let exit = Listener::exit()?;
     eprintln!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
     loop {
         match server.accept(Duration::from_secs(3600)) {
@@ -164,6 +175,7 @@ fn listen(path: &Path) -> Result<Target> {
                     name: format!("process {pid}"),
                     server: Some(server),
                     _guard: Some(guard),
+                    exit: Cell::new(Some(exit)),
                 });
             }
             Err(Error::Timeout { .. }) => {}
