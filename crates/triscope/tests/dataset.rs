@@ -47,7 +47,7 @@ fn of_damaged_traces_there_is_what_was_read() {
 
 /// As `report` prints it: here events of .NET that have no table.
 #[test]
-fn what_is_not_exported_is_printed() {
+fn parts_that_are_not_exported_are_printed() {
     let dir = tempfile::tempdir().unwrap();
     let trace = format!("{DATA}/nettrace/tests/data/t31-selfdesc.nettrace");
     let (_, report, _) = run(dir.path(), &["report", "--json", &trace]);
