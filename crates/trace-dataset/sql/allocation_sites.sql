@@ -7,11 +7,24 @@
 --   Workload  System.Diagnostics.Tracing.EventSource.AddEventDescriptor(va  1        127440
 --   Workload  System.ModuleHandle.ResolveMethodHandle(int32,value class Sy  1        109992
 --   Workload  System.Reflection.MdFieldInfo.get_FieldType()                 1        109864
-SELECT p.name AS process, f.function, count(*) AS samples, sum(s.weight) AS bytes
-FROM samples s
+WITH sites AS (
+  SELECT recording, process, stack, count(*) AS samples, sum(weight) AS bytes
+  FROM samples
+  WHERE kind = 'allocation'
+  GROUP BY recording, process, stack
+),
+named AS (
+  SELECT k.recording, k.stack, min(k.depth) AS depth
+  FROM stacks k
+  JOIN frames f USING (recording, frame)
+  WHERE f.function IS NOT NULL
+  GROUP BY k.recording, k.stack
+)
+SELECT p.name AS process, f.function, sum(s.samples) AS samples, sum(s.bytes) AS bytes
+FROM sites s
 LEFT JOIN processes p USING (recording, process)
-LEFT JOIN stacks k ON k.recording = s.recording AND k.stack = s.stack AND k.depth = 0
+LEFT JOIN named n ON n.recording = s.recording AND n.stack = s.stack
+LEFT JOIN stacks k ON k.recording = n.recording AND k.stack = n.stack AND k.depth = n.depth
 LEFT JOIN frames f ON f.recording = k.recording AND f.frame = k.frame
-WHERE s.kind = 'allocation'
 GROUP BY p.name, f.function
 ORDER BY bytes DESC, p.name, f.function;

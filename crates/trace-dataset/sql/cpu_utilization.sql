@@ -1,4 +1,5 @@
--- Utilization of each CPU: time in which a recorded thread had it, by the time of the recording.
+-- Utilization of each CPU: time in which a recorded thread had it, by the time of the recording. Of
+-- recordings of the kernel's scheduler.
 --
 -- Example:
 --   host  cpu  busy        utilization
@@ -6,9 +7,15 @@
 --   test  1    488953881   0.977
 --   test  0    1041362765  0.8883
 --   test  1    1019868410  0.8699
-SELECT r.host, s.cpu, sum(s.duration) AS busy,
-       sum(s.duration) * 1.0 / max(r.end_monotonic - r.begin_monotonic) AS utilization
-FROM sched s
+WITH used AS (
+  SELECT recording, cpu, sum(duration) AS busy
+  FROM sched
+  GROUP BY recording, cpu
+)
+SELECT r.host, c.cpu, coalesce(u.busy, 0) AS busy,
+       coalesce(u.busy, 0) * 1.0 / (r.end_monotonic - r.begin_monotonic) AS utilization
+FROM cpus c
 JOIN recordings r USING (recording)
-GROUP BY r.recording, r.host, s.cpu
-ORDER BY r.host, r.recording, s.cpu;
+LEFT JOIN used u ON u.recording = c.recording AND u.cpu = c.cpu
+WHERE c.recording IN (SELECT recording FROM used)
+ORDER BY r.host, r.recording, c.cpu;

@@ -110,7 +110,48 @@ def flame_graph_difference(questions):
     return found == [{"function": "f", "before": 4, "after": 4, "difference": 0}]
 
 
-CHECKS = [losses, throttling, latency_regression, hot_functions, flame_graph, flame_graph_difference]
+def cpu_utilization(questions):
+    """A CPU that no recorded thread had is idle, unless the scheduler was not recorded."""
+    tables = {
+        "recordings": recordings(2),
+        "cpus": [{"recording": n, "cpu": cpu} for n in (1, 2) for cpu in (0, 1)],
+        "sched": [{"recording": 1, "cpu": 1, "duration": 250}, {"recording": 1, "cpu": 1, "duration": 500}],
+    }
+    found = ask(questions, "cpu_utilization", tables)
+    return [(row["cpu"], row["busy"], row["utilization"]) for row in found] == [(0, 0, 0), (1, 750, 0.75)]
+
+
+def allocation_sites(questions):
+    """The function is the innermost one that is known."""
+    frames = {1: None, 2: "f", 3: "g"}
+    stacks = {1: [1, 2, 3], 2: [3], 3: [1]}
+    tables = {
+        "samples": [
+            {"recording": 1, "process": 1, "stack": stack, "kind": "allocation", "weight": 10}
+            for stack in (1, 1, 2, 3, 4)
+        ],
+        "processes": [{"recording": 1, "process": 1, "name": "p"}],
+        "stacks": [
+            {"recording": 1, "stack": stack, "depth": depth, "frame": frame}
+            for stack, frames in stacks.items() for depth, frame in enumerate(frames)
+        ],
+        "frames": [{"recording": 1, "frame": frame, "function": name} for frame, name in frames.items()],
+    }
+    found = ask(questions, "allocation_sites", tables)
+    rows = {(row["function"], row["samples"], row["bytes"]) for row in found}
+    return rows == {("f", 2, 20), (None, 2, 20), ("g", 1, 10)}
+
+
+CHECKS = [
+    losses,
+    throttling,
+    latency_regression,
+    hot_functions,
+    flame_graph,
+    flame_graph_difference,
+    cpu_utilization,
+    allocation_sites,
+]
 
 
 def check(questions, require):
