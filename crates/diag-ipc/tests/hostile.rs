@@ -10,6 +10,7 @@ use diag_ipc::{
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// The timeout of the clients in these tests.
@@ -354,20 +355,20 @@ impl std::io::Write for Restoring {
     }
 }
 
-/// A server whose stream goes on until it is stopped, and where its socket has gone and will be again.
-fn endless() -> (tempfile::TempDir, Client, Restoring) {
+/// A server whose stream ends when it is stopped. Until then it does `until` with the connection, which
+/// returns when the channel says so. The client is patient.
+fn stoppable(
+    until: impl Fn(&mut UnixStream, &Receiver<()>) + Send + Clone + 'static,
+) -> (tempfile::TempDir, Client) {
     let (stopped, stop) = std::sync::mpsc::channel();
     let stop = std::sync::Arc::new(std::sync::Mutex::new(stop));
     let (dir, client) = server(move |mut connection| match request(&mut connection) {
         Some(Request::CollectTracing { .. }) => {
-            let stop = std::sync::Arc::clone(&stop);
+            let (stop, until) = (std::sync::Arc::clone(&stop), until.clone());
             std::thread::spawn(move || {
                 connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
                 connection.write_all(STREAM_HEAD).unwrap();
-                while stop.lock().unwrap().try_recv().is_err() {
-                    connection.write_all(&[0; 64]).unwrap();
-                    std::thread::yield_now();
-                }
+                until(&mut connection, &stop.lock().unwrap());
                 connection.write_all(b"\x06\x01").unwrap();
             });
         }
@@ -377,9 +378,19 @@ fn endless() -> (tempfile::TempDir, Client, Restoring) {
         }
         other => panic!("{other:?}"),
     });
+    (dir, client.timeouts(Timeouts::all(Duration::from_secs(60))))
+}
+
+/// A server whose stream goes on until it is stopped, and where its socket has gone and will be again.
+fn endless() -> (tempfile::TempDir, Client, Restoring) {
+    let (dir, client) = stoppable(|connection, stop| {
+        while stop.try_recv().is_err() {
+            connection.write_all(&[0; 64]).unwrap();
+            std::thread::yield_now();
+        }
+    });
     let (socket, hidden) = (dir.path().join("socket"), dir.path().join("hidden"));
-    let out = Restoring { hidden, socket, bytes: Vec::new() };
-    (dir, client.timeouts(Timeouts::all(Duration::from_secs(60))), out)
+    (dir, client, Restoring { hidden, socket, bytes: Vec::new() })
 }
 
 #[test]
@@ -422,27 +433,8 @@ fn an_asynchronous_stop_is_tried_again() {
 
 #[test]
 fn record_for_stops_a_silent_session() {
-    // The stream ends as soon as the session is stopped, and not before.
-    let (stopped, stop) = std::sync::mpsc::channel();
-    let stop = std::sync::Arc::new(std::sync::Mutex::new(stop));
-    let (dir, client) = server(move |mut connection| match request(&mut connection) {
-        Some(Request::CollectTracing { .. }) => {
-            let stop = std::sync::Arc::clone(&stop);
-            std::thread::spawn(move || {
-                connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
-                connection.write_all(STREAM_HEAD).unwrap();
-                stop.lock().unwrap().recv().unwrap();
-                connection.write_all(b"\x06\x01").unwrap();
-            });
-        }
-        Some(Request::StopTracing { session: 7 }) => {
-            stopped.send(()).unwrap();
-            connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
-        }
-        other => panic!("{other:?}"),
-    });
-    let patient = Timeouts::all(Duration::from_secs(60));
-    let session = client.timeouts(patient).collect_tracing(&config()).unwrap();
+    let (dir, client) = stoppable(|_, stop| stop.recv().unwrap());
+    let session = client.collect_tracing(&config()).unwrap();
     let mut stream = Vec::new();
     let end = session.record_for(Duration::from_millis(50), &mut stream);
     assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
