@@ -7,7 +7,9 @@ use super::store::Store;
 use super::trigger::Trigger;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
-use crate::sources::kernel::switch_records::{Arrival, Seen, SwitchRecords};
+use crate::sources::kernel::switch_records::{
+    Arrival, PERF_RECORD_SWITCH_CPU_WIDE, Seen, SwitchRecords,
+};
 use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::{counted, now};
@@ -331,7 +333,8 @@ impl Kernel {
             *last = record.time.max(*last);
             match record.layout.raw_data(raw) {
                 Some(data) => take(&record, data, fields, waking, fired, detector, &mut causes),
-                None => {
+                // Two for each switch: they say nothing else.
+                None if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE => {
                     if let Some(arrival) = Arrival::of(record.layout, raw) {
                         let left = fields.chain.arrive(&arrival);
                         if let Some(left) = left.filter(|_| detector.is_active()) {
@@ -340,6 +343,8 @@ impl Kernel {
                             detector.switch(record.time, cpu, prev, arrival.tid, &mut causes);
                         }
                     }
+                }
+                None => {
                     detector.sideband(record.cpu, record.layout, raw);
                     tasks.apply(raw);
                 }

@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 /// The type of these records. Source: `perf_event_open(2)`.
 pub(crate) const PERF_RECORD_SWITCH_CPU_WIDE: u32 = 15;
 
+/// In the header of those of the thread that leaves the CPU: there is one for each thread of a switch.
+const PERF_RECORD_MISC_SWITCH_OUT: u16 = 1 << 13;
+
 /// How long they are recorded from the first switch on, without a need: each switch has two of them.
 const TRIAL: Duration = Duration::from_secs(1);
 
@@ -80,11 +83,12 @@ pub(crate) struct Arrival {
 impl Arrival {
     /// `None` if the record is another one.
     pub(crate) fn of(layout: &RecordLayout, raw: RawRecord<'_>) -> Option<Self> {
-        if raw.type_() != PERF_RECORD_SWITCH_CPU_WIDE {
+        let is_switch = raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE;
+        if !is_switch || raw.misc() & PERF_RECORD_MISC_SWITCH_OUT != 0 {
             return None;
         }
         match layout.decode(raw).ok()? {
-            Record::Switch(switch) if !switch.out => {
+            Record::Switch(switch) => {
                 // A thread that has ended has this id.
                 let living = |tid: u32| (tid != u32::MAX).then_some(tid);
                 let (tid, left) = (living(switch.sample_id.tid?)?, living(switch.peer?.tid));
