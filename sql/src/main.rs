@@ -18,6 +18,7 @@ use std::io::Read as _;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const USAGE: &str = "\
 Answer SQL about a dataset of triscope export
@@ -29,8 +30,9 @@ usage: triscope-sql [--json | --csv] [--memory MB] [--] QUERY DIR
   DIR           the directory of the dataset
   --json        print an array of objects
   --csv         print comma-separated values with a header
-  --memory MB   limit for rows that are ordered, grouped or joined; what exceeds it goes to temporary
-                files, or is an error (default: half of what is available)
+  --memory MB   limit for rows that are ordered, grouped or joined, and for the table that is printed;
+                what exceeds it goes to temporary files, or is an error (default: half of what is
+                available)
 
 The tables and their columns are described in docs/dataset.md. The dataset is not changed.";
 
@@ -47,6 +49,8 @@ enum Error {
     /// A file, directory or stream.
     Io(String, std::io::Error),
     Engine(DataFusionError),
+    /// A table that is larger than the memory.
+    Table,
     /// The standard output was closed.
     Closed,
 }
@@ -63,6 +67,11 @@ impl fmt::Display for Error {
             Self::Usage(what) => write!(f, "{what}"),
             Self::Io(name, error) => write!(f, "{name}: {error}"),
             Self::Engine(error) => write!(f, "{}", one_line(&error.strip_backtrace())),
+            Self::Table => write!(
+                f,
+                "the table does not fit into the memory: --json and --csv print rows as they arrive, \
+                 LIMIT prints fewer"
+            ),
             Self::Closed => Ok(()),
         }
     }
@@ -189,10 +198,11 @@ async fn answer(sql: &str, dir: &Path, format: Format, memory: Option<usize>) ->
 }
 
 async fn write(frame: DataFrame, format: Format) -> Result<(), Error> {
-    let mut output = Output::new(format, frame.schema().inner().clone());
+    let pool = Arc::clone(frame.task_ctx().memory_pool());
+    let mut output = Output::new(format, frame.schema().inner().clone(), &pool);
     let mut batches = frame.execute_stream().await?;
     while let Some(batch) = batches.try_next().await? {
-        output.write(batch)?;
+        output.write(&batch)?;
     }
     output.finish()
 }

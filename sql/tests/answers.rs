@@ -86,6 +86,20 @@ fn all_questions_are_answered() {
 }
 
 #[test]
+fn a_table_is_within_the_limit_of_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    export(dir.path(), 1, None);
+    // 6 MB of text.
+    let wide = "SELECT repeat('x', 1000) FROM goroutine_states a, goroutine_states b LIMIT 6000";
+    assert_eq!(answer(&["--memory", "4", "--csv", wide], dir.path()).lines().count(), 6001);
+    let text = failure(&["--memory", "4", wide], dir.path());
+    assert!(text.contains("the table does not fit into the memory"), "{text}");
+    let narrow = wide.replace("6000", "60");
+    let text = answer(&["--memory", "4", &narrow], dir.path());
+    assert!(text.lines().skip(1).eq([&*"x".repeat(1000); 60]), "{text}");
+}
+
+#[test]
 fn nothing_is_written() {
     let dir = tempfile::tempdir().unwrap();
     export(dir.path(), 1, Some("web-1"));

@@ -40,8 +40,8 @@ pub(crate) struct Args {
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
     csv: bool,
-    /// Limit for rows that are ordered, grouped or joined; what exceeds it goes to temporary files, or is
-    /// an error [default: half of what is available]
+    /// Limit for rows that are ordered, grouped or joined, and for the table that is printed; what exceeds
+    /// it goes to temporary files, or is an error [default: half of what is available]
     #[arg(long, value_name = "MB")]
     memory: Option<u32>,
     #[command(flatten)]
