@@ -115,6 +115,12 @@ impl<R: Read> Reader<R> {
         &self.source
     }
 
+    /// The source, to read what the parser does not: bytes that are read here are missing in the
+    /// stream.
+    pub fn source_mut(&mut self) -> &mut R {
+        &mut self.source
+    }
+
     #[cold]
     fn fill(&mut self) -> Result<bool> {
         if self.parser.is_finished() {

@@ -15,6 +15,8 @@ use testkit::nettrace;
 struct Server {
     dir: tempfile::TempDir,
     requests: Arc<Mutex<Vec<Request>>>,
+    /// Whether each reply was written whole.
+    written: mpsc::Receiver<bool>,
 }
 
 impl Server {
@@ -24,6 +26,7 @@ impl Server {
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&requests);
+        let (sender, written) = mpsc::channel();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
@@ -31,10 +34,16 @@ impl Server {
                 let Some(request) = request(&mut stream) else { continue };
                 let reply = answer(&request);
                 received.lock().unwrap().push(request);
-                let _ = stream.write_all(&reply); // the client may have gone
+                let sender = sender.clone();
+                // Meanwhile the client can send other requests.
+                std::thread::spawn(move || {
+                    let is_whole = stream.write_all(&reply).is_ok();
+                    drop(stream);
+                    let _ = sender.send(is_whole);
+                });
             }
         });
-        Self { dir, requests }
+        Self { dir, requests, written }
     }
 
     /// Runs a command with this server as its target, in the server's directory.
@@ -149,6 +158,21 @@ fn samples(threads: &[u64]) -> Vec<u8> {
 /// The reply to a request for a session, and all of its stream.
 fn session(trace: &[u8]) -> Vec<u8> {
     [&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()[..], trace].concat()
+}
+
+/// A runtime whose session is closed before its end can crash.
+#[test]
+fn a_stream_that_is_no_trace_is_read_to_its_end() {
+    let server = Server::start(|request| match request {
+        // More than the buffers of a socket hold.
+        Request::CollectTracing { .. } => session(&vec![b'x'; 8 << 20]),
+        Request::StopTracing { session: 7 } => Reply::Ok(&7u64.to_le_bytes()).encode().unwrap(),
+        _ => unknown(),
+    });
+    let errors = server.fails(&["events"], 1);
+    assert!(errors.contains("at byte 0"), "{errors}");
+    assert!(server.requests().contains(&Request::StopTracing { session: 7 }));
+    assert_eq!(server.written.iter().take(2).collect::<Vec<_>>(), [true, true]);
 }
 
 #[test]

@@ -232,6 +232,9 @@ impl Stream {
                 }
             }
         }
+        if !errors.is_empty() {
+            self.discard(); // of a stream that cannot be decoded, the rest was not read
+        }
         let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
         let outcome = match &self.live {
             Some(Live::Launched(launched)) => launched.end(was_stopped),
@@ -256,18 +259,17 @@ impl Stream {
         Listener::exit().ok()
     }
 
-    /// Ends a session that is no longer read: closing it before its end can crash the target. A
-    /// program that was started for it ends as after Ctrl-C.
-    pub(super) fn leave(&mut self) {
+    /// Ends the session, and reads the rest of its stream: closing it before its end can crash the
+    /// target.
+    fn discard(&mut self) {
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
-            loop {
-                match self.reader.next_event() {
-                    Ok(Some(_)) => {}
-                    Err(e) if !matches!(e.kind, nettrace::ErrorKind::Io(_)) => {}
-                    Ok(None) | Err(_) => break,
-                }
-            }
+            let _ = std::io::copy(self.reader.source_mut(), &mut std::io::sink()); // it may be closed
         }
+    }
+
+    /// Ends a session that is no longer read. A program that was started for it ends as after Ctrl-C.
+    pub(super) fn leave(&mut self) {
+        self.discard();
         if let Some(Live::Launched(launched)) = &self.live {
             let _ = launched.end(true); // the failure that led here is more useful
         }
