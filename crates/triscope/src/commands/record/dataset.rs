@@ -34,17 +34,25 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
                    was recorded";
         return outcome.and(Err(Failure::about(dataset.display(), why)));
     }
+    drop(guard);
+    let kept = is_temporary.then(|| kept(&dir.path().join(RECORDED), dataset));
+    // A signal that ends the export leaves the directory.
+    let _guard = kept.clone().map(|kept| cleanup::on_exit(move || eprintln!("{kept}")));
     // A command that failed was recorded, too.
     let export = Export { traces: &traces, output: dataset, host: None, begin: None, paths: PATHS };
     let Err(failure) = export.run() else { return outcome };
     failure.print();
-    if is_temporary {
-        drop(guard);
-        let kept = dir.keep().join(RECORDED);
-        let command = format!("triscope export {} -o {}", kept.display(), dataset.display());
-        let kept = format!("the recording is kept in {}: {command}", kept.display());
-        eprintln!("triscope: {}", OneLine(&kept));
+    if let Some(kept) = kept {
+        let _ = dir.keep(); // the text names it
+        eprintln!("{kept}");
     }
     let (Failure::Message(_, code) | Failure::Quiet(code)) = failure;
     outcome.and(Err(Failure::Quiet(code)))
+}
+
+/// What can be done with a recording that was not exported.
+fn kept(recording: &Path, dataset: &Path) -> String {
+    let command = format!("triscope export {} -o {}", recording.display(), dataset.display());
+    let text = format!("the recording is kept in {}: {command}", recording.display());
+    format!("triscope: {}", OneLine(&text))
 }
