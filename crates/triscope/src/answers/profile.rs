@@ -4,7 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
-use crate::sources::profile::{LostSamples, choose, no_samples, report_dropped, report_others};
+use crate::sources::profile::{Losses, choose, no_samples, report_dropped, report_others};
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
 use trace_timeline::{EntityKind, Event, EventKind, Tables};
@@ -28,7 +28,7 @@ pub(crate) fn write(
     }
     let file = ProfileFile::create(path)?;
     let mut tables = Tables::new();
-    let (mut samples, mut lost) = (Samples::new(), LostSamples::default());
+    let (mut samples, mut lost) = (Samples::new(), Losses::default());
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
         samples.push(&below_goroutine(event, by_goroutine, tables), tables);
         lost.push(event);
@@ -61,7 +61,7 @@ fn firefox(
         return Err(Failure::new(message).with_code(2));
     }
     let mut tables = Tables::new();
-    let (mut profile, mut lost) = (FirefoxProfile::new(), LostSamples::default());
+    let (mut profile, mut lost) = (FirefoxProfile::new(), Losses::default());
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
         profile.push(&below_goroutine(event, by_goroutine, tables), tables);
         lost.push(event);

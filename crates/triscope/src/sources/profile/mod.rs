@@ -76,23 +76,44 @@ pub(crate) fn report_dropped(name: &str, dropped: Dropped) {
     }
 }
 
-/// Samples that the kernel lost: no profile has them.
+/// What was lost when the traces were recorded: no profile has its samples.
 #[derive(Default)]
-pub(crate) struct LostSamples(u64);
+pub(crate) struct Losses {
+    samples: u64,
+    /// Records of a recording with the scheduler, samples among them.
+    records: u64,
+    dotnet: u64,
+}
 
-impl LostSamples {
+impl Losses {
     pub(crate) fn push(&mut self, event: &Event) {
-        if let EventKind::Loss { kind: LossKind::Samples, count, .. } = event.kind {
-            self.0 = self.0.saturating_add(count.unwrap_or(1));
+        // Damage has no number, and is reported by itself.
+        let EventKind::Loss { kind, count: Some(count), .. } = event.kind else { return };
+        let sum = match kind {
+            LossKind::Samples => &mut self.samples,
+            LossKind::SchedulerRecords => &mut self.records,
+            LossKind::DotnetEvents => &mut self.dotnet,
+            _ => return,
+        };
+        *sum = sum.saturating_add(count);
+    }
+
+    /// Reports their numbers, if there are some.
+    pub(crate) fn report(&self, name: &str) {
+        for text in self.texts() {
+            eprintln!("triscope: {}: {text}", OneLine(name));
         }
     }
 
-    /// Reports their number, if there are some.
-    pub(crate) fn report(&self, name: &str) {
-        if self.0 > 0 {
-            let lost = counted(self.0, "sample");
-            eprintln!("triscope: {}: {lost} lost, the buffer of a CPU was full", OneLine(name));
-        }
+    fn texts(&self) -> impl Iterator<Item = String> {
+        const KERNEL: &str = "the buffer of a CPU was full";
+        let all = [
+            (self.samples, "sample", KERNEL),
+            (self.records, "record", KERNEL),
+            (self.dotnet, "event", "the buffers of the .NET runtime were full"),
+        ];
+        let some = all.into_iter().filter(|(count, ..)| *count > 0);
+        some.map(|(count, what, why)| format!("{} lost, {why}", counted(count, what)))
     }
 }
 
@@ -190,7 +211,7 @@ fn others(input: Input) -> Result<Read> {
 
 fn samples(path: &Path) -> Result<Read> {
     let mut tables = Tables::new();
-    let (mut samples, mut lost) = (Samples::new(), LostSamples::default());
+    let (mut samples, mut lost) = (Samples::new(), Losses::default());
     let outcome = Traces::of(vec![path.to_owned()]).merge(&mut tables, &mut |event, tables| {
         samples.push(event, tables);
         lost.push(event);
@@ -201,4 +222,38 @@ fn samples(path: &Path) -> Result<Read> {
     outcome?;
     let profiles = samples.into_profiles(&tables);
     Ok(Read { profiles, default: 0, tables, is_trace: true })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_common::Timestamp;
+
+    #[test]
+    fn losses_of_each_kind_are_summed() {
+        let mut losses = Losses::default();
+        let kinds = [
+            (LossKind::Samples, Some(40)),
+            (LossKind::SchedulerRecords, Some(5)),
+            (LossKind::SchedulerRecords, Some(2)),
+            (LossKind::UnreportedSwitch, None),
+            (LossKind::GoTrace, Some(9)),
+            (LossKind::DotnetEvents, None),
+            (LossKind::DotnetEvents, Some(1)),
+        ];
+        for (kind, count) in kinds {
+            let at = Timestamp::default();
+            let kind = EventKind::Loss { entity: None, kind, since: at, count };
+            losses.push(&Event { at, kind });
+        }
+        assert_eq!(
+            losses.texts().collect::<Vec<_>>(),
+            [
+                "40 samples lost, the buffer of a CPU was full",
+                "7 records lost, the buffer of a CPU was full",
+                "1 event lost, the buffers of the .NET runtime were full"
+            ]
+        );
+        assert_eq!(Losses::default().texts().count(), 0);
+    }
 }
