@@ -522,6 +522,28 @@ fn a_process_that_is_killed_fires() {
     recorder.end("TERM");
 }
 
+/// A signal of another process is no cause, and the cause of KILL is the thread that it is for.
+#[test]
+fn with_a_process_only_its_signals_fire() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let sleep = || Running::start(Command::new("sleep").arg("1000"));
+    let (watched, others) = (sleep(), [sleep(), sleep()]);
+    let pid = watched.id();
+    let process = pid.to_string();
+    let options = [&SHORT[..], &["-p", &process, "--trigger", "exit-signal"]].concat();
+    let recorder = Recorder::start(base.path(), &options);
+    for (other, signal) in others.into_iter().zip(["SEGV", "KILL"]) {
+        other.signal(signal);
+        assert_eq!(other.end().code, None, "a signal has ended it");
+    }
+    watched.signal("KILL");
+    assert_eq!(watched.end().code, None, "a signal has ended it");
+    let (_, manifest) = recorder.dump_with("exit-signal");
+    let tids: Vec<_> = causes(&manifest).iter().map(|cause| cause["tid"].clone()).collect();
+    assert_eq!(tids, [pid]);
+}
+
 /// Root without its capabilities may not write there. A file system that is remounted has no open files to
 /// write to, which a recorder has.
 #[test]

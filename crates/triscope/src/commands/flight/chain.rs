@@ -7,8 +7,9 @@ use std::collections::HashMap;
 
 /// The field of a tracepoint of the scheduler.
 pub(super) fn field(tracing: &TracingData, event: &str, name: &str) -> Option<FieldFormat> {
+    let (system, event) = event.split_once(':')?;
     let mut formats = tracing.formats();
-    formats.find(|f| f.system() == "sched" && f.name() == event)?.field(name).cloned()
+    formats.find(|f| f.system() == system && f.name() == event)?.field(name).cloned()
 }
 
 /// The thread of this field.
@@ -32,7 +33,7 @@ pub(super) struct Chain {
 impl Chain {
     /// `None` without the format of `sched_switch`.
     pub(super) fn new(tracing: &TracingData) -> Option<Self> {
-        let field = |name| field(tracing, "sched_switch", name);
+        let field = |name| field(tracing, "sched:sched_switch", name);
         Some(Self {
             prev: field("prev_pid")?,
             next: field("next_pid")?,

@@ -76,6 +76,11 @@ impl Detector {
         });
     }
 
+    /// Whether the thread is one of the process that is watched, or all are.
+    pub(super) fn follows(&self, tid: u32) -> bool {
+        self.focus.as_ref().is_none_or(|of| of.tids.contains_key(&tid))
+    }
+
     pub(super) const fn is_active(&self) -> bool {
         self.limits.delay.is_some() || self.limits.on_cpu.is_some()
     }
@@ -116,9 +121,7 @@ impl Detector {
     }
 
     fn fires(&self, tid: u32) -> bool {
-        tid != 0
-            && tid != self.own
-            && self.focus.as_ref().is_none_or(|of| of.tids.contains_key(&tid))
+        tid != 0 && tid != self.own && self.follows(tid)
     }
 
     /// A thread is to run.

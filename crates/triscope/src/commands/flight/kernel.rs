@@ -4,7 +4,7 @@ use super::assemble;
 use super::chain::{Chain, field, tid};
 use super::detect::{Detector, Limits};
 use super::store::Store;
-use super::trigger::Trigger;
+use super::trigger::{EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::switch_records::{
@@ -82,7 +82,7 @@ pub(super) struct Kernel {
     tasks: TaskRecords,
     pub(super) tracing: TracingData,
     fields: Fields,
-    fired: Vec<(SetEvent, &'static str, String)>,
+    fired: Vec<Fired>,
     detector: Detector,
     current: Option<Current>,
     /// Whether the last segment could not be begun.
@@ -114,6 +114,15 @@ struct Current {
     path: PathBuf,
     writer: FileWriter<BufWriter<File>>,
     start: Timestamp,
+}
+
+/// An event that fires a trigger.
+struct Fired {
+    event: SetEvent,
+    kind: &'static str,
+    what: String,
+    /// The thread that a signal is for, if it is not the one of the sample.
+    target: Option<FieldFormat>,
 }
 
 struct Fields {
@@ -220,7 +229,7 @@ impl Kernel {
                 if let Some((system, name)) = event.split_once(':') {
                     formats.push((system.to_owned(), name.to_owned()));
                 }
-                fired.push((added, kind, trigger.to_string()));
+                fired.push((added, kind, trigger.to_string(), event));
             }
         }
         formats.sort();
@@ -229,13 +238,19 @@ impl Kernel {
         let tracing = TracingData::of_this_kernel(&tracefs, names).map_err(|error| {
             perf_monitor::Error::UnknownEvent { name: error.to_string(), near: Vec::new() }
         })?;
+        let fired = fired.into_iter().map(|(added, kind, what, event)| {
+            let is_sent = kind == EXIT_SIGNAL && event == SIGNAL_GENERATE;
+            let target = is_sent.then(|| field(&tracing, SIGNAL_GENERATE, "pid")).flatten();
+            Fired { event: added, kind, what, target }
+        });
+        let fired = fired.collect();
         let fields = || {
             Some(Fields {
                 chain: Chain::new(&tracing)?,
-                prev_state: field(&tracing, "sched_switch", "prev_state")?,
+                prev_state: field(&tracing, "sched:sched_switch", "prev_state")?,
                 woken: [
-                    field(&tracing, "sched_waking", "pid")?,
-                    field(&tracing, "sched_wakeup_new", "pid")?,
+                    field(&tracing, "sched:sched_waking", "pid")?,
+                    field(&tracing, "sched:sched_wakeup_new", "pid")?,
                 ],
                 switch,
                 new,
@@ -627,7 +642,7 @@ fn take(
     data: &[u8],
     fields: &mut Fields,
     waking: Option<SetEvent>,
-    fired: &[(SetEvent, &'static str, String)],
+    fired: &[Fired],
     detector: &mut Detector,
     causes: &mut Vec<(Timestamp, Cause)>,
 ) {
@@ -647,11 +662,20 @@ fn take(
             tid(&fields.woken[1], data).into_iter().for_each(|tid| detector.woken(at, tid));
         }
     }
-    if let Some((_, kind, what)) = fired.iter().find(|(event, ..)| *event == record.event) {
-        let mut cause = Cause::new(*kind, what.clone());
-        if let Some((pid, tid)) = record.layout.tid(record.raw) {
-            cause = cause.of_thread(Some(pid), tid);
+    if let Some(fired) = fired.iter().find(|fired| fired.event == record.event) {
+        let thread = match &fired.target {
+            Some(target) => tid(target, data).map(|tid| (None, tid)),
+            None => record.layout.tid(record.raw).map(|(pid, tid)| (Some(pid), tid)),
+        };
+        let is_of_others = thread.is_some_and(|(_, tid)| !detector.follows(tid));
+        if fired.kind == EXIT_SIGNAL && is_of_others {
+            return;
         }
+        let cause = Cause::new(fired.kind, fired.what.clone());
+        let cause = match thread {
+            Some((pid, tid)) => cause.of_thread(pid, tid),
+            None => cause,
+        };
         causes.push((at, cause));
     }
 }

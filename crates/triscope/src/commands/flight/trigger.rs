@@ -58,6 +58,12 @@ pub(super) enum GoTrigger {
     StopTheWorld(Duration),
 }
 
+/// The kind of a trigger, and the name of it.
+pub(super) const EXIT_SIGNAL: &str = "exit-signal";
+
+/// The event of a signal that is sent: the thread of the sample sends it.
+pub(super) const SIGNAL_GENERATE: &str = "signal:signal_generate";
+
 /// The signals that end no process by default: CHLD, CONT, STOP, TSTP, TTIN, TTOU, URG and WINCH. The
 /// kernel delivers KILL instead of a fatal signal that dumps no core, and to the other threads of each
 /// process that ends: the two look the same.
@@ -74,13 +80,13 @@ impl Trigger {
                 let harmless = HARMLESS.map(|signal| format!(" && sig != {signal}")).concat();
                 vec![
                     (
-                        "exit-signal",
+                        EXIT_SIGNAL,
                         "signal:signal_deliver".to_owned(),
                         Some(format!("sa_handler == 0{harmless}")),
                     ),
                     (
-                        "exit-signal",
-                        "signal:signal_generate".to_owned(),
+                        EXIT_SIGNAL,
+                        SIGNAL_GENERATE.to_owned(),
                         Some("sig == 9 && result == 0".to_owned()),
                     ),
                 ]
@@ -111,7 +117,7 @@ impl FromStr for Trigger {
         match kind {
             "sched-delay" => Ok(Self::SchedDelay(with_unit(need("10ms")?)?)),
             "on-cpu" => Ok(Self::OnCpu(with_unit(need("100ms")?)?)),
-            "exit-signal" if value.is_none() => Ok(Self::ExitSignal),
+            EXIT_SIGNAL if value.is_none() => Ok(Self::ExitSignal),
             "event" => {
                 let value = need("SYSTEM:NAME")?;
                 let (event, filter) = match value.split_once(" if ") {
@@ -213,7 +219,7 @@ impl fmt::Display for Trigger {
             Self::OnCpu(limit) => write!(f, "on-cpu={limit:?}"),
             Self::Event { event, filter: None } => write!(f, "event={event}"),
             Self::Event { event, filter: Some(filter) } => write!(f, "event={event} if {filter}"),
-            Self::ExitSignal => f.write_str("exit-signal"),
+            Self::ExitSignal => f.write_str(EXIT_SIGNAL),
             Self::Pressure { resource, line, stall, window } => {
                 write!(f, "psi={resource}:{line}:{stall:?}/{window:?}")
             }
