@@ -48,12 +48,12 @@ Examples:
   triscope dotnet collect 1234                 trace a .NET process until Ctrl-C
   curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope go stats -
 
-Input may be compressed with gzip or zstd; - is standard input.
+Input may be compressed with gzip or zstd; - is standard input, except where a file is read twice.
 
 Signals: Ctrl-C, SIGTERM or SIGHUP ends a recording, and the output is completed; a second signal
 exits at once. A COMMAND that was started gets the first signal, and the recording ends with it;
-the second one becomes SIGTERM, the third one SIGKILL. The flight recorder keeps running at SIGHUP
-and reads its configuration again; SIGUSR1 has it write a dump."
+the second one becomes SIGTERM, the third one SIGKILL. The flight recorder without a COMMAND keeps
+running at SIGHUP and reads its configuration again; SIGUSR1 has it write a dump."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -111,7 +111,18 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 /// Asserts that a run has failed with one line that says `message`.
 #[track_caller]
 fn assert_refused(ran: &Ran, message: &str) {
-    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert_fails(ran, 1, message);
+}
+
+/// The command line is wrong.
+#[track_caller]
+fn assert_wrong(ran: &Ran, message: &str) {
+    assert_fails(ran, 2, message);
+}
+
+#[track_caller]
+fn assert_fails(ran: &Ran, code: i32, message: &str) {
+    assert_eq!(ran.code, Some(code), "{}", ran.stderr);
     assert!(ran.stderr.starts_with("triscope: "), "{}", ran.stderr);
     assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
     assert!(ran.stderr.contains(message), "{}", ran.stderr);
@@ -300,7 +311,7 @@ fn profiles_are_written_by_name_of_the_file() {
     let path = text(&files.path("none.svg"));
     let ran = run(&["go", "profile", "sync", SHOP, "-o", &path, "--region", "no such"]);
     assert_refused(&ran, "no region of type \"no such\"");
-    assert_refused(&run(&["go", "profile", "net", SHOP, "-o", "x.json"]), "must end in one of");
+    assert_wrong(&run(&["go", "profile", "net", SHOP, "-o", "x.json"]), "must end in one of");
     assert!(!Path::new(&path).exists());
 }
 
@@ -331,7 +342,7 @@ fn a_trace_is_cut_between_generations() {
     assert_eq!(trim(&["--to", &format!("{before:.9}")]).code, Some(0));
     assert_eq!(numbers(&part), [1]);
     assert_refused(&trim(&["--from", "100"]), "has no events in this range");
-    assert_refused(&trim(&["--from", "2", "--to", "1"]), "--to is before --from");
+    assert_wrong(&trim(&["--from", "2", "--to", "1"]), "--to is before --from");
     // Compressed, and through standard input.
     let piped = run_with_input(&["go", "trim", "-", "-o", &part], &gzip(&trace));
     assert_eq!((piped.code, fs::read(&part).unwrap()), (Some(0), trace.clone()));

@@ -293,7 +293,7 @@ fn other_formats_are_refused_with_the_list() {
     for name in ["a.parquet", "a.unknown"] {
         let output = convert(dir.path(), &["shop.trace", "-o", name]);
         let stderr = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert_eq!(output.status.code(), Some(2), "{stderr}");
         assert!(stderr.starts_with(&format!("triscope: {name}: unknown format .")), "{stderr}");
         assert!(stderr.contains(".pftrace, .perfetto-trace or .perfetto"), "{stderr}");
         for other in [".json", ".html", ".json.gz", ".svg", ".pb.gz", ".folded", ".speedscope.json"]

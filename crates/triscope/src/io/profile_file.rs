@@ -33,7 +33,8 @@ impl ProfileFile {
         let format = Format::of(path).ok_or_else(|| {
             let endings: Vec<_> = Format::ENDINGS.iter().map(|(ending, _)| *ending).collect();
             let endings = endings.join(", ");
-            Failure::about(path.display(), format!("the name must end in one of {endings}"))
+            let what = format!("the name must end in one of {endings}");
+            Failure::about(path.display(), what).with_code(2)
         })?;
         Ok(Self { path: path.to_owned(), format })
     }

@@ -97,7 +97,7 @@ pub(crate) fn check_format(path: &Path, others: &[&str]) -> Result {
                 extension.to_string_lossy(),
                 others.join(", ")
             );
-            Err(Failure::about(path.display(), message))
+            Err(Failure::about(path.display(), message).with_code(2))
         }
     }
 }

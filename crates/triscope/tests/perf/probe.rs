@@ -114,7 +114,7 @@ fn a_dry_run_prints_the_lines_for_the_kernel() {
 fn a_refused_probe_is_explained() {
     needs_root!();
     let file = this_program();
-    run(&["perf", "probe"]).is_refused(1, &["nothing to do", "--list"]);
+    run(&["perf", "probe"]).is_refused(2, &["nothing to do", "--list"]);
     run(&["perf", "probe", "-x", &file, "perf::probe::probde"])
         .is_refused(1, &["has no function", &format!("did you mean {PROBED}")]);
     run(&["perf", "probe", "-x", &file, &format!("{PROBED} x")])

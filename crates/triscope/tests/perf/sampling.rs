@@ -935,7 +935,7 @@ fn a_user_without_privileges_profiles_its_own_programs() {
 fn a_bad_output_is_refused_before_the_command_runs() {
     let dir = tempfile::tempdir().unwrap();
     let ran = run_in(dir.path(), &["profile", "-o", "x.txt", "touch", "ran"]);
-    ran.is_refused(1, &["x.txt", ".folded", ".svg", ".pb.gz", ".json.gz", ".pftrace", ".html"]);
+    ran.is_refused(2, &["x.txt", ".folded", ".svg", ".pb.gz", ".json.gz", ".pftrace", ".html"]);
     assert!(!dir.path().join("ran").exists());
     let ran = run_in(dir.path(), &["profile", "-o", "x.svg", "-e", "nosuch", "touch", "ran"]);
     ran.is_refused(1, &["nosuch"]);

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 /// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
 /// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit code
-/// is then that of COMMAND.
+/// is then that of COMMAND, or 0 if the recording was stopped before it ended.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -60,7 +60,7 @@ pub(crate) struct Args {
     /// Size of the event buffer in the process, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 256)]
     buffersize: u32,
-    /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds
+    /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds; a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
     /// Whether to record the rundown (names of methods) at the end [default: true]
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result {
         return Recording::start(args, &target, &config, waits)?.finish().result;
     }
     if !args.target.is_empty() {
-        return Err(Failure::new("either a process or a COMMAND, not both"));
+        return Err(Failure::new("either a process or a COMMAND, not both").with_code(2));
     }
     let launched = Launched::start(&args.command, args.show_child_io)?;
     let recording = match Recording::start(args, &launched.target, &config, true) {

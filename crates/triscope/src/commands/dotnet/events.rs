@@ -25,7 +25,8 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceOrCommand,
-    /// Only this provider; for a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`
+    /// Only this provider; for a process `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]` [default for a process: GCs,
+    /// exceptions, lock waits and threads of the runtime]
     #[arg(long, value_name = "PROVIDER")]
     provider: Vec<Provider>,
     /// Only events with this name
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     /// standard input those that it has named before)
     #[arg(long)]
     stacks: bool,
-    /// Stop after SECONDS (live session)
+    /// Stop after SECONDS (live session); a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Print JSON, one object per GC
     #[arg(long)]
     json: bool,
-    /// Stop after SECONDS (live session)
+    /// Stop after SECONDS (live session); a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }

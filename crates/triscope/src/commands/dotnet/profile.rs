@@ -39,9 +39,9 @@ pub(crate) struct Args {
     /// The events whose stacks are written
     #[arg(long, value_enum, value_name = "EVENTS", default_value_t = Of::Samples)]
     of: Of,
-    /// Record a process for SECONDS
-    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", default_value = "10", value_parser = duration)]
-    duration: Duration,
+    /// Record a process for SECONDS [default: 10]; a COMMAND then gets SIGTERM [default: until it exits]
+    #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
+    duration: Option<Duration>,
     /// Leave out samples of threads outside managed code, most of which wait. .NET 9 and later
     /// report nearly all samples as such
     #[arg(long)]
@@ -92,7 +92,9 @@ impl Of {
 pub(super) fn run(args: &Args) -> Result {
     let file = ProfileFile::create(&args.output)?;
     let config = TracingConfig::new(args.of.providers());
-    let stream = args.source.open(&config, Some(args.duration), Order::Time, Progress::bytes())?;
+    let default = (!args.source.has_command()).then_some(Duration::from_secs(10));
+    let duration = args.duration.or(default);
+    let stream = args.source.open(&config, duration, Order::Time, Progress::bytes())?;
     let name = stream.name.clone();
     let (stacks, reading) = match args.of {
         Of::Samples => samples(args, stream)?,

@@ -125,6 +125,11 @@ impl SourceOrCommand {
         self.source.is_live()
     }
 
+    /// Whether a program is started.
+    pub(crate) const fn has_command(&self) -> bool {
+        !self.command.is_empty()
+    }
+
     /// Opens the file, or starts a session with the process that ends after `duration` (`None`:
     /// never).
     pub(crate) fn open(
@@ -134,7 +139,7 @@ impl SourceOrCommand {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
-        if self.command.is_empty() {
+        if !self.has_command() {
             return self.source.open(config, duration, order, progress);
         }
         let live = Live::Launched(Launched::start(&self.command, false)?);

@@ -57,7 +57,8 @@ Triggers (--trigger, can be repeated):
   exit-signal                    KILL or a signal that dumps core (SEGV, ABRT, BUS, ...) ends a process
   event='sched:sched_process_exec if pid > 100'
                                  a tracepoint, with a filter of the kernel
-  psi=memory:some:100ms/2s       tasks were stalled longer within the window; cpu, io, memory; some, full
+  psi=memory:some:100ms/2s       tasks were stalled longer within the window; cpu, io, memory, irq;
+                                 some, full (irq: full)
   gc-pause=20ms                  a GC of .NET paused a program longer (these three with --dotnet)
   dotnet-event=PROVIDER/EVENT    an event of an event source
   'dotnet-counter=PROVIDER/COUNTER>90'
@@ -65,6 +66,9 @@ Triggers (--trigger, can be repeated):
   go-region=TYPE:100ms           a region took longer; of any type without TYPE: (these three with --go)
   go-task=TYPE:100ms             a task took longer
   go-stw=1ms                     the world was stopped longer
+
+With -p or COMMAND, sched-delay, on-cpu and exit-signal are for the threads of that process and of its
+future children. event and psi are for the whole machine.
 
 Examples:
   triscope flight -d /var/lib/flight --trigger sched-delay=20ms
@@ -90,7 +94,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     settings: Settings,
     /// Read the settings from this file instead: TOML, with the names of the options as keys and a list
-    /// of triggers. SIGHUP reads it again
+    /// of triggers. SIGHUP reads it again, except with a COMMAND, which gets that signal
     #[arg(long, value_name = "FILE", conflicts_with = "Settings")]
     config: Option<PathBuf>,
     /// Check the settings as the start does, and end. What needs privileges is named if they are missing
@@ -119,8 +123,8 @@ struct Settings {
     /// Memory: half for the kernel's buffers, half for the names and mappings of tasks
     #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = bytes)]
     memory: u64,
-    /// CPU time of the recorder, in percent of one CPU: above it, samples, then wake-ups, then
-    /// switches are not recorded any more
+    /// CPU time of the recorder, in percent of one CPU: above it, the records of switches beside
+    /// sched_switch, then samples, wake-ups and switches are not recorded any more
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     cpu: f64,
     /// Sample the stacks of running threads, HERTZ times per second and CPU
@@ -185,7 +189,8 @@ impl Settings {
                 Trigger::Go(_) if !self.go => "--go",
                 _ => continue,
             };
-            return Err(Failure::about(trigger, format_args!("this trigger needs {missing}")));
+            let why = format_args!("this trigger needs {missing}");
+            return Err(Failure::about(trigger, why).with_code(2));
         }
         Ok(())
     }

@@ -65,7 +65,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result {
     let to_add: Vec<&String> = args.add.iter().chain(&args.probe).collect();
     if to_add.is_empty() && args.del.is_empty() && args.list.is_none() {
-        return Err(Failure::new("nothing to do: pass a PROBE to add, --del EVENT or --list"));
+        let what = "nothing to do: pass a PROBE to add, --del EVENT or --list";
+        return Err(Failure::new(what).with_code(2));
     }
     let tracefs = tracefs().map_err(failure)?;
     let mut out = Output::new();

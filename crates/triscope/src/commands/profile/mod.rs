@@ -212,7 +212,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if args.has_goroutines() && !matches!(kind, Kind::Profile(_)) {
         let what = "goroutines are read for profiles: use .pb.gz, .svg, .folded, .speedscope.json or \
                     .json.gz";
-        return Err(Failure::new(what));
+        return Err(Failure::new(what).with_code(2));
     }
     if args.wakers && !args.has_switches() {
         return Err(Failure::new("--wakers is of waits: it needs --off-cpu or --wall").with_code(2));

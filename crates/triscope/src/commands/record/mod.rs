@@ -95,7 +95,7 @@ Examples:
 The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
 user may read: as root, mount -t tracefs nodev /sys/kernel/tracing -o gid=GROUP,mode=0750. Without
 them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals of the command's own
-threads are recorded. Events that did not fit in the kernel's buffers are marked on the timeline
+threads are recorded; --all-tasks and --off-cpu are refused, and --pid without a runtime. Events that did not fit in the kernel's buffers are marked on the timeline
 and counted in the summary.")]
 pub(crate) struct Args {
     /// Record the kernel's scheduler, and only what is named
@@ -136,14 +136,16 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "FILE", default_value = "timeline.pftrace")]
     output: PathBuf,
     /// Also keep the raw sources in DIR, for triscope report and triscope explain: the kernel's
-    /// records, readings of CPU quotas, Go traces and .NET traces
+    /// records, readings of CPU quotas, Go traces and .NET traces, and the command lines of all
+    /// processes, which can have secrets
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
     /// Also add the recording to the dataset in DIR, for SQL: at its end, as triscope export does. The
     /// raw sources are in DIR until then, unless --keep names a directory
     #[arg(long, value_name = "DIR")]
     dataset: Option<PathBuf>,
-    /// Show the timeline in the Perfetto UI: serve it once on a loopback port and print the address
+    /// Show the timeline in the Perfetto UI: serve it once on a loopback port and print the address.
+    /// An .html page is opened in the browser
     #[arg(long)]
     open: bool,
     /// Do not compress the output: for tools that read the format themselves

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     pid: Vec<i64>,
     /// Every process: without it, of a directory that triscope record --keep wrote, only the
     /// recorded process and its children
-    #[arg(long)]
+    #[arg(long, conflicts_with = "html")]
     all: bool,
     /// Show the goroutine with this id; may be repeated
     #[arg(long, value_name = "ID", conflicts_with = "html")]

@@ -80,10 +80,10 @@ pub(crate) struct Args {
     /// Only rows with this text, in any case
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
-    /// Print the first interval as a table, and end
+    /// Print the first interval as a table, and end; a command that still runs then gets SIGTERM
     #[arg(long, conflicts_with = "json")]
     once: bool,
-    /// Print the first interval as JSON, by everything, and end
+    /// Print the first interval as JSON, by everything, and end; a command that still runs then gets SIGTERM
     #[arg(long)]
     json: bool,
     /// Rows of the table of --once; 0 for all

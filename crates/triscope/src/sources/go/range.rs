@@ -41,7 +41,7 @@ impl TimeRange {
     /// Refuses a range whose end is before its start.
     pub(crate) fn check(self) -> Result {
         if self.to.is_some_and(|to| to < self.from.unwrap_or(0)) {
-            return Err(Failure::new("--to is before --from"));
+            return Err(Failure::new("--to is before --from").with_code(2));
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// as a whole every interval)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Stop after SECONDS
+    /// Stop after SECONDS; a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "SECONDS", value_parser = duration)]
     duration: Option<Duration>,
 }
