@@ -264,6 +264,28 @@ fn profiles_are_restricted_to_tasks() {
     assert!(search > 0 && cart > 0);
 }
 
+/// A delay that crosses the start of the range counts with its part in the range.
+#[test]
+fn profiles_of_consecutive_ranges_sum_to_the_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("x.folded");
+    let (first, last) = span("shop.trace");
+    let middle = format!("{:.9}", (last - first) as f64 * 0.5 / 1e9);
+    for of in
+        [["--goroutine", "net/http.(*conn).serve"], ["--region", "lookup"], ["--task", "GET /cart"]]
+    {
+        let sum = |range: &[&str]| {
+            let args = [&["profile", "sync", "-o", file.to_str().unwrap()], &of[..], range];
+            let output = go(&args.concat(), &fixture("shop.trace"));
+            assert!(output.status.success(), "{of:?} {range:?}: {}", text(&output.stderr));
+            let text = std::fs::read_to_string(&file).unwrap();
+            let count = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+            text.lines().map(count).sum::<u64>()
+        };
+        assert_eq!(sum(&[]), sum(&["--to", &middle]) + sum(&["--from", &middle]), "{of:?}");
+    }
+}
+
 #[test]
 fn a_critical_path_sums_to_its_task() {
     let paths = json(&["critical-path", "--task", "GET /cart", "--worst", "60"], "shop.trace");

@@ -68,6 +68,12 @@ fn pass_on(goroutine: &Goroutine, visit: &mut impl FnMut(Part<'_>)) {
 }
 
 impl Analysis {
+    /// The same trace without the restriction to a range.
+    pub(super) fn whole(&self) -> Self {
+        let Self { file, recovery, .. } = self;
+        Self { file: file.clone(), recovery: *recovery, range: TimeRange::default() }
+    }
+
     /// Passes the events of the range to an analysis, and the states at its start.
     pub(super) fn read(&self, mut event: impl FnMut(Event<'_>)) -> Result<Reading> {
         let mut visitor = |each: Event<'_>| {

@@ -121,7 +121,8 @@ pub(super) fn run(args: &Args) -> Result {
     reading.into_result()
 }
 
-/// The goroutines, regions or tasks that are selected, from a pass of its own.
+/// The goroutines, regions or tasks that are selected, from a pass of its own over all of the trace:
+/// in a range, one that began before it would begin with its first event there.
 fn scope(args: &Args) -> Result<ProfileScope> {
     let is_restricted = args.restriction.is_given();
     if !is_restricted && args.goroutine.is_none() {
@@ -132,11 +133,11 @@ fn scope(args: &Args) -> Result<ProfileScope> {
     }
     input::check_twice(&args.analysis.file, "a profile of goroutines, regions or tasks")?;
     let Some(function) = &args.goroutine else {
-        let (selected, _) = args.restriction.select(&args.analysis)?;
+        let (selected, _) = args.restriction.select(&args.analysis.whole())?;
         return Ok(selected.scope());
     };
     let mut scope = ProfileScope::all();
-    args.analysis.summarize(|part| {
+    args.analysis.whole().summarize(|part| {
         let Part::Goroutine(goroutine) = part else { return };
         let entry = goroutine.entry.as_ref();
         if entry.is_some_and(|entry| **entry.name == *function.as_bytes()) {
