@@ -176,6 +176,32 @@ fn a_cut_trace_is_analysed_up_to_the_cut_and_marked() {
 }
 
 #[test]
+fn analyses_of_two_passes_report_damage_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let (cut, output) = (dir.path().join("cut"), dir.path().join("x.folded"));
+    let mut damaged = recorded("shop.trace");
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 64].fill(0xff);
+    std::fs::write(&cut, &damaged).unwrap();
+    let profile = ["profile", "sync", "-o", output.to_str().unwrap()];
+    let profiles = [
+        ["--goroutine", "net/http.(*conn).serve"],
+        ["--region", "lookup"],
+        ["--task", "GET /cart"],
+    ];
+    let profiles = profiles.map(|of| [&profile[..], &of].concat());
+    let range = ["--from", "0", "--to", "60"];
+    for args in profiles.into_iter().chain([vec!["tasks", "--logs"]]) {
+        for range in [&[][..], &range] {
+            let output = go(&[&args[..], range, &["--recover"]].concat(), &cut);
+            assert_eq!(output.status.code(), Some(1), "{args:?}");
+            let message = text(&output.stderr);
+            assert_eq!(message.matches("at byte").count(), 1, "{args:?}: {message}");
+        }
+    }
+}
+
+#[test]
 fn tasks_have_their_states_types_and_logs() {
     let tasks = json(&["tasks", "--logs"], "shop.trace");
     assert_eq!(tasks.len(), 120);

@@ -261,6 +261,11 @@ impl Pass {
         Self { progress: Progress::bytes(), threads: cpus() }
     }
 
+    /// Another pass after the first, which reported damage, on all CPUs.
+    pub(crate) fn again() -> Self {
+        Self { progress: Progress::again(), threads: cpus() }
+    }
+
     /// A pass beside another one, which occupies a CPU and reports damage; `None` with one CPU.
     pub(crate) fn beside() -> Option<Self> {
         let threads = NonZeroUsize::new(cpus().get() - 1)?;

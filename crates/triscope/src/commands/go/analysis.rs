@@ -74,18 +74,20 @@ impl Analysis {
         Self { file: file.clone(), recovery: *recovery, range: TimeRange::default() }
     }
 
-    /// Passes the events of the range to an analysis, and the states at its start.
-    pub(super) fn read(&self, mut event: impl FnMut(Event<'_>)) -> Result<Reading> {
+    /// Passes the events of the range, and the states at its start, to another pass, which does not
+    /// report damage again.
+    pub(super) fn read_again(&self, mut event: impl FnMut(Event<'_>)) -> Result<Reading> {
         let mut visitor = |each: Event<'_>| {
             event(each);
             Ok(())
         };
-        self.clip(&mut visitor)
+        self.clip(Progress::again(), &mut visitor)
     }
 
-    /// The same for an analysis that depends on earlier events: it learns of losses, too.
-    fn clip(&self, visitor: &mut impl Visitor) -> Result<Reading> {
-        let opened = self.range.open(&self.file, Progress::bytes(), self.recovery)?;
+    /// Passes the events of the range to an analysis that depends on earlier events: it learns of
+    /// losses, too.
+    fn clip(&self, progress: Progress, visitor: &mut impl Visitor) -> Result<Reading> {
+        let opened = self.range.open(&self.file, progress, self.recovery)?;
         opened.clip(self.recovery, visitor)
     }
 
@@ -114,9 +116,11 @@ impl Analysis {
         go::read(Trace::open(&self.file, Progress::bytes())?, self.recovery, visitor)
     }
 
-    /// The same on several threads, if possible.
-    pub(super) fn visit_split(&self, analysis: &mut impl Split) -> Result<Reading> {
-        go::read_split(&self.file, &Pass::only(), self.recovery, analysis)
+    /// The same on several threads, if possible. `is_again` says that an earlier pass has reported
+    /// damage.
+    pub(super) fn visit_split(&self, is_again: bool, analysis: &mut impl Split) -> Result<Reading> {
+        let pass = if is_again { Pass::again() } else { Pass::only() };
+        go::read_split(&self.file, &pass, self.recovery, analysis)
     }
 
     /// The same for another pass, which does not report damage again.
@@ -150,7 +154,7 @@ impl Analysis {
         beside: &mut impl Visitor,
     ) -> Result<(Summary, Reading)> {
         let mut summarizing = Summarizing { summarizer, visit, beside };
-        let reading = self.clip(&mut summarizing)?;
+        let reading = self.clip(Progress::bytes(), &mut summarizing)?;
         let summary = summarizing.summarizer.finish();
         summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, visit));
         Ok((summary, reading))

@@ -84,12 +84,13 @@ impl Kind {
 pub(super) fn run(args: &Args) -> Result {
     let file = ProfileFile::create(&args.output)?;
     let mut scope = scope(args)?;
+    let is_again = scope.is_selected();
     let (from, to) = args.analysis.bounds()?;
     if args.analysis.range.is_given() {
         scope.limit(from, to);
     }
     let mut timed = (Profile::new(args.kind.kind(), scope), Span::default());
-    let reading = args.analysis.visit_split(&mut timed)?;
+    let reading = args.analysis.visit_split(is_again, &mut timed)?;
     let (mut delays, span) = timed;
     delays.finish();
     let mut profile = profile::Profile::new(args.kind.measure());

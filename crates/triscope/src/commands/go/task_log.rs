@@ -25,7 +25,7 @@ pub(super) fn entries(analysis: &Analysis, tasks: &[Task]) -> Result<BTreeMap<Ta
     let mut entries: BTreeMap<TaskId, Vec<Entry>> =
         tasks.iter().map(|task| (task.id, Vec::new())).collect();
     // The first pass has reported damage.
-    analysis.read(|event| {
+    analysis.read_again(|event| {
         let none = || BStr::new("");
         let (id, kind, name, message) = match event.kind() {
             EventKind::Log => match event.log() {
