@@ -50,13 +50,13 @@ impl<T> Default for Intervals<T> {
 
 impl<T: Default> Intervals<T> {
     /// Processes the next event, and its change. If a goroutine changes its state, `data` is called
-    /// for the new one, and the result is the interval of the previous state.
+    /// for the new one, with the data of the previous one, and the result is the interval of that.
     #[inline]
     pub(super) fn event(
         &mut self,
         event: Event<'_>,
         change: Option<Change>,
-        data: impl FnOnce(&Step) -> T,
+        data: impl FnOnce(&Step, Option<&T>) -> T,
     ) -> Option<Interval<T>> {
         let now = event.time();
         self.sync.get_or_insert(now);
@@ -91,7 +91,7 @@ impl<T: Default> Intervals<T> {
         &mut self,
         event: Event<'_>,
         step: &Step,
-        data: impl FnOnce(&Step) -> T,
+        data: impl FnOnce(&Step, Option<&T>) -> T,
     ) -> Option<Interval<T>> {
         let Step { id, from, to, .. } = *step;
         let (now, proc) = (event.time(), event.proc());
@@ -115,7 +115,8 @@ impl<T: Default> Intervals<T> {
             let is_first = from == GoState::Undetermined;
             let start = if is_first { sync } else { now };
             let no_proc = (to == GoState::Syscall && !proc.is_some()).then_some(start);
-            let open = Open { state: to, start, proc, no_proc, is_cut: is_first, data: data(step) };
+            let data = data(step, before.as_ref().map(|open| &open.data));
+            let open = Open { state: to, start, proc, no_proc, is_cut: is_first, data };
             match slot {
                 Some(slot) => *slot = Some(open),
                 None => *self.open.insert(id.0) = Some(open),

@@ -390,9 +390,9 @@ impl Scheduling {
             _ => {}
         }
         let Self { intervals, stacks, names, entries, .. } = self;
-        let ended = intervals.event(event, change, |step| {
+        let ended = intervals.event(event, change, |step, before| {
             entries.identify(event, step, names);
-            detail(event, step, stacks, names, entries)
+            detail(event, step, before, stacks, names, entries)
         });
         if let Some(interval) = ended {
             self.interval(&interval, Some(event));
@@ -455,11 +455,13 @@ impl Scheduling {
         if is_identified {
             assumed.push((step.id, entries.get(step.id)));
         }
-        if is_identified && step.from != GoState::Undetermined {
+        if is_identified && step.from != GoState::Undetermined && !keeps_stack(step) {
             // From here on, its state is known too.
             settled.push(step.id);
             let change = Some(Change::Goroutine(*step));
-            intervals.event(event, change, |step| detail(event, step, stacks, names, entries));
+            intervals.event(event, change, |step, before| {
+                detail(event, step, before, stacks, names, entries)
+            });
         } else if step.to == GoState::Syscall {
             intervals.syscalls.forget(event.proc());
         }
@@ -728,17 +730,23 @@ fn unblocker(event: Event<'_>, id: GoId) -> Option<GoId> {
     Some(event.goroutine()).filter(|by| by.is_some() && *by != id)
 }
 
+/// Whether a goroutine stopped where it did when the state before began.
+const fn keeps_stack(step: &Step) -> bool {
+    matches!((step.from, step.to), (GoState::Waiting | GoState::Syscall, GoState::Runnable))
+}
+
 #[inline]
 fn detail(
     event: Event<'_>,
     step: &Step,
+    before: Option<&Detail>,
     stacks: &mut Stacks,
     names: &mut Names,
     entries: &Entries,
 ) -> Detail {
     let mut detail = Detail::default();
     let Step { id, from, to, reason, stack } = *step;
-    if !matches!(to, GoState::Runnable | GoState::Waiting) {
+    if !matches!(to, GoState::Runnable | GoState::Waiting | GoState::Syscall) {
         return detail;
     }
     detail.cause = match from {
@@ -748,7 +756,9 @@ fn detail(
         _ => RunnableCause::Created,
     };
     detail.reason = names.of(event.table, reason);
-    if from != GoState::NotExist {
+    if keeps_stack(step) {
+        detail.stack = before.map_or(0, |before| before.stack);
+    } else if from != GoState::NotExist {
         detail.stack = stacks.of(event.table, stack);
     }
     if to == GoState::Runnable {

@@ -132,6 +132,11 @@ fn a_short_history_has_exact_latencies() {
         report.delays.iter().map(|d| (d.goroutine.0, d.duration, d.start.nanos())).collect();
     assert_eq!(delays, [(2, NS(60), 110), (1, NS(40), 160)], "the two longest");
     assert_eq!(report.delays[0].reason.to_string(), "preempted");
+    // Where they were preempted, and where the system call began.
+    assert_eq!(
+        report.delays.iter().map(functions).collect::<Vec<_>>(),
+        [["main.go2"], ["main.go1"]]
+    );
 
     let mean = report.mean().unwrap();
     let nanos = |value: f64| (value * mean.length.as_nanos() as f64).round() as u64;
@@ -174,6 +179,7 @@ fn of(trace: &[u8]) -> (SchedulingReport, (u64, Duration), Duration) {
 
 #[test]
 fn the_analyses_of_recorded_traces_agree() {
+    let mut unblocked = 0;
     for (name, trace) in common::traces() {
         let (report, (count, time), running) = of(&trace);
         assert!(report.latency.count() > 10, "{name}");
@@ -189,6 +195,8 @@ fn the_analyses_of_recorded_traces_agree() {
             assert_eq!(histograms.iter().map(|h| h.sum()).sum::<u64>(), report.latency.sum());
         }
         assert_eq!(report.delays.first().map(|d| d.duration), Some(NS(report.latency.max())));
+        // Goroutines that did not run yet have no stack.
+        unblocked += report.delays.iter().filter(|d| d.by.is_some() && !d.stack.is_empty()).count();
         let mean = report.mean().unwrap();
         let executed = (mean.running + mean.gc) * mean.length.as_secs_f64();
         let difference = (executed - running.as_secs_f64()).abs();
@@ -202,4 +210,5 @@ fn the_analyses_of_recorded_traces_agree() {
             assert!(used <= each.procs + 0.01 || at == 0, "{name} {at}: {each:?}");
         }
     }
+    assert!(unblocked > 10, "{unblocked} waits after a block have a stack");
 }
