@@ -11,7 +11,7 @@ use gotrace::analysis::{
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
-    GoId, GoState, ProcId, ProcState, Range, RangeName, Reader, Region, ResourceId,
+    GoId, GoState, Metric, ProcId, ProcState, Range, RangeName, Reader, Region, ResourceId,
     StateTransition, Task, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
@@ -205,6 +205,33 @@ fn a_path_leads_through_waits_and_creations() {
     let waits: Vec<_> = path.pieces.iter().map(|p| p.waiter_reason.to_string()).collect();
     assert_eq!(waits[1..5], ["chan receive"; 4]);
     assert_eq!(path.pieces[8].reason.to_string(), "sleep");
+}
+
+/// The runtime mentions a goroutine that waits only at the end of the generation.
+#[test]
+fn a_goroutine_is_in_its_first_state_since_the_generation_started() {
+    let go =
+        |from, to| EventDetails::StateTransition(StateTransition::of_goroutine(GoId(1), from, to));
+    let events = [
+        (10, -1, EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, 1_u64))),
+        (100, -1, go(GoState::Undetermined, Waiting)),
+        (150, -1, go(Waiting, Runnable)),
+        (160, -1, go(Runnable, Running)),
+        (200, 1, go(Running, NotExist)),
+    ];
+    let events = events.map(|(time, by, details)| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        event.goroutine(GoId(by)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
+    });
+    let mut requests = Requests::new(RequestFilter::Goroutine(GoId(1)), 1);
+    events.iter().for_each(|event| requests.event(event.as_event()));
+    let mut paths = CriticalPaths::new(requests.finish());
+    events.iter().for_each(|event| paths.event(event.as_event()));
+    let path = paths.finish().pop().unwrap();
+    check(&path);
+    assert_eq!((path.request.start.nanos(), path.request.end.nanos()), (10, 200));
+    let first = &path.pieces[0];
+    assert_eq!((&first.what, first.end.nanos()), (&PathState::Waits, 150));
 }
 
 /// The regions above the limit are within the others: their ends are not those of the others.

@@ -138,6 +138,8 @@ pub(super) struct History {
     pub(super) stacks: Stacks,
     first: Option<Timestamp>,
     last: Timestamp,
+    /// The last sync event, or the first event; of those after the last loss.
+    sync: Option<Timestamp>,
 }
 
 impl History {
@@ -172,6 +174,7 @@ impl History {
             stacks,
             first: None,
             last: Timestamp::default(),
+            sync: None,
         }
     }
 
@@ -239,9 +242,14 @@ impl History {
         }
         let now = event.time();
         match event.kind() {
-            EventKind::Sync | EventKind::Experimental => return,
+            EventKind::Sync => {
+                self.sync = Some(now);
+                return;
+            }
+            EventKind::Experimental => return,
             _ => {}
         }
+        self.sync.get_or_insert(now);
         self.first.get_or_insert(now);
         self.last = now;
         while let Some((_, end)) = self.windows.get(self.next).filter(|(begin, _)| *begin <= now) {
@@ -269,6 +277,7 @@ impl History {
 
     /// A part of the trace is missing here: nothing is known until the trace mentions it again.
     pub(super) fn loss(&mut self) {
+        self.sync = None;
         let now = self.last;
         let live: Vec<(GoId, Key)> = self.live.iter().map(|(id, key)| (*id, *key)).collect();
         for (_, key) in live {
@@ -393,7 +402,16 @@ impl History {
         };
         self.identify(Some(key), transition.stack());
         let Some(goroutine) = self.goroutines.get(key as usize) else { return };
-        let before = goroutine.intervals.last().map(|last| last.state);
+        let last = goroutine.intervals.last();
+        let before = last.map(|last| last.state);
+        // The first mention: it is in this state since the generation started.
+        let is_unknown = matches!(before, None | Some(GoState::Undetermined));
+        let begin = match last.map(|last| last.begin) {
+            lost if is_unknown && (from == GoState::Undetermined || from == to) => {
+                self.sync.unwrap_or(now).max(lost.unwrap_or(Timestamp::MIN))
+            }
+            _ => now,
+        };
         // The runtime repeats all states when a generation starts.
         if !is_new && before == Some(to) && transition.reason().is_empty() {
             return;
@@ -405,7 +423,7 @@ impl History {
         let stack = if has_stack { self.stacks.number(transition.stack()) } else { 0 };
         let by = by.filter(|_| from == GoState::Waiting);
         let proc = event.proc();
-        self.change(key, Interval { begin: now, state: to, reason, stack, by, proc });
+        self.change(key, Interval { begin, state: to, reason, stack, by, proc });
         match to {
             GoState::Running => self.set_proc(proc, Use::Goroutine(key)),
             GoState::Waiting | GoState::Runnable if event.goroutine() == id => {

@@ -68,8 +68,8 @@ pub enum RequestFilter {
     Tasks(Name),
     /// Regions of this type.
     Regions(Name),
-    /// The goroutines with this id, from their first to their last appearance. Threads of C that
-    /// call Go reuse ids.
+    /// The goroutines with this id, from their start to their end, as far as the trace has them.
+    /// Threads of C that call Go reuse ids.
     Goroutine(GoId),
 }
 
@@ -106,6 +106,8 @@ pub struct Requests {
     regions: HashMap<GoId, Regions<Open>, SeededState>,
     /// The goroutine of the filter: since when.
     alive: Option<Timestamp>,
+    /// The first event that is no sync event, or a later sync event; of those after the last loss.
+    generation: Option<Timestamp>,
     last: Timestamp,
 }
 
@@ -132,6 +134,7 @@ impl Requests {
             tasks: HashMap::default(),
             regions: HashMap::default(),
             alive: None,
+            generation: None,
             last: Timestamp::default(),
         }
     }
@@ -150,8 +153,18 @@ impl Requests {
             self.loss();
         }
         match event.kind() {
-            EventKind::Sync | EventKind::Experimental => return,
-            EventKind::StateTransition => self.transition(event),
+            EventKind::Sync => {
+                if let Some(generation) = &mut self.generation {
+                    *generation = event.time();
+                }
+                return;
+            }
+            EventKind::Experimental => return,
+            _ => {}
+        }
+        let generation = *self.generation.get_or_insert(event.time());
+        match event.kind() {
+            EventKind::StateTransition => self.transition(event, generation),
             EventKind::TaskBegin | EventKind::TaskEnd => self.task(event),
             EventKind::RegionBegin => self.region_begin(event),
             EventKind::RegionEnd => self.region_end(event),
@@ -162,6 +175,7 @@ impl Requests {
 
     /// A part of the trace is missing here: regions that are open do not count.
     pub fn loss(&mut self) {
+        self.generation = None;
         self.regions.clear();
     }
 
@@ -190,7 +204,7 @@ impl Requests {
         self.found.add(request.duration(), || request);
     }
 
-    fn transition(&mut self, event: Event<'_>) {
+    fn transition(&mut self, event: Event<'_>, generation: Timestamp) {
         let Some(transition) = event.state_transition() else { return };
         let (Some(id), Some((from, to))) =
             (transition.resource().goroutine(), transition.goroutine())
@@ -213,7 +227,9 @@ impl Requests {
             self.alive = None;
         }
         if to != GoState::NotExist {
-            self.alive.get_or_insert(now);
+            // At its first mention, it is there since the generation started.
+            let is_first = from == GoState::Undetermined;
+            self.alive.get_or_insert(if is_first { generation } else { now });
         }
     }
 
