@@ -608,6 +608,21 @@ fn rows_that_are_left_out_are_counted() {
     assert_eq!([&tasks[0]["id"], &tasks[1]["id"]], [1234, 1233]);
 }
 
+#[test]
+fn the_use_of_an_unknown_number_of_processors_has_no_shares() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("many.trace");
+    std::fs::write(&trace, many(3)).unwrap();
+    let summary = text(&go(&["summary"], &trace).stdout);
+    let line = summary.lines().find(|line| line.starts_with("processors")).unwrap();
+    assert!(line.contains("unknown number") && !line.contains('%'), "{line}");
+    let summary: Value =
+        serde_json::from_slice(&go(&["summary", "--json"], &trace).stdout).unwrap();
+    let processors = &summary["processors"];
+    assert_eq!((&processors["procs"], &processors["idle"]), (&Value::Null, &Value::Null));
+    assert!(processors["running"].is_number());
+}
+
 /// The cycles of `go gc` that began in the trace are those of the profile, and the explicit ones have
 /// the function that asked for them.
 #[test]

@@ -5,7 +5,7 @@ use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
 use crate::sources::go::{Pass, Reading, Visitor};
 use gotrace::analysis::{
-    GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
+    GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, ProcessorUse, Scheduling,
     SchedulingOptions, SchedulingReport, Summarizer, Utilization, UtilizationOptions,
 };
 use gotrace::parallel::Split;
@@ -203,7 +203,7 @@ impl Summary {
             "goroutines": groups(&self.goroutines),
             "latency": analysis::histogram_json(&self.scheduling.latency),
             "blocked": named(&self.scheduling.blocked),
-            "processors": self.scheduling.mean().map(|mean| procs::to_json(&mean)),
+            "processors": self.scheduling.mean().map(|mean| processors_json(&mean)),
             "gcs": triggers,
             "assists": analysis::nanos(self.gc.assists),
             "sweep": analysis::nanos(self.gc.sweep),
@@ -224,16 +224,17 @@ impl Summary {
             writeln!(out, "  {}", OneLine(&loss))?;
         }
         if let Some(mean) = self.scheduling.mean() {
-            let percent = |ps: f64| format!("{:.1} %", ps / mean.procs.max(1e-9) * 100.0);
-            let parts = [
-                ("running", mean.running),
-                ("GC", mean.gc),
-                ("system calls", mean.syscall),
-                ("idle", mean.idle()),
-            ];
-            let parts = parts.map(|(what, ps)| format!("{what} {}", percent(ps))).join(", ");
             let (procs, runnable) = (mean.procs, mean.runnable);
-            writeln!(out, "\nprocessors   {procs:.1} Ps: {parts}; {runnable:.2} goroutines wait")?;
+            let used = [("running", mean.running), ("GC", mean.gc), ("system calls", mean.syscall)];
+            let (count, parts) = if has_procs(&mean) {
+                let parts = used.into_iter().chain([("idle", mean.idle())]);
+                let percent = |(what, ps)| format!("{what} {:.1} %", ps / procs * 100.0);
+                (format!("{procs:.1} Ps"), parts.map(percent).collect::<Vec<_>>().join(", "))
+            } else {
+                let parts = used.map(|(what, ps)| format!("{what} {ps:.2}")).join(", ");
+                ("unknown number of Ps".to_owned(), parts)
+            };
+            writeln!(out, "\nprocessors   {count}: {parts}; {runnable:.2} goroutines wait")?;
         }
         let line = |out: &mut Vec<u8>, name: &str, times: &Histogram| {
             writeln!(out, "{name:<10}{}", analysis::percentiles(times))
@@ -259,6 +260,22 @@ impl Summary {
         groups("task", &self.tasks, out)?;
         groups("region", &self.regions, out)
     }
+}
+
+/// Whether the trace has `GOMAXPROCS`.
+fn has_procs(mean: &ProcessorUse) -> bool {
+    mean.procs > 0.0
+}
+
+/// The mean use of the processors; without `GOMAXPROCS` it is not known how many are idle.
+fn processors_json(mean: &ProcessorUse) -> Value {
+    let mut json = procs::to_json(mean);
+    if let Some(fields) = json.as_object_mut().filter(|_| !has_procs(mean)) {
+        for field in ["procs", "idle"] {
+            fields.insert(field.to_owned(), Value::Null);
+        }
+    }
+    json
 }
 
 /// Passes events and losses to the analyses that share the pass of the summarizer.
