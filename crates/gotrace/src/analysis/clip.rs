@@ -317,12 +317,27 @@ impl Clip {
             mark.record.ty = EventType::GC_ACTIVE;
             mark.pass(at, each);
         }
-        let stops = std::mem::take(&mut self.stops).into_values();
-        let sweeps = std::mem::take(&mut self.sweeps).into_values();
-        stops.chain(sweeps).for_each(|kept| kept.pass(at, each));
-        let assists = std::mem::take(&mut self.assists).into_iter();
-        let assists =
-            assists.map(|(id, kept)| (kept, procs.get(&id).copied().unwrap_or(ProcId::NONE)));
+        for mut kept in std::mem::take(&mut self.stops).into_values() {
+            kept.record.set_began_before();
+            kept.pass(at, each);
+        }
+        // An activity of which a later generation says that it is active begins here, too.
+        for (proc, mut kept) in std::mem::take(&mut self.sweeps) {
+            if kept.record.ty == EventType::GC_SWEEP_ACTIVE {
+                let Record { g, m, .. } = kept.record;
+                kept.record = Record::new(EventType::GC_SWEEP_BEGIN, 0, [0; 4]);
+                (kept.record.g, kept.record.p, kept.record.m) = (g, proc, m);
+            }
+            kept.pass(at, each);
+        }
+        let assists = std::mem::take(&mut self.assists).into_iter().map(|(id, mut kept)| {
+            if kept.record.ty == EventType::GC_MARK_ASSIST_ACTIVE {
+                let Record { m, .. } = kept.record;
+                kept.record = Record::new(EventType::GC_MARK_ASSIST_BEGIN, 0, [0; 4]);
+                (kept.record.g, kept.record.m) = (id, m);
+            }
+            (kept, procs.get(&id).copied().unwrap_or(ProcId::NONE))
+        });
         for (mut kept, proc) in assists.chain(labels) {
             kept.record.p = proc;
             kept.pass(at, each);

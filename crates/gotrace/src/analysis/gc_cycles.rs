@@ -156,6 +156,9 @@ pub struct GcCycles {
     before: Duration,
     heap: Option<u64>,
     current: Option<GcCycle>,
+    /// The last sync event, or the first event; of those after the last loss.
+    sync: Option<Timestamp>,
+    last: Option<Timestamp>,
     /// Of a part of a trace: all its events of the GC.
     part: Option<Log>,
 }
@@ -166,6 +169,8 @@ struct Open {
     goroutine: GoId,
     start: Timestamp,
     stack: u32,
+    /// It began before the range of time that is analysed.
+    is_cut: bool,
 }
 
 const MAX_CYCLES: usize = 1 << 16;
@@ -184,40 +189,52 @@ impl GcCycles {
             before: Duration::ZERO,
             heap: None,
             current: None,
+            sync: None,
+            last: None,
             part: None,
         }
     }
 
     /// Processes the next event of the trace.
     pub fn event(&mut self, event: Event<'_>) {
-        if event.record.restarts() {
+        // A part learns of a loss when it is joined.
+        if event.record.restarts() && self.part.is_none() {
             self.loss();
         }
-        let is_metric = match event.kind() {
-            EventKind::Metric => true,
-            EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => false,
+        let now = event.time();
+        self.last = Some(now);
+        self.sync.get_or_insert(now);
+        let kind = event.kind();
+        match kind {
+            EventKind::Metric
+            | EventKind::RangeBegin
+            | EventKind::RangeActive
+            | EventKind::RangeEnd
+            | EventKind::Sync => {}
             _ => return,
-        };
+        }
         match &mut self.part {
             Some(log) => log.keep(event),
-            None if is_metric => self.metric(event),
+            None if kind == EventKind::Sync => self.sync = Some(now),
+            None if kind == EventKind::Metric => self.metric(event),
             None => self.range(event),
         }
     }
 
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). The
-    /// current cycle is complete as far as it is known, and what is open ends nowhere.
+    /// current cycle is complete as far as it is known: assists and sweeping count up to the last
+    /// event before.
     pub fn loss(&mut self) {
+        self.end_open();
         self.close();
         self.report.cut += self.stops.len() as u64;
         self.stops.clear();
-        self.assists.clear();
-        self.sweeps.clear();
-        (self.before, self.heap) = (Duration::ZERO, None);
+        (self.before, self.heap, self.sync) = (Duration::ZERO, None, None);
     }
 
     /// Completes the analysis after the last event.
     pub fn finish(mut self) -> GcReport {
+        self.end_open();
         self.close();
         self.report.cut += self.stops.len() as u64;
         self.pauses.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
@@ -232,6 +249,38 @@ impl GcCycles {
         });
         self.report.longest = longest.collect();
         self.report
+    }
+
+    /// Counts open assists and sweeping up to the last event.
+    fn end_open(&mut self) {
+        let Some(last) = self.last else { return };
+        for (_, since) in std::mem::take(&mut self.assists) {
+            self.assist(last - since);
+        }
+        for (_, since) in std::mem::take(&mut self.sweeps) {
+            self.sweep(last - since, 0);
+        }
+    }
+
+    /// Counts an assist. Without a known cycle it is of one that began before the trace.
+    fn assist(&mut self, time: Duration) {
+        self.report.assists += time;
+        if self.current.is_none() {
+            self.begin(None, GcTrigger::Unknown);
+        }
+        if let Some(cycle) = &mut self.current {
+            cycle.assists += time;
+            cycle.assist_count += 1;
+        }
+    }
+
+    /// Counts sweeping. It follows a mark phase: without a known cycle, that was before the trace.
+    fn sweep(&mut self, time: Duration, bytes: u64) {
+        self.report.sweep += time;
+        if let Some(cycle) = &mut self.current {
+            cycle.sweep += time;
+            cycle.reclaimed = cycle.reclaimed.saturating_add(bytes);
+        }
     }
 
     fn metric(&mut self, event: Event<'_>) {
@@ -256,11 +305,19 @@ impl GcCycles {
     fn range(&mut self, event: Event<'_>) {
         let Some(range) = event.range() else { return };
         let is_end = event.kind() == EventKind::RangeEnd;
+        let start = match event.kind() {
+            // It was active when the generation started.
+            EventKind::RangeActive => self.sync.unwrap_or(event.time()),
+            _ => event.time(),
+        };
         match range.name {
             RangeName::GcMark if is_end => {
-                let heap = self.heap;
-                let cycle = self.cycle();
-                (cycle.end, cycle.heap_after) = (Some(event.time()), heap);
+                if self.current.is_none() {
+                    self.begin(None, GcTrigger::Unknown);
+                }
+                if let Some(cycle) = &mut self.current {
+                    (cycle.end, cycle.heap_after) = (Some(event.time()), self.heap);
+                }
             }
             RangeName::GcMark if event.kind() == EventKind::RangeActive => {
                 if self.current.as_ref().is_none_or(|cycle| cycle.end.is_some()) {
@@ -272,24 +329,16 @@ impl GcCycles {
             RangeName::GcMarkAssist => {
                 let ResourceId::Goroutine(id) = range.scope else { return };
                 match (is_end, self.assists.remove(&id)) {
-                    (true, Some(since)) => {
-                        let time = event.time() - since;
-                        self.report.assists += time;
-                        let cycle = self.cycle();
-                        cycle.assists += time;
-                        cycle.assist_count += 1;
-                    }
+                    (true, Some(since)) => self.assist(event.time() - since),
                     (true, None) => {}
-                    // It may be active since before the trace: it counts from here.
                     (false, since) => {
-                        self.assists.insert(id, since.unwrap_or(event.time()));
+                        self.assists.insert(id, since.unwrap_or(start));
                     }
                 }
             }
             RangeName::GcSweep => match (is_end, self.sweeps.remove(&range.scope)) {
                 (true, since) => {
                     let time = since.map_or(Duration::ZERO, |since| event.time() - since);
-                    self.report.sweep += time;
                     let bytes = event
                         .range_attributes()
                         .into_iter()
@@ -297,12 +346,10 @@ impl GcCycles {
                         .find(|attribute| attribute.name == "bytes reclaimed")
                         .and_then(|attribute| attribute.value.as_u64())
                         .unwrap_or(0);
-                    let cycle = self.cycle();
-                    cycle.sweep += time;
-                    cycle.reclaimed = cycle.reclaimed.saturating_add(bytes);
+                    self.sweep(time, bytes);
                 }
                 (false, since) => {
-                    self.sweeps.insert(range.scope, since.unwrap_or(event.time()));
+                    self.sweeps.insert(range.scope, since.unwrap_or(start));
                 }
             },
         }
@@ -312,11 +359,12 @@ impl GcCycles {
         let goroutine = event.goroutine();
         if !is_end {
             let stack = self.stacks.number(event.stack());
-            let open = Open { goroutine, start: event.time(), stack };
+            let is_cut = event.record.began_before();
+            let open = Open { goroutine, start: event.time(), stack, is_cut };
             self.report.cut += u64::from(self.stops.insert(goroutine, open).is_some());
             return;
         }
-        let Some(open) = self.stops.remove(&goroutine) else {
+        let Some(open) = self.stops.remove(&goroutine).filter(|open| !open.is_cut) else {
             self.report.cut += 1;
             return;
         };
@@ -346,18 +394,10 @@ impl GcCycles {
         self.longest.add(duration, || (reason, open, duration));
     }
 
-    /// The current cycle; one that began before the trace if there is none.
-    fn cycle(&mut self) -> &mut GcCycle {
-        if self.current.is_none() {
-            self.begin(None, GcTrigger::Unknown);
-        }
-        self.current.get_or_insert_with(|| new(None, GcTrigger::Unknown))
-    }
-
     fn begin(&mut self, start: Option<Timestamp>, trigger: GcTrigger) {
         self.close();
         let mut cycle = new(start, trigger);
-        cycle.heap_before = self.heap;
+        cycle.heap_before = start.and(self.heap);
         cycle.pauses = std::mem::take(&mut self.before);
         self.current = Some(cycle);
     }
@@ -386,7 +426,9 @@ impl Split for GcCycles {
     }
 
     fn join(&mut self, part: Self) {
+        self.sync = self.sync.or(part.sync); // its first event
         part.part.unwrap_or_default().events().for_each(|event| self.event(event));
+        self.last = part.last.or(self.last);
     }
 
     fn loss(&mut self) {

@@ -20,7 +20,7 @@ pub(crate) struct Record {
     pub(crate) m: ThreadId,
     pub(crate) ty: EventType,
     /// The states of status events and steals, and of others that report the state at the start of a
-    /// range of time.
+    /// range of time; for the begin of an activity that is reported then, `from` only marks it.
     pub(crate) from: State,
     pub(crate) to: State,
 }
@@ -81,6 +81,16 @@ impl Record {
             State::Go(from) => from,
             _ => usual,
         }
+    }
+
+    /// Marks the begin of an activity: it began before the range of time that is analysed.
+    pub(crate) const fn set_began_before(&mut self) {
+        self.from = State::Go(GoState::Undetermined);
+    }
+
+    /// Whether an activity began before the event that is its begin.
+    pub(crate) const fn began_before(&self) -> bool {
+        !matches!(self.from, State::None)
     }
 
     /// The goroutine that the event names: one that it starts, unblocks, creates or reports.

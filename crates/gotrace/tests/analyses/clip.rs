@@ -4,10 +4,14 @@
 
 use crate::common;
 use gotrace::analysis::{
-    Clip, Finished, Goroutine, Scheduling, SchedulingOptions, SchedulingReport, Summarizer,
-    Utilization, UtilizationOptions,
+    Clip, Finished, GcCycles, Goroutine, Scheduling, SchedulingOptions, SchedulingReport,
+    Summarizer, Utilization, UtilizationOptions,
 };
-use gotrace::{Event, GoId, Index, Reader, Timestamp};
+use gotrace::synthetic::{EventConfig, EventDetails, SyncDetails};
+use gotrace::{
+    Event, GoId, GoState, Index, Metric, OwnedEvent, ProcId, Range, RangeName, Reader,
+    StateTransition, ThreadId, Timestamp,
+};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
@@ -138,6 +142,97 @@ fn utilization_within_a_range_is_that_of_the_whole() {
             let middle = first.saturating_add_nanos(last.nanos_since(first) / 8 * part);
             let sum = utilization(&trace, first, middle) + utilization(&trace, middle, last);
             assert!((whole - sum).abs() < 1e-6, "{name}, part {part}: {whole} is not {sum}");
+        }
+    }
+}
+
+/// Emits events of goroutine 7 on P 0.
+fn synthetic(time: i64, details: EventDetails<'_>) -> OwnedEvent {
+    let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+    event.goroutine(GoId(7)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
+}
+
+fn sync(time: i64, n: u64) -> OwnedEvent {
+    synthetic(time, EventDetails::Sync(SyncDetails { n, ..SyncDetails::default() }))
+}
+
+fn clip_events(events: &[OwnedEvent], (from, to): (i64, i64), each: &mut impl FnMut(Event<'_>)) {
+    let mut clip = Clip::new(Timestamp::from_nanos(from), Timestamp::from_nanos(to));
+    events.iter().for_each(|event| clip.event(event.as_event(), each));
+    clip.finish(each);
+}
+
+/// The generation in which an activity is mentioned again is not the first one, nor is it where the
+/// activity began.
+#[test]
+fn an_activity_of_several_generations_counts_from_the_start_of_the_range() {
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    let events = [
+        sync(0, 1),
+        synthetic(1, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64))),
+        synthetic(
+            50,
+            EventDetails::StateTransition(StateTransition::of_goroutine(
+                GoId(7),
+                GoState::Undetermined,
+                GoState::Running,
+            )),
+        ),
+        synthetic(100, EventDetails::RangeBegin(assist())),
+        sync(200, 2),
+        synthetic(210, EventDetails::RangeActive(assist())),
+        synthetic(400, EventDetails::RangeEnd(assist())),
+        synthetic(500, EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, 1_u64))),
+    ];
+    let mut utilization = Utilization::new(UtilizationOptions::default());
+    clip_events(&events, (300, 500), &mut |event| utilization.event(event));
+    let curve = utilization.finish();
+    let function: Vec<_> =
+        curve.functions().next().unwrap().iter().map(|(at, u)| (at.nanos(), *u)).collect();
+    assert_eq!(function, [(300, 0.0), (400, 1.0), (500, 0.0)]);
+}
+
+#[test]
+fn a_stop_of_the_world_that_began_before_the_range_is_cut() {
+    let stop = || Range::new(RangeName::StopTheWorld("GC mark termination".into()), GoId(7));
+    let events = [
+        sync(0, 1),
+        synthetic(100, EventDetails::RangeBegin(stop())),
+        synthetic(300, EventDetails::RangeEnd(stop())),
+        synthetic(400, EventDetails::RangeBegin(stop())),
+        synthetic(450, EventDetails::RangeEnd(stop())),
+    ];
+    for (range, expected) in [((0, 500), (2, 0)), ((200, 500), (1, 1)), ((0, 200), (0, 1))] {
+        let mut collections = GcCycles::new(5);
+        clip_events(&events, range, &mut |event| collections.event(event));
+        let report = collections.finish();
+        let count = report.pauses.iter().map(|(_, pauses)| pauses.count()).sum::<u64>();
+        assert_eq!((count, report.cut), expected, "{range:?}");
+    }
+}
+
+/// Sweeping follows a mark phase: alone it is of none in the range.
+#[test]
+fn collections_of_consecutive_ranges_sum_to_the_whole() {
+    let of = |trace: &[u8], from, to| {
+        let mut collections = GcCycles::new(5);
+        clip(trace, from, to, &mut |event| collections.event(event));
+        let report = collections.finish();
+        for cycle in &report.cycles {
+            let is_seen = cycle.start.is_some() || cycle.end.is_some() || cycle.assist_count > 0;
+            assert!(is_seen || cycle.heap_after.is_none(), "{cycle:?}");
+            assert!(cycle.start.is_some() || cycle.heap_before.is_none(), "{cycle:?}");
+        }
+        (report.assists, report.sweep)
+    };
+    for name in ["go1.26-collections.trace.gz", "shop.trace", "go1.25-mixed.trace.gz"] {
+        let trace = common::recorded(name);
+        let (first, last) = span(&trace);
+        let whole = of(&trace, first, last);
+        for part in 1..32 {
+            let middle = first.saturating_add_nanos(last.nanos_since(first) / 32 * part);
+            let (a, b) = (of(&trace, first, middle), of(&trace, middle, last));
+            assert_eq!(whole, (a.0 + b.0, a.1 + b.1), "{name}, part {part}");
         }
     }
 }

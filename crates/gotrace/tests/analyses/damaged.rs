@@ -363,8 +363,11 @@ fn the_gc_is_not_active_after_a_loss() {
     assert_eq!(function[..5], expected);
     assert_eq!(function[5..], [at(2_000, 0.0)]);
     let report = trace.0.collections.finish();
-    assert_eq!((report.cut, report.assists), (1, Duration::from_nanos(100)));
+    // Up to the last event before the loss, and from the first one after it.
+    let ns = Duration::from_nanos;
+    assert_eq!((report.cut, report.assists), (1, ns(50 + 200)));
     let [lost, next] = &report.cycles[..] else { panic!("{:?}", report.cycles) };
     assert_eq!((lost.start, lost.end), (Some(Timestamp::from_nanos(100)), None));
-    assert_eq!((next.start, next.assist_count), (None, 1));
+    assert_eq!((lost.assists, lost.assist_count), (ns(50), 1));
+    assert_eq!((next.start, next.assists, next.assist_count), (None, ns(200), 1));
 }

@@ -9,11 +9,12 @@
 )]
 
 use crate::common;
-use gotrace::Event;
 use gotrace::analysis::{
     Allocations, AllocationsReport, Finished, GcCycles, GcReport, GcTrigger, RangeKind, Summarizer,
     Times,
 };
+use gotrace::synthetic::{EventConfig, EventDetails, SyncDetails};
+use gotrace::{Event, GoId, Metric, ProcId, Range, RangeName, ResourceId, ThreadId, Timestamp};
 use std::time::Duration;
 
 fn events(name: &str, each: impl FnMut(Event<'_>)) {
@@ -82,6 +83,41 @@ fn assists_and_sweeping_are_those_of_the_goroutines() {
         let cycles: Duration = report.cycles.iter().map(|cycle| cycle.assists).sum();
         assert_eq!(report.assists, cycles, "{name}");
     }
+}
+
+/// Sweeping for a cycle before the trace makes no cycle.
+#[test]
+fn each_collection_has_a_mark_phase() {
+    let range = |name, scope: ResourceId| Range::new(name, scope);
+    let event = |time, details| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        event.goroutine(GoId(7)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
+    };
+    let sweep = || range(RangeName::GcSweep, ProcId(0).into());
+    let mark = || range(RangeName::GcMark, ResourceId::None);
+    let assist = || range(RangeName::GcMarkAssist, GoId(7).into());
+    let heap = |bytes: u64| EventDetails::Metric(Metric::new(Metric::HEAP_OBJECTS, bytes));
+    let events = [
+        event(0, EventDetails::Sync(SyncDetails { n: 1, ..SyncDetails::default() })),
+        event(5, heap(100)),
+        event(10, EventDetails::RangeActive(sweep())), // since the start
+        event(20, EventDetails::RangeEnd(sweep())),
+        event(100, EventDetails::RangeActive(mark())),
+        event(200, EventDetails::RangeEnd(mark())),
+        event(250, EventDetails::RangeBegin(sweep())), // until the next
+        event(300, EventDetails::RangeEnd(sweep())),
+        event(400, EventDetails::RangeBegin(mark())),
+        event(450, EventDetails::RangeBegin(assist())), // until the end
+        event(500, heap(200)),
+    ];
+    let mut collections = GcCycles::new(5);
+    events.iter().for_each(|event| collections.event(event.as_event()));
+    let report = collections.finish();
+    let ns = Duration::from_nanos;
+    assert_eq!((report.sweep, report.assists), (ns(20 + 50), ns(50)));
+    let [before, last] = &report.cycles[..] else { panic!("{:?}", report.cycles) };
+    assert_eq!((before.start, before.heap_before, before.sweep), (None, None, ns(50)));
+    assert_eq!((last.heap_before, last.assists, last.assist_count), (Some(100), ns(50), 1));
 }
 
 fn allocations(name: &str) -> AllocationsReport {
