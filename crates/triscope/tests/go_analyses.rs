@@ -368,6 +368,20 @@ fn every_analysis_is_restricted_to_a_range() {
 }
 
 #[test]
+fn the_summary_of_a_range_counts_its_events() {
+    // With an index, and without one.
+    for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {
+        let (first, last) = span(trace);
+        let seconds = |share: f64| format!("{:.9}", (last - first) as f64 * share / 1e9);
+        let range = ["--json", "--from", &seconds(0.4), "--to", &seconds(0.7)];
+        let events = |command| -> Value {
+            serde_json::from_str(&printed(&[&[command], &range[..]].concat(), trace)).unwrap()
+        };
+        assert_eq!(events("summary")["events"], events("stats")["events"], "{trace}");
+    }
+}
+
+#[test]
 fn the_parts_of_a_trace_have_the_times_of_the_whole() {
     // The second one has several generations, the third one has none.
     for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {

@@ -59,6 +59,8 @@ pub struct Clip {
     from: Timestamp,
     to: Timestamp,
     phase: Phase,
+    /// The number of events that were passed on for states, and are not those of the range.
+    repeated: u64,
     /// The first event after the range.
     end: Option<Kept>,
     sync: Option<Kept>,
@@ -124,6 +126,7 @@ impl Clip {
             from,
             to,
             phase: Phase::Before,
+            repeated: 0,
             end: None,
             sync: None,
             metrics: Vec::new(),
@@ -140,6 +143,12 @@ impl Clip {
     /// Whether the range is over, so that further events are not in it.
     pub fn is_complete(&self) -> bool {
         self.phase == Phase::After
+    }
+
+    /// The number of events passed on that report the states at the start and the end of the range.
+    /// All others are the events of the trace in the range.
+    pub const fn repeated(&self) -> u64 {
+        self.repeated
     }
 
     /// Processes the next event of the trace, and passes on those of the range.
@@ -173,6 +182,7 @@ impl Clip {
         if let Some(mut end) = self.end.take() {
             end.record = Record::sync(0, 0, false);
             end.pass(self.to, each);
+            self.repeated += 1;
         }
         self.phase = Phase::After;
     }
@@ -184,6 +194,7 @@ impl Clip {
         }
         if Step::of(event).is_some_and(|step| step.from == GoState::Undetermined) {
             Kept::of(event).pass(self.to, each);
+            self.repeated += 1;
         }
     }
 
@@ -290,6 +301,11 @@ impl Clip {
         self.phase = Phase::Within;
         let at = self.from;
         let Some(sync) = self.sync.take() else { return };
+        let repeated = &mut self.repeated;
+        let each: Each<'_> = &mut |event: Event<'_>| {
+            *repeated += 1;
+            each(event);
+        };
         sync.pass(at, each);
         self.metrics.drain(..).for_each(|kept| kept.pass(at, each));
         let mut goroutines = std::mem::take(&mut self.goroutines);
@@ -470,7 +486,10 @@ impl<A: Split> Split for Clipped<A> {
         self.analysis.join(part.analysis);
         match (&mut self.clip, part.clip) {
             (_, None) => {}
-            (Some(clip), Some(part)) => (clip.phase, clip.end) = (part.phase, part.end),
+            (Some(clip), Some(part)) => {
+                (clip.phase, clip.end) = (part.phase, part.end);
+                clip.repeated += part.repeated;
+            }
             (clip, part) => *clip = part,
         }
     }

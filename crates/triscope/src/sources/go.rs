@@ -161,6 +161,8 @@ pub(crate) struct Reading {
     pub(crate) lost_events: u64,
     /// Number of missing generations between others.
     pub(crate) missing_generations: u64,
+    /// Events that only report the states at the start and the end of a range of time.
+    pub(crate) repeated: u64,
     recovery: Recovery,
 }
 
@@ -350,6 +352,7 @@ fn rest(
         unresolved: 0,
         lost_events: 0,
         missing_generations: 0,
+        repeated: 0,
         recovery,
     };
     loop {

@@ -106,9 +106,9 @@ impl Summary {
         let (span, (scheduling, (gc, utilization))) = others;
         rest.tasks.iter().for_each(|task| tasks.add_task(task));
         Ok(Self {
-            reading,
             span: span.times,
-            events: span.events,
+            events: span.events.saturating_sub(reading.repeated),
+            reading,
             goroutines: goroutines.sorted(|group| group.times.running),
             regions: regions.sorted(|group| group.times.total),
             tasks: tasks.sorted(|group| group.durations.sum()),

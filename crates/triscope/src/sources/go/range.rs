@@ -164,8 +164,8 @@ impl Opened {
             return read(trace, recovery, visitor);
         }
         let mut clipped = Cut { range, start, clip: None, visitor };
-        let reading = read(trace, recovery, &mut clipped)?;
-        clipped.finish()?;
+        let mut reading = read(trace, recovery, &mut clipped)?;
+        reading.repeated = clipped.finish()?;
         Ok(reading)
     }
 
@@ -213,12 +213,12 @@ struct Cut<'a, V> {
 }
 
 impl<V: Visitor> Cut<'_, V> {
-    fn finish(&mut self) -> Result {
+    /// Completes the range, and returns the number of events that only report states.
+    fn finish(&mut self) -> Result<u64> {
         let mut outcome = Ok(());
-        if let Some(clip) = &mut self.clip {
-            clip.finish(&mut |event| pass(self.visitor, event, &mut outcome));
-        }
-        outcome
+        let Some(clip) = &mut self.clip else { return Ok(0) };
+        clip.finish(&mut |event| pass(self.visitor, event, &mut outcome));
+        outcome.map(|()| clip.repeated())
     }
 }
 
