@@ -82,6 +82,8 @@ pub struct Utilization {
     /// By how many activities values were too high: those before this number, in order.
     corrections: Vec<(usize, u64)>,
     series: Vec<Vec<(Timestamp, f64)>>,
+    /// The P of each series, unless there is one for all.
+    owners: Vec<ProcId>,
     last: Option<Timestamp>,
     /// Of a part of a trace that does not begin with it.
     part: Option<Box<Part>>,
@@ -134,6 +136,7 @@ impl Utilization {
             has_loss: false,
             corrections: Vec::new(),
             series: Vec::new(),
+            owners: Vec::new(),
             last: None,
             part: None,
         }
@@ -209,7 +212,11 @@ impl Utilization {
                 }
             }
         }
-        MinimumUtilization { series: self.series.into_iter().map(Series::new).collect() }
+        let owners = self.owners.into_iter().map(Some).chain(std::iter::repeat(None));
+        let series = self.series.into_iter().zip(owners);
+        MinimumUtilization {
+            series: series.map(|(each, owner)| Series::new(each, owner)).collect(),
+        }
     }
 
     /// Follows a change of `GOMAXPROCS`.
@@ -246,6 +253,7 @@ impl Utilization {
             }
         }
         while self.live.len() < self.procs && self.series.len() < MAX_SERIES {
+            self.owners.push(ProcId(self.live.len() as i64));
             self.live.push(self.series.len());
             self.series.push(vec![(now, 1.0)]);
         }
@@ -521,6 +529,9 @@ pub struct MinimumUtilization {
 pub struct Window {
     /// The number of the function: see [`MinimumUtilization::functions`].
     pub function: usize,
+    /// The P of the function with [`UtilizationOptions::per_proc`]. A P that ends and begins again
+    /// when `GOMAXPROCS` changes has several functions.
+    pub proc: Option<ProcId>,
     /// The start of the window.
     pub start: Timestamp,
     /// Its length.
@@ -532,6 +543,7 @@ pub struct Window {
 /// A function that is constant between changes.
 #[derive(Clone, Debug)]
 struct Series {
+    proc: Option<ProcId>,
     changes: Vec<(Timestamp, f64)>,
     /// The integral up to each change, in nanoseconds.
     sums: Vec<f64>,
@@ -570,6 +582,7 @@ impl MinimumUtilization {
             let length = series.clamp(window);
             candidates.extend(series.windows(length).map(|(start, utilization)| Window {
                 function,
+                proc: series.proc,
                 start,
                 length: Duration::from_nanos(length),
                 utilization,
@@ -596,7 +609,7 @@ impl MinimumUtilization {
 }
 
 impl Series {
-    fn new(changes: Vec<(Timestamp, f64)>) -> Self {
+    fn new(changes: Vec<(Timestamp, f64)>, proc: Option<ProcId>) -> Self {
         let mut sums = Vec::with_capacity(changes.len());
         let mut sum = 0.0;
         let mut previous: Option<(Timestamp, f64)> = None;
@@ -607,7 +620,7 @@ impl Series {
             sums.push(sum);
             previous = Some((*time, *utilization));
         }
-        Self { changes, sums }
+        Self { proc, changes, sums }
     }
 
     fn start(&self) -> Timestamp {

@@ -419,6 +419,26 @@ fn functions_of_ps_are_limited() {
     assert_eq!(trace.functions().len(), 1 << 16);
 }
 
+/// A P that begins again has another function.
+#[test]
+fn the_windows_of_ps_have_their_numbers() {
+    let mut options = UtilizationOptions::default();
+    options.per_proc = true;
+    let mut trace = Collector::new(options);
+    trace.procs(0, 3);
+    trace.procs(10, 1);
+    trace.procs(20, 3);
+    let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+    trace.emit(40, 2, EventDetails::RangeBegin(assist()));
+    trace.emit(50, 2, EventDetails::RangeEnd(assist()));
+    trace.procs(60, 3);
+    let curve = trace.0.finish();
+    assert_eq!(curve.functions().len(), 5);
+    let worst = curve.worst(NS(10), 1)[0];
+    assert_eq!((worst.proc, worst.start.nanos()), (Some(ProcId(2)), 40));
+    assert_eq!((worst.function, worst.utilization), (4, 0.0));
+}
+
 #[test]
 fn an_activity_on_a_p_that_ends_is_over() {
     let mut trace = Collector::new(UtilizationOptions::default());

@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result {
         |row| {
             let worst = row.worst.iter().map(|window| {
                 json!({
-                    "p": args.per_proc.then_some(window.function),
+                    "p": window.proc.map(|proc| proc.0),
                     "start": window.start.nanos(),
                     "utilization": window.utilization,
                 })
@@ -75,7 +75,11 @@ pub(super) fn run(args: &Args) -> Result {
         |out| {
             writeln!(out, "    window  utilization  worst windows start at")?;
             for row in &rows {
-                let worst: Vec<_> = row.worst.iter().map(|w| w.start.to_string()).collect();
+                let place = |window: &Window| match window.proc {
+                    Some(proc) => format!("{} on P{proc}", window.start),
+                    None => window.start.to_string(),
+                };
+                let worst: Vec<_> = row.worst.iter().map(place).collect();
                 writeln!(
                     out,
                     "{:>10}{:>11.2} %  {}",
