@@ -339,6 +339,9 @@ fn allocations_need_the_experiment() {
     assert_eq!(nanos(&node["allocated"]["objects"]), 4 * 63);
     let time = json(&["allocs", "--over-time"], "go1.26-allocations.trace.gz");
     assert!(time.iter().any(|row| row["type"] == "main.node" && nanos(&row["objects"]) > 0));
+    let after = go(&["allocs", "--from", "1e6"], &fixture("go1.26-allocations.trace.gz"));
+    assert_eq!((after.status.code(), &*text(&after.stdout)), (Some(1), ""));
+    assert!(text(&after.stderr).contains("has no events in this range"));
     let output = go(&["allocs"], &fixture("shop.trace"));
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("GODEBUG=traceallocfree=1"));

@@ -48,6 +48,11 @@ pub(super) fn run(args: &Args) -> Result {
                        GODEBUG=traceallocfree=1 (Go 1.23 or later)";
         return Err(Failure::about(name, message));
     }
+    if is_before {
+        let name = reading.name.clone();
+        reading.into_result()?;
+        return Err(Failure::about(name, "has no events in this range"));
+    }
     if args.over_time {
         over_time(args, &report)?;
     } else {
