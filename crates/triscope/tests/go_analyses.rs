@@ -412,6 +412,14 @@ fn the_parts_of_a_trace_have_the_times_of_the_whole() {
 }
 
 #[test]
+fn stats_count_the_procs_of_the_program() {
+    for trace in ["go1.21-mixed.trace.gz", "go1.22-mixed.trace.gz"] {
+        let stats: Value = serde_json::from_str(&printed(&["stats", "--json"], trace)).unwrap();
+        assert_eq!(nanos(&stats["procs"]), 3, "{trace}");
+    }
+}
+
+#[test]
 fn events_and_stats_are_those_of_the_range() {
     let trace = "shop.trace";
     let (first, last) = span(trace);

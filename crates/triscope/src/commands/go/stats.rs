@@ -67,6 +67,10 @@ pub(super) fn run(args: &Args) -> Result {
     reading.into_result()
 }
 
+/// From this number on, the Ps of v1 traces are artificial ones, to which Go's reader moves events of
+/// the network poller, timers, system calls and the GC.
+const ARTIFICIAL: i64 = 1_000_001;
+
 /// The counts of a trace.
 struct Stats {
     bytes: u64,
@@ -110,7 +114,10 @@ impl Stats {
         let time = event.time();
         self.time = Some((self.time.map_or(time, |(first, _)| first), time));
         self.goroutines.insert(event.goroutine().0);
-        self.procs.insert(event.proc().0);
+        let proc = event.proc().0;
+        if proc < ARTIFICIAL || event.generation() != 0 {
+            self.procs.insert(proc);
+        }
         self.threads.insert(event.thread().0);
         let Some(ty) = event.wire_type() else { return self.add_sync(event) };
         let index = usize::from(ty.0);
