@@ -84,6 +84,9 @@ pub struct Utilization {
     series: Vec<Vec<(Timestamp, f64)>>,
     /// The P of each series, unless there is one for all.
     owners: Vec<ProcId>,
+    /// The number of changes of the series of Ps, and of those that are not kept.
+    changes: usize,
+    dropped: u64,
     last: Option<Timestamp>,
     /// Of a part of a trace that does not begin with it.
     part: Option<Box<Part>>,
@@ -115,6 +118,9 @@ enum Other {
 
 /// The number of functions that are kept. No honest trace changes `GOMAXPROCS` that often.
 const MAX_SERIES: usize = 1 << 16;
+/// The number of changes of all functions of Ps that are kept: 192 MB. A stop of the world is two for
+/// each P.
+const MAX_CHANGES: usize = 1 << 23;
 
 impl Utilization {
     /// Makes an analysis that has seen no event.
@@ -137,6 +143,8 @@ impl Utilization {
             corrections: Vec::new(),
             series: Vec::new(),
             owners: Vec::new(),
+            changes: 0,
+            dropped: 0,
             last: None,
             part: None,
         }
@@ -214,9 +222,8 @@ impl Utilization {
         }
         let owners = self.owners.into_iter().map(Some).chain(std::iter::repeat(None));
         let series = self.series.into_iter().zip(owners);
-        MinimumUtilization {
-            series: series.map(|(each, owner)| Series::new(each, owner)).collect(),
-        }
+        let series = series.map(|(each, owner)| Series::new(each, owner)).collect();
+        MinimumUtilization { series, dropped: self.dropped }
     }
 
     /// Follows a change of `GOMAXPROCS`.
@@ -395,10 +402,16 @@ impl Utilization {
         if self.options.per_proc {
             let active = self.active.iter().filter(|(_, active)| **active > 0);
             let mut active = active.map(|(proc, _)| *proc).peekable();
+            if self.changes >= MAX_CHANGES {
+                self.dropped += 1;
+                return;
+            }
             for (proc, number) in self.live.iter().enumerate() {
                 let is_busy = active.next_if_eq(&proc).is_some() || stopped;
                 if let Some(series) = self.series.get_mut(*number) {
+                    let before = series.len();
                     push(series, now, if is_busy { 0.0 } else { 1.0 });
+                    self.changes += series.len() - before;
                 }
             }
         } else if let (Some(series), 1..) = (self.series.first_mut(), self.procs) {
@@ -521,6 +534,7 @@ fn push(series: &mut Vec<(Timestamp, f64)>, time: Timestamp, utilization: f64) {
 #[derive(Clone, Debug)]
 pub struct MinimumUtilization {
     series: Vec<Series>,
+    dropped: u64,
 }
 
 /// A window of time with little utilization.
@@ -557,6 +571,13 @@ impl MinimumUtilization {
         self.series.iter().map(|series| &series.changes[..])
     }
 
+    /// The number of changes of the activity of the GC that are not in the functions of Ps, because
+    /// there were too many: about 8 million changes of functions are kept. If it is not 0, the
+    /// functions do not change any more from there on, and the results are not right.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
     /// The minimum utilization of any window of this length, from 0 to 1. A window longer than the
     /// trace is cut to the length of the trace. 0 for a length of 0; 1 without events.
     ///
@@ -577,32 +598,37 @@ impl MinimumUtilization {
     /// Up to `count` windows of this length with the least utilization, least first. They are
     /// disjoint within a function.
     pub fn worst(&self, window: Duration, count: usize) -> Vec<Window> {
-        let mut candidates = Vec::new();
+        let order = |a: &Window, b: &Window| {
+            a.utilization.total_cmp(&b.utilization).then(a.start.cmp(&b.start))
+        };
+        let mut worst: Vec<Window> = Vec::new();
+        // Only windows of one function overlap, so that those of each can be selected alone.
         for (function, series) in self.series.iter().enumerate() {
             let length = series.clamp(window);
-            candidates.extend(series.windows(length).map(|(start, utilization)| Window {
+            let windows = series.windows(length).map(|(start, utilization)| Window {
                 function,
                 proc: series.proc,
                 start,
                 length: Duration::from_nanos(length),
                 utilization,
-            }));
-        }
-        candidates
-            .sort_by(|a, b| a.utilization.total_cmp(&b.utilization).then(a.start.cmp(&b.start)));
-        let mut worst: Vec<Window> = Vec::new();
-        for candidate in candidates {
-            if worst.len() == count {
-                break;
+            });
+            let mut candidates: Vec<Window> = windows.collect();
+            candidates.sort_by(order);
+            let first = worst.len();
+            for candidate in candidates {
+                let selected = worst.get(first..).unwrap_or_default();
+                if selected.len() == count {
+                    break;
+                }
+                let overlaps = |other: &Window| {
+                    other.start.nanos_since(candidate.start).unsigned_abs() < length
+                };
+                if !selected.iter().any(overlaps) {
+                    worst.push(candidate);
+                }
             }
-            let overlaps = |other: &Window| {
-                other.function == candidate.function
-                    && other.start.nanos_since(candidate.start).unsigned_abs()
-                        < candidate.length.as_nanos() as u64
-            };
-            if !worst.iter().any(overlaps) {
-                worst.push(candidate);
-            }
+            worst.sort_by(order);
+            worst.truncate(count);
         }
         worst
     }

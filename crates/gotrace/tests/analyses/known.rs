@@ -419,6 +419,24 @@ fn functions_of_ps_are_limited() {
     assert_eq!(trace.functions().len(), 1 << 16);
 }
 
+/// A stop of the world changes the functions of all Ps.
+#[test]
+fn changes_of_functions_of_ps_are_limited() {
+    let mut options = UtilizationOptions::default();
+    options.per_proc = true;
+    let mut trace = Collector::new(options);
+    trace.procs(0, 1 << 16);
+    let stop = || Range::new(RangeName::StopTheWorld("GC mark termination".into()), GoId(7));
+    for time in 1..100 {
+        trace.emit(10 * time, 0, EventDetails::RangeBegin(stop()));
+        trace.emit(10 * time + 5, 0, EventDetails::RangeEnd(stop()));
+    }
+    let curve = trace.0.finish();
+    assert!(curve.dropped() > 0);
+    let changes: usize = curve.functions().map(<[_]>::len).sum();
+    assert!(changes < 9 << 20, "{changes}");
+}
+
 /// A P that begins again has another function.
 #[test]
 fn the_windows_of_ps_have_their_numbers() {

@@ -1,5 +1,5 @@
 use super::analysis::{self, Analysis, Rows};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use gotrace::analysis::{MinimumUtilization, Utilization, UtilizationOptions, Window};
 use serde_json::json;
 use std::io::Write;
@@ -91,6 +91,11 @@ pub(super) fn run(args: &Args) -> Result {
             Ok(())
         },
     )?;
+    if curve.dropped() > 0 {
+        let message =
+            "the utilization is not complete: it changes too often for so great a number of Ps";
+        Failure::about(&reading.name, message).print();
+    }
     reading.into_result()
 }
 
