@@ -174,6 +174,9 @@ struct Open {
 }
 
 const MAX_CYCLES: usize = 1 << 16;
+/// Reasons to stop the world that are kept apart. The runtime has fewer: only a damaged trace has
+/// more, and those above count without a reason.
+const MAX_REASONS: usize = 256;
 
 impl GcCycles {
     /// Makes an analysis that keeps the `worst` longest stops of the world.
@@ -369,10 +372,16 @@ impl GcCycles {
             return;
         };
         let duration = event.time() - open.start;
-        let place = self.pauses.iter().position(|(known, _)| *known == reason);
-        let place = place.unwrap_or_else(|| {
-            self.pauses.push((reason.clone(), Histogram::default()));
-            self.pauses.len() - 1
+        let find = |pauses: &[(Name, Histogram)], reason: &Name| {
+            pauses.iter().position(|(known, _)| known == reason)
+        };
+        let place = find(&self.pauses, &reason).unwrap_or_else(|| {
+            let is_full = self.pauses.len() >= MAX_REASONS;
+            let reason = if is_full { Name::default() } else { reason.clone() };
+            find(&self.pauses, &reason).unwrap_or_else(|| {
+                self.pauses.push((reason, Histogram::default()));
+                self.pauses.len() - 1
+            })
         });
         if let Some((_, histogram)) = self.pauses.get_mut(place) {
             histogram.add(event.time().nanos_since(open.start));

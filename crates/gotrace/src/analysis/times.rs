@@ -2,8 +2,11 @@
 
 use super::Name;
 use crate::event::RangeName;
+use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::time::Duration;
+use trace_common::SeededState;
 
 /// The time that a goroutine spent in each state, in all of the trace or in a region.
 ///
@@ -71,7 +74,7 @@ impl Times {
         blocked: impl Iterator<Item = (Name, Duration)>,
         ranges: impl Iterator<Item = (RangeKind, Duration)>,
     ) -> Self {
-        (self.blocked, self.ranges) = (Sums(blocked.collect()), Sums(ranges.collect()));
+        (self.blocked, self.ranges) = (blocked.collect(), ranges.collect());
         self
     }
 }
@@ -114,25 +117,85 @@ impl fmt::Display for RangeKind {
     }
 }
 
-/// Sums by key. A goroutine has few reasons to wait, so that a list is faster than a map.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Sums<K>(Vec<(K, Duration)>);
+/// Sums by key, in the order of first appearance.
+#[derive(Clone)]
+struct Sums<K> {
+    sums: Vec<(K, Duration)>,
+    /// Where the keys are, if there are many. A goroutine has few reasons to wait, so that the list
+    /// is faster.
+    places: Option<Box<Places<K>>>,
+}
+
+type Places<K> = HashMap<K, usize, SeededState>;
 
 impl<K> Default for Sums<K> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self { sums: Vec::new(), places: None }
     }
 }
 
-impl<K: Clone + PartialEq> Sums<K> {
+impl<K> FromIterator<(K, Duration)> for Sums<K> {
+    fn from_iter<I: IntoIterator<Item = (K, Duration)>>(sums: I) -> Self {
+        Self { sums: sums.into_iter().collect(), places: None }
+    }
+}
+
+impl<K: PartialEq> PartialEq for Sums<K> {
+    fn eq(&self, other: &Self) -> bool {
+        self.sums == other.sums
+    }
+}
+
+impl<K: Eq> Eq for Sums<K> {}
+
+impl<K: fmt::Debug> fmt::Debug for Sums<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Sums").field(&self.sums).finish()
+    }
+}
+
+impl<K: Clone + Eq + Hash> Sums<K> {
+    /// The number of keys for which the list is searched.
+    const FEW: usize = 16;
+
     fn iter(&self) -> impl ExactSizeIterator<Item = (&K, Duration)> {
-        self.0.iter().map(|(key, time)| (key, *time))
+        self.sums.iter().map(|(key, time)| (key, *time))
     }
 
     fn add(&mut self, key: &K, time: Duration) {
-        match self.0.iter_mut().find(|(known, _)| known == key) {
-            Some((_, sum)) => *sum += time,
-            None => self.0.push((key.clone(), time)),
+        let place = if self.sums.len() <= Self::FEW {
+            self.sums.iter().position(|(known, _)| known == key)
+        } else {
+            let sums = &self.sums;
+            let places = self.places.get_or_insert_with(|| {
+                Box::new(sums.iter().zip(0..).map(|((key, _), at)| (key.clone(), at)).collect())
+            });
+            places.get(key).copied()
+        };
+        if let Some((_, sum)) = place.and_then(|place| self.sums.get_mut(place)) {
+            *sum += time;
+            return;
         }
+        if let Some(places) = &mut self.places {
+            places.insert(key.clone(), self.sums.len());
+        }
+        self.sums.push((key.clone(), time));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sums_of_many_keys_are_in_order() {
+        let mut sums = Sums::default();
+        let keys = 0..3 * Sums::<u64>::FEW as u64;
+        for round in [1, 10] {
+            keys.clone().for_each(|key| sums.add(&key, Duration::from_nanos(round * key)));
+        }
+        let expected: Vec<_> = keys.map(|key| (key, Duration::from_nanos(11 * key))).collect();
+        assert_eq!(sums.sums, expected);
+        assert_eq!(sums, expected.into_iter().collect());
     }
 }

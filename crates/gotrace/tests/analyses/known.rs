@@ -209,6 +209,39 @@ fn states_open_at_the_end_count_up_to_the_end() {
     assert_eq!(summary.goroutines[0].ended, Some(Timestamp::from_nanos(20)));
 }
 
+/// The runtime has few reasons to wait. The time of more counts without a reason.
+#[test]
+fn the_reasons_and_open_regions_of_a_goroutine_are_limited() {
+    use GoState::{Runnable, Running, Undetermined, Waiting};
+    let mut h = History::new();
+    h.go(0, Undetermined, Running, "");
+    for number in 0..200 {
+        h.go(100 * number, Running, Waiting, &format!("reason {number}"));
+        h.go(100 * number + 10, Waiting, Runnable, "");
+        h.go(100 * number + 20, Runnable, Running, "");
+    }
+    let region = |name| UserRegion::new(TaskId::BACKGROUND, name);
+    let regions = 5_000;
+    for number in 0..regions {
+        h.emit(100_000 + number, ProcId(0), EventDetails::RegionBegin(region("x")));
+    }
+    for number in 0..regions {
+        h.emit(200_000 + number, ProcId(0), EventDetails::RegionEnd(region("x")));
+    }
+    h.emit(300_000, ProcId(0), EventDetails::RegionEnd(region("before")));
+    let (summary, ..) = h.analyses.finish();
+    let times = &summary.goroutines[0].times;
+    assert_eq!(times.blocked().len(), 65);
+    assert_eq!(times.blocked_total(), NS(200 * 10));
+    let rest = times.blocked().find(|(reason, _)| reason.is_empty()).unwrap();
+    assert_eq!(rest.1, NS((200 - 64) * 10));
+    let (last, kept) = summary.regions.split_last().unwrap();
+    assert_eq!((last.start, last.name.to_string()), (None, "before".to_owned()));
+    assert_eq!(kept.len(), 1024);
+    let outermost = kept.last().unwrap();
+    assert_eq!(outermost.start, Some(Timestamp::from_nanos(100_000)));
+}
+
 #[test]
 fn the_worst_window_is_where_the_world_stops() {
     let mut h = History::new();

@@ -24,9 +24,17 @@ pub(super) struct Live {
     ranges: Vec<(RangeNumber, Timestamp)>,
     /// Open regions, innermost last.
     regions: Vec<OpenRegion>,
+    /// The number of open regions within these that are not kept.
+    ignored: u64,
     /// The counts at the start of each open region, one after the other.
     snapshots: Vec<u64>,
 }
+
+/// Open regions of a goroutine that are kept. No program nests as many.
+const MAX_REGIONS: usize = 1 << 10;
+/// Reasons to wait, and kinds of ranges, of a goroutine that are kept apart. The runtime has fewer:
+/// only a damaged trace has more.
+const MAX_REASONS: usize = 64;
 
 /// The state of a live goroutine.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +96,14 @@ impl RangeNumber {
         }
     }
 
+    /// The one for more than the maximum: without its reason.
+    const fn rest(self) -> Self {
+        match self {
+            Self::StopTheWorld(_) => Self::StopTheWorld(0),
+            other => other,
+        }
+    }
+
     fn kind(self, names: &Names) -> RangeKind {
         match self {
             Self::StopTheWorld(reason) => RangeKind::StopTheWorld(names.get(reason).clone()),
@@ -102,11 +118,15 @@ fn nanos(from: Timestamp, to: Timestamp) -> u64 {
     to.nanos_since(from).max(0).unsigned_abs()
 }
 
-/// Adds to the sum of a key, and returns its index.
-fn add<K: Copy + PartialEq>(sums: &mut Vec<(K, u64)>, key: K, nanos: u64) -> usize {
-    let index = sums.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
-        sums.push((key, 0));
-        sums.len() - 1
+/// Adds to the sum of a key, or to that of `rest` if there are too many keys, and returns its index.
+fn add<K: Copy + PartialEq>(sums: &mut Vec<(K, u64)>, key: K, rest: K, nanos: u64) -> usize {
+    let find = |sums: &[(K, u64)], key| sums.iter().position(|(known, _)| *known == key);
+    let index = find(sums, key).unwrap_or_else(|| {
+        let key = if sums.len() < MAX_REASONS { key } else { rest };
+        find(sums, key).unwrap_or_else(|| {
+            sums.push((key, 0));
+            sums.len() - 1
+        })
     });
     if let Some((_, sum)) = sums.get_mut(index) {
         *sum = sum.saturating_add(nanos);
@@ -173,7 +193,12 @@ impl Live {
         self.counts.blocked.clear();
         self.counts.ranges.clear();
         self.ranges.clear();
+        self.clear_regions();
+    }
+
+    fn clear_regions(&mut self) {
         self.regions.clear();
+        self.ignored = 0;
         self.snapshots.clear();
     }
 
@@ -187,7 +212,7 @@ impl Live {
             *since = now;
         }
         for (range, since) in &mut self.ranges {
-            add(&mut self.counts.ranges, *range, nanos(*since, now));
+            add(&mut self.counts.ranges, *range, range.rest(), nanos(*since, now));
             *since = now;
         }
     }
@@ -198,8 +223,7 @@ impl Live {
         self.count(last);
         self.state = None;
         self.ranges.clear();
-        self.regions.clear();
-        self.snapshots.clear();
+        self.clear_regions();
     }
 
     /// Leaves the state and counts its time.
@@ -213,7 +237,7 @@ impl Live {
     /// The state of a goroutine that waits for this reason.
     #[inline]
     pub(super) fn wait(&mut self, reason: u32) -> Phase {
-        Phase::Waiting(add(&mut self.counts.blocked, reason, 0))
+        Phase::Waiting(add(&mut self.counts.blocked, reason, 0, 0))
     }
 
     /// Takes the name from a stack of the goroutine.
@@ -240,7 +264,7 @@ impl Live {
         let open = self.ranges.iter().position(|(open, _)| *open == range);
         let open = open.map(|at| self.ranges.swap_remove(at).1);
         if let (Some(since), false) = (open, again) {
-            add(&mut self.counts.ranges, range, nanos(since, start));
+            add(&mut self.counts.ranges, range, range.rest(), nanos(since, start));
         }
         if begins {
             // Up to its last count, an active range has been counted.
@@ -261,11 +285,22 @@ impl Live {
         inherited: bool,
         start: Timestamp,
     ) {
+        if self.regions.len() >= MAX_REGIONS {
+            self.ignored += 1;
+            return;
+        }
         self.count(start);
         let snapshot = self.snapshots.len();
         self.snapshots.extend(self.counts.values());
         let reasons = self.counts.blocked.len();
         self.regions.push(OpenRegion { task, name, inherited, start, snapshot, reasons });
+    }
+
+    /// Whether the innermost region is not kept. It ends.
+    pub(super) fn end_ignored(&mut self) -> bool {
+        let is_ignored = self.ignored > 0;
+        self.ignored -= u64::from(is_ignored);
+        is_ignored
     }
 
     /// Ends the innermost region.

@@ -401,6 +401,9 @@ impl Summarizer {
         let (goroutine, now) = (event.goroutine(), event.time());
         let ended = event.region()?;
         let mut live = self.live.get_mut(goroutine.0);
+        if live.as_mut().is_some_and(|live| live.end_ignored()) {
+            return None;
+        }
         let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, &self.names));
         Some(Box::new(open.unwrap_or_else(|| {
             if let Some(task) = self.tasks.get(ended.task, goroutine) {
