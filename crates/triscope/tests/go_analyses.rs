@@ -629,6 +629,9 @@ fn rows_that_are_left_out_are_counted() {
         let (first, message) = rows(&[args, &["--worst", "3"]].concat());
         assert_eq!((&first[..], &*message), (&all[..3], ""), "{args:?}");
     }
+    let output = go(&["goroutines", "--worst", "3"], &trace);
+    assert!(text(&output.stderr).contains("--entry"), "{}", text(&output.stderr));
+    assert!(!output.status.success());
     let (tasks, _) = rows(&["tasks", "--worst", "2"]);
     assert_eq!([&tasks[0]["id"], &tasks[1]["id"]], [1234, 1233]);
 }

@@ -31,8 +31,9 @@ pub(crate) struct Args {
     /// List each goroutine with this entry function
     #[arg(long, value_name = "FUNCTION", conflicts_with = "restriction")]
     entry: Option<String>,
-    #[command(flatten)]
-    limit: Limit,
+    /// Only the N longest [default: 1000]
+    #[arg(long, value_name = "N", requires = "entry")]
+    worst: Option<usize>,
     #[command(flatten)]
     restriction: Restriction,
 }
@@ -88,7 +89,8 @@ fn print_groups(groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn each(args: &Args, wanted: &str) -> Result {
-    let mut longest = Longest::new(args.limit.count());
+    let limit = Limit::of(args.worst);
+    let mut longest = Longest::new(limit.count());
     let reading = args.analysis.summarize(|part| match part {
         Part::Goroutine(goroutine) if **entry(goroutine) == *wanted.as_bytes() => {
             longest.add(goroutine.times.total, || goroutine.clone());
@@ -96,7 +98,7 @@ fn each(args: &Args, wanted: &str) -> Result {
         _ => {}
     })?;
     let (goroutines, omitted) = longest.finish();
-    args.limit.note(&reading, omitted, "goroutines");
+    limit.note(&reading, omitted, "goroutines");
     args.rows.print(
         &goroutines,
         |goroutine| {

@@ -18,6 +18,11 @@ pub(super) struct Limit {
 }
 
 impl Limit {
+    /// This number, or the default.
+    pub(super) const fn of(worst: Option<usize>) -> Self {
+        Self { worst }
+    }
+
     pub(super) fn count(&self) -> usize {
         self.worst.unwrap_or(DEFAULT)
     }
