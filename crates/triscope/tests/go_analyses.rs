@@ -371,6 +371,21 @@ fn every_analysis_is_restricted_to_a_range() {
 }
 
 #[test]
+fn the_longest_pauses_are_in_the_json() {
+    let longest = |worst| -> Vec<u64> {
+        let rows = json(&["pauses", "--worst", worst], "shop.trace");
+        let pauses = rows.iter().flat_map(|row| row["longest"].as_array().unwrap());
+        let mut durations: Vec<u64> = pauses.map(|pause| nanos(&pause["duration"])).collect();
+        durations.sort_unstable_by(|a, b| b.cmp(a));
+        durations
+    };
+    let (all, some) = (longest("1000"), longest("3"));
+    let rows = json(&["pauses"], "shop.trace");
+    assert_eq!(all.len() as u64, rows.iter().map(|row| nanos(&row["count"])).sum::<u64>());
+    assert_eq!(some, all[..3]);
+}
+
+#[test]
 fn the_summary_of_a_range_counts_its_events() {
     // With an index, and without one.
     for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {

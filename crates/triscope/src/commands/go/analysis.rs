@@ -217,6 +217,11 @@ impl Rows {
         self.csv
     }
 
+    /// Whether they are printed as JSON or CSV.
+    pub(super) const fn is_data(&self) -> bool {
+        self.json || self.csv
+    }
+
     /// Prints rows as a JSON array, as CSV, or as a table.
     pub(super) fn print<T>(
         &self,

@@ -1,11 +1,13 @@
 use super::analysis::{self, Analysis, Rows};
 use super::gc;
-use crate::failure::Result;
-use gotrace::analysis::GcReport;
+use crate::failure::{Failure, Result};
+use gotrace::analysis::{GcReport, Pause};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// List stops of the world by reason, and the longest with their stacks
+///
+/// In JSON and CSV, the longest ones are those of each reason, in the field longest.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -30,7 +32,11 @@ pub(super) fn run(args: &Args) -> Result {
     args.rows.print(
         &report.pauses,
         |(reason, pauses)| {
-            let mut json = json!({ "reason": reason.to_string() });
+            let longest = report.longest.iter().filter(|pause| pause.reason == *reason);
+            let mut json = json!({
+                "reason": reason.to_string(),
+                "longest": longest.map(pause_json).collect::<Vec<_>>(),
+            });
             if let (Value::Object(json), Value::Object(times)) =
                 (&mut json, analysis::histogram_json(pauses))
             {
@@ -40,7 +46,23 @@ pub(super) fn run(args: &Args) -> Result {
         },
         |out| print(&report, args.histogram, out),
     )?;
+    if report.cut > 0 && args.rows.is_data() {
+        Failure::about(&reading.name, cut(&report)).print();
+    }
     reading.into_result()
+}
+
+fn pause_json(pause: &Pause) -> Value {
+    json!({
+        "start": pause.start.nanos(),
+        "duration": analysis::nanos(pause.duration),
+        "goroutine": pause.goroutine.0,
+        "stack": analysis::stack_json(&pause.stack),
+    })
+}
+
+fn cut(report: &GcReport) -> String {
+    format!("{} stops that the trace cuts off are not counted", report.cut)
 }
 
 fn print(report: &GcReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()> {
@@ -59,7 +81,7 @@ fn print(report: &GcReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()
         analysis::stack(&pause.stack, out)?;
     }
     if report.cut > 0 {
-        writeln!(out, "\n{} stops that the trace cuts off are not counted", report.cut)?;
+        writeln!(out, "\n{}", cut(report))?;
     }
     Ok(())
 }
