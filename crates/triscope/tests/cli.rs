@@ -364,6 +364,10 @@ fn a_trace_is_cut_between_generations() {
     let ran = run(&["go", "trim", &cut, "-o", &part]);
     assert_refused(&ran, "the generations before it are written");
     assert_eq!(numbers(&part), [1, 2]);
+    let none = files.path("none.out");
+    let ran = run(&["go", "trim", &cut, "-o", &text(&none), "--from", "100"]);
+    assert_refused(&ran, "nothing is written");
+    assert!(!none.exists());
 }
 
 #[test]

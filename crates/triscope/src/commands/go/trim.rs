@@ -71,8 +71,9 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
     if part.is_none() && damage.is_none() {
         return Err(Failure::about(args.file.display(), "has no events in this range"));
     }
+    let is_written = part.is_some();
     part.map_or(Ok(()), Part::complete)?;
-    ended(&args.file, damage)
+    ended(&args.file, damage, is_written)
 }
 
 pub(super) fn split(args: &SplitArgs) -> Result {
@@ -90,7 +91,7 @@ pub(super) fn split(args: &SplitArgs) -> Result {
         Ok(true)
     })?;
     part.map_or(Ok(()), Part::complete)?;
-    ended(&args.file, damage)
+    ended(&args.file, damage, count > 0)
 }
 
 /// Passes the generations of a trace to `take`, with the header of the trace, until it returns
@@ -154,11 +155,15 @@ impl Part {
     }
 }
 
-fn ended(path: &Path, damage: Option<Error>) -> Result {
+fn ended(path: &Path, damage: Option<Error>, is_written: bool) -> Result {
     match damage {
         Some(error) => {
-            let message = format!("{error}; the generations before it are written");
-            Err(Failure::about(path.display(), message))
+            let what = if is_written {
+                "the generations before it are written"
+            } else {
+                "nothing is written"
+            };
+            Err(Failure::about(path.display(), format!("{error}; {what}")))
         }
         None => Ok(()),
     }
