@@ -365,6 +365,11 @@ fn a_trace_is_cut_between_generations() {
     assert_refused(&ran, "the generations before it are written");
     assert_eq!(numbers(&part), [1, 2]);
     let none = files.path("none.out");
+    for command in ["trim", "split"] {
+        let ran = run(&["go", command, &input, "-o", &text(&none), "--limit", "max_buffer=10"]);
+        assert_refused(&ran, "nothing is written");
+        let _ = fs::remove_dir(&none); // split creates it first
+    }
     let ran = run(&["go", "trim", &cut, "-o", &text(&none), "--from", "100"]);
     assert_refused(&ran, "nothing is written");
     assert!(!none.exists());

@@ -96,10 +96,24 @@ pub(crate) struct Recovery {
     /// Resume after damaged data, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
+    #[command(flatten)]
+    limits: Resources,
+}
+
+/// The resources that reading a trace may take.
+#[derive(Clone, Copy, Default, clap::Args)]
+pub(crate) struct Resources {
     /// Limits on the resources of a Go trace: max_buffer=BYTES of one generation (default 256M),
     /// max_entries=N goroutines, strings or stacks, max_work_per_byte=N steps to order events
     #[arg(long = "limit", value_name = "NAME=N,...", value_parser = parse_limits)]
     limits: Option<Limits>,
+}
+
+impl Resources {
+    /// The limits of a Go trace.
+    pub(crate) fn limits(self) -> Limits {
+        self.limits.unwrap_or_default()
+    }
 }
 
 /// Parses limits by field name. K, M and G are powers of 1024.
@@ -135,7 +149,7 @@ impl Recovery {
 
     /// The limits of a Go trace.
     pub(crate) fn limits(self) -> Limits {
-        self.limits.unwrap_or_default()
+        self.limits.limits()
     }
 
     /// The hint to append to a message about damage.

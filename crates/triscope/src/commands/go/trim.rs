@@ -1,7 +1,7 @@
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
-use crate::sources::go::{Recovery, TimeRange, Trace};
+use crate::sources::go::{Resources, TimeRange, Trace};
 use gotrace::{Error, GenerationSpan, Generations, Timestamp};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ pub(crate) struct TrimArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
+    resources: Resources,
+    #[command(flatten)]
     range: TimeRange,
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
@@ -43,6 +45,8 @@ pub(crate) struct SplitArgs {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    #[command(flatten)]
+    resources: Resources,
     /// The directory for the parts, which is created
     #[arg(short, long, value_name = "DIRECTORY")]
     output: PathBuf,
@@ -57,7 +61,7 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
     let (from, to) = (args.range.from.unwrap_or(0), args.range.to.unwrap_or(i64::MAX));
     let mut start = None;
     let mut part = None;
-    let damage = generations(&args.file, |header, span, bytes| {
+    let damage = generations(&args.file, args.resources, |header, span, bytes| {
         let start = *start.get_or_insert(span.first);
         let after = |time: Timestamp| time.nanos().wrapping_sub(start.nanos());
         if after(span.first) > to {
@@ -81,7 +85,7 @@ pub(super) fn split(args: &SplitArgs) -> Result {
     std::fs::create_dir_all(&args.output).map_err(fail)?;
     let mut count = 0;
     let mut part: Option<Part> = None;
-    let damage = generations(&args.file, |header, _, bytes| {
+    let damage = generations(&args.file, args.resources, |header, _, bytes| {
         if count % args.generations == 0 {
             part.take().map_or(Ok(()), Part::complete)?;
         }
@@ -98,12 +102,13 @@ pub(super) fn split(args: &SplitArgs) -> Result {
 /// `false`. Returns the error that ends a damaged trace.
 fn generations(
     path: &Path,
+    resources: Resources,
     mut take: impl FnMut(&[u8], GenerationSpan, &[u8]) -> Result<bool>,
 ) -> Result<Option<Error>> {
     let trace = Trace::open(path, Progress::bytes())?;
     let fail = |error: Error| Failure::about(&trace.name, error);
-    let limits = Recovery::default().limits();
-    let mut generations = Generations::with_limits(trace.bytes, limits).map_err(fail)?;
+    let mut generations =
+        Generations::with_limits(trace.bytes, resources.limits()).map_err(fail)?;
     let header = generations.version().header();
     loop {
         match generations.next_generation() {
