@@ -33,12 +33,12 @@ pub(super) fn write(rows: &[Value], out: &mut Vec<u8>) {
 /// Writes an object whose values are not rows of one table: a line `table,name,field,value` for each
 /// value. The elements of an array of objects are the rows of a table: `table` is the field of the
 /// array, and `name` is the element's name, or its number where it has none. All other values have
-/// neither.
+/// neither. Empty arrays have no line.
 pub(super) fn write_document(document: &Value, out: &mut Vec<u8>) {
     line(["table", "name", "field", "value"].map(str::to_owned).into_iter(), out);
     let mut values = |table: &str, name: &str, row: &Value| {
         for (field, value) in flatten(row) {
-            if !is_table(value) && (table.is_empty() || field != "name") {
+            if !is_table(value) && !is_empty(value) && (table.is_empty() || field != "name") {
                 let cells = [table.to_owned(), name.to_owned(), field, text(value)];
                 line(cells.into_iter(), out);
             }
@@ -56,6 +56,11 @@ pub(super) fn write_document(document: &Value, out: &mut Vec<u8>) {
 /// Whether a value is an array of objects.
 fn is_table(value: &Value) -> bool {
     value.as_array().is_some_and(|rows| rows.iter().any(Value::is_object))
+}
+
+/// Whether a value is an array without elements, which may be a table without rows.
+fn is_empty(value: &Value) -> bool {
+    value.as_array().is_some_and(Vec::is_empty)
 }
 
 fn flatten(row: &Value) -> Vec<(String, &Value)> {
@@ -123,6 +128,7 @@ mod tests {
             "time": {"first": 1},
             "kinds": [{"name": "a,b", "times": {"p50": 7}}, {"times": null}],
             "losses": ["x"],
+            "tasks": [],
         });
         let mut out = Vec::new();
         super::write_document(&document, &mut out);
