@@ -280,7 +280,9 @@ pub(crate) fn open(
         Errno::ACCESS | Errno::PERM => OpenErrorReason::Privilege {
             paranoid: system::paranoid_level(),
             allowed_at: allowed_at(attempt),
+            // An event of the kernel alone would count nothing.
             user_space_alone_is_allowed: !attr.exclude_kernel()
+                && !attr.exclude_user()
                 && without_kernel != WithoutKernel::Nothing
                 && attempt.opens_with(user_space_only),
         },

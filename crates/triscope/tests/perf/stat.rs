@@ -412,3 +412,15 @@ fn a_cgroup_is_counted_alone() {
     assert_eq!(fields[2..4], ["page-faults", &*cgroup.name], "{}", ran.stderr);
     assert!(matches!(fields[0], "0" | "<not counted>"), "no task is in it: {}", ran.stderr);
 }
+
+#[test]
+fn events_of_the_kernel_alone_are_refused_without_a_privilege() {
+    if crate::support::paranoid() != 2 {
+        assert!(!can("kernel.perf_event_paranoid of 2", false));
+        return;
+    }
+    let args = ["perf", "stat", "-e", "page-faults:k", "true"];
+    let ran: Ran = as_nobody(&args).output().unwrap().into();
+    ran.is_refused(1, &["page-faults:k", "kernel.perf_event_paranoid", "CAP_PERFMON"]);
+    assert!(!ran.stderr.contains("user space alone"), "{}", ran.stderr);
+}
