@@ -5,7 +5,7 @@ use crate::run::target::{Target as WatchTarget, of_living};
 use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
 use perf_monitor::{
-    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Target, online_cpus,
+    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
 };
 use rustix::fd::AsFd;
 use std::rc::Rc;
@@ -94,20 +94,43 @@ impl Counted {
             .map_err(failure)
     }
 
-    /// The sums over all threads or CPUs, in the order of the events.
-    pub(super) fn read(&self) -> Result<Vec<Count>> {
-        let mut sum = Count::default();
-        (sum.time_enabled, sum.time_running) = (Some(0), Some(0));
-        let mut sums = vec![sum; self.events.len()];
-        let plus = |a: Option<u64>, b: Option<u64>| Some(a.unwrap_or(0).saturating_add(b?));
-        for instance in &self.instances {
-            for (sum, count) in sums.iter_mut().zip(instance.read().map_err(failure)?) {
-                sum.value = sum.value.saturating_add(count.value);
-                sum.time_enabled = plus(sum.time_enabled, count.time_enabled);
-                sum.time_running = plus(sum.time_running, count.time_running);
+    /// The counts of each thread or CPU, in the order of the events.
+    pub(super) fn read(&self) -> Result<Vec<Vec<Count>>> {
+        self.instances.iter().map(|instance| instance.read().map_err(failure)).collect()
+    }
+}
+
+/// The count of an event on all threads or CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sum {
+    /// `None` if it was never counted.
+    pub(super) scaled: Option<Scaled>,
+    /// Nanoseconds that it was counted.
+    pub(super) running: u64,
+}
+
+impl Sum {
+    /// Each count is scaled by its own times: those of a busy CPU say nothing of an idle one.
+    pub(super) fn of(counts: impl IntoIterator<Item = Count>) -> Self {
+        let mut sum = Self::default();
+        let (mut enabled, mut is_estimate) = (0u64, false);
+        for count in counts {
+            let (wanted, running) =
+                (count.time_enabled.unwrap_or(0), count.time_running.unwrap_or(0));
+            enabled = enabled.saturating_add(wanted);
+            sum.running = sum.running.saturating_add(running);
+            is_estimate |= running < wanted;
+            let Some(mut scaled) = count.scaled() else { continue };
+            scaled.value = scaled.value.saturating_add(sum.scaled.map_or(0, |sum| sum.value));
+            sum.scaled = Some(scaled);
+        }
+        if let Some(scaled) = &mut sum.scaled {
+            scaled.is_estimate = is_estimate;
+            if enabled > 0 {
+                scaled.coverage = (sum.running as f64 / enabled as f64).min(1.0);
             }
         }
-        Ok(sums)
+        sum
     }
 }
 
@@ -150,4 +173,30 @@ fn instances(
         return Ok(vec![open(Target::ThisThread)?]);
     }
     of_living(tids, |tid| open(Target::Thread(tid)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_count_is_scaled_by_its_own_times() {
+        let count = |value, enabled, running| {
+            let mut count = Count::default();
+            (count.value, count.time_enabled, count.time_running) =
+                (value, Some(enabled), Some(running));
+            count
+        };
+        // The first was counted half of the time, the second always.
+        let sum = Sum::of([count(1000, 100, 50), count(10, 100, 100)]);
+        let scaled = sum.scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate, sum.running), (2010, true, 150));
+        assert_eq!(scaled.coverage, 0.75);
+        // What one that never ran would have counted is unknown.
+        let sum = Sum::of([count(5, 10, 10), count(0, 10, 0)]);
+        assert_eq!(sum.scaled.map(|s| (s.value, s.is_estimate)), Some((5, true)));
+        let exact = Sum::of([count(5, 10, 10), count(0, 0, 0)]).scaled.unwrap();
+        assert_eq!((exact.value, exact.is_estimate, exact.coverage), (5, false, 1.0));
+        assert!(Sum::of([count(0, 10, 0)]).scaled.is_none() && Sum::of([]).scaled.is_none());
+    }
 }

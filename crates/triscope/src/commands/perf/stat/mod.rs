@@ -9,7 +9,7 @@ use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
-use counters::Counted;
+use counters::{Counted, Sum};
 use crossbeam_channel::tick;
 use perf_monitor::Count;
 use report::{Form, LeftOut, Report, Row};
@@ -179,7 +179,7 @@ fn count(
             loop {
                 let ended = watch.wait(&rounds)?;
                 let (now, elapsed) = (read(counted)?, begin.elapsed());
-                let rows = rows(counted, since(&now, &before));
+                let rows = rows(counted, &since(&now, &before));
                 let left_out = if header { left_out.clone() } else { Vec::new() };
                 let part = Report { elapsed: elapsed - last, at: Some(elapsed), rows, left_out };
                 if header {
@@ -198,29 +198,35 @@ fn count(
     }
     let elapsed = begin.elapsed();
     if args.interval_print.is_none() {
-        let rows = rows(counted, read(counted)?);
+        let rows = rows(counted, &read(counted)?);
         report = Some(Report { elapsed, at: None, rows, left_out });
     }
     Ok((report, watch.outcome()))
 }
 
-fn read(counted: &[Counted]) -> Result<Vec<Vec<Count>>> {
+/// The counts of the events of a group, for each thread or CPU.
+type Counts = Vec<Vec<Count>>;
+
+fn read(counted: &[Counted]) -> Result<Vec<Counts>> {
     counted.iter().map(Counted::read).collect()
 }
 
-fn since(now: &[Vec<Count>], before: &[Vec<Count>]) -> Vec<Vec<Count>> {
-    let each = |(now, before): (&Vec<Count>, &Vec<Count>)| {
+fn since(now: &[Counts], before: &[Counts]) -> Vec<Counts> {
+    let of_one = |(now, before): (&Vec<Count>, &Vec<Count>)| {
         now.iter().zip(before).map(|(now, before)| now.since(before)).collect()
     };
-    now.iter().zip(before).map(each).collect()
+    let of_group = |(now, before): (&Counts, &Counts)| now.iter().zip(before).map(of_one).collect();
+    now.iter().zip(before).map(of_group).collect()
 }
 
-fn rows(counted: &[Counted], counts: Vec<Vec<Count>>) -> Vec<Row> {
-    let of_group = |(group, counts): (&Counted, Vec<Count>)| {
-        let row = |(event, count)| {
-            Row::new(event, count, group.user_only, group.cgroup.as_ref().map(|c| c.name.clone()))
+fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {
+    let of_group = |(group, counts): (&Counted, &Counts)| {
+        let row = |(index, event)| {
+            let sum = Sum::of(counts.iter().filter_map(|each| each.get(index).copied()));
+            let cgroup = group.cgroup.as_ref().map(|cgroup| cgroup.name.clone());
+            Row::new(event, sum, group.user_only, cgroup)
         };
-        group.events.iter().zip(counts).map(row).collect::<Vec<_>>()
+        group.events.iter().enumerate().map(row).collect::<Vec<_>>()
     };
     counted.iter().zip(counts).flat_map(of_group).collect()
 }

@@ -1,6 +1,7 @@
 //! The counts of `perf stat` as text, fields and JSON.
 
-use perf_monitor::{Count, Event, EventUnit, OpenErrorReason, Scaled};
+use super::counters::Sum;
+use perf_monitor::{Event, EventUnit, OpenErrorReason, Scaled};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -56,12 +57,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn new(
-        event: &Event,
-        count: Count,
-        user_only: bool,
-        cgroup: Option<String>,
-    ) -> Self {
+    pub(super) fn new(event: &Event, sum: Sum, user_only: bool, cgroup: Option<String>) -> Self {
         let name = event.name().to_owned();
         let is_cpu_time = matches!(name.split(':').next(), Some("task-clock" | "cpu-clock"));
         Self {
@@ -70,8 +66,8 @@ impl Row {
             // Time is also counted in the kernel.
             user_only: user_only && !is_cpu_time,
             is_cpu_time,
-            scaled: count.scaled(),
-            running: count.time_running.unwrap_or(0),
+            scaled: sum.scaled,
+            running: sum.running,
             deviation: None,
             name,
         }
@@ -307,13 +303,14 @@ fn grouped(n: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_monitor::Count;
 
     #[test]
     fn a_count_is_compared_with_the_cpu_time_of_its_cgroup() {
         let row = |event: Event, nanos_or_count, cgroup: &str| {
             let mut count = Count::default();
             count.value = nanos_or_count;
-            Row::new(&event, count, false, Some(cgroup.to_owned()))
+            Row::new(&event, Sum::of([count]), false, Some(cgroup.to_owned()))
         };
         let clock = || Event::software(perf_monitor::Software::TaskClock);
         let faults = || Event::software(perf_monitor::Software::PageFaults);
