@@ -1,5 +1,5 @@
-use std::fmt::{self, Write};
-use std::io;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// An error that ends a command early.
@@ -38,10 +38,19 @@ impl Failure {
 
     /// A failure to write to standard output.
     pub(crate) fn output(error: &io::Error) -> Self {
+        Self::of_stream("standard output", error)
+    }
+
+    /// A failure to write to standard error.
+    pub(crate) fn stderr(error: &io::Error) -> Self {
+        Self::of_stream("standard error", error)
+    }
+
+    fn of_stream(name: &str, error: &io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
             Self::Quiet(SIGPIPE)
         } else {
-            Self::about("standard output", error)
+            Self::about(name, error)
         }
     }
 
@@ -64,7 +73,8 @@ impl Failure {
     /// Prints the message on standard error.
     pub(crate) fn print(&self) {
         if let Self::Message(message, _) = self {
-            eprintln!("triscope: {}", OneLine(message));
+            // Nobody can be informed of a full or closed standard error.
+            let _ = writeln!(io::stderr(), "triscope: {}", OneLine(message));
         }
     }
 

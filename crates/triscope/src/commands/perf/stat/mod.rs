@@ -249,8 +249,7 @@ impl Destination {
     fn write(&mut self, text: &str) -> Result {
         match self {
             Self::StandardError => {
-                eprint!("{text}");
-                Ok(())
+                std::io::stderr().write_all(text.as_bytes()).map_err(|e| Failure::stderr(&e))
             }
             Self::File(path, file) => {
                 file.write_all(text.as_bytes()).map_err(|e| Failure::about(path.display(), e))
