@@ -424,3 +424,43 @@ fn events_of_the_kernel_alone_are_refused_without_a_privilege() {
     ran.is_refused(1, &["page-faults:k", "kernel.perf_event_paranoid", "CAP_PERFMON"]);
     assert!(!ran.stderr.contains("user space alone"), "{}", ran.stderr);
 }
+
+#[test]
+fn runs_that_end_at_the_time_limit_are_repeated() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let args = ["perf", "stat", "-r", "2", "--seconds", "0.1", "--json", "-e", "page-faults"];
+    let ran = run(&[&args[..], &["sleep", "60"]].concat());
+    assert_eq!(ran.code, Some(128 + 15), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"runs\": 2"), "{}", ran.stderr);
+    let ran = run(&[&args[..], &["sh", "-c", "kill -INT $$"]].concat());
+    assert!(ran.stderr.contains("1 of 2 runs"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"runs\": 1"), "{}", ran.stderr);
+}
+
+#[test]
+fn events_that_the_machine_lacks_are_left_out() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    // No CPU stores to its instruction cache.
+    let lacking = "L1-icache-stores";
+    let args = ["perf", "stat", "-x", ";", "-e"];
+    let ran = run(&[&args[..], &[&format!("{lacking},page-faults"), "true"]].concat());
+    ran.is_good();
+    assert!(ran.stderr.contains(&format!("<not supported>;;{lacking};")), "{}", ran.stderr);
+    assert!(ran.stderr.contains(";page-faults"), "{}", ran.stderr);
+    run(&[&args[..], &[lacking, "true"]].concat()).is_refused(1, &[lacking]);
+}
+
+#[test]
+fn a_full_standard_error_is_no_crash() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let args = ["perf", "stat", "-e", "page-faults", "true"];
+    let status = triscope(&args).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(1));
+}

@@ -11,11 +11,14 @@ use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
 use counters::{Counted, Sum};
 use crossbeam_channel::tick;
-use perf_monitor::Count;
+use perf_monitor::{Count, OpenErrorReason};
 use report::{Form, LeftOut, Report, Row};
+use signal_hook::consts::SIGTERM;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +37,8 @@ const DEFAULT: &[&str] = &[
 /// Count events of a command, of processes, or of everything
 ///
 /// Without -e: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions,
-/// branches and branch-misses, if this machine has them. Beside each count is its rate per second
+/// branches and branch-misses. Events that this machine does not have are left out, and said so, unless
+/// it has none of them. Beside each count is its rate per second
 /// of CPU time; with -a, per second of the time of all CPUs.
 ///
 /// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
@@ -73,7 +77,7 @@ pub(crate) struct Args {
     cgroup: Vec<String>,
     /// Print lines of fields with this separator: count, unit, event, time counted in nanoseconds,
     /// share of the time counted in per cent, rate and its unit. With -I, the time comes first; with
-    /// -r, the deviation comes after the event
+    /// -G, the cgroup comes after the event; with -r, the deviation comes before the time counted
     #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
     field_separator: Option<String>,
     /// Print JSON; with -I, one object per line
@@ -106,17 +110,34 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut outcome = Ok(());
     for _ in 0..args.repeat {
         let (mut counted, left_out) = open(args, &groups, &cgroups)?;
-        let (report, result) = count(args, &mut counted, left_out, form, &mut output)?;
+        let (report, watch) = count(args, &mut counted, left_out, form, &mut output)?;
+        let is_at_limit = args.ended_by_limit(report.as_ref(), watch.status());
         runs.extend(report);
-        outcome = result;
-        if outcome.is_err() {
+        outcome = watch.outcome();
+        if outcome.is_err() && !is_at_limit {
             break; // the rest would be of another command
         }
     }
-    if let Some(report) = Report::mean(runs) {
+    let number = runs.len();
+    if number > 0 && number < args.repeat as usize {
+        eprintln!("triscope: the means are of {number} of {} runs", args.repeat);
+    }
+    if let Some(mut report) = Report::mean(runs) {
+        report.runs = (args.repeat > 1).then_some(number);
         output.write(&report.print(form))?;
     }
     outcome
+}
+
+impl Args {
+    /// Whether a run ended at the time limit: the command is the same in the next one.
+    fn ended_by_limit(&self, report: Option<&Report>, status: Option<ExitStatus>) -> bool {
+        let signal = status.and_then(|status| status.signal());
+        let is_over =
+            self.seconds.zip(report).is_some_and(|(limit, report)| report.elapsed >= limit);
+        // One that was interrupted ends all.
+        is_over && matches!(signal, None | Some(SIGTERM))
+    }
 }
 
 /// Opens all events.
@@ -127,36 +148,46 @@ fn open(
 ) -> Result<(Vec<Counted>, Vec<LeftOut>)> {
     let tids = threads(&args.target.pids())?;
     let cgroup = |index: usize| cgroups.get(index).cloned().flatten();
+    let cgroup_name = |index| cgroup(index).map(|cgroup| cgroup.name.clone());
     let mut counted = Vec::new();
-    let mut left_out: Vec<(&str, perf_monitor::Error)> = Vec::new();
+    let mut left_out: Vec<(String, Option<String>, perf_monitor::Error)> = Vec::new();
     for (index, group) in groups.iter().enumerate() {
-        let opened = Counted::open(&group.events, &args.target, &tids, cgroup(index));
-        counted.push(opened.map_err(failure)?);
+        match (Counted::open(&group.events, &args.target, &tids, cgroup(index)), &group.events[..])
+        {
+            (Ok(group), _) => counted.push(group),
+            (Err(error), [event])
+                if matches!(error.reason(), Some(OpenErrorReason::NoSuchEvent)) =>
+            {
+                left_out.push((event.name().to_owned(), cgroup_name(index), error));
+            }
+            (Err(error), _) => return Err(failure(error)),
+        }
     }
     if groups.is_empty() {
         for name in DEFAULT {
             let event = event(name).map_err(failure)?;
             match Counted::open(&[event], &args.target, &tids, cgroup(0)) {
                 Ok(event) => counted.push(event),
-                Err(error) => left_out.push((name, error)),
+                Err(error) => left_out.push(((*name).to_owned(), cgroup_name(0), error)),
             }
         }
-        if counted.is_empty() && !left_out.is_empty() {
-            return Err(failure(left_out.swap_remove(0).1));
-        }
     }
-    Ok((counted, left_out.into_iter().map(|(name, error)| LeftOut::new(name, &error)).collect()))
+    if counted.is_empty() && !left_out.is_empty() {
+        return Err(failure(left_out.swap_remove(0).2));
+    }
+    let left_out = left_out.into_iter();
+    let left_out = left_out.map(|(name, cgroup, error)| LeftOut::new(&name, cgroup, &error));
+    Ok((counted, left_out.collect()))
 }
 
-/// Counts to the end. Returns the counts, unless they were printed in intervals, and the outcome of
-/// the command.
+/// Counts to the end. Returns the counts, unless they were printed in intervals, and the command.
 fn count(
     args: &Args,
     counted: &mut [Counted],
     left_out: Vec<LeftOut>,
     form: Form<'_>,
     output: &mut Destination,
-) -> Result<(Option<Report>, Result)> {
+) -> Result<(Option<Report>, Watch)> {
     // Before the command can start: the first interval contains its first counts.
     let mut before = read(counted)?;
     let mut begin = Instant::now();
@@ -181,7 +212,8 @@ fn count(
                 let (now, elapsed) = (read(counted)?, begin.elapsed());
                 let rows = rows(counted, &since(&now, &before));
                 let left_out = if header { left_out.clone() } else { Vec::new() };
-                let part = Report { elapsed: elapsed - last, at: Some(elapsed), rows, left_out };
+                let (at, elapsed) = (Some(elapsed), elapsed - last);
+                let part = Report { elapsed, at, runs: None, rows, left_out };
                 if header {
                     output.write(form.header())?;
                 }
@@ -189,7 +221,7 @@ fn count(
                 if ended {
                     break;
                 }
-                (before, last, header) = (now, elapsed, false);
+                (before, last, header) = (now, at.unwrap_or_default(), false);
             }
         }
     }
@@ -199,9 +231,9 @@ fn count(
     let elapsed = begin.elapsed();
     if args.interval_print.is_none() {
         let rows = rows(counted, &read(counted)?);
-        report = Some(Report { elapsed, at: None, rows, left_out });
+        report = Some(Report { elapsed, at: None, runs: None, rows, left_out });
     }
-    Ok((report, watch.outcome()))
+    Ok((report, watch))
 }
 
 /// The counts of the events of a group, for each thread or CPU.

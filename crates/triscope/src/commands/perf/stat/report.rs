@@ -29,14 +29,15 @@ impl Form<'_> {
 #[derive(Clone)]
 pub(super) struct LeftOut {
     name: String,
+    cgroup: Option<String>,
     error: String,
     is_privilege: bool,
 }
 
 impl LeftOut {
-    pub(super) fn new(name: &str, error: &perf_monitor::Error) -> Self {
+    pub(super) fn new(name: &str, cgroup: Option<String>, error: &perf_monitor::Error) -> Self {
         let is_privilege = matches!(error.reason(), Some(OpenErrorReason::Privilege { .. }));
-        Self { name: name.to_owned(), error: error.to_string(), is_privilege }
+        Self { name: name.to_owned(), cgroup, error: error.to_string(), is_privilege }
     }
 }
 
@@ -106,6 +107,8 @@ pub(super) struct Report {
     pub(super) elapsed: Duration,
     /// The end of the interval, from the start.
     pub(super) at: Option<Duration>,
+    /// The number of runs that it is the mean of, with `--repeat`.
+    pub(super) runs: Option<usize>,
     pub(super) rows: Vec<Row>,
     pub(super) left_out: Vec<LeftOut>,
 }
@@ -122,17 +125,17 @@ impl Report {
         mean.elapsed /= number;
         for (index, row) in mean.rows.iter_mut().enumerate() {
             let others = runs.iter().filter_map(|run| run.rows.get(index));
-            let Some(last) = row.scaled else { continue };
-            let mut values: Vec<f64> =
-                others.clone().filter_map(|other| Some(other.scaled?.value as f64)).collect();
-            values.push(last.value as f64);
+            row.running = (others.clone().map(|other| other.running).sum::<u64>() + row.running)
+                / u64::from(number);
+            let counted: Vec<Scaled> =
+                others.filter_map(|other| other.scaled).chain(row.scaled).collect();
+            let Some(mut scaled) = counted.last().copied() else { continue };
+            let values: Vec<f64> = counted.iter().map(|one| one.value as f64).collect();
             let (average, deviation) = spread(&values);
-            let coverage: f64 = others.clone().filter_map(|o| Some(o.scaled?.coverage)).sum();
-            row.running =
-                (others.map(|other| other.running).sum::<u64>() + row.running) / u64::from(number);
-            let mut scaled = last;
-            scaled.value = average as u64;
-            scaled.coverage = (coverage + last.coverage) / values.len() as f64;
+            scaled.value = average.round() as u64;
+            scaled.coverage =
+                counted.iter().map(|one| one.coverage).sum::<f64>() / values.len() as f64;
+            scaled.is_estimate = counted.iter().any(|one| one.is_estimate);
             (row.scaled, row.deviation) = (Some(scaled), Some(deviation));
         }
         Some(mean)
@@ -200,6 +203,13 @@ impl Report {
             let _ = writeln!(text, "{}", fields.join(separator));
         };
         let time = self.at.map(|at| format!("{:.9}", at.as_secs_f64()));
+        // All lines have the same columns.
+        let has_cgroups = self.rows.iter().any(|row| row.cgroup.is_some());
+        let of_event = |cgroup: Option<&String>, deviation: Option<f64>| {
+            let cgroup = has_cgroups.then(|| cgroup.cloned().unwrap_or_default());
+            let percent = deviation.map_or_else(String::new, |percent| format!("{percent:.2}%"));
+            cgroup.into_iter().chain(self.runs.map(|_| percent))
+        };
         for row in &self.rows {
             let mut fields: Vec<String> = time.clone().into_iter().collect();
             let (value, unit) = match &row.scaled {
@@ -211,9 +221,9 @@ impl Report {
                     (value, unit) => (format!("{value:.2}"), unit),
                 },
             };
-            fields.extend([value, unit.to_owned(), row.name.clone()]);
-            fields.extend(row.cgroup.clone());
-            fields.extend(row.deviation.map(|percent| format!("{percent:.2}%")));
+            let user = if row.user_only { ":u" } else { "" };
+            fields.extend([value, unit.to_owned(), format!("{}{user}", row.name)]);
+            fields.extend(of_event(row.cgroup.as_ref(), row.deviation));
             let coverage = row.scaled.as_ref().map_or(0.0, |scaled| scaled.coverage * 100.0);
             fields.extend([row.running.to_string(), format!("{coverage:.2}")]);
             fields.extend(match row.metric(self.elapsed, self.cpu_time(row)) {
@@ -222,10 +232,11 @@ impl Report {
             });
             line(&fields);
         }
-        for LeftOut { name, .. } in &self.left_out {
+        for LeftOut { name, cgroup, .. } in &self.left_out {
             let mut fields: Vec<String> = time.clone().into_iter().collect();
-            let rest = ["<not supported>", "", name, "0", "100.00", "", ""];
-            fields.extend(rest.map(str::to_owned));
+            fields.extend(["<not supported>", "", name].map(str::to_owned));
+            fields.extend(of_event(cgroup.as_ref(), None));
+            fields.extend(["0", "100.00", "", ""].map(str::to_owned));
             line(&fields);
         }
         text
@@ -262,6 +273,9 @@ impl Report {
         });
         if let Some(at) = self.at {
             all["time"] = at.as_secs_f64().into();
+        }
+        if let Some(runs) = self.runs {
+            all["runs"] = runs.into();
         }
         all
     }
@@ -318,6 +332,7 @@ mod tests {
         let report = Report {
             elapsed: Duration::from_secs(1),
             at: None,
+            runs: None,
             rows: vec![
                 row(clock(), second, "a"),
                 row(clock(), second / 2, "b"),
@@ -333,6 +348,49 @@ mod tests {
             .collect();
         let (cpus, rate) = ("CPUs utilized", "/s");
         assert_eq!(metrics, [Some((1.0, cpus)), Some((0.5, cpus)), Some((200.0, rate)), None]);
+    }
+
+    /// A run with one count, which was counted for `running` of 10 nanoseconds.
+    fn run(value: u64, running: u64) -> Report {
+        let event = Event::software(perf_monitor::Software::PageFaults);
+        let mut count = Count::default();
+        (count.value, count.time_enabled, count.time_running) = (value, Some(10), Some(running));
+        let row = Row::new(&event, Sum::of([count]), false, None);
+        let (elapsed, left_out) = (Duration::from_secs(1), Vec::new());
+        Report { elapsed, at: None, runs: Some(3), rows: vec![row], left_out }
+    }
+
+    #[test]
+    fn means_are_of_all_runs_that_counted() {
+        let mean = |runs: [(u64, u64); 3]| {
+            let runs = runs.map(|(value, running)| run(value, running));
+            Report::mean(runs.into()).unwrap().rows.remove(0)
+        };
+        let scaled = mean([(1, 10), (1, 10), (3, 10)]).scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate), (2, false), "1.67");
+        let scaled = mean([(1, 5), (2, 10), (0, 0)]).scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate, scaled.coverage), (2, true, 0.75));
+        assert!(mean([(0, 0); 3]).scaled.is_none());
+    }
+
+    #[test]
+    fn all_lines_have_the_same_columns() {
+        let mut report = run(4, 10);
+        let mut in_cgroup = run(5, 10).rows.remove(0);
+        in_cgroup.cgroup = Some("a".to_owned());
+        in_cgroup.deviation = Some(1.5);
+        in_cgroup.user_only = true;
+        report.rows.push(in_cgroup);
+        report.rows.push(run(0, 0).rows.remove(0));
+        let error = perf_monitor::Error::UnknownSetEvent;
+        report.left_out.push(LeftOut::new("cycles", Some("a".to_owned()), &error));
+        assert_eq!(
+            report.print(Form::Fields(";")),
+            "4;;page-faults;;;10;100.00;;\n\
+             5;;page-faults:u;a;1.50%;10;100.00;;\n\
+             <not counted>;;page-faults;;;0;0.00;;\n\
+             <not supported>;;cycles;a;;0;100.00;;\n"
+        );
     }
 
     #[test]
