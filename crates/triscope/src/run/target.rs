@@ -5,7 +5,7 @@ use super::procfs::threads_of;
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::events::Cpus;
 use clap::ArgGroup;
-use perf_monitor::{OpenErrorReason, online_cpus};
+use perf_monitor::OpenErrorReason;
 
 /// Running processes.
 #[derive(clap::Args)]
@@ -96,12 +96,8 @@ impl Target {
 
     /// The CPUs that are named. One that is not online is an error.
     pub(crate) fn cpus(&self) -> Result<Option<Cpus>> {
-        let online = online_cpus();
-        let mut named = self.cpu.iter().flat_map(|Cpus(cpus)| cpus);
-        match named.find(|cpu| !online.contains(cpu)) {
-            Some(cpu) => Err(Failure::new(format_args!("CPU {cpu} does not exist, or is offline"))),
-            None => Ok(self.cpu.clone()),
-        }
+        self.cpu.as_ref().map_or(Ok(()), Cpus::check)?;
+        Ok(self.cpu.clone())
     }
 
     /// Whether the command inherits its events, which start with its first instruction.

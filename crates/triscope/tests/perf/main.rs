@@ -14,6 +14,7 @@ mod flight_budgets;
 mod flight_faults;
 mod flight_runtimes;
 mod list;
+mod options;
 mod probe;
 mod profile;
 mod record;

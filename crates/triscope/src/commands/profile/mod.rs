@@ -89,7 +89,8 @@ pub(crate) struct Args {
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
     /// A sample every N events
-    #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "freq")]
+    #[arg(short, long, value_name = "N", requires = "event", conflicts_with = "freq",
+          value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Label the samples of Go programs with their goroutine, its entry function and its pprof labels:
     /// they are read from the memory of the programs while they run (Go 1.21 to 1.27)

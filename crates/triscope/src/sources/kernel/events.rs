@@ -2,7 +2,7 @@
 
 use super::{event, failure, tracefs};
 use crate::failure::{Failure, Result};
-use perf_monitor::Event;
+use perf_monitor::{Event, online_cpus};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -169,6 +169,17 @@ fn split(list: &str) -> Vec<&str> {
 /// CPUs, such as `0-3,8`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Cpus(pub(crate) Vec<u32>);
+
+impl Cpus {
+    /// Refuses a CPU that is not online: nothing would be measured there.
+    pub(crate) fn check(&self) -> Result {
+        let online = online_cpus();
+        match self.0.iter().find(|cpu| !online.contains(cpu)) {
+            Some(cpu) => Err(Failure::new(format_args!("CPU {cpu} does not exist, or is offline"))),
+            None => Ok(()),
+        }
+    }
+}
 
 impl std::str::FromStr for Cpus {
     type Err = String;

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     #[arg(short = 'F', long, value_name = "HERTZ", conflicts_with = "count")]
     freq: Option<Frequency>,
     /// A sample every N events
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Record call chains
     #[arg(short = 'g')]
@@ -139,11 +139,19 @@ pub(crate) fn run(args: &Args) -> Result {
             Failure::new("nothing to record: pass a COMMAND, -p PID, -n NAME or -a").with_code(2)
         );
     }
-    let mut output = OutputFile::create(&args.output, &[])?;
+    args.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
     let groups = match &args.event[..] {
         [] => vec![EventGroup::from(kernel::usual_event().map_err(failure)?)],
         lists => groups(lists)?,
     };
+    let has_fields = |group: &EventGroup| {
+        group.events.first().is_some_and(|event| event.as_tracepoint().is_some())
+    };
+    if args.filter.is_some() && !groups.iter().any(has_fields) {
+        let why = "--filter is of the fields of tracepoints: -e has none";
+        return Err(Failure::new(why).with_code(2));
+    }
+    let mut output = OutputFile::create(&args.output, &[])?;
     let cgroups = cgroups(&args.cgroup, groups.len())?;
     let is_stdout = output.is_stdout();
     let prepare = |command: &mut Command| {
