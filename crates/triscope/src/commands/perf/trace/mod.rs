@@ -96,6 +96,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let format = tracefs.format(system, name).map_err(failure)?;
         formats.push((event, format));
     }
+    args.target.cpus()?;
     let tids = threads(&args.target.pids())?;
     let (set, printed) = open(args, &formats, &tids).map_err(failure)?;
     let symbols = args.call_graph.then(|| Symbols::new(&Features::of_this_machine()));

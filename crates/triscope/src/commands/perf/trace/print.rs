@@ -84,10 +84,15 @@ impl Printer<'_> {
                     true => event.arguments_json(raw).to_string(),
                     false => syscalls::arguments_text(event.format, raw),
                 };
-                let started = Started { call: call.to_owned(), at: time, cpu, args };
+                let started = Started { call: call.to_owned(), at: time, cpu, pid, args };
                 // A call whose end was lost.
-                if let Some(before) = self.calls.insert(tid, started) {
+                if let Some(before) = self.calls.remove(&tid) {
                     unfinished(self.is_json, tid, &before, out);
+                }
+                if syscalls::returns(call) {
+                    self.calls.insert(tid, started);
+                } else {
+                    unfinished(self.is_json, tid, &started, out);
                 }
                 return;
             }
@@ -149,11 +154,11 @@ impl Printer<'_> {
 
 /// Prints a call whose end was not seen, with the time of its start.
 fn unfinished(is_json: bool, tid: u32, started: &Started, out: &mut Output) {
-    let Started { call, at, cpu, args } = started;
+    let Started { call, at, cpu, pid, args } = started;
     let _ = if is_json {
         let args = serde_json::from_str::<Value>(args).ok();
         let line = json!({
-            "time_ns": at.nanos(), "cpu": cpu, "tid": tid, "syscall": call, "args": args,
+            "time_ns": at.nanos(), "cpu": cpu, "pid": pid, "tid": tid, "syscall": call, "args": args,
             "result": null, "duration_ns": null,
         });
         writeln!(out.buffer, "{line}")

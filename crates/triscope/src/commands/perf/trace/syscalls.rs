@@ -45,12 +45,19 @@ pub(super) fn call_name(format: &TracepointFormat) -> Option<&str> {
     name.strip_prefix(ENTER).or_else(|| name.strip_prefix(EXIT))
 }
 
+/// Whether a system call can return to its thread.
+pub(super) fn returns(call: &str) -> bool {
+    !matches!(call, "exit" | "exit_group")
+}
+
 /// A call that has started.
 pub(super) struct Started {
     /// Its name.
     pub(super) call: String,
     pub(super) at: Timestamp,
     pub(super) cpu: u32,
+    /// Its process.
+    pub(super) pid: u32,
     /// By name, in the form of the output.
     pub(super) args: String,
 }
@@ -62,9 +69,21 @@ pub(super) fn arguments(format: &TracepointFormat) -> impl Iterator<Item = &Fiel
 
 /// The value of an argument. The kernel records all of them as unsigned words, whatever their type.
 pub(super) fn argument<'a>(field: &FieldFormat, raw: &'a [u8]) -> Option<FieldValue<'a>> {
-    match (field.value(raw)?, field.type_name()) {
-        (FieldValue::Unsigned(value), "int" | "pid_t" | "key_serial_t") => {
-            Some(FieldValue::Signed((value as i32).into()))
+    let type_ = field.type_name();
+    match (field.value(raw)?, type_.strip_prefix("const ").unwrap_or(type_)) {
+        (
+            FieldValue::Unsigned(value),
+            "int" | "pid_t" | "key_serial_t" | "clockid_t" | "timer_t" | "key_t" | "mqd_t"
+            | "rwf_t",
+        ) => Some(FieldValue::Signed((value as i32).into())),
+        // The kernel ignores the upper half of the word.
+        (
+            FieldValue::Unsigned(value),
+            "unsigned int" | "unsigned" | "u32" | "__u32" | "uint32_t" | "uid_t" | "gid_t"
+            | "mode_t" | "qid_t",
+        ) => Some(FieldValue::Unsigned((value as u32).into())),
+        (FieldValue::Unsigned(value), "umode_t") => {
+            Some(FieldValue::Unsigned((value as u16).into()))
         }
         (FieldValue::Unsigned(value), "long" | "off_t" | "loff_t" | "ssize_t") => {
             Some(FieldValue::Signed(value as i64))
@@ -131,6 +150,22 @@ mod tests {
         let raw: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(arguments_text(&format, &raw), "dfd: -100, filename: 0x7fff0000, mode: 420");
         assert_eq!(arguments_text(&format, &raw[..16]), "dfd: -100, filename: ?, mode: ?");
+    }
+
+    #[test]
+    fn arguments_have_the_sizes_of_their_types() {
+        let format = format(
+            "sys_enter_x",
+            "\tfield:const clockid_t which;\toffset:0;\tsize:8;\tsigned:0;\n\
+             \tfield:unsigned int fd;\toffset:8;\tsize:8;\tsigned:0;\n\
+             \tfield:uid_t user;\toffset:16;\tsize:8;\tsigned:0;\n\
+             \tfield:umode_t mode;\toffset:24;\tsize:8;\tsigned:0;\n\
+             \tfield:size_t count;\toffset:32;\tsize:8;\tsigned:0;\n",
+        );
+        let raw: Vec<u8> = [u64::MAX - 1; 5].iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let text =
+            "which: -2, fd: 4294967294, user: 4294967294, mode: 65534, count: 18446744073709551614";
+        assert_eq!(arguments_text(&format, &raw), text);
     }
 
     #[test]
