@@ -39,8 +39,10 @@ pub(crate) struct Args {
 enum Column {
     /// Name of the thread
     Comm,
-    /// Process and thread id
+    /// Process id
     Pid,
+    /// Thread id
+    Tid,
     /// File, kernel or module
     Dso,
     /// Function
@@ -55,6 +57,7 @@ impl Column {
         match self {
             Self::Comm => "Command",
             Self::Pid => "Pid",
+            Self::Tid => "Tid",
             Self::Dso => "Shared Object",
             Self::Symbol => "Symbol",
             Self::Cpu => "CPU",
@@ -65,9 +68,18 @@ impl Column {
         match self {
             Self::Comm => "comm",
             Self::Pid => "pid",
+            Self::Tid => "tid",
             Self::Dso => "dso",
             Self::Symbol => "symbol",
             Self::Cpu => "cpu",
+        }
+    }
+
+    /// A cell in JSON: ids are numbers, or null if they were not recorded.
+    fn json(self, text: &str) -> Value {
+        match self {
+            Self::Pid | Self::Tid | Self::Cpu => json!(text.parse::<i64>().ok()),
+            Self::Comm | Self::Dso | Self::Symbol => json!(text),
         }
     }
 }
@@ -107,6 +119,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let key = args.sort.iter().map(|column| match column {
             Column::Comm => of.comm(state),
             Column::Pid => sample.pid.map_or_else(String::new, |pid| (pid as i32).to_string()),
+            Column::Tid => sample.tid.map_or_else(String::new, |tid| (tid as i32).to_string()),
             Column::Cpu => sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:03}")),
             // The name of a file without its directory, as perf shows it.
             Column::Dso => {
@@ -157,7 +170,8 @@ pub(crate) fn run(args: &Args) -> Result {
 
 fn as_json(args: &Args, summary: &Summary) -> Value {
     let rows = summary.sorted().into_iter().map(|(key, row)| {
-        let columns = args.sort.iter().zip(key).map(|(column, text)| (column.key(), json!(text)));
+        let columns =
+            args.sort.iter().zip(key).map(|(column, text)| (column.key(), column.json(text)));
         let numbers = [("samples", json!(row.samples)), ("periods", json!(row.periods))];
         let cells = columns.chain(numbers).map(|(key, value)| (key.to_owned(), value));
         Value::Object(cells.collect())
@@ -206,4 +220,17 @@ fn row(first: &str, cells: impl Iterator<Item = String>, widths: &[usize]) -> St
         line.push_str(&format!("  {cell:<width$}"));
     }
     line.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_numbers() {
+        assert_eq!(Column::Cpu.json("003"), json!(3));
+        assert_eq!(Column::Pid.json("-1"), json!(-1));
+        assert_eq!(Column::Tid.json(""), Value::Null);
+        assert_eq!(Column::Comm.json("12"), json!("12"));
+    }
 }
