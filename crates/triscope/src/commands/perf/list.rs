@@ -35,13 +35,17 @@ pub(crate) fn run(args: &Args) -> Result {
 
 fn events(args: &Args, out: &mut Output) -> Result {
     let mut shown = 0;
-    let mut line = |out: &mut Output, name: &str, kind: &str| {
-        if name.contains(&args.word) {
+    let mut named = |out: &mut Output, names: &[&str], kind: &str| {
+        let text = names.join(" or ");
+        if let (true, Some((name, aliases))) = (text.contains(&args.word), names.split_first()) {
             shown += 1;
             // Writing to a vector does not fail.
             let _ = match args.json {
-                true => writeln!(out.buffer, "{}", json!({ "name": name, "kind": kind })),
-                false => writeln!(out.buffer, "{name:<50} {kind}"),
+                true => {
+                    let line = json!({ "name": name, "aliases": aliases, "kind": kind });
+                    writeln!(out.buffer, "{line}")
+                }
+                false => writeln!(out.buffer, "{text:<50} {kind}"),
             };
         }
         out.write_if_full()
@@ -51,33 +55,36 @@ fn events(args: &Args, out: &mut Output) -> Result {
     };
     for (event, names) in Hardware::ALL {
         if opens(&Event::hardware(*event)) {
-            line(out, &names.join(" or "), "hardware")?;
+            named(out, names, "hardware")?;
         }
     }
     for (_, names) in Software::ALL {
-        line(out, &names.join(" or "), "software")?;
+        named(out, names, "software")?;
     }
     for event in Event::all_cache().filter(opens) {
-        line(out, event.name(), "cache")?;
+        named(out, &[event.name()], "cache")?;
     }
     for name in Pmu::names().unwrap_or_default() {
         let Ok(pmu) = Pmu::open(&name) else { continue };
         for event in pmu.events() {
-            line(out, &format!("{name}/{event}/"), "PMU")?;
+            named(out, &[&format!("{name}/{event}/")], "PMU")?;
         }
     }
     let mut unreadable = None;
     match tracefs().and_then(|tracefs| tracefs.events()) {
         Ok(tracepoints) => {
             for name in tracepoints {
-                line(out, &name, "tracepoint")?;
+                named(out, &[&name], "tracepoint")?;
             }
         }
         Err(error) => unreadable = Some(error),
     }
-    line(out, "rNNN", "raw event number of the CPU's manual, hexadecimal")?;
-    line(out, "mem:ADDRESS[/LENGTH][:r|w|rw|x]", "breakpoint")?;
-    line(out, "kprobe:SYMBOL[+OFFSET], uprobe:FILE:OFFSET", "probe")?;
+    // The syntax of events is not the name of one.
+    if !args.json {
+        named(out, &["rNNN"], "raw event number of the CPU's manual, hexadecimal")?;
+        named(out, &["mem:ADDRESS[/LENGTH][:r|w|rw|x]"], "breakpoint")?;
+        named(out, &["kprobe:SYMBOL[+OFFSET], uprobe:FILE:OFFSET"], "probe")?;
+    }
     out.write()?;
     if let Some(error) = unreadable {
         eprintln!("triscope: tracepoints are not listed: {error}");
@@ -122,8 +129,17 @@ fn features(as_json: bool, out: &mut Output) -> Result {
         ("perf_event_mlock_kb", number(features.mlock_kb)),
     ];
     if as_json {
-        let object: serde_json::Map<_, _> =
-            lines.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let object = lines.into_iter().map(|(name, text)| (name.to_owned(), text.into()));
+        let mut object: serde_json::Map<_, _> = object.collect();
+        let values = [
+            ("perf_event_attr", json!(features.attr_size)),
+            ("hardware counters", json!(features.hardware)),
+            ("privileged", json!(features.privileged)),
+            ("perf_event_paranoid", json!(features.paranoid)),
+            ("perf_event_max_sample_rate", json!(features.max_sample_rate)),
+            ("perf_event_mlock_kb", json!(features.mlock_kb)),
+        ];
+        object.extend(values.map(|(name, value)| (name.to_owned(), value)));
         let _ = writeln!(out.buffer, "{}", serde_json::Value::from(object));
         return Ok(());
     }
