@@ -477,7 +477,7 @@ fn live_tables_are_json_on_request() {
         let rows = table["rows"].as_array().unwrap();
         let samples: u64 = rows.iter().map(|row| row["samples"].as_u64().unwrap()).sum();
         assert_eq!(Some(samples), table["samples"].as_u64(), "{table:#}");
-        assert!(rows.iter().all(|row| row["command"] == "sh"), "{table:#}");
+        assert!(rows.iter().all(|row| row["comm"] == "sh"), "{table:#}");
         assert_eq!((&table["event"], &table["lost"]), (&"cpu-clock".into(), &0.into()));
     }
 }

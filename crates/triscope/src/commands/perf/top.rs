@@ -2,10 +2,11 @@ use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
+use crate::run::sample_rate;
 use crate::run::target::{Processes, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
-use crate::sources::kernel::sampling::THIS_THREAD;
+use crate::sources::kernel::sampling::{THIS_THREAD, with_kernel_or_not, without_kernel};
 use crate::sources::kernel::{self, failure, report_small_rings, rings};
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::sources::symbols::{Symbols, demangled};
@@ -13,6 +14,7 @@ use crossbeam_channel::after;
 use perf_data::Features;
 use perf_monitor::{
     CpuMode, RawRecord, Record, RecordLayout, SampleFlags, SetRecord, Tasks, Timestamp,
+    max_sample_rate,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -24,6 +26,8 @@ use std::time::{Duration, Instant};
 /// The table has the samples of the last interval. On a terminal it is refreshed in place; otherwise
 /// one table follows the other; with --json, one object on a line. Ctrl-C ends it. COMMAND prints on
 /// standard error.
+///
+/// Samples of a clock on idle CPUs are counted, and not in the table. Other events do not occur there.
 ///
 /// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
 /// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.
@@ -81,6 +85,9 @@ struct Live {
     symbols: Symbols,
     rows: HashMap<Row, u64>,
     samples: u64,
+    /// Samples of a clock on idle CPUs, which are no others.
+    idle: u64,
+    is_clock: bool,
     undecodable: u64,
 }
 
@@ -96,38 +103,50 @@ pub(crate) fn run(args: &Args) -> Result {
         Some(text) => kernel::event(text).map_err(failure)?,
         None => kernel::usual_event().map_err(failure)?,
     };
+    sample_rate::check(args.freq)?;
+    args.cpus.as_ref().map_or(Ok(()), Cpus::check)?;
     let pids = args.processes.ids();
     let mut tids = threads(&pids)?;
     let on_exec = !args.command.is_empty() && !args.all_cpus;
     if on_exec {
         tids.push(THIS_THREAD);
     }
-    let builder = event
+    // A kernel that permits fewer takes fewer.
+    let most = max_sample_rate().and_then(|most| u64::try_from(most).ok()).unwrap_or(args.freq);
+    let sampled = event
         .builder()
-        .sample_freq(args.freq)
+        .sample_freq(args.freq.min(most))
         .sample(SampleFlags::IP | SampleFlags::TID)
         .inherit(!tids.is_empty())
         .enable_on_exec(on_exec);
-    let mut options = rings(None, PAGES).sideband(&sideband(&builder));
-    for tid in &tids {
-        options = options.thread(*tid);
-    }
-    if let Some(Cpus(cpus)) = &args.cpus {
-        options = options.cpus(cpus.iter().copied());
-    }
-    let mut set = options.open().map_err(failure)?;
+    let open = |user_only| {
+        let builder = without_kernel(sampled.clone(), user_only);
+        let mut options = rings(None, PAGES).sideband(&sideband(&builder));
+        for tid in &tids {
+            options = options.thread(*tid);
+        }
+        if let Some(Cpus(cpus)) = &args.cpus {
+            options = options.cpus(cpus.iter().copied());
+        }
+        Ok((options.open()?, user_only))
+    };
+    let (mut set, user_only) = with_kernel_or_not(open).map_err(failure)?;
+    let name = format!("{event}{}", if user_only { ":u" } else { "" });
     report_small_rings(&set, PAGES);
     let mut live = Live {
         tasks: Tasks::live(),
         symbols: Symbols::new(&Features::of_this_machine()),
         rows: HashMap::new(),
         samples: 0,
+        idle: 0,
+        is_clock: matches!(event.name().split(':').next(), Some("cpu-clock" | "task-clock")),
         undecodable: 0,
     };
     if !on_exec {
         set.enable().map_err(failure)?;
-        take_stock(&set, &Before::Processes(&pids), |layout, raw| live.apply(layout, raw))?;
     }
+    let before = if on_exec { Before::Command } else { Before::Processes(&pids) };
+    take_stock(&set, &before, |layout, raw| live.apply(layout, raw))?;
     let mut watch = match &args.command[..] {
         [] => Watch::running(&pids, args.seconds)?,
         command => Watch::command(command, args.seconds, output_to_stderr)?,
@@ -149,9 +168,9 @@ pub(crate) fn run(args: &Args) -> Result {
         if has_ended || Instant::now() >= next {
             let total = set.stats().rings.lost;
             if args.json {
-                live.print_json(args, event.name(), total - lost)?;
+                live.print_json(args, &name, total - lost)?;
             } else {
-                live.print(args, event.name(), total - lost)?;
+                live.print(args, &name, total - lost)?;
             }
             lost = total;
             next = Instant::now() + args.delay;
@@ -180,6 +199,10 @@ impl Live {
                 _ => format!(":{}", tid as i32),
             };
             let is_kernel = mode == CpuMode::Kernel;
+            if self.is_clock && tid == 0 {
+                self.idle += 1;
+                return;
+            }
             let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), is_kernel);
             let level = if is_kernel { "[k]" } else { "[.]" };
             let symbol = match &place.symbol {
@@ -202,16 +225,17 @@ impl Live {
 
     /// Prints the table on a line, and begins the next one.
     fn print_json(&mut self, args: &Args, event: &str, lost: u64) -> Result {
-        let row = |(row, samples): (Row, u64)| json!({ "command": row.comm, "file": row.file, "symbol": row.symbol, "samples": samples });
+        let row = |(row, samples): (Row, u64)| json!({ "comm": row.comm, "dso": row.file, "symbol": row.symbol, "samples": samples });
         let rows = self.take_rows().into_iter().take(args.rows.unwrap_or(usize::MAX)).map(row);
         let table = json!({
             "event": event,
             "samples": self.samples,
+            "idle": self.idle,
             "lost": lost,
             "undecodable": self.undecodable,
             "rows": rows.collect::<Vec<Value>>(),
         });
-        self.samples = 0;
+        (self.samples, self.idle) = (0, 0);
         let mut out = Output::new();
         let _ = writeln!(out.buffer, "{table}"); // to a vector
         out.finish()
@@ -229,7 +253,11 @@ impl Live {
         if is_terminal {
             let _ = write!(out.buffer, "\x1b[H\x1b[2J");
         }
-        let _ = writeln!(out.buffer, "{} samples of {event}, {lost} lost", self.samples);
+        let idle = match self.idle {
+            0 => String::new(),
+            idle => format!(", {idle} more of idle CPUs"),
+        };
+        let _ = writeln!(out.buffer, "{} samples of {event}{idle}, {lost} lost", self.samples);
         let _ =
             writeln!(out.buffer, "Overhead  Command           Shared Object             Symbol");
         for (row, count) in rows.iter().take(args.rows.unwrap_or(height)) {
@@ -250,7 +278,7 @@ impl Live {
         if !is_terminal {
             out.buffer.push(b'\n');
         }
-        self.samples = 0;
+        (self.samples, self.idle) = (0, 0);
         out.finish()
     }
 }
