@@ -200,7 +200,8 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) ->
         false => print::table(&interval, args.by, &args.filter, args.rows),
     }?;
     live.print_problems();
-    Ok(())
+    // A command that has ended by itself has the exit code.
+    if watch.status().is_some() { watch.outcome() } else { Ok(()) }
 }
 
 /// Shows the intervals until the end.
