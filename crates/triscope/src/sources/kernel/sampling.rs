@@ -210,7 +210,10 @@ impl Opened {
         let leader = (self.set.attr(added)?, self.set.ids(added)?);
         let all = [leader].into_iter().chain(self.set.members(added)?);
         for (event, (attr, ids)) in events.into_iter().zip(all) {
-            let is_user = self.user_only && event.as_tracepoint().is_none();
+            let is_user = self.user_only
+                && event.as_tracepoint().is_none()
+                // Otherwise its own name says it.
+                && !event.builder().attr().exclude_kernel();
             let name = format!("{event}{}", if is_user { ":u" } else { "" });
             self.events.push(RecordedEvent { name, attr, ids });
         }
