@@ -103,6 +103,7 @@ fn without_a_page_the_report_is_shown() {
     let (_, page) = opened.get("");
     let page = String::from_utf8(page).unwrap();
     assert!(page.contains("<title>") && page.contains("shop.trace"));
+    assert!(opened.before.contains("\nshop.trace: "), "{}", opened.before);
     let (status, messages) = opened.end();
     assert!(status.success(), "{messages}");
 }
@@ -114,6 +115,29 @@ fn a_signal_ends_it() {
     let pid = opened.child.id().to_string();
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(opened.end().0.code(), Some(130));
+}
+
+/// The signal comes when the page is begun, or a little later.
+#[test]
+fn a_signal_leaves_no_part_of_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let (page, partial) = (dir.path().join("a.html"), dir.path().join("a.html.partial"));
+    for (command, option) in [("report", "--html"), ("convert", "-o")] {
+        let mut run = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        run.arg(command).arg(trace()).arg(option).arg(&page);
+        let mut child = run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ended = None;
+        while ended.is_none() && !partial.exists() {
+            ended = child.try_wait().unwrap();
+        }
+        if ended.is_none() {
+            let pid = child.id().to_string();
+            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+        }
+        let status = child.wait().unwrap();
+        assert!(status.success() || status.code() == Some(130), "{command}: {status}");
+        assert!(!partial.exists(), "{command}: {status}");
+    }
 }
 
 #[test]

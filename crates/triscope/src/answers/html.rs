@@ -18,21 +18,16 @@ const WORST: usize = 20;
 /// Writes the page of these traces. An error within a trace is the second result: what is before it
 /// is on the page.
 pub(crate) fn write(traces: &Traces, path: &Path) -> Result<Result> {
-    let outcome = write_quietly(traces, path)?;
+    let mut output = OutputFile::create(path, traces.inputs())?;
+    let writer = output.writer()?;
+    let outcome = write_to(traces, output, writer)?;
     if path != Path::new("-") {
         eprintln!("{OPEN_PAGE}");
     }
     Ok(outcome)
 }
 
-/// The same for a page that is opened afterwards: how to open it is not printed.
-pub(crate) fn write_quietly(traces: &Traces, path: &Path) -> Result<Result> {
-    let mut output = OutputFile::create(path, traces.inputs())?;
-    let writer = output.writer()?;
-    write_to(traces, output, writer)
-}
-
-/// The same, to a file that is open already.
+/// The same, to a file that is open already. How to open it in a browser is not printed.
 pub(crate) fn write_to(
     traces: &Traces,
     output: OutputFile,
@@ -67,7 +62,8 @@ pub(crate) fn write_to(
     let writer = BufWriter::with_capacity(1 << 20, writer);
     let written = html.write(&title, &tables, &report, &paths, writer);
     let stats = written.map_err(|error| output.failure(&error))?;
-    let name = output.name();
+    // A file without a name gets the title of the page.
+    let name = Some(output.name()).filter(|name| !name.is_empty()).unwrap_or(title);
     output.complete()?;
     let mut summary = format!("{name}: {}", counted(stats.items, "interval"));
     if !paths.is_empty() {

@@ -3,6 +3,7 @@
 use crate::answers::html;
 use crate::failure::{Failure, Result};
 use crate::io::input::{self, Format, Input};
+use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::run::loopback::{Content, Loopback, Served};
 use crate::run::serve::show;
@@ -57,11 +58,11 @@ const NAMES: (&str, &str) = ("<script type=\"application/json\" id=\"served\">",
 pub(crate) fn run(args: &Args) -> Result {
     args.files.iter().try_for_each(|path| input::check_twice(path, "the browser"))?;
     let server = Loopback::bind(0).map_err(|e| Failure::about("the loopback port", e))?;
+    let _listener = Listener::exit()?;
     let (files, outcome) = match page(args)? {
         Some(path) => (with_traces(&path, &args.files, &server)?, Ok(())),
         None => report(&args.files)?,
     };
-    let _listener = Listener::exit()?;
     let url = server.url("");
     eprintln!("open {url} (ends when the browser has fetched the traces; Ctrl-C ends it earlier)");
     if !args.no_browser {
@@ -153,11 +154,12 @@ fn expanded(page: &str, names: &str, url: &str) -> Option<String> {
 /// The report of the traces. An error within a trace is the second result.
 fn report(traces: &[PathBuf]) -> Result<(Vec<Served>, Result)> {
     let fail = |error| Failure::about("a temporary file", error);
-    let path = tempfile::Builder::new().suffix(".html").tempfile().map_err(fail)?.into_temp_path();
-    let outcome = html::write_quietly(&Traces::of(traces.to_vec()), &path)?;
-    // It has no name any more when a signal ends the program.
-    let content = Content::File(File::open(&path).map_err(fail)?);
-    path.close().map_err(fail)?;
+    // A file without a name: no other user can open it, and it ends with the program.
+    let file = tempfile::tempfile().map_err(fail)?;
+    let writer = Box::new(file.try_clone().map_err(fail)?);
+    let traces = Traces::of(traces.to_vec());
+    let outcome = html::write_to(&traces, OutputFile::discarded(), writer)?;
+    let content = Content::File(file);
     let kind = "text/html; charset=utf-8";
     Ok((vec![Served { name: String::new(), kind, content }], outcome))
 }

@@ -102,6 +102,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if !is_profile && (args.samples.is_some() || args.by.is_some()) {
         return Err(Failure::new("--samples and --by are for a profile").with_code(2));
     }
+    let _listener = Listener::exit()?;
     if args.output.extension().is_some_and(|extension| extension == "html") {
         return page(args)?;
     }
@@ -118,7 +119,6 @@ pub(crate) fn run(args: &Args) -> Result {
         others.extend(Format::ENDINGS.iter().map(|(ending, _)| *ending));
         timeline::check_format(&args.output, &others)?;
     }
-    let _listener = Listener::exit()?;
     let mut options = TimelineOptions::default();
     options.arrows = !args.no_arrows;
     if let Some(release) = &opened.kernel {

@@ -6,6 +6,7 @@ mod print;
 use crate::answers::html;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
+use crate::run::stop::Listener;
 use crate::sources::model::{Traces, name};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -67,6 +68,7 @@ const ROWS: usize = 20;
 
 pub(crate) fn run(args: &Args) -> Result {
     if let Some(path) = &args.html {
+        let _listener = Listener::exit()?;
         return html::write(&args.traces, path)?;
     }
     let mut tables = Tables::new();
