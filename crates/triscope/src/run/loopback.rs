@@ -1,6 +1,7 @@
 //! Serves a few files on a loopback port: each at an address that other users of the machine cannot
 //! guess, until each was fetched.
 
+use super::peer;
 use crate::failure::{Failure, OneLine, Result};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -9,9 +10,10 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Time limit for a request: browsers open connections that they do not use.
+/// Time limit for a request, and for each part of a reply: browsers open connections that they do
+/// not use.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Bytes of a request.
@@ -114,14 +116,17 @@ impl Files {
 
     /// Answers one request.
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
-        stream.set_read_timeout(Some(TIMEOUT))?;
-        let Some(request) = Request::read(&stream)? else { return Ok(()) };
+        stream.set_write_timeout(Some(TIMEOUT))?;
+        let Some(request) = Request::read(&stream, TIMEOUT)? else { return Ok(()) };
+        let SocketAddr::V4(peer) = stream.peer_addr()? else { return Ok(()) };
+        let is_allowed = peer::is_own(peer)?;
         let found = self.files.iter().find(|(file, _)| {
             let path = request.target.strip_prefix('/').and_then(|p| p.strip_prefix(&self.secret));
             path.and_then(|path| path.strip_prefix('/')) == Some(&file.name)
         });
         // Another host is the name of another site that resolves to this address.
         let (status, found) = match (&*request.method, found) {
+            _ if !is_allowed => ("403 Forbidden", None),
             _ if request.host.as_deref() != Some(&self.host) => ("403 Forbidden", None),
             ("OPTIONS", Some(_)) => ("204 No Content", None),
             ("GET", Some(found)) => ("200 OK", Some(found)),
@@ -183,9 +188,10 @@ struct Request {
 }
 
 impl Request {
-    /// Reads a request. `None` if the connection ends without one.
-    fn read(stream: &TcpStream) -> io::Result<Option<Self>> {
-        let mut lines = BufReader::new(stream.try_clone()?.take(MAX_REQUEST));
+    /// Reads a request, at most for this time. `None` if the connection ends without one.
+    fn read(stream: &TcpStream, timeout: Duration) -> io::Result<Option<Self>> {
+        let timed = Timed { stream, end: Instant::now() + timeout };
+        let mut lines = BufReader::new(timed.take(MAX_REQUEST));
         let mut line = Vec::new();
         let mut next = || {
             line.clear();
@@ -212,6 +218,23 @@ impl Request {
                 }
             }
         }
+    }
+}
+
+/// A connection that is read until a time, however many bytes come.
+struct Timed<'a> {
+    stream: &'a TcpStream,
+    end: Instant,
+}
+
+impl Read for Timed<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(out)
     }
 }
 
@@ -292,6 +315,18 @@ mod tests {
         }
         assert!(reply.ends_with("\r\n\r\na trace"), "{reply}");
         served.join().unwrap();
+    }
+
+    #[test]
+    fn a_request_has_one_time_limit() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        // Each byte comes within a time limit; the line does not end.
+        let slow = std::thread::spawn(move || while client.write_all(b"G").is_ok() {});
+        assert!(Request::read(&stream, Duration::ZERO).unwrap().is_none());
+        drop(stream);
+        slow.join().unwrap();
     }
 
     #[test]

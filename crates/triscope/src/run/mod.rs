@@ -15,6 +15,8 @@ pub(crate) mod loopback;
 #[cfg(unix)]
 pub(crate) mod named;
 #[cfg(unix)]
+mod peer;
+#[cfg(unix)]
 pub(crate) mod port;
 #[cfg(unix)]
 pub(crate) mod pprof;
