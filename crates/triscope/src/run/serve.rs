@@ -6,6 +6,8 @@ use super::stop::Listener;
 use crate::failure::{Failure, OneLine, Result};
 use std::fmt::Write as _;
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -88,7 +90,7 @@ impl Viewer {
 pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
     if viewer == Viewer::Browser {
         let path = std::path::absolute(path).map_err(|e| Failure::about(path.display(), e))?;
-        let url = format!("file://{}", path.display());
+        let url = file_url(&path);
         eprintln!("open {}", OneLine(&url));
         show(&url);
         return Ok(());
@@ -110,20 +112,29 @@ pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
 pub(crate) fn show(url: &str) {
     let mut command = Command::new("xdg-open");
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    // Ctrl-C is for this program: a browser that it starts is not in its group.
+    command.process_group(0);
     let _ = command.spawn();
 }
 
 /// A text as a part of an address.
 fn encoded(text: &str) -> String {
+    encoded_except(text.as_bytes(), b"-._")
+}
+
+/// The address of a file with this absolute path.
+fn file_url(path: &Path) -> String {
+    format!("file://{}", encoded_except(path.as_os_str().as_bytes(), b"-._/"))
+}
+
+/// Bytes as a part of an address, in which `kept` and letters and digits are as they are.
+fn encoded_except(bytes: &[u8], kept: &[u8]) -> String {
     let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' => {
-                out.push(char::from(byte));
-            }
-            _ => {
-                let _ = write!(out, "%{byte:02X}"); // a string does not fail
-            }
+    for byte in bytes {
+        if byte.is_ascii_alphanumeric() || kept.contains(byte) {
+            out.push(char::from(*byte));
+        } else {
+            let _ = write!(out, "%{byte:02X}"); // a string does not fail
         }
     }
     out
@@ -145,6 +156,13 @@ mod tests {
                 .page(url)
                 .ends_with("/#!/?url=http://127.0.0.1:3000/0a/profile.json.gz")
         );
+    }
+
+    #[test]
+    fn paths_are_encoded() {
+        let url = file_url(Path::new("/tmp/a b/50%#1?.html"));
+        assert_eq!(url, "file:///tmp/a%20b/50%25%231%3F.html");
+        assert_eq!(file_url(Path::new("/é-_.svg")), "file:///%C3%A9-_.svg");
     }
 
     #[test]
