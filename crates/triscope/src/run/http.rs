@@ -184,6 +184,10 @@ pub(crate) fn reply(stream: &TcpStream) -> io::Result<BufReader<TcpStream>> {
     while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
         line.clear();
     }
+    if line.is_empty() && head.limit() == 0 {
+        let why = "the headers of the reply are too long";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
     let code = status.split(' ').nth(1);
     if !code.is_some_and(|code| code.len() == 3 && code.starts_with('2')) {
         let mut why = String::new();
@@ -275,6 +279,9 @@ mod post_tests {
     const REQUEST: &[u8] = b"POST /x HTTP/1.0\r\nHost: 127.0.0.1:00000\r\nContent-Type: a/b\r\n\
                              Content-Length: 4\r\n\r\n\0\r\n\xff";
 
+    /// Headers that do not end within the limit.
+    const LONG: [u8; MAX_HEADERS as usize + 1] = [b'x'; MAX_HEADERS as usize + 1];
+
     #[test]
     fn contents_are_posted() {
         for (reply, expected) in [
@@ -283,6 +290,7 @@ mod post_tests {
             (b"HTTP/1.1 400 Bad Request\r\n\r\nno name\n", Err("HTTP/1.1 400 Bad Request no name")),
             (b"", Err("the server closed the connection without a reply")),
             (b"2", Err("2")),
+            (&LONG, Err("the headers of the reply are too long")),
         ] {
             let (url, thread) = server(reply);
             let posted = post(&url, "a/b", b"\0\r\n\xff", 5, Duration::from_secs(60));
