@@ -33,14 +33,17 @@ class Run {
         resolve({ ...data.done, outputs: new Map(data.done.outputs) });
         this.worker.terminate();
       };
-      this.worker.onerror = event => reject(new Error(event.message || 'the worker failed'));
+      this.worker.onerror = event => this.fail(new Error(event.message || 'the worker failed'));
     });
     program.then(module => this.worker.postMessage({ module, args: ['triscope', ...args], files }))
-      .catch(reason => this.reject(reason));
+      .catch(reason => this.fail(reason));
+  }
+  fail(reason) {
+    this.worker.terminate();
+    this.reject(reason);
   }
   cancel() {
-    this.worker.terminate();
-    this.reject(new Cancelled());
+    this.fail(new Cancelled());
   }
 }
 
@@ -54,7 +57,7 @@ const VIEWS = {
   },
 };
 
-const page = { files: [], recovers: false, results: new Map(), run: null, shown: 'report', url: null, history: [] };
+const page = { files: [], recovers: false, results: new Map(), errors: new Map(), run: null, shown: 'report', url: null, history: [] };
 
 /** A name for each file: two can have the same one. */
 function named(files) {
@@ -134,6 +137,7 @@ async function result(view) {
   const [output] = done.outputs.values();
   if (!output) return undefined;
   results.set(view, output);
+  page.errors.set(view, errors);
   return output;
 }
 
@@ -145,9 +149,10 @@ function progress(step, read) {
 
 /** Reads these files, and shows the report. */
 async function openTraces(files, recovers = false) {
+  // What is dropped can be a text.
+  if (files.length === 0) return;
   closeTraces();
   Object.assign(page, { files: [...files], recovers });
-  if (page.files.length === 0) return;
   element('names').textContent = page.files.map(file => file.name).join(', ');
   document.title = `${page.files[0].name} – triscope`;
   element('tab-summary').hidden = true;
@@ -160,7 +165,7 @@ async function openTraces(files, recovers = false) {
 
 function closeTraces() {
   page.run?.cancel();
-  Object.assign(page, { files: [], recovers: false, results: new Map(), run: null, shown: 'report' });
+  Object.assign(page, { files: [], recovers: false, results: new Map(), errors: new Map(), run: null, shown: 'report' });
   if (page.url) URL.revokeObjectURL(page.url);
   page.url = null;
   element('view').replaceChildren();
@@ -179,6 +184,7 @@ async function show(view) {
     return;
   }
   page.shown = view;
+  messages(page.errors.get(view));
   for (const tab of document.querySelectorAll('[role=tab]')) {
     const isShown = tab.id === `tab-${view}`;
     tab.setAttribute('aria-selected', isShown);
@@ -230,8 +236,13 @@ async function saveTimeline() {
   const timeline = await converted();
   if (!timeline) return;
   state('ready');
+  const name = `${stem()}.pftrace.gz`;
   const zipped = timeline.stream().pipeThrough(new CompressionStream('gzip'));
-  save(await new Response(zipped).blob(), `${stem()}.pftrace.gz`);
+  try {
+    save(await new Response(zipped).blob(), name);
+  } catch (reason) {
+    messages([`The timeline could not be saved: ${reason.message}`]);
+  }
 }
 
 /** Hands the timeline over as https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui says. */
@@ -247,8 +258,16 @@ async function openInPerfetto() {
     perfetto.close();
     return;
   }
-  const [title, fileName, buffer] = [element('names').textContent, `${stem()}.pftrace`, await timeline.arrayBuffer()];
+  const [title, fileName] = [element('names').textContent, `${stem()}.pftrace`];
   state('ready');
+  let buffer;
+  try {
+    buffer = await timeline.arrayBuffer();
+  } catch (reason) {
+    perfetto.close();
+    messages([`The timeline could not be handed over: ${reason.message}`]);
+    return;
+  }
   const isLoaded = await new Promise(resolve => {
     const timer = setInterval(() => {
       if (perfetto.closed) answer(false); else perfetto.postMessage('PING', PERFETTO);

@@ -9,8 +9,10 @@ const OPEN_CREATE = 1, OPEN_TRUNCATE = 8;
 const ROOT = 3, PREOPENED = '/';
 const ALL_RIGHTS = 0xffffffffffffffffn;
 const READ_SIZE = 1 << 20, WRITE_SIZE = 1 << 22;
-/** Characters of messages that are kept. */
-const MAX_TEXT = 1 << 16;
+/** Characters of messages that are kept, of their beginning and of their end. */
+const MAX_TEXT = 1 << 15;
+/** The message in place of others. */
+const CUT = 'triscope: … messages are missing here';
 
 /** Thrown when the program ends. */
 class Exit { constructor(code) { this.code = code; } }
@@ -63,11 +65,14 @@ class Output {
 
 /** Standard output and standard error. */
 class Text {
-  constructor() { Object.assign(this, { text: '', decoder: new TextDecoder(), isCut: false }); }
+  constructor() { Object.assign(this, { head: '', tail: '', decoder: new TextDecoder(), isCut: false }); }
+  get text() { return this.isCut ? `${this.head}\n${CUT}\n${this.tail}` : this.head + this.tail; }
   write(bytes) {
-    this.text += this.decoder.decode(bytes, { stream: true });
-    if (this.text.length > MAX_TEXT) {
-      this.text = this.text.slice(0, MAX_TEXT);
+    const text = this.decoder.decode(bytes, { stream: true }), room = MAX_TEXT - this.head.length;
+    this.head += text.slice(0, room);
+    this.tail += text.slice(room);
+    if (this.tail.length > MAX_TEXT) {
+      this.tail = this.tail.slice(-MAX_TEXT);
       this.isCut = true;
     }
   }
@@ -88,7 +93,10 @@ class Wasi {
 
   /** Runs the program to its end. Returns its exit status. */
   run(module) {
-    const known = this.imports();
+    // Pointers and lengths from 2 GiB on come as negative numbers.
+    const unsigned = value => typeof value === 'number' ? value >>> 0 : value;
+    const known = Object.fromEntries(Object.entries(this.imports())
+      .map(([name, call]) => [name, (...values) => call(...values.map(unsigned))]));
     const unsupported = new Proxy(known, { get: (all, name) => all[name] ?? (() => NOSYS) });
     const instance = new WebAssembly.Instance(module, { wasi_snapshot_preview1: unsupported });
     this.memory = instance.exports.memory;
