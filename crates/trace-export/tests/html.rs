@@ -99,6 +99,22 @@ fn intervals_above_the_limit_are_counted() {
 }
 
 #[test]
+fn counters_have_finite_values_only() {
+    let mut tables = Tables::new();
+    let name = tables.text(b"heap");
+    let entity = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let mut html = HtmlTimeline::new(HtmlOptions::default());
+    let mut correlator = Correlator::new();
+    for (at, value) in (0..).zip([1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2.0]) {
+        let kind = EventKind::Counter { entity, name, unit: TextId::EMPTY, value };
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+    }
+    let stats = html.write("", &tables, &Report::new(), &[], Vec::new()).unwrap();
+    assert_eq!(stats.items, 2);
+}
+
+#[test]
 fn samples_have_a_lane_for_each_thread() {
     let mut tables = Tables::new();
     let name = tables.text(b"worker");

@@ -54,7 +54,8 @@ const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b
 const NAMED = new Set([15, 16, 21]);
 const WHAT = {
   on_cpu: '#2f9e5b', running: '#46a6c9', syscall: '#a06ad0', waits_for_cpu: '#ec7a1c',
-  waits_for_p: '#e3b310', not_recorded: '#b9bec6', blocked: '#7a45c4', stopped: '#8d5a5a', waits: '#8fa3b8', unknown: '#b9bec6',
+  waits_for_p: '#e3b310', not_recorded: '#b9bec6', blocked: '#7a45c4', stopped: '#8d5a5a', waits: '#8fa3b8',
+  throttled: '#c2385b', queued: '#b58a3c', unknown: '#b9bec6',
 };
 const CPU = 1, PROCESS = 2, THREAD = 3, PROC = 5, GOROUTINE = 6, DOTNET = 7;
 const BY = [null, 'a hardware interrupt', 'a software interrupt (network, timers)', 'nobody: the CPU is idle (quota, cpuset or wake-up latency)', 'a thread that was not recorded'];
@@ -199,7 +200,7 @@ function duration(nanos) {
   return `${+(nanos / 1e9).toPrecision(4)} s`;
 }
 const at = nanos => `${(nanos / 1e9).toFixed(9).replace(/(\.\d{3})(\d{3})(\d{3})$/, '$1 $2 $3')} s`;
-const count = n => n.toLocaleString('en');
+const count = n => n.toLocaleString('en', Number.isInteger(n) ? {} : { maximumSignificantDigits: 6 });
 
 // ---- colours ----
 const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
@@ -249,7 +250,9 @@ function clampView() {
   view.t1 = view.t0 + span;
   view.y = Math.max(0, Math.min(view.y, rows.height - (size().h - plotTop()) + 12));
 }
-const scale = () => (size().w - GUTTER) / (view.t1 - view.t0);
+/** The width of lanes; a window can be as narrow as their names. */
+const plotWidth = (w = size().w) => Math.max(1, w - GUTTER);
+const scale = () => plotWidth() / (view.t1 - view.t0);
 const toX = time => GUTTER + (time - view.t0) * scale();
 const toTime = x => view.t0 + (x - GUTTER) / scale();
 
@@ -394,7 +397,7 @@ function cpuUse(t0, t1, columns) {
 function paintOverview(g, w) {
   g.fillStyle = theme.panel;
   g.fillRect(0, 0, w, OVERVIEW);
-  const width = Math.max(0, w - GUTTER);
+  const width = plotWidth(w);
   if (!data.overview || data.overview.width !== width) {
     data.overview = { width, map: cpuUse(0, data.nanos || 1, Math.max(1, Math.ceil(width / 2))) };
   }
@@ -464,7 +467,7 @@ function paintGroup(g, row, y, w, usage) {
 
 /** A folded group: how many of its lanes execute. */
 function paintFolded(g, group, y, height, w) {
-  const columns = Math.ceil((w - GUTTER) / 2), key = `${view.t0},${view.t1},${w}`;
+  const columns = Math.ceil(plotWidth(w) / 2), key = `${view.t0},${view.t1},${w}`;
   if (!group.folded || group.folded.key !== key) {
     const use = new Float32Array(columns), perColumn = (view.t1 - view.t0) / columns;
     const walk = node => {
@@ -630,7 +633,9 @@ function paintSelection(g, w, h) {
   }
   if (track.form === 3) return;
   const waker = wakerOf(track, d, index), from = waker && placeOf(waker, d.begin[index]);
-  const fromRow = from && rowOf(from.track);
+  const acts = from && items(from.track);
+  if (!from || acts.begin[from.index] > d.begin[index] || acts.end[from.index] < d.begin[index]) return;
+  const fromRow = rowOf(from.track);
   if (!fromRow || fromRow === row || x0 <= GUTTER || x0 > w) return;
   const y0 = plotTop() + fromRow.y - view.y + (fromRow.y > row.y ? 2 : fromRow.height - 2);
   const y1 = y + (fromRow.y > row.y ? row.height : 0), sign = Math.sign(y1 - y0);
@@ -672,7 +677,9 @@ function placeOf(id, time) {
   // At a boundary: the one that ends there, as it acted before.
   if (index > 0 && d.begin[index] === time && d.owner[index - 1] === id) index--;
   if (index >= d.n || d.owner[index] !== id) {
-    index = d.owner.indexOf(id);
+    // The last one before that time, or else the first one.
+    const before = index > 0 ? d.owner.lastIndexOf(id, index - 1) : -1;
+    index = before >= 0 ? before : d.owner.indexOf(id);
     if (index < 0) return null;
   }
   return { track, index };
@@ -706,7 +713,7 @@ function entityLink(id, time) {
   if (!id) return '–';
   const place = id > RESERVED && placeOf(id, time);
   if (!place) return label(id);
-  return el('a', { class: 'link', onclick: () => select(place.track, place.index, true) }, label(id));
+  return el('button', { class: 'link', onclick: () => select(place.track, place.index, true) }, label(id));
 }
 
 function pairs(list) {
@@ -812,7 +819,7 @@ function showLane(panel, track) {
   if (rest.length) {
     rows.push(row(rest.reduce((all, use) => ({ ...all, sum: all.sum + use.sum, count: all.count + use.count, longest: Math.max(all.longest, use.longest) }), { name: `${count(rest.length)} more`, sum: 0, count: 0, longest: 0 })));
   }
-  const link = i => el('a', { class: 'link', onclick: () => select(track, i, true) }, useOf(track, d, i));
+  const link = i => el('button', { class: 'link', onclick: () => select(track, i, true) }, useOf(track, d, i));
   columns.append(
     el('div', {}, el('h3', {}, 'sums'), table(['use', 'sum', 'share', 'number', 'longest'], rows)),
     el('div', {}, el('h3', {}, 'largest'), table(['interval', 'from', 'duration'], largest.map(i => [link(i), at(d.begin[i]), duration(long(i))]))),
@@ -899,20 +906,46 @@ canvas.addEventListener('wheel', e => {
   e.preventDefault();
   const { x } = moved(e), unit = e.deltaMode ? 30 : 1;
   if (e.shiftKey || x < GUTTER) view.y += (e.deltaY || e.deltaX) * unit;
-  else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) return pan(e.deltaX * unit / (size().w - GUTTER));
+  else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) return pan(e.deltaX * unit / plotWidth());
   else return zoom(Math.exp(Math.max(-200, Math.min(200, e.deltaY * unit)) * 0.0022), x);
   draw();
 }, { passive: false });
 
 let drag = null;
+/** Where pointers are down, by their ids: two of them zoom. */
+const pointers = new Map();
+function endDrag() {
+  drag = null;
+  canvas.classList.remove('drag');
+}
+function endPointer(e) {
+  pointers.delete(e.pointerId);
+  endDrag();
+}
+const apart = () => {
+  const [a, b] = [...pointers.values()];
+  return Math.max(Math.abs(a.x - b.x), 10);
+};
 canvas.addEventListener('pointerdown', e => {
+  if (e.button) return;
   const { x, y } = moved(e);
   canvas.setPointerCapture(e.pointerId);
+  pointers.set(e.pointerId, { x, y });
+  if (pointers.size > 1) return endDrag();
   drag = { x, y, t0: view.t0, t1: view.t1, top: view.y, moved: false, overview: y < OVERVIEW };
   if (drag.overview) jump(x);
 });
 canvas.addEventListener('pointermove', e => {
   const { x, y } = moved(e);
+  // The end of a drag can be outside of the window.
+  if (!e.buttons && pointers.has(e.pointerId)) endPointer(e);
+  if (pointers.size === 2 && pointers.has(e.pointerId)) {
+    const before = apart();
+    pointers.set(e.pointerId, { x, y });
+    const [a, b] = [...pointers.values()];
+    return zoom(before / apart(), (a.x + b.x) / 2);
+  }
+  if (pointers.has(e.pointerId)) pointers.set(e.pointerId, { x, y });
   if (drag) {
     if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
     if (!drag.moved) return;
@@ -927,16 +960,20 @@ canvas.addEventListener('pointermove', e => {
   showTip(x, y);
 });
 canvas.addEventListener('pointerup', e => {
+  if (e.button) return;
   const { x, y } = moved(e), was = drag;
-  drag = null;
-  canvas.classList.remove('drag');
+  endPointer(e);
   if (was && !was.moved && !was.overview) click(x, y);
 });
 canvas.addEventListener('pointerleave', () => { $('tip').hidden = true; });
-canvas.addEventListener('dblclick', fitSelection);
+for (const name of ['pointercancel', 'lostpointercapture']) canvas.addEventListener(name, endPointer);
+canvas.addEventListener('dblclick', e => {
+  const { x, y } = moved(e), found = hit(x, y);
+  if (found && found.index >= 0) fitSelection();
+});
 
 function jump(x) {
-  const middle = (x - GUTTER) / (size().w - GUTTER) * data.nanos, half = (view.t1 - view.t0) / 2;
+  const middle = (x - GUTTER) / plotWidth() * data.nanos, half = (view.t1 - view.t0) / 2;
   [view.t0, view.t1] = [middle - half, middle + half];
   draw();
 }
@@ -984,6 +1021,7 @@ function search(query) {
   if (!query) {
     matches = null;
     $('found').textContent = '';
+    paintFlame();
     return draw();
   }
   const texts = new Uint8Array(data.texts.length + 1);
@@ -1001,8 +1039,10 @@ function search(query) {
     const d = items(track);
     for (let i = 0; i < d.n; i++) if (isMatch(track, d, i)) matches.count++;
   }
-  $('found').textContent = matches.count ? count(matches.count) : 'nothing';
-  if (!matches.count) matches = null;
+  const isInStacks = data.stacks.some(stack => stack.some(([name]) => texts[name])) || data.flames.some(tree => tree.nodes.some(([, name]) => texts[name]));
+  $('found').textContent = matches.count ? count(matches.count) : isInStacks ? '0 intervals, in stacks' : 'nothing';
+  if (!matches.count && !isInStacks) matches = null;
+  paintFlame();
   draw();
 }
 
@@ -1010,6 +1050,8 @@ function nextMatch(step) {
   if (!matches || !matches.count) return;
   const lanes = data.tracks.filter(t => t.form !== 3);
   let lane = selection ? lanes.indexOf(selection.track) : 0, i = selection ? selection.index : step > 0 ? -1 : 0;
+  // Counters have no matches.
+  if (lane < 0) [lane, i] = [0, step > 0 ? -1 : 0];
   for (let left = lanes.length; left >= 0; left--) {
     const d = items(lanes[lane]);
     for (i += step; i >= 0 && i < d.n; i += step) if (isMatch(lanes[lane], d, i)) return select(lanes[lane], i, true);
@@ -1030,7 +1072,7 @@ $('search').addEventListener('keydown', e => {
   if (e.key === 'Enter') {
     clearTimeout(typing);
     if (!matches || matches.query !== $('search').value.trim().toLowerCase()) search($('search').value);
-    show('timeline');
+    if (!matches || matches.count) show('timeline');
     nextMatch(e.shiftKey ? -1 : 1);
   } else if (e.key === 'Escape') {
     $('search').value = '';
@@ -1042,6 +1084,8 @@ $('search').addEventListener('keydown', e => {
 
 document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
+  // They scroll the details.
+  if (e.key.startsWith('Arrow') && $('details').contains(e.target)) return;
   const x = pointer.x > GUTTER ? pointer.x : GUTTER + (size().w - GUTTER) / 2;
   const keys = {
     w: () => zoom(0.7, x), s: () => zoom(1 / 0.7, x), a: () => pan(-0.15), d: () => pan(0.15),
@@ -1116,8 +1160,11 @@ function showFlames() {
     trees.append(el('p', { class: 'dim' }, 'The traces have no samples with stacks.'));
     return;
   }
-  data.flames.forEach((tree, i) => trees.append(el('button', { 'data-tree': i, onclick: () => chooseTree(i) }, `${tree.name}${tree.process ? ', ' + label(tree.process) : ''}`)));
-  if (!flame) chooseTree(0); else paintFlame();
+  // Of one name, the largest is first.
+  const all = data.flames.map((tree, i) => ({ ...tree, i, first: data.flames.findIndex(other => other.name === tree.name), total: tree.nodes.reduce((sum, node) => sum + node[2], 0) }));
+  all.sort((a, b) => a.first - b.first || b.total - a.total);
+  for (const { name, process, i } of all) trees.append(el('button', { 'data-tree': i, onclick: () => chooseTree(i) }, `${name}${process ? ', ' + label(process) : ''}`));
+  if (!flame) chooseTree(all[0].i); else paintFlame();
 }
 function chooseTree(i) {
   const { nodes, unit } = data.flames[i];
@@ -1130,25 +1177,32 @@ function chooseTree(i) {
 }
 function paintFlame() {
   if (!flame || $('flames').hidden) return;
-  const { g, w } = prepare($('flame')), height = 19;
+  const canvas = $('flame'), height = 19, highest = 16000;
   flame.boxes = [];
+  let deepest = 0;
   const place = (node, x, width, level) => {
     if (width < 0.6) return;
-    const name = node.id ? text(node.name) : 'all', y = level * height;
-    flame.boxes.push({ node, x, y, width });
-    const hue = [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
-    const found = matches && matches.texts[node.name];
-    g.fillStyle = found ? theme.accent : `hsl(${18 + hue % 38} ${60 + hue % 20}% ${theme.dark ? 42 : 62 + hue % 9}%)`;
-    g.fillRect(x, y, Math.max(0.6, width - 0.8), height - 1);
-    const shown = fit(g, name, width - 8);
-    if (shown) { g.fillStyle = theme.dark ? '#fff' : '#20150a'; g.fillText(shown, x + 4, y + height / 2); }
+    deepest = Math.max(deepest, level);
+    flame.boxes.push({ node, x, y: level * height, width });
     for (const child of node.children) {
       const part = width * child.total / Math.max(node.total, 1);
       place(child, x, part, level + 1);
       x += part;
     }
   };
-  place(flame.top, 0, w, 0);
+  place(flame.top, 0, canvas.clientWidth, 0);
+  // The section scrolls. A browser draws nothing on a canvas that is too high.
+  canvas.style.minHeight = Math.min((deepest + 1) * height, highest) + 'px';
+  const { g } = prepare(canvas);
+  for (const { node, x, y, width } of flame.boxes) {
+    const name = node.id ? text(node.name) : 'all';
+    const hue = [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
+    const found = matches && matches.texts[node.name];
+    g.fillStyle = found ? theme.accent : `hsl(${18 + hue % 38} ${60 + hue % 20}% ${theme.dark ? 42 : 62 + hue % 9}%)`;
+    g.fillRect(x, y, Math.max(0.6, width - 0.8), height - 1);
+    const shown = fit(g, name, width - 8);
+    if (shown) { g.fillStyle = theme.dark ? '#fff' : '#20150a'; g.fillText(shown, x + 4, y + height / 2); }
+  }
 }
 const boxAt = e => {
   const box = $('flame').getBoundingClientRect(), x = e.clientX - box.left, y = e.clientY - box.top;
@@ -1172,10 +1226,13 @@ function showReport() {
     const table = el('table'), isText = i => rows.every(row => typeof row[i] === 'string');
     const fill = list => {
       table.querySelectorAll('tr.row').forEach(row => row.remove());
-      for (const row of list) table.append(el('tr', { class: 'row' }, ...row.map(cell => typeof cell === 'string' ? el('td', { class: 'text', title: cell }, cell) : el('td', {}, Array.isArray(cell) ? duration(cell[0]) : count(cell)))));
+      for (const row of list) table.append(el('tr', { class: 'row' }, ...row.map(cell => typeof cell === 'string' ? el('td', { class: 'text', title: cell }, cell) : el('td', {}, !Array.isArray(cell) ? count(cell) : cell.length > 1 ? at(cell[0]) : duration(cell[0])))));
     };
-    const key = cell => Array.isArray(cell) ? cell[0] : cell;
-    table.append(el('tr', {}, ...columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', onclick: () => fill([...rows].sort((a, b) => isText(i) ? key(a[i]).localeCompare(key(b[i])) : key(b[i]) - key(a[i]))) }, name))));
+    // A text among numbers is last.
+    const number = cell => typeof cell === 'string' ? -Infinity : Array.isArray(cell) ? cell[0] : cell;
+    const order = i => isText(i) ? (a, b) => a[i].localeCompare(b[i]) : (a, b) => (number(b[i]) > number(a[i])) - (number(b[i]) < number(a[i]));
+    const sort = i => fill([...rows].sort(order(i)));
+    table.append(el('tr', {}, ...columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', tabindex: 0, onclick: () => sort(i), onkeydown: e => { if (e.key === 'Enter') sort(i); } }, name))));
     fill(rows);
     place.append(el('h2', {}, title), note ? el('p', { class: 'dim' }, note) : '', table, more ? el('p', { class: 'dim' }, `${count(more)} more: triscope report --json has all`) : '');
   }
@@ -1186,12 +1243,12 @@ function showLosses() {
   place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
   const table = el('table');
   for (const [what, times, records] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, records ? `${count(records)} records` : '')));
-  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
+  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
   place.append(table.childElementCount ? table : el('p', {}, 'Nothing: no source reported a loss.'));
   for (const [begin, end, what, id, n] of data.losses.all.slice(0, 500)) {
-    place.append(el('p', {}, el('a', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
+    place.append(el('p', {}, el('button', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
   }
 }
 
@@ -1211,7 +1268,7 @@ async function start() {
   document.title = data.title;
   $('title').textContent = data.title;
   $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
-  for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, onclick: () => show(id) }, name));
+  for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', onclick: () => show(id) }, name));
   const missing = data.losses.kinds.reduce((sum, k) => sum + k[1], 0) + data.dropped + data.folded;
   if (missing) {
     $('warning').hidden = false;
@@ -1244,7 +1301,7 @@ window.triscope = {
   get view() { return { ...view }; },
   get rows() { return rows.map(r => ({ name: r.track ? r.track.name : r.group ? r.group.name : 'critical path', y: plotTop() + r.y - view.y, height: r.height, isGroup: !!r.group, form: r.track ? r.track.form : -1 })); },
   get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent }; },
-  get lane() { return lane && { name: lane.name, text: $('details').textContent, links: $('details').querySelectorAll('a.link').length }; },
+  get lane() { return lane && { name: lane.name, text: $('details').textContent, links: $('details').querySelectorAll('.link').length }; },
   get matches() { return matches ? matches.count : 0; },
   items: id => items(data.tracks[id]),
   kinds: KINDS.map(([name]) => name),

@@ -67,11 +67,13 @@ impl Flames {
         *sum = sum.saturating_add(weight);
     }
 
-    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`
-    pub(super) fn write(&self, out: &mut String, refs: &mut Refs, tables: &Tables) {
-        let mut room = MAX_NODES;
+    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`. Returns the number of
+    /// stacks whose inner frames are not there.
+    pub(super) fn write(&self, out: &mut String, refs: &mut Refs, tables: &Tables) -> u64 {
+        let (mut room, mut cut) = (MAX_NODES, 0);
         json::list(out, &self.sums, |out, ((of, process), sums)| {
             let tree = Tree::new(sums, tables, &mut room);
+            cut += tree.cut;
             out.push_str("{\"name\":");
             json::text(out, &of.name(tables));
             out.push_str(",\"unit\":");
@@ -90,6 +92,7 @@ impl Flames {
             });
             out.push('}');
         });
+        cut
     }
 }
 
@@ -107,11 +110,13 @@ struct Tree {
     /// Parent, function, and what belongs to the node itself.
     nodes: Vec<(u32, TextId, u64)>,
     children: HashMap<(u32, TextId), u32>,
+    /// Stacks of which frames are missing.
+    cut: u64,
 }
 
 impl Tree {
     fn new(sums: &Sums, tables: &Tables, room: &mut usize) -> Self {
-        let mut this = Self { nodes: vec![(0, TextId::EMPTY, 0)], children: HashMap::new() };
+        let mut this = Self { nodes: vec![(0, TextId::EMPTY, 0)], ..Self::default() };
         // The order of a map is not deterministic.
         let mut sums: Vec<_> = sums.iter().collect();
         sums.sort_unstable_by_key(|(key, _)| **key);
@@ -122,7 +127,10 @@ impl Tree {
             for text in path {
                 match this.child(node, text, room) {
                     Some(child) => node = child,
-                    None => break,
+                    None => {
+                        this.cut += 1;
+                        break;
+                    }
                 }
             }
             if let Some((.., own)) = this.nodes.get_mut(node as usize) {

@@ -329,7 +329,10 @@ impl HtmlTimeline {
                     self.spans.push(Span { owner: entity, item: instant(kind, name, stack) });
                 }
             }
-            EventKind::Counter { entity, name, unit, value } if self.has_room() => {
+            // A chart has no place for a value that is not finite.
+            EventKind::Counter { entity, name, unit, value }
+                if value.is_finite() && self.has_room() =>
+            {
                 let counter = self.counters.entry((entity, name)).or_default();
                 counter.changes |= counter.count > 0 && counter.value != value;
                 counter.value = value;
@@ -391,7 +394,9 @@ impl HtmlTimeline {
         head.push(',');
         layout.write(&mut head);
         head.push_str(",\"flames\":");
-        self.flames.write(&mut head, &mut self.refs, tables);
+        let stacks_cut = self.flames.write(&mut head, &mut self.refs, tables);
+        head.push_str(",\"stacksCut\":");
+        json::number(&mut head, stacks_cut);
         head.push_str(",\"paths\":");
         write_paths(&mut head, paths, begin, &mut self.refs, tables);
         head.push_str(",\"tables\":");

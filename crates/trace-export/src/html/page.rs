@@ -184,6 +184,27 @@ mod tests {
         assert!(!page.contains("{{"));
     }
 
+    /// Each word of `text::piece` has a colour.
+    #[test]
+    fn pieces_have_colours() {
+        for word in [
+            "on_cpu",
+            "running",
+            "syscall",
+            "waits_for_cpu",
+            "waits_for_p",
+            "not_recorded",
+            "blocked",
+            "stopped",
+            "waits",
+            "throttled",
+            "queued",
+            "unknown",
+        ] {
+            assert!(SCRIPT.contains(&format!(" {word}: '#")), "{word}");
+        }
+    }
+
     /// The page itself names nothing that a browser would load.
     #[test]
     fn the_page_loads_nothing() {

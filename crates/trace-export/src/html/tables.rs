@@ -16,6 +16,8 @@ enum Cell {
     Text(String),
     Count(u64),
     Nanos(i64),
+    /// A time since the start, with all its digits.
+    At(i64),
 }
 
 struct Table {
@@ -62,6 +64,11 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
                     out.push('[');
                     json::number(out, nanos);
                     out.push(']');
+                }
+                Cell::At(nanos) => {
+                    out.push('[');
+                    json::number(out, nanos);
+                    out.push_str(",1]");
                 }
             });
         });
@@ -210,7 +217,7 @@ impl View<'_> {
     }
 
     fn since_start(&self, at: Timestamp) -> Cell {
-        Cell::Nanos(self.report.begin.map_or(0, |begin| at.nanos_since(begin)))
+        Cell::At(self.report.begin.map_or(0, |begin| at.nanos_since(begin)))
     }
 
     fn delays(&self) -> Table {
