@@ -142,6 +142,13 @@ impl Builder {
         let program = self.runtime.program();
         let mut words = self.wrapper.into_iter().chain([program.into_os_string()]);
         let mut command = Command::new(words.next().expect("a program"));
+        // Settings of runtimes are those of the test alone.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("DOTNET_") || text.starts_with("COMPlus_") {
+                command.env_remove(&name);
+            }
+        }
         command
             .args(words)
             .env("WORKLOAD_MODE", "idle")

@@ -5,9 +5,11 @@
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
 //! - [`perf`]: Linux's own `perf`, run again if it crashes
+//! - [`process`]: children that do not survive the test
 //! - [`program`]: programs that a test writes and executes
 //! - [`random`]: numbers that are the same in every run
 //! - [`sampling`]: rates of samples that the kernel accepts
+//! - [`skip`]: tests that cannot run here, and say so
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
 //! - [`wait`]: waits for a condition, not for a time
 //!
@@ -32,7 +34,10 @@ pub mod page;
 pub mod perf;
 pub mod perfetto;
 #[cfg(unix)]
+pub mod process;
+#[cfg(unix)]
 pub mod program;
 pub mod random;
 pub mod sampling;
+pub mod skip;
 pub mod wait;

@@ -620,9 +620,7 @@ fn a_killed_recorder_leaves_no_runtime_suspended() {
             let mut names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
             names.find(|name| name.starts_with("triscope-"))
         };
-        while left().is_some() {
-            std::thread::yield_now();
-        }
+        testkit::wait::until("the end of the port", || left().is_none());
     }
 }
 

@@ -33,16 +33,16 @@ fn has_scheduler(dir: &Path) -> bool {
     let doctor: Value = serde_json::from_str(&run_in(dir, &["doctor", "--json"]).stdout).unwrap();
     let checks = doctor["checks"].as_array().unwrap();
     let scheduler = checks.iter().find(|check| check["id"] == "scheduler").unwrap();
-    if scheduler["works"] != "yes" {
-        eprintln!("not run: {scheduler}");
-    }
-    scheduler["works"] == "yes"
+    testkit::skip::can(&format!("the scheduler: {scheduler}"), scheduler["works"] == "yes")
 }
 
 /// The command writes a Go trace to a file that its command line names.
 #[test]
 fn a_written_go_trace_is_found() {
     let dir = tempfile::tempdir().unwrap();
+    if !has_scheduler(dir.path()) {
+        return;
+    }
     let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
     let shop = shop.to_str().unwrap();
     let ran = run_in(dir.path(), &["record", "cp", shop, "written.trace"]);
@@ -109,8 +109,8 @@ fn a_program_that_a_thread_executes_is_one_of_the_command() {
     if !has_scheduler(dir.path()) {
         return;
     }
-    if !Command::new("python3").arg("-V").status().is_ok_and(|status| status.success()) {
-        eprintln!("not run: there is no python3");
+    let python = Command::new("python3").arg("-V").status();
+    if !testkit::skip::can("python3", python.is_ok_and(|status| status.success())) {
         return;
     }
     let script = "import os, threading
@@ -189,7 +189,7 @@ fn throttling_by_a_cpu_quota_is_recorded() {
         return;
     }
     let Some(quota) = Quota::create() else {
-        eprintln!("not run: no cgroup with a CPU quota can be made");
+        testkit::skip::can("a cgroup with a CPU quota", false);
         return;
     };
     let group = quota.0.to_str().unwrap();

@@ -30,6 +30,8 @@ fn record(dir: &Path, args: &[&OsStr]) -> Command {
     // Not a pipe: processes that the recorder leaves running keep it open.
     let errors = std::fs::File::create(dir.join("errors")).unwrap();
     command.stderr(errors).stdout(Stdio::null());
+    // Ports of runtimes are in the temporary directory, not in that of the user.
+    command.env_remove("XDG_RUNTIME_DIR");
     command
 }
 

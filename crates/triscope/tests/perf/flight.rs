@@ -755,9 +755,10 @@ fn a_full_disk_is_survived() {
     let dir = PathBuf::from(format!("/proc/{}/root", recorder.running.id()))
         .join(mount.strip_prefix("/").unwrap())
         .join("flight");
-    while metric(&dir, "failed_segments_total") == 0.0 {
+    until("a full disk", || {
         ping_pong(2000);
-    }
+        metric(&dir, "failed_segments_total") > 0.0
+    });
     recorder.wait_for("a segment cannot be written");
     // It goes on with the space that its oldest segments had.
     let before = metric(&dir, "segments_total");

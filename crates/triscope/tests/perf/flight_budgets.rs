@@ -232,7 +232,9 @@ fn no_thread_keeps_what_it_does_not_need() {
         });
         assert!(found.len() >= 2, "{found:?}");
         // COMMAND has those of the start.
-        for child in children(recorder.running.id()) {
+        let children = children(recorder.running.id());
+        assert_eq!(children.len(), usize::from(options.contains(&"--")), "{children:?}");
+        for child in children {
             let all = privileges(std::process::id())[0];
             assert_eq!(privileges(child), [all], "of the command");
             crate::support::kill("TERM", child);

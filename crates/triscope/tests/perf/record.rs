@@ -118,8 +118,11 @@ fn the_recorder_is_realtime_on_request_and_the_command_is_not() {
 fn processes_left_by_the_command_survive_the_recording() {
     needs_root!();
     // Started by a shell that has ended before, in a session of its own.
-    let daemon = "(setsid sh -c 'sleep 0.1; /bin/uname > /dev/null' &); sleep 0.5";
-    let (ran, timeline) = record(&[], &["sh", "-c", daemon]);
+    let daemon = "(setsid sh -c 'sleep 0.1; /bin/uname > /dev/null; : > \"$0\"' \"$0\" &)
+        while [ ! -e \"$0\" ]; do sleep 0.01; done";
+    let dir = tempdir().unwrap();
+    let done = dir.path().join("done");
+    let (ran, timeline) = record(&[], &["sh", "-c", daemon, done.to_str().unwrap()]);
     ran.is_good();
     assert_eq!(timeline.count("track uname "), 3, "a process, its thread and its lifetime");
 }
@@ -463,10 +466,10 @@ fn a_recorder_that_is_killed_leaves_a_timeline_that_opens() {
             switched_to(&timeline).iter().any(|(name, _)| *name == "sleep")
         };
         // It is written while the command runs.
-        while !has_switches() {
+        testkit::wait::until("switches", || {
             recording.still_runs();
-            std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
-        }
+            has_switches()
+        });
         recording.signal("KILL");
         // The command is not killed: it runs on, unrecorded.
         std::fs::write(dir.path().join("end"), "").unwrap();
@@ -533,9 +536,7 @@ fn a_slow_output_is_reported() {
         recording.still_runs();
         call.unwrap().contains("pipe_write")
     };
-    while !waits() {
-        std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
-    }
+    testkit::wait::until("it waits for the reader", waits);
     // The time is tested: longer than a disk may take at times. A longer sleep changes nothing.
     std::thread::sleep(std::time::Duration::from_secs(1));
     let mut timeline = Vec::new();

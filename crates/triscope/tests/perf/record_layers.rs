@@ -3,8 +3,8 @@
 use crate::needs_root;
 use crate::record::{open_directory, read, reported};
 use crate::support::{
-    Ran, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, go, is_able, names, paranoid, run_in,
-    users_may_count,
+    Ran, Running, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, go, is_able, names, paranoid,
+    run_in, users_may_count,
 };
 use std::path::Path;
 use std::process::Command;
@@ -135,12 +135,13 @@ fn a_refusal_names_every_remedy() {
     if !can("kernel.perf_event_paranoid of 0 or more", paranoid() > -1) {
         return;
     }
-    let mut sleep = Command::new("sleep").arg("60").spawn().unwrap();
+    let sleep = Running::start(Command::new("sleep").arg("60"));
     let pid = sleep.id().to_string();
-    let args = ["record", "-o", "/tmp/out", "--pid", &pid];
+    let dir = open_directory();
+    let out = dir.path().join("out");
+    let args = ["record", "-o", out.to_str().unwrap(), "--pid", &pid];
     let ran = as_nobody_with(WITHOUT_TRACEFS, "-all", &args);
-    sleep.kill().unwrap();
-    sleep.wait().unwrap();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     let is_confined = ran.stderr.contains("container") || ran.stderr.contains("locked down");
     assert!(!ran.stderr.contains("next:"), "{}", ran.stderr);
     if !is_confined {

@@ -3,7 +3,7 @@
 use crate::needs_root;
 use crate::record::{open_directory, read, reported};
 use crate::sampling::{FRAME_POINTERS, compiled};
-use crate::support::{Ran, as_nobody, names, run_in, users_may_count};
+use crate::support::{Ran, as_nobody, can, names, run_in, users_may_count};
 use testkit::sampling::rate;
 
 /// Samples and waits with this function.
@@ -73,7 +73,7 @@ fn a_user_samples_the_command_alone() {
         let command = ["-o", out.to_str().unwrap(), "sh", "-c", script];
         as_nobody(&[&["record"][..], options, &command].concat()).output().unwrap().into()
     };
-    if !users_may_count() {
+    if !can("perf events of own processes", users_may_count()) {
         return;
     }
     let ran = run(&["--off-cpu"]);

@@ -1157,6 +1157,8 @@ fn samples_of_go_programs_have_their_goroutine() {
     // The two lines of the program.
     let printed = top.stderr.lines().filter_map(|line| line.split_once(' '));
     let printed = printed.filter_map(|(function, id)| Some((function, id.parse::<i64>().ok()?)));
+    let printed: Vec<_> = printed.collect();
+    assert_eq!(printed.len(), 2, "{}", top.stderr);
     for (function, id) in printed {
         let rows = table["goroutines"].as_array().unwrap();
         let row = rows.iter().find(|row| row["id"].as_i64() == Some(id));

@@ -19,8 +19,11 @@ fn count(ran: &Ran, event: &str) -> u64 {
 #[test]
 fn a_user_counts_own_commands() {
     let ran: Ran = as_nobody(&["perf", "stat", "sh", "-c", "echo hello"]).output().unwrap().into();
-    if !users_may_count() {
+    if crate::support::paranoid() > 2 {
         return ran.is_refused(1, &["perf_event_paranoid", "CAP_PERFMON"]);
+    }
+    if !can("perf events", users_may_count()) {
+        return;
     }
     ran.is_good();
     assert_eq!(ran.stdout, "hello\n");
@@ -136,17 +139,14 @@ fn a_process_is_counted_until_it_ends() {
         return;
     }
     let script = "read go; for i in 1 2 3 4 5 6 7 8 9 10; do /bin/true; done";
-    let mut child = Command::new("sh")
-        .args(["-c", script])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("sh");
+    let mut child = Running::spawn(child.args(["-c", script]).stdin(std::process::Stdio::piped()));
     let pid = child.id().to_string();
     let stat = Running::start(&mut triscope(&["perf", "stat", "-e", "page-faults", "-p", &pid]));
     stat.wait_until_it_watches();
     use std::io::Write;
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    child.wait().unwrap();
+    child.child().stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.end();
     let ran = stat.end();
     ran.is_good();
     assert!(count(&ran, "page-faults") > 100, "with its children: {}", ran.stderr);
@@ -175,7 +175,7 @@ fn the_whole_machine_is_counted() {
     needs_root!();
     let ran = run(&["perf", "stat", "-a", "-e", "cpu-clock", "--seconds", "0.2"]);
     ran.is_good();
-    let cpus = std::thread::available_parallelism().unwrap().get() as f64;
+    let cpus = perf_monitor::online_cpus().len() as f64;
     let busy = ran.stderr.split_whitespace().zip(ran.stderr.split_whitespace().skip(1));
     let busy = busy.filter(|(_, next)| *next == "CPUs").map(|(n, _)| n.parse::<f64>().unwrap());
     let busy: Vec<f64> = busy.collect();

@@ -2,44 +2,11 @@ use std::ffi::OsStr;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-
-pub(crate) struct Ran {
-    pub(crate) stdout: String,
-    pub(crate) stderr: String,
-    pub(crate) code: Option<i32>,
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Self {
-            stdout: text(&output.stdout),
-            stderr: text(&output.stderr),
-            code: output.status.code(),
-        }
-    }
-}
-
-impl Ran {
-    /// Asserts that it has failed with one line that says all of `words`.
-    #[track_caller]
-    pub(crate) fn is_refused(&self, code: i32, words: &[&str]) {
-        assert_eq!(self.code, Some(code), "{}", self.stderr);
-        assert!(self.stderr.starts_with("triscope: "), "{}", self.stderr);
-        assert_eq!(self.stderr.lines().count(), 1, "{}", self.stderr);
-        for word in words {
-            assert!(self.stderr.contains(word), "{word:?} is not in {}", self.stderr);
-        }
-    }
-
-    #[track_caller]
-    pub(crate) fn is_good(&self) {
-        assert_eq!(self.code, Some(0), "{}", self.stderr);
-    }
-}
+pub(crate) use testkit::process::{Ran, Running, kill};
+pub(crate) use testkit::skip::can;
 
 pub(crate) fn triscope(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
@@ -78,77 +45,6 @@ pub(crate) fn run_in(dir: &Path, args: &[&str]) -> Ran {
     triscope(args).current_dir(dir).output().unwrap().into()
 }
 
-/// A child that is killed if the test fails.
-pub(crate) struct Running(pub(crate) Option<Child>);
-
-impl Running {
-    pub(crate) fn start(command: &mut Command) -> Self {
-        let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        Self(Some(piped.spawn().unwrap()))
-    }
-
-    pub(crate) fn id(&self) -> u32 {
-        self.0.as_ref().unwrap().id()
-    }
-
-    /// Waits until it has printed a line that has this in it.
-    pub(crate) fn wait_for(&mut self, word: &str) {
-        use std::io::Read;
-        let stdout = self.0.as_mut().unwrap().stdout.as_mut().unwrap();
-        let mut seen = Vec::new();
-        let mut byte = [0];
-        while !String::from_utf8_lossy(&seen).contains(word) {
-            assert_eq!(stdout.read(&mut byte).unwrap(), 1, "it ended before it said {word:?}");
-            seen.push(byte[0]);
-        }
-    }
-
-    /// Waits until it catches signals, which is the last that it does before it waits.
-    pub(crate) fn wait_until_it_watches(&self) {
-        const SIGTERM: u64 = 1 << 14;
-        let status = format!("/proc/{}/status", self.id());
-        let hears = || {
-            let status = std::fs::read_to_string(&status).unwrap();
-            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-            u64::from_str_radix(caught.unwrap().trim(), 16).unwrap() & SIGTERM != 0
-        };
-        testkit::wait::until("it catches signals", || {
-            self.still_runs();
-            hears()
-        });
-    }
-
-    /// Asserts that it has not ended.
-    #[track_caller]
-    pub(crate) fn still_runs(&self) {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        let state = stat.rsplit_once(") ").unwrap().1;
-        assert!(!state.starts_with('Z'), "it has ended");
-    }
-
-    pub(crate) fn signal(&self, name: &str) {
-        kill(name, self.id());
-    }
-
-    pub(crate) fn end(mut self) -> Ran {
-        self.0.take().unwrap().wait_with_output().unwrap().into()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.0.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-pub(crate) fn kill(name: &str, pid: u32) {
-    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
-    assert!(status.unwrap().success());
-}
-
 fn status_field(name: &str) -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
@@ -157,18 +53,6 @@ fn status_field(name: &str) -> String {
 
 pub(crate) fn is_root() -> bool {
     status_field("Uid").split_whitespace().nth(1) == Some("0")
-}
-
-/// Whether this test can run here; says loudly if not. Where all must run that is a failure.
-pub(crate) fn can(what: &str, possible: bool) -> bool {
-    if !possible {
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
-        let strict = std::env::var_os("PERF_TEST_STRICT").is_some_and(|v| v != "0");
-        assert!(!strict, "{test} must run here, but needs {what}");
-        // Not through what the test harness captures.
-        let _ = writeln!(std::io::stderr(), "\n==== SKIPPED: {test}: needs {what}");
-    }
-    possible
 }
 
 /// Ends the test, loudly, without root and the scheduler's tracepoints. Those that have them take
@@ -205,8 +89,14 @@ pub(crate) fn paranoid() -> i32 {
 }
 
 /// Whether unprivileged users may count events of their own processes.
+///
+/// A filter of system calls refuses it at any level: it is tried.
 pub(crate) fn users_may_count() -> bool {
-    paranoid() <= 2
+    static MAY: OnceLock<bool> = OnceLock::new();
+    *MAY.get_or_init(|| {
+        let tries = ["perf", "stat", "-e", "task-clock:u", "true"];
+        paranoid() <= 2 && as_nobody(&tries).output().unwrap().status.success()
+    })
 }
 
 /// The program where `nobody` may run it.

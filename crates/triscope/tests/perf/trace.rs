@@ -122,11 +122,9 @@ fn a_filter_leaves_out_what_does_not_match() {
 #[test]
 fn threads_and_children_that_come_later_are_seen() {
     needs_root!();
-    let mut child = std::process::Command::new("sh")
-        .args(["-c", "read go; /bin/true; sh -c '/bin/true; /bin/true'"])
-        .stdin(std::process::Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = std::process::Command::new("sh");
+    child.args(["-c", "read go; /bin/true; sh -c '/bin/true; /bin/true'"]);
+    let mut child = Running::spawn(child.stdin(std::process::Stdio::piped()));
     let pid = child.id().to_string();
     let trace = Running::start(&mut triscope(&[
         "perf",
@@ -138,8 +136,8 @@ fn threads_and_children_that_come_later_are_seen() {
     ]));
     trace.wait_until_it_watches();
     use std::io::Write;
-    child.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    child.wait().unwrap();
+    child.child().stdin.take().unwrap().write_all(b"go\n").unwrap();
+    child.end();
     let ran = trace.end();
     ran.is_good();
     assert_eq!(ran.stdout.matches("filename=/bin/true").count(), 3, "{}", ran.stdout);
