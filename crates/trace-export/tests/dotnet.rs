@@ -250,6 +250,7 @@ fn processes_are_named_by_the_trace() {
         let (lines, _) = draw(&captured(name));
         let processes: Vec<&String> =
             lines.iter().filter(|l| l.starts_with("track ") && !l.contains('/')).collect();
+        assert!(!processes.is_empty(), "{name}: {lines:?}");
         assert!(processes.iter().all(|l| !l.contains(".NET")), "{name}: {processes:?}");
     }
 }
