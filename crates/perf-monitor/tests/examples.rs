@@ -11,9 +11,11 @@
 )]
 
 use std::hint::black_box;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
+#[cfg(feature = "tokio")]
+use std::sync::atomic::{AtomicBool, Ordering};
 
 fn cannot(test: &str, why: &str) {
     assert!(std::env::var_os("PERF_TEST_STRICT").is_none(), "{test}: must run here, but: {why}");
@@ -58,6 +60,16 @@ impl Busy {
     }
 }
 
+impl Busy {
+    /// Waits for its end.
+    fn output(mut self) -> Output {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        self.0.stderr.take().unwrap().read_to_end(&mut stderr).unwrap();
+        Output { status: self.0.wait().unwrap(), stdout, stderr }
+    }
+}
+
 impl Drop for Busy {
     fn drop(&mut self) {
         let _ = self.0.kill();
@@ -98,10 +110,17 @@ fn sample_shows_where_a_process_is_busy() {
     assert!(first[1].starts_with("0x") && first[0].parse::<u64>().unwrap() <= samples, "{text}");
 
     // The process may end first: then the example does, too.
-    let mut short = Command::new("sleep").arg("0.3").spawn().unwrap();
+    let mut short = Busy(Command::new("cat").stdin(Stdio::piped()).spawn().unwrap());
     let mut command = example("sample", "sample").unwrap();
-    let text = stdout(&command.args([short.id().to_string(), "60".into()]).output().unwrap());
-    short.wait().unwrap();
+    command.args([short.0.id().to_string(), "60".into()]);
+    let sample = Busy(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let maps = format!("/proc/{}/maps", sample.0.id());
+    testkit::wait::until("it samples", || {
+        std::fs::read_to_string(&maps).unwrap().contains("[perf_event]")
+    });
+    drop(short.0.stdin.take());
+    short.0.wait().unwrap();
+    let text = stdout(&sample.output());
     assert!(text.contains(" samples, 0 lost"), "{text}");
 }
 
@@ -163,11 +182,17 @@ fn tokio_prints_programs() {
     let mut lines =
         std::io::BufRead::lines(std::io::BufReader::new(child.0.stdout.take().unwrap()));
     // Until it records: it prints everything that is executed.
-    let found = std::iter::from_fn(|| {
-        Command::new("/bin/true").status().unwrap();
-        lines.next()
+    let found = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !found.load(Ordering::Relaxed) {
+                Command::new("/bin/true").status().unwrap();
+            }
+        });
+        let is_found = lines.by_ref().take(10_000).any(|line| line.unwrap().ends_with("/true"));
+        found.store(true, Ordering::Relaxed);
+        assert!(is_found);
     });
-    assert!(found.take(10_000).any(|line| line.unwrap().ends_with("/true")));
 }
 
 #[test]
