@@ -280,7 +280,7 @@ mod post_tests {
                              Content-Length: 4\r\n\r\n\0\r\n\xff";
 
     /// Headers that do not end within the limit.
-    const LONG: [u8; MAX_HEADERS as usize + 1] = [b'x'; MAX_HEADERS as usize + 1];
+    static LONG: [u8; MAX_HEADERS as usize + 1] = [b'x'; MAX_HEADERS as usize + 1];
 
     #[test]
     fn contents_are_posted() {
