@@ -126,7 +126,7 @@ impl SourceOrCommand {
     }
 
     /// Whether a program is started.
-    pub(crate) const fn has_command(&self) -> bool {
+    pub(crate) fn has_command(&self) -> bool {
         !self.command.is_empty()
     }
 
