@@ -5,7 +5,7 @@
 mod assemble;
 
 use assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
-use nettrace::{Item, Reader};
+use nettrace::Reader;
 use testkit::nettrace::{Written, event, trace, utf16};
 use trace_timeline::sources::dotnet::{DotnetSource, DotnetStats};
 use trace_timeline::{EntityKind, Event, EventKind, SpanKind, State, Tables};
@@ -178,22 +178,4 @@ fn a_loss_of_version_6_ends_the_spans_of_all_threads() {
     assert_eq!(lost, [Some(2)]);
     let threads = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::DotnetThread);
     assert_eq!(threads.map(|(_, e)| e.number).collect::<Vec<_>>(), [105, 106]);
-}
-
-#[test]
-fn a_loss_before_the_first_event_is_at_the_beginning_of_the_trace() {
-    let bytes = trace(&[(RUNTIME, 145, 1)], &[jit(3000, 8, 1)]);
-    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
-    let mut reader = Reader::new(&bytes[..]);
-    let mut begin = None;
-    while let Some(item) = reader.next_item().unwrap() {
-        source.push(&item, &mut tables, &mut events);
-        if let Item::Trace(trace) = item {
-            begin = Some(trace.timestamp(trace.sync_time_qpc));
-            source.loss("damaged", &mut tables, &mut events);
-        }
-    }
-    let loss = events.iter().find(|event| matches!(event.kind, EventKind::Loss { .. })).unwrap();
-    assert_eq!((Some(loss.at), loss.at.nanos() > 0), (begin, true));
-    assert!(events.is_sorted_by_key(|event| event.at));
 }

@@ -300,7 +300,7 @@ fn other_formats_are_named_in_the_error() {
     assert_eq!(ran.code, Some(1));
     assert!(ran.stderr.contains("not a .NET trace"), "{}", ran.stderr);
     let ran = run(&["dotnet", "profile", &capture("t10-filter.nettrace"), "-o", "x.pdf"]);
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains(".speedscope.json"), "{}", ran.stderr);
     let ran = run(&["dotnet", "profile", &capture("t10-filter.nettrace"), "-o", "x.svg"]);
     assert!(ran.stderr.contains("the trace contains no samples"), "{}", ran.stderr);

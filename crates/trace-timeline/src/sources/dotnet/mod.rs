@@ -95,8 +95,6 @@ pub struct DotnetStats {
 #[derive(Debug, Default)]
 pub struct DotnetSource {
     offset: i64,
-    /// The time of the last model event.
-    latest: Option<Timestamp>,
     names: DotnetNames,
     has_stacks: bool,
     process_name: Option<String>,
@@ -221,24 +219,11 @@ impl DotnetSource {
         self.skipped.by_kind()
     }
 
-    fn began(&self, trace: &Trace) -> Timestamp {
-        trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset)
-    }
-
-    /// The time of what is reported between two events: that of the last one; before the first one,
-    /// the beginning of the trace.
-    fn now(&mut self) -> Timestamp {
-        let begin = || self.trace.as_ref().map(|trace| self.began(trace));
-        let now = self.latest.or_else(begin).unwrap_or_default();
-        self.latest = Some(now);
-        now
-    }
-
     /// Reports that a part of the trace is missing here: all spans of the runtime and of work items
     /// end, and no thread waits for a lock any more.
     /// `why` says how the trace is damaged.
     pub fn loss(&mut self, why: &str, tables: &mut Tables, out: &mut Vec<Event>) {
-        let at = self.now();
+        let at = self.stats.last.unwrap_or_default();
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
@@ -269,7 +254,7 @@ impl DotnetSource {
     pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         match item {
             Item::Trace(trace) => {
-                let time = self.began(trace);
+                let time = trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset);
                 let (domain, reading) = (ClockDomain::Realtime, trace.sync_time_utc);
                 self.clock = Some(EventKind::Clock { time, domain, reading });
                 self.trace = Some((*trace).clone());
@@ -283,7 +268,7 @@ impl DotnetSource {
     /// Events that a thread could not write.
     fn lost(&mut self, lost: &Loss, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.lost = self.stats.lost.saturating_add(lost.count);
-        let at = self.now();
+        let at = self.stats.last.unwrap_or_default();
         let push = &mut Pusher { at, tables, out };
         let trace = self.trace.as_ref();
         let thread = match trace {
@@ -343,8 +328,7 @@ impl DotnetSource {
     fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         let at = event.timestamp().saturating_add_nanos(self.offset);
         // A stream that is not sorted stays in order.
-        let at = self.latest.map_or(at, |latest| latest.max(at));
-        self.latest = Some(at);
+        let at = self.stats.last.map_or(at, |last| last.max(at));
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
         self.stats.events += 1;
