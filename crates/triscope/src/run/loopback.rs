@@ -2,6 +2,7 @@
 //! guess, until each was fetched.
 
 use super::peer;
+use super::timed::Timed;
 use crate::failure::{Failure, OneLine, Result};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -10,7 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time limit for a request, and for each part of a reply: browsers open connections that they do
 /// not use.
@@ -190,8 +191,7 @@ struct Request {
 impl Request {
     /// Reads a request, at most for this time. `None` if the connection ends without one.
     fn read(stream: &TcpStream, timeout: Duration) -> io::Result<Option<Self>> {
-        let timed = Timed { stream, end: Instant::now() + timeout };
-        let mut lines = BufReader::new(timed.take(MAX_REQUEST));
+        let mut lines = BufReader::new(Timed::new(stream, timeout).take(MAX_REQUEST));
         let mut line = Vec::new();
         let mut next = || {
             line.clear();
@@ -218,23 +218,6 @@ impl Request {
                 }
             }
         }
-    }
-}
-
-/// A connection that is read until a time, however many bytes come.
-struct Timed<'a> {
-    stream: &'a TcpStream,
-    end: Instant,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let left = self.end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(out)
     }
 }
 

@@ -37,4 +37,6 @@ pub(crate) mod stop;
 #[cfg(unix)]
 pub(crate) mod target;
 #[cfg(unix)]
+pub(crate) mod timed;
+#[cfg(unix)]
 pub(crate) mod watch;

@@ -11,15 +11,16 @@
 use super::inbox::{Message, Outbox};
 use super::store;
 use crate::failure::{Failure, Result};
+use crate::run::timed::Timed;
 use crossbeam_channel::{Receiver, bounded};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(super) const SOCKET: &str = "control.sock";
 
@@ -74,29 +75,12 @@ pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
             let outbox = outbox.clone();
             std::thread::spawn(move || {
                 let _connection = connection;
-                let input = Timed { stream: &stream, until: Instant::now() + TIMEOUT };
+                let input = Timed::new(&stream, TIMEOUT);
                 let timed = stream.set_write_timeout(Some(TIMEOUT));
                 let _ = timed.and_then(|()| answer(input, &stream, &outbox, Access::Metrics));
             });
         }
     });
-}
-
-/// A connection until a time: a client that sends a byte now and then keeps no thread.
-struct Timed<'a> {
-    stream: &'a TcpStream,
-    until: Instant,
-}
-
-impl Read for Timed<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(buffer)
-    }
 }
 
 /// What a client may ask for.
@@ -209,6 +193,7 @@ pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
 mod tests {
     use super::*;
     use crate::commands::flight::inbox;
+    use std::net::TcpStream;
 
     #[test]
     fn names_of_other_sites_are_not_this_machine() {
