@@ -1,5 +1,6 @@
 //! Cycles of the garbage collector, and stops of the world.
 
+use super::generation::Generation;
 use super::log::Log;
 use super::stacks::Stacks;
 use super::worst::Worst;
@@ -156,8 +157,7 @@ pub struct GcCycles {
     before: Duration,
     heap: Option<u64>,
     current: Option<GcCycle>,
-    /// The last sync event, or the first event; of those after the last loss.
-    sync: Option<Timestamp>,
+    generation: Generation,
     last: Option<Timestamp>,
     /// Of a part of a trace: all its events of the GC.
     part: Option<Log>,
@@ -192,7 +192,7 @@ impl GcCycles {
             before: Duration::ZERO,
             heap: None,
             current: None,
-            sync: None,
+            generation: Generation::default(),
             last: None,
             part: None,
         }
@@ -206,7 +206,7 @@ impl GcCycles {
         }
         let now = event.time();
         self.last = Some(now);
-        self.sync.get_or_insert(now);
+        self.generation.begin(event);
         let kind = event.kind();
         match kind {
             EventKind::Metric
@@ -218,7 +218,7 @@ impl GcCycles {
         }
         match &mut self.part {
             Some(log) => log.keep(event),
-            None if kind == EventKind::Sync => self.sync = Some(now),
+            None if kind == EventKind::Sync => self.generation.event(event),
             None if kind == EventKind::Metric => self.metric(event),
             None => self.range(event),
         }
@@ -232,7 +232,8 @@ impl GcCycles {
         self.close();
         self.report.cut += self.stops.len() as u64;
         self.stops.clear();
-        (self.before, self.heap, self.sync) = (Duration::ZERO, None, None);
+        (self.before, self.heap) = (Duration::ZERO, None);
+        self.generation.loss();
     }
 
     /// Completes the analysis after the last event.
@@ -310,7 +311,7 @@ impl GcCycles {
         let is_end = event.kind() == EventKind::RangeEnd;
         let start = match event.kind() {
             // It was active when the generation started.
-            EventKind::RangeActive => self.sync.unwrap_or(event.time()),
+            EventKind::RangeActive => self.generation.start(event),
             _ => event.time(),
         };
         match range.name {
@@ -435,7 +436,7 @@ impl Split for GcCycles {
     }
 
     fn join(&mut self, part: Self) {
-        self.sync = self.sync.or(part.sync); // its first event
+        self.generation.join(part.generation);
         part.part.unwrap_or_default().events().for_each(|event| self.event(event));
         self.last = part.last.or(self.last);
     }

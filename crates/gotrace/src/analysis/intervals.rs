@@ -1,8 +1,9 @@
 //! The intervals that goroutines spend in their states, for the analyses of the scheduler.
 
+use super::generation::Generation;
 use super::step::{Change, Step};
 use super::syscalls::Syscalls;
-use crate::event::{Event, SYNC};
+use crate::event::Event;
 use crate::id::{GoId, GoState, ProcId, ProcState};
 use trace_common::{IdMap, Timestamp};
 
@@ -35,16 +36,19 @@ struct Open<T> {
 pub(super) struct Intervals<T> {
     open: IdMap<Option<Open<T>>>,
     pub(super) syscalls: Syscalls,
-    /// The last sync event, or the first event; of those after the last loss.
-    sync: Option<Timestamp>,
+    generation: Generation,
     /// Whether there was a loss.
     is_resumed: bool,
 }
 
 impl<T> Default for Intervals<T> {
     fn default() -> Self {
-        let (open, syscalls) = (IdMap::default(), Syscalls::default());
-        Self { open, syscalls, sync: None, is_resumed: false }
+        Self {
+            open: IdMap::default(),
+            syscalls: Syscalls::default(),
+            generation: Generation::default(),
+            is_resumed: false,
+        }
     }
 }
 
@@ -59,7 +63,7 @@ impl<T: Default> Intervals<T> {
         data: impl FnOnce(&Step, Option<&T>) -> T,
     ) -> Option<Interval<T>> {
         let now = event.time();
-        self.sync.get_or_insert(now);
+        self.generation.event(event);
         match change {
             // The runtime repeats all states when a generation starts.
             Some(Change::Goroutine(step)) if step.from != step.to => {
@@ -78,10 +82,6 @@ impl<T: Default> Intervals<T> {
                 }
                 None
             }
-            None if event.record.ty == SYNC => {
-                self.sync = Some(now);
-                None
-            }
             _ => None,
         }
     }
@@ -95,15 +95,15 @@ impl<T: Default> Intervals<T> {
     ) -> Option<Interval<T>> {
         let Step { id, from, to, .. } = *step;
         let (now, proc) = (event.time(), event.proc());
-        let sync = self.sync.unwrap_or(now);
+        let generation = self.generation.start(event);
         let mut slot = self.open.get_mut(id.0);
         let known = slot.as_mut().and_then(|slot| slot.take());
         let before = match from {
             GoState::NotExist => None,
-            GoState::Undetermined => None, // the first mention: in this state since the sync
+            GoState::Undetermined => None, // the first mention: in this state since then
             _ => known.or_else(|| {
                 let (data, no_proc) = (T::default(), None);
-                Some(Open { state: from, start: sync, proc, no_proc, is_cut: true, data })
+                Some(Open { state: from, start: generation, proc, no_proc, is_cut: true, data })
             }),
         };
         if let Some(before) = before.as_ref().filter(|open| open.state == GoState::Syscall) {
@@ -113,7 +113,7 @@ impl<T: Default> Intervals<T> {
             self.open.remove(id.0);
         } else {
             let is_first = from == GoState::Undetermined;
-            let start = if is_first { sync } else { now };
+            let start = if is_first { generation } else { now };
             let no_proc = (to == GoState::Syscall && !proc.is_some()).then_some(start);
             let data = data(step, before.as_ref().map(|open| &open.data));
             let open = Open { state: to, start, proc, no_proc, is_cut: is_first, data };

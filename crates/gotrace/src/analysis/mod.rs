@@ -48,6 +48,7 @@ mod allocations;
 mod clip;
 mod critical_path;
 mod gc_cycles;
+mod generation;
 mod heads;
 mod intervals;
 mod log;

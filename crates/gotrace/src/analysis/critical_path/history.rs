@@ -1,6 +1,7 @@
 //! What goroutines and Ps did, within windows of time.
 
 use super::super::Name;
+use super::super::generation::Generation;
 use super::super::stacks::Stacks;
 use super::regions::Regions;
 use crate::event::{Event, EventKind, RangeName, Stack, StateTransition};
@@ -138,8 +139,7 @@ pub(super) struct History {
     pub(super) stacks: Stacks,
     first: Option<Timestamp>,
     last: Timestamp,
-    /// The last sync event, or the first event; of those after the last loss.
-    sync: Option<Timestamp>,
+    generation: Generation,
 }
 
 impl History {
@@ -174,7 +174,7 @@ impl History {
             stacks,
             first: None,
             last: Timestamp::default(),
-            sync: None,
+            generation: Generation::default(),
         }
     }
 
@@ -241,22 +241,21 @@ impl History {
             self.loss();
         }
         let now = event.time();
-        match event.kind() {
-            EventKind::Sync => {
-                self.sync = Some(now);
-                return;
-            }
-            EventKind::Experimental => return,
-            _ => {}
+        let kind = event.kind();
+        if kind == EventKind::Experimental {
+            return;
         }
-        self.sync.get_or_insert(now);
+        self.generation.event(event);
+        if kind == EventKind::Sync {
+            return;
+        }
         self.first.get_or_insert(now);
         self.last = now;
         while let Some((_, end)) = self.windows.get(self.next).filter(|(begin, _)| *begin <= now) {
             self.window_end = *end;
             self.next += 1;
         }
-        match event.kind() {
+        match kind {
             EventKind::StateTransition => {
                 let Some(transition) = event.state_transition() else { return };
                 match transition.resource() {
@@ -277,7 +276,7 @@ impl History {
 
     /// A part of the trace is missing here: nothing is known until the trace mentions it again.
     pub(super) fn loss(&mut self) {
-        self.sync = None;
+        self.generation.loss();
         let now = self.last;
         let live: Vec<(GoId, Key)> = self.live.iter().map(|(id, key)| (*id, *key)).collect();
         for (_, key) in live {
@@ -406,11 +405,12 @@ impl History {
         let before = last.map(|last| last.state);
         // The first mention: it is in this state since the generation started.
         let is_unknown = matches!(before, None | Some(GoState::Undetermined));
-        let begin = match last.map(|last| last.begin) {
-            lost if is_unknown && (from == GoState::Undetermined || from == to) => {
-                self.sync.unwrap_or(now).max(lost.unwrap_or(Timestamp::MIN))
-            }
-            _ => now,
+        let is_repeated = from == GoState::Undetermined || from == to;
+        let begin = if is_unknown && is_repeated {
+            let start = self.generation.start(event);
+            last.map_or(start, |last| last.begin.max(start))
+        } else {
+            now
         };
         // The runtime repeats all states when a generation starts.
         if !is_new && before == Some(to) && transition.reason().is_empty() {

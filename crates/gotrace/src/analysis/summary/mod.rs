@@ -3,6 +3,7 @@
 mod live;
 mod tasks;
 
+use super::generation::Generation;
 use super::numbers::Names;
 use super::step::{Change, Step};
 use super::syscalls::Syscalls;
@@ -36,8 +37,7 @@ pub struct Summarizer {
     sweeps: IdMap<i64>,
     tasks: Tasks,
     names: Names,
-    /// The last sync event, or the first event; of those after the last loss.
-    sync: Option<Timestamp>,
+    generation: Generation,
     last: Timestamp,
 }
 
@@ -214,7 +214,7 @@ impl Summarizer {
             self.loss();
         }
         self.last = event.time();
-        self.sync.get_or_insert(event.time());
+        self.generation.event(event);
         match Change::of(event) {
             Some(Change::Goroutine(step)) => {
                 return self.goroutine(event, &step).map(Finished::Goroutine);
@@ -227,7 +227,6 @@ impl Summarizer {
 
     fn other(&mut self, event: Event<'_>) -> Option<Finished> {
         match event.kind() {
-            EventKind::Sync => self.sync = Some(event.time()),
             EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
                 self.range(event);
             }
@@ -253,7 +252,8 @@ impl Summarizer {
     /// again is that up to the loss. Open regions do not count: their ends are those of regions that
     /// began before the trace. Tasks that are open have no [own](Task::own) times.
     pub fn loss(&mut self) {
-        (self.sync, self.is_resumed) = (None, true);
+        self.generation.loss();
+        self.is_resumed = true;
         self.syscalls = Syscalls::default();
         self.sweeps = IdMap::default();
         self.tasks.loss();
@@ -288,7 +288,7 @@ impl Summarizer {
             from = GoState::Undetermined; // the first mention after a loss
         }
         let now = event.time();
-        let sync = self.sync.unwrap_or(now);
+        let start = self.generation.start(event);
         let mut is_new = false;
         if from == GoState::NotExist {
             self.create(event, id);
@@ -296,7 +296,7 @@ impl Summarizer {
             let live = self.live.insert(id.0);
             match self.lost.remove(&id) {
                 Some((known, _)) => *live = known,
-                None => live.reset(sync),
+                None => live.reset(start),
             }
             is_new = true;
         }
@@ -307,9 +307,9 @@ impl Summarizer {
             live.state = match to {
                 // From here, a system call without a proc is one that blocks.
                 GoState::Syscall if !event.proc().is_some() => {
-                    Some((Phase::Syscall(event.proc(), Some(sync)), sync))
+                    Some((Phase::Syscall(event.proc(), Some(start)), start))
                 }
-                _ => live.phase(event, to, reason, names).map(|phase| (phase, sync)),
+                _ => live.phase(event, to, reason, names).map(|phase| (phase, start)),
             };
         }
         if let Some((Phase::Syscall(proc, _), _)) = live.state {
@@ -379,7 +379,7 @@ impl Summarizer {
         let Some(live) = self.live.get_mut(goroutine.0) else { return };
         let start = match kind {
             // It was active when the generation started.
-            EventKind::RangeActive => self.sync.unwrap_or(self.last),
+            EventKind::RangeActive => self.generation.start(event),
             _ => event.time(),
         };
         let number = RangeNumber::of(range.name, &mut self.names);
