@@ -3,7 +3,7 @@
 use super::recorder::{Recorder, numbers};
 use super::timeline::{
     RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_steal,
-    within_unknown,
+    within_stops, within_unknown,
 };
 use crate::toolchain::{self, Toolchain};
 use std::collections::BTreeMap;
@@ -145,9 +145,8 @@ impl Answers {
         let (sum, stops) = pauses.fold((0, 0), |(sum, stops), (_, durations)| {
             (sum + durations.sum(), stops + durations.count())
         });
-        // The events of a stop enclose the time that the runtime counts.
         let events = i64::try_from(stops)? * EVENTS_OF_A_STOP;
-        within_unknown("GC pauses", i64::try_from(sum)? - events, events, pause, 2.0)
+        within_stops("GC pauses", i64::try_from(sum)?, events, self.0.steal, pause)
     }
 
     fn check_paths(&self) -> Result<()> {

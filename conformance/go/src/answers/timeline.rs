@@ -67,6 +67,19 @@ pub(super) fn within_steal(
     within_unknown(what, on_cpu - steal, unknown + steal, counted, 2.0)
 }
 
+/// The time of stops within 2 % of what the runtime counted. Their events enclose that: by up to `events`,
+/// and by steal time, of which a tenth of the whole is allowed.
+pub(super) fn within_stops(
+    what: &str,
+    sum: i64,
+    events: i64,
+    steal: i64,
+    counted: i64,
+) -> Result<()> {
+    let around = events + steal.min(counted / 10);
+    within_unknown(what, sum - around, around, counted, 2.0)
+}
+
 pub(super) fn require(what: &str, holds: bool, why: String) -> Result<()> {
     eprintln!("{what}: {why}");
     if holds { Ok(()) } else { Err(format!("{what}: {why}").into()) }
@@ -78,25 +91,31 @@ pub(super) struct OnCpu {
     pub(super) on_cpu: i64,
     /// The timeline marks it as unknown: switches that this kernel does not report.
     pub(super) unknown: i64,
-    /// How often they got a CPU.
-    pub(super) switches: i64,
+    /// From being woken to the CPU, of each wake-up up to [`OnCpu::EACH_WAKE`].
+    pub(super) woken: i64,
 }
 
 impl OnCpu {
+    /// The most nanoseconds that the kernel counts before a switch: it counts from the wake-up that
+    /// preempts another thread or ends the idle state of a CPU. In a nested virtual machine, where one
+    /// CPU is slow to interrupt another one, that is 29 us if the other one is busy, of 33 us from the
+    /// wake-up to the switch, and 12 us if it is idle. Elsewhere it is 2 us.
+    pub(super) const EACH_WAKE: i64 = 40_000;
+
     /// Fails unless it is what the kernel counted within 1 %, except for what is unknown, steal time and
-    /// 2 us of each switch: the kernel counts from the wake-up that preempts another thread, not from
-    /// the switch.
+    /// what it counts before switches.
     pub(super) fn check(&self, what: &str, steal: i64, expected: i64) -> Result<()> {
-        const EACH_SWITCH: i64 = 2_000;
-        let Self { on_cpu, unknown, switches } = *self;
+        let Self { on_cpu, unknown, woken } = *self;
         let text = format!(
-            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {:.0} ms of steal time, {switches} times",
+            "{:.3} ms, expected {:.3} ms; {:.3} ms unknown, {:.3} ms until woken threads had a CPU, {:.0} ms \
+             of steal time",
             ms(on_cpu),
             ms(expected),
             ms(unknown),
+            ms(woken),
             ms(steal)
         );
-        let least = expected - expected / 100 - unknown - switches * EACH_SWITCH;
+        let least = expected - expected / 100 - unknown - woken;
         let most = expected + expected / 100 + steal;
         let holds = expected > 0 && (least..=most).contains(&on_cpu);
         require(what, holds, text)
@@ -169,18 +188,21 @@ impl Timeline {
         let (mut sums, mut expected) = (OnCpu::default(), 0);
         for thread in self.report.threads.keys() {
             let Some((run, read)) = measured.get(&self.number(*thread)) else { continue };
-            let mut had_cpu = false;
+            let mut woken = 0;
             for interval in self.history.intervals(*thread) {
                 let nanos = interval.end.min(*read).nanos_since(interval.begin).max(0);
                 match interval.kernel {
                     Kernel::OnCpu { .. } => {
                         sums.on_cpu += nanos;
-                        sums.switches += i64::from(!had_cpu);
+                        sums.woken += woken.min(OnCpu::EACH_WAKE);
                     }
                     Kernel::Unknown => sums.unknown += nanos,
                     _ => {}
                 }
-                had_cpu = matches!(interval.kernel, Kernel::OnCpu { .. });
+                woken = match interval.kernel {
+                    Kernel::Runnable { is_preempted: false, .. } => woken + nanos,
+                    _ => 0,
+                };
             }
             expected += run;
         }

@@ -85,14 +85,13 @@ impl Printer<'_> {
                     false => syscalls::arguments_text(event.format, raw),
                 };
                 let started = Started { call: call.to_owned(), at: time, cpu, pid, args };
-                // A call whose end was lost.
-                if let Some(before) = self.calls.remove(&tid) {
-                    unfinished(self.is_json, tid, &before, out);
-                }
-                if syscalls::returns(call) {
-                    self.calls.insert(tid, started);
-                } else {
-                    unfinished(self.is_json, tid, &started, out);
+                // A call before whose end was lost.
+                let (before, endless) = match syscalls::returns(call) {
+                    true => (self.calls.insert(tid, started), None),
+                    false => (self.calls.remove(&tid), Some(started)),
+                };
+                for call in before.iter().chain(&endless) {
+                    unfinished(self.is_json, tid, call, out);
                 }
                 return;
             }
