@@ -74,21 +74,23 @@ const STEPS: &[Step] = &[
     }),
     step("public API", || public_api::task(&[])),
     step("tests, debug", debug_tests).waits(),
-    step("tests, release", || again::cargo_test(&["--release"], &[])),
-    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
+    step("tests, release", release_tests),
+    step("live programs, release", || again::cargo_test(&["--release"], &["--test", "perf"]))
+        .waits(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
         // The default is one of the other combinations.
-        // Up to three, which the longest default has; clippy checks all of them together.
-        let args = ["hack", "check", "--feature-powerset", "--depth", "3"];
+        // Two at a time; clippy checks all of them together.
+        let args = ["hack", "check", "--feature-powerset", "--depth", "2"];
         cargo(&[&args[..], &["--exclude-features", "default", "--workspace", "--quiet"]].concat())
     }),
     step("oldest Rust, and Windows", || rust::check_platforms(&[])),
     step("miri", || sanitize::miri(&[])),
     step("dependencies", || deny::task(&[])),
-    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
+    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("sanitizers", || sanitize::sanitize(&[])),
     step("packages", || package::task(&[])),
+    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])?;
         // Fails above its limit on memory.
@@ -221,10 +223,22 @@ const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
 fn debug_tests() -> Result {
     let mut names = integration_tests()?;
     names.retain(|name| !OF_KERNELS.contains(&name.as_str()));
-    let tests = names.iter().flat_map(|name| ["--test", name]);
-    let targets: Vec<&str> = ["--lib", "--bins"].into_iter().chain(tests).collect();
-    again::cargo_test(&[], &targets)?;
-    again::cargo_test(&[], &["--doc"])
+    tests(&[], &["--lib", "--bins"], &names)
+}
+
+/// All tests, except those of live programs, which wait for most of their time.
+fn release_tests() -> Result {
+    let mut names = integration_tests()?;
+    names.remove("perf");
+    tests(&["--release"], &["--lib", "--bins", "--examples"], &names)
+}
+
+/// These targets and integration tests, and the examples of the documentation.
+fn tests(options: &[&str], targets: &[&str], names: &BTreeSet<String>) -> Result {
+    let names = names.iter().flat_map(|name| ["--test", name]);
+    let targets: Vec<&str> = targets.iter().copied().chain(names).collect();
+    again::cargo_test(options, &targets)?;
+    again::cargo_test(options, &["--doc"])
 }
 
 /// The names of the integration tests of all packages.

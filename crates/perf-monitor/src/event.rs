@@ -32,6 +32,7 @@ pub struct Event {
     pub(crate) path: Option<CString>,
     pub(crate) exclude: Exclude,
     pub(crate) unit: EventUnit,
+    pub(crate) cpus: Option<Vec<u32>>,
 }
 
 /// The effect of `exclude_kernel` on an event: see [`Event::without_kernel`].
@@ -88,6 +89,7 @@ impl Event {
             path: None,
             exclude: Exclude::default(),
             unit: EventUnit::default(),
+            cpus: None,
         }
     }
 
@@ -373,15 +375,8 @@ impl Event {
         Ok(self)
     }
 
-    pub(crate) fn with_unit(mut self, unit: EventUnit) -> Self {
-        self.unit = unit;
-        self
-    }
-
-    pub(crate) fn from_pmu(name: String, type_: u32, config: [u64; 5]) -> Self {
-        let mut this = Self::new(name, type_, 0);
-        this.config = config;
-        this
+    pub(crate) fn of_pmu(name: String, type_: u32, config: [u64; 5], unit: EventUnit) -> Self {
+        Self { config, unit, ..Self::new(name, type_, 0) }
     }
 
     /// The name, in the syntax of [`Event::parse`].
@@ -392,6 +387,12 @@ impl Event {
     /// The unit of the counts.
     pub const fn unit(&self) -> &EventUnit {
         &self.unit
+    }
+
+    /// The CPUs to count it on; `None` for all. A PMU that several CPUs share counts the same on each
+    /// of them: a sum of all CPUs would be too large. See [`Pmu::cpus`](crate::Pmu::cpus).
+    pub fn cpus(&self) -> Option<&[u32]> {
+        self.cpus.as_deref()
     }
 
     /// Whether this is a tracepoint, and its number.

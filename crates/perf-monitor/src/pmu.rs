@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::{Event, EventUnit, number};
-use crate::system::{self, read_text};
+use crate::system::{self, parse_cpu_list, read_text};
 use std::path::{Path, PathBuf};
 
 const DEVICES: &str = "/sys/bus/event_source/devices";
@@ -75,13 +75,12 @@ impl Pmu {
         self.type_
     }
 
-    /// The list of CPUs to open events on, for a PMU that several CPUs share (memory controllers,
-    /// energy counters).
-    pub fn cpu_mask(&self) -> Option<String> {
-        ["cpumask", "cpus"]
-            .iter()
-            .find_map(|file| read_text(self.dir.join(file)).ok())
-            .map(|text| text.trim().to_owned())
+    /// The CPUs to open events on; `None` for all. A PMU that several CPUs share, such as a memory
+    /// controller or an energy counter, names one of each group; one of some cores names those.
+    pub fn cpus(&self) -> Option<Vec<u32>> {
+        let mut files = ["cpumask", "cpus"].into_iter();
+        let text = files.find_map(|file| read_text(self.dir.join(file)).ok())?;
+        Some(parse_cpu_list(&text)).filter(|cpus| !cpus.is_empty())
     }
 
     /// Names of the events, sorted.
@@ -109,7 +108,10 @@ impl Pmu {
         for term in text.split(',').map(str::trim).filter(|t| !t.is_empty()) {
             self.apply(term, &mut config, &mut unit, true)?;
         }
-        Ok(Event::from_pmu(format!("{}/{text}/", self.name), self.type_, config).with_unit(unit))
+        let name = format!("{}/{text}/", self.name);
+        let mut event = Event::of_pmu(name, self.type_, config, unit);
+        event.cpus = self.cpus();
+        Ok(event)
     }
 
     /// The configuration that sets one term.
@@ -264,7 +266,7 @@ mod tests {
             ("events/joules", "event=0xabc,edge\n"),
             ("events/joules.scale", "2.5e-10\n"),
             ("events/joules.unit", "Joules\n"),
-            ("cpumask", "0,4\n"),
+            ("cpumask", "0,4-5\n"),
         ]);
         let event = pmu.event("joules").unwrap();
         assert_eq!(event.type_, 42);
@@ -280,7 +282,7 @@ mod tests {
         assert!(error.contains("did you mean event?"), "{error}");
         assert!(matches!(pmu.event("../type"), Err(Error::UnknownTerm { .. })));
         assert_eq!(pmu.events(), ["joules"]);
-        assert_eq!(pmu.cpu_mask().as_deref(), Some("0,4"));
+        assert_eq!(event.cpus(), Some(&[0, 4, 5][..]));
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -94,7 +94,7 @@ fn ring_pages(rings: usize, lockable: Option<u64>, memory: u64, page: usize) -> 
 }
 
 /// Numbers of a list in the format of sysfs, such as `0-3,8`. Ranges are bounded by `u16`.
-fn parse_cpu_list(text: &str) -> Vec<u32> {
+pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for part in text.trim().split(',').filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -218,7 +218,12 @@ impl ProbeBuilder {
     /// function, with `__return` at its return. For probes that are [kept](Probe::keep).
     pub fn perf_names(mut self) -> Self {
         let (group, name) = match &self.point {
-            Point::Kernel(location) => ("probe".to_owned(), location.default_name("abs")),
+            Point::Kernel(location) => {
+                // Without what the compiler appends, as in `f.isra.0`.
+                let name = location.default_name("abs");
+                let function = name.split(['.', '@']).next().unwrap_or_default();
+                ("probe".to_owned(), function.to_owned())
+            }
             Point::File(path, location) => {
                 let file = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
                 let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';

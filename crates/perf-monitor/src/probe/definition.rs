@@ -214,10 +214,11 @@ pub(super) fn check_identifier(text: &str) -> Result<()> {
 
 /// The letters, digits and `_` of `text`, at most `max`, as a name.
 pub(super) fn identifier(text: &str, max: usize) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let mut name: String = text
+        .trim_start_matches(|c| !is_part(c))
         .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
-        .skip_while(|c| *c == '_')
+        .map(|c| if is_part(c) { c } else { '_' })
         .take(max)
         .collect();
     name.truncate(name.trim_end_matches('_').len());
@@ -252,7 +253,7 @@ mod tests {
             assert!(check_identifier(bad).is_err(), "{bad}");
         }
         assert_eq!(identifier("main.(*T).Method[int]", 63), "main___T__Method_int");
-        assert_eq!(identifier("__x64_sys", 5), "x64_s");
+        assert_eq!(identifier("__x64_sys", 5), "__x64");
         assert_eq!(identifier("+++", 5), "_");
         assert_eq!(identifier("0x10", 5), "_0x10");
     }

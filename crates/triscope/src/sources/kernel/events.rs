@@ -74,11 +74,17 @@ fn members(group: &str) -> Result<(Vec<String>, bool)> {
     Ok((members, leader_samples))
 }
 
-/// An event with modifiers in addition to its own.
+/// An event with those modifiers in addition that are not among its own.
 fn modified(event: &str, modifiers: &str) -> String {
     let is_pmu = event.split_once('/').is_some_and(|(pmu, _)| !pmu.contains(':'));
     let own = event.rsplit_once(':').map_or("", |(_, own)| own);
     let has_own = !own.is_empty() && own.chars().all(|c| "ukhGHpPSDIWe".contains(c));
+    let own = match event.rsplit_once('/') {
+        Some((_, own)) if is_pmu => own,
+        _ if has_own => own,
+        _ => "",
+    };
+    let modifiers: String = modifiers.chars().filter(|c| !own.contains(*c)).collect();
     let colon = if modifiers.is_empty() || is_pmu || has_own { "" } else { ":" };
     format!("{event}{colon}{modifiers}")
 }
@@ -281,7 +287,7 @@ mod tests {
             Some(
                 [
                     "task-clock:u",
-                    "cs:uu",
+                    "cs:u",
                     "msr/tsc/u",
                     "cpu/event=1,umask=2/ku",
                     "sched:sched_switch:u"

@@ -60,7 +60,8 @@ impl Counted {
         let events = events.to_vec();
         let open = |user_only| {
             let builders = builders(&events, target, user_only);
-            instances(&builders, target, tids, cgroup.as_deref())
+            let cpus = events.first().and_then(Event::cpus);
+            instances(&builders, target, tids, cpus, cgroup.as_deref())
         };
         let (instances, user_only) = match open(false) {
             Err(error) => match error.reason() {
@@ -157,12 +158,15 @@ fn instances(
     builders: &[EventBuilder],
     target: &WatchTarget,
     tids: &[u32],
+    of_event: Option<&[u32]>,
     cgroup: Option<&Cgroup>,
 ) -> perf_monitor::Result<Vec<Instance>> {
     let Some((leader, members)) = builders.split_first() else { return Ok(Vec::new()) };
     let open = |target| Instance::open(leader, members, target);
     if target.is_system_wide() {
-        let cpus = target.cpu.as_ref().map_or_else(online_cpus, |list| list.0.clone());
+        let mut cpus = target.cpu.as_ref().map_or_else(online_cpus, |list| list.0.clone());
+        // Several CPUs may share the counter.
+        cpus.retain(|cpu| of_event.is_none_or(|cpus| cpus.contains(cpu)));
         let on_cpu = |cpu| match cgroup {
             Some(cgroup) => Target::Cgroup { dir: cgroup.dir.as_fd(), cpu },
             None => Target::Cpu(cpu),
