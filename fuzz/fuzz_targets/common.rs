@@ -3,11 +3,27 @@
 use gotrace::{Event, Loss, Reader};
 use trace_common::Limits;
 
-/// Reads a trace; resumes after damage while `resumes` returns true. A header that is none of those of
-/// `versions` is replaced by one of them: no time is lost with headers.
+/// Reads a [trace](trace_of); resumes after damage while `resumes` returns true.
 #[allow(dead_code, reason = "each target uses a part of it")]
 pub fn read_all(data: &[u8], versions: &[&str], resumes: impl Fn(&Loss) -> bool) {
     read_all_with(data, versions, resumes, look_at);
+}
+
+/// A trace of one of these versions. A header that is none of theirs is replaced by one of them: no time is
+/// lost with headers.
+pub fn trace_of(data: &[u8], versions: &[&str]) -> Option<Vec<u8>> {
+    let (found, rest) = data.split_at_checked(16)?;
+    let header = |version: &str| format!("go 1.{version} trace\0\0\0").into_bytes();
+    let known = versions.iter().find(|version| header(version) == found);
+    let version = known.unwrap_or(&versions[found[6] as usize % versions.len()]);
+    let mut trace = header(version);
+    trace.extend_from_slice(rest);
+    Some(trace)
+}
+
+/// Those of a small trace.
+pub fn limits() -> Limits {
+    Limits { max_buffer: 1 << 20, max_entries: 1 << 16, ..Limits::default() }
 }
 
 /// The same; `each` processes the events.
@@ -17,14 +33,8 @@ pub fn read_all_with(
     resumes: impl Fn(&Loss) -> bool,
     mut each: impl FnMut(Event<'_>),
 ) {
-    let Some((found, rest)) = data.split_at_checked(16) else { return };
-    let header = |version: &str| format!("go 1.{version} trace\0\0\0").into_bytes();
-    let known = versions.iter().find(|version| header(version) == found);
-    let version = known.unwrap_or(&versions[found[6] as usize % versions.len()]);
-    let mut trace = header(version);
-    trace.extend_from_slice(rest);
-    let limits = Limits { max_buffer: 1 << 20, max_entries: 1 << 16, ..Limits::default() };
-    let Ok(mut reader) = Reader::with_limits(&trace[..], limits) else { return };
+    let Some(trace) = trace_of(data, versions) else { return };
+    let Ok(mut reader) = Reader::with_limits(&trace[..], limits()) else { return };
     let mut last = None;
     // Every recovery makes progress, so that there are no more of them than bytes.
     for _ in 0..=trace.len() {

@@ -4,7 +4,7 @@
 mod common;
 
 use gotrace::analysis::{
-    Allocations, GcCycles, CriticalPaths, Profile, ProfileKind, ProfileScope, RequestFilter,
+    Allocations, CriticalPaths, GcCycles, Profile, ProfileKind, ProfileScope, RequestFilter,
     Requests, Scheduling, SchedulingOptions, Summarizer, Utilization, UtilizationOptions,
 };
 use libfuzzer_sys::fuzz_target;
