@@ -1,5 +1,5 @@
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
 /// An error that ends a command early.
@@ -73,8 +73,7 @@ impl Failure {
     /// Prints the message on standard error.
     pub(crate) fn print(&self) {
         if let Self::Message(message, _) = self {
-            // Nobody can be informed of a full or closed standard error.
-            let _ = writeln!(io::stderr(), "triscope: {}", OneLine(message));
+            message!("triscope: {}", OneLine(message));
         }
     }
 

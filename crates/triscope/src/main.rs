@@ -5,8 +5,13 @@
 //! - [`io`]: inputs, output files, standard output, progress.
 //! - [`answers`]: what several commands print about traces.
 //! - [`sources`] and [`timeline`]: shared code to read traces and to draw them.
-//! - [`failure`]: errors that end a command early.
+//! - [`failure`]: errors that end a command early; [`message`]: what is not one.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)]
+
+// First: a macro is known to the modules after it.
+#[macro_use]
+mod message;
 
 mod answers;
 mod commands;

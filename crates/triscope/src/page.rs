@@ -2,7 +2,12 @@
 //!
 //! The modules are those of `triscope`. Commands that need more than files are not among them.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stderr)]
 #![allow(dead_code, unused_imports, reason = "other commands share the modules")]
+
+// First: a macro is known to the modules after it.
+#[macro_use]
+mod message;
 
 mod answers;
 mod commands;

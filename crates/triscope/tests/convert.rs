@@ -440,3 +440,17 @@ fn a_trace_of_which_nothing_is_shown_says_so() {
     assert!(!errors.contains("open it"), "{errors}");
     assert_eq!(names(dir.path()), ["shop.trace"], "no file is left");
 }
+
+/// As on a full disk, or where the reader of a pipe has ended.
+#[test]
+fn without_room_for_messages_the_file_is_written() {
+    let dir = directory();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.current_dir(dir.path()).args(["convert", "shop.trace", "-o", "x.pftrace"]);
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    assert!(command.stderr(full).status().unwrap().success());
+    let output = convert(dir.path(), &["shop.trace", "-o", "y.pftrace"]);
+    assert!(output.status.success() && !output.stderr.is_empty());
+    let [x, y] = ["x", "y"].map(|name| fs::read(dir.path().join(name).with_extension("pftrace")));
+    assert_eq!(x.unwrap(), y.unwrap());
+}

@@ -137,7 +137,7 @@ impl Export<'_> {
         let partial = if failures.is_empty() { "" } else { " (partial)" };
         print(&summary, &format!("{}{partial}", self.output.display()), missing);
         for note in self.traces.notes(&opened) {
-            eprintln!("triscope: {}", OneLine(&note));
+            message!("triscope: {}", OneLine(&note));
         }
         let mut dropped = tables.dropped();
         dropped.entities = 0; // it is among the failures
@@ -159,7 +159,7 @@ fn print(summary: &Summary, output: &str, missing: &str) {
         "arguments of events have no column",
     )]);
     let rows = counted(rows, "row");
-    eprintln!("{output}: {rows} in {}, {}{notes}{missing}", summary.partition, size(bytes));
+    message!("{output}: {rows} in {}, {}{notes}{missing}", summary.partition, size(bytes));
 }
 
 /// FNV-1a, 64 bits.

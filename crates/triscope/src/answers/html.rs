@@ -22,7 +22,7 @@ pub(crate) fn write(traces: &Traces, path: &Path) -> Result<Result> {
     let writer = output.writer()?;
     let outcome = write_to(traces, output, writer)?;
     if path != Path::new("-") {
-        eprintln!("{OPEN_PAGE}");
+        message!("{OPEN_PAGE}");
     }
     Ok(outcome)
 }
@@ -55,7 +55,7 @@ pub(crate) fn write_to(
     worst.truncate(WORST);
     let paths = explain::paths_of(traces, worst, &tables)?.unwrap_or_else(|| {
         let what = "the longest requests have too many events: their critical paths are missing";
-        eprintln!("triscope: {what}");
+        message!("triscope: {what}");
         Vec::new()
     });
     let title = traces.title();
@@ -79,6 +79,6 @@ pub(crate) fn write_to(
             summary.push_str(&format!("; {count} {what}"));
         }
     }
-    eprintln!("{}", OneLine(&summary));
+    message!("{}", OneLine(&summary));
     Ok(outcome)
 }

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> Result {
         None => report(&args.files)?,
     };
     let url = server.url("");
-    eprintln!("open {url} (ends when the browser has fetched the traces; Ctrl-C ends it earlier)");
+    message!("open {url} (ends when the browser has fetched the traces; Ctrl-C ends it earlier)");
     if !args.no_browser {
         show(&url);
     }
@@ -79,13 +79,13 @@ fn page(args: &Args) -> Result<Option<PathBuf>> {
     }
     for path in &args.files {
         if let Some(why) = reason(path)? {
-            eprintln!("triscope: {why}: this is the report");
+            message!("triscope: {why}: this is the report");
             return Ok(None);
         }
     }
     let installed = data_dirs().into_iter().map(|dir| dir.join(INSTALLED)).find(|p| p.is_file());
     if installed.is_none() {
-        eprintln!(
+        message!(
             "triscope: the page is not installed (cargo xtask web --install): this is the report"
         );
     }

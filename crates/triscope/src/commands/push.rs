@@ -159,7 +159,7 @@ fn push_otlp(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
         return Err(Failure::about(url, format_args!("the server rejects {rejected}: {why}")));
     }
     if !why.is_empty() {
-        eprintln!("triscope: {url}: {}", OneLine(&why));
+        message!("triscope: {url}: {}", OneLine(&why));
     }
     sent(path, loaded, url);
     Ok(())
@@ -168,7 +168,7 @@ fn push_otlp(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
 fn sent(path: &Path, loaded: &Loaded, url: &Url) {
     let samples = counted(loaded.profile.count(), "sample");
     let (path, name) = (path.display().to_string(), OneLine(&loaded.name));
-    eprintln!("{}: {samples} of {name} sent to {url}", OneLine(&path));
+    message!("{}: {samples} of {name} sent to {url}", OneLine(&path));
 }
 
 fn now() -> Duration {

@@ -73,7 +73,7 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
                 let why = format!("{} is in use by another process", partial.display());
                 return Err(io::Error::new(error.kind(), why));
             }
-            eprintln!("triscope: replacing {}, left by a run that was killed", partial.display());
+            message!("triscope: replacing {}, left by a run that was killed", partial.display());
             fs::remove_file(&partial)?;
             create()?
         }
@@ -99,7 +99,7 @@ fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> cleanup::Guard {
     let (path, is_kept) = (path.to_owned(), Arc::clone(is_kept));
     cleanup::on_exit(move || {
         if is_kept.load(Ordering::Acquire) {
-            eprintln!("triscope: interrupted; {} has what was written so far", path.display());
+            message!("triscope: interrupted; {} has what was written so far", path.display());
         } else {
             let _ = fs::remove_file(&path); // it may not exist any more
         }

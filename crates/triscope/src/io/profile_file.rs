@@ -50,9 +50,9 @@ impl ProfileFile {
         let (name, ()) = write(&self.path, |out| profile.write(self.format, title, tables, out))?;
         let events = &profile.measure().events;
         let events = counted(profile.count(), events.strip_suffix('s').unwrap_or(events));
-        eprintln!("{}: {events}{remark}", OneLine(&name));
+        message!("{}: {events}{remark}", OneLine(&name));
         if name != "-" {
-            eprintln!("{}", next_step(self.format, &name));
+            message!("{}", next_step(self.format, &name));
         }
         Ok(())
     }
@@ -106,9 +106,9 @@ impl FirefoxFile {
             (dropped.markers, "marker too many", "markers too many"),
         ]);
         let samples = counted(count.saturating_sub(left_out), "sample");
-        eprintln!("{}: {samples}{remark}{notes}", OneLine(&name));
+        message!("{}: {samples}{remark}{notes}", OneLine(&name));
         if name != "-" {
-            eprintln!("open it at https://profiler.firefox.com (\"Load a profile from file\")");
+            message!("open it at https://profiler.firefox.com (\"Load a profile from file\")");
         }
         Ok(())
     }

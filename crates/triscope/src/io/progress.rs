@@ -53,7 +53,7 @@ impl Progress {
     /// Prints a message on standard error, above the bar if there is one.
     pub(crate) fn note(&self, message: &str) {
         if self.prints_notes {
-            self.bar.suspend(|| eprintln!("triscope: {}", OneLine(message)));
+            self.bar.suspend(|| message!("triscope: {}", OneLine(message)));
         }
     }
 }
@@ -136,7 +136,7 @@ impl Status {
         match &self.bar {
             Some(bar) => bar.set_message(message),
             None => {
-                eprintln!("triscope: {} s: {message}", now.duration_since(self.start).as_secs());
+                message!("triscope: {} s: {message}", now.duration_since(self.start).as_secs());
             }
         }
     }

@@ -26,7 +26,7 @@ impl Progress {
     /// Prints a message on standard error.
     pub(crate) fn note(&self, message: &str) {
         if self.prints_notes {
-            eprintln!("triscope: {}", OneLine(message));
+            message!("triscope: {}", OneLine(message));
         }
     }
 }

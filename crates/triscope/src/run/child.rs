@@ -6,7 +6,7 @@ use crossbeam_channel::{Receiver, bounded};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -225,9 +225,7 @@ pub(crate) fn outcome(status: ExitStatus) -> Result {
     if status.success() {
         return Ok(());
     }
-    // Without a standard error, the exit code says it.
-    let _ =
-        writeln!(io::stderr(), "triscope: the command ended with {}", OneLine(&status.to_string()));
+    message!("triscope: the command ended with {}", OneLine(&status.to_string()));
     Err(Failure::Quiet(match (status.code(), status.signal()) {
         (Some(code), _) => code as u8,
         (_, Some(signal)) => stop::exit_code(signal),

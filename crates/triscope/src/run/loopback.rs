@@ -98,7 +98,7 @@ impl Loopback {
             let files = Arc::clone(&files);
             std::thread::spawn(move || {
                 if let Err(error) = files.answer(stream) {
-                    eprintln!("triscope: {}", OneLine(&error.to_string()));
+                    message!("triscope: {}", OneLine(&error.to_string()));
                 }
                 files.connections.fetch_sub(1, Ordering::AcqRel);
                 if files.are_fetched() {

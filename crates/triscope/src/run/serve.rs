@@ -91,7 +91,7 @@ pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
     if viewer == Viewer::Browser {
         let path = std::path::absolute(path).map_err(|e| Failure::about(path.display(), e))?;
         let url = file_url(&path);
-        eprintln!("open {}", OneLine(&url));
+        message!("open {}", OneLine(&url));
         show(&url);
         return Ok(());
     }
@@ -101,7 +101,7 @@ pub(crate) fn open(viewer: Viewer, path: &Path) -> Result {
         .map_err(|e| Failure::about(format!("port {port} of {}", viewer.origin()), e))?;
     let page = viewer.page(&server.url(viewer.name()));
     let _listener = Listener::exit()?;
-    eprintln!("open {page} (Ctrl-C: do not wait for it)");
+    message!("open {page} (Ctrl-C: do not wait for it)");
     show(&page);
     let kind = "application/octet-stream";
     let file = Served { name: viewer.name().to_owned(), kind, content: Content::File(file) };

@@ -192,7 +192,7 @@ impl Reading {
     pub(crate) fn into_result(self) -> Result {
         let Self { name, missing_generations: missing, .. } = &self;
         if missing > &0 {
-            eprintln!("triscope: {}: {missing} generations are missing", OneLine(name));
+            message!("triscope: {}: {missing} generations are missing", OneLine(name));
         }
         match self.error {
             Some(_) if self.losses > 0 => {

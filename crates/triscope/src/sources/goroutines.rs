@@ -274,7 +274,7 @@ impl Program {
             // It has ended, or is one of another user.
             Err(Error::Process { source, .. }) if !has_no_descriptor(&source) => return None,
             Err(error) => {
-                eprintln!(
+                message!(
                     "triscope: goroutines of process {pid} are unknown: {}",
                     OneLine(&error.to_string())
                 );

@@ -90,13 +90,13 @@ pub(crate) fn read(
         let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
         let reader = Reader::open(file, limits).map_err(failed)?;
         if reader.is_incomplete() {
-            eprintln!("triscope: {name}: {INCOMPLETE}");
+            message!("triscope: {name}: {INCOMPLETE}");
         }
         read_all(reader, &mut state, &failed, &mut on_sample)?
     };
     let report = |count: u64, what: &str| {
         if count > 0 {
-            eprintln!("triscope: {name}: {count} {what}");
+            message!("triscope: {name}: {count} {what}");
         }
     };
     report(state.lost(), "samples or records were lost when it was recorded");
@@ -116,7 +116,7 @@ fn read_all<R: Read>(
         apply(&entry, state, on_sample)?;
     }
     for (number, error) in &records.session().features().damaged {
-        eprintln!("triscope: feature section {number} is damaged: {error}");
+        message!("triscope: feature section {number} is damaged: {error}");
     }
     Ok(records.late())
 }

@@ -110,7 +110,7 @@ pub(crate) const OPEN_PAGE: &str = "open it in a browser";
 
 /// Prints how to open the written timeline.
 pub(crate) fn print_next_step() {
-    eprintln!("{NEXT_STEP}");
+    message!("{NEXT_STEP}");
 }
 
 /// The current time of `CLOCK_MONOTONIC`.

@@ -200,13 +200,13 @@ fn print_summary(opened: &Opened, stats: &TimelineStats, target: &str, size: &st
     match &opened.summaries(stats)[..] {
         [(_, only)] if opened.len() == 1 => {
             let (what, rest) = only.split_at(only.find(';').unwrap_or(only.len()));
-            eprintln!("{}", OneLine(&format!("{target}: {what}, {size}{rest}{sum}")));
+            message!("{}", OneLine(&format!("{target}: {what}, {size}{rest}{sum}")));
         }
         all => {
             for (name, what) in all {
-                eprintln!("{}", OneLine(&format!("{name}: {what}")));
+                message!("{}", OneLine(&format!("{name}: {what}")));
             }
-            eprintln!("{}", OneLine(&format!("{target}: {size}{sum}")));
+            message!("{}", OneLine(&format!("{target}: {size}{sum}")));
         }
     }
 }

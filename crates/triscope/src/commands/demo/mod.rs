@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     triscope(&own, ["report".as_ref(), keep.as_os_str(), "--html".as_ref(), page.as_os_str()])?;
     let (page, timeline) = (page.display(), timeline.display());
-    eprintln!(
+    message!(
         "open {page} in a browser, and {timeline} at https://ui.perfetto.dev (\"Open trace file\")"
     );
     Ok(())

@@ -188,7 +188,7 @@ fn hexadecimal(text: &str) -> std::result::Result<u64, String> {
 fn start(target: &Target, config: &TracingConfig, explicit: bool) -> Result<Session> {
     match target.client.collect_tracing(config) {
         Err(Error::Unsupported { needs: Ipc::CollectTracing4, .. }) if !explicit => {
-            eprintln!(
+            message!(
                 "triscope: this runtime does not support rundown keywords: recording without rundown"
             );
             let config = config.clone().rundown(Rundown::None);
@@ -222,8 +222,8 @@ pub(super) fn resume_others(server: &Arc<Server>) {
                 Ok(runtime) => {
                     let pid = process_of(&runtime);
                     match runtime.client().resume_runtime() {
-                        Ok(()) => eprintln!("process {pid} has also connected and is not traced"),
-                        Err(e) => eprintln!("process {pid} has connected, and waits: {e}"),
+                        Ok(()) => message!("process {pid} has also connected and is not traced"),
+                        Err(e) => message!("process {pid} has connected, and waits: {e}"),
                     }
                 }
                 Err(Error::Timeout { .. }) => {}
@@ -271,9 +271,9 @@ impl Recording {
         };
         for provider in &config.providers {
             let text = provider.to_string();
-            eprintln!("  {}", OneLine(text.lines().next().unwrap_or_default()));
+            message!("  {}", OneLine(text.lines().next().unwrap_or_default()));
         }
-        eprintln!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
+        message!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
         Ok(Self { session, sink, stop_on_signal })
     }
 
@@ -288,7 +288,7 @@ impl Recording {
             Some(error) => Err(Failure::about(&sink.name, error)),
             None => {
                 let counts = counter.finish().or_else(|| sink.recount());
-                eprintln!("{}", summary(&sink.name, &end, counts));
+                message!("{}", summary(&sink.name, &end, counts));
                 end.truncation.map_or(Ok(()), |reason| Err(Failure::about(&sink.name, reason)))
             }
         };
@@ -412,7 +412,7 @@ impl Sink {
     fn recount(&self) -> Option<Counts> {
         let path = self.path.as_ref()?;
         std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
-        eprintln!("counting events");
+        message!("counting events");
         Counter::of(BufReader::new(File::open(path).ok()?)).ok()
     }
 }

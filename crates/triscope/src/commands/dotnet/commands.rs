@@ -256,8 +256,8 @@ impl Dump {
         target.client.create_core_dump(text, dump_type, flags).map_err(target.failure())?;
         // If the target has another root directory, the file is not visible here.
         match std::fs::metadata(&path) {
-            Ok(metadata) => eprintln!("{}: {} bytes", path.display(), metadata.len()),
-            Err(_) => eprintln!("{}: written in the file system of the target", path.display()),
+            Ok(metadata) => message!("{}: {} bytes", path.display(), metadata.len()),
+            Err(_) => message!("{}: written in the file system of the target", path.display()),
         }
         Ok(())
     }

@@ -91,14 +91,14 @@ pub(super) fn run(args: &Args) -> Result {
         }
     }
     if totals.count == 0 && !live {
-        eprintln!(
+        message!(
             "triscope: the trace has no GC (was it collected with the keyword GC of \
              Microsoft-Windows-DotNETRuntime, 0x1?)"
         );
     }
     if tracker.incomplete() > 0 {
         let events = counted(tracker.incomplete(), "event");
-        eprintln!("triscope: {events} of GCs lack a field and are not shown");
+        message!("triscope: {events} of GCs lack a field and are not shown");
     }
     output.finish()?;
     reading.into_result()

@@ -240,7 +240,7 @@ fn write(mut file: OutputFile, graph: &HeapGraph) -> Result {
     graph.write(to).map_err(|e| file.failure(&e))?;
     let (name, size, objects) = (file.name(), graph.total_size(), graph.object_count());
     file.complete()?;
-    eprintln!("{}: {objects} objects, {size} bytes", OneLine(&name));
+    message!("{}: {objects} objects, {size} bytes", OneLine(&name));
     Ok(())
 }
 
@@ -350,7 +350,7 @@ impl Heap {
         let is_incomplete = incomplete.is_some();
         if let Some(walk) = incomplete {
             let (chunks, dropped) = walk.missing();
-            eprintln!(
+            message!(
                 "triscope: {}: the heap walk is incomplete, as are the totals: {chunks} parts lost, {dropped} items \
                  dropped, {} types without a name",
                 OneLine(&self.name),

@@ -239,7 +239,7 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     let trace = trace(&name, &reading)?;
     if totals.incomplete() > 0 {
         let events = counted(totals.incomplete(), "event");
-        eprintln!("triscope: {events} lack a field and are not shown");
+        message!("triscope: {events} lack a field and are not shown");
     }
     let mut stacks = Stacks::new(args.of.measure(), process);
     for total in totals.totals() {

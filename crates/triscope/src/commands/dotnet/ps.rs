@@ -103,17 +103,17 @@ fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
 /// Reports processes and sockets that are not in the list.
 fn remarks(found: &ProcessList) {
     for error in &found.rejected {
-        eprintln!("triscope: {}", OneLine(&error.to_string()));
+        message!("triscope: {}", OneLine(&error.to_string()));
     }
     if !found.stale.is_empty() {
-        eprintln!("triscope: sockets of processes that have ended: {}", found.stale.len());
+        message!("triscope: sockets of processes that have ended: {}", found.stale.len());
         for path in &found.stale {
-            eprintln!("  {}", OneLine(&path.display().to_string()));
+            message!("  {}", OneLine(&path.display().to_string()));
         }
     }
     if found.unreadable > 0 {
         let count = found.unreadable;
-        eprintln!(
+        message!(
             "triscope: processes that cannot be read and may be missing: {count} (this needs \
              CAP_SYS_PTRACE)"
         );

@@ -41,7 +41,7 @@ impl StopOnSignal {
             if has_command {
                 return Next::Wait;
             }
-            eprintln!("triscope: interrupted: the trace is truncated");
+            message!("triscope: interrupted: the trace is truncated");
             Next::Exit
         })?;
         let time = timer(after);
@@ -54,7 +54,7 @@ impl StopOnSignal {
                 let mut is_first = true;
                 while let Err(error) = stop_handle.stop() {
                     if std::mem::take(&mut is_first) {
-                        eprintln!("triscope: the session cannot be stopped, trying again: {error}");
+                        message!("triscope: the session cannot be stopped, trying again: {error}");
                     }
                     if ended.recv_timeout(RETRY) != Err(RecvTimeoutError::Timeout) {
                         break;

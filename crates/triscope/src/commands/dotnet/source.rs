@@ -299,22 +299,22 @@ impl Reading {
         let name = OneLine(&self.name);
         let stats = &self.stats;
         if stats.lost > 0 {
-            eprintln!("triscope: {name}: {} events were lost by the runtime", stats.lost);
+            message!("triscope: {name}: {} events were lost by the runtime", stats.lost);
         }
         if stats.events_without_metadata > 0 {
             let n = stats.events_without_metadata;
-            eprintln!("triscope: {name}: {n} events came without their metadata");
+            message!("triscope: {name}: {n} events came without their metadata");
         }
         if stats.early_flushes > 0 {
             let n = stats.early_flushes;
-            eprintln!("triscope: {name}: events may be out of order at {n} places");
+            message!("triscope: {name}: events may be out of order at {n} places");
         }
         const SHOWN: usize = 10;
         for error in self.errors.iter().take(SHOWN) {
-            eprintln!("triscope: {name}: {}", OneLine(error));
+            message!("triscope: {name}: {}", OneLine(error));
         }
         if self.errors.len() > SHOWN {
-            eprintln!("triscope: {name}: and {} more errors", self.errors.len() - SHOWN);
+            message!("triscope: {name}: and {} more errors", self.errors.len() - SHOWN);
         }
         if self.errors.is_empty() { self.outcome } else { Err(Failure::Quiet(1)) }
     }

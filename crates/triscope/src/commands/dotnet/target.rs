@@ -163,12 +163,12 @@ fn listen(path: &Path) -> Result<Target> {
         }
     });
     let exit = Listener::exit()?;
-    eprintln!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
+    message!("waiting for a runtime started with DOTNET_DiagnosticPorts={}", path.display());
     loop {
         match server.accept(Duration::from_secs(3600)) {
             Ok(runtime) => {
                 let pid = process_of(&runtime);
-                eprintln!("process {pid} has connected");
+                message!("process {pid} has connected");
                 return Ok(Target {
                     client: runtime.client(),
                     pid: u32::try_from(pid).ok(),

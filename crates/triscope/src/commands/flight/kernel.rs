@@ -396,7 +396,7 @@ impl Kernel {
         match self.start(store, at) {
             Ok(current) => {
                 if std::mem::take(&mut self.is_failing) {
-                    eprintln!("triscope: segments can be written again");
+                    message!("triscope: segments can be written again");
                 }
                 self.current = Some(current);
             }

@@ -32,9 +32,9 @@ impl Machine {
             let seconds = by as f64 / 1e9;
             match cause {
                 ClockCause::Suspended => {
-                    eprintln!("triscope: the machine was suspended for {seconds:.1} s");
+                    message!("triscope: the machine was suspended for {seconds:.1} s");
                 }
-                _ => eprintln!("triscope: the wall clock was set by {seconds:+.1} s"),
+                _ => message!("triscope: the wall clock was set by {seconds:+.1} s"),
             }
         }
         Ok(())
@@ -46,10 +46,10 @@ impl Machine {
         let before = std::mem::replace(&mut self.looked, at);
         CpuGap::add(&mut self.gaps, (before, at), gone, opened);
         for cpu in opened {
-            eprintln!("triscope: CPU {cpu} came online, and is recorded");
+            message!("triscope: CPU {cpu} came online, and is recorded");
         }
         for cpu in gone.iter().filter(|cpu| !opened.contains(cpu)) {
-            eprintln!("triscope: CPU {cpu} went offline");
+            message!("triscope: CPU {cpu} went offline");
         }
         Ok(())
     }

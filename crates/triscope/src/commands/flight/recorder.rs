@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
 pub(super) fn check(settings: &Settings) -> Result {
     let wanted = wanted(settings)?;
     let unchecked = |what: &dyn std::fmt::Display, why: &dyn std::fmt::Display| {
-        eprintln!("triscope: not checked: {what}: {why}");
+        message!("triscope: not checked: {what}: {why}");
     };
     for trigger in &settings.triggers {
         match Pressure::open(trigger) {
@@ -126,7 +126,7 @@ fn record(
         .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
     let metrics = metrics.transpose()?;
     if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
-        eprintln!("triscope: metrics: http://{address}/metrics");
+        message!("triscope: metrics: http://{address}/metrics");
     }
     let (inbox, outbox) = inbox::new()?;
     kernel.enable()?;
@@ -191,7 +191,7 @@ fn record(
         writing: 0,
     };
     recorder.recover()?;
-    eprintln!("triscope: {}: recording", OneLine(&dir.display().to_string()));
+    message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
     let outcome = recorder.watch(args.process.id(), command);
     recorder.finish().and(outcome)
 }
@@ -333,7 +333,7 @@ impl Recorder {
             Err(failure) => {
                 let why = failure.message().to_owned();
                 if self.cpu_failure.as_ref() != Some(&why) {
-                    eprintln!("triscope: a CPU that came online is not recorded: {why}");
+                    message!("triscope: a CPU that came online is not recorded: {why}");
                 }
                 self.cpu_failure = Some(why);
                 Ok(())
@@ -377,7 +377,7 @@ impl Recorder {
             false => self.windows.fire(at, cause),
         };
         match fired {
-            Fired::Opened => eprintln!("triscope: trigger: {}", OneLine(&what)),
+            Fired::Opened => message!("triscope: trigger: {}", OneLine(&what)),
             Fired::Joined => {}
             Fired::Suppressed => self.stats.suppressed += 1,
         }
@@ -456,7 +456,7 @@ impl Recorder {
         self.is_over = Arc::new(AtomicBool::new(false));
         pressures.into_iter().for_each(|pressure| pressure.watch(&self.outbox, &self.is_over));
         if settings.metrics != self.settings.metrics {
-            eprintln!("triscope: metrics: a new address needs a new start");
+            message!("triscope: metrics: a new address needs a new start");
         }
         if let Some(sources) = &self.sources {
             sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
@@ -475,7 +475,7 @@ impl Recorder {
         self.windows.set_cooldown(settings.cooldown.unwrap_or_default());
         self.settings = settings;
         self.stats.shed.clear();
-        eprintln!("triscope: the settings were read again");
+        message!("triscope: the settings were read again");
         Ok(())
     }
 
@@ -559,7 +559,7 @@ impl Recorder {
         let path = path.display().to_string();
         let fired = counted(manifest.window.fired, "trigger");
         let missing = if manifest.is_complete() { "" } else { ", not complete: see manifest.json" };
-        eprintln!("triscope: {}: {fired}, {}{missing}", OneLine(&path), size(*bytes));
+        message!("triscope: {}: {fired}, {}{missing}", OneLine(&path), size(*bytes));
     }
 
     /// Compares the use of resources with the budgets, and stops a source if need be.
@@ -571,7 +571,7 @@ impl Recorder {
         let limit = self.settings.cpu;
         match self.kernel.shed()? {
             Some(source) => {
-                eprintln!(
+                message!(
                     "triscope: {percent:.1} % of a CPU was used instead of {limit} %: {source} are \
                      not recorded any more"
                 );
@@ -579,7 +579,7 @@ impl Recorder {
             }
             None if !self.budget.is_reported => {
                 self.budget.is_reported = true;
-                eprintln!("triscope: {percent:.1} % of a CPU was used instead of {limit} %");
+                message!("triscope: {percent:.1} % of a CPU was used instead of {limit} %");
             }
             None => {}
         }
@@ -659,10 +659,10 @@ impl Recorder {
             all.add(&account);
             let (lost, missing) = (account.lost, account.missing());
             if lost + missing > 0 {
-                eprintln!("triscope: {event}: {lost} lost, {missing} missing without a reason");
+                message!("triscope: {event}: {lost} lost, {missing} missing without a reason");
             }
         }
-        eprintln!(
+        message!(
             "triscope: {} of the kernel, {} delivered, {} lost, {} missing without a reason; {}; {:.1} s \
              of CPU time",
             counted(all.count, "event"),
@@ -758,7 +758,7 @@ fn drop_capabilities() {
         if suffices.join().unwrap_or(false) {
             return keep_capabilities(kept);
         }
-        eprintln!(
+        message!(
             "triscope: CAP_SYS_ADMIN is kept: this kernel does not open events with CAP_PERFMON alone, as \
              kernel.perf_event_paranoid is {}",
             perf_monitor::paranoid_level().unwrap_or_default()
@@ -772,13 +772,13 @@ fn drop_capabilities() {
 /// more.
 fn keep_capabilities(needed: CapabilitySet) {
     if let Err(errno) = rustix::thread::set_no_new_privs(true) {
-        eprintln!("triscope: no_new_privs is not set: {errno}");
+        message!("triscope: no_new_privs is not set: {errno}");
     }
     let Ok(before) = rustix::thread::capabilities(None) else { return };
     let kept = before.effective & needed;
     let sets =
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     if let Err(errno) = rustix::thread::set_capabilities(None, sets) {
-        eprintln!("triscope: capabilities are kept: {errno}");
+        message!("triscope: capabilities are kept: {errno}");
     }
 }

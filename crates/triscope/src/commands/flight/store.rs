@@ -222,7 +222,7 @@ impl Store {
                 Some(segment) => found.push(segment),
                 None => {
                     let name = path.display().to_string();
-                    eprintln!("triscope: {}: nothing of it can be read", OneLine(&name));
+                    message!("triscope: {}: nothing of it can be read", OneLine(&name));
                     if is_file && name.ends_with(PARTIAL) {
                         fs::remove_file(&path)?;
                     }
@@ -248,7 +248,7 @@ impl Store {
                     self.ring.seal(segment).map_err(|error| error.to_string())
                 };
                 if let Err(error) = sealed {
-                    eprintln!("triscope: {error}: it is removed");
+                    message!("triscope: {error}: it is removed");
                     fs::remove_file(self.path(&segment))?;
                 }
             }
@@ -410,11 +410,11 @@ impl Store {
             let Err(error) = fs::remove_file(&path) else { continue };
             let name = OneLine(&path.display().to_string()).to_string();
             if error.kind() == io::ErrorKind::NotFound {
-                eprintln!("triscope: {name}: was removed by another program");
+                message!("triscope: {name}: was removed by another program");
                 continue;
             }
             if !is_reported && self.unremoved.is_empty() {
-                eprintln!("triscope: {name}: cannot be removed: {error}");
+                message!("triscope: {name}: cannot be removed: {error}");
             }
             self.unremoved.push(path);
         }
@@ -458,7 +458,7 @@ impl Store {
                 continue;
             }
             let name = path.display().to_string();
-            eprintln!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
+            message!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
             fs::remove_dir_all(&path).map_err(fail)?;
             used -= bytes;
         }
@@ -668,7 +668,7 @@ fn rescue(
     let name = format!("{id:010}-{}-{}-0{SEALED}", start.nanos(), end.nanos());
     fs::rename(path, dir.join(name))?;
     let torn = if is_torn { ", its end cannot be read" } else { "" };
-    eprintln!(
+    message!(
         "triscope: {}: adopted, {} bytes of a recorder that was killed{torn}",
         OneLine(&path.display().to_string()),
         bytes

@@ -94,7 +94,7 @@ pub(super) fn run(args: &Args) -> Result {
     drop(writer);
     let name = output.name();
     output.complete()?;
-    eprintln!("{name}: {}", size(bytes));
+    message!("{name}: {}", size(bytes));
     // A program that ends closes the connection in one way or another: what came is kept.
     copied.map(drop).map_err(|error| Failure::about(name, format_args!("truncated: {error}")))
 }
@@ -125,6 +125,6 @@ fn profile(args: &Args, format: Format, url: &str, head: Vec<u8>, body: impl Rea
     written.map_err(|error| output.failure(&error))?;
     let name = output.name();
     output.complete()?;
-    eprintln!("{name}: {}", size(data.len() as u64));
+    message!("{name}: {}", size(data.len() as u64));
     Ok(())
 }

@@ -100,9 +100,9 @@ pub(super) fn run(args: &Args) -> Result {
     drop(writer);
     let name = output.name();
     output.complete()?;
-    eprintln!("{name}: {}", summary(&snapshot));
+    message!("{name}: {}", summary(&snapshot));
     if snapshot.has_failed {
-        eprintln!(
+        message!(
             "triscope: {source}: the flight recorder failed to store a batch: the trace lacks it, as \
              that of the program's own WriteTo does"
         );

@@ -31,7 +31,7 @@ impl Limit {
     pub(super) fn note(&self, reading: &Reading, omitted: u64, what: &str) {
         if self.worst.is_none() && omitted > 0 {
             let name = OneLine(&reading.name);
-            eprintln!("triscope: {name}: {omitted} shorter {what} are not listed: see --worst");
+            message!("triscope: {name}: {omitted} shorter {what} are not listed: see --worst");
         }
     }
 }

@@ -146,7 +146,7 @@ impl Selected {
         };
         let times = intervals.into_iter().map(sum).collect();
         if dropped > 0 {
-            eprintln!(
+            message!(
                 "triscope: {}: {dropped} tasks or regions do not count, because each overlaps another \
                  one of its goroutine in part",
                 OneLine(&self.name)

@@ -26,7 +26,7 @@ pub(super) fn write(summary: &Summary, path: &Path, input: &Path) -> Result {
     let bytes = document.write(writer).map_err(|error| output.failure(&error))?;
     let name = output.name();
     output.complete()?;
-    eprintln!("{}", OneLine(&format!("{name}: {}", size(bytes))));
+    message!("{}", OneLine(&format!("{name}: {}", size(bytes))));
     Ok(())
 }
 

@@ -87,7 +87,7 @@ fn events(args: &Args, out: &mut Output) -> Result {
     }
     out.write()?;
     if let Some(error) = unreadable {
-        eprintln!("triscope: tracepoints are not listed: {error}");
+        message!("triscope: tracepoints are not listed: {error}");
     }
     if shown == 0 {
         return Err(Failure::new(format!("no event's name contains {:?}", args.word)));

@@ -111,7 +111,7 @@ fn add(args: &Args, texts: &[&String], tracefs: &Tracefs, out: &mut Output) -> R
         last = Some(event);
     }
     if let Some(event) = last {
-        eprintln!(
+        message!(
             "Use it in all perf tools, such as: triscope perf trace -e {event} -a --seconds 10"
         );
     }

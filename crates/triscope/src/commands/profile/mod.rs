@@ -253,7 +253,7 @@ pub(crate) fn run(args: &Args) -> Result {
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");
             let remark = remark(args, &opened, &ran, "");
-            eprintln!("{name}: {samples}{remark}, {}", size(bytes));
+            message!("{name}: {samples}{remark}, {}", size(bytes));
             ran.watch.outcome()
         }
         Kind::Timeline => {
@@ -263,7 +263,7 @@ pub(crate) fn run(args: &Args) -> Result {
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");
             timeline::write(&spool, &args.output)?;
-            eprintln!("triscope: {samples}{}", remark(args, &opened, &ran, ""));
+            message!("triscope: {samples}{}", remark(args, &opened, &ran, ""));
             ran.watch.outcome()
         }
     };

@@ -21,6 +21,6 @@ pub(super) fn of_environment() -> Result<Debuginfod> {
 pub(super) fn report(servers: &Debuginfod) {
     if servers.failures() > 0 {
         let count = crate::timeline::counted(servers.failures(), "file");
-        eprintln!("triscope: the debug information of {count} could not be fetched");
+        message!("triscope: the debug information of {count} could not be fetched");
     }
 }

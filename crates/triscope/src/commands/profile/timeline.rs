@@ -49,7 +49,7 @@ fn draw(traces: &Traces, path: &Path) -> Result {
     }
     let name = output.name();
     output.complete()?;
-    eprintln!("{name}: {}", size(written.bytes.get()));
+    message!("{name}: {}", size(written.bytes.get()));
     timeline::print_next_step();
     Ok(())
 }

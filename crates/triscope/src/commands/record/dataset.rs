@@ -37,14 +37,14 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     drop(guard);
     let kept = is_temporary.then(|| kept(&dir.path().join(RECORDED), dataset));
     // A signal that ends the export leaves the directory.
-    let _guard = kept.clone().map(|kept| cleanup::on_exit(move || eprintln!("{kept}")));
+    let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // A command that failed was recorded, too.
     let export = Export { traces: &traces, output: dataset, host: None, begin: None, paths: PATHS };
     let Err(failure) = export.run() else { return outcome };
     failure.print();
     if let Some(kept) = kept {
         let _ = dir.keep(); // the text names it
-        eprintln!("{kept}");
+        message!("{kept}");
     }
     let (Failure::Message(_, code) | Failure::Quiet(code)) = failure;
     outcome.and(Err(Failure::Quiet(code)))

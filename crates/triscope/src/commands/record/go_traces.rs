@@ -159,7 +159,7 @@ impl GoTraces {
             match (download.answer(), &process.program) {
                 (Answer::Accepted, Some(program)) => {
                     let (name, address) = (program.name.clone(), download.address);
-                    eprintln!(
+                    message!(
                         "triscope: the Go trace of {name} ({pid}) comes from \
                          http://{address}/debug/pprof"
                     );

@@ -217,7 +217,7 @@ fn run_one(args: &Args) -> Result {
             let name = output.name();
             let is_file = !output.is_stdout();
             output.complete()?;
-            eprintln!("{}", OneLine(&format!("{name}: {summary}")));
+            message!("{}", OneLine(&format!("{name}: {summary}")));
             if args.open && is_file {
                 serve::open(Viewer::Perfetto, &args.output)?;
             } else if !args.is_part {
@@ -241,9 +241,9 @@ fn print_next_step(open: Option<&str>, keep: Option<&Path>) {
         OneLine(&format!("triscope report {dir} --html {dir}.html")).to_string()
     });
     match (open, report) {
-        (Some(open), Some(report)) => eprintln!("next: {report}; or {open}"),
-        (Some(open), None) => eprintln!("{open}"),
-        (None, Some(report)) => eprintln!("next: {report}"),
+        (Some(open), Some(report)) => message!("next: {report}; or {open}"),
+        (Some(open), None) => message!("{open}"),
+        (None, Some(report)) => message!("next: {report}"),
         (None, None) => {}
     }
 }

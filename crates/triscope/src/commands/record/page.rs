@@ -25,7 +25,7 @@ pub(super) fn run(args: &Args) -> Result {
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
     let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
-    eprintln!("{}", OneLine(&format!("recorded: {summary}")));
+    message!("{}", OneLine(&format!("recorded: {summary}")));
     let title = args.output.file_stem().unwrap_or(args.output.as_os_str());
     let traces = Traces::of(vec![keep]).titled(title.to_string_lossy().into_owned());
     // The directory would be named otherwise.

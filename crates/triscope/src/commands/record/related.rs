@@ -100,7 +100,7 @@ impl Sources<'_> {
         let bytes = fs::metadata(&scheduler).map_or(0, |metadata| metadata.len());
         if bytes > FEW {
             let what = "relating the layers: the timeline is written again, of";
-            eprintln!("triscope: {what} {} of records", size(bytes));
+            message!("triscope: {what} {} of records", size(bytes));
         }
         let (mut files, mut programs) = (Vec::new(), Vec::new());
         let mut add = |path, program| {

@@ -83,7 +83,7 @@ pub(crate) fn event(text: &str) -> perf_monitor::Result<Event> {
 pub(crate) fn report_small_rings(set: &RingSet, usual: usize) {
     let pages = set.pages();
     if pages < usual {
-        eprintln!(
+        message!(
             "triscope: buffers of {pages} pages for each CPU instead of {usual}, as this user may \
              not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)"
         );

@@ -65,14 +65,14 @@ pub(crate) fn choose(
 /// Reports the samples that are not in the output.
 pub(crate) fn report_others(others: &[Named]) {
     if !others.is_empty() {
-        eprintln!("triscope: left out: {}: choose with --samples", OneLine(&described(others)));
+        message!("triscope: left out: {}: choose with --samples", OneLine(&described(others)));
     }
 }
 
 /// Reports what did not fit into the tables.
 pub(crate) fn report_dropped(name: &str, dropped: Dropped) {
     for (count, missing) in text::dropped(dropped) {
-        eprintln!("triscope: {}: {count} {missing}", OneLine(name));
+        message!("triscope: {}: {count} {missing}", OneLine(name));
     }
 }
 
@@ -101,7 +101,7 @@ impl Losses {
     /// Reports their numbers, if there are some.
     pub(crate) fn report(&self, name: &str) {
         for text in self.texts() {
-            eprintln!("triscope: {}: {text}", OneLine(name));
+            message!("triscope: {}: {text}", OneLine(name));
         }
     }
 
@@ -180,7 +180,7 @@ fn decoded(name: &str, data: &[u8], limits: &ReadLimits) -> Result<Read> {
     let file =
         read_pprof(data, limits, &mut tables).map_err(|error| Failure::about(name, error))?;
     if !file.drop_frames.is_empty() {
-        eprintln!(
+        message!(
             "triscope: {}: frames that go tool pprof leaves out are shown: {}",
             OneLine(name),
             OneLine(&file.drop_frames)

@@ -56,7 +56,7 @@ impl Lines {
 pub(super) fn print_problems<'a>(problems: impl Iterator<Item = (&'a str, &'a Unresolved)>) {
     for (assembly, why) in problems {
         let assembly = crate::failure::OneLine(assembly);
-        eprintln!("triscope: {assembly}: its methods have no lines: {why}");
+        message!("triscope: {assembly}: its methods have no lines: {why}");
     }
 }
 

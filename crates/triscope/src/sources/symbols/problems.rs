@@ -37,7 +37,7 @@ impl Problems {
 
     /// Prints the files with most frames.
     pub(crate) fn print(&self) {
-        self.lines().iter().for_each(|line| eprintln!("triscope: {line}"));
+        self.lines().iter().for_each(|line| message!("triscope: {line}"));
     }
 
     fn lines(&self) -> Vec<String> {

@@ -97,12 +97,12 @@ pub(super) fn run(args: &Args) -> Result {
     writer.finish()?;
     if tracker.errors() > 0 {
         let n = tracker.errors();
-        eprintln!(
+        message!(
             "triscope: the runtime reported {n} times that it does not collect all time series"
         );
     }
     if tracker.conflicts() > 0 {
-        eprintln!(
+        message!(
             "triscope: the runtime does not collect these meters: another session has other meters \
              or settings, such as the interval; end it, or use its settings"
         );

@@ -164,7 +164,7 @@ mod tests {
     fn regions_and_tasks_above_a_limit_fire() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
         let Ok(bytes) = std::fs::read(path) else {
-            eprintln!("SKIPPED: {path} is not in the package");
+            message!("SKIPPED: {path} is not in the package");
             return;
         };
         let fired = |triggers: &[&str]| -> Vec<String> {

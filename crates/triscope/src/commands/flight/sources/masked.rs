@@ -219,7 +219,7 @@ mod tests {
         let found = streams.into_iter().filter_map(|(name, words)| Some((read(name).ok()?, words)));
         let found: Vec<_> = found.collect();
         if found.len() < streams.len() {
-            eprintln!("SKIPPED: {} traces are not in {dir}", streams.len() - found.len());
+            message!("SKIPPED: {} traces are not in {dir}", streams.len() - found.len());
         }
         found
     }

@@ -272,7 +272,7 @@ fn report(name: &str, stats: &SetStats, bytes: u64, user_only: bool) {
     note(rings.unknown_ids + stats.undecodable, "records that are not understood were left out");
     let hint = if rings.lost > 0 { " (use more -m)" } else { "" };
     let user = if user_only { " of user space only" } else { "" };
-    eprintln!(
+    message!(
         "triscope: {name}: {}{user}, {}, {} lost{hint}{notes}",
         counted(rings.samples, "sample"),
         size(bytes),

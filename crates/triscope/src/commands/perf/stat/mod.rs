@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let number = runs.len();
     if number > 0 && number < args.repeat as usize {
-        eprintln!("triscope: the means are of {number} of {} runs", args.repeat);
+        message!("triscope: the means are of {number} of {} runs", args.repeat);
     }
     if let Some(mut report) = Report::mean(runs) {
         report.runs = (args.repeat > 1).then_some(number);

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result {
     drop(realtime);
     let report = |count: u64, what: &str| {
         if count > 0 {
-            eprintln!("triscope: {} {what}", counted(count, "event"));
+            message!("triscope: {} {what}", counted(count, "event"));
         }
     };
     let stats = tracer.set.stats();
