@@ -772,6 +772,26 @@ fn a_full_disk_is_survived() {
     are_accounted_for(&log);
 }
 
+/// As where the disk of its log is full.
+#[test]
+fn a_full_standard_error_is_survived() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("flight");
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = triscope(&["flight", "-d", dir.to_str().unwrap()]);
+    let mut recorder = Running(Some(command.stdin(Stdio::null()).stderr(full).spawn().unwrap()));
+    until("the control socket", || {
+        assert!(!has_ended(recorder.id()), "it has ended");
+        dir.join("control.sock").exists()
+    });
+    wait_for_segment_with(&dir, b"PERFILE2");
+    dump(&dir, "it goes on");
+    recorder.signal("TERM");
+    assert!(recorder.child().wait().unwrap().success());
+    recorder.0 = None;
+}
+
 #[test]
 fn a_read_only_disk_is_an_error() {
     needs_root!();
