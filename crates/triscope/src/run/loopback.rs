@@ -119,8 +119,9 @@ impl Files {
     fn answer(&self, mut stream: TcpStream) -> io::Result<()> {
         stream.set_write_timeout(Some(TIMEOUT))?;
         let Some(request) = Request::read(&stream, TIMEOUT)? else { return Ok(()) };
-        let SocketAddr::V4(peer) = stream.peer_addr()? else { return Ok(()) };
-        let is_allowed = peer::is_own(peer)?;
+        let ends = (stream.peer_addr()?, stream.local_addr()?);
+        let (SocketAddr::V4(peer), SocketAddr::V4(server)) = ends else { return Ok(()) };
+        let is_allowed = peer::is_own(peer, server)?;
         let found = self.files.iter().find(|(file, _)| {
             let path = request.target.strip_prefix('/').and_then(|p| p.strip_prefix(&self.secret));
             path.and_then(|path| path.strip_prefix('/')) == Some(&file.name)
