@@ -166,11 +166,12 @@ impl Commands<'_> {
         let path = paths.get(0).ok_or("no such request")?;
         let pieces = path["pieces"].as_array().ok_or("no pieces")?;
         // Of the subject alone: not of those that it waits for, as the sampler of .NET that stops it.
-        let sum = |what: &[&str]| -> i64 {
+        let own = |what: &'static [&str]| {
             let is_it = |piece: &&Value| piece["what"].as_str().is_some_and(|w| what.contains(&w));
             let own = pieces.iter().filter(|piece| piece["depth"] == 0).filter(is_it);
-            own.map(|piece| number(&piece["nanos"])).sum()
+            own.map(|piece| number(&piece["nanos"]))
         };
+        let sum = |what| -> i64 { own(what).sum() };
         let all: i64 = pieces.iter().map(|piece| number(&piece["nanos"])).sum();
         require(
             "explain: the pieces are the whole",
@@ -181,11 +182,13 @@ impl Commands<'_> {
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&["running", "syscall", "unknown"]);
         let (on_cpu, steal) = (sum(&["on_cpu"]), self.steal()?);
-        within_steal("explain: CPU time", on_cpu, unknown, steal, cpu)?;
-        within_steal("explain: run time of the kernel", on_cpu, unknown, steal, ran)?;
         // Go may preempt the goroutine, too: its thread waits for the CPU then as well.
-        let waits = sum(&["waits_for_cpu", "waits_for_p"]);
-        within_unknown("explain: wait time of the kernel", waits, unknown, waited, 2.0)
+        const WAITS: &[&str] = &["waits_for_cpu", "waits_for_p"];
+        let woken = OnCpu::woken(own(WAITS));
+        within_steal("explain: CPU time", on_cpu, unknown + woken, steal, cpu)?;
+        within_steal("explain: run time of the kernel", on_cpu, unknown + woken, steal, ran)?;
+        let waits = sum(WAITS) - woken;
+        within_unknown("explain: wait time of the kernel", waits, unknown + woken, waited, 2.0)
     }
 }
 

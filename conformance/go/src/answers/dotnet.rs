@@ -3,8 +3,8 @@
 use super::busy::Busy;
 use super::recorder::{Dotnet, Recorder, now, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within, within_steal,
-    within_unknown,
+    OnCpu, RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within,
+    within_steal, within_unknown,
 };
 use std::fs;
 use std::path::Path;
@@ -108,11 +108,13 @@ fn preempted(run: &Run) -> Result<()> {
     };
     let path = run.path("Preempted")?;
     // This kernel does not report some switches: what the thread did then is not known.
-    let unknown = own(&path, |what| matches!(what, What::Running | What::Unknown));
-    let (on_cpu, steal) = (own(&path, is_on_cpu), run.timeline.steal);
+    let unknown: i64 = own(&path, |what| matches!(what, What::Running | What::Unknown)).sum();
+    let woken = OnCpu::woken(own(&path, is_waiting_for_cpu));
+    let unknown = unknown + woken;
+    let (on_cpu, steal) = (own(&path, is_on_cpu).sum(), run.timeline.steal);
     within_steal("preempted: CPU time", on_cpu, unknown, steal, *cpu)?;
     within_steal("preempted: run time of the kernel", on_cpu, unknown, steal, *ran)?;
-    let waits = own(&path, is_waiting_for_cpu);
+    let waits = own(&path, is_waiting_for_cpu).sum::<i64>() - woken;
     within_unknown("preempted: wait time of the kernel", waits, unknown, *waited, 2.0)?;
     within("preempted: wall time", sum(&path, |_| true), *wall, 2.0)
 }

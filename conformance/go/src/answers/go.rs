@@ -2,8 +2,8 @@
 
 use super::recorder::{Recorder, numbers};
 use super::timeline::{
-    RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, require, sum, within, within_steal,
-    within_stops, within_unknown,
+    OnCpu, RunTimes, Timeline, is_on_cpu, is_waiting_for_cpu, ms, own, require, sum, within,
+    within_steal, within_stops, within_unknown,
 };
 use crate::toolchain::{self, Toolchain};
 use std::collections::BTreeMap;
@@ -113,15 +113,18 @@ impl Answers {
         let path = self.0.path(SpanKind::Region, "compute")?;
         // This kernel does not report some switches: what the thread did then is not known.
         let unknown = sum(&path, |what| matches!(what, What::Running | What::Syscall));
-        let (on_cpu, steal) = (sum(&path, is_on_cpu), self.0.steal);
-        within_steal("preempted: CPU time", on_cpu, unknown, steal, cpu)?;
-        within_steal("preempted: run time of the kernel", on_cpu, unknown, steal, run)?;
         // Go may preempt the goroutine too: its thread waits for the CPU then as well.
-        let waits = sum(&path, |what| {
+        let waits_for_cpu = |what: &What| {
             let has_no_cpu = matches!(what, What::WaitsForProc { kernel, .. }
                 if matches!(kernel, Kernel::Runnable { .. }));
             is_waiting_for_cpu(what) || has_no_cpu
-        });
+        };
+        let woken = OnCpu::woken(own(&path, waits_for_cpu));
+        let unknown = unknown + woken;
+        let (on_cpu, steal) = (sum(&path, is_on_cpu), self.0.steal);
+        within_steal("preempted: CPU time", on_cpu, unknown, steal, cpu)?;
+        within_steal("preempted: run time of the kernel", on_cpu, unknown, steal, run)?;
+        let waits = sum(&path, waits_for_cpu) - woken;
         within_unknown("preempted: wait time of the kernel", waits, unknown, wait, 2.0)?;
         within("preempted: wall time", sum(&path, |_| true), wall, 2.0)?;
         let most = path.pieces.iter().filter_map(|piece| match piece.what {

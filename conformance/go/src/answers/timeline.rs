@@ -102,6 +102,11 @@ impl OnCpu {
     /// wake-up to the switch, and 12 us if it is idle. Elsewhere it is 2 us.
     pub(super) const EACH_WAKE: i64 = 40_000;
 
+    /// What the kernel may count as CPU time of these waits for a CPU.
+    pub(super) fn woken(waits: impl Iterator<Item = i64>) -> i64 {
+        waits.map(|nanos| nanos.min(Self::EACH_WAKE)).sum()
+    }
+
     /// Fails unless it is what the kernel counted within 1 %, except for what is unknown, steal time and
     /// what it counts before switches.
     pub(super) fn check(&self, what: &str, steal: i64, expected: i64) -> Result<()> {
@@ -244,8 +249,8 @@ pub(super) fn sum(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> i64 {
     path.pieces.iter().filter(|piece| is_it(&piece.what)).map(Piece::nanos).sum()
 }
 
-/// As [`sum`], of the subject alone: not of those that it waits for, as the sampler of .NET that stops it.
-pub(super) fn own(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> i64 {
-    let own = path.pieces.iter().filter(|piece| piece.depth == 0 && is_it(&piece.what));
-    own.map(Piece::nanos).sum()
+/// Times of the subject alone: not of those that it waits for, as the sampler of .NET that stops it.
+pub(super) fn own(path: &CriticalPath, is_it: impl Fn(&What) -> bool) -> impl Iterator<Item = i64> {
+    let own = path.pieces.iter().filter(move |piece| piece.depth == 0 && is_it(&piece.what));
+    own.map(Piece::nanos)
 }
