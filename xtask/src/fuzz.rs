@@ -64,7 +64,8 @@ fn fuzz(target: &str, seconds: u32) -> Result {
     let (mut executed, mut rounds) = (0, 0);
     while executed < LEAST && rounds < MOST_ROUNDS {
         let mut command = Command::new(&binary);
-        command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10"]);
+        // Names of new functions would take a symbolizer for each.
+        command.arg(&corpus).args(["-rss_limit_mb=2048", "-timeout=10", "-print_funcs=0"]);
         command.arg(format!("-max_total_time={seconds}"));
         command.arg(format!("-artifact_prefix={}/", artifacts.display()));
         if target.ends_with("_parallel") {
