@@ -71,25 +71,22 @@ impl GoSymbols {
     pub(crate) fn find(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> bool {
         let Some(function) = self.table.function(address) else { return false };
         let mut pc = address;
-        for _ in 0..MAX_INLINED {
-            let inlined = function.inlined(pc);
-            let name = match inlined {
-                Some(inlined) => inlined.name,
-                None => function.name(),
-            };
-            let offset = inlined.is_none().then(|| address - function.entry);
+        let mut push = |name: &[u8], offset: Option<u64>, pc: u64| {
             let mut frame = go_frame(name, offset, texts);
             if let Some((file, line)) = function.line(pc) {
                 frame.file = Some(texts.get(&String::from_utf8_lossy(file)));
                 frame.line = line;
             }
-            frame.is_inlined = inlined.is_some();
+            frame.is_inlined = offset.is_none();
             out.push(frame);
-            match inlined {
-                Some(inlined) => pc = inlined.parent,
-                None => return true,
-            }
+        };
+        // Calls of a damaged table can be each other's parents.
+        for _ in 0..MAX_INLINED {
+            let Some(inlined) = function.inlined(pc) else { break };
+            push(inlined.name, None, pc);
+            pc = inlined.parent;
         }
+        push(function.name(), Some(address - function.entry), pc);
         true
     }
 }
