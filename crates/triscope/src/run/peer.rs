@@ -47,8 +47,8 @@ fn user(peer: SocketAddrV4, server: SocketAddrV4) -> io::Result<u32> {
 /// The user of a socket in a table. Its addresses are numbers in the order of the machine, after the
 /// prefix of IPv4 in a table of IPv6.
 ///
-/// Other sockets can have the port of the peer, with another address at their other end. Those that are
-/// closed have user 0, whoever they belonged to.
+/// Other sockets can have the port of the peer, with another address at their other end. Those of all
+/// users that are closed have user 0.
 fn user_in(table: &str, peer: SocketAddrV4, server: SocketAddrV4) -> Option<u32> {
     const ESTABLISHED: &str = "01";
     let [local, remote] = [peer, server].map(|address| {
