@@ -75,8 +75,7 @@ const STEPS: &[Step] = &[
     step("public API", || public_api::task(&[])),
     step("tests, debug", debug_tests).waits(),
     step("tests, release", release_tests),
-    step("live programs, release", || again::cargo_test(&["--release"], &["--test", "perf"]))
-        .waits(),
+    step("live programs, release", || again::cargo_test(&["--release"], &["--test", LIVE])).waits(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
         // The default is one of the other combinations.
@@ -226,10 +225,13 @@ fn debug_tests() -> Result {
     tests(&[], &["--lib", "--bins"], &names)
 }
 
-/// All tests, except those of live programs, which wait for most of their time.
+/// Integration tests of live programs, which wait for most of their time.
+const LIVE: &str = "perf";
+
+/// All tests, except [`LIVE`].
 fn release_tests() -> Result {
     let mut names = integration_tests()?;
-    names.remove("perf");
+    names.remove(LIVE);
     tests(&["--release"], &["--lib", "--bins", "--examples"], &names)
 }
 

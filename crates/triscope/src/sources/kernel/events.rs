@@ -77,15 +77,15 @@ fn members(group: &str) -> Result<(Vec<String>, bool)> {
 /// An event with those modifiers in addition that are not among its own.
 fn modified(event: &str, modifiers: &str) -> String {
     let is_pmu = event.split_once('/').is_some_and(|(pmu, _)| !pmu.contains(':'));
-    let own = event.rsplit_once(':').map_or("", |(_, own)| own);
-    let has_own = !own.is_empty() && own.chars().all(|c| "ukhGHpPSDIWe".contains(c));
-    let own = match event.rsplit_once('/') {
-        Some((_, own)) if is_pmu => own,
-        _ if has_own => own,
-        _ => "",
+    let own = if is_pmu {
+        event.rsplit_once('/').map_or("", |(_, own)| own)
+    } else {
+        // Otherwise it is the name of a tracepoint.
+        let is_modifiers = |last: &&str| last.chars().all(|c| "ukhGHpPSDIWe".contains(c));
+        event.rsplit_once(':').map(|(_, last)| last).filter(is_modifiers).unwrap_or_default()
     };
     let modifiers: String = modifiers.chars().filter(|c| !own.contains(*c)).collect();
-    let colon = if modifiers.is_empty() || is_pmu || has_own { "" } else { ":" };
+    let colon = if modifiers.is_empty() || is_pmu || !own.is_empty() { "" } else { ":" };
     format!("{event}{colon}{modifiers}")
 }
 
