@@ -11,8 +11,8 @@ mod common;
 use common::{World, at, pieces};
 use trace_timeline::answers::{CriticalPath, Piece, Report, What, critical_path};
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, Kernel, LossKind, Occupant, SpanKind, State,
-    ThreadState, text,
+    Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, LossKind, Occupant, SpanKind,
+    State, ThreadState, text,
 };
 
 /// A Go program with two Ms on two CPUs, and another process.
@@ -861,7 +861,7 @@ fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
     let g2 = go.goroutine(2);
     let w = &mut go.world;
     w.push(EventKind::Flow {
-        kind: trace_timeline::FlowKind::Creates,
+        kind: FlowKind::Creates,
         from: Some(g1),
         context: Context::Task,
         on: None,
@@ -876,6 +876,42 @@ fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
     let kernel = Kernel::OnCpu { cpu: cpus[1] };
     let proc = What::WaitsForProc { proc: Some(go.procs[1]), holder: None, kernel };
     assert_eq!(pieces(&path), [(40, g1, on(0)), (50, g2, proc), (90, g2, on(1))]);
+}
+
+/// The thread that is woken for an idle P waits for a CPU: so does the goroutine that runs on it then.
+#[test]
+fn an_idle_p_whose_next_thread_waits_for_a_cpu_is_that_wait() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let ([_, cpu], [_, thread], [_, p1]) = (go.cpus, go.threads, go.procs);
+    let (m, other) = (go.ms[1], go.other);
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(p1, State::Idle, None, "");
+    w.at(5).switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    w.at(10).wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    let (kind, from, context) = (FlowKind::Wakes, Some(go.threads[0]), Context::Task);
+    let (on, to, stack) = (None, thread, None);
+    w.at(20).push(EventKind::Flow { kind, from, context, on, to, cpu: Some(cpu), stack });
+    w.at(70).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+    w.at(75).go(p1, State::Running, Some(m), "");
+    w.at(80).go(g2, State::Running, Some(m), "");
+    w.at(90).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 10, 90, None);
+    assert_eq!(path.pieces.iter().map(Piece::nanos).sum::<i64>(), 80);
+    let ends: Vec<i64> = path.pieces.iter().map(|piece| piece.end.nanos()).collect();
+    assert_eq!(ends, [20, 70, 75, 80, 90]);
+    let texts = for_p(&go, &path);
+    let idle = "runnable, P1 was idle (wake-up latency)";
+    let (no_cpu, between) =
+        ("runnable, the thread of P1 waited for thread 99", "runnable, P1 was between goroutines");
+    assert_eq!(texts, [idle, no_cpu, idle, between]);
+    let by = path.pieces.get(1).and_then(|piece| match piece.what {
+        What::WaitsForProc { kernel: Kernel::Runnable { occupant, .. }, .. } => occupant.thread(),
+        _ => None,
+    });
+    assert_eq!(by, Some(other));
 }
 
 /// Two goroutines that wake each other at the same moment: no cycle.

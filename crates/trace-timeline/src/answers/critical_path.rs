@@ -104,7 +104,8 @@ pub enum What {
         proc: Option<EntityId>,
         /// The goroutine that had that P meanwhile.
         holder: Option<EntityId>,
-        /// The kernel's state of the thread of that P; [`Kernel::Absent`] if the P was idle.
+        /// The kernel's state of the thread of that P. An idle P has none: [`Kernel::Absent`], or
+        /// [`Kernel::Runnable`] while the thread that took it next waited for a CPU.
         kernel: Kernel,
     },
     /// Its thread could have run, or that of the P that it waited for, but the CPU quota of its cgroup
@@ -510,15 +511,32 @@ impl Walk<'_> {
             let (what, from) = match known {
                 Some((_, of_proc)) if of_proc.end < self.back.at() => (NO_PROC, of_proc.end),
                 Some((_, of_proc)) if of_proc.state == State::Unknown => (NO_PROC, of_proc.begin),
-                Some((_, of_proc)) => {
+                Some((index, of_proc)) => {
                     let holder = of_proc.holder.filter(|holder| *holder != step.entity);
-                    let kernel = of_proc.kernel;
-                    (What::WaitsForProc { proc, holder, kernel }, of_proc.begin)
+                    let taker = proc.and_then(|proc| self.taker(proc, index));
+                    let kernel = match taker.map(|taker| taker.kernel) {
+                        Some(waits @ Kernel::Runnable { .. }) => waits,
+                        _ => of_proc.kernel,
+                    };
+                    let from = taker.map_or(of_proc.begin, |taker| taker.begin);
+                    (What::WaitsForProc { proc, holder, kernel }, from.max(of_proc.begin))
                 }
                 None => (NO_PROC, begin),
             };
             self.leaf(step, from.max(begin), what, None);
         }
+    }
+
+    /// What the thread that takes an idle P does before that. A P is idle while that thread is awake
+    /// and waits for a CPU.
+    fn taker(&self, proc: EntityId, index: usize) -> Option<&Interval> {
+        let intervals = self.history.intervals(proc).get(index..)?;
+        let [idle, next, ..] = intervals else { return None };
+        if idle.kernel != Kernel::Absent || next.begin != idle.end {
+            return None;
+        }
+        let (_, taker) = self.history.before(next.thread?, self.back.at())?;
+        (taker.end >= self.back.at()).then_some(taker)
     }
 
     /// Explains the time back to `begin`.
