@@ -24,17 +24,24 @@ struct Step {
     run: fn() -> Result,
     /// Whether it often waits: those up to the next one that waits run meanwhile.
     waits: bool,
+    /// Whether it measures the CPU: nothing runs beside it.
+    is_alone: bool,
     /// Whether it watches live programs: if it fails, it is run once more.
     is_live: bool,
 }
 
 const fn step(name: &'static str, run: fn() -> Result) -> Step {
-    Step { name, run, waits: false, is_live: false }
+    Step { name, run, waits: false, is_alone: false, is_live: false }
 }
 
 impl Step {
     const fn waits(mut self) -> Self {
         self.waits = true;
+        self
+    }
+
+    const fn alone(mut self) -> Self {
+        self.is_alone = true;
         self
     }
 
@@ -86,24 +93,24 @@ const STEPS: &[Step] = &[
     step("oldest Rust, and Windows", || rust::check_platforms(&[])),
     step("miri", || sanitize::miri(&[])),
     step("dependencies", || deny::task(&[])),
-    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("sanitizers", || sanitize::sanitize(&[])),
+    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("packages", || package::task(&[])),
-    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("benches run", || {
         cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])?;
         // Fails above its limit on memory.
         let example = ["--package", "triscope-benches", "--example", "profile_hour"];
         cargo(&[&["run", "--quiet", "--release"], &example[..]].concat())
     }),
-    step("kernel, Go and .NET on one clock", || timeline::task(&[])).live(),
+    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
+    step("Perfetto's own schema", || perfetto::lint(&[])),
+    step("perf-monitor's peers run", bench_perf::smoke),
+    step("kernel, Go and .NET on one clock", || timeline::task(&[])).live().alone(),
     // Changes kernel.perf_event_paranoid for a moment: not beside the tests of kernels.
     step("recordings of Go and .NET programs", || record::test(&[])).live(),
-    step("flight recorder, briefly", soak::smoke).live(),
-    step("perf-monitor's peers run", bench_perf::smoke),
+    step("flight recorder, briefly", soak::smoke).live().alone(),
     step("real kernels", || test_kernel::task(&[])).waits().live(),
     step("flight recorder in a machine", || test_kernel::flight::task(&[])).live(),
-    step("Perfetto's own schema", || perfetto::lint(&[])),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
     step("datasets of a fleet", || dataset::fleet::task(&[])).live(),
@@ -140,6 +147,9 @@ fn run(steps: &[&Step], report: &mut Report, beside: &mut Option<Beside>) -> Res
             report.finish(beside.take())?;
             *beside = Some(Beside::start(step.name)?);
             continue;
+        }
+        if step.is_alone {
+            report.finish(beside.take())?;
         }
         eprintln!("\n==== {}", step.name);
         let (start, cpu) = (Instant::now(), children_cpu()?);

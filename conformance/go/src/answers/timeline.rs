@@ -37,9 +37,10 @@ pub(super) fn ms(nanos: i64) -> f64 {
 /// Fails unless the value is within this percentage of the expected one.
 pub(super) fn within(what: &str, found: i64, expected: i64, most: f64) -> Result<()> {
     let difference = percent(found, expected);
-    eprintln!("{what}: {:.3} ms, expected {:.3} ms: {difference:.2} %", ms(found), ms(expected));
+    let text = format!("{:.3} ms, expected {:.3} ms: {difference:.2} %", ms(found), ms(expected));
+    eprintln!("{what}: {text}");
     if difference > most {
-        return Err(format!("{what}: more than {most} % off").into());
+        return Err(format!("{what}: {text}, more than {most} % off").into());
     }
     Ok(())
 }
