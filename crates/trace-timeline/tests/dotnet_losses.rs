@@ -137,9 +137,8 @@ fn row(content: &[u8]) -> Vec<u8> {
     [&(content.len() as u16).to_le_bytes()[..], content].concat()
 }
 
-/// A loss of version 6 names an index that events do not have: all threads may have lost ends.
-#[test]
-fn a_loss_of_version_6_ends_the_spans_of_all_threads() {
+/// A stream of version 6 with events of the threads 5 and 6, each with its number.
+fn v6(events: &[(Written, u8)]) -> Vec<u8> {
     const THREADS: [u8; 2] = [5, 6];
     let mut stream = V6::new();
     let ty = |id: u8, number: u64| {
@@ -152,30 +151,54 @@ fn a_loss_of_version_6_ends_the_spans_of_all_threads() {
         .map(|index| row(&[&[index, 2, 42, 3][..], &varint(100 + u64::from(index))].concat()));
     stream.block(6, &threads.concat());
     // The events of a block continue each other's numbers: each of these has one of its own.
-    let mut write = |event: &Written, sequence: u8| {
+    for (event, sequence) in events {
         let thread = event.thread as u8;
-        let header = [0xc7, event.metadata as u8, sequence - 1, thread, 0, thread, event.at as u8];
+        let header = [0xc7, event.metadata as u8, sequence - 1, thread, 0, thread];
+        let header = [&header[..], &varint(event.at as u64)].concat();
         stream.compressed(&blob(&header, &event.payload));
-    };
-    write(&jit(10, 5, 1), 1);
-    write(&jit(20, 6, 1), 1);
+    }
+    stream.end()
+}
+
+/// The time of each loss, since when it may be, and the number of events.
+fn losses(events: &[Event]) -> Vec<(i64, i64, Option<u64>)> {
+    let losses = events.iter().filter_map(|event| match event.kind {
+        EventKind::Loss { since, count, .. } => Some((event.at.nanos(), since.nanos(), count)),
+        _ => None,
+    });
+    losses.collect()
+}
+
+/// The session began at 1000.
+#[test]
+fn a_loss_before_the_first_event_is_at_the_start_of_the_session() {
+    let (stats, _, events) = read(&v6(&[(jit(1_500, 5, 1), 4)]));
+    assert_eq!((stats.events, stats.lost), (1, 3));
+    assert_eq!(losses(&events), [(1_000, 1_000, Some(3))]);
+    assert_eq!(events.last().map(|event| event.at.nanos()), Some(1_500));
+    // A stream that is not sorted stays in order.
+    let (_, _, events) = read(&v6(&[(jit(500, 5, 1), 4)]));
+    assert_eq!(losses(&events), [(1_000, 1_000, Some(3))]);
+    assert!(events.is_sorted_by_key(|event| event.at));
+}
+
+/// A loss of version 6 names an index that events do not have: all threads may have lost ends.
+#[test]
+fn a_loss_of_version_6_ends_the_spans_of_all_threads() {
     let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
-    write(&event(2, 40, 5, &[&exception, &CLR]), 4);
-    write(&jit(50, 5, 2), 5);
-    write(&jit(60, 6, 2), 2);
-    let (stats, tables, events) = read(&stream.end());
+    let bytes = v6(&[
+        (jit(10, 5, 1), 1),
+        (jit(20, 6, 1), 1),
+        (event(2, 40, 5, &[&exception, &CLR]), 4),
+        (jit(50, 5, 2), 5),
+        (jit(60, 6, 2), 2),
+    ]);
+    let (stats, tables, events) = read(&bytes);
     assert_eq!((stats.events, stats.lost, stats.undecodable), (5, 2, 0));
     assert_eq!(ended(&events), [(SpanKind::Jit, 10, 40), (SpanKind::Jit, 20, 40)]);
     let begun = events.iter().filter(|event| matches!(event.kind, EventKind::Begin { .. }));
     assert_eq!(begun.count(), 4);
-    let lost: Vec<Option<u64>> = events
-        .iter()
-        .filter_map(|event| match event.kind {
-            EventKind::Loss { count, .. } => Some(count),
-            _ => None,
-        })
-        .collect();
-    assert_eq!(lost, [Some(2)]);
+    assert_eq!(losses(&events), [(20, 10, Some(2))]);
     let threads = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::DotnetThread);
     assert_eq!(threads.map(|(_, e)| e.number).collect::<Vec<_>>(), [105, 106]);
 }

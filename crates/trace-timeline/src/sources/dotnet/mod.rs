@@ -99,6 +99,8 @@ pub struct DotnetSource {
     has_stacks: bool,
     process_name: Option<String>,
     stats: DotnetStats,
+    /// The time of the last event or loss.
+    latest: Option<Timestamp>,
     /// The sync point, until the next event.
     clock: Option<EventKind>,
     skipped: Skipped,
@@ -223,7 +225,7 @@ impl DotnetSource {
     /// end, and no thread waits for a lock any more.
     /// `why` says how the trace is damaged.
     pub fn loss(&mut self, why: &str, tables: &mut Tables, out: &mut Vec<Event>) {
-        let at = self.stats.last.unwrap_or_default();
+        let at = self.now();
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
@@ -250,6 +252,15 @@ impl DotnetSource {
         push.event(EventKind::Loss { entity: None, kind, since: at, count: None });
     }
 
+    /// The time of a loss here: that of the last event, or of the start of the session.
+    fn now(&mut self) -> Timestamp {
+        let trace = self.trace.as_ref();
+        let start =
+            || trace.map(|t| t.timestamp(t.sync_time_qpc).saturating_add_nanos(self.offset));
+        self.latest = self.latest.or_else(start);
+        self.latest.unwrap_or_default()
+    }
+
     /// Appends the model events of the next item.
     pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         match item {
@@ -268,7 +279,7 @@ impl DotnetSource {
     /// Events that a thread could not write.
     fn lost(&mut self, lost: &Loss, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.lost = self.stats.lost.saturating_add(lost.count);
-        let at = self.stats.last.unwrap_or_default();
+        let at = self.now();
         let push = &mut Pusher { at, tables, out };
         let trace = self.trace.as_ref();
         let thread = match trace {
@@ -328,9 +339,9 @@ impl DotnetSource {
     fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         let at = event.timestamp().saturating_add_nanos(self.offset);
         // A stream that is not sorted stays in order.
-        let at = self.stats.last.map_or(at, |last| last.max(at));
+        let at = self.latest.map_or(at, |latest| latest.max(at));
         self.stats.first.get_or_insert(at);
-        self.stats.last = Some(at);
+        (self.stats.last, self.latest) = (Some(at), Some(at));
         self.stats.events += 1;
         let push = &mut Pusher { at, tables, out };
         self.clock.take().into_iter().for_each(|clock| push.event(clock));
