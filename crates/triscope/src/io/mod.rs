@@ -10,6 +10,8 @@ mod partial_file;
 pub(crate) mod per_file;
 #[cfg(unix)]
 pub(crate) mod private;
+#[cfg(unix)]
+pub(crate) mod private_dir;
 pub(crate) mod profile_file;
 #[cfg_attr(not(unix), path = "progress_wasi.rs")]
 pub(crate) mod progress;

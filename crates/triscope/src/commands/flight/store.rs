@@ -13,10 +13,10 @@
 
 use super::assemble::{Assembled, Input, assemble, is_within};
 use super::control::SOCKET;
-use super::directory::{self, PRIVATE, Skeleton};
+use super::skeleton::Skeleton;
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::private;
+use crate::io::{private, private_dir};
 use crate::sources::model::{BOOT, DUMPS, MANIFEST, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{counted, now};
@@ -126,7 +126,11 @@ impl Store {
         let (is_empty, is_new) = match fs::read_dir(dir) {
             Ok(mut entries) => (entries.next().is_none(), false),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                DirBuilder::new().recursive(true).mode(PRIVATE).create(dir).map_err(fail)?;
+                DirBuilder::new()
+                    .recursive(true)
+                    .mode(private_dir::MODE)
+                    .create(dir)
+                    .map_err(fail)?;
                 (true, true)
             }
             Err(error) => return Err(fail(error)),
@@ -135,13 +139,13 @@ impl Store {
             let why = "is not empty, and no directory of a flight recorder";
             return Err(Failure::about(dir.display(), why));
         }
-        directory::secure(dir)?;
+        private_dir::secure(dir)?;
         let lock = lock(dir)?;
         for name in [SEGMENTS, DUMPS, SOURCES] {
-            directory::create(&dir.join(name))?;
+            private_dir::create(&dir.join(name))?;
         }
         if fs::symlink_metadata(dir.join(LEFT)).is_ok() {
-            directory::secure(&dir.join(LEFT))?;
+            private_dir::secure(&dir.join(LEFT))?;
         }
         let skeleton = is_empty.then(|| {
             let files = [BOOT, SOCKET, LOCK];
@@ -182,7 +186,7 @@ impl Store {
         if self.earlier.is_empty() {
             sources::clear(&left).map_err(fail)?;
         }
-        directory::create(&left)?;
+        private_dir::create(&left)?;
         sources::put_aside(&sources, &left).map_err(fail)?;
         self.left = vec![left];
         Ok(sources)
@@ -199,7 +203,7 @@ impl Store {
     fn adopt(&mut self) -> io::Result<()> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let path = self.dir.join(BOOT);
-        let before = directory::open(&path, OpenOptions::new().read(true));
+        let before = private_dir::open(&path, OpenOptions::new().read(true));
         let before = before.ok().and_then(|file| io::read_to_string(file.take(MAX_BOOT)).ok());
         let is_same_boot = before.is_some_and(|before| before == boot);
         let now = now()?;
@@ -512,7 +516,7 @@ impl Dump {
     }
 
     fn write_to(self, dir: &Path) -> io::Result<Written> {
-        DirBuilder::new().mode(PRIVATE).create(dir)?;
+        DirBuilder::new().mode(private_dir::MODE).create(dir)?;
         let Self { window, segments, inputs, tracing, subject, missing, collected, left, .. } =
             self;
         let mut manifest = Manifest::new(window, Coverage::of(&segments));
@@ -591,7 +595,7 @@ fn lock(dir: &Path) -> Result<File> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(private::FILE);
-    let file = directory::open(&path, &mut options)?;
+    let file = private_dir::open(&path, &mut options)?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => {}
         Err(rustix::io::Errno::WOULDBLOCK) => {

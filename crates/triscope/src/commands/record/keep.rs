@@ -2,11 +2,12 @@
 //! which the layers are related.
 
 use crate::failure::{Failure, Result};
+use crate::io::{private, private_dir};
 use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::sources::quota::{QUOTAS, QuotaWriter};
 use std::fs::{self, File};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,13 +78,20 @@ pub(super) fn descriptor(file: &File) -> PathBuf {
 }
 
 impl Keep {
-    /// Creates the directory. An existing one must be empty.
+    /// Creates the directory, which is private. An existing one must be empty, and of this user.
     pub(super) fn create(dir: &Path) -> Result<Self> {
         let fail = |error| Failure::about(dir.display(), error);
-        fs::create_dir_all(dir).map_err(fail)?;
-        if fs::read_dir(dir).map_err(fail)?.next().is_some() {
-            return Err(Failure::about(dir.display(), "the directory is not empty"));
+        let is_empty = || match fs::read_dir(dir).map_err(fail)?.next() {
+            Some(_) => Err(Failure::about(dir.display(), "the directory is not empty")),
+            None => Ok(()),
+        };
+        if dir.is_dir() {
+            is_empty()?;
+        } else if let Some(parent) = dir.parent() {
+            fs::create_dir_all(parent).map_err(fail)?;
         }
+        private_dir::create(dir)?;
+        is_empty()?;
         Ok(Self { dir: dir.to_owned(), unnamed: None })
     }
 
@@ -123,8 +131,8 @@ impl Keep {
     fn file(&mut self, name: &'static str) -> Result<(PathBuf, KeptFile)> {
         let Some(unnamed) = &mut self.unnamed else {
             let path = self.dir.join(name);
-            let file =
-                File::create(&path).map_err(|error| Failure::about(path.display(), error))?;
+            let file = private::create_new(&path)
+                .map_err(|error| Failure::about(path.display(), error))?;
             return Ok((path, KeptFile { file, failure: None }));
         };
         let fail = |error| Failure::about(self.dir.display(), error);
@@ -148,7 +156,8 @@ impl Keep {
         let text = format!("{about:#}\n");
         // The one that is there stays if the disk is full.
         let partial = self.dir.join(format!("{RECORDING}.part"));
-        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &path));
+        let written = private::write_new(&partial, text.as_bytes())
+            .and_then(|()| fs::rename(&partial, &path));
         written.map_err(|error| {
             // It may not even have been created.
             let _ = fs::remove_file(&partial);
@@ -179,9 +188,7 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        let to = self.dir.join(format!("go-{pid}.trace"));
-        let copied = fs::copy(trace, &to).map_err(|error| Failure::about(to.display(), error));
-        copied.map(drop)
+        self.copy(&format!("go-{pid}.trace"), || File::open(trace))
     }
 
     /// Copies the trace of a .NET process.
@@ -189,13 +196,17 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        let to = self.dir.join(format!("dotnet-{pid}.nettrace"));
-        let mut copy = || -> io::Result<()> {
+        self.copy(&format!("dotnet-{pid}.nettrace"), || {
             trace.seek(SeekFrom::Start(0))?;
-            io::copy(&mut trace, &mut File::create(&to)?)?;
-            Ok(())
-        };
-        copy().map_err(|error| Failure::about(to.display(), error))
+            Ok(trace)
+        })
+    }
+
+    fn copy<R: Read>(&self, name: &str, open: impl FnOnce() -> io::Result<R>) -> Result {
+        let to = self.dir.join(name);
+        let copied =
+            open().and_then(|mut from| io::copy(&mut from, &mut private::create_new(&to)?));
+        copied.map(drop).map_err(|error| Failure::about(to.display(), error))
     }
 }
 
@@ -219,5 +230,39 @@ mod tests {
         file.write_all(b"and more").unwrap();
         let failure = keep.failure().unwrap();
         assert!(failure.message().contains("No space left"), "{}", failure.message());
+    }
+
+    #[test]
+    fn files_are_private_and_never_written_through_links() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "x").unwrap();
+        let kept = dir.path().join("a/kept");
+        let mut keep = Keep::create(&kept).unwrap();
+        assert_eq!(mode(&kept), private_dir::MODE);
+        // As another user would make them in a directory of their own.
+        for name in ["recording.json.part", "go-1.trace", "dotnet-1.nettrace", SCHEDULER] {
+            symlink(&victim, kept.join(name)).unwrap();
+        }
+        assert!(keep.describe(1, "x", None).is_err());
+        assert!(keep.go(1, &victim).is_err());
+        assert!(keep.dotnet(1, &File::open(&victim).unwrap()).is_err());
+        assert!(keep.scheduler().is_err());
+        assert_eq!(fs::read(&victim).unwrap(), b"x");
+        fs::remove_dir_all(&kept).unwrap();
+
+        let keep = Keep::create(&kept).unwrap();
+        keep.describe(1, "x", None).unwrap();
+        keep.describe(1, "x", Some(2)).unwrap();
+        keep.go(1, &victim).unwrap();
+        for name in [RECORDING, "go-1.trace"] {
+            assert_eq!(mode(&kept.join(name)), private::FILE);
+        }
+        let before = mode(dir.path());
+        assert!(Keep::create(&kept).is_err());
+        assert!(Keep::create(dir.path()).is_err());
+        assert_eq!(mode(dir.path()), before);
     }
 }

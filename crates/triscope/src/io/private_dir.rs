@@ -1,22 +1,22 @@
-//! The directory of a recorder belongs to its user alone: another one could read what is recorded, or
-//! direct the files of root elsewhere.
+//! Directories of recordings, which belong to their user alone: another one could read what is recorded,
+//! or direct the files of root elsewhere.
 
 use crate::failure::{Failure, Result};
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Only the user of the recorder: traces say much about a machine.
-pub(super) const PRIVATE: u32 = 0o700;
+/// Only the user of the recording: traces say much about a machine.
+pub(crate) const MODE: u32 = 0o700;
 
 /// Write permissions of the group and of others.
 const WRITE: u32 = 0o022;
 
 /// Creates a directory, or makes the one that is there private.
-pub(super) fn create(path: &Path) -> Result {
-    match DirBuilder::new().mode(PRIVATE).create(path) {
+pub(crate) fn create(path: &Path) -> Result {
+    match DirBuilder::new().mode(MODE).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Failure::about(path.display(), error))
         }
@@ -25,7 +25,7 @@ pub(super) fn create(path: &Path) -> Result {
 }
 
 /// Makes a directory private. One that others control is refused.
-pub(super) fn secure(path: &Path) -> Result {
+pub(crate) fn secure(path: &Path) -> Result {
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let refuse = |why: &str| Failure::about(path.display(), why);
     if fs::symlink_metadata(path).map_err(fail)?.is_symlink() {
@@ -46,11 +46,11 @@ pub(super) fn secure(path: &Path) -> Result {
         );
         return Err(refuse(&why));
     }
-    if mode == PRIVATE { Ok(()) } else { dir.set_permissions(private()).map_err(fail) }
+    if mode == MODE { Ok(()) } else { dir.set_permissions(private()).map_err(fail) }
 }
 
 /// Opens a file of the directory, never through a symbolic link. One of another user is refused.
-pub(super) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
+pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = options.custom_flags(flags.bits() as i32).open(path).map_err(fail)?;
@@ -69,7 +69,7 @@ fn no_follow() -> OpenOptions {
 }
 
 fn private() -> Permissions {
-    Permissions::from_mode(PRIVATE)
+    Permissions::from_mode(MODE)
 }
 
 /// Refuses what belongs to another user than this one and root.
@@ -82,38 +82,6 @@ fn is_own(path: &Path, metadata: &Metadata) -> Result {
         "belongs to user {owner}, and this is user {own}: use another directory, or chown {own}"
     );
     Err(Failure::about(path.display(), why))
-}
-
-/// The files and directories of a recorder that has recorded nothing.
-pub(super) struct Skeleton {
-    dir: PathBuf,
-    /// Whether the directory was created.
-    is_new: bool,
-    files: Vec<PathBuf>,
-    dirs: Vec<PathBuf>,
-}
-
-impl Skeleton {
-    pub(super) fn new(dir: &Path, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
-        let of = |names: &[&str]| names.iter().map(|name| dir.join(name)).collect();
-        Self { dir: dir.to_owned(), is_new, files: of(files), dirs: of(dirs) }
-    }
-
-    /// Removes them, if there is nothing in them.
-    pub(super) fn remove(self) {
-        let is_gone = |path: &PathBuf| match fs::remove_dir(path) {
-            Ok(()) => true,
-            Err(error) => error.kind() == io::ErrorKind::NotFound,
-        };
-        if self.dirs.iter().all(is_gone) {
-            for file in &self.files {
-                let _ = fs::remove_file(file); // it may not be there yet
-            }
-            if self.is_new {
-                let _ = fs::remove_dir(&self.dir); // others may have put files there
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -143,7 +111,7 @@ mod tests {
         for before in [0o755, 0o711, 0o740] {
             let dir = with_mode(before);
             secure(dir.path()).unwrap();
-            assert_eq!(mode(dir.path()), PRIVATE);
+            assert_eq!(mode(dir.path()), MODE);
         }
     }
 
@@ -159,7 +127,7 @@ mod tests {
             // Nobody has written to one that is empty.
             fs::remove_file(dir.path().join("file")).unwrap();
             secure(dir.path()).unwrap();
-            assert_eq!(mode(dir.path()), PRIVATE);
+            assert_eq!(mode(dir.path()), MODE);
         }
     }
 
