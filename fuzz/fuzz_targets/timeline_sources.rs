@@ -49,6 +49,7 @@ fn go(data: &[u8], tables: &mut Tables) -> Vec<Event> {
             },
         }
     }
+    source.finish(tables, &mut events);
     events
 }
 
@@ -64,12 +65,16 @@ fn dotnet(data: &[u8], tables: &mut Tables) -> Vec<Event> {
         loop {
             match reader.next_item() {
                 Ok(Some(item)) => source.push(&item, tables, &mut events),
-                Ok(None) => return events,
+                Ok(None) => {
+                    source.finish(tables, &mut events);
+                    return events;
+                }
                 Err(_) => break,
             }
         }
         source.loss("a damaged block", tables, &mut events);
     }
+    source.finish(tables, &mut events);
     events
 }
 

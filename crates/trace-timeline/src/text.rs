@@ -133,8 +133,18 @@ fn waits_for_proc(
     tables: &Tables,
 ) -> String {
     let of = proc.unwrap_or("a P");
-    match (holder, kernel) {
-        (Some(holder), _) => format!("runnable, {of} ran {}", name(tables, holder)),
+    match (holder.map(|holder| name(tables, holder)), kernel) {
+        (Some(holder), Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
+            let by = with_process(tables, by);
+            format!("runnable, {of} had {holder}, whose thread waited for {by}")
+        }
+        (Some(holder), Kernel::Runnable { .. }) => {
+            format!("runnable, {of} had {holder}, whose thread had no CPU")
+        }
+        (Some(holder), Kernel::Sleeping | Kernel::Blocked | Kernel::Stopped) => {
+            format!("runnable, {of} had {holder}, which waited in the kernel")
+        }
+        (Some(holder), _) => format!("runnable, {of} ran {holder}"),
         (None, Kernel::Absent) => format!("runnable, {of} was idle (wake-up latency)"),
         (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
             format!("runnable, the thread of {of} waited for {}", with_process(tables, by))

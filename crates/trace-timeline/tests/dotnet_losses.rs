@@ -169,17 +169,17 @@ fn losses(events: &[Event]) -> Vec<(i64, i64, Option<u64>)> {
     losses.collect()
 }
 
-/// The session began at 1000.
 #[test]
-fn a_loss_before_the_first_event_is_at_the_start_of_the_session() {
+fn a_loss_before_the_first_event_has_its_time() {
     let (stats, _, events) = read(&v6(&[(jit(1_500, 5, 1), 4)]));
     assert_eq!((stats.events, stats.lost), (1, 3));
-    assert_eq!(losses(&events), [(1_000, 1_000, Some(3))]);
-    assert_eq!(events.last().map(|event| event.at.nanos()), Some(1_500));
-    // A stream that is not sorted stays in order.
-    let (_, _, events) = read(&v6(&[(jit(500, 5, 1), 4)]));
-    assert_eq!(losses(&events), [(1_000, 1_000, Some(3))]);
-    assert!(events.is_sorted_by_key(|event| event.at));
+    assert_eq!(losses(&events), [(1_500, 1_500, Some(3))]);
+    assert!(events.iter().all(|event| event.at.nanos() == 1_500));
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    source.loss("damaged", &mut tables, &mut events);
+    assert!(events.is_empty());
+    source.finish(&mut tables, &mut events);
+    assert_eq!(losses(&events), [(0, 0, None)]);
 }
 
 /// A loss of version 6 names an index that events do not have: all threads may have lost ends.

@@ -262,6 +262,54 @@ fn mark_phases_are_named_by_their_cause() {
     );
 }
 
+/// The thread of a goroutine in a system call is known from the start: a status names it.
+#[test]
+fn a_goroutine_in_a_system_call_has_a_thread() {
+    let mut in_call = 0;
+    for (name, bytes) in fixtures() {
+        let mut tables = Tables::new();
+        let version = Reader::new(&bytes[..]).unwrap().version();
+        for event in read(&bytes, &mut tables) {
+            let EventKind::State { state: State::Syscall, on, .. } = event.kind else { continue };
+            in_call += 1;
+            // Earlier versions do not name all threads.
+            assert!(on.is_some() || version < gotrace::Version::Go122, "{name}: {event:?}");
+        }
+    }
+    assert!(in_call > 100, "{in_call}");
+}
+
+/// Other sources go on after the end of a trace: nothing is known of its goroutines and Ps then.
+#[test]
+fn nothing_is_known_after_the_end_of_a_trace() {
+    for (name, bytes) in fixtures() {
+        let mut tables = Tables::new();
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+        while let Some(event) = reader.next_event().unwrap() {
+            source.push(event, &mut tables, &mut events);
+        }
+        let finished = |events: &[Event]| {
+            events.iter().filter(|e| matches!(e.kind, EventKind::Finish { .. })).count()
+        };
+        let (before, ends) = (events.len(), finished(&events));
+        source.finish(&mut tables, &mut events);
+        assert!(events.len() > before, "{name}");
+        assert_eq!(finished(&events), ends, "{name}: spans stay open");
+        let mut states = BTreeMap::new();
+        for event in &events {
+            match event.kind {
+                EventKind::State { entity, state, .. } => drop(states.insert(entity, state)),
+                EventKind::End { entity } => drop(states.remove(&entity)),
+                _ => {}
+            }
+        }
+        assert!(states.values().all(|state| *state == State::Unknown), "{name}: {states:?}");
+        let last = source.stats().last;
+        assert!(events[before..].iter().all(|event| Some(event.at) == last), "{name}");
+    }
+}
+
 fn check(path: &CriticalPath, what: &str) {
     let mut at = path.begin;
     for piece in &path.pieces {

@@ -408,10 +408,13 @@ fn an_activity_within_another_one_is_a_part_of_it() {
     w.at(70).finish(last, Some(thread));
     let contexts = |of| {
         let path = w.explain(thread, 0, 60, Some(of));
-        path.pieces.iter().filter_map(|piece| piece.context).collect::<Vec<_>>()
+        path.pieces.iter().map(|piece| (piece.end.nanos(), piece.context)).collect::<Vec<_>>()
     };
-    assert_eq!(contexts(outer), [], "the child works for a part of it");
-    assert_eq!(contexts(later), [inner], "which has ended before");
+    let none = [(10, None), (40, None), (60, None)];
+    assert_eq!(contexts(outer), none, "the child works for a part of it");
+    let of = |activity| Some(activity);
+    let before = [(10, of(inner)), (40, of(inner)), (50, of(inner)), (60, of(outer))];
+    assert_eq!(contexts(later), before, "which have ended before");
 }
 
 /// A goroutine reads from a pipe that a thread of another process writes to.

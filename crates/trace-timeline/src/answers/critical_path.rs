@@ -1,7 +1,7 @@
 //! The critical path of an interval, across the layers.
 
 use super::history::{History, Span};
-use super::sweep::Sweep;
+use super::sweep::{Stops, Sweep};
 use super::throttles::Throttles;
 use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
@@ -133,10 +133,16 @@ pub enum What {
 }
 
 impl What {
-    /// The thread that had the CPU, or the goroutine that had the P, for which this one waited.
+    /// The thread that had the CPU, or the goroutine that had the P, for which this one waited. Where the
+    /// thread of that P waited for a CPU itself, it is the thread that had it.
     pub const fn by(&self) -> Option<EntityId> {
         match self {
             Self::WaitsForCpu { occupant, .. } => occupant.thread(),
+            Self::WaitsForProc { kernel: Kernel::Runnable { occupant, .. }, .. }
+                if occupant.thread().is_some() =>
+            {
+                occupant.thread()
+            }
             Self::WaitsForProc { holder, .. } => *holder,
             _ => None,
         }
@@ -281,6 +287,11 @@ impl Walk<'_> {
             return self.leaf(step, interval.end.max(step.lower), What::Unknown, None);
         }
         let begin = interval.begin.max(step.lower);
+        let holder = interval.holder.and_then(|holder| self.entities.kind(holder));
+        if step.link.is_proxy && holder == Some(EntityKind::Goroutine) {
+            // What it executed before it ended the wait for the runtime has nothing to do with that.
+            return self.proxy_wait(step, What::Waits { context: Context::Task });
+        }
         match interval.kernel {
             Kernel::OnCpu { cpu } => self.leaf(step, begin, What::OnCpu { cpu }, None),
             Kernel::Runnable { occupant, is_preempted, .. } => {
@@ -312,6 +323,10 @@ impl Walk<'_> {
                     self.wait(step, interval, Some(step.entity), begin);
                 }
                 State::Runnable => self.runnable(step, index, begin),
+                // The kernel reports a new thread shortly before its creator wakes it.
+                State::Unknown if index == 0 && self.is_created(step.entity, interval.end) => {
+                    self.before_birth(step);
+                }
                 State::Unknown | State::Idle => self.leaf(step, begin, What::Unknown, None),
             },
         }
@@ -373,6 +388,12 @@ impl Walk<'_> {
             }
             _ => self.leaf(step, step.lower, What::Unknown, None),
         }
+    }
+
+    /// Whether an entity was created at this time.
+    fn is_created(&self, entity: EntityId, at: Timestamp) -> bool {
+        self.back.at() == at
+            && self.wake_up(Some(entity), at).is_some_and(|flow| flow.kind == FlowKind::Creates)
     }
 
     /// The begin of a wait. Something else may change during it, such as the P of a goroutine in a
@@ -600,21 +621,35 @@ impl Walk<'_> {
             piece.what,
             What::OnCpu { .. } | What::Running | What::Syscall | What::WaitsForCpu { .. }
         );
-        // A stop-the-world holds back all that do not execute, except its requester.
-        let is_held_back = (!is_executing).then_some(piece.entity);
+        // A stop-the-world holds back all that do not execute, except its requester. In .NET the requester
+        // executes the stop and the GC for all.
+        let stops = match self.entities.kind(piece.entity) {
+            _ if !is_executing => Stops::OfOthers(piece.entity),
+            Some(EntityKind::DotnetThread) => Stops::Of(piece.entity),
+            _ => Stops::None,
+        };
         let mut begin = piece.begin;
         while begin < piece.end {
             let involved = [process, Some(piece.entity), worker].into_iter().flatten();
             let changes = involved.map(|entity| spans.advance(entity, begin));
             let end = changes.fold(piece.end, Timestamp::min);
             let own = || [process, Some(piece.entity)].into_iter().flatten();
-            let during = own().find_map(|entity| spans.during(entity, is_held_back));
+            let during = own().find_map(|entity| spans.during(entity, stops));
             let works_on = own().chain(worker).find_map(|entity| spans.task(entity));
+            // The subject itself works for another task only outside of this one.
+            let is_for_other = match task {
+                _ if piece.depth > 0 => true,
+                Some(_) => !own().any(|entity| spans.tasks(entity).any(|other| !is_another(other))),
+                None => false,
+            };
+            let is_for_all = is_executing
+                && during.is_some_and(|span| matches!(span.kind, SpanKind::StopTheWorld));
+            let context = works_on.filter(|other| is_for_other && is_another(*other));
             let part = Piece {
                 begin,
                 end,
                 during: during.map(|span| (span.kind, span.name)),
-                context: works_on.filter(|other| piece.depth > 0 && is_another(*other)),
+                context: context.filter(|_| !is_for_all),
                 ..piece
             };
             append(part, pieces);
@@ -659,7 +694,7 @@ mod tests {
         SpanKind::Queued,
     ];
 
-    /// A process, goroutines and tasks, and what is open when: entity, kind, beginner, task, begin, and
+    /// A process, a .NET thread, goroutines and tasks, and what is open when: entity, kind, beginner, task, begin, and
     /// maybe the duration.
     type SpanSteps = Vec<(usize, usize, usize, Option<usize>, i64, Option<i64>)>;
 
@@ -676,7 +711,11 @@ mod tests {
         let process = tables.entity(Entity::new(EntityKind::Process, 1));
         let mut entities: Vec<EntityId> = process.into_iter().collect();
         for number in 0..5 {
-            let kind = if number < 3 { EntityKind::Goroutine } else { EntityKind::Task };
+            let kind = match number {
+                0 => EntityKind::DotnetThread,
+                1 | 2 => EntityKind::Goroutine,
+                _ => EntityKind::Task,
+            };
             entities.extend(tables.entity(Entity::new(kind, number).child_of(process)));
         }
         let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
@@ -712,10 +751,12 @@ mod tests {
         let of_worker: Vec<&Span> = worker.map(of).into_iter().flatten().collect();
         let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
         let is_executing = piece.what == What::Running;
+        let is_dotnet = walk.entities.kind(piece.entity) == Some(EntityKind::DotnetThread);
         for (begin, end) in divide(piece.begin, piece.end, bounds) {
             let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
             let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
-                SpanKind::StopTheWorld => !is_executing && span.by != piece.entity,
+                SpanKind::StopTheWorld if is_executing => is_dotnet && span.by == piece.entity,
+                SpanKind::StopTheWorld => span.by != piece.entity,
                 kind => matches!(kind, SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait),
             });
             let task_here =
@@ -723,7 +764,12 @@ mod tests {
             let works_on = task_here(&spans).or_else(|| task_here(&of_worker));
             let is_another =
                 |other: &EntityId| task.is_none_or(|task| !walk.history.is_part_of(*other, task));
-            let context = works_on.filter(is_another).filter(|_| piece.depth > 0);
+            let is_ours = spans.iter().filter(is_here).filter_map(|span| span.task());
+            let is_ours = is_ours.into_iter().any(|task| !is_another(&task));
+            let is_for_other = piece.depth > 0 || (task.is_some() && !is_ours);
+            let is_stop =
+                is_executing && during.is_some_and(|span| span.kind == SpanKind::StopTheWorld);
+            let context = works_on.filter(is_another).filter(|_| is_for_other && !is_stop);
             let during = during.map(|span| (span.kind, span.name));
             append(Piece { begin, end, during, context, ..piece }, pieces);
         }

@@ -14,8 +14,11 @@ use trace_common::Timestamp;
 pub struct History {
     windows: Vec<(Timestamp, Timestamp)>,
     intervals: HashMap<EntityId, Vec<Interval>>,
-    /// Goroutines that wait for a P at the end of a window: the next interval says for which one.
+    /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
+    /// P, and which thread takes it.
     runnable: HashSet<EntityId>,
+    /// The last flow to each entity, if it is outside of the windows: it can end a wait within one.
+    outside: HashMap<EntityId, ResolvedFlow>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
     /// The begins of tasks and activities among `spans`, and of regions of them, each with the latest
@@ -110,6 +113,7 @@ impl History {
             windows: vec![(begin, end)],
             intervals: HashMap::new(),
             runnable: HashSet::new(),
+            outside: HashMap::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
             tasks: HashMap::new(),
@@ -138,16 +142,31 @@ impl History {
     }
 
     /// Whether an interval is within a window, or the first one after it of a goroutine that waits for
-    /// a P.
+    /// a P, or of an idle P.
     fn is_kept(&mut self, interval: &Interval) -> bool {
         let is_next = !self.runnable.is_empty() && self.runnable.remove(&interval.subject);
         let is_within = self.overlaps(interval.begin, interval.end);
-        let is_runnable =
-            interval.state == State::Runnable && interval.kind == EntityKind::Goroutine;
-        if is_within && is_runnable && !self.overlaps(interval.end, interval.end) {
-            self.runnable.insert(interval.subject);
+        if is_within && !self.overlaps(interval.end, interval.end) {
+            let waits_for_next = matches!(
+                (interval.state, interval.kind),
+                (State::Runnable, EntityKind::Goroutine) | (State::Idle, EntityKind::Proc)
+            );
+            if waits_for_next {
+                self.runnable.insert(interval.subject);
+            }
+            for to in [Some(interval.subject), interval.thread].into_iter().flatten() {
+                self.keep_outside(to, interval.end);
+            }
         }
         is_within || is_next
+    }
+
+    /// Keeps the flow outside of the windows that ended a wait within one.
+    fn keep_outside(&mut self, to: EntityId, at: Timestamp) {
+        if self.outside.get(&to).is_some_and(|flow| flow.at == at) && self.has_room() {
+            let flow = self.outside.remove(&to);
+            self.flows.entry(to).or_default().extend(flow);
+        }
     }
 
     /// Adds derived data, if it is within a window.
@@ -159,6 +178,7 @@ impl History {
             Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {
                 self.flows.entry(flow.to).or_default().push(flow);
             }
+            Derived::Flow(flow) => drop(self.outside.insert(flow.to, flow)),
             Derived::Sample(Sampled {
                 at,
                 entity,

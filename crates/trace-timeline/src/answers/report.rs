@@ -242,6 +242,10 @@ impl OffCpu {
     /// `None` on a CPU, and where that is not known.
     fn of(interval: &Interval, kind: EntityKind) -> Option<Self> {
         match (interval.state, interval.kernel) {
+            // A .NET thread can spin while its runtime reports a wait, and be woken and wait again.
+            (State::Waiting, Kernel::OnCpu { .. }) => None,
+            (State::Waiting, Kernel::Runnable { is_preempted: true, .. }) => Some(Self::Preempted),
+            (State::Waiting, Kernel::Runnable { .. }) => Some(Self::Woken),
             (State::Waiting, _) if kind != EntityKind::Thread => Some(Self::Waits(interval.reason)),
             (State::Runnable, _) if kind != EntityKind::Thread => Some(Self::WaitsForProc),
             (_, Kernel::Runnable { is_preempted: true, .. }) => Some(Self::Preempted),

@@ -15,6 +15,26 @@ pub(super) struct Sweep<'a> {
     open: HashMap<EntityId, Open<'a>>,
 }
 
+/// The stop-the-worlds that a piece is a part of.
+#[derive(Clone, Copy)]
+pub(super) enum Stops {
+    None,
+    /// Those that this one requested.
+    Of(EntityId),
+    /// Those that another one than this one requested.
+    OfOthers(EntityId),
+}
+
+impl Stops {
+    fn contains(self, span: &Span) -> bool {
+        match self {
+            Self::None => false,
+            Self::Of(by) => span.by == by,
+            Self::OfOthers(other) => span.by != other,
+        }
+    }
+}
+
 /// The open spans of an entity, by their position: inner ones are later.
 struct Open<'a> {
     /// Those that begin later.
@@ -43,23 +63,22 @@ impl<'a> Sweep<'a> {
         open.next()
     }
 
-    /// The innermost part of a runtime that an entity is in. With `stops_others_than`, a
-    /// stop-the-world that another one than this one requested is such a part.
-    pub(super) fn during(
-        &self,
-        entity: EntityId,
-        stops_others_than: Option<EntityId>,
-    ) -> Option<&'a Span> {
+    /// The innermost part of a runtime that an entity is in, with these stop-the-worlds.
+    pub(super) fn during(&self, entity: EntityId, stops: Stops) -> Option<&'a Span> {
         let open = self.open.get(&entity)?;
         let own = open.runtime.last_key_value();
-        let stop = stops_others_than
-            .and_then(|by| open.stops.iter().rev().find(|(_, span)| span.by != by));
+        let stop = open.stops.iter().rev().find(|(_, span)| stops.contains(span));
         own.into_iter().chain(stop).max_by_key(|(position, _)| **position).map(|(_, span)| *span)
     }
 
     /// The task or activity that an entity works on.
     pub(super) fn task(&self, entity: EntityId) -> Option<EntityId> {
         self.open.get(&entity)?.tasks.last_key_value().map(|(_, task)| *task)
+    }
+
+    /// All tasks and activities that an entity is in.
+    pub(super) fn tasks(&self, entity: EntityId) -> impl Iterator<Item = EntityId> {
+        self.open.get(&entity).into_iter().flat_map(|open| open.tasks.values().copied())
     }
 }
 

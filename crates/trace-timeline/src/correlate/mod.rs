@@ -477,6 +477,9 @@ impl Correlator {
                 ThreadState::Unknown | ThreadState::Dead => Place::UNKNOWN,
             };
             self.move_thread(prev, place, at, out);
+            if left == ThreadState::Sleeping {
+                self.slept(prev, at);
+            }
         }
         if let Some(next) = next.thread() {
             self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);

@@ -203,6 +203,20 @@ impl Correlator {
         Some((known.map_or(Kernel::Unknown, |(_, kernel)| *kernel), open.pause.begin))
     }
 
+    /// A thread sleeps: a .NET thread does so where its runtime may stop it, or has stopped it.
+    #[inline]
+    pub(super) fn slept(&mut self, thread: EntityId, at: Timestamp) {
+        if self.pauses.open.is_empty() {
+            return;
+        }
+        let carries = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
+        if let Some(dotnet) = carries.filter(|id| {
+            self.subjects.get(id.key()).is_some_and(|s| s.kind == EntityKind::DotnetThread)
+        }) {
+            self.stopped(dotnet, at);
+        }
+    }
+
     /// A P no longer executes, or a .NET thread waits.
     pub(super) fn stopped(&mut self, id: EntityId, at: Timestamp) {
         if self.pauses.open.iter().all(|open| open.running.is_empty()) {

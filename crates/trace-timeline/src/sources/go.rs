@@ -256,11 +256,36 @@ impl GoSource {
         self.push_loss(why, bytes, &mut Pusher { at, tables, out });
     }
 
+    /// Ends the trace where other sources go on: all states are unknown from its last event on. Spans
+    /// stay open, as nothing says that they end.
+    pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let Some(at) = self.stats.last else { return };
+        self.forget_states(&mut Pusher { at, tables, out });
+    }
+
     /// All states are unknown from the last event on, and all spans end.
     fn forget(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
         let mut push = Pusher { at, tables, out };
         let mut spans: Vec<SpanId> = self.open.drain().map(|(_, span)| span).collect();
+        let ids: Vec<i64> = self.goroutines.ids().collect();
+        for id in ids {
+            let Some(goroutine) = self.known_mut(GoId(id)) else { continue };
+            spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
+            goroutine.ignored = 0;
+        }
+        self.forget_states(&mut push);
+        spans.sort_unstable();
+        for span in spans {
+            push.event(EventKind::Finish { span, by: None });
+        }
+        if let Some(gc) = self.gc.0.take() {
+            push.end(gc);
+        }
+        self.stacks = IdMap::default();
+    }
+
+    fn forget_states(&mut self, push: &mut Pusher<'_>) {
         // The order of a map is not deterministic.
         let mut ids: Vec<i64> = self.goroutines.ids().collect();
         let entity = |id: &i64| self.goroutines.get(*id)?.as_ref().map(|g| g.entity);
@@ -271,8 +296,6 @@ impl GoSource {
             };
             let is_known = goroutine.state != State::Unknown;
             (goroutine.state, goroutine.on) = (State::Unknown, None);
-            spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
-            goroutine.ignored = 0;
             if is_known {
                 push.unknown(goroutine.entity);
             }
@@ -287,14 +310,6 @@ impl GoSource {
                 push.unknown(proc.entity);
             }
         }
-        spans.sort_unstable();
-        for span in spans {
-            push.event(EventKind::Finish { span, by: None });
-        }
-        if let Some(gc) = self.gc.0.take() {
-            push.end(gc);
-        }
-        self.stacks = IdMap::default();
     }
 
     fn push_loss(&self, why: &str, count: Option<u64>, push: &mut Pusher<'_>) {
@@ -438,11 +453,9 @@ impl GoSource {
             GoState::Syscall => State::Syscall,
             _ => State::Unknown,
         };
-        let is_status = from == GoState::Undetermined;
         let on = match state {
-            State::Running => self.thread(event.thread(), push),
-            // The status of a goroutine in a system call is reported by another thread.
-            State::Syscall if !is_status => self.thread(event.thread(), push),
+            // Of a status too: the thread is that of the goroutine, whichever one reports it.
+            State::Running | State::Syscall => self.thread(event.thread(), push),
             _ => None,
         };
         let Some(goroutine) = self.known_mut(id) else { return };

@@ -75,6 +75,7 @@ impl World {
         self.push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
     }
 
+    #[allow(dead_code, reason = "one of several test binaries")]
     pub(crate) fn lost(&mut self, cpu: EntityId, kind: LossKind, since: i64) {
         self.push(EventKind::Loss { entity: Some(cpu), kind, since: at(since), count: None });
     }
@@ -124,6 +125,7 @@ impl World {
         history
     }
 
+    #[allow(dead_code, reason = "one of several test binaries")]
     pub(crate) fn intervals(&self, subject: EntityId) -> Vec<Interval> {
         self.history().intervals(subject).to_vec()
     }
@@ -138,6 +140,7 @@ impl World {
         pauses
     }
 
+    #[allow(dead_code, reason = "one of several test binaries")]
     pub(crate) fn samples(&self) -> Vec<Sampled> {
         let mut samples = Vec::new();
         self.derive(&mut |derived| {

@@ -717,6 +717,10 @@ impl Opening<'_> {
                 }
             };
             if !matches!(result, Ok(true)) {
+                // What is open at the end of a trace alone is open at the end of the timeline.
+                if !is_single {
+                    source.finish(tables, out);
+                }
                 let stats = source.stats();
                 let experiments = (stats.experimental, "events of experiments");
                 let regions = (stats.regions_dropped, "regions: too many are open");
@@ -783,6 +787,7 @@ impl Opening<'_> {
                 }
             };
             if !matches!(result, Ok(true)) {
+                source.finish(tables, out);
                 let stats = source.stats();
                 let kinds = source.skipped();
                 let skipped = (stats.skipped, &*skipped(&kinds));

@@ -26,7 +26,7 @@ impl DotnetSource {
                 self.start_gc(event, gc, process, thread, push);
             }
             GcEvent::End { number } => {
-                self.finish(Open::Gc(process, number), Some(thread), push);
+                self.close(Open::Gc(process, number), Some(thread), push);
                 self.end_gc(process, number, push);
             }
             GcEvent::SuspendBegin { reason } => {
@@ -46,14 +46,14 @@ impl DotnetSource {
                 // One thread at a time suspends the others: the end of the other's was lost.
                 let other = self.suspending.insert(process, thread).filter(|by| *by != thread);
                 if let Some(other) = other {
-                    self.finish(Open::Suspension(other), None, push);
+                    self.close(Open::Suspension(other), None, push);
                 }
                 let (kind, name) = (InstantKind::Stopped, TextId::EMPTY);
                 push.instant(process, kind, name, None);
             }
             GcEvent::RestartEnd => {
                 self.suspending.retain(|_, by| *by != thread);
-                self.finish(Open::Suspension(thread), Some(thread), push);
+                self.close(Open::Suspension(thread), Some(thread), push);
             }
             GcEvent::HeapStats { heap, generations } => {
                 let sizes = heap.generation_sizes.iter().zip(HEAPS).take(generations);

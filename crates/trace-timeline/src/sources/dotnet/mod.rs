@@ -99,8 +99,8 @@ pub struct DotnetSource {
     has_stacks: bool,
     process_name: Option<String>,
     stats: DotnetStats,
-    /// The time of the last event or loss.
-    latest: Option<Timestamp>,
+    /// Losses before the first event, which have its time: why, since when, and the events that are lost.
+    early: Vec<(String, Option<Timestamp>, Option<u64>)>,
     /// The sync point, until the next event.
     clock: Option<EventKind>,
     skipped: Skipped,
@@ -164,6 +164,13 @@ impl Open {
     }
 }
 
+/// A loss since this time, or since the one before it.
+fn push_loss(why: &str, since: Option<Timestamp>, count: Option<u64>, push: &mut Pusher<'_>) {
+    push.text(b"why", why.as_bytes());
+    let since = since.map_or(push.at, |since| since.min(push.at));
+    push.event(EventKind::Loss { entity: None, kind: LossKind::DotnetEvents, since, count });
+}
+
 /// Lost events of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
@@ -225,7 +232,7 @@ impl DotnetSource {
     /// end, and no thread waits for a lock any more.
     /// `why` says how the trace is damaged.
     pub fn loss(&mut self, why: &str, tables: &mut Tables, out: &mut Vec<Event>) {
-        let at = self.now();
+        let Some(at) = self.stats.last else { return self.lost_early(why.to_owned(), None, None) };
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
@@ -247,18 +254,40 @@ impl DotnetSource {
         for gc in gcs {
             push.end(gc);
         }
-        push.text(b"why", why.as_bytes());
-        let kind = LossKind::DotnetEvents;
-        push.event(EventKind::Loss { entity: None, kind, since: at, count: None });
+        push_loss(why, None, None, push);
     }
 
-    /// The time of a loss here: that of the last event, or of the start of the session.
-    fn now(&mut self) -> Timestamp {
-        let trace = self.trace.as_ref();
-        let start =
-            || trace.map(|t| t.timestamp(t.sync_time_qpc).saturating_add_nanos(self.offset));
-        self.latest = self.latest.or_else(start);
-        self.latest.unwrap_or_default()
+    /// A loss before the first event: the trace has no time yet.
+    fn lost_early(&mut self, why: String, since: Option<Timestamp>, count: Option<u64>) {
+        if self.early.len() < MAX_GAPS {
+            return self.early.push((why, since, count));
+        }
+        if let Some((_, _, last)) = self.early.last_mut() {
+            *last = last.zip(count).map(|(last, count)| last.saturating_add(count));
+        }
+    }
+
+    /// Ends the trace where other sources go on: no thread is known to wait for a lock from its last event
+    /// on. Spans stay open, as nothing says that they end.
+    pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
+        let start = || {
+            let trace = self.trace.as_ref()?;
+            Some(trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset))
+        };
+        let at = self.stats.last.or_else(start).unwrap_or_default();
+        let push = &mut Pusher { at, tables, out };
+        // No event followed.
+        for (why, since, count) in self.early.drain(..) {
+            push_loss(&why, since, count, push);
+        }
+        let waits = self.open.keys().filter_map(|key| match key {
+            Open::LockWait(thread) => Some(*thread),
+            _ => None,
+        });
+        let mut waiting: Vec<EntityId> = waits.collect();
+        // The order of a map is not deterministic.
+        waiting.sort_unstable();
+        waiting.into_iter().for_each(|thread| push.state(thread, State::Running, None));
     }
 
     /// Appends the model events of the next item.
@@ -279,8 +308,6 @@ impl DotnetSource {
     /// Events that a thread could not write.
     fn lost(&mut self, lost: &Loss, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.lost = self.stats.lost.saturating_add(lost.count);
-        let at = self.now();
-        let push = &mut Pusher { at, tables, out };
         let trace = self.trace.as_ref();
         let thread = match trace {
             // An index, which events do not have.
@@ -289,14 +316,17 @@ impl DotnetSource {
         };
         let time = |ticks| Some(trace?.timestamp(ticks).saturating_add_nanos(self.offset));
         // Events before the gap may still follow.
-        let since = lost.after.and_then(time).map_or(at, |since| since.min(at));
-        let before = time(lost.before).unwrap_or(at);
-        self.gaps.push(Gap { thread, before });
-        self.close_gaps(push);
+        let (since, before) = (lost.after.and_then(time), time(lost.before));
+        let last = self.stats.last;
+        let before = before.or(last).unwrap_or_default();
+        if last.is_some() || self.gaps.len() < MAX_GAPS {
+            self.gaps.push(Gap { thread, before });
+        }
         let why = format!("the buffers of thread {} were full", lost.capture_thread);
-        push.text(b"why", why.as_bytes());
-        let (kind, count) = (LossKind::DotnetEvents, Some(lost.count));
-        push.event(EventKind::Loss { entity: None, kind, since, count });
+        let Some(at) = last else { return self.lost_early(why, since, Some(lost.count)) };
+        let push = &mut Pusher { at, tables, out };
+        self.close_gaps(push);
+        push_loss(&why, since, Some(lost.count), push);
     }
 
     /// Ends the spans of threads that have lost events: their ends may be among those.
@@ -327,7 +357,7 @@ impl DotnetSource {
 
     /// Ends a span whose end was lost.
     fn cut(&mut self, key: Open, push: &mut Pusher<'_>) {
-        self.finish(key, None, push);
+        self.close(key, None, push);
         match key {
             Open::LockWait(thread) => push.state(thread, State::Running, None),
             Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
@@ -339,12 +369,15 @@ impl DotnetSource {
     fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         let at = event.timestamp().saturating_add_nanos(self.offset);
         // A stream that is not sorted stays in order.
-        let at = self.latest.map_or(at, |latest| latest.max(at));
+        let at = self.stats.last.map_or(at, |last| last.max(at));
         self.stats.first.get_or_insert(at);
-        (self.stats.last, self.latest) = (Some(at), Some(at));
+        self.stats.last = Some(at);
         self.stats.events += 1;
         let push = &mut Pusher { at, tables, out };
         self.clock.take().into_iter().for_each(|clock| push.event(clock));
+        for (why, since, count) in self.early.drain(..) {
+            push_loss(&why, since, count, push);
+        }
         if !self.gaps.is_empty() {
             self.close_gaps(push);
         }
@@ -464,7 +497,7 @@ impl DotnetSource {
     /// Makes room for a span, before the arguments of its begin. An open one with the same key ends:
     /// its end was lost.
     fn make_room(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
-        self.finish(key, by, push);
+        self.close(key, by, push);
         if self.open.len() < MAX_OPEN {
             return;
         }
@@ -486,7 +519,7 @@ impl DotnetSource {
         self.open_order.push_back((span, key));
     }
 
-    fn finish(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
+    fn close(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
         if let Some((span, _)) = self.open.remove(&key) {
             push.event(EventKind::Finish { span, by });
         }

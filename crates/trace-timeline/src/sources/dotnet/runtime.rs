@@ -97,7 +97,7 @@ impl DotnetSource {
                 self.start_lock_wait(event, lock_id, owner, thread, push);
             }
             RuntimeEvent::ContentionStop => {
-                self.finish(Open::LockWait(thread), None, push);
+                self.close(Open::LockWait(thread), None, push);
                 push.state(thread, State::Running, None);
             }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
@@ -111,7 +111,7 @@ impl DotnetSource {
                 let key = Open::Jit(thread, id);
                 if self.open.contains_key(&key) {
                     push.number(b"code bytes", size.into());
-                    self.finish(key, None, push);
+                    self.close(key, None, push);
                 }
             }
             _ => self.skip(event),

@@ -1,0 +1,300 @@
+//! Known answers to whose time something is, on timelines by hand: what runtimes and the kernel say of
+//! the same moment does not always have one obvious owner.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests may panic"
+)]
+
+mod common;
+
+use common::{World, at, pieces};
+use trace_timeline::answers::{OffCpu, Piece, Report, What, critical_path};
+use trace_timeline::{
+    Context, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Kernel, Occupant, SpanKind,
+    State, ThreadState, text,
+};
+
+/// CPUs and threads of one process, each thread on its CPU.
+struct Machine {
+    world: World,
+    process: EntityId,
+    cpus: [EntityId; 3],
+    threads: [EntityId; 3],
+}
+
+fn machine() -> Machine {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let cpus = [0, 1, 2].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let threads = [10, 11, 12].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    for n in 0..3 {
+        w.switch(cpus[n], None, ThreadState::Unknown, Some(threads[n]));
+    }
+    Machine { world: w, process, cpus, threads }
+}
+
+impl Machine {
+    /// The M of a thread, which runs a P, and a goroutine.
+    fn go(&mut self, number: i64) -> (EntityId, EntityId, EntityId) {
+        let process = Some(self.process);
+        let w = &mut self.world;
+        let m = w.entity(EntityKind::GoThread, 10 + number, process);
+        let proc = w.entity(EntityKind::Proc, number, process);
+        w.go(proc, State::Running, Some(m), "");
+        (m, proc, w.entity(EntityKind::Goroutine, number, process))
+    }
+
+    /// The .NET threads.
+    fn dotnet(&mut self) -> [EntityId; 3] {
+        let process = Some(self.process);
+        let threads = [10, 11, 12].map(|n| self.world.entity(EntityKind::DotnetThread, n, process));
+        threads.map(|thread| {
+            self.world.go(thread, State::Running, None, "");
+            thread
+        })
+    }
+}
+
+/// A thread that executes a goroutine finds that the timer of another one has expired. What it did
+/// before has nothing to do with that.
+#[test]
+fn a_timer_found_by_a_busy_thread_is_a_wait() {
+    let mut machine = machine();
+    let (m, _, g1) = machine.go(0);
+    let g2 = machine.world.entity(EntityKind::Goroutine, 2, Some(machine.process));
+    let w = &mut machine.world;
+    w.go(g1, State::Running, Some(m), "");
+    w.at(10).go(g1, State::Waiting, None, "sleep");
+    w.go(g2, State::Running, Some(m), "");
+    w.at(5000).go(g2, State::Waiting, None, "chan receive");
+    w.wake(Some(m), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(m), "");
+    w.at(5010).go(g1, State::Waiting, None, "done");
+    let path = machine.world.explain(g1, 0, 5010, None);
+    let (on, thread) = (What::OnCpu { cpu: machine.cpus[0] }, machine.threads[0]);
+    let waits = What::Waits { context: Context::Task };
+    assert_eq!(pieces(&path), [(10, g1, on), (5000, thread, waits), (5010, g1, on)]);
+    let tables = &machine.world.tables;
+    assert_eq!(tables.get(path.pieces[1].reason), b"sleep");
+    assert_eq!(text::piece(&path.pieces[1], tables).1, "waited for sleep");
+}
+
+/// The goroutine that has the P that another one waits for is not executing.
+#[test]
+fn a_p_whose_goroutine_has_no_cpu_does_not_run_it() {
+    let mut machine = machine();
+    let (m, _, g1) = machine.go(0);
+    let g2 = machine.world.entity(EntityKind::Goroutine, 2, Some(machine.process));
+    let ([cpu, ..], [thread, ..]) = (machine.cpus, machine.threads);
+    let other = machine.world.entity(EntityKind::Thread, 99, None);
+    let w = &mut machine.world;
+    w.go(g1, State::Running, Some(m), "");
+    w.at(10).go(g2, State::Runnable, None, "");
+    w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+    w.at(60).switch(cpu, Some(other), ThreadState::Sleeping, Some(thread));
+    w.at(70).switch(cpu, Some(thread), ThreadState::Blocked, None);
+    w.at(80).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).go(g1, State::Waiting, None, "select");
+    w.go(g2, State::Running, Some(m), "");
+    w.at(100).go(g2, State::Waiting, None, "done");
+    let path = machine.world.explain(g2, 10, 100, None);
+    let tables = &machine.world.tables;
+    let texts: Vec<String> = path.pieces.iter().map(|piece| text::piece(piece, tables).1).collect();
+    let expected = [
+        "runnable, P0 ran G0",
+        "runnable, P0 had G0, whose thread waited for thread 99",
+        "runnable, P0 ran G0",
+        "runnable, P0 had G0, which waited in the kernel",
+        "runnable, P0 ran G0",
+        "ran on CPU 0",
+    ];
+    assert_eq!(texts, expected);
+    let by: Vec<_> = path.pieces[..2].iter().map(|piece| piece.what.by()).collect();
+    assert_eq!(by, [Some(g1), Some(other)]);
+}
+
+/// A .NET thread is suspended while another one, which serves another request, collects garbage.
+#[test]
+fn a_gc_is_no_work_for_the_request_of_its_thread() {
+    let mut machine = machine();
+    let [a, b, _] = machine.dotnet();
+    let ([cpu, second, _], [thread, collector, _]) = (machine.cpus, machine.threads);
+    let process = machine.process;
+    let w = &mut machine.world;
+    let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Activity, n, Some(process)));
+    let [_, other] = [(ours, a), (theirs, b)]
+        .map(|(of, by)| w.begin(of, SpanKind::Activity, "request", Some(by), None));
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC", Some(b), None);
+    w.at(22).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(70).wake(Some(collector), Context::Task, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.finish(stop, Some(b));
+    w.at(80).finish(other, Some(b));
+    let path = machine.world.explain(a, 0, 80, Some(ours));
+    let on = |cpu| What::OnCpu { cpu };
+    let expected = [(22, a, on(cpu)), (70, b, on(second)), (80, a, on(cpu))];
+    assert_eq!(pieces(&path), expected);
+    let during: Vec<_> = path.pieces.iter().map(|piece| piece.during.map(|of| of.0)).collect();
+    assert_eq!(during, [None, Some(SpanKind::StopTheWorld), None]);
+    assert!(path.pieces.iter().all(|piece| piece.context.is_none()), "{path:#?}");
+}
+
+/// A managed thread that sleeps has stopped, although no event says so before all have.
+#[test]
+fn a_dotnet_thread_stops_when_it_sleeps() {
+    let mut machine = machine();
+    let [requester, early, late] = machine.dotnet();
+    let process = machine.process;
+    let w = &mut machine.world;
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(22).switch(machine.cpus[1], Some(machine.threads[1]), ThreadState::Sleeping, None);
+    let (kind, name) = (InstantKind::Stopped, w.text("stopped"));
+    w.at(60).push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
+    w.at(70).finish(stop, Some(requester));
+    let pauses = machine.world.pauses();
+    let [pause] = &pauses[..] else { panic!("{pauses:?}") };
+    let stops: Vec<_> = pause.stops.iter().map(|stop| (stop.entity, stop.at.nanos())).collect();
+    assert_eq!(stops, [(early, 22), (late, 60)]);
+}
+
+/// The kernel reports a new thread shortly before its creator makes it runnable.
+#[test]
+fn a_new_thread_is_explained_by_its_creator() {
+    let mut machine = machine();
+    let ([cpu, second, third], [main, creator, idle]) = (machine.cpus, machine.threads);
+    let process = machine.process;
+    let w = &mut machine.world;
+    w.switch(third, Some(idle), ThreadState::Sleeping, None);
+    w.at(5).switch(cpu, Some(main), ThreadState::Sleeping, None);
+    w.at(40);
+    let new = w.entity(EntityKind::Thread, 13, Some(process));
+    let (kind, from, context) = (FlowKind::Creates, Some(creator), Context::Task);
+    let (on, cpu_of, stack) = (None, Some(third), None);
+    w.at(42).push(EventKind::Flow { kind, from, context, on, to: new, cpu: cpu_of, stack });
+    w.at(45).switch(third, None, ThreadState::Unknown, Some(new));
+    w.at(60).wake(Some(new), Context::Task, main);
+    w.at(65).switch(cpu, None, ThreadState::Unknown, Some(main));
+    let path = machine.world.explain(main, 0, 65, None);
+    let on = |cpu| What::OnCpu { cpu };
+    let woken = |occupant| What::WaitsForCpu { occupant, is_preempted: false };
+    let expected = [
+        (5, main, on(cpu)),
+        (42, creator, on(second)),
+        (45, new, woken(Occupant::Idle)),
+        (60, new, on(third)),
+        (65, main, woken(Occupant::Unknown)),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// A .NET thread spins and is preempted while its runtime reports a wait.
+#[test]
+fn time_on_a_cpu_within_a_wait_is_not_off_it() {
+    let mut machine = machine();
+    let [thread, ..] = machine.dotnet();
+    let ([cpu, ..], [kernel, other, _]) = (machine.cpus, machine.threads);
+    let w = &mut machine.world;
+    w.at(10).go(thread, State::Waiting, None, "Monitor");
+    w.at(15).switch(cpu, Some(kernel), ThreadState::Preempted, None);
+    w.at(25).switch(cpu, None, ThreadState::Unknown, Some(kernel));
+    w.at(30).switch(cpu, Some(kernel), ThreadState::Sleeping, None);
+    w.at(70).wake(Some(other), Context::Task, kernel);
+    w.at(80).switch(cpu, None, ThreadState::Unknown, Some(kernel));
+    w.at(90).go(thread, State::Running, None, "");
+    let report = machine.world.report(Report::new());
+    let nanos = |is_it: fn(&OffCpu) -> bool| -> i64 {
+        let of = report.off_cpu.iter().filter(|((_, reason), _)| is_it(reason));
+        of.map(|(_, times)| times.nanos).sum()
+    };
+    assert_eq!(nanos(|reason| matches!(reason, OffCpu::Waits(_))), 40);
+    assert_eq!(nanos(|reason| *reason == OffCpu::Preempted), 10);
+    assert_eq!(nanos(|reason| *reason == OffCpu::Woken), 10);
+    let waits: u64 = report.waits.values().map(|waits| waits.durations.sum()).sum();
+    assert_eq!(waits, 80, "as the runtime reports it");
+}
+
+/// The worker that ended the request was busy with another one before.
+#[test]
+fn work_of_the_last_worker_for_another_task_is_context() {
+    let mut machine = machine();
+    let (m, _, g1) = machine.go(0);
+    let (m2, _, g2) = machine.go(1);
+    let process = machine.process;
+    let w = &mut machine.world;
+    let [ours, theirs, inner] = [1, 2, 3].map(|n| w.entity(EntityKind::Task, n, Some(process)));
+    w.go(g1, State::Running, Some(m), "");
+    w.go(g2, State::Running, Some(m2), "");
+    let task = w.begin(ours, SpanKind::Task, "ours", Some(g1), None);
+    let other = w.begin(g2, SpanKind::Region, "their part", None, Some(theirs));
+    w.at(60).finish(other, None);
+    let part = w.begin(g2, SpanKind::Region, "our part", None, Some(ours));
+    // It works for this one as a part of ours, whatever its context says.
+    let library = w.at(70).begin(g2, SpanKind::Region, "library", None, Some(inner));
+    w.at(80).finish(library, None);
+    w.at(100).finish(part, None);
+    w.finish(task, Some(g2));
+    let contexts = |task| -> Vec<_> {
+        let path = machine.world.explain(g2, 0, 100, task);
+        path.pieces.iter().map(|piece| (piece.end.nanos(), piece.context)).collect()
+    };
+    assert_eq!(contexts(Some(ours)), [(60, Some(theirs)), (100, None)]);
+    assert_eq!(contexts(None), [(100, None)]);
+}
+
+/// A wait that ends after the window is explained as the whole is.
+#[test]
+fn a_window_that_ends_within_a_wait_explains_it() {
+    let mut machine = machine();
+    let (m, _, g1) = machine.go(0);
+    let (m2, _, g2) = machine.go(1);
+    let w = &mut machine.world;
+    w.go(g1, State::Running, Some(m), "");
+    w.go(g2, State::Running, Some(m2), "");
+    w.at(10).go(g1, State::Waiting, None, "chan receive");
+    w.at(100).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.at(110).go(g1, State::Running, Some(m), "");
+    w.at(120).go(g1, State::Waiting, None, "done");
+    let history = machine.world.history_within(&[(at(0), at(50))]);
+    let entities = &machine.world.tables.entities;
+    let path = critical_path(&history, entities, g1, at(0), at(50), None);
+    let on = |n: usize| What::OnCpu { cpu: machine.cpus[n] };
+    assert_eq!(pieces(&path), [(10, g1, on(0)), (50, g2, on(1))]);
+}
+
+/// The thread that takes an idle P does so after the window.
+#[test]
+fn a_window_that_ends_while_a_p_is_idle_knows_who_takes_it() {
+    let mut machine = machine();
+    let (m, proc, g1) = machine.go(0);
+    let ([cpu, ..], [thread, waker, _]) = (machine.cpus, machine.threads);
+    let other = machine.world.entity(EntityKind::Thread, 99, None);
+    let w = &mut machine.world;
+    w.go(proc, State::Idle, None, "");
+    w.at(5).switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    w.at(10).go(g1, State::Runnable, None, "");
+    let (kind, from, context) = (FlowKind::Wakes, Some(waker), Context::Task);
+    let (on, to, stack) = (None, thread, None);
+    w.at(20).push(EventKind::Flow { kind, from, context, on, to, cpu: Some(cpu), stack });
+    w.at(70).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+    w.at(75).go(proc, State::Running, Some(m), "");
+    w.at(80).go(g1, State::Running, Some(m), "");
+    w.at(90).go(g1, State::Waiting, None, "done");
+    let history = machine.world.history_within(&[(at(10), at(50))]);
+    let entities = &machine.world.tables.entities;
+    let path = critical_path(&history, entities, g1, at(10), at(50), None);
+    let kernels: Vec<(i64, Kernel)> = path
+        .pieces
+        .iter()
+        .map(|piece: &Piece| match piece.what {
+            What::WaitsForProc { kernel, .. } => (piece.end.nanos(), kernel),
+            what => panic!("{what:?}"),
+        })
+        .collect();
+    let (occupant, is_preempted) = (Occupant::Thread(other), false);
+    let no_cpu = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted };
+    assert_eq!(kernels, [(20, Kernel::Absent), (50, no_cpu)]);
+}
