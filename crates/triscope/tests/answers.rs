@@ -30,6 +30,16 @@ fn json(args: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// The data of the page of these traces, and the messages.
+fn page(dir: &Path, traces: &[&str]) -> (Value, String) {
+    let page = dir.join("page.html");
+    let output = triscope(&[&["report", "--html", page.to_str().unwrap()], traces].concat());
+    let messages = text(&output.stderr);
+    assert!(output.status.success(), "{messages}");
+    let (json, _) = testkit::page::data(&std::fs::read_to_string(&page).unwrap());
+    (serde_json::from_str(&json).unwrap(), messages)
+}
+
 #[track_caller]
 fn assert_fails(args: &[&str], message: &str) {
     let output = triscope(args);
@@ -254,6 +264,12 @@ fn samples_of_the_scheduler_are_named_so() {
     assert!(report.contains("The kernel's scheduler was not recorded"), "{report}");
     assert!(!report.contains("\nThreads"), "{report}");
     let dir = tempfile::tempdir().unwrap();
+    // The page has the same.
+    let (page, _) = page(dir.path(), &[&data]);
+    let tables = page["tables"].as_array().unwrap();
+    assert!(tables.iter().all(|table| table["title"] != "Threads"), "{tables:?}");
+    let unknown = tables.iter().find(|table| table["title"] == "Not known").unwrap().to_string();
+    assert!(unknown.contains("the kernel's scheduler was not recorded"), "{unknown}");
     let timeline = dir.path().join("out.pftrace");
     let output = triscope(&["convert", &data, "-o", timeline.to_str().unwrap()]);
     let stderr = text(&output.stderr);
@@ -476,12 +492,7 @@ fn a_page_takes_the_options_of_a_timeline() {
 fn a_page_of_two_traces_has_the_texts_of_each() {
     let dir = tempfile::tempdir().unwrap();
     let paths = |traces: &[&str]| {
-        let page = dir.path().join("page.html");
-        let args = [&["report", "--html", page.to_str().unwrap()], traces].concat();
-        let written = triscope(&args);
-        assert!(written.status.success(), "{}", text(&written.stderr));
-        let (json, _) = testkit::page::data(&std::fs::read_to_string(&page).unwrap());
-        let page: Value = serde_json::from_str(&json).unwrap();
+        let (page, _) = page(dir.path(), traces);
         let path = |path: &Value| {
             let texts = |piece: &Value| {
                 let texts = piece.as_array().unwrap().iter().filter_map(Value::as_str);

@@ -110,8 +110,15 @@ impl View<'_> {
         Cell::Text(if text.is_empty() { "(unknown)".to_owned() } else { text.into_owned() })
     }
 
+    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
+    fn has_scheduler(&self) -> bool {
+        self.report.threads.values().any(|thread| thread.times.unknown < thread.times.total())
+    }
+
     fn threads(&self) -> Table {
-        let mut threads: Vec<_> = self.report.threads.iter().collect();
+        // Without the scheduler, every time of them would be 0.
+        let has_scheduler = self.has_scheduler();
+        let mut threads: Vec<_> = self.report.threads.iter().filter(|_| has_scheduler).collect();
         threads.sort_by_key(|(_, report)| Reverse(report.times.on_cpu));
         let rows = threads.into_iter().map(|(thread, report)| {
             let parent = self.tables.entities.get(*thread).and_then(|thread| thread.parent);
@@ -292,17 +299,18 @@ impl View<'_> {
             rows.push(vec![Cell::Text(text::loss(*kind).into()), Cell::Count(losses.count)]);
         }
         let unknown: i64 = report.threads.values().map(|thread| thread.times.unknown).sum();
-        let scheduler = match report.threads.is_empty() {
-            true => vec![
+        let scheduler = if self.has_scheduler() {
+            vec![
+                Cell::Text("time of threads before their first switch, or after a loss".into()),
+                Cell::Nanos(unknown),
+            ]
+        } else {
+            vec![
                 Cell::Text(
                     "the kernel's scheduler was not recorded: running is not on a CPU".into(),
                 ),
                 Cell::Text(String::new()),
-            ],
-            false => vec![
-                Cell::Text("time of threads before their first switch, or after a loss".into()),
-                Cell::Nanos(unknown),
-            ],
+            ]
         };
         rows.insert(0, scheduler);
         Table { title: "Not known", note: "", columns: &["what", "how much"], rows }
