@@ -15,6 +15,9 @@ use trace_timeline::{
 const CPUS: i64 = 4;
 const GOROUTINES: usize = 64;
 
+/// Requests without critical paths.
+const MISSING: u64 = 3;
+
 struct Program {
     tables: Tables,
     correlator: Correlator,
@@ -171,6 +174,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         report.push(&derived, &tables.entities);
         html.push(&derived, &tables);
     });
+    // As of requests with too many events.
+    html.omit_paths(MISSING);
     let stats = html.write(&name, &tables, &report, &[], BufWriter::new(File::create(out)?))?;
     println!("{} intervals, {} bytes", stats.items, stats.bytes);
     Ok(())

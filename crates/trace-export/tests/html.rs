@@ -98,6 +98,20 @@ fn intervals_above_the_limit_are_counted() {
     assert!(data(&page).0.contains("\"dropped\":3900,"));
 }
 
+/// Requests whose critical paths are missing are not denied.
+#[test]
+fn missing_paths_are_counted() {
+    let json = |missing| {
+        let mut html = HtmlTimeline::new(HtmlOptions::default());
+        html.omit_paths(missing);
+        let mut out = Vec::new();
+        html.write("", &Tables::new(), &Report::new(), &[], &mut out).unwrap();
+        data(&String::from_utf8(out).unwrap()).0
+    };
+    assert!(json(20).contains("\"pathsMissing\":20,"), "{}", json(20));
+    assert!(json(0).contains("\"pathsMissing\":0,"));
+}
+
 #[test]
 fn counters_have_finite_values_only() {
     let mut tables = Tables::new();

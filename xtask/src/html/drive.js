@@ -261,6 +261,8 @@ async function main(browser) {
       await page.eval("triscope.show('timeline')");
     }
     if (kind === 'hostile') {
+      const requests = await page.eval("document.getElementById('list').textContent");
+      check('missing critical paths are named', requests.includes('of the 3 longest requests are missing') && !requests.includes('No task'), requests);
       check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) === 0, await page.eval('document.body.innerHTML.length'));
       check('no name was executed', (await page.eval('typeof window.owned')) === 'undefined');
       check('names are shown as they are', (await page.eval('triscope.data.texts.join()')).includes('</script><img src=x onerror=owned=1>'));

@@ -1112,7 +1112,9 @@ document.addEventListener('keydown', e => {
 function showRequests() {
   const list = $('list');
   list.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'Longest requests'));
-  if (!data.paths.length) {
+  if (data.pathsMissing) {
+    list.append(el('p', { class: 'dim' }, `The critical paths of the ${count(data.pathsMissing)} longest requests are missing: they have too many events. triscope explain --between narrows the time.`));
+  } else if (!data.paths.length) {
     list.append(el('p', { class: 'dim' }, 'No task, region or activity ended in the traces. In Go, runtime/trace.NewTask marks a request; in .NET, a pair of start and stop events.'));
   }
   data.paths.forEach((request, i) => {

@@ -115,6 +115,7 @@ pub struct HtmlTimeline {
     dropped: u64,
     /// Items that began before the end of the one before.
     cut: u64,
+    paths_missing: u64,
 }
 
 /// A span, or an instant.
@@ -168,6 +169,7 @@ impl HtmlTimeline {
             items: 0,
             dropped: 0,
             cut: 0,
+            paths_missing: 0,
         }
     }
 
@@ -188,6 +190,12 @@ impl HtmlTimeline {
             Derived::Event(event) => self.event(event),
             _ => {}
         }
+    }
+
+    /// Says on the page that the critical paths of this number of requests, the longest ones, are
+    /// missing because they have too many events.
+    pub const fn omit_paths(&mut self, requests: u64) {
+        self.paths_missing = requests;
     }
 
     /// Nanoseconds from the start of the timeline.
@@ -385,6 +393,7 @@ impl HtmlTimeline {
             ("folded", i64::try_from(stats.folded).unwrap_or(i64::MAX)),
             ("summarized", i64::try_from(stats.summarized).unwrap_or(i64::MAX)),
             ("cut", i64::try_from(self.cut).unwrap_or(i64::MAX)),
+            ("pathsMissing", i64::try_from(self.paths_missing).unwrap_or(i64::MAX)),
         ] {
             head.push_str(",\"");
             head.push_str(name);

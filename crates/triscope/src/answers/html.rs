@@ -53,9 +53,11 @@ pub(crate) fn write_to(
     }
     worst.sort_by_key(|request| (Reverse(request.nanos()), request.begin));
     worst.truncate(WORST);
+    let requests = worst.len() as u64;
     let paths = explain::paths_of(traces, worst, &tables)?.unwrap_or_else(|| {
         let what = "the longest requests have too many events: their critical paths are missing";
         message!("triscope: {what}");
+        html.omit_paths(requests);
         Vec::new()
     });
     let title = traces.title();
