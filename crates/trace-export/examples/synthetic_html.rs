@@ -80,6 +80,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let m = program.entity(of(EntityKind::GoThread))?;
         threads.push((cpu, thread, m));
     }
+    let intruder = Entity::new(EntityKind::Thread, 99).child_of(Some(process)).named(text);
+    let intruder = program.entity(intruder)?;
     let mut goroutines = Vec::new();
     for (number, function) in
         (1..).zip(["main.worker", "main.serve", &name].iter().cycle()).take(GOROUTINES)
@@ -88,6 +90,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let entity = Entity::new(EntityKind::Goroutine, number).child_of(Some(process));
         goroutines.push(program.entity(entity.named(entry))?);
     }
+    let (span, kind, by) = (program.tables.new_span(), SpanKind::LockWait, None);
+    let (entity, of) = (threads[0].1, Some(intruder));
+    program.push(EventKind::Begin { span, entity, kind, name: text, by, of, stack: None });
+    program.at += 1_000;
+    program.push(EventKind::Finish { span, by });
     // A generator of Knuth's: the same file each time.
     let mut seed = 42_u64;
     let mut random = move |below: usize| {
@@ -103,6 +110,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             Some(goroutine) => {
                 let state = State::Waiting;
                 let (on, stack) = (None, None);
+                if random(100) == 0 {
+                    // Another thread takes the CPU during a system call.
+                    let (state, on) = (State::Syscall, Some(m));
+                    program.push(EventKind::State {
+                        entity: goroutine,
+                        state,
+                        on,
+                        reason: TextId::EMPTY,
+                        stack,
+                    });
+                    program.at += 500;
+                    program.push(switch(cpu, Some(thread), ThreadState::Preempted, Some(intruder)));
+                    program.at += 1_000;
+                    program.push(switch(cpu, Some(intruder), ThreadState::Sleeping, Some(thread)));
+                }
                 program.push(EventKind::State {
                     entity: goroutine,
                     state,

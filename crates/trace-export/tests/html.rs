@@ -112,6 +112,51 @@ fn missing_paths_are_counted() {
     assert!(json(0).contains("\"pathsMissing\":0,"));
 }
 
+/// The thread that took the CPU from a system call is not its waker.
+#[test]
+fn preempted_system_calls_have_a_kind() {
+    let mut tables = Tables::new();
+    let mut add =
+        |kind, number, parent| tables.entity(Entity::new(kind, number).child_of(parent)).unwrap();
+    let process = add(EntityKind::Process, 7, None);
+    let cpu = add(EntityKind::Cpu, 0, None);
+    let [thread, other] = [7, 8].map(|tid| add(EntityKind::Thread, tid, Some(process)));
+    let m = add(EntityKind::GoThread, 7, Some(process));
+    let g = add(EntityKind::Goroutine, 1, Some(process));
+    let state =
+        |state, on| EventKind::State { entity: g, state, on, reason: TextId::EMPTY, stack: None };
+    let switch = |prev, left, next| EventKind::Switch {
+        cpu,
+        prev: Some(prev),
+        left,
+        next: Some(next),
+        is_next_unknown: false,
+        prio: 120,
+    };
+    let starts = [process, cpu, thread, other, m, g].map(|entity| (0, EventKind::Start { entity }));
+    let events = starts.into_iter().chain([
+        (10, switch(other, ThreadState::Sleeping, thread)),
+        (10, state(State::Running, Some(m))),
+        (20, state(State::Syscall, Some(m))),
+        (30, switch(thread, ThreadState::Preempted, other)),
+        (40, switch(other, ThreadState::Sleeping, thread)),
+        (50, state(State::Waiting, None)),
+    ]);
+    let (mut html, mut correlator) = (HtmlTimeline::new(HtmlOptions::default()), Correlator::new());
+    for (at, kind) in events {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+    }
+    correlator.finish(&mut |derived| html.push(&derived, &tables));
+    let mut out = Vec::new();
+    html.write("", &tables, &Report::new(), &[], &mut out).unwrap();
+    let (_, lanes) = data(&String::from_utf8(out).unwrap());
+    // Items of 10 ns after the one before. The system call has a CPU, loses it and gets it again.
+    let [call, preempted] = [12, 29]
+        .map(|kind| lanes.windows(3).filter(|item| item.starts_with(&[0, 10, kind])).count());
+    assert_eq!((call, preempted), (2, 1), "{lanes:?}");
+}
+
 #[test]
 fn counters_have_finite_values_only() {
     let mut tables = Tables::new();

@@ -261,6 +261,23 @@ async function main(browser) {
       await page.eval("triscope.show('timeline')");
     }
     if (kind === 'hostile') {
+      const [lane, place] = await page.eval(`(() => {
+        const kind = triscope.kinds.indexOf('system call, but no CPU');
+        const track = triscope.data.tracks.find(track => track.form === 1 && triscope.items(track.id).kind.includes(kind));
+        return track ? [track.id, triscope.items(track.id).kind.indexOf(kind)] : [-1, -1];
+      })()`);
+      check('a system call loses its CPU', place >= 0);
+      const lock = await page.eval(`(() => {
+        const track = triscope.data.tracks.find(track => track.name === 'lock waits');
+        triscope.select(track.id, 0);
+        return triscope.selection.text;
+      })()`);
+      check('a lock is held by its owner', /held by.* \(thread 99\)/.test(lock) && !lock.includes('belongs to'), lock);
+      await page.eval(`triscope.select(${lane}, ${place})`);
+      const preempted = await page.eval('triscope.selection');
+      check('a thread that took the CPU is no waker', preempted.text.includes('CPU taken by') && !preempted.text.includes('woken by') && preempted.waker === '', preempted);
+      await page.key('Escape');
+      await page.key('0');
       const requests = await page.eval("document.getElementById('list').textContent");
       check('missing critical paths are named', requests.includes('of the 3 longest requests are missing') && !requests.includes('No task'), requests);
       check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) === 0, await page.eval('document.body.innerHTML.length'));

@@ -47,8 +47,12 @@ const KINDS = [
   ['sample', '#2f9e5b', '#3fb871', 1],
   ['off the CPU', '#8fa3b8', '#5d6b7c', 0.72],
   ['allocation', '#8a7a2d', '#b5a24a', 1],
+  ['system call, but no CPU', '#ec7a1c', '#f08a35', 0.72],
 ];
-const EXECUTES = new Set([0, 7, 8, 9, 12]);
+const EXECUTES = new Set([0, 7, 8, 9, 12, 29]);
+/** Kinds whose `by` has the CPU that they wait for; of others it is the waker. */
+const TAKEN = new Set([2, 8, 29]);
+const LOCK_WAIT = 20;
 const PALETTE = ['#3b82d6', '#e0703a', '#3a9d62', '#a55fc7', '#c99a1d', '#cf4f7b', '#2a9aa8', '#7d6b57'];
 /** Kinds whose colour is that of their name. */
 const NAMED = new Set([15, 16, 21]);
@@ -655,7 +659,7 @@ function paintSelection(g, w, h) {
 
 // ---- where an entity is ----
 function wakerOf(track, d, i) {
-  return track.form === 1 && [THREAD, GOROUTINE, DOTNET].includes(kindOf(d.by[i])) && d.kind[i] !== 2 ? d.by[i] : 0;
+  return track.form === 1 && [THREAD, GOROUTINE, DOTNET].includes(kindOf(d.by[i])) && !TAKEN.has(d.kind[i]) ? d.by[i] : 0;
 }
 
 let lanesOf = null;
@@ -744,12 +748,12 @@ function showDetails() {
   if (track.form === 0) {
     first.push(['on', track.name], ['executes', d.by[i] ? entityLink(d.by[i], begin) : '']);
   } else if (track.form === 2) {
-    first.push(['begun by', d.by[i] ? entityLink(d.by[i], begin) : ''], ['belongs to', d.who[i] ? label(d.who[i]) : '']);
+    first.push(['begun by', d.by[i] ? entityLink(d.by[i], begin) : ''], [kind === LOCK_WAIT ? 'held by' : 'belongs to', d.who[i] ? label(d.who[i]) : '']);
   } else {
     const executes = kindOf(subject) === GOROUTINE ? 'thread' : 'executes';
     first.push(['reason', text(d.text[i])], [executes, d.who[i] ? entityLink(d.who[i], begin) : '']);
     const by = d.by[i];
-    if (by) first.push([kindOf(by) === CPU ? 'on' : kind === 2 || kind === 8 ? 'CPU taken by' : 'woken by', kindOf(by) === CPU ? label(by) : entityLink(by, begin)]);
+    if (by) first.push([kindOf(by) === CPU ? 'on' : TAKEN.has(kind) ? 'CPU taken by' : 'woken by', kindOf(by) === CPU ? label(by) : entityLink(by, begin)]);
     const ended = nextWaker(track, d, i);
     if (ended) first.push(['ended by', entityLink(ended, d.end[i])]);
   }
@@ -834,7 +838,7 @@ function parentOf(id) {
 /** Who ended a wait: the waker of the next item. */
 function nextWaker(track, d, i) {
   const waits = [3, 4, 11].includes(d.kind[i]);
-  return waits && i + 1 < d.n && d.owner[i + 1] === d.owner[i] && d.begin[i + 1] === d.end[i] && kindOf(d.by[i + 1]) !== CPU ? d.by[i + 1] : 0;
+  return waits && i + 1 < d.n && d.owner[i + 1] === d.owner[i] && d.begin[i + 1] === d.end[i] && kindOf(d.by[i + 1]) !== CPU && !TAKEN.has(d.kind[i + 1]) ? d.by[i + 1] : 0;
 }
 
 function showLegend(panel) {
@@ -1302,7 +1306,8 @@ window.triscope = {
   get data() { return data; },
   get view() { return { ...view }; },
   get rows() { return rows.map(r => ({ name: r.track ? r.track.name : r.group ? r.group.name : 'critical path', y: plotTop() + r.y - view.y, height: r.height, isGroup: !!r.group, form: r.track ? r.track.form : -1 })); },
-  get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent }; },
+  get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent, waker: selection.track.form === 3 ? '' : label(wakerOf(selection.track, items(selection.track), selection.index)) }; },
+  select: (id, index) => select(data.tracks[id], index, true),
   get lane() { return lane && { name: lane.name, text: $('details').textContent, links: $('details').querySelectorAll('.link').length }; },
   get matches() { return matches ? matches.count : 0; },
   items: id => items(data.tracks[id]),

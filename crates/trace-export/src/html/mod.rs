@@ -227,6 +227,10 @@ impl HtmlTimeline {
                 Occupant::Unrecorded => By::Unrecorded,
                 Occupant::Unknown => By::Unknown,
             },
+            // The page reads `by` of what executes without a CPU as what took the CPU.
+            Kernel::Runnable { .. } if kind != EntityKind::Thread && executes(interval.state) => {
+                By::Unknown
+            }
             _ => waker,
         };
         let (text, stack) = (interval.reason, interval.stack);
@@ -465,6 +469,11 @@ const fn of_kernel(kernel: Kernel) -> Kind {
     }
 }
 
+/// Whether a thread executes it.
+const fn executes(state: State) -> bool {
+    matches!(state, State::Running | State::Syscall)
+}
+
 /// The state of a goroutine or P, and what the kernel does with its thread.
 const fn of_goroutine(interval: &Interval) -> Kind {
     match (interval.state, interval.kernel) {
@@ -476,6 +485,7 @@ const fn of_goroutine(interval: &Interval) -> Kind {
         (State::Running, _) => Kind::Running,
         (State::Runnable, _) => Kind::Runnable,
         (State::Waiting, _) => Kind::Waiting,
+        (State::Syscall, Kernel::Runnable { .. }) => Kind::SyscallWithoutCpu,
         (State::Syscall, _) => Kind::Syscall,
         _ => Kind::Unknown,
     }

@@ -36,6 +36,7 @@ pub(super) enum Kind {
     Sample = 26,
     OffCpuSample = 27,
     AllocationSample = 28,
+    SyscallWithoutCpu = 29,
 }
 
 /// One interval, or an instant, on a lane. Times are nanoseconds from the start of the timeline.
