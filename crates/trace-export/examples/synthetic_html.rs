@@ -196,6 +196,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         report.push(&derived, &tables.entities);
         html.push(&derived, &tables);
     });
+    html.note(name.clone());
     // As of requests with too many events.
     html.omit_paths(MISSING);
     let stats = html.write(&name, &tables, &report, &[], BufWriter::new(File::create(out)?))?;

@@ -276,6 +276,23 @@ fn samples_of_the_scheduler_are_named_so() {
     assert!(stderr.contains(" samples of sched:sched_switch, "), "{stderr}");
 }
 
+/// The notes of the text are on the page, too.
+#[test]
+fn a_page_has_the_notes_of_the_report() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::copy(fixture("shop.trace"), dir.path().join("shop.trace")).unwrap();
+    std::fs::write(dir.path().join("recording.json"), "{\"steal_nanos\": 5000000}").unwrap();
+    let traces = dir.path().to_str().unwrap();
+    let report = text(&triscope(&["report", traces]).stdout);
+    let note = report.lines().find(|line| line.contains(" of steal time")).unwrap().trim();
+    let (page, _) = page(out.path(), &[traces]);
+    assert_eq!(page["notes"], Value::from(vec![note]));
+    let tables = page["tables"].as_array().unwrap();
+    let unknown = tables.iter().find(|table| table["title"] == "Not known").unwrap();
+    let row = Value::from(vec![note, ""]);
+    assert!(unknown["rows"].as_array().unwrap().contains(&row), "{unknown}");
+}
+
 /// Without a request, the main thread of a recorded process is the proposal.
 #[test]
 fn a_recording_without_requests_names_its_main_thread() {

@@ -1252,7 +1252,8 @@ function showLosses() {
   for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
-  place.append(table.childElementCount ? table : el('p', {}, 'Nothing: no source reported a loss.'));
+  const isKnown = !table.childElementCount && !data.notes.length;
+  place.append(isKnown ? el('p', {}, 'Nothing: no source reported a loss.') : table, ...data.notes.map(note => el('p', {}, note)));
   for (const [begin, end, what, id, n] of data.losses.all.slice(0, 500)) {
     place.append(el('p', {}, el('button', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
   }

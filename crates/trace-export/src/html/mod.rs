@@ -116,6 +116,8 @@ pub struct HtmlTimeline {
     /// Items that began before the end of the one before.
     cut: u64,
     paths_missing: u64,
+    /// What the traces have that is in no event.
+    notes: Vec<String>,
 }
 
 /// A span, or an instant.
@@ -170,6 +172,7 @@ impl HtmlTimeline {
             dropped: 0,
             cut: 0,
             paths_missing: 0,
+            notes: Vec::new(),
         }
     }
 
@@ -190,6 +193,11 @@ impl HtmlTimeline {
             Derived::Event(event) => self.event(event),
             _ => {}
         }
+    }
+
+    /// Adds a row to the table of what is not known, such as time that a hypervisor took.
+    pub fn note(&mut self, note: String) {
+        self.notes.push(note);
     }
 
     /// Says on the page that the critical paths of this number of requests, the longest ones, are
@@ -413,9 +421,11 @@ impl HtmlTimeline {
         head.push_str(",\"paths\":");
         write_paths(&mut head, paths, begin, &mut self.refs, tables);
         head.push_str(",\"tables\":");
-        tables::write(&mut head, report, tables);
+        tables::write(&mut head, report, tables, &self.notes);
         head.push_str(",\"losses\":");
         self.write_losses(&mut head, report);
+        head.push_str(",\"notes\":");
+        json::list(&mut head, &self.notes, |out, note| json::text(out, note));
         head.push(',');
         self.refs.write(&mut head, tables, begin);
         head.push('}');

@@ -28,7 +28,9 @@ struct Table {
 }
 
 /// `[{"title","note","columns","rows","more"}, …]`
-pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
+///
+/// `notes` are rows of what is not known.
+pub(super) fn write(out: &mut String, report: &Report, tables: &Tables, notes: &[String]) {
     let view = View { report, tables };
     let all = [
         view.threads(),
@@ -43,7 +45,7 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables) {
         view.longest_pauses(),
         view.gcs(),
         view.throttled(),
-        view.unknown(),
+        view.unknown(notes),
     ];
     let filled = all.into_iter().filter(|table| !table.rows.is_empty());
     json::list(out, filled, |out, table| {
@@ -284,7 +286,7 @@ impl View<'_> {
     }
 
     /// What could not be measured, and why.
-    fn unknown(&self) -> Table {
+    fn unknown(&self, notes: &[String]) -> Table {
         let report = self.report;
         let [.., samples] = report.samples;
         let counts = [
@@ -313,6 +315,9 @@ impl View<'_> {
             ]
         };
         rows.insert(0, scheduler);
+        // Their numbers are within the text.
+        let notes = notes.iter().map(|note| [note.clone(), String::new()].map(Cell::Text).into());
+        rows.extend(notes);
         Table { title: "Not known", note: "", columns: &["what", "how much"], rows }
     }
 

@@ -40,11 +40,12 @@ pub(crate) fn write_to(
     let mut options = HtmlOptions::default();
     options.process = traces.recorded();
     let mut html = HtmlTimeline::new(options);
-    let outcome = traces.derive(&mut tables, &mut |derived, tables| {
+    let (outcome, notes) = traces.derive_with_notes(&mut tables, &mut |derived, tables| {
         requests.iter_mut().for_each(|requests| requests.push(&derived));
         report.push(&derived, &tables.entities);
         html.push(&derived, tables);
     })?;
+    notes.into_iter().for_each(|note| html.note(note));
     let [mut worst, activities, regions] = requests.map(Requests::into_worst);
     worst.extend(activities);
     // Regions are parts of tasks.
