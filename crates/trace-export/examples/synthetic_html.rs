@@ -82,6 +82,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     let intruder = Entity::new(EntityKind::Thread, 99).child_of(Some(process)).named(text);
     let intruder = program.entity(intruder)?;
+    // The same thread, as its runtime describes it.
+    let managed = Entity::new(EntityKind::DotnetThread, 99).child_of(Some(process)).named(text);
+    let managed = program.entity(managed)?;
     let mut goroutines = Vec::new();
     for (number, function) in
         (1..).zip(["main.worker", "main.serve", &name].iter().cycle()).take(GOROUTINES)
@@ -149,7 +152,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                     cpu: None,
                     stack: None,
                 };
-                program.push(flow(thread, waker));
+                program.push(flow(thread, if random(100) == 0 { managed } else { waker }));
                 program.push(flow(goroutine, waker));
                 let of = |state, on| EventKind::State {
                     entity: goroutine,

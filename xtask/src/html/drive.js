@@ -276,6 +276,17 @@ async function main(browser) {
       await page.eval(`triscope.select(${lane}, ${place})`);
       const preempted = await page.eval('triscope.selection');
       check('a thread that took the CPU is no waker', preempted.text.includes('CPU taken by') && !preempted.text.includes('woken by') && preempted.waker === '', preempted);
+      // A .NET thread that the kernel's part shows has the lane of its kernel thread.
+      const woken = await page.eval(`(() => {
+        const t = triscope, isManaged = by => by > 4 && t.data.entities[by - 5][0] === 7;
+        const track = t.data.tracks.find(track => track.form === 1 && t.items(track.id).by.some(isManaged));
+        if (!track) return null;
+        t.select(track.id, t.items(track.id).by.findIndex(isManaged));
+        const links = [...document.querySelectorAll('#details .link')], link = links.find(link => link.textContent.endsWith('(thread 99)'));
+        if (link) link.click();
+        return [links.map(link => link.textContent), t.selection.track];
+      })()`);
+      check('a .NET thread is in the lane of its kernel thread', woken && woken[1].endsWith('(thread 99)'), woken);
       await page.key('Escape');
       await page.key('0');
       const requests = await page.eval("document.getElementById('list').textContent");

@@ -662,7 +662,18 @@ function wakerOf(track, d, i) {
   return track.form === 1 && [THREAD, GOROUTINE, DOTNET].includes(kindOf(d.by[i])) && !TAKEN.has(d.kind[i]) ? d.by[i] : 0;
 }
 
-let lanesOf = null;
+let lanesOf = null, threadsOf = null;
+/** A thread of a process as a key: the kernel and a runtime describe it by an entity each. */
+const threadKey = id => `${processOf(id)}:${entity(id)[1]}`;
+/** The kernel's entity for a .NET thread without a lane. Of several with its number it is the last one that began by then. */
+function threadAt(id, time) {
+  if (lanesOf.has(id) || kindOf(id) !== DOTNET) return id;
+  const all = threadsOf.get(threadKey(id)) || [id];
+  const begin = thread => items(lanesOf.get(thread)).begin[0];
+  if (all.length === 1) return all[0];
+  const [last] = all.filter(thread => begin(thread) <= time).sort((a, b) => begin(b) - begin(a));
+  return last || all[0];
+}
 /** The lane and item of an entity at a time. */
 function placeOf(id, time) {
   if (!lanesOf) {
@@ -673,7 +684,14 @@ function placeOf(id, time) {
       const d = items(track);
       for (let i = 0; i < d.n; i++) if (!i || d.owner[i] !== d.owner[i - 1]) lanesOf.set(d.owner[i], track);
     }
+    threadsOf = new Map();
+    for (const thread of lanesOf.keys()) {
+      if (kindOf(thread) !== THREAD) continue;
+      const key = threadKey(thread);
+      threadsOf.set(key, [...(threadsOf.get(key) || []), thread]);
+    }
   }
+  id = threadAt(id, time);
   const track = lanesOf.get(id);
   if (!track) return null;
   const d = items(track);
