@@ -148,6 +148,18 @@ async function explains(page, name) {
   return last.shown.length > first.shown.length;
 }
 
+/** Texts on the canvases are read without effort: 4.5 to 1 of WCAG. */
+async function contrasts(page, name) {
+  const luminance = color => color.map(c => c / 255).map(c => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
+  const low = (await page.eval('triscope.fills')).map(([fill, ink]) => {
+    const [dark, light] = [luminance(fill), luminance(rgb(ink))].sort((a, b) => a - b);
+    return [fill, ink, (light + 0.05) / (dark + 0.05)];
+  }).filter(([, , contrast]) => contrast < 4.5);
+  check(`${name}: texts contrast with what is behind them`, low.length === 0, low);
+}
+
 async function searchFor(page, query) {
   await page.key('/');
   await page.eval("document.getElementById('search').select()");
@@ -305,8 +317,10 @@ async function main(browser) {
     }
     await page.key('0');
     await page.shot(name + '-light');
+    await contrasts(page, name + ', light');
     await page.dark(true);
     await page.shot(name + '-dark');
+    await contrasts(page, name + ', dark');
     await page.eval('triscope.openAll()');
     await page.shot(name + '-open');
     await isolated(page, name, file);

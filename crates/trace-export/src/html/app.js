@@ -208,19 +208,37 @@ const count = n => n.toLocaleString('en', Number.isInteger(n) ? {} : { maximumSi
 
 // ---- colours ----
 const rgb = hex => [1, 3, 5].map(i => parseInt(hex.slice(i, i + 2), 16));
+/** Black or white: the one that contrasts more with a colour, by WCAG's luminance. It is at least 4.5 to 1. */
+function ink(color) {
+  const [r, g, b] = color.map(c => c <= 10 ? c / 3294.6 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? '#000000' : '#ffffff';
+}
+/** A colour of items, and that of the text on them. */
+const fill = hex => ({ hex, rgb: rgb(hex), ink: ink(rgb(hex)) });
+/** Of a function in a flame graph. */
+function flameColor(name) {
+  const hash = [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
+  const hue = 18 + hash % 38, light = (theme.dark ? 42 : 62 + hash % 9) / 100;
+  const amplitude = (60 + hash % 20) / 100 * Math.min(light, 1 - light);
+  // As CSS converts hsl().
+  return [0, 8, 4].map(n => {
+    const k = (n + hue / 30) % 12;
+    return Math.round(255 * (light - amplitude * Math.max(-1, Math.min(k - 3, 9 - k, 1))));
+  });
+}
 function chooseTheme(dark) {
   document.documentElement.classList.toggle('dark', dark);
   theme = dark
-    ? { dark, back: '#14171c', panel: '#1b1f26', line: '#262c35', text: '#e4e8ee', dim: '#8b96a5', accent: '#6cb2ff', other: '#59636f', onItem: '#0d1116', select: '#ffffff', stripe: '#171b21' }
-    : { dark, back: '#ffffff', panel: '#f6f7f9', line: '#e6e9ed', text: '#1c2430', dim: '#677282', accent: '#0b66d0', other: '#aab4bf', onItem: '#ffffff', select: '#0b1626', stripe: '#fafbfc' };
+    ? { dark, back: '#14171c', panel: '#1b1f26', line: '#262c35', text: '#e4e8ee', dim: '#8b96a5', accent: '#6cb2ff', other: '#59636f', select: '#ffffff', stripe: '#171b21' }
+    : { dark, back: '#ffffff', panel: '#f6f7f9', line: '#e6e9ed', text: '#1c2430', dim: '#677282', accent: '#0b66d0', other: '#aab4bf', select: '#0b1626', stripe: '#fafbfc' };
   theme.kinds = KINDS.map(k => dark ? k[2] : k[1]);
-  theme.rgb = theme.kinds.map(rgb);
-  theme.otherRgb = rgb(theme.other);
-  theme.named = PALETTE.map(hex => ({ hex, rgb: rgb(hex) }));
-  theme.processes = new Map([...data.colors].map(([key, hex]) => [key, { hex, rgb: rgb(hex) }]));
+  theme.fills = theme.kinds.map(fill);
+  theme.otherFill = fill(theme.other);
+  theme.named = PALETTE.map(fill);
+  theme.processes = new Map([...data.colors].map(([key, hex]) => [key, fill(hex)]));
   draw();
 }
-const processColor = key => theme.processes.get(key) || { hex: theme.other, rgb: theme.otherRgb };
+const processColor = key => theme.processes.get(key) || theme.otherFill;
 
 // ---- rows ----
 function arrange() {
@@ -515,7 +533,7 @@ function paintTrack(g, row, y, w) {
 function itemColor(track, d, i) {
   if (track.form === 0) return processColor(processOf(d.who[i]));
   if (NAMED.has(d.kind[i])) return theme.named[d.text[i] % PALETTE.length];
-  return { hex: theme.kinds[d.kind[i]], rgb: theme.rgb[d.kind[i]] };
+  return theme.fills[d.kind[i]];
 }
 
 function itemLabel(track, d, i) {
@@ -572,8 +590,14 @@ function paintItems(g, track, d, y, w) {
   for (const [i, left, right, tall] of labels) {
     const shown = fit(g, itemLabel(track, d, i), right - left - 8);
     if (!shown) continue;
-    g.fillStyle = tall < 0.6 && track.form !== 0 ? theme.dim : theme.onItem;
-    g.fillText(shown, left + 4, y + LANE / 2 + (tall < 0.2 && track.form !== 0 ? -1 : 0.5));
+    const isLow = tall < 0.6 && track.form !== 0;
+    if (isLow) {
+      // The item is lower than its text: it is interrupted.
+      g.fillStyle = theme.back;
+      g.fillRect(left + 2, top, g.measureText(shown).width + 4, height);
+    }
+    g.fillStyle = isLow ? theme.dim : itemColor(track, d, i).ink;
+    g.fillText(shown, left + 4, y + LANE / 2 + 0.5);
   }
 }
 
@@ -608,10 +632,11 @@ function paintPath(g, y, w) {
   for (const piece of path.pieces) {
     const x0 = Math.max(GUTTER, toX(piece[0])), x1 = Math.min(w, toX(piece[0] + piece[1]));
     if (x1 <= GUTTER || x0 >= w) continue;
-    g.fillStyle = WHAT[piece[7]] || WHAT.unknown;
+    const color = WHAT[piece[7]] || WHAT.unknown;
+    g.fillStyle = color;
     g.fillRect(x0, y + 4, Math.max(0.7, x1 - x0 - 0.5), height - 8);
     const shown = fit(g, `${label(piece[2])}: ${piece[8]}`, x1 - x0 - 8);
-    if (shown) { g.fillStyle = '#fff'; g.fillText(shown, x0 + 4, y + height / 2 + 0.5); }
+    if (shown) { g.fillStyle = ink(rgb(color)); g.fillText(shown, x0 + 4, y + height / 2 + 0.5); }
   }
   paintName(g, { height, depth: 0 }, y, 'critical path', theme.accent);
 }
@@ -1220,12 +1245,11 @@ function paintFlame() {
   const { g } = prepare(canvas);
   for (const { node, x, y, width } of flame.boxes) {
     const name = node.id ? text(node.name) : 'all';
-    const hue = [...name].reduce((h, c) => (h * 31 + c.charCodeAt(0)) >>> 0, 7);
-    const found = matches && matches.texts[node.name];
-    g.fillStyle = found ? theme.accent : `hsl(${18 + hue % 38} ${60 + hue % 20}% ${theme.dark ? 42 : 62 + hue % 9}%)`;
+    const color = matches && matches.texts[node.name] ? rgb(theme.accent) : flameColor(name);
+    g.fillStyle = `rgb(${color})`;
     g.fillRect(x, y, Math.max(0.6, width - 0.8), height - 1);
     const shown = fit(g, name, width - 8);
-    if (shown) { g.fillStyle = theme.dark ? '#fff' : '#20150a'; g.fillText(shown, x + 4, y + height / 2); }
+    if (shown) { g.fillStyle = ink(color); g.fillText(shown, x + 4, y + height / 2); }
   }
 }
 const boxAt = e => {
@@ -1329,6 +1353,13 @@ window.triscope = {
   select: (id, index) => select(data.tracks[id], index, true),
   get lane() { return lane && { name: lane.name, text: $('details').textContent, links: $('details').querySelectorAll('.link').length }; },
   get matches() { return matches ? matches.count : 0; },
+  /** Colours behind texts on the canvases, each with that of the text. */
+  get fills() {
+    const flames = Array.from({ length: 2000 }, (_, i) => flameColor('' + i));
+    const others = [...PALETTE, ...Object.values(WHAT), theme.accent].map(rgb);
+    const names = [[rgb(theme.back), theme.dim], [rgb(theme.back), theme.accent], [rgb(theme.panel), theme.dim], [rgb(theme.panel), theme.text]];
+    return [...[...flames, ...others].map(color => [color, ink(color)]), ...[...theme.fills, theme.otherFill].map(f => [f.rgb, f.ink]), ...names];
+  },
   items: id => items(data.tracks[id]),
   kinds: KINDS.map(([name]) => name),
   label, paint, show, toX,
