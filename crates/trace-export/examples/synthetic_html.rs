@@ -9,11 +9,14 @@ use trace_export::html::{HtmlOptions, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
     Context, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind,
-    InstantKind, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+    InstantKind, LossKind, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
 };
 
 const CPUS: i64 = 4;
 const GOROUTINES: usize = 64;
+
+/// More than the page lists.
+const LOSSES: u64 = 501;
 
 /// Requests without critical paths.
 const MISSING: u64 = 3;
@@ -85,6 +88,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // The same thread, as its runtime describes it.
     let managed = Entity::new(EntityKind::DotnetThread, 99).child_of(Some(process)).named(text);
     let managed = program.entity(managed)?;
+    for _ in 0..LOSSES {
+        let (kind, since) = (LossKind::DotnetEvents, Timestamp::from_nanos(program.at));
+        program.push(EventKind::Loss { entity: None, kind, since, count: None });
+    }
     let mut goroutines = Vec::new();
     for (number, function) in
         (1..).zip(["main.worker", "main.serve", &name].iter().cycle()).take(GOROUTINES)

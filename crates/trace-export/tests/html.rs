@@ -173,8 +173,8 @@ fn counters_have_finite_values_only() {
     assert_eq!(stats.items, 2);
 }
 
-#[test]
-fn samples_have_a_lane_for_each_thread() {
+/// Two threads with ten samples each.
+fn samples(options: HtmlOptions) -> (String, HtmlStats) {
     let mut tables = Tables::new();
     let name = tables.text(b"worker");
     let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
@@ -183,7 +183,7 @@ fn samples_have_a_lane_for_each_thread() {
         tables.entity(entity).unwrap()
     };
     let threads = [thread(7), thread(8)];
-    let mut html = HtmlTimeline::new(HtmlOptions::default());
+    let mut html = HtmlTimeline::new(options);
     let mut correlator = Correlator::new();
     let mut push = |at, kind| {
         let event = Event { at: Timestamp::from_nanos(at), kind };
@@ -207,10 +207,25 @@ fn samples_have_a_lane_for_each_thread() {
     }
     let mut out = Vec::new();
     let stats = html.write("samples", &tables, &Report::new(), &[], &mut out).unwrap();
+    (data(&String::from_utf8(out).unwrap()).0, stats)
+}
+
+#[test]
+fn samples_have_a_lane_for_each_thread() {
+    let (json, stats) = samples(HtmlOptions::default());
     assert_eq!((stats.items, stats.dropped, stats.folded), (20, 0, 0));
-    let (json, _) = data(&String::from_utf8(out).unwrap());
     assert!(json.contains("[\"samples (2)\","), "{json}");
     assert_eq!(json.matches(",10,").count(), 2, "two lanes of ten samples: {json}");
+}
+
+/// The number of items is of those that have a lane.
+#[test]
+fn items_without_a_lane_are_not_counted() {
+    let mut options = HtmlOptions::default();
+    options.max_lanes = 1;
+    let (json, stats) = samples(options);
+    assert_eq!((stats.items, stats.folded), (10, 1));
+    assert!(json.contains("\"items\":10,"), "{json}");
 }
 
 #[test]

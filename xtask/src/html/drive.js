@@ -308,6 +308,9 @@ async function main(browser) {
       check('names are shown as they are', (await page.eval('triscope.data.texts.join()')).includes('</script><img src=x onerror=owned=1>'));
       const losses = await page.eval("document.getElementById('losses').textContent");
       check('a note is shown as it is', losses.includes('</script><img src=x onerror=owned=1>') && !losses.includes('Nothing:'), losses);
+      check('losses that are not listed are counted', losses.includes('1 more, not listed'));
+      const warning = await page.eval("document.getElementById('warning').textContent");
+      check('the warning has losses only', warning === '⚠ 501 losses', warning);
       const { selection } = await searchFor(page, 'onerror');
       check('a hostile name is found', !!selection, selection);
       check('its details are text', (await page.eval("document.querySelectorAll('#details img').length")) === 0);

@@ -1282,7 +1282,7 @@ function showReport() {
     const sort = i => fill([...rows].sort(order(i)));
     table.append(el('tr', {}, ...columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', tabindex: 0, onclick: () => sort(i), onkeydown: e => { if (e.key === 'Enter') sort(i); } }, name))));
     fill(rows);
-    place.append(el('h2', {}, title), note ? el('p', { class: 'dim' }, note) : '', table, more ? el('p', { class: 'dim' }, `${count(more)} more: triscope report --json has all`) : '');
+    place.append(el('h2', {}, title), note ? el('p', { class: 'dim' }, note) : '', table, more ? el('p', { class: 'dim' }, `${count(more)} more: triscope report --all --json has all`) : '');
   }
 }
 
@@ -1296,10 +1296,13 @@ function showLosses() {
   }
   const isKnown = !table.childElementCount && !data.notes.length;
   place.append(isKnown ? el('p', {}, 'Nothing: no source reported a loss.') : table, ...data.notes.map(note => el('p', {}, note)));
-  for (const [begin, end, what, id, n] of data.losses.all.slice(0, 500)) {
+  const listed = data.losses.all.slice(0, 500), more = lossCount() - listed.length;
+  for (const [begin, end, what, id, n] of listed) {
     place.append(el('p', {}, el('button', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
   }
+  if (more > 0) place.append(el('p', { class: 'dim' }, `${count(more)} more, not listed`));
 }
+const lossCount = () => data.losses.kinds.reduce((sum, kind) => sum + kind[1], 0);
 
 // ---- tabs ----
 const TABS = [['timeline', 'Timeline', () => draw()], ['requests', 'Requests', null], ['flames', 'Flame graph', showFlames], ['report', 'Report', showReport], ['losses', 'Losses', null]];
@@ -1318,10 +1321,10 @@ async function start() {
   $('title').textContent = data.title;
   $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
   for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', onclick: () => show(id) }, name));
-  const missing = data.losses.kinds.reduce((sum, k) => sum + k[1], 0) + data.dropped + data.folded;
-  if (missing) {
+  const lost = lossCount();
+  if (lost || data.dropped || data.folded) {
     $('warning').hidden = false;
-    $('warning').textContent = `⚠ ${count(missing)} losses`;
+    $('warning').textContent = !lost ? '⚠ not everything is shown' : `⚠ ${count(lost)} ${lost === 1 ? 'loss' : 'losses'}`;
     $('warning').addEventListener('click', () => show('losses'));
   }
   $('theme').addEventListener('click', () => { chooseTheme(!theme.dark); showDetails(); paintFlame(); });

@@ -54,6 +54,8 @@ pub(super) struct Layout {
     max_lanes: usize,
     /// Whether a process is of interest.
     has_main: bool,
+    /// The group of losses; 0 for none.
+    losses: usize,
 }
 
 /// What belongs to one process.
@@ -134,6 +136,7 @@ impl Layout {
             summarized: 0,
             max_lanes: html.options.max_lanes,
             has_main: false,
+            losses: 0,
         };
         let mut processes = collect(html, tables, report);
         let refs = &mut html.refs;
@@ -155,8 +158,8 @@ impl Layout {
         });
         let losses: Vec<Span> = losses.collect();
         if !losses.is_empty() {
-            let group = this.group("Losses", 0, true, 0);
-            this.spans(group, "Losses", losses, refs);
+            this.losses = this.group("Losses", 0, true, 0);
+            this.spans(this.losses, "Losses", losses, refs);
         }
         let of_interest = html.options.process;
         for process in &mut processes {
@@ -332,6 +335,13 @@ impl Layout {
 
     pub(super) fn tracks(&self) -> impl Iterator<Item = &Track> {
         self.tracks.iter()
+    }
+
+    /// Intervals, spans and instants in the lanes. Those of CPUs are also of threads.
+    pub(super) fn items(&self) -> u64 {
+        let is_item =
+            |track: &&Track| !matches!(track.form, Form::Cpu) && track.group != self.losses;
+        self.tracks.iter().filter(is_item).map(|track| track.count).sum()
     }
 
     /// `"groups":[[name, parent, open, process, main], …],"tracks":[[group, name, form, owner, count,

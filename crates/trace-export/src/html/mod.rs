@@ -390,12 +390,14 @@ impl HtmlTimeline {
             self.spans.push(Span { owner, item: Item { end: nanos, ..item } });
         }
         let begin = self.begin.unwrap_or_default();
-        let mut stats =
-            HtmlStats { items: self.items, dropped: self.dropped, ..Default::default() };
         let layout = Layout::new(&mut self, tables, report);
-        stats.folded = layout.folded;
-        stats.summarized = layout.summarized;
-        stats.items = stats.items.saturating_sub(stats.summarized);
+        let mut stats = HtmlStats {
+            items: layout.items(),
+            dropped: self.dropped,
+            folded: layout.folded,
+            summarized: layout.summarized,
+            bytes: 0,
+        };
         let mut head = String::from("{\"version\":1,\"title\":");
         json::text(&mut head, title);
         for (name, number) in [
