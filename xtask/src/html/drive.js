@@ -97,6 +97,18 @@ async function interact(page) {
     check('Escape clears the selection', await page.eval('triscope.selection') === null);
     await page.key('0');
   }
+  // The tip is of the interval under the pointer, also after a key has moved the view.
+  const tip = () => page.eval("(tip => tip.hidden ? '' : tip.textContent)(document.getElementById('tip'))");
+  await page.mouse('mouseMoved', 900, y);
+  for (const key of ['w', 'd', 'd', 'ArrowDown', 'ArrowDown', 'ArrowUp', 'ArrowUp', '0']) {
+    await page.key(key);
+    await page.frame();
+    const shown = await tip();
+    await page.mouse('mouseMoved', 900, y + 1);
+    await page.mouse('mouseMoved', 900, y);
+    const under = await tip();
+    check(`the tip follows the view after ${key}`, shown === under, [shown, under]);
+  }
   // A click on the name of a lane sums it, and links its largest intervals.
   const lanes = await page.eval(`triscope.rows.filter(r => !r.isGroup && r.name && r.form >= 0 && r.form < 3 && r.y > 75 && r.y < 600)
     .map(r => ({ name: r.name, y: r.y + r.height / 2, form: r.form }))`);
@@ -251,6 +263,17 @@ async function main(browser) {
       await page.shot(name + '-path');
       await page.eval("triscope.show('flames')");
       check('there is a flame graph', (await page.eval("document.querySelectorAll('#trees button').length")) > 0);
+      const pressed = await page.eval(`(() => {
+        const pressed = () => [...document.querySelectorAll('#trees button[aria-pressed=true]')].map(button => button.textContent);
+        const buttons = document.querySelectorAll('#trees button'), before = pressed(), last = buttons[buttons.length - 1];
+        last.click();
+        const after = pressed();
+        triscope.show('flames');
+        const again = pressed();
+        document.querySelector('#trees button').click();
+        return [before, buttons[0].textContent, after, again, last.textContent];
+      })()`);
+      check('the flame graph that is shown is marked', pressed[0].join() === pressed[1] && pressed[2].join() === pressed[4] && pressed[3].join() === pressed[4], pressed);
       check('its deepest frame is on the canvas', await page.eval(`(() => {
         const tree = triscope.data.flames[+document.querySelector('#trees button').dataset.tree], depth = [0];
         tree.nodes.slice(1).forEach(([parent], i) => { depth[i + 1] = depth[parent] + 1; });

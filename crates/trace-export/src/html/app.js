@@ -68,7 +68,9 @@ const RULER = 26, OVERVIEW = 44, GUTTER = 232, LANE = 20, GROUP = 23, CHART = 34
 
 let data, bytes, rows = [], theme;
 const view = { t0: 0, t1: 1, y: 0 };
-let selection = null, lane = null, hover = null, matches = null, path = null, pointer = { x: 0, y: 0 };
+/** Where the pointer is over the timeline, unless it drags. */
+let hover = null;
+let selection = null, lane = null, matches = null, path = null, pointer = { x: 0, y: 0 };
 
 // ---- reading ----
 async function load() {
@@ -343,6 +345,8 @@ function paint() {
   paintOverview(g, w);
   paintRuler(g, w, h);
   if (!selection && !lane && used.size > explained) showDetails();
+  // Another interval can be under the pointer.
+  if (hover) showTip(hover.x, hover.y);
 }
 
 function steps(w) {
@@ -997,6 +1001,7 @@ canvas.addEventListener('pointermove', e => {
     if (Math.abs(x - drag.x) + Math.abs(y - drag.y) > 3) drag.moved = true;
     if (!drag.moved) return;
     canvas.classList.add('drag');
+    hover = null;
     $('tip').hidden = true;
     if (drag.overview) return jump(x);
     const by = (drag.x - x) / scale();
@@ -1004,6 +1009,7 @@ canvas.addEventListener('pointermove', e => {
     view.y = drag.top + drag.y - y;
     return draw();
   }
+  hover = { x, y };
   showTip(x, y);
 });
 canvas.addEventListener('pointerup', e => {
@@ -1012,7 +1018,10 @@ canvas.addEventListener('pointerup', e => {
   endPointer(e);
   if (was && !was.moved && !was.overview) click(x, y);
 });
-canvas.addEventListener('pointerleave', () => { $('tip').hidden = true; });
+canvas.addEventListener('pointerleave', () => {
+  hover = null;
+  $('tip').hidden = true;
+});
 for (const name of ['pointercancel', 'lostpointercapture']) canvas.addEventListener(name, endPointer);
 canvas.addEventListener('dblclick', e => {
   const { x, y } = moved(e), found = hit(x, y);
@@ -1213,7 +1222,13 @@ function showFlames() {
   const all = data.flames.map((tree, i) => ({ ...tree, i, first: data.flames.findIndex(other => other.name === tree.name), total: tree.nodes.reduce((sum, node) => sum + node[2], 0) }));
   all.sort((a, b) => a.first - b.first || b.total - a.total);
   for (const { name, process, i } of all) trees.append(el('button', { 'data-tree': i, onclick: () => chooseTree(i) }, `${name}${process ? ', ' + label(process) : ''}`));
-  if (!flame) chooseTree(all[0].i); else paintFlame();
+  if (!flame) return chooseTree(all[0].i);
+  markTree();
+  paintFlame();
+}
+/** Marks the flame graph that is shown. */
+function markTree() {
+  for (const button of $('trees').children) button.setAttribute('aria-pressed', button.dataset.tree === '' + flame.tree);
 }
 function chooseTree(i) {
   const { nodes, unit } = data.flames[i];
@@ -1222,6 +1237,7 @@ function chooseTree(i) {
   for (const node of all.slice(1)) { node.depth = all[node.parent].depth + 1; all[node.parent].children.push(node); }
   for (const node of all) node.children.sort((a, b) => b.total - a.total);
   flame = { all, unit, top: all[0], tree: i, boxes: [] };
+  markTree();
   paintFlame();
 }
 function paintFlame() {
