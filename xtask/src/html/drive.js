@@ -255,8 +255,11 @@ async function main(browser) {
       await page.eval("triscope.show('requests')");
       const rows = await page.eval("document.querySelectorAll('#path tr.row').length");
       check('the longest request has pieces', rows > 0, rows);
-      const sums = await page.eval('triscope.data.paths.every(p => p.pieces.reduce((sum, piece) => sum + piece[1], 0) === p.nanos)');
+      const sums = await page.eval('triscope.data.paths.every(p => [...p.pieces.map(piece => piece[1]), ...p.rest.map(rest => rest[2])].reduce((sum, n) => sum + n, 0) === p.nanos)');
       check('pieces sum to each request', sums);
+      await page.eval("triscope.data.paths[0].rest = [['stopped', 2, 5000]], document.querySelector('.request').click()");
+      const rest = await page.eval("document.getElementById('path').textContent");
+      check('pieces that are in the sums only are counted', rest.includes('The 2 shortest pieces, 5 \u00b5s together') && rest.includes('stopped 5 \u00b5s'), rest.slice(0, 300));
       await page.shot(name + '-requests');
       await page.eval("document.querySelector('#path button').click()");
       check('the critical path is on the timeline', (await page.eval('triscope.rows[0].name')) === 'critical path');

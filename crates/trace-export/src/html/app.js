@@ -188,8 +188,14 @@ function label(id) {
   return kind === PROCESS && number < 0 ? name : `${name} (${own})`;
 }
 
+const processes = new Map();
 /** The process of an entity as a key: several sources can describe one process. */
 function processOf(id) {
+  let process = processes.get(id);
+  if (process === undefined) processes.set(id, process = findProcess(id));
+  return process;
+}
+function findProcess(id) {
   for (let left = 4; id > RESERVED && left > 0; left--) {
     const [kind, number, , parent] = entity(id);
     if (kind === PROCESS) return number >= 0 ? number : 'e' + id;
@@ -633,12 +639,22 @@ function paintPath(g, y, w) {
   const height = LANE + 6;
   g.fillStyle = theme.panel;
   g.fillRect(0, y, w, height);
-  for (const piece of path.pieces) {
-    const x0 = Math.max(GUTTER, toX(piece[0])), x1 = Math.min(w, toX(piece[0] + piece[1]));
-    if (x1 <= GUTTER || x0 >= w) continue;
+  const { pieces } = path;
+  let low = 0, high = pieces.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (pieces[middle][0] + pieces[middle][1] <= view.t0) low = middle + 1; else high = middle;
+  }
+  // Of the pieces within one pixel the first one is drawn.
+  let drawn = -1;
+  for (let i = low; i < pieces.length && pieces[i][0] < view.t1; i++) {
+    const piece = pieces[i], x0 = Math.max(GUTTER, toX(piece[0])), x1 = Math.min(w, toX(piece[0] + piece[1]));
+    if (x1 - x0 < 1 && (x0 | 0) === drawn) continue;
+    drawn = x0 | 0;
     const color = WHAT[piece[7]] || WHAT.unknown;
     g.fillStyle = color;
     g.fillRect(x0, y + 4, Math.max(0.7, x1 - x0 - 0.5), height - 8);
+    if (x1 - x0 < 26) continue;
     const shown = fit(g, `${label(piece[2])}: ${piece[8]}`, x1 - x0 - 8);
     if (shown) { g.fillStyle = ink(rgb(color)); g.fillText(shown, x0 + 4, y + height / 2 + 0.5); }
   }
@@ -1182,7 +1198,9 @@ function showRequests() {
 }
 function sums(request) {
   const all = new Map();
-  for (const piece of request.pieces) all.set(piece[7], (all.get(piece[7]) || 0) + piece[1]);
+  const add = (what, nanos) => all.set(what, (all.get(what) || 0) + nanos);
+  for (const piece of request.pieces) add(piece[7], piece[1]);
+  for (const [what, , nanos] of request.rest) add(what, nanos);
   return [...all].sort((a, b) => b[1] - a[1]);
 }
 function showPath(i) {
@@ -1206,7 +1224,9 @@ function showPath(i) {
     table.append(el('tr', { class: 'row' }, el('td', {}, duration(begin - request.begin)), el('td', {}, duration(nanos)), el('td', {}, (nanos / request.nanos * 100).toFixed(1) + ' %'), name, el('td', { class: 'wide' }, words, notes ? el('span', { class: 'dim' }, '  ' + notes) : null)));
   }
   flush();
-  place.replaceChildren(el('h2', { style: { marginTop: 0 } }, `${request.name}: ${duration(request.nanos)} at ${at(request.begin)}`), go, totals, table);
+  const [missing, rest] = request.rest.reduce(([n, sum], [, pieces, nanos]) => [n + pieces, sum + nanos], [0, 0]);
+  const note = missing ? el('p', { class: 'dim' }, `The ${count(missing)} shortest pieces, ${duration(rest)} together, are in the sums only. triscope explain --path prints all.`) : null;
+  place.replaceChildren(...[el('h2', { style: { marginTop: 0 } }, `${request.name}: ${duration(request.nanos)} at ${at(request.begin)}`), go, totals, note, table].filter(Boolean));
 }
 
 // ---- flame graphs ----

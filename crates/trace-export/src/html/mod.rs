@@ -32,6 +32,7 @@ mod document;
 mod flame;
 mod layout;
 mod page;
+mod paths;
 mod plot;
 mod refs;
 mod strip;
@@ -374,7 +375,8 @@ impl HtmlTimeline {
     ///
     /// # Errors
     ///
-    /// Errors of `out`.
+    /// Errors of `out`, and [`io::ErrorKind::FileTooLarge`] if the tables, names and stacks of the
+    /// page are longer than a browser's string.
     pub fn write(
         mut self,
         title: &str,
@@ -421,7 +423,7 @@ impl HtmlTimeline {
         head.push_str(",\"stacksCut\":");
         json::number(&mut head, stacks_cut);
         head.push_str(",\"paths\":");
-        write_paths(&mut head, paths, begin, &mut self.refs, tables);
+        paths::write(&mut head, paths, paths::MAX_PIECES, begin, &mut self.refs, tables);
         head.push_str(",\"tables\":");
         tables::write(&mut head, report, tables, &self.notes);
         head.push_str(",\"losses\":");
@@ -431,7 +433,7 @@ impl HtmlTimeline {
         head.push(',');
         self.refs.write(&mut head, tables, begin);
         head.push('}');
-        let length = u32::try_from(head.len()).unwrap_or(u32::MAX).to_le_bytes();
+        let length = head_length(head.len())?.to_le_bytes();
         let mut data: Vec<&[u8]> = vec![&length, head.as_bytes()];
         data.extend(layout.tracks().map(|track| track.bytes.as_slice()));
         stats.bytes = page::write(out, title, &data)?;
@@ -466,6 +468,16 @@ impl HtmlTimeline {
         });
         out.push('}');
     }
+}
+
+/// The length of the JSON of a page. That of V8's longest string is the lowest limit of browsers.
+fn head_length(bytes: usize) -> io::Result<u32> {
+    const MAX: usize = (1 << 29) - 24;
+    let length = u32::try_from(bytes).ok().filter(|_| bytes <= MAX);
+    length.ok_or_else(|| {
+        let why = format!("the names, stacks and tables have {bytes} bytes: browsers read {MAX}");
+        io::Error::new(io::ErrorKind::FileTooLarge, why)
+    })
 }
 
 /// What the kernel does with a thread.
@@ -503,51 +515,17 @@ const fn of_goroutine(interval: &Interval) -> Kind {
     }
 }
 
-fn write_paths(
-    out: &mut String,
-    paths: &[(Request, CriticalPath)],
-    begin: Timestamp,
-    refs: &mut Refs,
-    tables: &Tables,
-) {
-    json::list(out, paths, |out, (request, path)| {
-        out.push_str("{\"name\":");
-        json::text(out, &trace_timeline::text::request(request, tables));
-        for (name, number) in [
-            ("subject", i64::from(refs.entity(Some(request.subject)))),
-            ("begin", request.begin.nanos_since(begin)),
-            ("nanos", request.nanos()),
-        ] {
-            out.push_str(",\"");
-            out.push_str(name);
-            out.push_str("\":");
-            json::number(out, number);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A page that no browser reads is an error.
+    #[test]
+    fn lengths_are_those_of_strings() {
+        assert_eq!(head_length(100).unwrap(), 100);
+        for bytes in [1 << 29, 1 << 32] {
+            let error = head_length(bytes).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
         }
-        out.push_str(",\"pieces\":");
-        json::list(out, &path.pieces, |out, piece| {
-            let (what, text) = trace_timeline::text::piece(piece, tables);
-            let during = trace_timeline::text::during(piece, tables).unwrap_or_default();
-            let numbers = [
-                piece.begin.nanos_since(begin),
-                piece.nanos(),
-                refs.entity(Some(piece.entity)).into(),
-                piece.depth.into(),
-                refs.entity(piece.waiter).into(),
-                refs.entity(piece.context).into(),
-                refs.stack(piece.stack).into(),
-            ];
-            out.push('[');
-            for number in numbers {
-                json::number(out, number);
-                out.push(',');
-            }
-            json::text(out, what);
-            out.push(',');
-            json::text(out, &text);
-            out.push(',');
-            json::text(out, &during);
-            out.push(']');
-        });
-        out.push('}');
-    });
+    }
 }
