@@ -138,6 +138,72 @@ async function interact(page) {
   check('and unfolds', await count() === before);
 }
 
+/** Everything of the timeline that a click does, and its names for a screen reader. */
+async function keyboard(page, name) {
+  const status = () => page.eval("document.getElementById('status').textContent"), count = () => page.eval('triscope.rows.length');
+  const nameless = await page.eval(`[...document.querySelectorAll('button, input, canvas, aside')]
+    .filter(e => !e.getAttribute('aria-label') && !/[A-Za-z]/.test(e.textContent) && !e.hidden).map(e => e.id)`);
+  check(`${name}: controls have names`, nameless.length === 0, nameless);
+  await page.eval("document.getElementById('canvas').focus()");
+  let group = '', lane = '';
+  for (let at = 0; at < 60 && !(group && lane); at++) {
+    await page.key('j');
+    const words = await status();
+    if (words.endsWith(' group') && !group) {
+      const before = await count();
+      await page.key('Enter');
+      const now = await status();
+      check(`${name}: Enter folds a group`, (await count()) !== before && now !== words, [words, now]);
+      await page.key('Enter');
+      check(`${name}: and unfolds it`, (await count()) === before && (await status()) === words, words);
+      group = words;
+    } else if (/ intervals?$/.test(words) && !lane) {
+      await page.key('Enter');
+      const sums = await page.eval('triscope.lane');
+      check(`${name}: Enter sums a lane`, sums && words.startsWith(sums.name + ', '), [words, sums && sums.name]);
+      await page.key('.');
+      const selection = await page.eval('triscope.selection');
+      check(`${name}: a period selects an interval of the row`, selection && words.startsWith(selection.track + ', '), [words, selection]);
+      check(`${name}: it is read`, / (ns|\u00b5s|ms|s)$/.test(await status()), await status());
+      lane = words;
+    }
+  }
+  check(`${name}: j reaches groups and lanes`, group && lane, [group, lane]);
+  const before = await status();
+  await page.key('j');
+  await page.key('k');
+  await page.key('k');
+  check(`${name}: k goes back`, (await status()) !== before, before);
+  await page.key('Escape');
+  await page.key('0');
+}
+
+/** The flame graph and the tables, with keys. */
+async function flameKeys(page) {
+  const frame = () => page.eval("document.getElementById('frame').textContent"), flame = () => page.eval('triscope.flame');
+  await page.eval("document.getElementById('flame').focus()");
+  await page.key('ArrowDown');
+  const root = await frame();
+  await page.key('ArrowDown');
+  const callee = await frame();
+  check('arrows move between frames', root.startsWith('all: ') && callee !== root && callee.includes(' %, own '), [root, callee]);
+  await page.key('ArrowRight');
+  await page.key('ArrowLeft');
+  check('left goes back', (await frame()) === callee, await frame());
+  await page.key('Enter');
+  const zoomed = await flame();
+  check('Enter zooms', zoomed.top === zoomed.at && zoomed.top > 0, zoomed);
+  await page.key('Escape');
+  check('Escape shows all', (await flame()).top === 0);
+  await page.key('ArrowUp');
+  check('up is the caller', (await frame()) === root, await frame());
+}
+async function tableKeys(page) {
+  await page.eval("document.querySelector('#report th').focus()");
+  await page.key(' ');
+  check('a table is sorted with the space bar', await page.eval("document.querySelector('#report th').getAttribute('aria-sort')") === 'ascending');
+}
+
 /** The colours that the legend explains, and the kinds of the lanes that are decoded. */
 const legend = page => page.eval(`(() => {
   const names = new Set();
@@ -243,6 +309,7 @@ async function main(browser) {
     }
     grown += await explains(page, name);
     await interact(page);
+    await keyboard(page, name);
     if (kind === 'shop') {
       const { matches, selection } = await searchFor(page, 'main.serve');
       check('search finds the handlers', matches > 10, matches);
@@ -293,9 +360,11 @@ async function main(browser) {
         setTimeout(() => done(document.getElementById('found').textContent), 400);
       })`)) !== 'nothing', frame);
       await page.shot(name + '-flames');
+      await flameKeys(page);
       await page.eval("triscope.show('report')");
       check('the tables of the report are there', (await page.eval("document.querySelectorAll('#report table').length")) >= 3);
       await page.shot(name + '-report');
+      await tableKeys(page);
       await page.eval("triscope.show('timeline')");
     }
     if (kind === 'hostile') {

@@ -70,6 +70,8 @@ let data, bytes, rows = [], theme;
 const view = { t0: 0, t1: 1, y: 0 };
 /** Where the pointer is over the timeline, unless it drags. */
 let hover = null;
+/** The lane, group or critical path that keys act on. */
+let cursor = null;
 let selection = null, lane = null, matches = null, path = null, pointer = { x: 0, y: 0 };
 
 // ---- reading ----
@@ -342,6 +344,11 @@ function paint() {
     else paintPath(g, y, w);
   }
   paintSelection(g, w, h);
+  const at = cursorRow();
+  if (at) {
+    g.strokeStyle = theme.accent;
+    g.strokeRect(1.5, plotTop() + at.y - view.y + 1.5, GUTTER - 4, at.height - 3);
+  }
   g.restore();
   g.strokeStyle = theme.line;
   g.beginPath();
@@ -752,10 +759,54 @@ function placeOf(id, time) {
   return { track, index };
 }
 
+// ---- the keyboard ----
+const onRow = row => row.track || row.group || row.path;
+const cursorRow = () => cursor && rows.find(row => onRow(row) === cursor);
+
+/** Screen readers read it. */
+function announce(words) { $('status').textContent = words; }
+
+function rowWords({ track, group }) {
+  if (group) return `${group.name}, ${group.open ? 'open' : 'folded'} group`;
+  return track ? `${track.name}, ${count(track.count)} ${track.form === 3 ? 'value' : 'interval'}${track.count === 1 ? '' : 's'}` : 'critical path';
+}
+
+/** To the next row, or to the first one in view. */
+function moveCursor(step) {
+  const now = rows.indexOf(cursorRow()), first = rows.findIndex(row => row.y >= view.y);
+  const row = rows[now < 0 ? Math.max(first, 0) : Math.max(0, Math.min(rows.length - 1, now + step))];
+  if (!row) return;
+  cursor = onRow(row);
+  view.y = Math.min(row.y, Math.max(view.y, row.y + row.height - (size().h - plotTop())));
+  announce(rowWords(row));
+  draw();
+}
+
+/** Folds or unfolds a group, sums a lane, and selects the first piece of a path that is in view. */
+function openCursor() {
+  const row = cursorRow();
+  if (!row) return;
+  if (row.group) {
+    row.group.open = !row.group.open;
+    arrange();
+    announce(rowWords(row));
+  } else if (row.track) {
+    selection = null;
+    lane = row.track;
+    showDetails();
+    announce($('details').textContent);
+  } else {
+    const piece = path.pieces.find(piece => piece[0] + piece[1] > view.t0), place = piece && placeOf(piece[2], piece[0]);
+    if (place) select(place.track, place.index, true);
+  }
+  draw();
+}
+
 // ---- selecting ----
 function select(track, index, reveal) {
   selection = { track, index };
   lane = null;
+  if (cursor !== path || !path) cursor = track;
   if (reveal) {
     let changed = false;
     for (let group = data.groups[track.group - 1]; group; group = data.groups[group.parent - 1]) {
@@ -773,6 +824,7 @@ function select(track, index, reveal) {
     if (row && (row.y < view.y || row.y + row.height > view.y + room)) view.y = row.y - room / 3;
   }
   showDetails();
+  announce(`${$('details').querySelector('h3').textContent}, ${duration(items(track).end[index] - items(track).begin[index])}`);
   draw();
 }
 
@@ -910,7 +962,7 @@ function showLegend(panel) {
   KINDS.forEach(([name], kind) => {
     if (used.has(kind) && !NAMED.has(kind)) legend.append(el('span', {}, el('i', { style: { background: theme.kinds[kind] } }), name));
   });
-  const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details of an interval, or of a lane by its name'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'next match'], [',', '.', 'previous, next']];
+  const keys = [['wheel', 'w', 's', 'zoom'], ['drag', 'a', 'd', 'move'], ['Shift + wheel', 'scroll'], ['click', 'details of an interval, or of a lane by its name'], ['f', 'fit the selection'], ['0', 'whole timeline'], ['/', 'search'], ['Enter', 'in the search: next match'], [',', '.', 'previous, next'], ['j', 'k', 'next row, row before'], ['Enter', 'fold the group, or sum the lane, of the row']];
   const help = el('div', { class: 'legend', style: { marginTop: '10px' } });
   for (const list of keys) {
     const span = el('span');
@@ -1052,6 +1104,7 @@ function jump(x) {
 
 function click(x, y) {
   const found = hit(x, y);
+  if (found) cursor = onRow(found.row);
   if (found && found.row.group) {
     found.row.group.open = !found.row.group.open;
     arrange();
@@ -1133,7 +1186,13 @@ function nextMatch(step) {
 }
 
 function neighbour(step) {
-  if (!selection) return;
+  if (!selection) {
+    // From the row, the first or last one in view.
+    const row = cursorRow(), track = row && row.track;
+    if (!track || !track.count) return;
+    const d = items(track), after = firstAfter(d, step > 0 ? view.t0 : view.t1);
+    return select(track, Math.max(0, Math.min(d.n - 1, step > 0 ? after : after - 1)), true);
+  }
   const index = selection.index + step;
   if (index >= 0 && index < items(selection.track).n) select(selection.track, index, true);
 }
@@ -1158,14 +1217,15 @@ document.addEventListener('keydown', e => {
   if (e.ctrlKey || e.metaKey || e.altKey) return;
   // They scroll the details.
   if (e.key.startsWith('Arrow') && $('details').contains(e.target)) return;
+  if (e.key === 'Enter' && e.target !== canvas && e.target !== document.body) return;
   const x = pointer.x > GUTTER ? pointer.x : GUTTER + (size().w - GUTTER) / 2;
   const keys = {
     w: () => zoom(0.7, x), s: () => zoom(1 / 0.7, x), a: () => pan(-0.15), d: () => pan(0.15),
     ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15),
     ArrowUp: () => { view.y -= 60; draw(); }, ArrowDown: () => { view.y += 60; draw(); },
-    f: fitSelection, 0: whole, ',': () => neighbour(-1), '.': () => neighbour(1),
+    f: fitSelection, 0: whole, j: () => moveCursor(1), k: () => moveCursor(-1), Enter: openCursor, ',': () => neighbour(-1), '.': () => neighbour(1),
     Escape: () => {
-      selection = lane = path = null;
+      selection = lane = path = cursor = null;
       $('search').value = '';
       search('');
       arrange();
@@ -1205,7 +1265,7 @@ function sums(request) {
 }
 function showPath(i) {
   const request = data.paths[i], place = $('path');
-  for (const button of document.querySelectorAll('.request')) button.setAttribute('aria-selected', button.dataset.request === '' + i);
+  for (const button of document.querySelectorAll('.request')) button.setAttribute('aria-pressed', button.dataset.request === '' + i);
   const go = el('button', { style: { borderColor: 'var(--line)' }, onclick: () => { path = request; selection = lane = null; arrange(); view.y = 0; fitSelection(); show('timeline'); showDetails(); } }, 'Show on the timeline');
   const totals = el('p', { class: 'legend' });
   for (const [what, nanos] of sums(request)) totals.append(el('span', {}, el('i', { style: { background: WHAT[what] || WHAT.unknown } }), `${what.replace(/_/g, ' ')} ${duration(nanos)}`));
@@ -1286,6 +1346,10 @@ function paintFlame() {
     g.fillRect(x, y, Math.max(0.6, width - 0.8), height - 1);
     const shown = fit(g, name, width - 8);
     if (shown) { g.fillStyle = ink(color); g.fillText(shown, x + 4, y + height / 2); }
+    if (node === flame.at) {
+      g.strokeStyle = theme.select;
+      g.strokeRect(x + 1.5, y + 1.5, Math.max(1, width - 3.8), height - 4);
+    }
   }
 }
 const boxAt = e => {
@@ -1293,13 +1357,44 @@ const boxAt = e => {
   return flame && flame.boxes.find(b => x >= b.x && x < b.x + b.width && y >= b.y && y < b.y + 19);
 };
 const amount = n => flame.unit === 'ns' ? duration(n) : `${count(n)} ${flame.unit}`;
+const frameWords = node => `${node.id ? text(node.name) : 'all'}: ${amount(node.total)}, ${(node.total / Math.max(flame.all[0].total, 1) * 100).toFixed(1)} %, own ${amount(node.own)}`;
+function zoomFrame(node) {
+  flame.top = node === flame.top ? flame.all[0] : node;
+  paintFlame();
+}
 $('flame').addEventListener('mousemove', e => {
   const found = boxAt(e);
-  $('frame').textContent = found ? `${found.node.id ? text(found.node.name) : 'all'}: ${amount(found.node.total)}, ${(found.node.total / Math.max(flame.all[0].total, 1) * 100).toFixed(1)} %, own ${amount(found.node.own)}` : '';
+  $('frame').textContent = found ? frameWords(found.node) : '';
 });
 $('flame').addEventListener('click', e => {
   const found = boxAt(e);
-  if (found) { flame.top = found.node === flame.top ? flame.all[0] : found.node; paintFlame(); }
+  if (found) zoomFrame(found.node);
+});
+/** The frame that a key leads to: a callee, the caller, or one beside it. */
+function frameAt(key, { node, x, y }) {
+  const boxes = flame.boxes, row = boxes.filter(box => box.y === y);
+  return {
+    ArrowDown: () => boxes.find(box => box.node === node.children[0]),
+    ArrowUp: () => node === flame.top ? undefined : boxes.find(box => box.node === flame.all[node.parent]),
+    ArrowLeft: () => row.findLast(box => box.x < x),
+    ArrowRight: () => row.find(box => box.x > x),
+  }[key]();
+}
+$('flame').addEventListener('keydown', e => {
+  if (!flame || e.ctrlKey || e.metaKey || e.altKey) return;
+  const now = flame.boxes.find(box => box.node === flame.at);
+  if (e.key === 'Enter' || e.key === ' ') zoomFrame(flame.at || flame.top);
+  else if (e.key === 'Escape') zoomFrame(flame.top);
+  else if (e.key.startsWith('Arrow')) {
+    const box = (now ? frameAt(e.key, now) : flame.boxes[0]) || now, section = $('flames');
+    flame.at = box.node;
+    const top = $('flame').offsetTop + box.y, room = section.clientHeight - 60;
+    section.scrollTop = Math.min(top, Math.max(section.scrollTop, top - room));
+    paintFlame();
+    $('frame').textContent = frameWords(box.node);
+  } else return;
+  e.preventDefault();
+  e.stopPropagation();
 });
 
 // ---- tables ----
@@ -1315,8 +1410,16 @@ function showReport() {
     // A text among numbers is last.
     const number = cell => typeof cell === 'string' ? -Infinity : Array.isArray(cell) ? cell[0] : cell;
     const order = i => isText(i) ? (a, b) => a[i].localeCompare(b[i]) : (a, b) => (number(b[i]) > number(a[i])) - (number(b[i]) < number(a[i]));
-    const sort = i => fill([...rows].sort(order(i)));
-    table.append(el('tr', {}, ...columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', tabindex: 0, onclick: () => sort(i), onkeydown: e => { if (e.key === 'Enter') sort(i); } }, name))));
+    const heads = columns.map((name, i) => el('th', { class: isText(i) ? 'text' : '', scope: 'col', tabindex: 0, onclick: () => sort(i), onkeydown: e => {
+      if (e.key !== 'Enter' && e.key !== ' ') return;
+      e.preventDefault();
+      sort(i);
+    } }, name));
+    const sort = i => {
+      heads.forEach((head, at) => head.setAttribute('aria-sort', at !== i ? 'none' : isText(i) ? 'ascending' : 'descending'));
+      fill([...rows].sort(order(i)));
+    };
+    table.append(el('tr', {}, ...heads));
     fill(rows);
     place.append(el('h2', {}, title), note ? el('p', { class: 'dim' }, note) : '', table, more ? el('p', { class: 'dim' }, `${count(more)} more: triscope report --all --json has all`) : '');
   }
@@ -1342,13 +1445,14 @@ const lossCount = () => data.losses.kinds.reduce((sum, kind) => sum + kind[1], 0
 
 // ---- tabs ----
 const TABS = [['timeline', 'Timeline', () => draw()], ['requests', 'Requests', null], ['flames', 'Flame graph', showFlames], ['report', 'Report', showReport], ['losses', 'Losses', null]];
-function show(id) {
+function show(id, isFirst) {
   for (const [tab, , act] of TABS) {
     $(tab).hidden = tab !== id;
     $('tab-' + tab).setAttribute('aria-selected', tab === id);
     if (tab === id && act) act();
   }
-  if (id === 'timeline') canvas.focus();
+  // Keys need no focus; without one there is no outline at the start.
+  if (id === 'timeline' && !isFirst) canvas.focus();
 }
 
 async function start() {
@@ -1356,7 +1460,7 @@ async function start() {
   document.title = data.title;
   $('title').textContent = data.title;
   $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
-  for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', onclick: () => show(id) }, name));
+  for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', 'aria-controls': id, onclick: () => show(id) }, name));
   const lost = lossCount();
   if (lost || data.dropped || data.folded) {
     $('warning').hidden = false;
@@ -1369,7 +1473,7 @@ async function start() {
   arrange();
   [view.t0, view.t1] = [-data.nanos * 0.01, data.nanos * 1.01];
   chooseTheme(dark.matches);
-  show('timeline');
+  show('timeline', true);
   paint();
   showDetails();
   showRequests();
@@ -1387,6 +1491,7 @@ window.triscope = {
   }),
   get data() { return data; },
   get view() { return { ...view }; },
+  get flame() { return flame && { top: flame.top.id, at: flame.at ? flame.at.id : -1 }; },
   get rows() { return rows.map(r => ({ name: r.track ? r.track.name : r.group ? r.group.name : 'critical path', y: plotTop() + r.y - view.y, height: r.height, isGroup: !!r.group, form: r.track ? r.track.form : -1 })); },
   get selection() { return selection && { track: selection.track.name, index: selection.index, text: $('details').textContent, waker: selection.track.form === 3 ? '' : label(wakerOf(selection.track, items(selection.track), selection.index)) }; },
   select: (id, index) => select(data.tracks[id], index, true),
