@@ -1,9 +1,10 @@
 //! Requests to servers without TLS.
 
+use super::timed::Timed;
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of the headers of a reply.
 const MAX_HEADERS: u64 = 16 << 10;
@@ -61,31 +62,26 @@ impl fmt::Display for Url {
     }
 }
 
+/// The content of a reply. It ends with the connection.
+pub(crate) type Body = BufReader<Timed<TcpStream>>;
+
 /// A reply with a status of success.
 pub(crate) struct Reply {
     /// The connection, to end the request.
     pub(crate) stream: TcpStream,
-    /// The content. It ends with the connection.
-    pub(crate) body: BufReader<TcpStream>,
+    pub(crate) body: Body,
 }
 
 /// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at the first of
-/// `addresses` that accepts a connection. A connection and the headers take at most `timeout`.
+/// `addresses` that accepts a connection. There is no time limit.
 ///
 /// # Errors
 ///
 /// Those of the connection. Another status than that of success is an error with the text of the server.
-pub(crate) fn get(
-    addresses: &[SocketAddr],
-    host: &str,
-    target: &str,
-    timeout: Option<Duration>,
-) -> io::Result<Reply> {
-    let stream = connect(addresses, timeout)?;
+pub(crate) fn get(addresses: &[SocketAddr], host: &str, target: &str) -> io::Result<Reply> {
+    let stream = connect(addresses, None)?;
     send(&stream, host, target)?;
-    let body = reply(&stream)?;
-    // From now on data comes when the program has some.
-    stream.set_read_timeout(None)?;
+    let body = reply(&stream, None)?;
     Ok(Reply { stream, body })
 }
 
@@ -96,7 +92,7 @@ pub(crate) fn send(mut stream: &TcpStream, host: &str, target: &str) -> io::Resu
 }
 
 /// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
-/// Each part of the exchange takes at most `timeout`.
+/// The connection, each part of the request that the server reads, and the reply take at most `timeout`.
 ///
 /// # Errors
 ///
@@ -122,7 +118,7 @@ pub(crate) fn post(
     let sent = sent.map_err(|error| late(error, "the server has not read the request", timeout));
     let no_reply = |error| late(error, "no reply", timeout);
     let mut text = Vec::new();
-    match reply(&stream).map_err(no_reply) {
+    match reply(&stream, Some(Instant::now() + timeout)).map_err(no_reply) {
         Ok(body) => {
             let read = body.take(limit).read_to_end(&mut text);
             sent.and(read.map_err(no_reply)).map(|_| text)
@@ -134,8 +130,7 @@ pub(crate) fn post(
 
 /// An error that says what did not happen in time, if it is that of a time limit: the kernel's is that a
 /// resource is unavailable.
-#[cfg(feature = "push")]
-fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
+pub(crate) fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
             let why = format!("{what} within {} s", timeout.as_secs_f64());
@@ -145,7 +140,7 @@ fn late(error: io::Error, what: &str, timeout: Duration) -> io::Error {
     }
 }
 
-/// Connects to the first of `addresses` that accepts. `timeout` is that of each try, and then of each read.
+/// Connects to the first of `addresses` that accepts. `timeout` is that of each try.
 pub(crate) fn connect(
     addresses: &[SocketAddr],
     timeout: Option<Duration>,
@@ -157,46 +152,52 @@ pub(crate) fn connect(
             None => TcpStream::connect(address),
         };
         match stream {
-            Ok(stream) => {
-                stream.set_read_timeout(timeout)?;
-                return Ok(stream);
-            }
+            Ok(stream) => return Ok(stream),
             Err(error) => last = error,
         }
     }
     Err(last)
 }
 
-/// Reads the headers of a reply. Returns its content.
+/// Reads the headers of a reply. Returns its content, which is read up to the same time if there is one:
+/// [`Timed::each`] lifts that limit.
 ///
 /// # Errors
 ///
 /// As those of [`get`].
-pub(crate) fn reply(stream: &TcpStream) -> io::Result<BufReader<TcpStream>> {
-    let mut body = BufReader::new(stream.try_clone()?);
+pub(crate) fn reply(stream: &TcpStream, until: Option<Instant>) -> io::Result<Body> {
+    let mut body = BufReader::new(Timed::until(stream.try_clone()?, until));
     let mut head = (&mut body).take(MAX_HEADERS);
-    let mut status = String::new();
-    if head.read_line(&mut status)? == 0 {
+    let status = line(&mut head)?;
+    if status.is_empty() {
         let why = "the server closed the connection without a reply";
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
     }
-    let mut line = String::new();
-    while head.read_line(&mut line)? > 0 && !line.trim_end().is_empty() {
-        line.clear();
+    let mut last = line(&mut head)?;
+    while !last.trim_end().is_empty() {
+        last = line(&mut head)?;
     }
-    if line.is_empty() && head.limit() == 0 {
+    if last.is_empty() && head.limit() == 0 {
         let why = "the headers of the reply are too long";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
     let code = status.split(' ').nth(1);
     if !code.is_some_and(|code| code.len() == 3 && code.starts_with('2')) {
-        let mut why = String::new();
-        let _ = body.take(200).read_to_string(&mut why); // the status is enough
-        return Err(io::Error::other(
-            format!("{} {}", status.trim(), why.trim()).trim().to_owned(),
-        ));
+        let mut why = Vec::new();
+        let _ = body.take(200).read_to_end(&mut why); // the status is enough
+        let (status, why) = (status.trim(), String::from_utf8_lossy(&why));
+        return Err(io::Error::other(format!("{status} {}", why.trim()).trim().to_owned()));
     }
     Ok(body)
+}
+
+/// Reads a line of the headers; an empty text at their end. A value can have bytes of any encoding.
+///
+/// Source: `obs-text` of RFC 9110.
+fn line(head: &mut impl BufRead) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    head.read_until(b'\n', &mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Ends a request. The server sees that and completes its reply; the other direction is still open
@@ -253,6 +254,27 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         connect(&[], None).unwrap_err();
     }
+
+    /// Each byte comes in time, but not all of them.
+    #[test]
+    fn the_headers_have_one_time_limit() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = connect(&[listener.local_addr().unwrap()], None).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            // The subject of the test: a pause that is shorter than the limit.
+            let pause = Duration::from_millis(5);
+            let write = |_: &i32| {
+                std::thread::sleep(pause);
+                stream.write_all(b"x").is_err()
+            };
+            (0..12_000).find(write)
+        });
+        let error = reply(&stream, Some(Instant::now() + Duration::from_millis(100))).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "{error}");
+        drop(stream);
+        assert!(server.join().unwrap().is_some(), "it was read to its end");
+    }
 }
 
 #[cfg(test)]
@@ -287,6 +309,8 @@ mod post_tests {
         for (reply, expected) in [
             (&b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nthank you"[..], Ok(&b"thank"[..])),
             (b"HTTP/1.1 204 No Content\r\n\r\n", Ok(b"")),
+            (b"HTTP/1.1 200 D\xe9j\xe0\r\nX: \xff\r\n\r\n\xff", Ok(b"\xff")),
+            (b"HTTP/1.1 400 Non\r\n\r\nd\xe9j\xe0", Err("HTTP/1.1 400 Non d\u{fffd}j\u{fffd}")),
             (b"HTTP/1.1 400 Bad Request\r\n\r\nno name\n", Err("HTTP/1.1 400 Bad Request no name")),
             (b"", Err("the server closed the connection without a reply")),
             (b"2", Err("2")),

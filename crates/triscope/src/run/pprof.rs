@@ -3,14 +3,14 @@
 use super::{http, procfs};
 use crate::failure::{Failure, Result};
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempPath;
 
-/// Time limit for a connection, and for each part of the reply; of the trace, after the end was requested.
+/// Time limit for the connection and the headers of the reply; for each part of the trace, after the end was
+/// requested.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for the rest of the trace after the end was requested.
@@ -75,14 +75,6 @@ pub(crate) struct Download {
     thread: JoinHandle<io::Result<TempPath>>,
 }
 
-/// What a download and its thread share.
-#[derive(Debug, Default)]
-struct Request {
-    stream: OnceLock<TcpStream>,
-    is_accepted: AtomicBool,
-    ended: OnceLock<Instant>,
-}
-
 /// What is known of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -99,13 +91,8 @@ impl Download {
         let request = Arc::new(Request::default());
         let shared = Arc::clone(&request);
         let thread = std::thread::spawn(move || {
-            let seconds = limit.as_secs_f64();
-            let target = format!("/debug/pprof/trace?seconds={seconds}");
-            let connection = http::connect(&[address], Some(TIMEOUT))?;
-            http::send(&connection, &address.to_string(), &target)?;
-            shared.sent(connection.try_clone()?);
-            let mut body = http::reply(&connection)?;
-            shared.is_accepted.store(true, Ordering::Release);
+            let mut body = shared.send(address, limit, TIMEOUT)?;
+            body.get_mut().each(Some(TIMEOUT))?;
             shared.receive(&mut body)
         });
         Self { address, request, thread }
@@ -115,7 +102,7 @@ impl Download {
     pub(crate) fn answer(&self) -> Answer {
         // The thread may accept and end between two looks.
         let is_complete = self.is_complete();
-        match self.request.is_accepted.load(Ordering::Acquire) {
+        match self.request.is_accepted() {
             true => Answer::Accepted,
             false if is_complete => Answer::Refused,
             false => Answer::Pending,
@@ -145,25 +132,82 @@ impl Download {
     }
 }
 
+/// A request for a trace that another thread can end.
+#[derive(Debug, Default)]
+pub(crate) struct Request(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// The connection, once the request was sent.
+    stream: Option<TcpStream>,
+    is_accepted: bool,
+    /// When the end was requested.
+    ended: Option<Instant>,
+    is_closed: bool,
+}
+
 impl Request {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Requests a trace of at most `limit`. The connection and the headers together take at most `timeout`.
+    pub(crate) fn send(
+        &self,
+        address: SocketAddr,
+        limit: Duration,
+        timeout: Duration,
+    ) -> io::Result<http::Body> {
+        let until = Instant::now() + timeout;
+        let target = format!("/debug/pprof/trace?seconds={}", limit.as_secs_f64());
+        let stream = http::connect(&[address], Some(timeout))
+            .map_err(|error| http::late(error, "no connection", timeout))?;
+        http::send(&stream, &address.to_string(), &target)?;
+        self.sent(stream.try_clone()?);
+        let body = http::reply(&stream, Some(until))
+            .map_err(|error| http::late(error, "no reply", timeout))?;
+        self.lock().is_accepted = true;
+        Ok(body)
+    }
+
     /// The request was sent. Its end may have been requested before.
     fn sent(&self, stream: TcpStream) {
-        let stream = self.stream.get_or_init(|| stream);
-        if self.ended.get().is_some() {
+        let mut state = self.lock();
+        if state.ended.is_some() {
+            http::end(&stream);
+        }
+        match state.is_closed {
+            true => close(&stream),
+            false => state.stream = Some(stream),
+        }
+    }
+
+    /// Whether the program sends its trace, or has sent it.
+    pub(crate) fn is_accepted(&self) -> bool {
+        self.lock().is_accepted
+    }
+
+    /// Requests the end of the trace: see [`Download::stop`].
+    pub(crate) fn end(&self) {
+        let mut state = self.lock();
+        state.ended.get_or_insert_with(Instant::now);
+        if let Some(stream) = &state.stream {
             http::end(stream);
         }
     }
 
-    fn end(&self) {
-        self.ended.get_or_init(Instant::now);
-        if let Some(stream) = self.stream.get() {
-            http::end(stream);
+    /// Closes the connection: the thread that reads it gets what has come, and then the end.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        if let Some(stream) = state.stream.take() {
+            close(&stream);
         }
     }
 
     /// Whether the end was requested that long ago.
     fn has_ended_for(&self, time: Duration) -> bool {
-        self.ended.get().is_some_and(|ended| ended.elapsed() >= time)
+        self.lock().ended.is_some_and(|ended| ended.elapsed() >= time)
     }
 
     /// Receives the trace, until its end or a time limit.
@@ -193,6 +237,11 @@ impl Request {
             }
         }
     }
+}
+
+/// Ends both directions, for all who have the connection.
+fn close(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Both); // it may be closed already
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -297,5 +346,17 @@ mod tests {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         assert!(reply.ends_with("go 1.27"), "{reply}");
+    }
+
+    /// It can be closed before there is a connection.
+    #[test]
+    fn a_request_that_was_closed_before_it_was_sent_is_closed() {
+        let address = server("", "HTTP/1.0 200 OK\r\n\r\ngo 1.27");
+        let request = Request::default();
+        request.close();
+        request.sent(TcpStream::connect(address).unwrap());
+        assert!(request.lock().stream.is_none());
+        request.send(address, Duration::from_secs(60), TIMEOUT).map(drop).unwrap_err();
+        assert!(!request.is_accepted());
     }
 }

@@ -1,29 +1,45 @@
 //! A connection that is read until a time.
 
+use std::borrow::Borrow;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// A client that sends a byte now and then keeps no thread.
-pub(crate) struct Timed<'a> {
-    stream: &'a TcpStream,
-    until: Instant,
+/// A peer that sends a byte now and then keeps no thread.
+#[derive(Debug)]
+pub(crate) struct Timed<S> {
+    stream: S,
+    until: Option<Instant>,
 }
 
-impl<'a> Timed<'a> {
+impl<S: Borrow<TcpStream>> Timed<S> {
     /// Reads the stream for this time at most. Later, each read is an error of kind `WouldBlock`.
-    pub(crate) fn new(stream: &'a TcpStream, time: Duration) -> Self {
-        Self { stream, until: Instant::now() + time }
+    pub(crate) fn new(stream: S, time: Duration) -> Self {
+        Self::until(stream, Some(Instant::now() + time))
+    }
+
+    /// As [`Timed::new`], with the time of the end if there is one.
+    pub(crate) const fn until(stream: S, until: Option<Instant>) -> Self {
+        Self { stream, until }
+    }
+
+    /// Lifts the limit of all reads. From now on, each read by itself takes at most `time`.
+    pub(crate) fn each(&mut self, time: Option<Duration>) -> io::Result<()> {
+        self.until = None;
+        self.stream.borrow().set_read_timeout(time)
     }
 }
 
-impl Read for Timed<'_> {
+impl<S: Borrow<TcpStream>> Read for Timed<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::WouldBlock.into());
+        let mut stream: &TcpStream = self.stream.borrow();
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            stream.set_read_timeout(Some(left))?;
         }
-        self.stream.set_read_timeout(Some(left))?;
-        self.stream.read(buffer)
+        stream.read(buffer)
     }
 }

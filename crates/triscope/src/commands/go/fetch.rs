@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut output = OutputFile::create(&args.output, &[])?;
     let fail = |error: io::Error| Failure::about(&name, error);
     let addresses = args.url.addresses().map_err(fail)?;
-    let reply = http::get(&addresses, host, target, None).map_err(fail)?;
+    let reply = http::get(&addresses, host, target).map_err(fail)?;
     let connection = reply.stream.try_clone().map_err(fail)?;
     let _listener = Listener::stop(move || http::end(&connection))?;
     let mut body = reply.body;

@@ -11,6 +11,7 @@
 mod dotnet;
 mod dotnet_watch;
 mod go;
+mod go_pull;
 mod go_watch;
 mod left;
 mod masked;
@@ -162,7 +163,7 @@ enum Part {
     /// A session that was requested to end.
     Dotnet(dotnet::Trace),
     /// Generations, of which more may come.
-    Go(go::Part),
+    Go(go_pull::Part),
     /// A file that is complete.
     File(PathBuf),
 }

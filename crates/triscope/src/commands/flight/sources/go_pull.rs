@@ -1,0 +1,290 @@
+//! The trace that a Go program sends all the time, cut into its generations: a file for each.
+
+use super::go_watch::watch;
+use super::late;
+use crate::commands::flight::inbox::Outbox;
+use crate::commands::flight::trigger::GoTrigger;
+use crate::io::private;
+use crate::run::pprof::Request;
+use crossbeam_channel::bounded;
+use gotrace::{Generations, Limits};
+use std::collections::VecDeque;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use trace_flight::{Timestamp, Window};
+
+/// Time limit for a connection and the headers of the reply.
+const HEADERS: Duration = Duration::from_secs(2);
+
+/// The length of a trace that is requested: after it, the next one is.
+const LONG: Duration = Duration::from_secs(24 * 3600);
+
+/// Generations that wait for the reader that looks for triggers.
+const QUEUE: usize = 4;
+
+/// Limits of a generation.
+pub(super) fn limits() -> Limits {
+    /// A generation has a second of the trace: a few megabytes.
+    const MAX_GENERATION: usize = 64 << 20;
+    Limits { max_buffer: MAX_GENERATION, ..Limits::default() }
+}
+
+/// What has come of a trace.
+#[derive(Debug, Default)]
+struct Pulled {
+    header: Vec<u8>,
+    generations: VecDeque<Generation>,
+    bytes: u64,
+    /// Why nothing more comes, or triggers do not see it.
+    failure: Option<String>,
+    has_ended: bool,
+}
+
+#[derive(Debug)]
+struct Generation {
+    path: PathBuf,
+    first: Timestamp,
+    last: Timestamp,
+    bytes: u64,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pulled: Mutex<Pulled>,
+    /// A generation has come, or the end.
+    news: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Pulled> {
+        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Pulled)) {
+        change(&mut self.lock());
+        self.news.notify_all();
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.lock().bytes
+    }
+
+    /// The time of the last event.
+    pub(super) fn last(&self) -> Option<Timestamp> {
+        self.lock().generations.back().map(|generation| generation.last)
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.lock().failure.clone()
+    }
+
+    /// Removes the oldest generations until the budget holds.
+    pub(super) fn evict(&self, earliest: Timestamp, budget: u64) {
+        let mut pulled = self.lock();
+        while let Some(oldest) = pulled.generations.front() {
+            if oldest.last >= earliest && pulled.bytes <= budget {
+                return;
+            }
+            let _ = fs::remove_file(&oldest.path); // it may be gone
+            let bytes = oldest.bytes;
+            pulled.bytes -= bytes;
+            pulled.generations.pop_front();
+        }
+    }
+}
+
+/// A trace that a program sends all the time. All waits for the program are those of a thread of its own.
+pub(super) struct Pull {
+    shared: Arc<Shared>,
+    request: Arc<Request>,
+    thread: JoinHandle<()>,
+}
+
+impl Pull {
+    pub(super) fn start(
+        address: SocketAddr,
+        dir: &Path,
+        (pid, name): (u32, &str),
+        triggers: &[GoTrigger],
+        outbox: &Outbox,
+    ) -> Self {
+        let (shared, request) = (Arc::new(Shared::default()), Arc::new(Request::default()));
+        let (dir, name, outbox) = (dir.to_owned(), name.to_owned(), outbox.clone());
+        let (to, asked, triggers) = (Arc::clone(&shared), Arc::clone(&request), triggers.to_vec());
+        let thread = std::thread::spawn(move || {
+            let body = asked.send(address, LONG, HEADERS).and_then(|mut body| {
+                // From now on data comes when the program has some.
+                body.get_mut().each(None)?;
+                Ok(body)
+            });
+            let failure = match body {
+                Ok(body) => receive(body, &dir, (pid, &name), triggers, &to, &outbox),
+                Err(error) => Some(format!("http://{address}/debug/pprof/trace: {error}")),
+            };
+            to.change(|pulled| {
+                pulled.has_ended = true;
+                if let Some(failure) = failure {
+                    pulled.failure = Some(failure);
+                }
+            });
+        });
+        Self { shared, request, thread }
+    }
+
+    pub(super) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    pub(super) fn is_accepted(&self) -> bool {
+        self.request.is_accepted()
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Requests the end: what the program has sent is still received.
+    pub(super) fn end(&self) {
+        self.request.end();
+    }
+
+    /// Requests the end, and closes the connection. It is not needed for more: what comes is a
+    /// generation that no dump wants.
+    pub(super) fn close(&self) {
+        self.request.end();
+        self.request.close();
+    }
+
+    /// Waits for the end of one that was closed, and removes what it has.
+    pub(super) fn remove(self) {
+        let _ = self.thread.join(); // what it has is there
+        self.shared.evict(Timestamp::MAX, 0);
+    }
+}
+
+/// Receives a trace up to its end. Returns why it ended early.
+fn receive(
+    body: impl Read,
+    dir: &Path,
+    of: (u32, &str),
+    triggers: Vec<GoTrigger>,
+    to: &Shared,
+    outbox: &Outbox,
+) -> Option<String> {
+    std::thread::scope(|scope| {
+        let (parts, received) = bounded(QUEUE);
+        let watching = (!triggers.is_empty()).then(|| {
+            scope.spawn(move || {
+                let failure = watch(received, limits(), triggers, of, outbox);
+                if let Some(failure) = failure {
+                    to.change(|pulled| pulled.failure = Some(failure));
+                }
+            })
+        });
+        let mut pass = |bytes: &[u8]| {
+            if watching.is_some() {
+                let _ = parts.send(bytes.to_vec()); // it has failed, which is noted
+            }
+        };
+        let result = split(body, dir, of.0, to, &mut pass);
+        drop(parts);
+        result.err()
+    })
+}
+
+/// Writes each generation of a trace to a file.
+fn split(
+    body: impl Read,
+    dir: &Path,
+    pid: u32,
+    shared: &Shared,
+    pass: &mut dyn FnMut(&[u8]),
+) -> Result<(), String> {
+    let mut generations =
+        Generations::with_limits(body, limits()).map_err(|error| error.to_string())?;
+    let header = generations.version().header().to_vec();
+    pass(&header);
+    shared.change(|pulled| pulled.header.clone_from(&header));
+    // An incomplete generation is that in which the program ended.
+    while let Ok(Some((span, bytes))) = generations.next_generation() {
+        let name = format!("go-{pid}-{}-{}.trace", span.first.nanos(), span.last.nanos());
+        let path = dir.join(name);
+        let write = || -> io::Result<()> {
+            let mut options = OpenOptions::new();
+            let mut file =
+                options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+            file.write_all(&header)?;
+            file.write_all(bytes)
+        };
+        write().map_err(|error| format!("{}: {error}", path.display()))?;
+        pass(bytes);
+        let bytes = (header.len() + bytes.len()) as u64;
+        shared.change(|pulled| {
+            pulled.bytes += bytes;
+            let generation = Generation { path, first: span.first, last: span.last, bytes };
+            pulled.generations.push_back(generation);
+        });
+    }
+    Ok(())
+}
+
+/// The part of a trace in a dump.
+pub(super) struct Part(Arc<Shared>);
+
+impl Part {
+    pub(super) fn of(pull: &Pull) -> Self {
+        Self(Arc::clone(&pull.shared))
+    }
+
+    /// Writes the generations of a window, once they have come. Returns the time that they cover.
+    pub(super) fn write(
+        &self,
+        window: &Window,
+        path: &Path,
+        timeout: Duration,
+    ) -> io::Result<Option<(Timestamp, Timestamp)>> {
+        let is_short = |pulled: &mut Pulled| {
+            let last = pulled.generations.back().map(|generation| generation.last);
+            !pulled.has_ended && last.is_none_or(|last| last < window.until)
+        };
+        let pulled = self.0.news.wait_timeout_while(self.0.lock(), timeout, is_short);
+        let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
+        let is_within = |g: &&Generation| g.last >= window.from && g.first <= window.until;
+        let mut within = pulled.generations.iter().filter(is_within).peekable();
+        let Some(first) = within.peek().map(|generation| generation.first) else {
+            return Ok(None);
+        };
+        let mut last = first;
+        let mut out = private::create_new(path)?;
+        out.write_all(&pulled.header)?;
+        for generation in within {
+            let bytes = fs::read(&generation.path)?;
+            out.write_all(bytes.get(pulled.header.len()..).unwrap_or_default())?;
+            last = last.max(generation.last);
+        }
+        out.sync_all()?;
+        Ok(Some((first, last)))
+    }
+
+    /// What a part that covers this time lacks.
+    pub(super) fn gap(&self, window: &Window, from: Timestamp, until: Timestamp) -> Option<String> {
+        let end = || {
+            (until < window.until).then(|| "the end: its last generation had not come".to_owned())
+        };
+        self.failure().or_else(|| late(window, from)).or_else(end)
+    }
+
+    pub(super) fn failure(&self) -> Option<String> {
+        self.0.failure()
+    }
+}
+
+#[cfg(test)]
+#[path = "go_pull_tests.rs"]
+pub(super) mod tests;

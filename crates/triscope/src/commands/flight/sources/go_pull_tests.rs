@@ -1,0 +1,105 @@
+use super::*;
+use crate::commands::flight::inbox;
+use crate::timeline::now;
+use std::io::{BufRead, BufReader};
+use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc::channel;
+use std::time::Instant;
+use testkit::wait::until;
+
+/// The begin of a reply, and of a trace.
+const HEAD: &[u8] = b"HTTP/1.0 200 OK\r\n\r\ngo 1.22 trace\0\0\0";
+
+/// A server that reads one request, and then does `serve`.
+pub(in super::super) fn server<T: Send + 'static>(
+    serve: impl FnOnce(TcpStream) -> T + Send + 'static,
+) -> (SocketAddr, JoinHandle<T>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut request = BufReader::new(stream.try_clone().unwrap());
+        let mut line = String::new();
+        while request.read_line(&mut line).unwrap() > 2 {
+            line.clear();
+        }
+        serve(stream)
+    });
+    (address, thread)
+}
+
+/// A generation of one batch, which has the frequency of the clock: nanoseconds.
+fn generation(number: u64, time: u64) -> Vec<u8> {
+    const BATCH: u64 = 1;
+    const FREQUENCY: u64 = 8;
+    let number_of = |mut value: u64| {
+        let mut bytes = Vec::new();
+        while value >= 0x80 {
+            bytes.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        bytes.push(value as u8);
+        bytes
+    };
+    let data = [FREQUENCY, 1_000_000_000].map(number_of).concat();
+    let head = [BATCH, number, 1, time, data.len() as u64].map(number_of).concat();
+    [head, data].concat()
+}
+
+/// Sends a trace until the connection is closed. Returns whether that was within a minute.
+pub(in super::super) fn serve(mut stream: TcpStream) -> bool {
+    let (begun, limit) = (Instant::now(), Duration::from_secs(60));
+    stream.write_all(HEAD).unwrap();
+    let mut numbers = 1..;
+    while begun.elapsed() < limit {
+        let bytes = generation(numbers.next().unwrap(), moment());
+        // A program has data now and then.
+        std::thread::sleep(Duration::from_millis(1));
+        if stream.write_all(&bytes).is_err() {
+            return true;
+        }
+    }
+    false
+}
+
+/// This moment in traces.
+fn moment() -> u64 {
+    now().unwrap().nanos().try_into().unwrap()
+}
+
+#[test]
+fn a_program_that_does_not_answer_keeps_nobody_waiting() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let (answer, may_answer) = channel();
+    let (address, server) = server(move |stream| {
+        may_answer.recv_timeout(Duration::from_secs(60)).unwrap();
+        serve(stream)
+    });
+    // It does not wait for the answer.
+    let pull = Pull::start(address, dir.path(), (1, "x"), &[], &outbox);
+    assert!(!pull.is_accepted() && !pull.has_ended());
+    answer.send(()).unwrap();
+    until("a generation", || pull.shared().last().is_some());
+    assert!(pull.is_accepted() && !pull.has_ended());
+    pull.close();
+    assert!(server.join().unwrap(), "the connection was closed");
+    pull.remove();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_program_that_never_answers_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let (address, server) = server(|mut stream| {
+        // It ends when the request does.
+        let _ = stream.read(&mut [0]);
+    });
+    let pull = Pull::start(address, dir.path(), (1, "x"), &[], &outbox);
+    until("the refusal", || pull.has_ended());
+    let why = format!("http://{address}/debug/pprof/trace: no reply within 2 s");
+    assert_eq!((pull.is_accepted(), pull.shared().failure()), (false, Some(why)));
+    drop(pull);
+    server.join().unwrap();
+}
