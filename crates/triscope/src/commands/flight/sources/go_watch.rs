@@ -9,7 +9,7 @@ use std::io::{self, Read};
 use std::time::Duration;
 use trace_flight::Cause;
 
-/// Open regions, and open tasks, that are followed: a program that never ends them must not cost more.
+/// Open regions of all goroutines, and open tasks, that are followed: a program that never ends them must not cost more.
 const MAX_OPEN: usize = 1 << 16;
 
 /// The bytes of a trace, in parts.
@@ -59,33 +59,62 @@ pub(super) fn watch(
 /// What fired: the kind of trigger, what happened, and when.
 type Fired = (&'static str, String, Timestamp);
 
+/// Regions that are open.
+#[derive(Default)]
+struct Regions {
+    /// A goroutine without one has no entry.
+    open: HashMap<GoId, Vec<(String, Timestamp)>>,
+    /// Those of all goroutines.
+    count: usize,
+}
+
+impl Regions {
+    fn begin(&mut self, goroutine: GoId, ty: &str, at: Timestamp) {
+        if self.count < MAX_OPEN {
+            self.open.entry(goroutine).or_default().push((ty.to_owned(), at));
+            self.count += 1;
+        }
+    }
+
+    /// Removes the innermost one of this type.
+    fn end(&mut self, goroutine: GoId, ty: &[u8]) -> Option<(String, Timestamp)> {
+        let open = self.open.get_mut(&goroutine)?;
+        let index = open.iter().rposition(|(name, _)| name.as_bytes() == ty)?;
+        let region = open.remove(index);
+        if open.is_empty() {
+            self.open.remove(&goroutine);
+        }
+        self.count -= 1;
+        Some(region)
+    }
+
+    /// The goroutine has ended.
+    fn forget(&mut self, goroutine: GoId) {
+        self.count -= self.open.remove(&goroutine).map_or(0, |open| open.len());
+    }
+}
+
 struct Watch {
     triggers: Vec<GoTrigger>,
-    regions: HashMap<GoId, Vec<(String, Timestamp)>>,
+    regions: Regions,
     tasks: HashMap<TaskId, (String, Timestamp)>,
     stops: HashMap<GoId, Timestamp>,
 }
 
 impl Watch {
     fn new(triggers: Vec<GoTrigger>) -> Self {
-        let (regions, tasks, stops) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let (regions, tasks, stops) = (Regions::default(), HashMap::new(), HashMap::new());
         Self { triggers, regions, tasks, stops }
     }
 
     fn observe(&mut self, event: Event<'_>) -> Option<Fired> {
         let (at, goroutine) = (event.time(), event.goroutine());
         match event.kind() {
-            EventKind::RegionBegin if self.regions.len() < MAX_OPEN => {
-                let open = self.regions.entry(goroutine).or_default();
-                if open.len() < MAX_OPEN {
-                    open.push((event.region()?.ty.to_string(), at));
-                }
+            EventKind::RegionBegin => {
+                self.regions.begin(goroutine, &event.region()?.ty.to_string(), at);
             }
             EventKind::RegionEnd => {
-                let ty = event.region()?.ty;
-                let open = self.regions.get_mut(&goroutine)?;
-                let index = open.iter().rposition(|(name, _)| *name.as_bytes() == **ty)?;
-                let (ty, begun) = open.remove(index);
+                let (ty, begun) = self.regions.end(goroutine, event.region()?.ty)?;
                 let limit = self.limit(&ty, |trigger| match trigger {
                     GoTrigger::Region { ty, limit } => Some((ty.as_deref(), *limit)),
                     _ => None,
@@ -122,7 +151,7 @@ impl Watch {
             }
             EventKind::StateTransition => {
                 if let Some((_, GoState::NotExist)) = event.state_transition()?.goroutine() {
-                    self.regions.remove(&goroutine);
+                    self.regions.forget(goroutine);
                     self.stops.remove(&goroutine);
                 }
             }
@@ -157,6 +186,29 @@ fn over(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn open_regions_of_all_goroutines_have_one_limit() {
+        let mut regions = Regions::default();
+        let at = Timestamp::from_nanos(1);
+        // Each goroutine has two of one type, and one of another.
+        for n in 0..MAX_OPEN as i64 {
+            ["a", "b", "a"].iter().for_each(|ty| regions.begin(GoId(n), ty, at));
+        }
+        let open = |regions: &Regions| regions.open.values().map(Vec::len).sum::<usize>();
+        assert_eq!((regions.count, open(&regions)), (MAX_OPEN, MAX_OPEN));
+        assert_eq!(regions.end(GoId(0), b"a"), Some(("a".to_owned(), at)));
+        assert_eq!(regions.end(GoId(0), b"c"), None);
+        assert_eq!(regions.open[&GoId(0)].len(), 2);
+        regions.forget(GoId(1));
+        regions.forget(GoId(i64::MAX));
+        assert_eq!((regions.count, open(&regions)), (MAX_OPEN - 4, MAX_OPEN - 4));
+        // Nothing is left of goroutines whose regions have ended.
+        for n in 0..MAX_OPEN as i64 {
+            ["a", "a", "b"].iter().for_each(|ty| drop(regions.end(GoId(n), ty.as_bytes())));
+        }
+        assert_eq!((regions.count, regions.open.len()), (0, 0));
+    }
 
     /// The trace of the demo has regions and tasks: those that are longer than a limit fire, and no
     /// others.
