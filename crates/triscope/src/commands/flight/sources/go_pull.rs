@@ -6,13 +6,13 @@ use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
 use crate::io::private;
 use crate::run::pprof::Request;
+use crate::timeline::now;
 use crossbeam_channel::bounded;
 use gotrace::{Generations, Limits};
 use std::collections::VecDeque;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -28,6 +28,12 @@ const LONG: Duration = Duration::from_secs(24 * 3600);
 /// Generations that wait for the reader that looks for triggers.
 const QUEUE: usize = 4;
 
+/// Generations of a trace that are kept: hours.
+const MAX_GENERATIONS: usize = 1 << 14;
+
+/// The space that a file takes is a multiple of this.
+const BLOCK: u64 = 4096;
+
 /// Limits of a generation.
 pub(super) fn limits() -> Limits {
     /// A generation has a second of the trace: a few megabytes.
@@ -40,10 +46,34 @@ pub(super) fn limits() -> Limits {
 struct Pulled {
     header: Vec<u8>,
     generations: VecDeque<Generation>,
+    /// The space that they take.
     bytes: u64,
+    /// Of that space, once it is known.
+    budget: Option<u64>,
     /// Why nothing more comes, or triggers do not see it.
     failure: Option<String>,
     has_ended: bool,
+}
+
+impl Pulled {
+    /// Adds a generation, instead of the oldest ones if there are too many.
+    fn push(&mut self, generation: Generation) {
+        self.bytes += generation.bytes;
+        self.generations.push_back(generation);
+        let budget = self.budget.unwrap_or(u64::MAX);
+        while self.generations.len() > 1
+            && (self.generations.len() > MAX_GENERATIONS || self.bytes > budget)
+        {
+            self.remove_oldest();
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some(oldest) = self.generations.pop_front() {
+            let _ = fs::remove_file(&oldest.path); // it may be gone
+            self.bytes -= oldest.bytes;
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -87,14 +117,12 @@ impl Shared {
     /// Removes the oldest generations until the budget holds.
     pub(super) fn evict(&self, earliest: Timestamp, budget: u64) {
         let mut pulled = self.lock();
+        pulled.budget = Some(budget);
         while let Some(oldest) = pulled.generations.front() {
             if oldest.last >= earliest && pulled.bytes <= budget {
                 return;
             }
-            let _ = fs::remove_file(&oldest.path); // it may be gone
-            let bytes = oldest.bytes;
-            pulled.bytes -= bytes;
-            pulled.generations.pop_front();
+            pulled.remove_oldest();
         }
     }
 }
@@ -216,20 +244,19 @@ fn split(
         let name = format!("go-{pid}-{}-{}.trace", span.first.nanos(), span.last.nanos());
         let path = dir.join(name);
         let write = || -> io::Result<()> {
-            let mut options = OpenOptions::new();
-            let mut file =
-                options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
-            file.write_all(&header)?;
-            file.write_all(bytes)
+            let mut file = private::create_new(&path)?;
+            let written = file.write_all(&header).and_then(|()| file.write_all(bytes));
+            written.inspect_err(|_| {
+                let _ = fs::remove_file(&path); // nobody knows it
+            })
         };
         write().map_err(|error| format!("{}: {error}", path.display()))?;
         pass(bytes);
-        let bytes = (header.len() + bytes.len()) as u64;
-        shared.change(|pulled| {
-            pulled.bytes += bytes;
-            let generation = Generation { path, first: span.first, last: span.last, bytes };
-            pulled.generations.push_back(generation);
-        });
+        let bytes = ((header.len() + bytes.len()) as u64).next_multiple_of(BLOCK);
+        // A generation of the future would never be too old.
+        let last = now().map_or(span.last, |now| span.last.min(now));
+        let generation = Generation { path, first: span.first.min(last), last, bytes };
+        shared.change(|pulled| pulled.push(generation));
     }
     Ok(())
 }

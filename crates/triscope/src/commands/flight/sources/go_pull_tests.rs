@@ -1,6 +1,5 @@
 use super::*;
 use crate::commands::flight::inbox;
-use crate::timeline::now;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
@@ -102,4 +101,41 @@ fn a_program_that_never_answers_is_refused() {
     assert_eq!((pull.is_accepted(), pull.shared().failure()), (false, Some(why)));
     drop(pull);
     server.join().unwrap();
+}
+
+/// The generations of a trace: their bytes, and how many files there are.
+fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) -> (Shared, usize) {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = Shared::default();
+    shared.lock().budget = budget;
+    let header = &HEAD[HEAD.len() - 16..];
+    let generations = generations.map(|(number, time)| generation(number, time));
+    let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
+    split(&trace[..], dir.path(), 1, &shared, &mut |_| ()).unwrap();
+    (shared, fs::read_dir(dir.path()).unwrap().count())
+}
+
+#[test]
+fn small_generations_are_limited() {
+    // Each is counted as the space that its file takes.
+    let generations = || (1..=100).map(|n| (n, n));
+    let (shared, files) = received(generations(), Some(10 * BLOCK));
+    assert_eq!((shared.bytes(), files), (10 * BLOCK, 10));
+    // The newest one is kept.
+    let (shared, files) = received(generations(), Some(0));
+    assert_eq!((shared.bytes(), files), (BLOCK, 1));
+    assert_eq!(shared.last(), Some(Timestamp::from_nanos(100)));
+    let many = MAX_GENERATIONS as u64 + 10;
+    let (shared, files) = received((1..=many).map(|n| (n, n)), None);
+    assert_eq!((shared.lock().generations.len(), files), (MAX_GENERATIONS, MAX_GENERATIONS));
+}
+
+#[test]
+fn generations_of_the_future_are_evicted() {
+    let before = now().unwrap();
+    let (shared, _) = received([(1, 1 << 61), (2, 1 << 62)].into_iter(), None);
+    assert_eq!(shared.lock().generations.len(), 2);
+    assert!(shared.last().unwrap() >= before);
+    shared.evict(now().unwrap() + Duration::from_nanos(1), u64::MAX);
+    assert_eq!((shared.last(), shared.bytes()), (None, 0));
 }
