@@ -2,7 +2,8 @@
 //!
 //! A runtime has one session, whose stream goes to a file. For a dump, another session begins, and the
 //! first one is ended, which completes its file with the names of methods. The same happens when a file
-//! has half of its share of the disk, and the new session has lasted as long as is kept.
+//! has half of its share of the disk, and the new session has lasted as long as is kept. If no other
+//! session can be started, the one that there is ends with its share.
 
 use super::dotnet_watch::{DotnetWatch, Process, providers};
 use super::masked::Masked;
@@ -22,7 +23,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
 
@@ -35,14 +36,44 @@ const AGAIN: usize = 16;
 /// Megabytes of the buffer in a runtime.
 const BUFFER_MB: u32 = 16;
 
+/// Bytes that a session for a dump may still write once its end was requested: the names of the methods of a
+/// large program. A runtime could go on for minutes.
+const NAMES: u64 = 64 << 20;
+
+/// The size of a file, and its limit.
+#[derive(Clone, Default)]
+struct Size {
+    bytes: Count,
+    limit: Arc<AtomicU64>,
+}
+
+impl Size {
+    /// Allows this number of bytes more.
+    fn allow(&self, more: u64) {
+        self.limit.store(self.bytes.get().saturating_add(more), Ordering::Relaxed);
+    }
+
+    fn has_room(&self, more: usize) -> bool {
+        self.bytes.get() + more as u64 <= self.limit.load(Ordering::Relaxed)
+    }
+}
+
 /// Writes the stream of a session to its file, and watches it.
 struct Tee {
     file: Masked<Counted<File>>,
+    size: Size,
     watch: Option<DotnetWatch>,
 }
 
 impl Write for Tee {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // The error ends the session.
+        if !self.size.has_room(bytes.len()) {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                "it has its share of the disk",
+            ));
+        }
         let len = self.file.write(bytes)?;
         if let Some(watch) = &mut self.watch {
             watch.push(bytes.get(..len).unwrap_or_default());
@@ -60,7 +91,7 @@ pub(super) struct Trace {
     session: Session<Tee>,
     path: PathBuf,
     begun: Timestamp,
-    bytes: Count,
+    size: Size,
     leads: Arc<AtomicBool>,
 }
 
@@ -79,10 +110,23 @@ impl Trace {
         (self.path, asked, failure)
     }
 
-    /// Ends the session and removes the file.
-    fn discard(self) {
-        let (path, ..) = self.finish();
-        let _ = fs::remove_file(path); // it is not needed any more
+    fn bytes(&self) -> u64 {
+        self.size.bytes.get()
+    }
+
+    /// Requests the end, after which the runtime may write this number of bytes.
+    fn stop(&self, room: u64) {
+        self.size.allow(room);
+        self.leads.store(false, Ordering::Relaxed);
+        self.session.stop();
+    }
+
+    /// Requests the end, and removes the file: nobody needs it, and the runtime may take minutes.
+    fn abandon(&self) {
+        self.stop(0);
+        // The session still has it open.
+        let _ = File::options().write(true).truncate(true).open(&self.path);
+        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -94,11 +138,17 @@ struct Recorded {
     old: Trace,
     new: Option<Trace>,
     ended: Option<Instant>,
+    /// Whether the end of the old session was requested, as no other could be started.
+    is_stopped: bool,
 }
 
 impl Recorded {
+    const fn new(process: Process, started: Option<u64>, old: Trace) -> Self {
+        Self { process, started, old, new: None, ended: None, is_stopped: false }
+    }
+
     fn bytes(&self) -> u64 {
-        self.old.bytes.get() + self.new.as_ref().map_or(0, |new| new.bytes.get())
+        self.old.bytes() + self.new.as_ref().map_or(0, Trace::bytes)
     }
 }
 
@@ -115,8 +165,10 @@ pub(super) struct Runtimes {
     candidates: BTreeMap<u32, Instant>,
     turns: Turns,
     unrecorded: Unrecorded,
-    /// Sessions that were requested to end.
+    /// Sessions that were requested to end, without their files.
     ending: Vec<Trace>,
+    /// Bytes of all files.
+    budget: u64,
 }
 
 impl Runtimes {
@@ -138,6 +190,7 @@ impl Runtimes {
             turns: Turns::default(),
             unrecorded: Unrecorded::default(),
             ending: Vec::new(),
+            budget: 0,
         }
     }
 
@@ -175,9 +228,8 @@ impl Runtimes {
             match self.start(&client, &process, true) {
                 Ok(old) => {
                     let started = procfs::start_time(pid);
-                    let new = Recorded { process, started, old, new: None, ended: None };
                     self.unrecorded.remove(pid);
-                    self.recorded.insert(pid, new);
+                    self.recorded.insert(pid, Recorded::new(process, started, old));
                 }
                 Err(failure) => {
                     self.unrecorded.add(pid, &process.name, failure.message().to_owned());
@@ -188,30 +240,49 @@ impl Runtimes {
 
     /// Ends sessions that have grown, and forgets processes that ended long ago.
     fn end_old(&mut self, budget: u64, keep: Duration) {
+        self.budget = budget;
         let share = budget / (self.recorded.len().max(1) as u64);
         let at = now().unwrap_or(Timestamp::MIN);
         let mut grown = Vec::new();
         for (pid, recorded) in &mut self.recorded {
             if recorded.old.session.has_ended() && recorded.new.is_none() {
                 recorded.ended.get_or_insert_with(Instant::now);
-            } else if recorded.old.bytes.get() > share / 2 && recorded.new.is_none() {
+            } else if recorded.old.bytes() > share / 2
+                && recorded.new.is_none()
+                && !recorded.is_stopped
+            {
                 grown.push(*pid);
             }
             let is_due = |new: &mut Trace| {
-                at - new.begun > keep || new.bytes.get() > share / 2 || new.session.has_ended()
+                at - new.begun > keep || new.bytes() > share / 2 || new.session.has_ended()
             };
             if let Some(new) = recorded.new.take_if(is_due) {
                 new.leads.store(true, Ordering::Relaxed);
                 let old = std::mem::replace(&mut recorded.old, new);
-                old.leads.store(false, Ordering::Relaxed);
-                old.session.stop();
+                old.abandon();
                 self.ending.push(old);
             }
         }
         for pid in grown {
             let successor = self.successor(pid);
-            if let Some(recorded) = self.recorded.get_mut(&pid) {
-                recorded.new = successor;
+            let Some(recorded) = self.recorded.get_mut(&pid) else { continue };
+            match successor {
+                Some(Err(failure)) if recorded.old.bytes() > share => {
+                    let name = &recorded.process.name;
+                    let why = format!(
+                        "its trace has its share of the disk, and no other session can be \
+                         started: {}",
+                        failure.message()
+                    );
+                    let what = format_args!("not recorded any more: {why}");
+                    Failure::about(format_args!("{name} ({pid})"), what).print();
+                    self.unrecorded.add(pid, name, why);
+                    recorded.is_stopped = true;
+                    recorded.old.stop(share / 2);
+                }
+                // It is tried again.
+                Some(Err(_)) => {}
+                other => recorded.new = other.and_then(Result::ok),
             }
         }
         // One that ended in less time than is kept is evicted for space.
@@ -230,32 +301,22 @@ impl Runtimes {
             }
         }
         for recorded in gone.iter().filter_map(|pid| self.recorded.remove(pid)) {
+            let first = self.ending.len();
             self.ending.push(recorded.old);
             self.ending.extend(recorded.new);
+            self.ending.iter().skip(first).for_each(Trace::abandon);
         }
-        let (ended, ending) = std::mem::take(&mut self.ending)
-            .into_iter()
-            .partition(|trace: &Trace| trace.session.has_ended());
-        self.ending = ending;
-        let ended: Vec<Trace> = ended;
-        ended.into_iter().for_each(Trace::discard);
+        self.ending.retain(|trace| !trace.session.has_ended());
     }
 
     /// Another session of a process that is recorded, if it runs.
-    fn successor(&mut self, pid: u32) -> Option<Trace> {
+    fn successor(&self, pid: u32) -> Option<Result<Trace>> {
         let recorded = self.recorded.get(&pid)?;
         if recorded.old.session.has_ended() {
             return None;
         }
-        let process = recorded.process.clone();
-        let client = Client::for_process(pid).ok()?;
-        match self.start(&client, &process, false) {
-            Ok(trace) => Some(trace),
-            Err(failure) => {
-                self.unrecorded.add(pid, &process.name, failure.message().to_owned());
-                None
-            }
-        }
+        let client = Client::for_process(pid).map_err(Failure::new);
+        Some(client.and_then(|client| self.start(&client, &recorded.process, false)))
     }
 
     fn start(&self, client: &Client, process: &Process, leads: bool) -> Result<Trace> {
@@ -263,17 +324,19 @@ impl Runtimes {
         let pid = process.pid;
         let path = self.dir.join(format!("dotnet-{pid}-{}.nettrace", time.nanos()));
         let fail = |error: io::Error| Failure::about(path.display(), error);
-        let (file, bytes) = (private::create_new(&path).map_err(fail)?, Count::default());
+        let (file, size) = (private::create_new(&path).map_err(fail)?, Size::default());
+        // Only a stream that is faster than the looks reaches it.
+        size.allow(self.budget.saturating_mul(2));
         let leads = Arc::new(AtomicBool::new(leads));
         let watch = (!self.triggers.is_empty()).then(|| {
             DotnetWatch::new(self.triggers.clone(), process.clone(), &self.outbox, &leads)
         });
-        let file = Masked::new(Counted::new(file, bytes.clone()), self.command_lines);
-        let tee = Tee { file, watch };
+        let file = Masked::new(Counted::new(file, size.bytes.clone()), self.command_lines);
+        let tee = Tee { file, size: size.clone(), watch };
         match Session::start(client, pid, &self.config, tee) {
             Ok(session) => {
                 let begun = now().map_err(Failure::new)?;
-                Ok(Trace { session, path, begun, bytes, leads })
+                Ok(Trace { session, path, begun, size, leads })
             }
             Err(failure) => {
                 let _ = fs::remove_file(&path); // it is empty
@@ -285,24 +348,36 @@ impl Runtimes {
     /// The traces for a dump. New sessions follow them.
     pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
         let mut collected: Vec<Collected> = self.unrecorded.collect("dotnet").collect();
+        let room = self.budget.max(NAMES);
         let pids: Vec<u32> = self.recorded.keys().copied().collect();
         for pid in pids {
             let has_new = self.recorded.get(&pid).is_some_and(|recorded| recorded.new.is_some());
             let successor = if has_new { None } else { self.successor(pid) };
             let Some(mut recorded) = self.recorded.remove(&pid) else { continue };
             let mut source = Source::new("dotnet", pid, recorded.process.name.clone());
+            let successor = match successor {
+                Some(Err(failure)) => {
+                    let why = failure.message().to_owned();
+                    self.unrecorded.add(pid, &recorded.process.name, why);
+                    None
+                }
+                other => other.and_then(Result::ok),
+            };
             let new = recorded.new.take().or(successor);
+            let is_stopped = std::mem::take(&mut recorded.is_stopped);
             let old = match new {
                 Some(new) => {
                     new.leads.store(true, Ordering::Relaxed);
+                    self.unrecorded.remove(pid);
                     let old = std::mem::replace(&mut recorded.old, new);
                     self.recorded.insert(pid, recorded);
                     old
                 }
                 None => recorded.old,
             };
-            old.leads.store(false, Ordering::Relaxed);
-            old.session.stop();
+            if !is_stopped {
+                old.stop(room);
+            }
             source.from = Some(old.begun);
             source.missing = late(window, old.begun);
             collected.push(Collected { source, part: Part::Dotnet(old) });
@@ -317,7 +392,11 @@ impl Runtimes {
             .into_values()
             .flat_map(|recorded| std::iter::once(recorded.old).chain(recorded.new));
         let all: Vec<Trace> = all.chain(self.ending).collect();
-        all.iter().for_each(|trace| trace.session.stop());
-        all.into_iter().for_each(Trace::discard);
+        all.iter().for_each(Trace::abandon);
+        all.into_iter().for_each(|trace| drop(trace.session.finish()));
     }
 }
+
+#[cfg(test)]
+#[path = "dotnet_tests.rs"]
+mod tests;

@@ -1,0 +1,110 @@
+use super::*;
+use crate::commands::flight::inbox;
+use diag_ipc::message::{Header, Reply, Request};
+use std::io::Read;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::mpsc::{Receiver, channel};
+use testkit::wait::until;
+
+const BUDGET: u64 = 1_000_000;
+
+/// A process that has no socket any more.
+const PID: u32 = u32::MAX;
+
+/// A runtime that ignores requests to end a session. The streams of its sessions are those of the test.
+fn runtime(dir: &Path) -> (Client, Receiver<UnixStream>) {
+    let path = dir.join("socket");
+    let listener = UnixListener::bind(&path).unwrap();
+    let (sessions, started) = channel();
+    // Ends with the process of the tests.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut message = vec![0; Header::LEN];
+            stream.read_exact(&mut message).unwrap();
+            let size = Header::decode(message.first_chunk().unwrap()).unwrap().size;
+            message.resize(size.into(), 0);
+            stream.read_exact(&mut message[Header::LEN..]).unwrap();
+            if let Ok(Request::CollectTracing { .. }) = Request::decode(&message) {
+                stream.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+                let _ = sessions.send(stream); // the test may have ended
+            }
+        }
+    });
+    (Client::new(path), started)
+}
+
+/// Starts a session, whose runtime sends this number of bytes.
+fn start(
+    runtimes: &Runtimes,
+    (client, sessions): &(Client, Receiver<UnixStream>),
+    bytes: usize,
+) -> (Trace, UnixStream) {
+    let process = Process { pid: PID, name: "x".to_owned() };
+    let trace = runtimes.start(client, &process, true).unwrap();
+    let mut stream = sessions.recv_timeout(Duration::from_secs(60)).unwrap();
+    stream.write_all(&vec![0; bytes]).unwrap();
+    until("the bytes", || trace.bytes() == bytes as u64);
+    (trace, stream)
+}
+
+fn files(dir: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some()).collect()
+}
+
+#[test]
+fn a_session_that_no_other_can_follow_ends_with_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let (trace, mut stream) = start(&runtimes, &runtime(dir.path()), 1_200_000);
+    let path = trace.path.clone();
+    let process = Process { pid: PID, name: "x".to_owned() };
+    runtimes.recorded.insert(PID, Recorded::new(process, None, trace));
+    let keep = Duration::from_secs(3600);
+    runtimes.end_old(BUDGET, keep);
+    assert!(runtimes.recorded[&PID].is_stopped);
+    let (name, why) = &runtimes.unrecorded.named[&PID];
+    assert!(name == "x" && why.contains("no other session can be started: "), "{why}");
+    // It goes on, and is read without a place in the file.
+    stream.write_all(&vec![0; 4_000_000]).unwrap();
+    assert!(fs::metadata(&path).unwrap().len() <= 1_200_000 + BUDGET / 2);
+    drop(stream);
+    until("the end of the session", || runtimes.recorded[&PID].old.session.has_ended());
+    assert!(runtimes.bytes() >= 1_200_000 && files(dir.path()) == [path]);
+    // It is more than its share.
+    runtimes.end_old(BUDGET, keep);
+    assert!(runtimes.recorded.is_empty() && runtimes.ending.is_empty());
+    assert_eq!((runtimes.bytes(), files(dir.path())), (0, Vec::new()));
+}
+
+#[test]
+fn a_session_that_does_not_end_takes_no_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let (old, mut stream) = start(&runtimes, &runtime, 600_000);
+    let (new, _other) = start(&runtimes, &runtime, 10_000);
+    let process = Process { pid: PID, name: "x".to_owned() };
+    let mut recorded = Recorded::new(process, None, old);
+    let path = new.path.clone();
+    recorded.new = Some(new);
+    runtimes.recorded.insert(PID, recorded);
+    // The new one has lasted as long as is kept.
+    runtimes.end_old(BUDGET, Duration::ZERO);
+    assert_eq!((runtimes.ending.len(), runtimes.bytes()), (1, 10_000));
+    assert_eq!(files(dir.path()), std::slice::from_ref(&path));
+    stream.write_all(&vec![0; 4_000_000]).unwrap();
+    assert_eq!(runtimes.ending[0].bytes(), 600_000);
+    drop(stream);
+    until("the end of the session", || {
+        runtimes.end_old(BUDGET, Duration::from_secs(3600));
+        runtimes.ending.is_empty()
+    });
+    assert_eq!(files(dir.path()), [path]);
+}
