@@ -20,5 +20,7 @@ pub(crate) mod recording;
 #[cfg_attr(not(unix), path = "spool_wasi.rs")]
 pub(crate) mod spool;
 pub(crate) mod stdout;
+#[cfg(unix)]
+pub(crate) mod unnamed;
 #[cfg(any(not(unix), test))]
 mod zstd_frames;

@@ -2,12 +2,12 @@
 
 use super::{http, procfs};
 use crate::failure::{Failure, Result};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tempfile::TempPath;
 
 /// Time limit for the connection and the headers of the reply; for each part of the trace, after the end was
 /// requested.
@@ -72,7 +72,7 @@ fn loopback(local: &str) -> Option<SocketAddr> {
 pub(crate) struct Download {
     pub(crate) address: SocketAddr,
     request: Arc<Request>,
-    thread: JoinHandle<io::Result<TempPath>>,
+    thread: JoinHandle<io::Result<File>>,
 }
 
 /// What is known of a download.
@@ -122,8 +122,8 @@ impl Download {
         self.thread.is_finished()
     }
 
-    /// Ends the trace and returns its file.
-    pub(crate) fn finish(self) -> Result<TempPath> {
+    /// Ends the trace and returns its file, which has no name.
+    pub(crate) fn finish(self) -> Result<File> {
         self.stop();
         let failed = || io::Error::other("the download failed");
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
@@ -211,8 +211,8 @@ impl Request {
     }
 
     /// Receives the trace, until its end or a time limit.
-    fn receive(&self, body: &mut impl Read) -> io::Result<TempPath> {
-        let mut file = tempfile::NamedTempFile::new()?;
+    fn receive(&self, body: &mut impl Read) -> io::Result<File> {
+        let mut file = tempfile::tempfile()?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
         loop {
             let read = match self.has_ended_for(REST) {
@@ -223,7 +223,7 @@ impl Request {
                 false => body.read(&mut chunk),
             };
             match read {
-                Ok(0) => return Ok(file.into_temp_path()),
+                Ok(0) => return Ok(file),
                 Ok(size) => {
                     file.write_all(chunk.get(..size).unwrap_or_default())?;
                     length += size;
@@ -233,7 +233,7 @@ impl Request {
                 Err(error) if is_timeout(&error) && !self.has_ended_for(TIMEOUT) => {}
                 Err(error) if length == 0 => return Err(error),
                 // A program that ends closes the connection in one way or another.
-                Err(_) => return Ok(file.into_temp_path()),
+                Err(_) => return Ok(file),
             }
         }
     }
@@ -251,7 +251,9 @@ fn is_timeout(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::unnamed::descriptor;
     use std::io::{BufRead, BufReader};
+    use std::os::unix::fs::MetadataExt;
 
     #[test]
     #[cfg(target_endian = "little")]
@@ -309,7 +311,9 @@ mod tests {
         let download = Download::start(address, Duration::from_secs(60));
         assert_eq!(answered(&download), Answer::Accepted);
         let file = download.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "go 1.27");
+        // Nothing is left of it if this program ends without its destructors.
+        assert_eq!(file.metadata().unwrap().nlink(), 0);
+        assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");
     }
 
     #[test]
@@ -331,7 +335,7 @@ mod tests {
         let download = Download::start(address, Duration::from_secs(60));
         assert_eq!(download.answer(), Answer::Pending);
         let file = download.finish().unwrap();
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "go 1.27");
+        assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");
     }
 
     /// The end can be requested before there is a request.

@@ -2,6 +2,7 @@
 
 use super::Version;
 use crate::failure::Failure;
+use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
 use crate::run::pprof::{Answer, Download, listening};
 use crate::run::procfs;
@@ -13,7 +14,6 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
-use tempfile::TempPath;
 
 /// A trace without a time limit: until the end of the recording.
 const LONG: Duration = Duration::from_secs(24 * 3600);
@@ -85,14 +85,15 @@ pub(super) struct GoTrace {
 
 enum EndedFile {
     Written(PathBuf),
-    Downloaded(TempPath),
+    /// It has no name.
+    Downloaded(File),
 }
 
 impl GoTrace {
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> PathBuf {
         match &self.file {
-            EndedFile::Written(path) => path,
-            EndedFile::Downloaded(path) => path,
+            EndedFile::Written(path) => path.clone(),
+            EndedFile::Downloaded(file) => descriptor(file),
         }
     }
 }

@@ -2,13 +2,13 @@
 //! which the layers are related.
 
 use crate::failure::{Failure, Result};
+use crate::io::unnamed::descriptor;
 use crate::io::{private, private_dir};
 use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::sources::quota::{QUOTAS, QuotaWriter};
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -70,11 +70,6 @@ impl Seek for KeptFile {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         self.file.seek(to)
     }
-}
-
-/// The path of a file that may have no name.
-pub(super) fn descriptor(file: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
 impl Keep {

@@ -18,6 +18,7 @@ mod subject;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
+use crate::io::unnamed::descriptor;
 use crate::run::family::Family;
 use crate::run::port::{Port, Startup};
 use crate::run::procfs::is_in_container;
@@ -36,7 +37,7 @@ use diag_ipc::TracingConfig;
 use drawing::{Drawn, Exits};
 use events::{Sampled, Scheduler};
 use go_traces::{GoTrace, GoTraces};
-use keep::{Keep, descriptor};
+use keep::Keep;
 use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
 use quota::Quotas;
 use related::{Clocks, Related, Sources};
@@ -368,7 +369,7 @@ impl RuntimeTrace {
     fn path(&self) -> PathBuf {
         match &self.origin {
             Origin::Named(path) => path.clone(),
-            Origin::Go(trace) => trace.path().to_owned(),
+            Origin::Go(trace) => trace.path(),
             Origin::Dotnet(recording) => descriptor(&recording.file),
         }
     }
