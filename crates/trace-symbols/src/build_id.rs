@@ -1,7 +1,7 @@
 //! Build ids of files, and of the running kernel.
 
 use crate::elf::Elf;
-use crate::files;
+use crate::files::{self, Found};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -17,7 +17,7 @@ const MAX_NOTES: u64 = 1 << 16;
 /// Go's linker (from Go 1.24 on) writes a section that is in no note segment: the kernel does not report
 /// that build id, perf(1) does.
 ///
-/// Special files are not opened: a pipe would block.
+/// Special files are not opened: a pipe would block, and a watchdog would start.
 pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
     Elf::build_id_of(files::open(path.as_ref()).ok()?).ok()?
 }
@@ -25,13 +25,13 @@ pub fn of_file(path: impl AsRef<Path>) -> Option<BuildId> {
 /// The build id of a file that a process has mapped, or had when it ran. The file with the path is
 /// read, as this process sees it or else as that one does, if it has the inode of the mapping.
 pub fn of_mapped(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<BuildId> {
-    Elf::build_id_of(mapped(process, path.as_ref(), inode)?).ok()?
+    Elf::build_id_of(mapped(process, path.as_ref(), inode)?.open().ok()?).ok()?
 }
 
 /// The time at which a file was changed last that a process has mapped, or had when it ran: found as by
 /// [`of_mapped`]. The build id is that of the mapping if the file was not changed since.
 pub fn changed(process: u32, path: impl AsRef<Path>, inode: Inode) -> Option<SystemTime> {
-    files::changed(&mapped(process, path.as_ref(), inode)?)
+    mapped(process, path.as_ref(), inode)?.changed()
 }
 
 /// Whether a file that was [`changed`] last at this time had the same contents at another time. Times of
@@ -40,11 +40,11 @@ pub fn is_unchanged_since(changed: SystemTime, at: SystemTime) -> bool {
     files::is_unchanged_since(changed, at)
 }
 
-fn mapped(process: u32, path: &Path, inode: Inode) -> Option<File> {
-    let is_it = |file: &File| files::is_inode(file, inode);
+fn mapped(process: u32, path: &Path, inode: Inode) -> Option<Found> {
+    let is_it = |file: &Found| file.is_inode(inode);
     // Most files are those that this process sees, too.
-    let own = files::open(path).ok().filter(is_it);
-    own.or_else(|| files::open_in_process(process, path).ok().filter(is_it))
+    let own = files::find(path).ok().filter(is_it);
+    own.or_else(|| files::find_in_process(process, path).ok().filter(is_it))
 }
 
 /// The build id of the running kernel (`/sys/kernel/notes`).

@@ -5,29 +5,69 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trace_common::innermost_pid;
 
-/// A pipe does not block, and a terminal does not become the controlling one.
+/// A file that is locked by a lease does not block, and a terminal does not become the controlling one.
 const FLAGS: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
+/// Other users choose the paths, and opening a device can have effects: a watchdog starts, a tape
+/// rewinds. With `O_PATH`, files are found without being opened.
+const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// A regular file that is not open for reading.
+#[derive(Debug)]
+pub(crate) struct Found(File);
+
+impl Found {
+    fn new(file: OwnedFd) -> Result<Self> {
+        let file = File::from(file);
+        if file.metadata()?.is_file() { Ok(Self(file)) } else { Err(Unresolved::NotAFile) }
+    }
+
+    /// Whether the file has this inode.
+    pub(crate) fn is_inode(&self, inode: crate::Inode) -> bool {
+        is_inode(&self.0, inode)
+    }
+
+    /// The time of its last change, as of [`changed`].
+    pub(crate) fn changed(&self) -> Option<SystemTime> {
+        changed(&self.0)
+    }
+
+    /// Opens the file. Only procfs can do that without looking the path up again: where it is not
+    /// mounted, no file is read.
+    pub(crate) fn open(&self) -> Result<File> {
+        // Not `/proc/self`: it has no files if the main thread has ended.
+        let path = format!("/proc/thread-self/fd/{}", self.0.as_raw_fd());
+        match openat(CWD, path, FLAGS, Mode::empty()) {
+            Ok(file) => Ok(file.into()),
+            Err(Errno::NOENT) if !Path::new("/proc/thread-self/fd").exists() => {
+                Err(Unresolved::File(std::io::ErrorKind::Unsupported))
+            }
+            Err(error) => Err(reason(error)),
+        }
+    }
+}
+
+/// Finds a regular file.
+pub(crate) fn find(path: &Path) -> Result<Found> {
+    Found::new(openat(CWD, path, FIND, Mode::empty()).map_err(std::io::Error::from)?)
+}
+
 /// Opens a regular file.
 pub(crate) fn open(path: &Path) -> Result<File> {
-    regular(openat(CWD, path, FLAGS, Mode::empty()).map_err(std::io::Error::from)?.into())
+    find(path)?.open()
 }
 
-fn regular(file: File) -> Result<File> {
-    if file.metadata()?.is_file() { Ok(file) } else { Err(Unresolved::NotAFile) }
-}
-
-/// Opens a regular file as a process sees it: in its root directory, with symbolic links resolved
+/// Finds a regular file as a process sees it: in its root directory, with symbolic links resolved
 /// there. Links of `/proc` that lead out of it are refused.
-pub(crate) fn open_in_process(process: u32, path: &Path) -> Result<File> {
-    open_in(&root(process)?, path, OFlags::empty())
+pub(crate) fn find_in_process(process: u32, path: &Path) -> Result<Found> {
+    find_in(&root(process)?, path, OFlags::empty())
 }
 
 /// The root directory of a process.
@@ -37,9 +77,9 @@ fn root(process: u32) -> Result<OwnedFd> {
     Ok(root.map_err(std::io::Error::from)?)
 }
 
-fn open_in(root: &impl AsFd, path: &Path, more: OFlags) -> Result<File> {
+fn find_in(root: &impl AsFd, path: &Path, more: OFlags) -> Result<Found> {
     let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    regular(openat2(root, path, FLAGS | more, Mode::empty(), inside).map_err(reason)?.into())
+    Found::new(openat2(root, path, FIND | more, Mode::empty(), inside).map_err(reason)?)
 }
 
 /// Reads a file of at most `max` bytes that a process is said to have written, as it sees the file. Of
@@ -69,13 +109,13 @@ pub(crate) fn read_written_by(
 /// other users could have put it first.
 fn open_written_by(process: u32, path: &Path) -> Result<File> {
     let user = std::fs::metadata(format!("/proc/{process}"))?.uid();
-    checked(open_in(&root(process)?, path, OFlags::NOFOLLOW), user)
+    checked(find_in(&root(process)?, path, OFlags::NOFOLLOW), user)
 }
 
 /// Opens a file that a process of this user, now ended, is said to have written.
 fn open_written_by_user(user: u32, path: &Path) -> Result<File> {
-    let file = openat(CWD, path, FLAGS | OFlags::NOFOLLOW, Mode::empty()).map_err(reason);
-    checked(file.and_then(|file| regular(file.into())), user)
+    let file = openat(CWD, path, FIND | OFlags::NOFOLLOW, Mode::empty()).map_err(reason);
+    checked(file.and_then(Found::new), user)
 }
 
 fn reason(error: Errno) -> Unresolved {
@@ -85,12 +125,12 @@ fn reason(error: Errno) -> Unresolved {
     }
 }
 
-fn checked(file: Result<File>, user: u32) -> Result<File> {
-    let file = file.map_err(|error| match error {
+fn checked(found: Result<Found>, user: u32) -> Result<File> {
+    let found = found.map_err(|error| match error {
         Unresolved::NotAFile => Unresolved::PerfMapRefused(PerfMapProblem::NotRegular),
         error => error,
     })?;
-    let metadata = file.metadata()?;
+    let metadata = found.0.metadata()?;
     let owner = metadata.uid();
     if owner != user && owner != 0 {
         return Err(Unresolved::PerfMapRefused(PerfMapProblem::Owner { owner, user }));
@@ -98,7 +138,7 @@ fn checked(file: Result<File>, user: u32) -> Result<File> {
     if metadata.mode() & 0o002 != 0 {
         return Err(Unresolved::PerfMapRefused(PerfMapProblem::Writable));
     }
-    Ok(file)
+    found.open()
 }
 
 /// The process id in the innermost namespace of the process, by which it names its files.
@@ -150,7 +190,72 @@ pub(crate) fn candidates(
 ) -> impl Iterator<Item = Result<File>> + use<'_> {
     let ways = process.map(Some).into_iter().chain([None]);
     ways.map(move |process| match process {
-        Some(process) => open_in_process(process, path),
+        Some(process) => find_in_process(process, path)?.open(),
         None => open(path),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixListener;
+
+    fn id() -> u32 {
+        std::process::id()
+    }
+
+    #[test]
+    fn special_files_are_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        // To open a socket is an error of its own (`ENXIO`).
+        let _listener = UnixListener::bind(&path).unwrap();
+        assert_eq!(open(&path).unwrap_err(), Unresolved::NotAFile);
+        for file in candidates(Some(id()), &path) {
+            assert_eq!(file.unwrap_err(), Unresolved::NotAFile);
+        }
+        let refused = Unresolved::PerfMapRefused(PerfMapProblem::NotRegular);
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!(open_written_by(id(), &path).unwrap_err(), refused);
+        assert_eq!(open_written_by_user(user, &path).unwrap_err(), refused);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink("file", &link).unwrap();
+        std::fs::write(dir.path().join("file"), "").unwrap();
+        assert!(open(&link).is_ok());
+        assert_eq!(open_written_by(id(), &link).unwrap_err(), refused);
+        assert_eq!(open_written_by_user(user, &link).unwrap_err(), refused);
+    }
+
+    #[test]
+    fn found_files_are_the_same_when_they_are_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "first").unwrap();
+        let found = find(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::write(&path, "second").unwrap();
+        let mut text = String::new();
+        found.open().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "first");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "").unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
+        let found = find_in_process(id(), &path).unwrap();
+        assert!(found.changed().is_some());
+        let metadata = found.0.metadata().unwrap();
+        let device = metadata.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let inode = crate::Inode { major, minor, inode: metadata.ino() };
+        assert!(found.is_inode(inode));
+        if !rustix::process::geteuid().is_root() {
+            let denied = Unresolved::File(std::io::ErrorKind::PermissionDenied);
+            assert_eq!(found.open().unwrap_err(), denied);
+        }
+    }
 }

@@ -44,13 +44,14 @@
 //! An address without a known symbol is [`Unresolved`] with a reason: nothing is guessed. A file is
 //! used if it has the build id of the mapping, or without one its inode. Files are looked for in the
 //! root directory of the process first, and symbolic links are resolved there: a process in a container
-//! has its own libraries. A perf map of another user is refused.
+//! has its own libraries. A perf map of another user is refused. Special files such as devices are not
+//! opened, whatever the paths are.
 //!
 //! # Requirements
 //!
-//! Linux. The kernel's symbols need root, or `kernel.kptr_restrict` 0 with
-//! `kernel.perf_event_paranoid` 1 or less. Mappings and files of other users' processes need
-//! `CAP_SYS_PTRACE`.
+//! Linux, with procfs at `/proc`: without it, no file is read. The kernel's symbols need root, or
+//! `kernel.kptr_restrict` 0 with `kernel.perf_event_paranoid` 1 or less. Mappings and files of other
+//! users' processes need `CAP_SYS_PTRACE`.
 //!
 //! # Features
 //!

@@ -277,8 +277,8 @@ impl AddressSpaces {
 fn build_id(process: u32, line: &MapsLine<'_>, module: &Module) -> Option<BuildId> {
     let mapped = format!("/proc/{process}/map_files/{:x}-{:x}", line.start, line.end);
     let file = files::open(Path::new(&mapped)).ok().or_else(|| {
-        let file = files::open_in_process(process, Path::new(&*module.name)).ok()?;
-        files::is_inode(&file, line.inode).then_some(file)
+        let file = files::find_in_process(process, Path::new(&*module.name)).ok()?;
+        file.is_inode(line.inode).then(|| file.open().ok())?
     })?;
     Elf::new(file, u64::MAX).ok()?.build_id()
 }
