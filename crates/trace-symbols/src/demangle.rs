@@ -1,16 +1,26 @@
 //! Names of functions as their source has them.
 
 use std::borrow::Cow;
+use std::fmt::{self, Write as _};
 
-/// The name of a symbol as its source has it: of Rust, and with the feature `cpp` of C++.
+/// The name of a symbol as its source has it: of Rust, and with the feature `cpp` of C++. A symbol with
+/// a name of more than 64 KiB stays mangled.
 pub(crate) fn demangle(symbol: &str) -> Cow<'_, str> {
-    match rustc_demangle::try_demangle(symbol) {
-        Ok(name) => Cow::Owned(format!("{name:#}")),
+    let name = match rustc_demangle::try_demangle(symbol) {
+        Ok(name) => rust(&name),
         #[cfg(feature = "cpp")]
-        Err(_) => cpp(symbol).map_or(Cow::Borrowed(symbol), Cow::Owned),
+        Err(_) => cpp(symbol),
         #[cfg(not(feature = "cpp"))]
-        Err(_) => Cow::Borrowed(symbol),
-    }
+        Err(_) => None,
+    };
+    name.map_or(Cow::Borrowed(symbol), Cow::Owned)
+}
+
+/// The name of a symbol of Rust, without its hash.
+fn rust(name: &rustc_demangle::Demangle<'_>) -> Option<String> {
+    let mut out = Limited(String::new());
+    write!(out, "{name:#}").ok()?;
+    Some(out.0)
 }
 
 /// The name of a symbol of C++ (Itanium ABI), without parameters, as `c++filt -p` prints it.
@@ -52,22 +62,21 @@ fn cpp(symbol: &str) -> Option<String> {
         }
         name.truncate(rest.len());
     }
+    let mut out = Limited(name);
     if !part.is_empty() {
-        name.push_str(&format!(" [clone {part}]"));
+        write!(out, " [clone {part}]").ok()?;
     }
-    Some(name)
+    Some(out.0)
 }
 
 /// A text of at most 64 KiB: a short mangled name can stand for one of any length.
-#[cfg(feature = "cpp")]
 struct Limited(String);
 
-#[cfg(feature = "cpp")]
-impl cpp_demangle::DemangleWrite for Limited {
-    fn write_string(&mut self, text: &str) -> std::fmt::Result {
+impl fmt::Write for Limited {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
         const MAX: usize = 1 << 16;
         if self.0.len().saturating_add(text.len()) > MAX {
-            return Err(std::fmt::Error);
+            return Err(fmt::Error);
         }
         self.0.push_str(text);
         Ok(())
@@ -84,6 +93,14 @@ mod tests {
         assert_eq!(demangle("_ZN4core3fmt5write17h0123456789abcdefE"), "core::fmt::write");
         assert_eq!(demangle("_RNvC6_123foo3bar"), "123foo::bar");
         assert_eq!(demangle("main"), "main");
+    }
+
+    #[test]
+    fn long_names_of_rust_stay_mangled() {
+        // The binder `FG` has a large number of lifetimes.
+        let symbol = "_RMC0FGZZZ_Eu";
+        assert!(rustc_demangle::try_demangle(symbol).is_ok());
+        assert_eq!(demangle(symbol), symbol);
     }
 
     #[cfg(feature = "cpp")]
@@ -116,12 +133,14 @@ mod tests {
         assert!(demangle(&bomb).len() <= 1 << 16);
         let long = format!("_Z{}i", "P".repeat(1 << 14));
         assert_eq!(demangle(&long), long);
+        let long = format!("_Z1fv.{}", "p".repeat(1 << 16));
+        assert_eq!(demangle(&long), long);
     }
 
     proptest! {
         #[test]
-        fn any_name_is_no_panic(name in "_(Z|R)[A-Za-z0-9_.]{0,80}") {
-            let _ = demangle(&name);
+        fn any_name_has_a_limit(name in "_(Z|R)[A-Za-z0-9_.]{0,80}") {
+            prop_assert!(demangle(&name).len() <= 1 << 16);
         }
     }
 }
