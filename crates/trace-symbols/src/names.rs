@@ -7,12 +7,19 @@ use crate::frame::{Frame, Texts};
 pub(crate) struct Names(String);
 
 /// Code with a name in [`Names`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Named {
     /// First address of the code.
     start: u64,
     at: u32,
     len: u32,
+}
+
+impl Named {
+    /// Code with the same name that starts at another address.
+    pub(crate) const fn with_start(self, start: u64) -> Self {
+        Self { start, ..self }
+    }
 }
 
 impl Names {

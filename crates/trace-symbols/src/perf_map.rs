@@ -6,7 +6,7 @@ use crate::files;
 use crate::frame::{Frame, Texts};
 use crate::kernel::hex;
 use crate::names::{Named, Names};
-use std::collections::BTreeMap;
+use std::collections::{BinaryHeap, HashMap};
 use std::path::PathBuf;
 
 /// The code of a process.
@@ -14,16 +14,27 @@ use std::path::PathBuf;
 /// The format has no times: where lines describe an address with different names, it has none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PerfMap {
-    /// By the first address. They do not overlap.
-    ranges: BTreeMap<u64, Range>,
+    /// In ascending order. They do not overlap.
+    ranges: Vec<Range>,
     names: Names,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Range {
+    start: u64,
     end: u64,
     /// `None` if several methods had the addresses.
     code: Option<Named>,
+}
+
+/// A line of the file. The order is that of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Line {
+    number: u32,
+    /// The number of the name.
+    name: u32,
+    start: u64,
+    end: u64,
 }
 
 impl PerfMap {
@@ -36,7 +47,8 @@ impl PerfMap {
 
     /// Parses lines of start, size and name. Others are left out.
     pub(crate) fn parse(text: &[u8]) -> Self {
-        let mut this = Self::default();
+        let (mut lines, mut texts, mut names) = (Vec::new(), Vec::new(), Names::default());
+        let mut known = HashMap::new();
         // A line without an end is still being written.
         let complete = text.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
         for line in text.get(..complete).unwrap_or_default().split(|byte| *byte == b'\n') {
@@ -45,55 +57,83 @@ impl PerfMap {
             let (Some(start), Some(size), Some(name)) = (start, size, words.next()) else {
                 continue;
             };
-            let Some(end) = start.checked_add(size) else { continue };
+            let Some(end) = start.checked_add(size).filter(|end| start < *end) else { continue };
             let name = String::from_utf8_lossy(name.trim_ascii());
-            let Some(named) = this.names.add(start, &name) else { break };
-            this.insert(start, end, named);
-        }
-        this
-    }
-
-    /// Adds code. Where other code is already, both names count, or none if they differ.
-    fn insert(&mut self, start: u64, end: u64, code: Named) {
-        let overlaps = self.ranges.range(..end).rev().take_while(|(_, old)| old.end > start);
-        let overlaps: Vec<(u64, Range)> = overlaps.map(|(at, old)| (*at, *old)).collect();
-        let mut at = start;
-        for (old_start, old) in overlaps.into_iter().rev() {
-            self.ranges.remove(&old_start);
-            let (from, to) = (old_start.max(start), old.end.min(end));
-            self.put(old_start, from, old.code);
-            self.put(at, from, Some(code));
-            let is_same = old.code.is_some_and(|old| self.names.name(old) == self.names.name(code));
-            self.put(from, to, is_same.then_some(code));
-            self.put(to, old.end, old.code);
-            at = to;
-        }
-        self.put(at, end, Some(code));
-    }
-
-    /// Adds a range where none is. Those without a name that touch are one.
-    fn put(&mut self, start: u64, end: u64, code: Option<Named>) {
-        if start >= end {
-            return;
-        }
-        if code.is_none() {
-            if let Some((_, before)) = self.ranges.range_mut(..start).next_back() {
-                if before.end == start && before.code.is_none() {
-                    before.end = end;
-                    return;
+            let name = match known.get(&name) {
+                Some(name) => *name,
+                None => {
+                    let Some(named) = names.add(0, &name) else { break };
+                    let Ok(number) = u32::try_from(texts.len()) else { break };
+                    texts.push(named);
+                    known.insert(name, number);
+                    number
                 }
-            }
+            };
+            let Ok(number) = u32::try_from(lines.len()) else { break };
+            lines.push(Line { number, name, start, end });
         }
-        self.ranges.insert(start, Range { end, code });
+        drop(known);
+        Self { ranges: ranges(lines, &texts), names }
     }
 
     /// The function at an address.
     pub(crate) fn frame(&self, address: u64, texts: &mut Texts) -> Result<Frame> {
-        let found = self.ranges.range(..=address).next_back();
-        let (_, found) = found.filter(|(_, r)| address < r.end).ok_or(Unresolved::NoSymbol)?;
+        let before = self.ranges.partition_point(|range| range.start <= address);
+        let found = self.ranges.get(..before).and_then(<[Range]>::last);
+        let found = found.filter(|range| address < range.end).ok_or(Unresolved::NoSymbol)?;
         let code = found.code.ok_or(Unresolved::Ambiguous)?;
         Ok(self.names.frame(code, address, texts))
     }
+}
+
+/// The ranges that lines describe, each with the code of its last line if all of its lines have the same
+/// name.
+///
+/// The work grows with the number of lines, however they overlap: each is sorted by its start and by its
+/// end, and is in `active` once.
+fn ranges(mut lines: Vec<Line>, names: &[Named]) -> Vec<Range> {
+    let mut out: Vec<Range> = Vec::new();
+    let mut ends: Vec<(u64, u32)> = lines.iter().map(|line| (line.end, line.name)).collect();
+    ends.sort_unstable();
+    lines.sort_unstable_by_key(|line| line.start);
+    let (mut starts, mut ends) = (lines.into_iter().peekable(), ends.into_iter().peekable());
+    // The lines that have started, the last one of the file first. Those that have ended are removed
+    // when they are first.
+    let mut active = BinaryHeap::new();
+    // The numbers of the active lines with each name, and that of their names.
+    let (mut counts, mut different) = (vec![0u32; names.len()], 0u32);
+    let mut at = 0;
+    // Every line ends after it starts.
+    while let Some((end, _)) = ends.peek() {
+        let next = starts.peek().map_or(*end, |line| line.start.min(*end));
+        let code = active.peek().and_then(|line: &Line| {
+            let named = names.get(line.name as usize)?;
+            (different == 1).then(|| named.with_start(line.start))
+        });
+        match out.last_mut() {
+            _ if different == 0 || at == next => {}
+            Some(last) if last.end == at && last.code == code => last.end = next,
+            _ => out.push(Range { start: at, end: next, code }),
+        }
+        at = next;
+        while let Some(line) = starts.next_if(|line| line.start == at) {
+            if let Some(count) = counts.get_mut(line.name as usize) {
+                different += u32::from(*count == 0);
+                *count += 1;
+            }
+            active.push(line);
+        }
+        while let Some((_, name)) = ends.next_if(|(end, _)| *end == at) {
+            if let Some(count) = counts.get_mut(name as usize) {
+                *count -= 1;
+                different -= u32::from(*count == 0);
+            }
+        }
+        while active.peek().is_some_and(|line| line.end <= at) {
+            active.pop();
+        }
+    }
+    out
 }
 
 #[cfg(test)]
@@ -125,6 +165,20 @@ mod tests {
         assert_eq!(at(0x2000).0, Unresolved::NoSymbol.to_string(), "its line is not complete");
     }
 
+    #[test]
+    fn lines_that_overlap_many_others_take_no_time() {
+        let mut text = String::new();
+        (0..50_000).for_each(|i| text.push_str(&format!("{:x} 1 a\n", 2 * i)));
+        text.push_str(&"0 20000 b\n".repeat(50_000));
+        let map = PerfMap::parse(text.as_bytes());
+        // Every other address has both names.
+        assert_eq!(map.ranges.len(), 100_000);
+        let mut texts = Texts::new(true);
+        assert_eq!(map.frame(0x10, &mut texts), Err(Unresolved::Ambiguous));
+        let frame = map.frame(0x11, &mut texts).unwrap();
+        assert_eq!((&*frame.function, frame.offset), ("b", Some(0x11)));
+    }
+
     proptest! {
         #[test]
         fn a_table_of_every_address_agrees(
@@ -135,19 +189,21 @@ mod tests {
             for (start, size, name) in lines {
                 text.push_str(&format!("{start:x} {size:x} f{name}\n"));
                 for address in start..start + size {
-                    table[address as usize].push(format!("f{name}"));
+                    table[address as usize].push((format!("f{name}"), start));
                 }
             }
             let map = PerfMap::parse(text.as_bytes());
-            for (address, mut names) in table.into_iter().enumerate() {
-                names.dedup();
-                let expected = match &names[..] {
-                    [] => Err(Unresolved::NoSymbol),
-                    [name] => Ok(name.clone()),
-                    _ => Err(Unresolved::Ambiguous),
+            for (address, names) in (0..).zip(table) {
+                let expected = match names.last() {
+                    None => Err(Unresolved::NoSymbol),
+                    Some((name, start)) if names.iter().all(|(other, _)| other == name) => {
+                        Ok((name.clone(), Some(address - start)))
+                    }
+                    Some(_) => Err(Unresolved::Ambiguous),
                 };
-                let found = map.frame(address as u64, &mut Texts::new(true));
-                prop_assert_eq!(found.map(|frame| frame.function.to_string()), expected);
+                let found = map.frame(address, &mut Texts::new(true));
+                let found = found.map(|frame| (frame.function.to_string(), frame.offset));
+                prop_assert_eq!(found, expected);
             }
         }
 
