@@ -197,6 +197,7 @@ fn checked(path: &Path, expected: BuildId, max: u64) -> Result<Elf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_environment_has_servers_and_the_directory() {
@@ -227,5 +228,27 @@ mod tests {
         assert_eq!(read("SSH-2.0-x\r\n"), refused);
         assert_eq!(read("HTTP/1.1 abc\r\n\r\n"), refused);
         assert_eq!(header(&mut BufReader::new(io::repeat(b'x'))), refused);
+    }
+
+    proptest! {
+        #[test]
+        fn any_answer_is_no_panic_and_its_header_has_a_limit(
+            parts in proptest::collection::vec(prop_oneof![
+                "HTTP/1\\.[01] ?[0-9]{0,6} ?".prop_map(String::into_bytes),
+                "[Cc]ontent-[Ll]ength ?: ?[0-9]{0,22}".prop_map(String::into_bytes),
+                Just(b"\r\n".to_vec()),
+                Just(b"\n".to_vec()),
+                (1usize..20_000).prop_map(|size| vec![b'x'; size]),
+                any::<Vec<u8>>(),
+            ], 0..12),
+        ) {
+            let answer = parts.concat();
+            let mut rest = &answer[..];
+            let found = header(&mut rest);
+            let read = answer.len() - rest.len();
+            prop_assert!(read as u64 <= MAX_HEADER);
+            // What is after it has no effect.
+            prop_assert_eq!(header(&mut &answer[..read]), found);
+        }
     }
 }
