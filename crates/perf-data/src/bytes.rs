@@ -53,14 +53,18 @@ impl<'a> Section<'a> {
         Ok(text(self.bytes(size)?))
     }
 
-    /// A string that ends with a NUL.
-    pub(crate) fn c_string(&mut self) -> Result<String> {
+    /// A string of at most `max` bytes that ends with a NUL.
+    pub(crate) fn c_string(&mut self, max: usize) -> Result<String> {
         let (offset, rest) = (self.cursor.offset(), self.cursor.rest());
         let Some(end) = rest.iter().position(|b| *b == 0) else {
             return Err(self.malformed(offset, "a string without its NUL"));
         };
-        let bytes = self.bytes(end as u64 + 1)?;
-        Ok(text(bytes))
+        let max = max.min(self.limits.max_string);
+        self.check(offset, end as u64, max)?;
+        let text = text(self.bytes(end as u64 + 1)?);
+        // Bytes that are not UTF-8 take more in the text, which can be written again.
+        self.check(offset, text.len() as u64, max)?;
+        Ok(text)
     }
 
     /// The number of entries that follow, of at least `least` bytes each.

@@ -96,7 +96,7 @@ impl TracingData {
         if s.bytes(MAGIC.len() as u64)? != MAGIC {
             return Err(s.malformed(offset, "no magic number"));
         }
-        let version = s.c_string()?;
+        let version = s.c_string(MAX_NAME)?;
         let at = s.cursor.offset();
         if s.u8()? != LITTLE_ENDIAN {
             return Err(Error::BigEndian);
@@ -104,7 +104,7 @@ impl TracingData {
         let mut this = Self { long_size: s.u8()?, page_size: s.u32()?, ..Self::default() };
         let named_block = |s: &mut Section<'_>, name: &str| {
             let at = s.cursor.offset();
-            if s.c_string()? != name {
+            if s.c_string(MAX_NAME)? != name {
                 return Err(s.malformed(at, "a part is missing"));
             }
             long_block(s)
@@ -115,7 +115,7 @@ impl TracingData {
             this.events.push((FTRACE.to_owned(), long_block(&mut s)?));
         }
         for _ in 0..s.count(5)? {
-            let system = s.c_string()?;
+            let system = s.c_string(MAX_NAME)?;
             for _ in 0..s.count(8)? {
                 this.events.push((system.clone(), long_block(&mut s)?));
             }
@@ -134,6 +134,9 @@ impl TracingData {
         Ok(this)
     }
 }
+
+/// Bytes of the name of a system, which is that of a directory: each of its events has a copy.
+const MAX_NAME: usize = 255;
 
 /// The system of the function tracer's own events.
 const FTRACE: &str = "ftrace";
@@ -189,6 +192,28 @@ mod tests {
         assert!(
             matches!(error, Error::Malformed { offset, why: w, .. } if (offset, w) == (at, why))
         );
+    }
+
+    #[test]
+    fn names_of_systems_have_a_limit() {
+        let parse = |len: usize, limits| {
+            let mut data = sample();
+            data.events[1].0 = "s".repeat(len);
+            TracingData::parse(&data.to_bytes(), 0, limits).map(|data| data.events.len())
+        };
+        assert_eq!(parse(255, Limits::default()).unwrap(), 3);
+        let error = parse(256, Limits::default()).unwrap_err();
+        assert!(matches!(error, Error::Limit { size: 256, limit: 255, .. }), "{error}");
+        let limits = Limits { max_string: 20, ..Limits::default() };
+        assert_eq!(parse(20, limits).unwrap(), 3);
+        let error = parse(21, limits).unwrap_err();
+        assert!(matches!(error, Error::Limit { size: 21, limit: 20, .. }), "{error}");
+        // The text of each of these bytes has three.
+        let mut bytes = sample().to_bytes();
+        let system = bytes.windows(6).position(|w| w == b"a\0\x01\0\0\0").unwrap();
+        bytes.splice(system..=system, [0xff; 86]);
+        let error = TracingData::parse(&bytes, 0, Limits::default()).unwrap_err();
+        assert!(matches!(error, Error::Limit { size: 258, limit: 255, .. }), "{error}");
     }
 
     proptest! {
