@@ -25,7 +25,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::FileTypeExt as _;
@@ -43,6 +43,13 @@ const CHECK: Duration = Duration::from_secs(1);
 /// Time limit of all checks of [`processes`], and of those of [`stale_sockets`].
 const CHECKS: Duration = Duration::from_secs(5);
 
+/// Bytes of an environment. `execve(2)` takes at most 6 MiB of arguments and environment; a process can
+/// make the kernel show a terabyte (`PR_SET_MM_MAP`).
+const MAX_ENVIRONMENT: u64 = 8 << 20;
+
+/// Bytes of a command line that are read.
+const MAX_COMMAND_LINE: u64 = 1 << 20;
+
 /// The processes with a diagnostic server: the result of [`processes`].
 #[derive(Debug, Default)]
 #[non_exhaustive]
@@ -55,7 +62,8 @@ pub struct ProcessList {
     /// They can be removed.
     pub stale: Vec<PathBuf>,
     /// Number of processes whose environment could not be read: those of other users, unless this
-    /// process is privileged. Such a process is only found if it uses `/tmp`.
+    /// process is privileged, and those that show more than 8 MiB. Such a process is only found if it
+    /// uses `/tmp`.
     pub unreadable: usize,
 }
 
@@ -145,9 +153,10 @@ impl Process {
         Address::UnixSocket(self.socket.path.clone())
     }
 
-    /// Its command line, from `/proc`.
+    /// Its command line, from `/proc`: at most 1 MiB of it.
     pub fn command_line(&self) -> Vec<String> {
-        fs::read(format!("/proc/{}/cmdline", self.pid))
+        fs::File::open(format!("/proc/{}/cmdline", self.pid))
+            .and_then(|file| start(file, MAX_COMMAND_LINE))
             .unwrap_or_default()
             .split(|b| *b == 0)
             .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -234,7 +243,8 @@ impl Identity {
 
     /// The temporary directory that the process was started with, if its environment can be read.
     fn tmpdir(&self) -> Option<PathBuf> {
-        let environment = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        let environment = fs::File::open(format!("/proc/{}/environ", self.pid)).ok()?;
+        let environment = whole(environment, MAX_ENVIRONMENT).ok()?;
         let tmpdir = parse_tmpdir(&environment);
         if tmpdir.is_absolute() {
             return Some(tmpdir);
@@ -317,7 +327,22 @@ impl Identity {
 /// A kernel thread has no command line. (A process can clear its own. It is still found, but not
 /// counted as unreadable.)
 fn is_kernel_thread(pid: u32) -> bool {
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.is_empty())
+    fs::File::open(format!("/proc/{pid}/cmdline"))
+        .and_then(|file| start(file, 1))
+        .is_ok_and(|line| line.is_empty())
+}
+
+/// At most `max` bytes of a file whose size is the choice of another process.
+fn start(file: impl Read, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    file.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The bytes of such a file. An error if it has more than `max`.
+fn whole(file: impl Read, max: u64) -> io::Result<Vec<u8>> {
+    let bytes = start(file, max.saturating_add(1))?;
+    if bytes.len() as u64 > max { Err(io::ErrorKind::FileTooLarge.into()) } else { Ok(bytes) }
 }
 
 fn is_same(a: &OwnedFd, b: &OwnedFd) -> bool {
@@ -409,6 +434,16 @@ mod tests {
         assert_eq!(parse_tmpdir(b"A=1\0TMPDIR=/a b\0B=2\0"), Path::new("/a b"));
         assert_eq!(parse_tmpdir(b"TMPDIR=\0"), Path::new("/tmp"));
         assert_eq!(parse_tmpdir(b"XTMPDIR=/x\0"), Path::new("/tmp"));
+    }
+
+    #[test]
+    fn files_of_other_processes_have_a_limit() {
+        assert_eq!(start(io::repeat(b'x'), 3).unwrap(), b"xxx");
+        assert_eq!(start(&b"ab"[..], 3).unwrap(), b"ab");
+        let error = whole(io::repeat(b'x'), MAX_ENVIRONMENT).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(whole(&b"abc"[..], 3).unwrap(), b"abc");
+        assert!(whole(&b"abcd"[..], 3).is_err());
     }
 
     #[test]

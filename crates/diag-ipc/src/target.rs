@@ -2,6 +2,7 @@
 
 use crate::StartupHookError;
 use std::fs;
+use std::io::{BufRead, BufReader};
 
 /// Assemblies have a few megabytes at most.
 #[cfg(target_os = "linux")]
@@ -10,8 +11,23 @@ const MAX_ASSEMBLY: u64 = 256 << 20;
 /// Whether the runtime is part of the program file: such a process maps no `libcoreclr`. `None` if
 /// this cannot be determined.
 pub(crate) fn is_single_file(pid: u32) -> Option<bool> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok().filter(|m| !m.is_empty())?;
-    Some(!maps.contains("/libcoreclr.so"))
+    let maps = BufReader::new(fs::File::open(format!("/proc/{pid}/maps")).ok()?);
+    Some(!has_line_with(maps, b"/libcoreclr.so")?)
+}
+
+/// Whether a line of a file contains these bytes: the names of other files need not be UTF-8. `None` if
+/// the file is empty or cannot be read.
+fn has_line_with(mut file: impl BufRead, part: &[u8]) -> Option<bool> {
+    let mut line = Vec::new();
+    let mut is_empty = true;
+    while file.read_until(b'\n', &mut line).ok()? > 0 {
+        if line.windows(part.len()).any(|window| window == part) {
+            return Some(true);
+        }
+        is_empty = false;
+        line.clear();
+    }
+    (!is_empty).then_some(false)
 }
 
 /// Whether the runtime has a thread with the name of the finalizer thread, which .NET 9 and 10 have
@@ -19,10 +35,10 @@ pub(crate) fn is_single_file(pid: u32) -> Option<bool> {
 pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
     let mut names = fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?
-        .filter_map(|task| fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok())
         .peekable();
     names.peek()?;
-    Some(names.any(|name| name.trim_end() == ".NET Finalizer"))
+    Some(names.any(|name| name.trim_ascii_end() == b".NET Finalizer"))
 }
 
 /// Whether a process has ended, or is about to. `false` if this cannot be determined.
@@ -54,29 +70,61 @@ fn stat_field(stat: &str, number: usize) -> Option<&str> {
 pub(crate) fn read_assembly(pid: u32, path: &str) -> Result<Vec<u8>, StartupHookError> {
     use rustix::fs::{Mode, OFlags, ResolveFlags};
     use std::io::Read as _;
+    use std::os::fd::AsRawFd as _;
     let unreadable = |e: rustix::io::Errno| StartupHookError::Unreadable(e.kind());
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(format!("/proc/{pid}/root"), directory, Mode::empty())
         .map_err(|_| StartupHookError::Unverifiable)?;
-    // A FIFO in its place must not block.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
+    // The process can have a device in its place: opening that could have effects.
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let found = rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
         .map_err(unreadable)?;
-    let file = fs::File::from(file);
+    let found = fs::File::from(found);
     let io_error = |e: std::io::Error| StartupHookError::Unreadable(e.kind());
-    let metadata = file.metadata().map_err(io_error)?;
+    let metadata = found.metadata().map_err(io_error)?;
     if !metadata.is_file() {
         return Err(StartupHookError::NotAnAssembly { what: "not a regular file", offset: 0 });
     }
     if metadata.len() > MAX_ASSEMBLY {
         return Err(StartupHookError::TooLarge(metadata.len()));
     }
+    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    file.take(MAX_ASSEMBLY).read_to_end(&mut bytes).map_err(io_error)?;
+    fs::File::from(file).take(MAX_ASSEMBLY).read_to_end(&mut bytes).map_err(io_error)?;
     Ok(bytes)
 }
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_assembly(_: u32, _: &str) -> Result<Vec<u8>, StartupHookError> {
     Err(StartupHookError::Unverifiable)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_need_not_be_utf8() {
+        let maps = b"7f00-7f10 r-xp 00000000 08:01 7 /tmp/\xff\n7f10-7f20 r-xp 0 08:01 8 /x/libcoreclr.so\n";
+        assert_eq!(has_line_with(&maps[..], b"/libcoreclr.so"), Some(true));
+        assert_eq!(has_line_with(&maps[..], b"/libother.so"), Some(false));
+        assert_eq!(has_line_with(&b""[..], b"/libcoreclr.so"), None);
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn special_files_are_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        // To open a socket is an error of its own (`ENXIO`).
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let error = read_assembly(std::process::id(), path.to_str().unwrap()).unwrap_err();
+        let what = "not a regular file";
+        assert!(matches!(error, StartupHookError::NotAnAssembly { what: w, .. } if w == what));
+        let path = dir.path().join("file");
+        fs::write(&path, "text").unwrap();
+        assert_eq!(read_assembly(std::process::id(), path.to_str().unwrap()).unwrap(), b"text");
+    }
 }
