@@ -25,15 +25,21 @@ impl ProbedFile {
     /// Opens a file; with `pid`, the one that this process sees by that name.
     pub(super) fn open(path: &Path, pid: Option<u32>) -> Result<Self> {
         let failed = |e| Error::file(path, e);
-        let file = match pid {
-            None => File::open(path).map_err(failed)?,
-            Some(pid) => open_in_root(path, pid)?,
+        let found = match pid {
+            None => rustix::fs::open(path, FIND, Mode::empty())
+                .map(File::from)
+                .map_err(|errno| failed(errno.into()))?,
+            Some(pid) => find_in_root(path, pid)?,
         };
-        let metadata = file.metadata().map_err(failed)?;
+        let metadata = found.metadata().map_err(failed)?;
         if !metadata.is_file() {
             let error = std::io::Error::other("not a regular file");
             return Err(Error::file(path, error));
         }
+        // A file that is locked by a lease must not block.
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let file = rustix::fs::open(descriptor(&found), flags, Mode::empty());
+        let file = File::from(file.map_err(|errno| failed(errno.into()))?);
         // A name with white space would end there, and one of another root means another file.
         let same = std::fs::canonicalize(path).ok().filter(|canonical| {
             pid.is_none()
@@ -44,21 +50,49 @@ impl ProbedFile {
             .and_then(|canonical| canonical.into_os_string().into_string().ok())
             .filter(|name| !name.contains(is_separator));
         let is_descriptor = name.is_none();
-        let name = name.unwrap_or_else(|| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let name = name.unwrap_or_else(|| descriptor(&file));
         Ok(Self { file, path: path.to_owned(), name, is_descriptor })
     }
 }
 
-/// Opens a file below the root of a process. Symbolic links stay below it.
-fn open_in_root(path: &Path, pid: u32) -> Result<File> {
+/// Without opening the file: a process can have a device at the path, and opening that can have effects.
+const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// The name of an open file.
+fn descriptor(file: &File) -> String {
+    format!("/proc/self/fd/{}", file.as_raw_fd())
+}
+
+/// Finds a file below the root of a process. Symbolic links stay below it.
+fn find_in_root(path: &Path, pid: u32) -> Result<File> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let dir = rustix::fs::open(&root, flags, Mode::empty())
         .map_err(|errno| Error::file(&root, errno.into()))?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     // Linux 5.6.
-    let fd = openat2(&dir, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).map_err(|errno| {
+    let fd = openat2(&dir, path, FIND, Mode::empty(), ResolveFlags::IN_ROOT).map_err(|errno| {
         Error::file(root.join(path.strip_prefix("/").unwrap_or(path)), errno.into())
     })?;
     Ok(File::from(fd))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn special_files_are_not_opened() {
+        let path = std::env::temp_dir().join(format!("perf-probed-file-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        // To open a socket is an error of its own (`ENXIO`).
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        for pid in [None, Some(std::process::id())] {
+            let error = ProbedFile::open(&path, pid).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{error}");
+            let own = std::env::current_exe().unwrap();
+            let opened = ProbedFile::open(&own, pid).unwrap();
+            assert!(opened.file.metadata().unwrap().len() > 0);
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }
