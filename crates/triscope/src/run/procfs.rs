@@ -1,13 +1,33 @@
 //! Processes and threads in `/proc`.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
+
+/// Bytes of a command line and of an environment that are read. A process can make its own as long as it
+/// wants, by `PR_SET_MM`.
+const COMMAND_LINE: u64 = 1 << 20;
+const ENVIRONMENT: u64 = 8 << 20;
+
+/// At most this many bytes of a file of a process; empty if it cannot be read.
+fn bytes(pid: u32, name: &str, limit: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let read = File::open(format!("/proc/{pid}/{name}"))
+        .and_then(|file| file.take(limit).read_to_end(&mut bytes));
+    if read.is_err() {
+        bytes.clear();
+    }
+    bytes
+}
 
 /// The process that a thread belongs to.
 ///
 /// `/proc/TID` exists for every thread, and its `task` lists all threads of the process.
 pub(crate) fn thread_group(tid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|l| l.strip_prefix("Tgid:")?.trim().parse().ok())
+    // The name, the first line, can have any bytes.
+    let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
+    let group = status.split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Tgid:"))?;
+    std::str::from_utf8(group).ok()?.trim().parse().ok()
 }
 
 /// The threads of a process; for a thread that is not a leader, only that thread. `None` if the
@@ -23,9 +43,8 @@ pub(crate) fn threads_of(pid: u32) -> Option<Vec<u32>> {
 /// Whether any thread of a process runs: zombies are also in `/proc`.
 pub(crate) fn is_running(pid: u32) -> bool {
     let ended = |tid: &u32| {
-        let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
-        // The state follows the name, which can contain any characters.
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+        // The state is the first field after the name.
+        let state = stat_after_name(*tid).and_then(|fields| fields.trim_start().chars().next());
         matches!(state, None | Some('Z' | 'X'))
     };
     threads_of(pid).is_some_and(|tids| !tids.iter().all(ended))
@@ -42,20 +61,23 @@ pub(crate) fn comm(pid: u32, tid: u32) -> Vec<u8> {
 
 /// The arguments of a process's command line.
 pub(crate) fn command_line(pid: u32) -> Vec<String> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let line = bytes(pid, "cmdline", COMMAND_LINE);
     let line = String::from_utf8_lossy(&line);
     line.trim_end_matches('\0').split('\0').map(str::to_owned).collect()
 }
 
 /// When a process started, in clock ticks since the boot; `None` if it does not exist.
+pub(crate) fn start_time(pid: u32) -> Option<u64> {
+    stat_after_name(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// The fields of a thread after its name, which can have any bytes; `None` if it does not exist.
 ///
 /// Source: `proc_pid_stat(5)`.
-pub(crate) fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name, the second field, can contain any characters.
+fn stat_after_name(tid: u32) -> Option<String> {
+    let mut stat = std::fs::read(format!("/proc/{tid}/stat")).ok()?;
     let after = stat.iter().rposition(|byte| *byte == b')')?;
-    let fields = std::str::from_utf8(stat.get(after + 1..)?).ok()?;
-    fields.split_ascii_whitespace().nth(19)?.parse().ok()
+    String::from_utf8(stat.split_off(after + 1)).ok()
 }
 
 /// Whether this process may not look into another one. Into one that has just ended, nobody can; threads of
@@ -64,7 +86,7 @@ pub(crate) fn is_unreadable(pid: u32) -> bool {
     if command_line(pid).iter().all(String::is_empty) {
         return false;
     }
-    let environment = std::fs::File::open(format!("/proc/{pid}/environ"));
+    let environment = File::open(format!("/proc/{pid}/environ"));
     environment.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
@@ -83,7 +105,7 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
 /// Whether a process was started with this path in a variable of its environment: the value is a list
 /// whose elements are separated by semicolons, each a path with options after commas.
 pub(crate) fn has_port(pid: u32, name: &str, path: &Path) -> bool {
-    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let environment = bytes(pid, "environ", ENVIRONMENT);
     is_port_in(&environment, name, path)
 }
 
@@ -144,6 +166,23 @@ pub(crate) fn shares_network(pid: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As one with a Cyrillic name, which the kernel cuts at 15 bytes.
+    #[test]
+    fn a_process_with_a_name_that_is_no_text_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("программа");
+        testkit::program::script(&program, "#!/bin/sh\nread line\n");
+        let stdin = std::process::Stdio::piped();
+        let mut child = std::process::Command::new(&program).stdin(stdin).spawn().unwrap();
+        let pid = child.id();
+        testkit::wait::until("its name", || comm(pid, pid) == "программа".as_bytes()[..15]);
+        assert_eq!(thread_group(pid), Some(pid));
+        assert!(is_running(pid) && start_time(pid).is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_running(pid));
+    }
 
     #[test]
     fn ports_in_environments() {

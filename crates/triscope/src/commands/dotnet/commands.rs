@@ -4,6 +4,7 @@ use super::target::{self, Options, Selector};
 use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
+use crate::run::procfs;
 use crossbeam_channel::{after, select, tick};
 use diag_ipc::{DumpFlags, DumpType, Error, PerfMapType, RejectedRequest};
 use serde_json::json;
@@ -74,9 +75,7 @@ impl Info {
     /// Information from `/proc` about a process whose runtime is older than .NET 5.
     fn without_protocol(&self, target: &target::Target) -> Result {
         let pid = target.client.peer().map_err(target.failure())?.pid;
-        let words = pid.and_then(|pid| std::fs::read(format!("/proc/{pid}/cmdline")).ok());
-        let words = words.unwrap_or_default();
-        let command_line = String::from_utf8_lossy(&words).replace('\0', " ");
+        let command_line = pid.map(procfs::command_line).unwrap_or_default().join(" ");
         let command_line = command_line.trim_end();
         let mut output = Output::new();
         let out = &mut output.buffer;
