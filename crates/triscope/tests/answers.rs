@@ -306,6 +306,19 @@ fn a_recording_without_requests_names_its_main_thread() {
     assert!(stderr.contains("--thread 8, the main thread of the recorded process\n"), "{stderr}");
 }
 
+/// A pipe in the place of a file that names the recording is not waited for.
+#[test]
+fn a_pipe_instead_of_the_recorded_process_is_reported() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    std::fs::copy(data, dir.path().join("samples.perf.data")).unwrap();
+    let pipe = dir.path().join("recording.json");
+    assert!(Command::new("mkfifo").arg(pipe).status().unwrap().success());
+    let output = triscope(&["report", dir.path().to_str().unwrap()]);
+    let shown = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(shown.contains("recording.json: is not a regular file"), "{shown}");
+}
+
 #[test]
 fn unsuitable_inputs_are_refused() {
     let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));

@@ -17,6 +17,7 @@ pub(crate) mod profile_file;
 pub(crate) mod progress;
 #[cfg(unix)]
 pub(crate) mod recording;
+pub(crate) mod regular;
 #[cfg_attr(not(unix), path = "spool_wasi.rs")]
 pub(crate) mod spool;
 pub(crate) mod stdout;

@@ -9,6 +9,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{self, Format, Input};
 use crate::io::per_file::offsets;
 use crate::io::progress::Progress;
+use crate::io::regular;
 use crate::io::spool::spool;
 use crate::timeline::{counted, notes};
 use nettrace::ErrorKind;
@@ -197,9 +198,18 @@ impl Notes {
 /// The file of a directory that `triscope record --keep` wrote which names the recorded process.
 pub(crate) const RECORDING: &str = "recording.json";
 
-/// What that file says.
-fn about_recording(dir: &Path) -> Option<serde_json::Value> {
-    serde_json::from_str(&std::fs::read_to_string(dir.join(RECORDING)).ok()?).ok()
+/// What that file says; `None` if there is none.
+fn about_recording(dir: &Path) -> Result<Option<serde_json::Value>> {
+    use std::io::ErrorKind::{NotADirectory, NotFound};
+    /// It has a command line, which can be long.
+    const LONGEST: u64 = 16 << 20;
+    let path = dir.join(RECORDING);
+    let bytes = match regular::read(&path, LONGEST) {
+        Ok(bytes) => bytes,
+        Err(error) if matches!(error.kind(), NotFound | NotADirectory) => return Ok(None),
+        Err(error) => return Err(Failure::about(path.display(), error)),
+    };
+    serde_json::from_slice(&bytes).map(Some).map_err(|error| Failure::about(path.display(), error))
 }
 
 /// The file that describes a dump of a flight recorder.
@@ -248,7 +258,7 @@ impl Traces {
     /// The process that `triscope record --keep` recorded, if these are its traces.
     pub(crate) fn recorded(&self) -> Option<i64> {
         let [dir] = self.files.as_slice() else { return None };
-        about_recording(dir)?.get("pid")?.as_i64()
+        about_recording(dir).ok()??.get("pid")?.as_i64()
     }
 
     /// The same traces with this title.
@@ -384,7 +394,10 @@ impl Traces {
     /// The records of switches show threads on their CPUs in steal time.
     fn note_steal(&self, notes: &Notes) {
         for dir in &self.files {
-            let about = about_recording(dir);
+            let about = about_recording(dir).unwrap_or_else(|failure| {
+                notes.0.borrow_mut().push(failure.message().to_owned());
+                None
+            });
             let steal = about.as_ref().and_then(|about| about.get("steal_nanos")?.as_i64());
             if let Some(steal) = steal.filter(|steal| *steal > 0) {
                 let what = "of steal time: the hypervisor had a CPU while a thread is shown on it";

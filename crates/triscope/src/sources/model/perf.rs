@@ -3,6 +3,7 @@
 use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER};
 use crate::failure::{Failure, Result};
 use crate::io::input::Input;
+use crate::io::regular;
 use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
 use crate::sources::{INCOMPLETE, symbols};
@@ -114,7 +115,7 @@ fn event_names(session: &Session) -> impl Fn(bool) -> String + use<> {
 /// What the recorder read of processes.
 fn recorded_processes(path: &Path) -> Result<Processes> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    match File::open(path) {
+    match regular::open(path) {
         Ok(file) => processes::read(file).map_err(fail),
         // Of an older recorder.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Processes::default()),
