@@ -1,20 +1,48 @@
 //! The build information of Go programs.
 
-use object::{Object, ObjectSection, ObjectSegment, ReadCache};
+use crate::io::regular;
+use object::elf::{FileHeader32, FileHeader64, PT_LOAD};
+use object::read::elf::{FileHeader, ProgramHeader as _, SectionHeader as _};
+use object::{Endianness, FileKind, ReadCache, ReadRef};
 use std::fs::File;
+use std::ops::Range;
 use std::path::Path;
 
-/// The first bytes of the section `.go.buildinfo` (`debug/buildinfo` of Go).
+/// The section of the build information, and its first bytes (`debug/buildinfo` of Go).
+const SECTION: &[u8] = b".go.buildinfo\0";
 const MAGIC: &[u8] = b"\xff Go buildinf:";
+
+/// Maximum number of bytes of that section that are read: the version is at its start.
+const INFO: u64 = 1 << 16;
 
 /// The release from which traces are on `CLOCK_MONOTONIC`.
 pub(crate) const SAME_CLOCK: (u32, u32) = (1, 22);
 
 /// The version of Go that built a program, such as `go1.24.3`; `None` if it is no Go program.
+///
+/// The program can be that of any user, and its headers can claim any lengths.
 pub(crate) fn version(program: &Path) -> Option<String> {
-    let cache = ReadCache::new(File::open(program).ok()?);
-    let file = object::File::parse(&cache).ok()?;
-    let info = file.section_by_name(".go.buildinfo")?.data().ok()?;
+    let cache = ReadCache::new(regular::open(program).ok()?);
+    let data = Limited(&cache);
+    match FileKind::parse(data).ok()? {
+        FileKind::Elf32 => version_in::<FileHeader32<Endianness>>(data),
+        FileKind::Elf64 => version_in::<FileHeader64<Endianness>>(data),
+        _ => None,
+    }
+}
+
+fn version_in<Elf: FileHeader<Endian = Endianness>>(data: Limited<'_>) -> Option<String> {
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.section_headers(endian, data).ok()?;
+    let names = sections.get(header.shstrndx(endian, data).ok()? as usize)?;
+    let names = names.data(endian, data).ok()?;
+    let section = sections.iter().find(|section| {
+        let name = names.get(section.sh_name(endian) as usize..);
+        name.is_some_and(|name| name.starts_with(SECTION))
+    })?;
+    let (offset, len) = section.file_range(endian)?;
+    let info = data.read_bytes_at(offset, len.min(INFO)).ok()?;
     if !info.starts_with(MAGIC) {
         return None;
     }
@@ -34,9 +62,15 @@ pub(crate) fn version(program: &Path) -> Option<String> {
                 _ => word.iter().fold(0, digit),
             })
         };
-        let at = |address, len| {
-            let mut segments = file.segments();
-            segments.find_map(|segment| segment.data_range(address, len).ok().flatten())
+        let segments = header.program_headers(endian, data).ok()?;
+        let at = |address: u64, len: u64| {
+            let mut loaded = segments.iter().filter(|s| s.p_type(endian) == PT_LOAD);
+            loaded.find_map(|segment| {
+                let inside = address.checked_sub(segment.p_vaddr(endian).into())?;
+                let (offset, size): (u64, u64) = segment.file_range(endian);
+                (inside.checked_add(len)? <= size).then_some(())?;
+                data.read_bytes_at(offset.checked_add(inside)?, len).ok()
+            })
         };
         if !matches!(pointer_size, 4 | 8) {
             return None;
@@ -50,6 +84,29 @@ pub(crate) fn version(program: &Path) -> Option<String> {
     String::from_utf8(text).ok()
 }
 
+/// A file of which no more than some bytes are read at once: headers and tables of a program have fewer.
+#[derive(Clone, Copy)]
+struct Limited<'a>(&'a ReadCache<File>);
+
+impl Limited<'_> {
+    const LIMIT: u64 = 1 << 20;
+}
+
+impl<'a> ReadRef<'a> for Limited<'a> {
+    fn len(self) -> Result<u64, ()> {
+        self.0.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'a [u8], ()> {
+        if size > Self::LIMIT { Err(()) } else { self.0.read_bytes_at(offset, size) }
+    }
+
+    fn read_bytes_at_until(self, range: Range<u64>, delimiter: u8) -> Result<&'a [u8], ()> {
+        let end = range.end.min(range.start.saturating_add(Self::LIMIT));
+        self.0.read_bytes_at_until(range.start..end, delimiter)
+    }
+}
+
 /// Major and minor number of a version of Go; `None` for development versions.
 pub(crate) fn release(version: &str) -> Option<(u32, u32)> {
     let mut parts = version.strip_prefix("go")?.split(|c: char| !c.is_ascii_digit());
@@ -59,6 +116,7 @@ pub(crate) fn release(version: &str) -> Option<(u32, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     #[test]
     fn releases_parse() {
@@ -72,5 +130,65 @@ mod tests {
         assert_eq!(version(Path::new("/proc/self/exe")), None);
         assert_eq!(version(Path::new("/proc/self/status")), None);
         assert_eq!(version(Path::new("/nonexistent")), None);
+    }
+
+    /// A program of 64 bits with these sections: their name, type, offset and size. The names are at 0x1000.
+    fn program(path: &Path, names: &[u8], sections: &[[u64; 4]], len: u64) {
+        let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
+        bytes.resize(64, 0);
+        bytes[16..24].copy_from_slice(&[2, 0, 62, 0, 1, 0, 0, 0]);
+        bytes[40] = 64; // the offset of the sections
+        bytes[52] = 64;
+        bytes[58] = 64; // the size of each
+        bytes[60] = 1 + sections.len() as u8;
+        bytes[62] = 1; // the names
+        bytes.resize(128, 0);
+        for [name, kind, offset, size] in sections {
+            let mut section = [0; 64];
+            section[..4].copy_from_slice(&(*name as u32).to_le_bytes());
+            section[4..8].copy_from_slice(&(*kind as u32).to_le_bytes());
+            section[24..32].copy_from_slice(&offset.to_le_bytes());
+            section[32..40].copy_from_slice(&size.to_le_bytes());
+            bytes.extend(section);
+        }
+        bytes.resize(0x1000, 0);
+        bytes.extend(names);
+        bytes.resize(0x2000, 0);
+        bytes.extend(MAGIC);
+        bytes.extend([8, 2]);
+        bytes.resize(0x2020, 0);
+        bytes.extend(b"\x08go1.24.3");
+        fs::write(path, bytes).unwrap();
+        File::options().write(true).open(path).unwrap().set_len(len).unwrap();
+    }
+
+    /// Bytes of this process in memory at most.
+    fn peak() -> u64 {
+        let status = fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn sparse_programs_take_little_memory() {
+        const HUGE: u64 = 1 << 30;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("program");
+        let names = b"\0.go.buildinfo\0.symtab\0.strtab\0";
+        let names_section = [23, 3, 0x1000, names.len() as u64];
+        let info = |size| [1, 1, 0x2000, size];
+        let of = |sections: &[[u64; 4]]| {
+            program(&path, names, sections, HUGE);
+            version(&path)
+        };
+        let before = peak();
+        assert_eq!(of(&[names_section, info(64)]).as_deref(), Some("go1.24.3"));
+        let symbols = [15, 2, 0x3000, HUGE - 0x3000];
+        let found = of(&[names_section, info(HUGE - 0x2000), symbols]);
+        assert_eq!(found.as_deref(), Some("go1.24.3"));
+        // Names without an end.
+        assert_eq!(of(&[[23, 3, 0x1000, HUGE - 0x1000], info(64)]), None);
+        let used = peak() - before;
+        assert!(used < HUGE / 2, "{used} bytes");
     }
 }
