@@ -1,7 +1,8 @@
 //! `triscope perf probe`.
 #![allow(rustdoc::broken_intra_doc_links, reason = "brackets of the help are no links")]
 
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
+use crate::io::regular;
 use crate::io::stdout::Output;
 use crate::sources::kernel::{failure, tracefs};
 use perf_monitor::probe::{self, ElfFile, Probe, ProbeBuilder, ProbeDefinition};
@@ -176,7 +177,8 @@ fn list(tracefs: &Tracefs, pattern: &str, as_json: bool, out: &mut Output) -> Re
                 on.push_str(&format!(" in {file}"));
             }
             let with = if names.is_empty() { "" } else { " with " };
-            let _ = writeln!(out.buffer, "  {event:<20} (on {on}{with}{})", names.join(" "));
+            let line = format!("  {event:<20} (on {on}{with}{})", names.join(" "));
+            let _ = writeln!(out.buffer, "{}", OneLine(&line));
         }
         out.write_if_full()?;
     }
@@ -198,7 +200,7 @@ fn place(probe: &ProbeDefinition, files: &mut HashMap<String, Option<ElfFile<Fil
     };
     // Behind it can be the offset of a semaphore.
     let digits = offset.split('(').next().unwrap_or(offset).trim_start_matches("0x");
-    let open = || ElfFile::new(File::open(file).ok()?, Path::new(file)).ok();
+    let open = || ElfFile::new(regular::open(Path::new(file)).ok()?, Path::new(file)).ok();
     let elf = files.entry(file.to_owned()).or_insert_with(open);
     let function = u64::from_str_radix(digits, 16)
         .ok()

@@ -1,7 +1,7 @@
 //! Go traces of the recorded processes, found while they run.
 
 use super::Version;
-use crate::failure::Failure;
+use crate::failure::{Failure, OneLine};
 use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
 use crate::run::pprof::{Answer, Download, listening};
@@ -161,8 +161,8 @@ impl GoTraces {
                 (Answer::Accepted, Some(program)) => {
                     let (name, address) = (program.name.clone(), download.address);
                     message!(
-                        "triscope: the Go trace of {name} ({pid}) comes from \
-                         http://{address}/debug/pprof"
+                        "triscope: the Go trace of {} ({pid}) comes from http://{address}/debug/pprof",
+                        OneLine(&name)
                     );
                     process.has_trace = true;
                     self.add(pid, name, Source::Download(download));
