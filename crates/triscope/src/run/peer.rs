@@ -8,18 +8,32 @@ use std::io;
 use std::net::SocketAddrV4;
 
 /// Whether the connection from `peer` to `server` may be answered: it is that of this user, or of root,
-/// who may read all files. Root answers all: the browser can be that of the user who started `sudo`.
+/// who may read all files. Root also answers the user who became root: the browser can be theirs.
 ///
 /// # Errors
 ///
 /// The connection is not in the tables of the kernel, or they cannot be read.
 pub(super) fn is_own(peer: SocketAddrV4, server: SocketAddrV4) -> io::Result<bool> {
     let own = rustix::process::getuid().as_raw();
-    if own == 0 {
-        return Ok(true);
-    }
     let user = user(peer, server)?;
-    Ok(user == own || user == 0)
+    Ok(user == own || user == 0 || (own == 0 && became_root().contains(&user)))
+}
+
+/// The users who became root to start this program.
+fn became_root() -> Vec<u32> {
+    let by = ["SUDO_UID", "PKEXEC_UID"].map(|name| std::env::var(name).ok());
+    starters(&by, &fs::read_to_string("/proc/self/loginuid").unwrap_or_default())
+}
+
+/// Those of the programs that change the user; without one, that of the login: `proc_pid_loginuid(5)`.
+fn starters(by: &[Option<String>], login: &str) -> Vec<u32> {
+    /// There was no login.
+    const UNSET: u32 = u32::MAX;
+    let by: Vec<u32> = by.iter().flatten().filter_map(|user| user.parse().ok()).collect();
+    if !by.is_empty() {
+        return by;
+    }
+    login.trim().parse().ok().filter(|user| *user != UNSET).into_iter().collect()
 }
 
 /// The user of the socket of `peer` that is connected to `server`.
@@ -81,6 +95,19 @@ mod tests {
         if cfg!(target_endian = "little") {
             let users = [0x9c40, 0x9c41, 0x2329, 1].map(of);
             assert_eq!(users, [Some(1002), Some(1003), None, None]);
+        }
+    }
+
+    #[test]
+    fn root_answers_the_user_who_became_root() {
+        let of = |users: [Option<&str>; 2], login| {
+            starters(&users.map(|user| user.map(str::to_owned)), login)
+        };
+        assert_eq!(of([Some("1000"), None], "1001"), [1000]);
+        assert_eq!(of([None, Some("1002")], "1001\n"), [1002]);
+        assert_eq!(of([None, None], "1001\n"), [1001]);
+        for nobody in ["4294967295\n", "", "x"] {
+            assert_eq!(of([None, Some("no")], nobody), [0; 0]);
         }
     }
 
