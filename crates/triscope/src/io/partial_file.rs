@@ -2,12 +2,12 @@
 
 use super::output_file::directory;
 use crate::run::cleanup;
-use rustix::fs::{Access, AtFlags, CWD, FlockOperation, accessat, flock};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat, flock};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::NamedTempFile;
@@ -34,7 +34,13 @@ impl Partial {
             return Err(io::ErrorKind::NotADirectory.into());
         }
         // As the user that opens it, not the one that started a program with the set-user-ID bit.
-        Ok(accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?)
+        accessat(CWD, dir, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS)?;
+        let partial = partial_of(path);
+        match fs::symlink_metadata(&partial) {
+            Ok(_) => abandoned(&partial),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -56,12 +62,11 @@ impl Partial {
 
 /// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
 fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(&name);
+    let partial = partial_of(path);
+    let name = partial.file_name().unwrap_or_default();
     let create = || {
         tempfile::Builder::new()
-            .prefix(&name)
+            .prefix(name)
             .suffix(&OsString::new())
             .rand_bytes(0)
             .permissions(Permissions::from_mode(0o666))
@@ -69,10 +74,7 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
     };
     let file = match create() {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if !is_abandoned(&partial) {
-                let why = format!("{} is in use by another process", partial.display());
-                return Err(io::Error::new(error.kind(), why));
-            }
+            abandoned(&partial)?;
             message!("triscope: replacing {}, left by a run that was killed", partial.display());
             fs::remove_file(&partial)?;
             create()?
@@ -84,14 +86,29 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-/// Whether no process writes to this file any more.
-fn is_abandoned(partial: &Path) -> bool {
-    let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-    let file = OpenOptions::new().write(true).custom_flags(no_follow).open(partial);
-    file.is_ok_and(|file: File| {
+fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
+}
+
+/// Checks that this is a file, and that no process writes to it any more. Other files may be in its place:
+/// neither a link is followed, nor the reader of a pipe waited for.
+fn abandoned(partial: &Path) -> io::Result<()> {
+    let fail = |why: &str| {
+        let why = format!("{} {why}", partial.display());
+        Err(io::Error::new(io::ErrorKind::AlreadyExists, why))
+    };
+    if !fs::symlink_metadata(partial)?.is_file() {
+        return fail("is in the way: it is not a regular file");
+    }
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+    let file = OpenOptions::new().write(true).custom_flags(flags).open(partial);
+    let is_abandoned = file.is_ok_and(|file: File| {
         let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
         is_file && flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok()
-    })
+    });
+    if is_abandoned { Ok(()) } else { fail("is in use by another process") }
 }
 
 /// The action on `NAME.partial` when a signal ends the program.
