@@ -4,9 +4,12 @@ use super::Args;
 use crate::answers::html;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
+use crate::run::cleanup;
 use crate::run::serve::{self, Viewer};
+use crate::run::stop::Listener;
 use crate::sources::model::Traces;
 use crate::timeline::OPEN_PAGE;
+use std::fs;
 
 /// Whether a page is to be written.
 pub(super) fn is_wanted(args: &Args) -> bool {
@@ -20,11 +23,17 @@ pub(super) fn run(args: &Args) -> Result {
     let writer = output.writer()?;
     let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
+    let path = dir.path().to_owned();
+    let _guard = cleanup::on_exit(move || {
+        let _ = fs::remove_dir_all(&path); // nothing is left to report to
+    });
     let mut args = args.clone();
     let kept = args.keep.clone();
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
     let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
+    // Signals are for the command until its end, and end this program from then on.
+    let _listener = Listener::exit()?;
     message!("{}", OneLine(&format!("recorded: {summary}")));
     let title = args.output.file_stem().unwrap_or(args.output.as_os_str());
     let traces = Traces::of(vec![keep]).titled(title.to_string_lossy().into_owned());
