@@ -77,6 +77,12 @@ impl Failure {
         }
     }
 
+    /// The same failure, whose message was printed.
+    pub(crate) fn printed(self) -> Self {
+        let (Self::Message(_, code) | Self::Quiet(code)) = self;
+        Self::Quiet(code)
+    }
+
     /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         self.print();

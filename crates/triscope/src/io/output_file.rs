@@ -120,6 +120,14 @@ impl OutputFile {
         (has_content && self.is_kept.load(Ordering::Acquire)).then(|| partial.path())
     }
 
+    /// Adds to a failure where the part that was written is, if it is [kept](Self::keep).
+    pub(crate) fn with_kept(&self, failure: Failure) -> Failure {
+        match self.kept() {
+            Some(kept) => failure.and(format_args!("{} has what was written", kept.display())),
+            None => failure,
+        }
+    }
+
     /// A failure to write this output.
     pub(crate) fn failure(&self, error: &io::Error) -> Failure {
         if self.is_stdout() {

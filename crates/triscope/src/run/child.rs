@@ -133,7 +133,8 @@ impl Launched {
 }
 
 impl Drop for Launched {
-    /// Kills a command that a failure would leave without supervision.
+    /// Ends a command that would be left without supervision: by a failure at the start of a recording, or by
+    /// the end of a live view. Later failures do not end it: see `Watch::see_out`.
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         if shared.status.is_none() {

@@ -135,6 +135,31 @@ impl Watch {
         Ok(())
     }
 
+    /// Returns the result of a recording, and first supervises a command that still runs to its end: the end of
+    /// a recording, or its failure, is no reason to end the command. The failure is printed at once.
+    pub(crate) fn see_out<T>(&mut self, recorded: Result<T>) -> Result<T> {
+        if let Subject::Command { launched, status } = &mut self.subject {
+            if status.is_none() {
+                *status = launched.status()?;
+            }
+        }
+        if !matches!(self.subject, Subject::Command { status: None, .. }) {
+            return recorded;
+        }
+        let recorded = recorded.map_err(|failure| {
+            failure.print();
+            failure.printed()
+        });
+        message!("triscope: the command continues, and is not recorded any more");
+        self.wait_for_end()?;
+        recorded
+    }
+
+    /// Sets the time limit of a command, which gets SIGTERM then.
+    pub(crate) fn limit(&mut self, time: Option<Duration>) {
+        self.deadline = timer(time);
+    }
+
     /// The exit status of the command.
     pub(crate) const fn status(&self) -> Option<ExitStatus> {
         match &self.subject {

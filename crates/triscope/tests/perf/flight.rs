@@ -361,6 +361,23 @@ fn threads_that_wait_or_run_for_long_fire() {
 }
 
 #[test]
+fn a_command_continues_after_the_only_dump() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let go = base.path().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.01; done; exit 7", go.display());
+    let options = [&SHORT[..], &["--oneshot", "--", "sh", "-c", &script]].concat();
+    let mut recorder = Recorder::start(base.path(), &options);
+    recorder.dump("the only one");
+    recorder.wait_for("the command continues");
+    recorder.running.still_runs();
+    fs::write(&go, "").unwrap();
+    let status = recorder.running.0.take().unwrap().wait().unwrap();
+    assert_eq!(status.code(), Some(7), "{}", recorder.log());
+    are_accounted_for(&recorder.log());
+}
+
+#[test]
 fn events_and_fatal_signals_fire() {
     needs_root!();
     let base = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
 use crate::needs_root;
 use crate::support::{
     Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, in_background, names, run,
-    run_in, triscope, users_may_count,
+    run_in, triscope, users_may_count, with_default_signals,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use tempfile::tempdir;
 use testkit::perfetto::Timeline;
 
@@ -217,6 +217,84 @@ fn a_failed_recording_leaves_no_file() {
     // A disk that is full.
     let ran = run(&["record", "-o", "/dev/full", "true"]);
     ran.is_refused(1, &["/dev/full: cannot be written", "No space left"]);
+}
+
+/// The command is no part of what has failed.
+#[test]
+fn a_full_disk_does_not_end_the_command() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let go = path("go");
+    let busy = format!("until [ -e {go} ]; do /bin/true; done; echo complete; exit 5");
+    let recorders: [&[&str]; 4] = [
+        &["record", "--sched", "--uncompressed", "-o", &path("out")],
+        &["perf", "record", "-e", "sched:sched_switch", "-a", "-o", &path("out.perf")],
+        &["profile", "-F", "5000", "-o", &path("out.data")],
+        &["perf", "stat", "-I", "1", "-o", "/dev/full", "-e", "page-faults"],
+    ];
+    for args in recorders {
+        let log = path("log");
+        for old in [&go, &log] {
+            let _ = std::fs::remove_file(old); // of the recorder before
+        }
+        let mut command = Command::new("sh");
+        // A limit of 1 MiB for each file.
+        let script = "ulimit -f 2048; log=$1; shift; exec \"$@\" 2>\"$log\"";
+        command.args(["-c", script, "sh", &log, env!("CARGO_BIN_EXE_triscope")]).args(args);
+        command.args(["sh", "-c", &busy]).stdin(Stdio::null());
+        let recorder = Running::start(&mut command);
+        testkit::wait::until(&format!("{args:?}"), || {
+            recorder.still_runs();
+            std::fs::read_to_string(&log).is_ok_and(|log| log.contains("the command continues"))
+        });
+        std::fs::write(&go, "").unwrap();
+        let ran = recorder.end();
+        let log = std::fs::read_to_string(&log).unwrap();
+        assert_eq!((ran.code, &*ran.stdout), (Some(1), "complete\n"), "{args:?}: {log}");
+        if args[0] == "record" {
+            assert!(log.contains("out.partial has what was written"), "{log}");
+        }
+    }
+    assert!(
+        dir.path().join("out.partial").exists() && dir.path().join("out.perf.partial").exists()
+    );
+}
+
+/// A pipe in the place of the partial file, which nobody reads.
+#[test]
+fn a_pipe_instead_of_the_partial_file_is_refused_before_the_command() {
+    let dir = tempdir().unwrap();
+    let pipe = dir.path().join("out.partial");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let ran = run_in(dir.path(), &["record", "-o", "out", "touch", "ran"]);
+    ran.is_refused(1, &["out: cannot be written", "out.partial is in the way"]);
+    assert_eq!(names(dir.path()), ["out.partial"]);
+}
+
+#[test]
+fn a_page_that_is_interrupted_leaves_nothing() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let page = dir.path().join("page.html");
+    assert!(Command::new("mkfifo").arg(&page).status().unwrap().success());
+    // A page is longer than a pipe takes, and it is not read.
+    let _reader = std::fs::File::options().read(true).write(true).open(&page).unwrap();
+    let log = dir.path().join("log");
+    let mut command = with_default_signals(&["record", "-o", page.to_str().unwrap(), "true"]);
+    let temporary = dir.path().join("tmp");
+    std::fs::create_dir(&temporary).unwrap();
+    command.env("TMPDIR", &temporary).stderr(std::fs::File::create(&log).unwrap());
+    let mut record = Running::spawn(&mut command);
+    testkit::wait::until("the page", || {
+        record.still_runs();
+        std::fs::read_to_string(&log).unwrap().contains("recorded: ")
+    });
+    assert_ne!(names(&temporary), [""; 0]);
+    record.signal("INT");
+    let status = record.child().wait().unwrap();
+    assert_eq!(status.code(), Some(128 + 2), "{}", std::fs::read_to_string(&log).unwrap());
+    assert_eq!(names(&temporary), [""; 0]);
 }
 
 /// A directory where anybody may write.
@@ -490,7 +568,7 @@ fn two_recordings_do_not_share_an_output() {
     needs_root!();
     let dir = tempdir().unwrap();
     let mut first = triscope(&["record", "-o", "out", "sh", "-c", "echo ready; read end"]);
-    first.current_dir(dir.path()).stdin(std::process::Stdio::piped());
+    first.current_dir(dir.path()).stdin(Stdio::piped());
     let mut first = Running::start(&mut first);
     first.wait_for("ready");
     run_in(dir.path(), &["record", "-o", "out", "true"])
@@ -511,7 +589,10 @@ fn a_full_disk_keeps_what_was_recorded() {
         shell.args(["-c", "ulimit -f 256; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_triscope")]);
         shell.args(["record", "-o", "out"]).args(options).args(&command).current_dir(dir.path());
         let ran: Ran = shell.output().unwrap().into();
-        ran.is_refused(1, &["out: cannot be written: File too large", "out.partial has what was"]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        for words in ["out: cannot be written: File too large", "out.partial has what was"] {
+            assert!(ran.stderr.contains(words), "{words:?} is not in {}", ran.stderr);
+        }
         assert_eq!(names(dir.path()), ["out.partial"]);
         let bytes = std::fs::read(dir.path().join("out.partial")).unwrap();
         let timeline = Timeline::read(whole_packets(&bytes));

@@ -143,7 +143,7 @@ struct Settings {
     /// Make a dump when this happens
     #[arg(long = "trigger", value_name = "TRIGGER")]
     triggers: Vec<Trigger>,
-    /// End after the first dump
+    /// End the recording after the first dump; a command continues, and its end is waited for
     #[arg(long)]
     oneshot: bool,
     /// Keep the command lines of processes in dumps: they can have secrets

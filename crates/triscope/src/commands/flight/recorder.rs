@@ -132,7 +132,7 @@ fn record(
     kernel.enable()?;
     enough_disk(settings, kernel.stock())?;
     // It is started with all privileges, which this thread drops afterwards.
-    let command = if args.command.is_empty() {
+    let mut command = if args.command.is_empty() {
         None
     } else {
         Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
@@ -192,8 +192,13 @@ fn record(
     };
     recorder.recover()?;
     message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
-    let outcome = recorder.watch(args.process.id(), command);
-    recorder.finish().and(outcome)
+    let watched = recorder.watch(args.process.id(), command.as_mut());
+    let recorded = recorder.finish().and(watched);
+    drop(recorder);
+    match command {
+        Some(mut watch) => watch.see_out(recorded).and_then(|()| watch.outcome()),
+        None => recorded,
+    }
 }
 
 fn wanted(settings: &Settings) -> Result<Wanted> {
@@ -296,7 +301,7 @@ impl Recorder {
     }
 
     /// Records until the end.
-    fn watch(&mut self, pid: Option<u32>, mut command: Option<Watch>) -> Result {
+    fn watch(&mut self, pid: Option<u32>, mut command: Option<&mut Watch>) -> Result {
         let mut looked = Instant::now();
         loop {
             self.inbox.wait(self.kernel.set(), ROUND);
@@ -318,7 +323,7 @@ impl Recorder {
             }
             is_over |= self.settings.oneshot && self.stats.dumps > 0;
             if is_over {
-                return command.map_or(Ok(()), |watch| watch.outcome());
+                return Ok(());
             }
         }
     }
@@ -640,6 +645,7 @@ impl Recorder {
 
     /// Ends the recording: the open window becomes a dump.
     fn finish(&mut self) -> Result {
+        self.is_over.store(true, Ordering::Relaxed);
         self.kernel.finish(&mut self.store)?;
         if let Some(window) = self.windows.finish(self.kernel.recorded()) {
             self.dump(window);

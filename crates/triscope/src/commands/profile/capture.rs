@@ -61,7 +61,7 @@ pub(super) fn run(
     args: &Args,
     opened: &mut Opened,
     consumer: &mut impl Consumer,
-    mut runtimes: Option<&mut Runtimes>,
+    runtimes: Option<&mut Runtimes>,
 ) -> Result<Ran> {
     let target = &args.target;
     let set = &mut opened.set;
@@ -74,11 +74,28 @@ pub(super) fn run(
     if !target.starts_on_exec() {
         set.enable().map_err(failure)?;
     }
-    let pids = target.pids();
     let mut watch = match &target.command[..] {
-        [] => Watch::running(&pids, args.seconds)?,
+        [] => Watch::running(&target.pids(), args.seconds)?,
         command => Watch::command(command, args.seconds, |_| ())?,
     };
+    let captured = capture(args, opened, consumer, runtimes, &mut watch);
+    if captured.is_err() {
+        let _ = opened.set.disable(); // they are closed at the end of the command
+    }
+    let (stats, losses) = watch.see_out(captured)?;
+    Ok(Ran { watch, stats, losses })
+}
+
+/// Reads the rings until the end. Returns the statistics, and the losses of each event.
+fn capture(
+    args: &Args,
+    opened: &mut Opened,
+    consumer: &mut impl Consumer,
+    mut runtimes: Option<&mut Runtimes>,
+    watch: &mut Watch,
+) -> Result<(SetStats, Vec<(u64, u64)>)> {
+    let pids = args.target.pids();
+    let set = &mut opened.set;
     // Some containers forbid it; losses are counted in any case.
     let _ = set_time_slice(SLICE);
     let mut status = Status::new(args.progress);
@@ -86,7 +103,7 @@ pub(super) fn run(
     let watermark = watermark(set);
     loop {
         if let Some(runtimes) = &mut runtimes {
-            runtimes.look(&watch, &pids, || consumer.sampled());
+            runtimes.look(watch, &pids, || consumer.sampled());
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         let bytes = consumer.round(set)?;
@@ -112,7 +129,7 @@ pub(super) fn run(
         let id = set.ids(*event).map_err(failure)?.first().copied();
         losses.push((id.unwrap_or(0), lost));
     }
-    Ok(Ran { watch, stats: set.stats(), losses })
+    Ok((set.stats(), losses))
 }
 
 /// Passes on what was there before.

@@ -226,10 +226,7 @@ fn run_one(args: &Args) -> Result {
             }
             outcome
         }
-        Err(failure) => Err(match output.kept() {
-            Some(kept) => failure.and(format_args!("{} has what was written", kept.display())),
-            None => failure,
-        }),
+        Err(failure) => Err(output.with_kept(failure)),
     }
 }
 
@@ -315,8 +312,10 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     drop(nice);
     let mut recording =
         Recording::start(args, running, port, config, scheduler, go, keep, sink, written, output)?;
-    recording.watch()?;
-    recording.finish()
+    match recording.watch() {
+        Ok(()) => recording.finish(),
+        Err(failure) => recording.fail(failure),
+    }
 }
 
 /// Prefers this thread to others of ordinary priority, as far as this user may: a reader that does not
@@ -473,7 +472,7 @@ impl<'a> Recording<'a> {
         output.keep();
         let start = Instant::now();
         let family = Family::new(subject.pid);
-        let mut this = Self {
+        Ok(Self {
             args,
             output,
             sink,
@@ -490,9 +489,7 @@ impl<'a> Recording<'a> {
             start,
             clocks,
             ending: Ending::Not,
-        };
-        this.look()?;
-        Ok(this)
+        })
     }
 
     /// Looks at the recorded processes.
@@ -522,6 +519,7 @@ impl<'a> Recording<'a> {
         let rounds = tick(ROUND);
         let (mut flushed, mut looked) = (Instant::now(), Instant::now());
         let mut status = Status::new(self.args.progress);
+        self.look()?;
         loop {
             let over = self.subject.watch.wait(&rounds)?;
             if let Some(scheduler) = &mut self.scheduler {
@@ -574,6 +572,18 @@ impl<'a> Recording<'a> {
         }
         parts.push(format!("{} written", size(self.written.bytes.get())));
         parts.join(", ")
+    }
+
+    /// Ends a recording that has failed, but not the command.
+    fn fail<T>(self, failure: Failure) -> Result<T> {
+        // Nothing more is recorded, and the output has all that could be written.
+        drop((self.scheduler, self.runtimes, self.go, self.sink));
+        let mut watch = self.subject.watch;
+        if self.ending != Ending::Terminated {
+            let left = |limit: Duration| limit.saturating_sub(self.start.elapsed());
+            watch.limit(self.args.seconds.map(left));
+        }
+        watch.see_out(Err(self.output.with_kept(failure)))
     }
 
     /// Draws the rest, and returns the summary and the outcome.

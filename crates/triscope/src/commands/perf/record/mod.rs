@@ -16,7 +16,7 @@ use crate::sources::kernel::{self, failure, report_small_rings, sampling};
 use crate::timeline::{counted, size};
 use crossbeam_channel::after;
 use perf_data::{Features, Synthesizer};
-use perf_monitor::{RealtimeThread, RingSet, SetStats, set_time_slice};
+use perf_monitor::{RealtimeThread, RingSet, SetEvent, SetStats, set_time_slice};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -190,13 +190,30 @@ pub(crate) fn run(args: &Args) -> Result {
     if is_stopped {
         watch.resume();
     }
+    // From now on, what was written can be read, however the program ends.
+    output.keep();
+    let recorded = record(args, set, writers, recording, &mut watch);
+    let recorded = recorded.map_err(|failure| output.with_kept(failure));
+    let (stats, bytes) = watch.see_out(recorded)?;
+    let name = output.name();
+    output.complete()?;
+    report(&name, &stats, bytes, user_only);
+    watch.outcome()
+}
+
+/// Records until the end. Returns the statistics, and the number of bytes.
+fn record(
+    args: &Args,
+    mut set: RingSet,
+    writers: Vec<SetEvent>,
+    mut recording: Recording,
+    watch: &mut Watch,
+) -> Result<(SetStats, u64)> {
     let realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
     if realtime.is_none() {
         // Some containers forbid it; losses are counted in any case.
         let _ = set_time_slice(SLICE);
     }
-    // From now on, what was written can be read, however the program ends.
-    output.keep();
     let round = |set: &mut RingSet, recording: &mut Recording| {
         let bytes = set.read_chunks(|chunk| recording.chunk(&chunk))?;
         recording.finish_round()?;
@@ -234,11 +251,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let id = set.ids(event).map_err(failure)?.first().copied();
         recording.lost(id.unwrap_or(0), lost)?;
     }
-    let bytes = recording.finish()?;
-    let name = output.name();
-    output.complete()?;
-    report(&name, &stats, bytes, user_only);
-    watch.outcome()
+    Ok((stats, recording.finish()?))
 }
 
 /// Adds this program, the clock and the formats of the tracepoints to the description.

@@ -189,7 +189,7 @@ fn count(
     output: &mut Destination,
 ) -> Result<(Option<Report>, Watch)> {
     // Before the command can start: the first interval contains its first counts.
-    let mut before = read(counted)?;
+    let before = read(counted)?;
     let mut begin = Instant::now();
     if !args.target.starts_on_exec() {
         counted.iter_mut().try_for_each(Counted::enable)?;
@@ -204,25 +204,9 @@ fn count(
     match args.interval_print {
         None => watch.wait_for_end()?,
         Some(interval) => {
-            let rounds = tick(Duration::from_millis(interval));
-            let mut header = true;
-            let mut last = Duration::ZERO;
-            loop {
-                let ended = watch.wait(&rounds)?;
-                let (now, elapsed) = (read(counted)?, begin.elapsed());
-                let rows = rows(counted, &since(&now, &before));
-                let left_out = if header { left_out.clone() } else { Vec::new() };
-                let (at, elapsed) = (Some(elapsed), elapsed - last);
-                let part = Report { elapsed, at, runs: None, rows, left_out };
-                if header {
-                    output.write(form.header())?;
-                }
-                output.write(&part.print(form))?;
-                if ended {
-                    break;
-                }
-                (before, last, header) = (now, at.unwrap_or_default(), false);
-            }
+            let intervals = Intervals { length: Duration::from_millis(interval), begin, before };
+            let printed = intervals.print(counted, &left_out, form, output, &mut watch);
+            watch.see_out(printed)?;
         }
     }
     if !args.target.starts_on_exec() {
@@ -234,6 +218,46 @@ fn count(
         report = Some(Report { elapsed, at: None, runs: None, rows, left_out });
     }
     Ok((report, watch))
+}
+
+/// Counts that are printed in intervals.
+struct Intervals {
+    length: Duration,
+    begin: Instant,
+    /// The counts at the begin.
+    before: Vec<Counts>,
+}
+
+impl Intervals {
+    /// Prints them until the end.
+    fn print(
+        mut self,
+        counted: &[Counted],
+        left_out: &[LeftOut],
+        form: Form<'_>,
+        output: &mut Destination,
+        watch: &mut Watch,
+    ) -> Result {
+        let rounds = tick(self.length);
+        let mut header = true;
+        let mut last = Duration::ZERO;
+        loop {
+            let ended = watch.wait(&rounds)?;
+            let (now, elapsed) = (read(counted)?, self.begin.elapsed());
+            let rows = rows(counted, &since(&now, &self.before));
+            let left_out = if header { left_out.to_vec() } else { Vec::new() };
+            let (at, elapsed) = (Some(elapsed), elapsed - last);
+            let part = Report { elapsed, at, runs: None, rows, left_out };
+            if header {
+                output.write(form.header())?;
+            }
+            output.write(&part.print(form))?;
+            if ended {
+                return Ok(());
+            }
+            (self.before, last, header) = (now, at.unwrap_or_default(), false);
+        }
+    }
 }
 
 /// The counts of the events of a group, for each thread or CPU.
