@@ -121,6 +121,11 @@ impl Launched {
         self.status()?.ok_or_else(|| Failure::new("the command has not ended"))
     }
 
+    /// Whether a signal was received.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        lock(&self.shared).asked > 0
+    }
+
     /// Sends SIGTERM to it.
     pub(crate) fn terminate(&self) {
         lock(&self.shared).send(Signal::TERM);

@@ -90,6 +90,14 @@ impl Watch {
         }
     }
 
+    /// Whether a signal has asked to end the command.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        match &self.subject {
+            Subject::Command { launched, .. } => launched.is_interrupted(),
+            Subject::Running { .. } => false,
+        }
+    }
+
     /// Sends SIGTERM to the command.
     pub(crate) fn terminate(&self) {
         if let Subject::Command { launched, .. } = &self.subject {

@@ -38,6 +38,30 @@ fn signals_are_passed_on_and_counts_are_printed() {
 }
 
 #[test]
+fn a_run_that_is_interrupted_is_the_last_one() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("mark");
+    // The second run waits, and ends with 0 at a signal.
+    let script = format!(
+        "if mkdir {} 2>/dev/null; then exit; fi; \
+         trap exit INT TERM; echo ready; while :; do sleep 0.05; done",
+        mark.display()
+    );
+    let args =
+        ["perf", "stat", "-r", "5", "--json", "-e", "task-clock", "sh", "-c", script.as_str()];
+    let mut stat = Running::start(&mut with_default_signals(&args));
+    stat.wait_for("ready");
+    stat.signal("TERM");
+    let ran = stat.end();
+    assert_eq!(ran.stdout, "\n", "no other run is ready");
+    assert!(ran.stderr.contains("the means are of 1 of 5 runs"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("\"runs\": 1"), "{}", ran.stderr);
+}
+
+#[test]
 fn asking_again_is_asking_harder() {
     if !can("perf events", users_may_count() || is_root()) {
         return;

@@ -5,6 +5,7 @@ mod report;
 
 use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
+use crate::run::stop::{Listener, Next};
 use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
@@ -20,6 +21,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// The default events; those that this machine lacks are left out.
@@ -108,13 +111,21 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let mut runs: Vec<Report> = Vec::new();
     let mut outcome = Ok(());
+    // Between two runs, there is no command that gets a signal.
+    let is_stopped = Arc::new(AtomicBool::new(false));
+    let _listener = (args.repeat > 1).then(|| stopped_by(&is_stopped)).transpose()?;
     for _ in 0..args.repeat {
         let (mut counted, left_out) = open(args, &groups, &cgroups)?;
         let (report, watch) = count(args, &mut counted, left_out, form, &mut output)?;
         let is_at_limit = args.ended_by_limit(report.as_ref(), watch.status());
-        runs.extend(report);
         outcome = watch.outcome();
-        if outcome.is_err() && !is_at_limit {
+        // The first one is all that there is.
+        if watch.is_interrupted() && !runs.is_empty() {
+            break;
+        }
+        runs.extend(report);
+        let is_stopped = watch.is_interrupted() || is_stopped.load(Ordering::Relaxed);
+        if is_stopped || (outcome.is_err() && !is_at_limit) {
             break; // the rest would be of another command
         }
     }
@@ -129,13 +140,21 @@ pub(crate) fn run(args: &Args) -> Result {
     outcome
 }
 
+/// Sets a flag at a signal. The command gets it, too, if one runs.
+fn stopped_by(is_stopped: &Arc<AtomicBool>) -> Result<Listener> {
+    let is_stopped = Arc::clone(is_stopped);
+    Listener::start(move |_| {
+        is_stopped.store(true, Ordering::Relaxed);
+        Next::Wait
+    })
+}
+
 impl Args {
     /// Whether a run ended at the time limit: the command is the same in the next one.
     fn ended_by_limit(&self, report: Option<&Report>, status: Option<ExitStatus>) -> bool {
         let signal = status.and_then(|status| status.signal());
         let is_over =
             self.seconds.zip(report).is_some_and(|(limit, report)| report.elapsed >= limit);
-        // One that was interrupted ends all.
         is_over && matches!(signal, None | Some(SIGTERM))
     }
 }
