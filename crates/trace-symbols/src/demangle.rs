@@ -7,7 +7,7 @@ use std::fmt::{self, Write as _};
 /// a name of more than 64 KiB stays mangled.
 pub(crate) fn demangle(symbol: &str) -> Cow<'_, str> {
     let name = match rustc_demangle::try_demangle(symbol) {
-        Ok(name) => rust(&name),
+        Ok(name) => written(&name),
         #[cfg(feature = "cpp")]
         Err(_) => cpp(symbol),
         #[cfg(not(feature = "cpp"))]
@@ -16,8 +16,19 @@ pub(crate) fn demangle(symbol: &str) -> Cow<'_, str> {
     name.map_or(Cow::Borrowed(symbol), Cow::Owned)
 }
 
-/// The name of a symbol of Rust, without its hash.
-fn rust(name: &rustc_demangle::Demangle<'_>) -> Option<String> {
+/// The name of a symbol of Rust as its source has it, without its hash. `None` for other symbols, and for a
+/// name of more than 64 KiB, which a symbol of a few bytes can have.
+///
+/// ```
+/// let name = trace_symbols::demangle_rust("_RNvC6_123foo3bar");
+/// assert_eq!(name.as_deref(), Some("123foo::bar"));
+/// assert_eq!(trace_symbols::demangle_rust("_Z3foov"), None);
+/// ```
+pub fn demangle_rust(symbol: &str) -> Option<String> {
+    written(&rustc_demangle::try_demangle(symbol).ok()?)
+}
+
+fn written(name: &rustc_demangle::Demangle<'_>) -> Option<String> {
     let mut out = Limited(String::new());
     write!(out, "{name:#}").ok()?;
     Some(out.0)

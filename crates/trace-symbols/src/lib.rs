@@ -106,6 +106,7 @@ mod vdso;
 
 #[cfg(feature = "debuginfod")]
 pub use debuginfod::Debuginfod;
+pub use demangle::demangle_rust;
 pub use error::{PerfMapProblem, Result, Unresolved};
 pub use frame::Frame;
 pub use methods::Method;

@@ -52,10 +52,7 @@ pub(crate) struct Files {
 
 /// The name of a symbol as its source has it, for Rust; other names stay as they are.
 pub(crate) fn demangled(name: &str) -> Cow<'_, str> {
-    match rustc_demangle::try_demangle(name) {
-        Ok(name) => Cow::Owned(format!("{name:#}")),
-        Err(_) => Cow::Borrowed(name),
-    }
+    trace_symbols::demangle_rust(name).map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
 /// What is at an address.
