@@ -72,8 +72,8 @@ use trace_timeline::text;
 ///
 /// During the recording the timeline is in FILE.partial, which is written at least once a second.
 /// If the recorder is killed or the disk is full, that file can be opened and lacks at most the
-/// last second; Go and .NET events are added at the end and are not in it. If the recorder is
-/// killed, the command continues.
+/// last second; Go and .NET events are added at the end and are not in it. The command continues in
+/// both cases.
 ///
 /// Without --sched, --go-trace and --dotnet, it finds out by itself what can be recorded: the
 /// scheduler; Go traces that the command or its children write or serve by net/http/pprof on a
