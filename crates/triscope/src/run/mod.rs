@@ -38,5 +38,7 @@ pub(crate) mod stop;
 pub(crate) mod target;
 #[cfg(unix)]
 pub(crate) mod timed;
+#[cfg(test)]
+pub(crate) mod wait;
 #[cfg(unix)]
 pub(crate) mod watch;

@@ -172,11 +172,12 @@ mod tests {
     fn a_process_with_a_name_that_is_no_text_runs() {
         let dir = tempfile::tempdir().unwrap();
         let program = dir.path().join("программа");
-        testkit::program::script(&program, "#!/bin/sh\nread line\n");
-        let stdin = std::process::Stdio::piped();
-        let mut child = std::process::Command::new(&program).stdin(stdin).spawn().unwrap();
+        std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+        let mut command = std::process::Command::new(&program);
+        command.args(["-c", "read line"]).stdin(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let pid = child.id();
-        testkit::wait::until("its name", || comm(pid, pid) == "программа".as_bytes()[..15]);
+        crate::run::wait::until("its name", || comm(pid, pid) == "программа".as_bytes()[..15]);
         assert_eq!(thread_group(pid), Some(pid));
         assert!(is_running(pid) && start_time(pid).is_some());
         child.kill().unwrap();

@@ -1,10 +1,10 @@
 use super::*;
 use crate::commands::flight::inbox;
+use crate::run::wait::until;
 use diag_ipc::message::{Header, Reply, Request};
 use std::io::Read;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, channel};
-use testkit::wait::until;
 
 const BUDGET: u64 = 1_000_000;
 

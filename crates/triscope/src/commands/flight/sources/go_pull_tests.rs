@@ -1,10 +1,10 @@
 use super::*;
 use crate::commands::flight::inbox;
+use crate::run::wait::until;
 use std::io::{BufRead, BufReader};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::time::Instant;
-use testkit::wait::until;
 
 /// The begin of a reply, and of a trace.
 const HEAD: &[u8] = b"HTTP/1.0 200 OK\r\n\r\ngo 1.22 trace\0\0\0";

@@ -1,7 +1,7 @@
 use super::super::go_pull::tests::{serve, server};
 use super::*;
 use crate::commands::flight::inbox;
-use testkit::wait::until;
+use crate::run::wait::until;
 
 /// A child of it has accepted the connection, and goes on.
 #[test]
