@@ -243,10 +243,12 @@ impl OffCpu {
     fn of(interval: &Interval, kind: EntityKind) -> Option<Self> {
         match (interval.state, interval.kernel) {
             // A .NET thread can spin while its runtime reports a wait, and be woken and wait again.
-            (State::Waiting, Kernel::OnCpu { .. }) => None,
-            (State::Waiting, Kernel::Runnable { is_preempted: true, .. }) => Some(Self::Preempted),
-            (State::Waiting, Kernel::Runnable { .. }) => Some(Self::Woken),
-            (State::Waiting, _) if kind != EntityKind::Thread => Some(Self::Waits(interval.reason)),
+            (State::Waiting, kernel)
+                if kind != EntityKind::Thread
+                    && !matches!(kernel, Kernel::OnCpu { .. } | Kernel::Runnable { .. }) =>
+            {
+                Some(Self::Waits(interval.reason))
+            }
             (State::Runnable, _) if kind != EntityKind::Thread => Some(Self::WaitsForProc),
             (_, Kernel::Runnable { is_preempted: true, .. }) => Some(Self::Preempted),
             (_, Kernel::Runnable { .. }) => Some(Self::Woken),

@@ -14,6 +14,9 @@ pub(crate) const MODE: u32 = 0o700;
 /// Write permissions of the group and of others.
 const WRITE: u32 = 0o022;
 
+/// Neither a link is followed, nor the other end of a pipe waited for.
+const NO_FOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
+
 /// Creates a directory, or makes the one that is there private.
 pub(crate) fn create(path: &Path) -> Result {
     match DirBuilder::new().mode(MODE).create(path) {
@@ -31,7 +34,7 @@ pub(crate) fn secure(path: &Path) -> Result {
     if fs::symlink_metadata(path).map_err(fail)?.is_symlink() {
         return Err(refuse("is a symbolic link: use the directory itself"));
     }
-    let dir = no_follow().read(true).open(path).map_err(fail)?;
+    let dir = OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(path).map_err(fail)?;
     let metadata = dir.metadata().map_err(fail)?;
     if !metadata.is_dir() {
         return Err(refuse("is no directory"));
@@ -46,30 +49,23 @@ pub(crate) fn secure(path: &Path) -> Result {
         );
         return Err(refuse(&why));
     }
-    if mode == MODE { Ok(()) } else { dir.set_permissions(private()).map_err(fail) }
+    if mode == MODE {
+        Ok(())
+    } else {
+        dir.set_permissions(Permissions::from_mode(MODE)).map_err(fail)
+    }
 }
 
 /// Opens a file of the directory, never through a symbolic link. One of another user is refused.
 pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let file = options.custom_flags(flags.bits() as i32).open(path).map_err(fail)?;
+    let file = options.custom_flags(NO_FOLLOW).open(path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() {
         return Err(Failure::about(path.display(), "is no file"));
     }
     is_own(path, &metadata)?;
     Ok(file)
-}
-
-fn no_follow() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32);
-    options
-}
-
-fn private() -> Permissions {
-    Permissions::from_mode(MODE)
 }
 
 /// Refuses what belongs to another user than this one and root.

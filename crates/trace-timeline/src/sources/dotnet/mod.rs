@@ -270,10 +270,7 @@ impl DotnetSource {
     /// Ends the trace where other sources go on: no thread is known to wait for a lock from its last event
     /// on. Spans stay open, as nothing says that they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
-        let start = || {
-            let trace = self.trace.as_ref()?;
-            Some(trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset))
-        };
+        let start = || self.trace.as_ref().map(|trace| self.start_of(trace));
         let at = self.stats.last.or_else(start).unwrap_or_default();
         let push = &mut Pusher { at, tables, out };
         // No event followed.
@@ -290,11 +287,16 @@ impl DotnetSource {
         waiting.into_iter().for_each(|thread| push.state(thread, State::Running, None));
     }
 
+    /// The start of the session: the sync point.
+    fn start_of(&self, trace: &Trace) -> Timestamp {
+        trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset)
+    }
+
     /// Appends the model events of the next item.
     pub fn push(&mut self, item: &Item<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         match item {
             Item::Trace(trace) => {
-                let time = trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset);
+                let time = self.start_of(trace);
                 let (domain, reading) = (ClockDomain::Realtime, trace.sync_time_utc);
                 self.clock = Some(EventKind::Clock { time, domain, reading });
                 self.trace = Some((*trace).clone());
