@@ -129,12 +129,22 @@ impl Process {
     /// [`Error::WrongOwner`] if the socket belongs to another process, [`Error::Io`] if `/proc`
     /// cannot be read.
     pub fn find(pid: u32) -> Result<Self> {
+        Self::find_within(pid, CHECKS)
+    }
+
+    /// As [`Process::find`], with a time limit for connecting to sockets that may be that of the process. With
+    /// [`Duration::ZERO`] it connects to none. The socket with the expected name is found in any case.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Timeout`] if there are sockets that were not checked; those of [`Process::find`].
+    pub fn find_within(pid: u32, limit: Duration) -> Result<Self> {
         let identity = Identity::read(pid).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => Error::NoSocket { pid, reason: NoSocketReason::NoProcess },
             _ => Error::Io { operation: Operation::Discover, source: e },
         })?;
         let tmpdir = identity.tmpdir();
-        identity.locate(tmpdir.as_deref(), Deadline::after(CHECKS)).map_err(|e| match e {
+        identity.locate(tmpdir.as_deref(), Deadline::after(limit)).map_err(|e| match e {
             Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
                 Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
             }
@@ -480,6 +490,8 @@ mod tests {
             matches!(error, Error::NoSocket { reason: NoSocketReason::NotFound, .. }),
             "{error}"
         );
+        let error = Process::find_within(std::process::id(), Duration::ZERO).unwrap_err();
+        assert!(matches!(error, Error::NoSocket { .. }), "there is nothing to check: {error}");
         let error = Process::find(u32::MAX).unwrap_err();
         assert!(matches!(error, Error::NoSocket { reason: NoSocketReason::NoProcess, .. }));
     }

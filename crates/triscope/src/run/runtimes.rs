@@ -6,7 +6,7 @@ use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
 use crate::run::procfs;
 use crate::timeline::counted;
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
 use diag_ipc::reverse::Runtime;
 use diag_ipc::{
     Client, Error, Level, NoSocketReason, Provider, StopHandle, TracingConfig, TruncationReason,
@@ -516,12 +516,21 @@ impl<W: Write + Send + 'static> Session<W> {
         self.thread.is_finished()
     }
 
-    /// Requests the end.
+    /// Requests the end. A thread of its own sends the request: a runtime that hangs accepts it after seconds, or
+    /// never.
     pub(crate) fn stop(&self) {
         if !self.has_ended() {
-            // A process that has just ended cannot receive the request; its stream ends by itself.
-            let _ = self.stop_handle.stop();
+            let handle = self.stop_handle.clone();
+            std::thread::spawn(move || {
+                // A process that has just ended cannot receive the request; its stream ends by itself.
+                let _ = handle.stop();
+            });
         }
+    }
+
+    /// Waits for the end, up to this time. Returns whether it has come.
+    pub(crate) fn wait_until(&self, until: Instant) -> bool {
+        self.ended.recv_deadline(until) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Waits for the end. `None` if the thread failed; otherwise the output, and why it is truncated,

@@ -8,6 +8,7 @@ use gotrace::{EventKind, RangeName};
 use nettrace::analysis::{CounterTracker, GcTracker};
 use serde_json::Value;
 use std::fs::{self, File};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use testkit::dotnet::{Runtime, Target};
@@ -369,6 +370,45 @@ fn sources_follow_the_configuration() {
     until("a session again", is_recorded);
     let source = source(&recorder.dump("with .NET"));
     assert!(source["file"].is_string(), "{source}");
+    recorder.end("TERM");
+}
+
+/// The socket of a runtime that accepts connections and never replies: this process has one.
+struct Silent {
+    path: PathBuf,
+    listener: UnixListener,
+}
+
+impl Silent {
+    fn new() -> Self {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap();
+        let start = stat.rsplit_once(") ").unwrap().1.split(' ').nth(22 - 3).unwrap();
+        let name = format!("dotnet-diagnostic-{}-{start}-socket", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        Self { listener: UnixListener::bind(&path).unwrap(), path }
+    }
+}
+
+impl Drop for Silent {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // a test that failed has more to report
+    }
+}
+
+#[test]
+fn a_runtime_that_never_replies_delays_no_dump() {
+    needs_root!();
+    let runtime = Silent::new();
+    let base = tempfile::tempdir().unwrap();
+    let pid = std::process::id().to_string();
+    let recorder = Recorder::start(base.path(), &["-p", &pid, "--forward", "200ms", "--dotnet"]);
+    let _request = runtime.listener.accept().unwrap();
+    // The thread of the sources replies while the request has no reply.
+    let dump = recorder.dump("what of it?");
+    let manifest = manifest(&dump);
+    let source = source(&dump);
+    assert_eq!((&source["kind"], source["pid"].to_string()), (&"dotnet".into(), pid), "{manifest}");
+    assert_eq!(source["missing"], "its runtime has not replied", "{manifest}");
     recorder.end("TERM");
 }
 

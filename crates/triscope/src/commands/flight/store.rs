@@ -28,7 +28,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trace_flight::{
     Budget, Cause, ClockChange, Coverage, CpuGap, Manifest, Ring, Segment, Timestamp, Window,
 };
@@ -551,9 +551,9 @@ impl Dump {
         }
         match collected.map(|collected| collected.recv_timeout(SOURCES_TIMEOUT)) {
             Some(Ok(all)) => {
-                manifest
-                    .sources
-                    .extend(all.into_iter().map(|one| one.write(&manifest.window, dir)));
+                let begun = Instant::now();
+                let all = all.into_iter().map(|one| one.write(&manifest.window, dir, begun));
+                manifest.sources.extend(all);
             }
             Some(Err(_)) => {
                 let why = "Go and .NET: the thread that records them does not reply";

@@ -4,26 +4,28 @@
 //! first one is ended, which completes its file with the names of methods. The same happens when a file
 //! has half of its share of the disk, and the new session has lasted as long as is kept. If no other
 //! session can be started, the one that there is ends with its share.
+//!
+//! A socket may hang: each session is started and ended by threads of its own.
 
+use super::dotnet_trace::{Begun, NO_REPLY, Start, Trace};
 use super::dotnet_watch::{DotnetWatch, Process, providers};
-use super::masked::Masked;
-use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
+use super::{Collected, MAX_NAMED, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
-use crate::io::counting::{Count, Counted};
 use crate::io::private;
 use crate::run::family::Turns;
 use crate::run::procfs;
-use crate::run::runtimes::{Session, always, program};
+use crate::run::runtimes::{always, program};
 use crate::timeline::now;
-use diag_ipc::{Client, TracingConfig};
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use diag_ipc::{Client, TracingConfig, discovery};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
 
@@ -40,95 +42,11 @@ const BUFFER_MB: u32 = 16;
 /// large program. A runtime could go on for minutes.
 const NAMES: u64 = 64 << 20;
 
-/// The size of a file, and its limit.
-#[derive(Clone, Default)]
-struct Size {
-    bytes: Count,
-    limit: Arc<AtomicU64>,
-}
+/// Time after which a session is not waited for that was requested as the share of another one is used up.
+const LATE: Duration = Duration::from_secs(2);
 
-impl Size {
-    /// Allows this number of bytes more.
-    fn allow(&self, more: u64) {
-        self.limit.store(self.bytes.get().saturating_add(more), Ordering::Relaxed);
-    }
-
-    fn has_room(&self, more: usize) -> bool {
-        self.bytes.get() + more as u64 <= self.limit.load(Ordering::Relaxed)
-    }
-}
-
-/// Writes the stream of a session to its file, and watches it.
-struct Tee {
-    file: Masked<Counted<File>>,
-    size: Size,
-    watch: Option<DotnetWatch>,
-}
-
-impl Write for Tee {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // The error ends the session.
-        if !self.size.has_room(bytes.len()) {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "it has its share of the disk",
-            ));
-        }
-        let len = self.file.write(bytes)?;
-        if let Some(watch) = &mut self.watch {
-            watch.push(bytes.get(..len).unwrap_or_default());
-        }
-        Ok(len)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-/// A session and its file.
-pub(super) struct Trace {
-    session: Session<Tee>,
-    path: PathBuf,
-    begun: Timestamp,
-    size: Size,
-    leads: Arc<AtomicBool>,
-}
-
-impl Trace {
-    /// Waits for the end that was requested. Returns the file, its end, and why it is truncated.
-    pub(super) fn finish(self) -> (PathBuf, Timestamp, Option<String>) {
-        self.session.stop();
-        let asked = now().unwrap_or(Timestamp::MIN);
-        let failure = match self.session.finish() {
-            Some((tee, failure)) => {
-                let missing = tee.file.finish().unwrap_or_else(|error| Some(error.to_string()));
-                failure.map(|failure| failure.message().to_owned()).or(missing)
-            }
-            None => Some("its recording failed".to_owned()),
-        };
-        (self.path, asked, failure)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.size.bytes.get()
-    }
-
-    /// Requests the end, after which the runtime may write this number of bytes.
-    fn stop(&self, room: u64) {
-        self.size.allow(room);
-        self.leads.store(false, Ordering::Relaxed);
-        self.session.stop();
-    }
-
-    /// Requests the end, and removes the file: nobody needs it, and the runtime may take minutes.
-    fn abandon(&self) {
-        self.stop(0);
-        // The session still has it open.
-        let _ = File::options().write(true).truncate(true).open(&self.path);
-        let _ = fs::remove_file(&self.path);
-    }
-}
+/// Time limit for the ends of all sessions at the end.
+const END: Duration = Duration::from_secs(5);
 
 /// A process with a runtime.
 struct Recorded {
@@ -140,16 +58,44 @@ struct Recorded {
     ended: Option<Instant>,
     /// Whether the end of the old session was requested, as no other could be started.
     is_stopped: bool,
+    /// Why no other could be started.
+    refusal: Option<String>,
 }
 
 impl Recorded {
     const fn new(process: Process, started: Option<u64>, old: Trace) -> Self {
-        Self { process, started, old, new: None, ended: None, is_stopped: false }
+        Self { process, started, old, new: None, ended: None, is_stopped: false, refusal: None }
+    }
+
+    /// Whether another session may begin.
+    fn may_go_on(&self) -> bool {
+        self.new.is_none() && !self.old.has_ended()
+    }
+
+    /// Another session follows. Returns the one before.
+    fn advance(&mut self, new: Trace) -> Trace {
+        new.lead();
+        (self.is_stopped, self.refusal) = (false, None);
+        std::mem::replace(&mut self.old, new)
     }
 
     fn bytes(&self) -> u64 {
         self.old.bytes() + self.new.as_ref().map_or(0, Trace::bytes)
     }
+}
+
+/// A session that was requested. The reply may never come.
+struct Starting {
+    name: String,
+    since: Instant,
+    path: PathBuf,
+}
+
+/// The reply to the request for a session.
+pub(super) struct Settled {
+    process: Process,
+    started: Option<u64>,
+    result: Result<Option<Begun>>,
 }
 
 /// The runtimes that are recorded.
@@ -161,6 +107,9 @@ pub(super) struct Runtimes {
     config: TracingConfig,
     outbox: Outbox,
     recorded: BTreeMap<u32, Recorded>,
+    /// Sessions that were requested: at most one of a process.
+    starting: BTreeMap<u32, Starting>,
+    replies: (Sender<Settled>, Receiver<Settled>),
     /// The other processes, since when they are known.
     candidates: BTreeMap<u32, Instant>,
     turns: Turns,
@@ -186,6 +135,8 @@ impl Runtimes {
             config,
             outbox: outbox.clone(),
             recorded: BTreeMap::new(),
+            starting: BTreeMap::new(),
+            replies: unbounded(),
             candidates: BTreeMap::new(),
             turns: Turns::default(),
             unrecorded: Unrecorded::default(),
@@ -217,24 +168,88 @@ impl Runtimes {
         let young = self.candidates.iter().filter(|(_, since)| at - **since < YOUNG);
         let pids: BTreeSet<u32> = young.map(|(pid, _)| *pid).chain(again).collect();
         for pid in pids {
-            let Ok(client) = Client::for_process(pid) else { continue };
-            self.candidates.remove(&pid);
-            if self.recorded.len() >= MAX_PROCESSES {
-                let why = format!("{MAX_PROCESSES} other runtimes are recorded");
-                self.unrecorded.add(pid, &program(pid), why);
+            // It connects to no socket: the thread of the session does.
+            let may_have_runtime = match discovery::Process::find_within(pid, Duration::ZERO) {
+                Ok(_) => true,
+                Err(error) => error.is_timeout(),
+            };
+            if !may_have_runtime || self.starting.contains_key(&pid) {
                 continue;
             }
-            let process = Process { pid, name: program(pid) };
-            match self.start(&client, &process, true) {
-                Ok(old) => {
-                    let started = procfs::start_time(pid);
-                    self.unrecorded.remove(pid);
-                    self.recorded.insert(pid, Recorded::new(process, started, old));
-                }
-                Err(failure) => {
-                    self.unrecorded.add(pid, &process.name, failure.message().to_owned());
-                }
+            if self.recorded.len() >= MAX_PROCESSES {
+                self.unrecorded.add(pid, &program(pid), too_many());
+                continue;
             }
+            if self.starting.len() < MAX_PROCESSES {
+                let process = Process { pid, name: program(pid) };
+                self.begin(process, true, move || Ok(Client::for_process(pid).ok()));
+            }
+        }
+    }
+
+    /// Requests a session. The reply is [`settled`](Self::settled).
+    fn begin(
+        &mut self,
+        process: Process,
+        leads: bool,
+        client: impl FnOnce() -> Result<Option<Client>> + Send + 'static,
+    ) {
+        let started = procfs::start_time(process.pid);
+        let (pid, name, since) = (process.pid, process.name.clone(), Instant::now());
+        let start = match self.start(&process, leads) {
+            Ok(start) => start,
+            Err(failure) => return self.conclude(process, started, Err(failure)),
+        };
+        self.starting.insert(pid, Starting { name, since, path: start.path().to_owned() });
+        let to = self.replies.0.clone();
+        std::thread::spawn(move || {
+            let result = start.run(client).map(|trace| trace.map(Begun::new));
+            let _ = to.send(Settled { process, started, result }); // nothing may want it any more
+        });
+    }
+
+    /// Another session of a process that is recorded.
+    fn follow(&mut self, pid: u32) {
+        let Some(recorded) = self.recorded.get(&pid) else { return };
+        if recorded.may_go_on() && !self.starting.contains_key(&pid) {
+            let client = move || Client::for_process(pid).map(Some).map_err(Failure::new);
+            self.begin(recorded.process.clone(), false, client);
+        }
+    }
+
+    /// The replies to requests for sessions.
+    pub(super) const fn settled(&self) -> &Receiver<Settled> {
+        &self.replies.1
+    }
+
+    pub(super) fn settle(&mut self, settled: Settled) {
+        let Settled { process, started, result } = settled;
+        self.starting.remove(&process.pid);
+        self.conclude(process, started, result);
+    }
+
+    fn conclude(&mut self, process: Process, started: Option<u64>, result: Result<Option<Begun>>) {
+        let (pid, count) = (process.pid, self.recorded.len());
+        match (result, self.recorded.get_mut(&pid)) {
+            (Ok(Some(begun)), Some(recorded)) => {
+                recorded.new = begun.take();
+                self.unrecorded.remove(pid);
+            }
+            (Ok(Some(_)), None) if count >= MAX_PROCESSES => {
+                self.unrecorded.add(pid, &process.name, too_many());
+            }
+            (Ok(Some(begun)), None) => {
+                let Some(trace) = begun.take() else { return };
+                trace.lead();
+                self.unrecorded.remove(pid);
+                self.recorded.insert(pid, Recorded::new(process, started, trace));
+            }
+            (Err(failure), Some(recorded)) => recorded.refusal = Some(failure.message().to_owned()),
+            (Err(failure), None) => {
+                self.unrecorded.add(pid, &process.name, failure.message().to_owned());
+            }
+            // It has no runtime.
+            (Ok(None), _) => {}
         }
     }
 
@@ -245,7 +260,7 @@ impl Runtimes {
         let at = now().unwrap_or(Timestamp::MIN);
         let mut grown = Vec::new();
         for (pid, recorded) in &mut self.recorded {
-            if recorded.old.session.has_ended() && recorded.new.is_none() {
+            if recorded.old.has_ended() && recorded.new.is_none() {
                 recorded.ended.get_or_insert_with(Instant::now);
             } else if recorded.old.bytes() > share / 2
                 && recorded.new.is_none()
@@ -254,25 +269,24 @@ impl Runtimes {
                 grown.push(*pid);
             }
             let is_due = |new: &mut Trace| {
-                at - new.begun > keep || new.bytes() > share / 2 || new.session.has_ended()
+                at - new.begun > keep || new.bytes() > share / 2 || new.has_ended()
             };
             if let Some(new) = recorded.new.take_if(is_due) {
-                new.leads.store(true, Ordering::Relaxed);
-                let old = std::mem::replace(&mut recorded.old, new);
+                let old = recorded.advance(new);
                 old.abandon();
                 self.ending.push(old);
             }
         }
         for pid in grown {
-            let successor = self.successor(pid);
             let Some(recorded) = self.recorded.get_mut(&pid) else { continue };
-            match successor {
-                Some(Err(failure)) if recorded.old.bytes() > share => {
+            let is_late = |starting: &&Starting| starting.since.elapsed() >= LATE;
+            let late = self.starting.get(&pid).filter(is_late).map(|_| NO_REPLY.to_owned());
+            match recorded.refusal.take().or(late) {
+                Some(refusal) if recorded.old.bytes() > share => {
                     let name = &recorded.process.name;
                     let why = format!(
                         "its trace has its share of the disk, and no other session can be \
-                         started: {}",
-                        failure.message()
+                         started: {refusal}"
                     );
                     let what = format_args!("not recorded any more: {why}");
                     Failure::about(format_args!("{name} ({pid})"), what).print();
@@ -281,8 +295,7 @@ impl Runtimes {
                     recorded.old.stop(share / 2);
                 }
                 // It is tried again.
-                Some(Err(_)) => {}
-                other => recorded.new = other.and_then(Result::ok),
+                _ => self.follow(pid),
             }
         }
         // One that ended in less time than is kept is evicted for space.
@@ -306,70 +319,56 @@ impl Runtimes {
             self.ending.extend(recorded.new);
             self.ending.iter().skip(first).for_each(Trace::abandon);
         }
-        self.ending.retain(|trace| !trace.session.has_ended());
+        self.ending.retain(|trace| !trace.has_ended());
     }
 
-    /// Another session of a process that is recorded, if it runs.
-    fn successor(&self, pid: u32) -> Option<Result<Trace>> {
-        let recorded = self.recorded.get(&pid)?;
-        if recorded.old.session.has_ended() {
-            return None;
-        }
-        let client = Client::for_process(pid).map_err(Failure::new);
-        Some(client.and_then(|client| self.start(&client, &recorded.process, false)))
-    }
-
-    fn start(&self, client: &Client, process: &Process, leads: bool) -> Result<Trace> {
+    fn start(&self, process: &Process, leads: bool) -> Result<Start> {
         let time = now().map_err(Failure::new)?;
-        let pid = process.pid;
-        let path = self.dir.join(format!("dotnet-{pid}-{}.nettrace", time.nanos()));
+        let path = self.dir.join(format!("dotnet-{}-{}.nettrace", process.pid, time.nanos()));
         let fail = |error: io::Error| Failure::about(path.display(), error);
-        let (file, size) = (private::create_new(&path).map_err(fail)?, Size::default());
-        // Only a stream that is faster than the looks reaches it.
-        size.allow(self.budget.saturating_mul(2));
+        let file = private::create_new(&path).map_err(fail)?;
         let leads = Arc::new(AtomicBool::new(leads));
         let watch = (!self.triggers.is_empty()).then(|| {
             DotnetWatch::new(self.triggers.clone(), process.clone(), &self.outbox, &leads)
         });
-        let file = Masked::new(Counted::new(file, size.bytes.clone()), self.command_lines);
-        let tee = Tee { file, size: size.clone(), watch };
-        match Session::start(client, pid, &self.config, tee) {
-            Ok(session) => {
-                let begun = now().map_err(Failure::new)?;
-                Ok(Trace { session, path, begun, size, leads })
-            }
-            Err(failure) => {
-                let _ = fs::remove_file(&path); // it is empty
-                Err(failure)
-            }
-        }
+        // Only a stream that is faster than the looks reaches the limit.
+        let limits = (self.budget.saturating_mul(2), self.command_lines);
+        Ok(Start::new(process, &self.config, (path, file), limits, &leads, watch))
     }
 
-    /// The traces for a dump. New sessions follow them.
+    /// Requests the sessions that follow those of a dump.
+    pub(super) fn prepare(&mut self) {
+        let pids: Vec<u32> = self.recorded.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.follow(pid));
+    }
+
+    /// Whether the sessions that follow have begun, or cannot.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.starting.keys().all(|pid| !self.recorded.contains_key(pid))
+    }
+
+    /// The traces for a dump. Those that were [prepared](Self::prepare) follow them.
     pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
         let mut collected: Vec<Collected> = self.unrecorded.collect("dotnet").collect();
+        let is_unnamed = |(pid, _): &(&u32, &Starting)| {
+            !self.recorded.contains_key(pid) && !self.unrecorded.has(**pid)
+        };
+        collected.extend(self.starting.iter().filter(is_unnamed).take(MAX_NAMED).map(
+            |(pid, starting)| {
+                Collected::missing(Source::new("dotnet", *pid, starting.name.clone()), NO_REPLY)
+            },
+        ));
         let room = self.budget.max(NAMES);
-        let pids: Vec<u32> = self.recorded.keys().copied().collect();
-        for pid in pids {
-            let has_new = self.recorded.get(&pid).is_some_and(|recorded| recorded.new.is_some());
-            let successor = if has_new { None } else { self.successor(pid) };
-            let Some(mut recorded) = self.recorded.remove(&pid) else { continue };
+        for (pid, mut recorded) in std::mem::take(&mut self.recorded) {
             let mut source = Source::new("dotnet", pid, recorded.process.name.clone());
-            let successor = match successor {
-                Some(Err(failure)) => {
-                    let why = failure.message().to_owned();
-                    self.unrecorded.add(pid, &recorded.process.name, why);
-                    None
-                }
-                other => other.and_then(Result::ok),
-            };
-            let new = recorded.new.take().or(successor);
-            let is_stopped = std::mem::take(&mut recorded.is_stopped);
-            let old = match new {
+            let is_stopped = recorded.is_stopped;
+            if recorded.may_go_on() {
+                let why = recorded.refusal.take().unwrap_or_else(|| NO_REPLY.to_owned());
+                self.unrecorded.add(pid, &recorded.process.name, why);
+            }
+            let old = match recorded.new.take() {
                 Some(new) => {
-                    new.leads.store(true, Ordering::Relaxed);
-                    self.unrecorded.remove(pid);
-                    let old = std::mem::replace(&mut recorded.old, new);
+                    let old = recorded.advance(new);
                     self.recorded.insert(pid, recorded);
                     old
                 }
@@ -385,16 +384,31 @@ impl Runtimes {
         collected
     }
 
-    /// Ends all sessions.
-    pub(super) fn close(self) {
-        let all = self
-            .recorded
-            .into_values()
-            .flat_map(|recorded| std::iter::once(recorded.old).chain(recorded.new));
+    /// Ends all sessions, and those that begin later. Returns those that were there.
+    pub(super) fn abandon(self) -> Vec<Trace> {
+        for starting in self.starting.values() {
+            let _ = fs::remove_file(&starting.path); // it may have failed
+        }
+        let recorded = self.recorded.into_values();
+        let all = recorded.flat_map(|recorded| std::iter::once(recorded.old).chain(recorded.new));
         let all: Vec<Trace> = all.chain(self.ending).collect();
         all.iter().for_each(Trace::abandon);
-        all.into_iter().for_each(|trace| drop(trace.session.finish()));
+        all
     }
+
+    /// Ends all sessions, and waits a while for the ends.
+    pub(super) fn close(mut self) {
+        let until = Instant::now() + END;
+        while !self.starting.is_empty() {
+            let Ok(settled) = self.replies.1.recv_deadline(until) else { break };
+            self.settle(settled);
+        }
+        self.abandon().iter().for_each(|trace| trace.wait_until(until));
+    }
+}
+
+fn too_many() -> String {
+    format!("{MAX_PROCESSES} other runtimes are recorded")
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@ use super::*;
 use crate::commands::flight::inbox;
 use crate::run::wait::until;
 use diag_ipc::message::{Header, Reply, Request};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -42,7 +42,8 @@ fn start(
     bytes: usize,
 ) -> (Trace, UnixStream) {
     let process = Process { pid: PID, name: "x".to_owned() };
-    let trace = runtimes.start(client, &process, true).unwrap();
+    let session = runtimes.start(&process, true).unwrap().run(|| Ok(Some(client.clone())));
+    let trace = session.unwrap().unwrap();
     let mut stream = sessions.recv_timeout(Duration::from_secs(60)).unwrap();
     stream.write_all(&vec![0; bytes]).unwrap();
     until("the bytes", || trace.bytes() == bytes as u64);
@@ -61,10 +62,14 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
     runtimes.budget = BUDGET;
     let (trace, mut stream) = start(&runtimes, &runtime(dir.path()), 1_200_000);
-    let path = trace.path.clone();
+    let path = trace.path().to_owned();
     let process = Process { pid: PID, name: "x".to_owned() };
     runtimes.recorded.insert(PID, Recorded::new(process, None, trace));
     let keep = Duration::from_secs(3600);
+    // There is no socket for another one.
+    runtimes.end_old(BUDGET, keep);
+    let settled = runtimes.settled().recv_timeout(Duration::from_secs(60)).unwrap();
+    runtimes.settle(settled);
     runtimes.end_old(BUDGET, keep);
     assert!(runtimes.recorded[&PID].is_stopped);
     let (name, why) = &runtimes.unrecorded.named[&PID];
@@ -73,7 +78,7 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     stream.write_all(&vec![0; 4_000_000]).unwrap();
     assert!(fs::metadata(&path).unwrap().len() <= 1_200_000 + BUDGET / 2);
     drop(stream);
-    until("the end of the session", || runtimes.recorded[&PID].old.session.has_ended());
+    until("the end of the session", || runtimes.recorded[&PID].old.has_ended());
     assert!(runtimes.bytes() >= 1_200_000 && files(dir.path()) == [path]);
     // It is more than its share.
     runtimes.end_old(BUDGET, keep);
@@ -92,7 +97,7 @@ fn a_session_that_does_not_end_takes_no_space() {
     let (new, _other) = start(&runtimes, &runtime, 10_000);
     let process = Process { pid: PID, name: "x".to_owned() };
     let mut recorded = Recorded::new(process, None, old);
-    let path = new.path.clone();
+    let path = new.path().to_owned();
     recorded.new = Some(new);
     runtimes.recorded.insert(PID, recorded);
     // The new one has lasted as long as is kept.
@@ -107,4 +112,59 @@ fn a_session_that_does_not_end_takes_no_space() {
         runtimes.ending.is_empty()
     });
     assert_eq!(files(dir.path()), [path]);
+}
+
+/// A runtime that accepts connections, and never replies.
+fn hung(dir: &Path) -> (Client, UnixListener) {
+    let path = dir.join("hung");
+    let listener = UnixListener::bind(&path).unwrap();
+    (Client::new(path), listener)
+}
+
+#[test]
+fn a_runtime_that_hangs_delays_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let ((client, _listener), (other, _sessions)) = (hung(dir.path()), runtime(dir.path()));
+    let process = |pid| Process { pid, name: "x".to_owned() };
+    runtimes.begin(process(PID), true, move || Ok(Some(client)));
+    runtimes.begin(process(PID - 1), true, move || Ok(Some(other)));
+    let settled = runtimes.settled().recv_timeout(Duration::from_secs(60)).unwrap();
+    runtimes.settle(settled);
+    assert_eq!(runtimes.recorded.keys().collect::<Vec<_>>(), [&(PID - 1)]);
+    assert_eq!(runtimes.starting.keys().collect::<Vec<_>>(), [&PID]);
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+    let collected = runtimes.collect(&window);
+    let missing = collected.iter().map(|one| (one.source.pid, one.source.missing.as_deref()));
+    let begin = Some("the time before: its recording had not begun");
+    let expected = [(Some(PID), Some(NO_REPLY)), (Some(PID - 1), begin)];
+    assert_eq!(missing.collect::<Vec<_>>(), expected);
+    drop(collected);
+    // It has not replied yet, and nothing of it is left.
+    runtimes.close();
+    assert!(!files(dir.path()).iter().any(|path| path.to_string_lossy().contains("4294967295")));
+}
+
+#[test]
+fn a_session_that_a_runtime_does_not_let_follow_ends_with_its_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let (trace, _stream) = start(&runtimes, &runtime(dir.path()), 1_200_000);
+    let (client, _listener) = hung(dir.path());
+    let process = || Process { pid: PID, name: "x".to_owned() };
+    runtimes.recorded.insert(PID, Recorded::new(process(), None, trace));
+    runtimes.begin(process(), false, move || Ok(Some(client)));
+    until("the end of the session", || {
+        runtimes.end_old(BUDGET, Duration::from_secs(3600));
+        runtimes.recorded[&PID].is_stopped
+    });
+    let (_, why) = &runtimes.unrecorded.named[&PID];
+    assert!(why.ends_with(NO_REPLY), "{why}");
+    // The one that follows may still begin.
+    assert!(runtimes.starting.contains_key(&PID));
 }

@@ -1,7 +1,7 @@
 //! The runtimes of processes, recorded beside the kernel.
 //!
-//! A thread of its own finds them: it keeps the capabilities that this needs, and a runtime that hangs
-//! does not keep the rings from being read. What is recorded is in `DIR/sources`:
+//! A thread of its own finds them: it keeps the capabilities that this needs. Threads that it starts wait for the
+//! runtimes, so that one that hangs does not keep the others from being recorded. What is recorded is in `DIR/sources`:
 //!
 //! ```text
 //! dotnet-PID-START.nettrace        a session, in progress or ended
@@ -9,6 +9,7 @@
 //! ```
 
 mod dotnet;
+mod dotnet_trace;
 mod dotnet_watch;
 mod go;
 mod go_pull;
@@ -20,9 +21,9 @@ use super::inbox::Outbox;
 use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
 use crate::io::private;
 use crate::run::family::Family;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
 use perf_monitor::NiceThread;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -47,6 +48,9 @@ const MAX_NAMED: usize = 16;
 /// Time limit of a dump for what a program has not sent yet: the generations of a Go trace take a
 /// second or two.
 const PENDING_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// Time limit of a dump for the sessions that follow its own.
+const FOLLOWING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -161,7 +165,7 @@ enum Part {
     /// There is none.
     Missing,
     /// A session that was requested to end.
-    Dotnet(dotnet::Trace),
+    Dotnet(dotnet_trace::Trace),
     /// Generations, of which more may come.
     Go(go_pull::Part),
     /// A file that is complete.
@@ -174,16 +178,16 @@ impl Collected {
         Self { source, part: Part::Missing }
     }
 
-    /// Puts the file of the source into the directory of a dump.
-    pub(super) fn write(self, window: &Window, dir: &Path) -> Source {
+    /// Puts the file of the source into the directory of a dump that began to wait for its sources at this time.
+    pub(super) fn write(self, window: &Window, dir: &Path, begun: Instant) -> Source {
         let mut source = self.source.clone();
-        self.write_to(window, dir).unwrap_or_else(|error| {
+        self.write_to(window, dir, begun).unwrap_or_else(|error| {
             source.missing = Some(error.to_string());
             source
         })
     }
 
-    fn write_to(self, window: &Window, dir: &Path) -> io::Result<Source> {
+    fn write_to(self, window: &Window, dir: &Path, begun: Instant) -> io::Result<Source> {
         let Self { mut source, part } = self;
         let pid = source.pid.unwrap_or_default();
         match part {
@@ -197,7 +201,8 @@ impl Collected {
             }
             Part::Go(part) => {
                 let name = format!("go-{pid}.trace");
-                let covered = part.write(window, &dir.join(&name), PENDING_TIMEOUT)?;
+                let timeout = PENDING_TIMEOUT.saturating_sub(begun.elapsed());
+                let covered = part.write(window, &dir.join(&name), timeout)?;
                 match covered {
                     Some((from, until)) => {
                         source.file = Some(name);
@@ -229,6 +234,14 @@ fn put(from: &Path, to: &Path) -> io::Result<()> {
     fs::File::open(to)?.sync_all()
 }
 
+/// A dump that waits for its sources.
+struct Pending {
+    window: Window,
+    reply: Sender<Vec<Collected>>,
+    /// Until then it waits for the sessions that follow, once they were requested.
+    until: Option<Instant>,
+}
+
 struct Worker {
     wanted: Wanted,
     outbox: Outbox,
@@ -237,12 +250,14 @@ struct Worker {
     family: Option<Family>,
     dotnet: Option<dotnet::Runtimes>,
     go: Option<go::Programs>,
+    pending: VecDeque<Pending>,
 }
 
 impl Worker {
     fn new(dir: PathBuf, wanted: Wanted, outbox: Outbox, usage: Arc<Usage>) -> Self {
         let family = wanted.pid.map(Family::new);
-        let mut this = Self { wanted, outbox, usage, dir, family, dotnet: None, go: None };
+        let pending = VecDeque::new();
+        let mut this = Self { wanted, outbox, usage, dir, family, dotnet: None, go: None, pending };
         this.open();
         this
     }
@@ -267,8 +282,8 @@ impl Worker {
             && now.dotnet_triggers() == before.dotnet_triggers()
             && now.command_lines == before.command_lines;
         let keeps_go = now.go && now.go_triggers() == before.go_triggers();
-        if !keeps_dotnet {
-            self.close_dotnet();
+        if let Some(dotnet) = self.dotnet.take_if(|_| !keeps_dotnet) {
+            dotnet.abandon();
         }
         if !keeps_go {
             self.close_go();
@@ -280,24 +295,56 @@ impl Worker {
         let mut looked = Instant::now();
         self.look();
         loop {
-            match asked.recv_timeout(LOOK.saturating_sub(looked.elapsed())) {
-                Ok(Ask::Collect(window, reply)) => {
-                    let mut collected = Vec::new();
-                    if let Some(dotnet) = &mut self.dotnet {
-                        collected.append(&mut dotnet.collect(&window));
+            let look = looked + LOOK;
+            let until = self.pending.front().and_then(|first| first.until);
+            let due = until.map_or(look, |until| until.min(look));
+            let settled = self.dotnet.as_ref().map(dotnet::Runtimes::settled);
+            let settled = settled.cloned().unwrap_or_else(never);
+            select! {
+                recv(asked) -> ask => match ask {
+                    Ok(Ask::Collect(window, reply)) => {
+                        self.pending.push_back(Pending { window, reply, until: None });
                     }
-                    if let Some(go) = &mut self.go {
-                        collected.append(&mut go.collect(&window));
+                    Ok(Ask::Change(wanted)) => self.change(*wanted),
+                    Err(_) => return self.close(),
+                },
+                recv(settled) -> settled => {
+                    if let (Some(dotnet), Ok(settled)) = (&mut self.dotnet, settled) {
+                        dotnet.settle(settled);
                     }
-                    let _ = reply.send(collected); // the dump may have failed
                 }
-                Ok(Ask::Change(wanted)) => self.change(*wanted),
-                Err(RecvTimeoutError::Timeout) => {
-                    looked = Instant::now();
-                    self.look();
-                }
-                Err(RecvTimeoutError::Disconnected) => return self.close(),
+                recv(at(due)) -> _ => {}
             }
+            self.reply();
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.look();
+            }
+        }
+    }
+
+    /// Collects what dumps need, one after the other: a session that follows that of one dump is for the next one.
+    fn reply(&mut self) {
+        while let Some(first) = self.pending.front_mut() {
+            let until = *first.until.get_or_insert_with(|| {
+                if let Some(dotnet) = &mut self.dotnet {
+                    dotnet.prepare();
+                }
+                Instant::now() + FOLLOWING_TIMEOUT
+            });
+            let is_prepared = self.dotnet.as_ref().is_none_or(dotnet::Runtimes::is_prepared);
+            if !is_prepared && Instant::now() < until {
+                return;
+            }
+            let Some(Pending { window, reply, .. }) = self.pending.pop_front() else { return };
+            let mut collected = Vec::new();
+            if let Some(dotnet) = &mut self.dotnet {
+                collected.append(&mut dotnet.collect(&window));
+            }
+            if let Some(go) = &mut self.go {
+                collected.append(&mut go.collect(&window));
+            }
+            let _ = reply.send(collected); // the dump may have failed
         }
     }
 
@@ -325,11 +372,7 @@ impl Worker {
     }
 
     fn close(&mut self) {
-        self.close_dotnet();
         self.close_go();
-    }
-
-    fn close_dotnet(&mut self) {
         if let Some(dotnet) = self.dotnet.take() {
             dotnet.close();
         }
@@ -358,6 +401,10 @@ impl Unrecorded {
         if self.named.len() < MAX_NAMED || self.named.contains_key(&pid) {
             self.named.insert(pid, (name.to_owned(), why));
         }
+    }
+
+    fn has(&self, pid: u32) -> bool {
+        self.named.contains_key(&pid)
     }
 
     fn retain(&mut self, processes: &BTreeSet<u32>) {
