@@ -45,7 +45,7 @@ pub(super) fn limits() -> Limits {
 #[derive(Debug, Default)]
 struct Pulled {
     header: Vec<u8>,
-    generations: VecDeque<Generation>,
+    generations: VecDeque<Arc<Generation>>,
     /// The space that they take.
     bytes: u64,
     /// Of that space, once it is known.
@@ -59,7 +59,7 @@ impl Pulled {
     /// Adds a generation, instead of the oldest ones if there are too many.
     fn push(&mut self, generation: Generation) {
         self.bytes += generation.bytes;
-        self.generations.push_back(generation);
+        self.generations.push_back(Arc::new(generation));
         let budget = self.budget.unwrap_or(u64::MAX);
         while self.generations.len() > 1
             && (self.generations.len() > MAX_GENERATIONS || self.bytes > budget)
@@ -70,18 +70,24 @@ impl Pulled {
 
     fn remove_oldest(&mut self) {
         if let Some(oldest) = self.generations.pop_front() {
-            let _ = fs::remove_file(&oldest.path); // it may be gone
             self.bytes -= oldest.bytes;
         }
     }
 }
 
+/// A generation. Its file is removed with it: a dump that copies it keeps it until then.
 #[derive(Debug)]
 struct Generation {
     path: PathBuf,
     first: Timestamp,
     last: Timestamp,
     bytes: u64,
+}
+
+impl Drop for Generation {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path); // it may be gone
+    }
 }
 
 #[derive(Debug, Default)]
@@ -282,17 +288,20 @@ impl Part {
         };
         let pulled = self.0.news.wait_timeout_while(self.0.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
-        let is_within = |g: &&Generation| g.last >= window.from && g.first <= window.until;
-        let mut within = pulled.generations.iter().filter(is_within).peekable();
-        let Some(first) = within.peek().map(|generation| generation.first) else {
+        let is_within = |g: &&Arc<Generation>| g.last >= window.from && g.first <= window.until;
+        let within: Vec<_> = pulled.generations.iter().filter(is_within).cloned().collect();
+        let header = pulled.header.clone();
+        // The trace goes on while this is copied.
+        drop(pulled);
+        let Some(first) = within.first().map(|generation| generation.first) else {
             return Ok(None);
         };
         let mut last = first;
         let mut out = private::create_new(path)?;
-        out.write_all(&pulled.header)?;
+        out.write_all(&header)?;
         for generation in within {
             let bytes = fs::read(&generation.path)?;
-            out.write_all(bytes.get(pulled.header.len()..).unwrap_or_default())?;
+            out.write_all(bytes.get(header.len()..).unwrap_or_default())?;
             last = last.max(generation.last);
         }
         out.sync_all()?;

@@ -139,3 +139,38 @@ fn generations_of_the_future_are_evicted() {
     shared.evict(now().unwrap() + Duration::from_nanos(1), u64::MAX);
     assert_eq!((shared.last(), shared.bytes()), (None, 0));
 }
+
+#[test]
+fn a_trace_goes_on_while_a_dump_copies_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, out) = (dir.path().join("pipe"), dir.path().join("out"));
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let shared = Arc::new(Shared::default());
+    let [first, last] = [1, 2].map(Timestamp::from_nanos);
+    let generation = Generation { path: path.clone(), first, last, bytes: BLOCK };
+    shared.change(|pulled| {
+        pulled.push(generation);
+        pulled.has_ended = true;
+    });
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+    let part = Part(Arc::clone(&shared));
+    let copy = {
+        let out = out.clone();
+        std::thread::spawn(move || part.write(&window, &out, Duration::ZERO).unwrap())
+    };
+    // The copy has begun when it is open for reading.
+    let mut pipe = fs::File::options().write(true).open(&path).unwrap();
+    let (done, is_done) = channel();
+    let other = Arc::clone(&shared);
+    std::thread::spawn(move || {
+        other.evict(Timestamp::MAX, 0);
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!((shared.bytes(), path.exists()), (0, true), "the dump still needs the file");
+    pipe.write_all(b"generation").unwrap();
+    drop(pipe);
+    assert_eq!(copy.join().unwrap(), Some((first, last)));
+    assert_eq!((fs::read(out).unwrap().as_slice(), path.exists()), (&b"generation"[..], false));
+}
