@@ -261,6 +261,76 @@ fn a_full_disk_does_not_end_the_command() {
     );
 }
 
+/// A command that runs until a file is there, and then makes another one: its arguments, and the files.
+fn patient(dir: &Path) -> ([String; 3], PathBuf, PathBuf) {
+    let (go, complete) = (dir.join("go"), dir.join("complete"));
+    let script = format!(
+        "until [ -e {} ]; do /bin/true; done; : > {}; exit 5",
+        go.display(),
+        complete.display()
+    );
+    (["sh".to_owned(), "-c".to_owned(), script], go, complete)
+}
+
+/// Waits until a recorder has failed, and then for the end of its command. Returns the exit code and the log.
+#[track_caller]
+fn failed_beside(
+    mut recorder: Command,
+    dir: &Path,
+    stdout: impl Into<Stdio>,
+) -> (Option<i32>, String) {
+    let (command, go, complete) = patient(dir);
+    let log = dir.join("log");
+    recorder.args(command).stdin(Stdio::null()).stdout(stdout);
+    let recorder = Running::spawn(recorder.stderr(std::fs::File::create(&log).unwrap()));
+    let said = || std::fs::read_to_string(&log).unwrap();
+    let mut recorder = recorder;
+    testkit::wait::until("the failure", || {
+        recorder.still_runs();
+        said().contains("the command continues")
+    });
+    assert!(!complete.exists());
+    std::fs::write(go, "").unwrap();
+    let code = recorder.child().wait().unwrap().code();
+    assert!(complete.exists(), "{}", said());
+    (code, said())
+}
+
+#[test]
+fn an_output_that_is_full_or_closed_does_not_end_the_command() {
+    needs_root!();
+    let views: [&[&str]; 4] = [
+        &["perf", "trace", "-e", "sched:sched_process_exit"],
+        &["perf", "top", "--json", "--delay", "0.1"],
+        &["perf", "top", "--delay", "0.1"],
+        &["top", "--json", "--delay", "0.1"],
+    ];
+    for args in views {
+        let dir = tempdir().unwrap();
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let (code, log) = failed_beside(triscope(args), dir.path(), full);
+        assert!(code == Some(1) && log.contains("No space left"), "{args:?}: {code:?} {log}");
+        let dir = tempdir().unwrap();
+        let (closed, reader) = std::os::unix::net::UnixStream::pair().unwrap();
+        drop(reader);
+        let closed = std::os::fd::OwnedFd::from(closed);
+        let (code, log) = failed_beside(triscope(args), dir.path(), closed);
+        assert_eq!(code, Some(128 + 13), "{args:?}: {log}");
+    }
+}
+
+#[test]
+fn a_priority_that_is_refused_does_not_end_the_command() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let mut trace = Command::new("setpriv");
+    trace.args(["--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"]);
+    trace.args([env!("CARGO_BIN_EXE_triscope"), "perf", "trace", "--realtime", "50"]);
+    trace.args(["-e", "sched:sched_process_exit"]);
+    let (code, log) = failed_beside(trace, dir.path(), Stdio::null());
+    assert!(code == Some(1) && log.contains("SCHED_FIFO"), "{code:?} {log}");
+}
+
 /// A pipe in the place of the partial file, which nobody reads.
 #[test]
 fn a_pipe_instead_of_the_partial_file_is_refused_before_the_command() {

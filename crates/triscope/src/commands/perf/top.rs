@@ -13,7 +13,7 @@ use crate::sources::symbols::{Symbols, demangled};
 use crossbeam_channel::after;
 use perf_data::Features;
 use perf_monitor::{
-    CpuMode, RawRecord, Record, RecordLayout, SampleFlags, SetRecord, Tasks, Timestamp,
+    CpuMode, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Tasks, Timestamp,
     max_sample_rate,
 };
 use serde_json::{Value, json};
@@ -151,38 +151,48 @@ pub(crate) fn run(args: &Args) -> Result {
         [] => Watch::running(&pids, args.seconds)?,
         command => Watch::command(command, args.seconds, output_to_stderr)?,
     };
-    let mut next = Instant::now() + args.delay;
-    let mut lost = 0;
-    loop {
-        let has_ended = watch.wait(&after(Duration::ZERO))?;
-        let each = |record: SetRecord<'_>| {
-            live.apply(record.layout, record.raw);
-            Ok::<(), perf_monitor::Error>(())
-        };
-        if has_ended {
-            // A round keeps the last records back.
-            set.disable().and_then(|()| set.drain(each)).map_err(failure)?;
-        } else {
-            set.round(each).map_err(failure)?;
-        }
-        if has_ended || Instant::now() >= next {
-            let total = set.stats().rings.lost;
-            if args.json {
-                live.print_json(args, &name, total - lost)?;
-            } else {
-                live.print(args, &name, total - lost)?;
-            }
-            lost = total;
-            next = Instant::now() + args.delay;
-        }
-        if has_ended {
-            return watch.outcome();
-        }
-        set.wait(Some(ROUND)).map_err(failure)?;
+    let shown = live.show(args, &name, &mut set, &mut watch);
+    if shown.is_err() {
+        let _ = set.disable(); // they are closed at the end of the command
     }
+    watch.see_out(shown)?;
+    watch.outcome()
 }
 
 impl Live {
+    /// Prints tables until the end.
+    fn show(&mut self, args: &Args, name: &str, set: &mut RingSet, watch: &mut Watch) -> Result {
+        let mut next = Instant::now() + args.delay;
+        let mut lost = 0;
+        loop {
+            let has_ended = watch.wait(&after(Duration::ZERO))?;
+            let each = |record: SetRecord<'_>| {
+                self.apply(record.layout, record.raw);
+                Ok::<(), perf_monitor::Error>(())
+            };
+            if has_ended {
+                // A round keeps the last records back.
+                set.disable().and_then(|()| set.drain(each)).map_err(failure)?;
+            } else {
+                set.round(each).map_err(failure)?;
+            }
+            if has_ended || Instant::now() >= next {
+                let total = set.stats().rings.lost;
+                if args.json {
+                    self.print_json(args, name, total - lost)?;
+                } else {
+                    self.print(args, name, total - lost)?;
+                }
+                lost = total;
+                next = Instant::now() + args.delay;
+            }
+            if has_ended {
+                return Ok(());
+            }
+            set.wait(Some(ROUND)).map_err(failure)?;
+        }
+    }
+
     fn apply(&mut self, layout: &RecordLayout, raw: RawRecord<'_>) {
         let Ok(record) = layout.decode(raw) else {
             self.undecodable += 1;

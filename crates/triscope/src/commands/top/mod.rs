@@ -115,16 +115,22 @@ pub(crate) fn run(args: &Args) -> Result {
     sample_rate::check(args.freq)?;
     let mut opened = open(args, args.sampled()?.as_ref())?;
     let mut live = Live::start(args, &mut opened)?;
-    let watch = match &args.target.command[..] {
+    let mut watch = match &args.target.command[..] {
         [] => Watch::running(&args.target.pids(), args.seconds)?,
         command if is_printed => Watch::command(command, args.seconds, output_to_stderr)?,
         command => Watch::command(command, args.seconds, discard_output)?,
     };
-    if is_printed {
-        print(args, &mut opened, &mut live, watch)
+    let shown = if is_printed {
+        print(args, &mut opened, &mut live, &mut watch)
     } else {
-        show(args, &mut opened, &mut live, watch)
+        show(args, &mut opened, &mut live, &mut watch)
+    };
+    if let Err(failure) = shown {
+        let _ = opened.set.disable(); // they are closed at the end of the command
+        return watch.see_out(Err(failure));
     }
+    // A command that has ended by itself has the exit code.
+    if watch.status().is_some() { watch.outcome() } else { Ok(()) }
 }
 
 /// The output of the command would be in the table.
@@ -184,12 +190,12 @@ fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
     }
 }
 
-/// Prints the first interval. A command that still runs gets SIGTERM.
-fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> Result {
+/// Prints the first interval.
+fn print(args: &Args, opened: &mut Opened, live: &mut Live, watch: &mut Watch) -> Result {
     let start = Instant::now();
     let end = start + args.delay;
     while !watch.wait(&after(Duration::ZERO))? && Instant::now() < end {
-        live.round(opened, &watch)?;
+        live.round(opened, watch)?;
         opened.set.wait(Some(ROUND)).map_err(failure)?;
     }
     opened.set.disable().map_err(failure)?;
@@ -200,19 +206,18 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) ->
         false => print::table(&interval, args.by, &args.filter, args.rows),
     }?;
     live.print_problems();
-    // A command that has ended by itself has the exit code.
-    if watch.status().is_some() { watch.outcome() } else { Ok(()) }
+    Ok(())
 }
 
 /// Shows the intervals until the end.
-fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> Result {
+fn show(args: &Args, opened: &mut Opened, live: &mut Live, watch: &mut Watch) -> Result {
     let mut view = View::new(Header::of(args, opened), args.by, args.filter.clone());
     let mut screen = Screen::start()?;
     screen.draw(&mut view)?;
     let mut start = Instant::now();
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
-        live.round(opened, &watch)?;
+        live.round(opened, watch)?;
         let mut is_changed = false;
         if has_ended || start.elapsed() >= args.delay {
             let interval = live.interval(opened, start.elapsed())?;
@@ -234,7 +239,7 @@ fn show(args: &Args, opened: &mut Opened, live: &mut Live, mut watch: Watch) -> 
         if has_ended {
             drop(screen);
             live.print_problems();
-            return watch.outcome();
+            return Ok(());
         }
         opened.set.wait(Some(ROUND)).map_err(failure)?;
     }

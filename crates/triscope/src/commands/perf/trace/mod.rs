@@ -119,10 +119,11 @@ pub(crate) fn run(args: &Args) -> Result {
     } else {
         Watch::command(&args.target.command, args.seconds, |_| ())?
     };
-    // The command was started before: it keeps its ordinary priority.
-    let realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
-    tracer.run(&mut watch)?;
-    drop(realtime);
+    let traced = tracer.run(args, &mut watch);
+    if traced.is_err() {
+        let _ = tracer.set.disable(); // they are closed at the end of the command
+    }
+    watch.see_out(traced)?;
     let report = |count: u64, what: &str| {
         if count > 0 {
             message!("triscope: {} {what}", counted(count, "event"));
@@ -237,8 +238,10 @@ impl Tracer<'_> {
     }
 
     /// Prints until the watch ends.
-    fn run(&mut self, watch: &mut Watch) -> Result {
+    fn run(&mut self, args: &Args, watch: &mut Watch) -> Result {
         let Self { set, printer } = self;
+        // The command was started before: it keeps its ordinary priority.
+        let _realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
         let mut out = Output::new();
         let rounds = tick(ROUND);
         let mut ended = false;
