@@ -58,7 +58,11 @@ Input may be compressed with gzip or zstd; - is standard input, except where a f
 Signals: Ctrl-C, SIGTERM or SIGHUP ends a recording, and the output is completed; a second signal
 exits at once. A COMMAND that was started gets the first signal, and the recording ends with it;
 the second one becomes SIGTERM, the third one SIGKILL. The flight recorder without a COMMAND keeps
-running at SIGHUP and reads its configuration again; SIGUSR1 has it write a dump."
+running at SIGHUP and reads its configuration again; SIGUSR1 has it write a dump.
+
+Failures: a COMMAND is not run if its recording cannot begin. Once it runs, a failure of triscope,
+such as a full disk or a closed pipe, does not end it: the failure is reported at once, and triscope
+waits for the end of the COMMAND."
 )]
 struct Cli {
     #[command(subcommand)]

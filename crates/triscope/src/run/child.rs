@@ -138,8 +138,9 @@ impl Launched {
 }
 
 impl Drop for Launched {
-    /// Ends a command that would be left without supervision: by a failure at the start of a recording, or by
-    /// the end of a live view. Later failures do not end it: see `Watch::see_out`.
+    /// Ends a command that would be left without supervision: one that is still stopped before its `execve(2)` when
+    /// the recording cannot begin, or by the end of a live view. A failure does not end one that runs: see
+    /// `Watch::see_out`.
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
         if shared.status.is_none() {

@@ -6,6 +6,8 @@
 //! | second | SIGTERM to the COMMAND | exit | |
 //! | third | SIGKILL to the COMMAND | | |
 //!
+//! A failure of this program does not end a COMMAND that runs: see `Watch::see_out`.
+//!
 //! "Exit" means: temporary files are removed, and the status is 128 + the signal number. SIGTERM
 //! and SIGHUP stay ignored if they were ignored at startup, as with `nohup`. SIGINT does not: a
 //! shell that runs a script starts background jobs with SIGINT ignored, and `kill -INT $!` must end

@@ -145,6 +145,9 @@ impl Watch {
 
     /// Returns the result of a recording, and first supervises a command that still runs to its end: the end of
     /// a recording, or its failure, is no reason to end the command. The failure is printed at once.
+    ///
+    /// This is for each failure from the start of the command on, also before anything was recorded: the command may
+    /// have done a part of its work. What can fail before is done before the command is started.
     pub(crate) fn see_out<T>(&mut self, recorded: Result<T>) -> Result<T> {
         if let Subject::Command { launched, status } = &mut self.subject {
             if status.is_none() {

@@ -378,6 +378,36 @@ fn a_command_continues_after_the_only_dump() {
 }
 
 #[test]
+fn a_recorder_that_cannot_begin_does_not_end_its_command() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let (dir, go) = (base.path().join("flight"), base.path().join("go"));
+    // It is in the place of the socket.
+    let in_the_way = dir.join("control.sock");
+    fs::create_dir_all(&in_the_way).unwrap();
+    fs::write(dir.join("lock"), "").unwrap();
+    fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let script = format!(
+        "until [ -e {} ]; do sleep 0.01; done; : > {}",
+        go.display(),
+        base.path().join("complete").display()
+    );
+    let log = base.path().join("log");
+    let mut command = triscope(&["flight", "-d", dir.to_str().unwrap()]);
+    command.args(SHORT).args(["--", "sh", "-c", &script]);
+    let mut recorder = Running::spawn(command.stderr(fs::File::create(&log).unwrap()));
+    let said = || fs::read_to_string(&log).unwrap();
+    until("the failure", || {
+        recorder.still_runs();
+        said().contains("the command continues")
+    });
+    fs::write(&go, "").unwrap();
+    let status = recorder.child().wait().unwrap();
+    assert_eq!(status.code(), Some(1), "{}", said());
+    assert!(said().contains("control.sock") && base.path().join("complete").exists(), "{}", said());
+}
+
+#[test]
 fn events_and_fatal_signals_fire() {
     needs_root!();
     let base = tempfile::tempdir().unwrap();

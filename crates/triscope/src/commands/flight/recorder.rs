@@ -137,68 +137,74 @@ fn record(
     } else {
         Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
     };
-    let pid = args.process.id().or_else(|| command.as_ref().and_then(Watch::command_pid));
-    if let Some(pid) = pid {
-        kernel.focus(pid);
-    }
-    let sources = match settings.dotnet || settings.go {
-        true => {
-            let needed = CapabilitySet::SYS_PTRACE
-                | CapabilitySet::DAC_READ_SEARCH
-                | CapabilitySet::DAC_OVERRIDE;
-            let dir = store.sources()?;
-            let wanted = sources_of(settings, pid);
-            Some(Sources::start(&dir, wanted, &outbox, move || keep_capabilities(needed)))
+    let mut signals = Vec::new();
+    let record = |command: Option<&mut Watch>| -> Result {
+        let pid = args.process.id().or_else(|| command.as_deref().and_then(Watch::command_pid));
+        if let Some(pid) = pid {
+            kernel.focus(pid);
         }
-        false => None,
+        let sources = match settings.dotnet || settings.go {
+            true => {
+                let needed = CapabilitySet::SYS_PTRACE
+                    | CapabilitySet::DAC_READ_SEARCH
+                    | CapabilitySet::DAC_OVERRIDE;
+                let dir = store.sources()?;
+                let wanted = sources_of(settings, pid);
+                Some(Sources::start(&dir, wanted, &outbox, move || keep_capabilities(needed)))
+            }
+            false => None,
+        };
+        // A reader that does not get a CPU loses events.
+        let _nice = NiceThread::begin(NICE).ok();
+        drop_capabilities();
+        // The threads that start from here have as few capabilities.
+        signals = listen(&outbox, command.is_none())?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        pressures.into_iter().for_each(|pressure| pressure.watch(&outbox, &is_over));
+        control::serve(dir, &outbox)?;
+        if let Some(listener) = metrics {
+            control::serve_metrics(listener, &outbox);
+        }
+        let subject = pid.map(|pid| {
+            let words =
+                if args.command.is_empty() { command_line(pid) } else { args.command.clone() };
+            let program = words.first().cloned().unwrap_or_default();
+            (pid, if settings.command_lines { words.join(" ") } else { program })
+        });
+        let mut windows = Windows::new(settings.back, settings.forward);
+        windows.set_cooldown(settings.cooldown.unwrap_or_default());
+        let mut recorder = Recorder {
+            settings: settings.clone(),
+            config: args.config.clone(),
+            is_over,
+            store,
+            kernel,
+            sources,
+            begun: Instant::now(),
+            windows,
+            inbox,
+            outbox,
+            subject,
+            replies: Vec::new(),
+            stats: Stats::default(),
+            budget: Budget::start(),
+            machine: Machine::start()?,
+            cpu_failure: None,
+            switched_off: Vec::new(),
+            writing: 0,
+        };
+        recorder.recover()?;
+        message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
+        let watched = recorder.watch(args.process.id(), command);
+        recorder.finish().and(watched)
     };
-    // A reader that does not get a CPU loses events.
-    let _nice = NiceThread::begin(NICE).ok();
-    drop_capabilities();
-    // The threads that start from here have as few capabilities.
-    let _signals = listen(&outbox, command.is_none())?;
-    let is_over = Arc::new(AtomicBool::new(false));
-    pressures.into_iter().for_each(|pressure| pressure.watch(&outbox, &is_over));
-    control::serve(dir, &outbox)?;
-    if let Some(listener) = metrics {
-        control::serve_metrics(listener, &outbox);
-    }
-    let subject = pid.map(|pid| {
-        let words = if args.command.is_empty() { command_line(pid) } else { args.command.clone() };
-        let program = words.first().cloned().unwrap_or_default();
-        (pid, if settings.command_lines { words.join(" ") } else { program })
-    });
-    let mut windows = Windows::new(settings.back, settings.forward);
-    windows.set_cooldown(settings.cooldown.unwrap_or_default());
-    let mut recorder = Recorder {
-        settings: settings.clone(),
-        config: args.config.clone(),
-        is_over,
-        store,
-        kernel,
-        sources,
-        begun: Instant::now(),
-        windows,
-        inbox,
-        outbox,
-        subject,
-        replies: Vec::new(),
-        stats: Stats::default(),
-        budget: Budget::start(),
-        machine: Machine::start()?,
-        cpu_failure: None,
-        switched_off: Vec::new(),
-        writing: 0,
-    };
-    recorder.recover()?;
-    message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
-    let watched = recorder.watch(args.process.id(), command.as_mut());
-    let recorded = recorder.finish().and(watched);
-    drop(recorder);
-    match command {
+    let recorded = record(command.as_mut());
+    let ended = match command {
         Some(mut watch) => watch.see_out(recorded).and_then(|()| watch.outcome()),
         None => recorded,
-    }
+    };
+    drop(signals);
+    ended
 }
 
 fn wanted(settings: &Settings) -> Result<Wanted> {

@@ -438,37 +438,41 @@ impl<'a> Recording<'a> {
                 kept.map_err(|error| error.into_failure(output))?;
             }
         }
-        let (subject, runtimes) = match running {
-            Some(pid) => {
-                let subject = Subject::attach(args, pid)?;
-                if let Some(scheduler) = &mut scheduler {
-                    let followed = scheduler.follow_running(pid);
-                    followed.map_err(|error| error.into_failure(output))?;
-                }
-                let runtimes = match (args.is_found, args.dotnet) {
-                    (true, _) => Some(runtimes::Recorder::of_family(None, config)),
-                    (false, Some(_)) => Some(runtimes::Recorder::of_process(pid, &config)?),
-                    (false, None) => None,
+        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
+        let mut subject = match running {
+            Some(pid) => Subject::attach(args, pid)?,
+            None => Subject::start(args, port.as_ref(), output.is_stdout())?,
+        };
+        let begin = || -> Result<Option<runtimes::Recorder>> {
+            if let Some(scheduler) = &mut scheduler {
+                let followed = match running {
+                    Some(pid) => scheduler.follow_running(pid),
+                    None => scheduler.follow(subject.pid),
                 };
-                (subject, runtimes)
+                followed.map_err(|error| error.into_failure(output))?;
             }
-            None => {
-                let subject = Subject::start(args, port.as_ref(), output.is_stdout())?;
-                if let Some(scheduler) = &mut scheduler {
-                    let followed = scheduler.follow(subject.pid);
-                    followed.map_err(|error| error.into_failure(output))?;
-                }
-                let runtimes = port.map(|port| runtimes::Recorder::of_family(Some(port), config));
-                (subject, runtimes)
+            if let Some(keep) = &keep {
+                keep.describe(subject.pid, &subject.line(), None)?;
+            }
+            Ok(match (running, args.dotnet) {
+                (None, _) => port.map(|port| runtimes::Recorder::of_family(Some(port), config)),
+                (Some(_), _) if args.is_found => Some(runtimes::Recorder::of_family(None, config)),
+                (Some(pid), Some(_)) => Some(runtimes::Recorder::of_process(pid, &config)?),
+                (Some(_), None) => None,
+            })
+        };
+        let runtimes = match begin() {
+            Ok(runtimes) => runtimes,
+            Err(failure) => {
+                // Nothing is recorded.
+                drop((scheduler, go, sink));
+                subject.watch.limit(args.seconds);
+                return subject.watch.see_out(Err(failure));
             }
         };
         if let Some(go) = &mut go {
             go.set_pid(subject.pid);
         }
-        if let Some(keep) = &keep {
-            keep.describe(subject.pid, &subject.line(), None)?;
-        }
-        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
         output.keep();
         let start = Instant::now();
         let family = Family::new(subject.pid);
