@@ -57,11 +57,13 @@ pub(super) struct Ran {
     pub(super) losses: Vec<(u64, u64)>,
 }
 
+/// Captures up to the end. `explain` says of a failure what is left of the capture.
 pub(super) fn run(
     args: &Args,
     opened: &mut Opened,
     consumer: &mut impl Consumer,
     runtimes: Option<&mut Runtimes>,
+    explain: impl Fn(Failure) -> Failure,
 ) -> Result<Ran> {
     let target = &args.target;
     let set = &mut opened.set;
@@ -82,7 +84,7 @@ pub(super) fn run(
     if captured.is_err() {
         let _ = opened.set.disable(); // they are closed at the end of the command
     }
-    let (stats, losses) = watch.see_out(captured)?;
+    let (stats, losses) = watch.see_out(captured.map_err(explain))?;
     Ok(Ran { watch, stats, losses })
 }
 

@@ -240,7 +240,7 @@ pub(crate) fn run(args: &Args) -> Result {
                 args.has_goroutines().then(|| Goroutines::new(args.by.is_some())).transpose()?;
             let samples = LiveSamples::new(&mut opened, args.wakers, goroutines)?;
             let mut stacks = Stacks::new(samples, output, is_wall, args.wakers, interval);
-            let ran = capture::run(args, &mut opened, &mut stacks, runtimes.as_mut())?;
+            let ran = capture::run(args, &mut opened, &mut stacks, runtimes.as_mut(), |same| same)?;
             let remark = remark(args, &opened, &ran, &stacks.notes());
             stacks.write(&title(args), &remark, runtimes, args.fold_stubs, servers.clone())?;
             servers.iter().for_each(servers::report);
@@ -282,11 +282,12 @@ fn record(
     let (events, features) = (opened.events.clone(), std::mem::take(&mut opened.features));
     let mut recording = Recording::start(output, events, features)?;
     output.keep();
-    let ran = capture::run(args, opened, &mut recording, None)?;
+    let with_kept = |failure| output.with_kept(failure);
+    let ran = capture::run(args, opened, &mut recording, None, with_kept)?;
     for (id, lost) in &ran.losses {
-        recording.lost(*id, *lost)?;
+        recording.lost(*id, *lost).map_err(with_kept)?;
     }
-    Ok((recording.finish()?, ran))
+    Ok((recording.finish().map_err(with_kept)?, ran))
 }
 
 /// The command, the processes or the machine.
