@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::PathBuf;
 use trace_timeline::answers::critical_path;
-use trace_timeline::answers::{CriticalPath, History, OffCpu, Report, RequestFilter, Requests};
+use trace_timeline::answers::{
+    CriticalPath, History, OffCpu, Piece, Report, RequestFilter, Requests,
+};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
     Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, InstantKind, Interval,
@@ -412,6 +414,54 @@ fn the_context_does_not_depend_on_the_kernel() {
     let (with_kernel, of_threads) = context(&events, &tables);
     assert_eq!((with_kernel, none), (alone, 0));
     assert!(alone > 0 && of_threads > 0, "{alone} {of_threads}");
+}
+
+/// Without the kernel, both critical paths have the same work for other tasks.
+#[test]
+fn the_context_is_that_of_gotrace() {
+    let mut sum = 0;
+    for (name, bytes) in fixtures() {
+        let mut tables = Tables::new();
+        let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
+        let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
+        correlate(&read(&bytes, &mut tables), &tables, &mut |derived| {
+            requests.push(&derived);
+            history.push(&derived);
+        });
+        history.finish();
+        let mut found = Vec::new();
+        for r in requests.into_worst() {
+            let path = critical_path(&history, &tables.entities, r.subject, r.begin, r.end, r.task);
+            let others = path.pieces.iter().filter(|piece| piece.context.is_some());
+            let nanos: i64 = others.map(Piece::nanos).sum();
+            found.push((r.begin, r.end, tables.str(r.name).into_owned(), nanos));
+        }
+        let mut requests = gotrace::analysis::Requests::new(Default::default(), usize::MAX);
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            requests.event(event);
+        }
+        let mut paths = gotrace::analysis::CriticalPaths::new(requests.finish());
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            paths.event(event);
+        }
+        let mut expected = Vec::new();
+        for path in paths.finish() {
+            let others = path.pieces.iter().filter(|piece| piece.context.is_some());
+            let nanos: i64 = others.map(|piece| piece.end.nanos_since(piece.start)).sum();
+            let r = path.request;
+            sum += nanos;
+            expected.push((r.start, r.end, r.name.to_string(), nanos));
+        }
+        found.sort();
+        expected.sort();
+        assert_eq!(found.len(), expected.len(), "{name}");
+        for (found, expected) in found.iter().zip(&expected) {
+            assert_eq!(found, expected, "{name}");
+        }
+    }
+    assert!(sum > 0);
 }
 
 #[test]

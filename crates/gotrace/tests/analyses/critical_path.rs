@@ -7,7 +7,7 @@ use crate::common;
 use GoState::{NotExist, Runnable, Running, Waiting};
 use gotrace::analysis::{
     CriticalPath, CriticalPaths, Occupant, PathPiece, PathState, RangeKind, Request, RequestFilter,
-    Requests,
+    RequestKind, Requests,
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
 use gotrace::{
@@ -306,6 +306,58 @@ fn regions_of_unknown_tasks_have_their_own_ends() {
     assert_eq!(found, [(20, None), (60, Some(5)), (100, None)]);
 }
 
+/// Work for a goroutine that works on another task is for that task, and a part of the task of the request is not
+/// another one.
+#[test]
+fn work_for_other_tasks_is_context() {
+    let at = Timestamp::from_nanos;
+    let mut request = Request::of_goroutine(GoId(1), at(0), at(110));
+    request.kind = RequestKind::Task(TaskId(4));
+    let mut h = History(CriticalPaths::new(vec![request]));
+    for id in 1..=4 {
+        h.go(id - 1, (-1, id - 1), id, (GoState::Undetermined, Running), "");
+    }
+    let tasks = [(4, TaskId::BACKGROUND), (5, TaskId::BACKGROUND), (6, TaskId(4))];
+    for (id, parent) in tasks {
+        h.emit(id, (4, 3), EventDetails::TaskBegin(Task::new(TaskId(id as u64), parent, "job")));
+    }
+    let region = |id| Region::new(TaskId(id), "r");
+    // G1 waits for G2, which works on another task and waits for G3 then.
+    h.go(10, (1, 0), 1, (Running, Waiting), "chan receive");
+    h.emit(20, (2, 1), EventDetails::RegionBegin(region(5)));
+    h.go(30, (2, 1), 2, (Running, Waiting), "select");
+    h.go(80, (3, 2), 2, (Waiting, Runnable), "");
+    h.go(81, (-1, 1), 2, (Runnable, Running), "");
+    h.emit(90, (2, 1), EventDetails::RegionEnd(region(5)));
+    h.emit(91, (2, 1), EventDetails::RegionBegin(region(6)));
+    h.emit(95, (2, 1), EventDetails::RegionEnd(region(6)));
+    h.go(100, (2, 1), 1, (Waiting, Runnable), "");
+    h.go(105, (-1, 0), 1, (Runnable, Running), "");
+    // So does G1 itself.
+    h.emit(106, (1, 0), EventDetails::RegionBegin(region(5)));
+    h.emit(108, (1, 0), EventDetails::RegionEnd(region(5)));
+    h.go(120, (1, 0), 1, (Running, NotExist), "");
+    let path = h.0.finish().pop().unwrap();
+    check(&path);
+    let context = |piece: &PathPiece| piece.context.as_ref().map(|(task, _)| task.0);
+    let pieces: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), p.goroutine.id.0, context(p))).collect();
+    let expected = [
+        (10, 1, None),
+        (20, 2, None),
+        (30, 2, Some(5)),
+        (80, 3, Some(5)),
+        (81, 2, Some(5)),
+        (90, 2, Some(5)),
+        (100, 2, None),
+        (105, 1, None),
+        (106, 1, None),
+        (108, 1, Some(5)),
+        (110, 1, None),
+    ];
+    assert_eq!(pieces, expected);
+}
+
 #[test]
 fn the_garbage_collector_and_other_tasks_are_on_the_path() {
     let mut assists = 0;
@@ -319,7 +371,7 @@ fn the_garbage_collector_and_other_tasks_are_on_the_path() {
             for piece in &path.pieces {
                 assists += u32::from(piece.during == Some(RangeKind::GcMarkAssist));
                 if let Some((id, _)) = &piece.context {
-                    assert!(piece.depth > 0 && Some(*id) != task);
+                    assert!((piece.depth > 0 || task.is_some()) && Some(*id) != task);
                     contexts += 1;
                 }
             }

@@ -81,6 +81,7 @@ pub(super) struct Span {
 struct OpenTask {
     /// The goroutine that began it, with its number.
     by: Option<(Key, u64)>,
+    parent: TaskId,
     span: Span,
 }
 
@@ -136,6 +137,8 @@ pub(super) struct History {
     /// The number of goroutines so far.
     count: u64,
     tasks: HashMap<TaskId, OpenTask, SeededState>,
+    /// The parents of tasks within the windows.
+    parents: HashMap<TaskId, TaskId, SeededState>,
     pub(super) stacks: Stacks,
     first: Option<Timestamp>,
     last: Timestamp,
@@ -171,6 +174,7 @@ impl History {
             stopping: HashMap::default(),
             count: 0,
             tasks: HashMap::default(),
+            parents: HashMap::default(),
             stacks,
             first: None,
             last: Timestamp::default(),
@@ -305,7 +309,9 @@ impl History {
         }
         self.pauses.spans.extend(self.stopping.drain().map(|(_, span)| span));
         let tasks: Vec<_> = self.tasks.drain().map(|(_, task)| task).collect();
-        for OpenTask { by, span } in tasks {
+        for task in tasks {
+            self.add_parent(&task);
+            let OpenTask { by, span, .. } = task;
             let by = self.still(by);
             if let Some(goroutine) = self.goroutine_mut(by) {
                 goroutine.spans.spans.push(span);
@@ -539,14 +545,15 @@ impl History {
     fn task(&mut self, event: Event<'_>) {
         let Some(task) = event.task() else { return };
         let now = event.time();
-        if let Some(OpenTask { by, span }) = self.tasks.remove(&task.id) {
-            self.add_span(self.still(by), span, now);
+        if let Some(ended) = self.tasks.remove(&task.id) {
+            self.add_parent(&ended);
+            self.add_span(self.still(ended.by), ended.span, now);
         }
         if event.kind() == EventKind::TaskBegin {
             let by = self.live.get(&event.goroutine()).copied();
             let by = by.and_then(|key| Some((key, self.goroutine(key)?.number)));
             let span = Span::open(SpanKind::Task(task.id, task.ty.into()), now);
-            self.tasks.insert(task.id, OpenTask { by, span });
+            self.tasks.insert(task.id, OpenTask { by, parent: task.parent, span });
         }
     }
 
@@ -558,6 +565,26 @@ impl History {
                 goroutine.samples.push((event.time(), stack));
             }
         }
+    }
+
+    fn add_parent(&mut self, task: &OpenTask) {
+        let Some((id, _)) = task.span.task() else { return };
+        // The id may have been that of another one.
+        self.parents.remove(&id);
+        if matches!(task.parent, TaskId::BACKGROUND | TaskId::NONE) {
+            return;
+        }
+        if self.is_kept(task.span.begin) && self.has_room() {
+            self.parents.insert(id, task.parent);
+        }
+    }
+
+    /// Whether a task is `ancestor` or a part of it.
+    pub(super) fn is_part_of(&self, task: TaskId, ancestor: TaskId) -> bool {
+        /// More is a cycle, or made to cost time.
+        const MAX_DEPTH: usize = 64;
+        let mut up = std::iter::successors(Some(task), |task| self.parents.get(task).copied());
+        up.by_ref().take(MAX_DEPTH).any(|task| task == ancestor)
     }
 
     fn add_span(&mut self, key: Option<Key>, span: Span, end: Timestamp) {
@@ -583,12 +610,25 @@ impl Interval {
 }
 
 impl Span {
+    /// The task, if it is work on one.
+    pub(super) const fn task(&self) -> Option<(TaskId, &Name)> {
+        match &self.kind {
+            SpanKind::Task(id, name) => Some((*id, name)),
+            _ => None,
+        }
+    }
+
     const fn open(kind: SpanKind, begin: Timestamp) -> Self {
         Self { kind, begin, end: Timestamp::MAX }
     }
 }
 
 impl Goroutine {
+    /// Whether it works on a task within this time.
+    pub(super) fn has_task(&self, begin: Timestamp, end: Timestamp) -> bool {
+        self.spans.within(begin, end).any(|span| span.task().is_some())
+    }
+
     /// The last interval that begins before `at`, and its position.
     pub(super) fn before(&self, at: Timestamp) -> Option<(usize, &Interval)> {
         let index = self.intervals.partition_point(|i| i.begin < at).checked_sub(1)?;

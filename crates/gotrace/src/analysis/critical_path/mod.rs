@@ -163,7 +163,8 @@ pub struct PathPiece {
     pub waiter_stack: Arc<[Frame]>,
     /// The part of the garbage collector: an assist, or a stop of the world that holds it back.
     pub during: Option<RangeKind>,
-    /// Another task that `goroutine` worked on, with its type: context of the wait, not its cause.
+    /// Another task that `goroutine` worked on, or that the one worked on which waits for it, with its type:
+    /// context of the wait, not its cause. A part of the task of the request is no other one.
     pub context: Option<(TaskId, Name)>,
 }
 

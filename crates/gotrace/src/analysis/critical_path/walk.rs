@@ -42,13 +42,20 @@ enum What {
 type Stop = Option<(Key, usize)>;
 
 /// What led to a goroutine: the wait of another one.
-type Step = trace_common::Step<Key, Stop>;
+#[derive(Clone, Copy, Debug, Default)]
+struct Link {
+    stop: Stop,
+    /// The nearest waiter that worked on a task: what is done for it is done for that task.
+    worker: Option<Key>,
+}
+
+type Step = trace_common::Step<Key, Link>;
 
 struct Walk<'a> {
     history: &'a History,
-    back: Back<Key, Stop>,
-    /// Latest first.
-    pieces: Vec<Piece>,
+    back: Back<Key, Link>,
+    /// Latest first, each with its [`Link::worker`].
+    pieces: Vec<(Piece, Option<Key>)>,
 }
 
 pub(super) fn path(history: &History, request: Request, stacks: &mut Resolved) -> CriticalPath {
@@ -60,7 +67,8 @@ pub(super) fn path(history: &History, request: Request, stacks: &mut Resolved) -
         let pieces = if start < end { vec![unknown(&request, &subject)] } else { Vec::new() };
         return CriticalPath { request, subject, pieces };
     };
-    let mut walk = Walk { history, back: Back::new(key, None, start, end), pieces: Vec::new() };
+    let back = Back::new(key, Link::default(), start, end);
+    let mut walk = Walk { history, back, pieces: Vec::new() };
     while let Some(step) = walk.back.next_step() {
         if step.is_stuck {
             walk.leaf(step, step.lower, What::Unknown, None);
@@ -70,8 +78,8 @@ pub(super) fn path(history: &History, request: Request, stacks: &mut Resolved) -
     }
     let task = request.task();
     let mut pieces: Vec<Piece> = Vec::with_capacity(walk.pieces.len());
-    for piece in walk.pieces.into_iter().rev() {
-        split(history, piece, task, &mut pieces);
+    for (piece, worker) in walk.pieces.into_iter().rev() {
+        split(history, piece, worker, task, &mut pieces);
     }
     names.path(request, key, pieces)
 }
@@ -142,7 +150,9 @@ impl Walk<'_> {
         let stop = Some((step.entity, index));
         let next = goroutine.intervals.get(index + 1);
         let by = next.filter(|next| next.begin <= self.back.at()).and_then(|next| next.by);
-        if !by.is_some_and(|by| self.back.follow(by, begin, stop)) {
+        let has_task = goroutine.has_task(begin, self.back.at());
+        let worker = if has_task { Some(step.entity) } else { step.link.worker };
+        if !by.is_some_and(|by| self.back.follow(by, begin, Link { stop, worker })) {
             self.leaf(step, begin, What::Waits, stop);
         }
     }
@@ -161,33 +171,45 @@ impl Walk<'_> {
 
     /// Explains the time back to `begin`.
     fn leaf(&mut self, step: Step, begin: Timestamp, what: What, stop: Stop) {
-        self.pieces.push(Piece {
+        let piece = Piece {
             begin,
             end: self.back.at(),
             entity: step.entity,
             what,
             depth: self.back.depth(),
             stop,
-            waiter: step.link.map(|(waiter, _)| waiter),
-            waiter_stop: step.link,
+            waiter: step.link.stop.map(|(waiter, _)| waiter),
+            waiter_stop: step.link.stop,
             during: None,
             context: None,
-        });
+        };
+        self.pieces.push((piece, step.link.worker));
         self.back.explain(begin);
     }
 }
 
 /// Divides a piece where spans begin and end, and appends the parts.
-fn split(history: &History, piece: Piece, task: Option<TaskId>, pieces: &mut Vec<Piece>) {
+fn split(
+    history: &History,
+    piece: Piece,
+    worker: Option<Key>,
+    task: Option<TaskId>,
+    pieces: &mut Vec<Piece>,
+) {
     let Some(goroutine) = history.goroutine(piece.entity) else { return pieces.push(piece) };
-    let own = goroutine.spans.within(piece.begin, piece.end);
-    let own = own.filter(|span| span.kind == SpanKind::Assist || piece.depth > 0);
-    let spans: Vec<&Span> = own.chain(history.pauses.within(piece.begin, piece.end)).collect();
+    let own: Vec<&Span> = goroutine.spans.within(piece.begin, piece.end).collect();
+    let pauses: Vec<&Span> = history.pauses.within(piece.begin, piece.end).collect();
+    let worker = worker.and_then(|worker| history.goroutine(worker)).into_iter();
+    let of_worker = worker.flat_map(|worker| worker.spans.within(piece.begin, piece.end));
+    let of_worker: Vec<&Span> = of_worker.filter(|span| span.task().is_some()).collect();
     // A stop-the-world holds back goroutines that do not execute, except the one that requested it.
     let is_executing = matches!(piece.what, What::Running | What::Syscall);
-    let bounds = spans.iter().flat_map(|span| [span.begin, span.end]);
+    let is_another = |id: TaskId| task.is_none_or(|task| !history.is_part_of(id, task));
+    let spans = own.iter().chain(&pauses).chain(&of_worker);
+    let bounds = spans.flat_map(|span| [span.begin, span.end]);
     for (begin, end) in divide(piece.begin, piece.end, bounds) {
-        let here = || spans.iter().rev().filter(|span| span.begin <= begin && span.end >= end);
+        let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
+        let here = || own.iter().chain(&pauses).rev().filter(is_here);
         let during = here().find_map(|span| match &span.kind {
             SpanKind::Assist => Some(RangeKind::GcMarkAssist),
             SpanKind::StopTheWorld(by, reason) if !is_executing && *by != Some(piece.entity) => {
@@ -195,11 +217,16 @@ fn split(history: &History, piece: Piece, task: Option<TaskId>, pieces: &mut Vec
             }
             _ => None,
         });
-        let mut works_on = here().filter_map(|span| match &span.kind {
-            SpanKind::Task(id, name) => Some((*id, name)),
-            _ => None,
-        });
-        let context = works_on.next().filter(|(id, _)| Some(*id) != task);
+        let tasks = || here().filter_map(|span| span.task());
+        let of_worker = of_worker.iter().rev().filter(is_here).filter_map(|span| span.task());
+        // The subject itself works for another task only outside of this one.
+        let is_for_other = match task {
+            _ if piece.depth > 0 => true,
+            Some(_) => tasks().all(|(id, _)| is_another(id)),
+            None => false,
+        };
+        let context = tasks().chain(of_worker).next();
+        let context = context.filter(|(id, _)| is_for_other && is_another(*id));
         let context = context.map(|(id, name)| (id, name.clone()));
         let part = Piece { begin, end, during, context, ..piece.clone() };
         match pieces.last_mut() {
