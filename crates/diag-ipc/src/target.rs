@@ -68,31 +68,23 @@ fn stat_field(stat: &str, number: usize) -> Option<&str> {
 /// Reads a file as process `pid` sees it: within its root directory, also through links.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_assembly(pid: u32, path: &str) -> Result<Vec<u8>, StartupHookError> {
-    use rustix::fs::{Mode, OFlags, ResolveFlags};
     use std::io::Read as _;
-    use std::os::fd::AsRawFd as _;
-    let unreadable = |e: rustix::io::Errno| StartupHookError::Unreadable(e.kind());
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(format!("/proc/{pid}/root"), directory, Mode::empty())
-        .map_err(|_| StartupHookError::Unverifiable)?;
-    // The process can have a device in its place: opening that could have effects.
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let found = rustix::fs::openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
-        .map_err(unreadable)?;
-    let found = fs::File::from(found);
+    use std::path::Path;
+    use trace_common::{FindError, FoundFile};
     let io_error = |e: std::io::Error| StartupHookError::Unreadable(e.kind());
-    let metadata = found.metadata().map_err(io_error)?;
-    if !metadata.is_file() {
-        return Err(StartupHookError::NotAnAssembly { what: "not a regular file", offset: 0 });
+    let root = FoundFile::root_of(pid).map_err(|_| StartupHookError::Unverifiable)?;
+    // The process can have a device in its place: opening that could have effects.
+    let found = FoundFile::find_in(root, Path::new(path)).map_err(|error| match error {
+        FindError::Io(error) => io_error(error),
+        _ => StartupHookError::NotAnAssembly { what: "not a regular file", offset: 0 },
+    })?;
+    let size = found.file().metadata().map_err(io_error)?.len();
+    if size > MAX_ASSEMBLY {
+        return Err(StartupHookError::TooLarge(size));
     }
-    if metadata.len() > MAX_ASSEMBLY {
-        return Err(StartupHookError::TooLarge(metadata.len()));
-    }
-    let path = format!("/proc/thread-self/fd/{}", found.as_raw_fd());
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let file = rustix::fs::open(path, flags, Mode::empty()).map_err(unreadable)?;
+    let file = found.open().map_err(io_error)?;
     let mut bytes = Vec::new();
-    fs::File::from(file).take(MAX_ASSEMBLY).read_to_end(&mut bytes).map_err(io_error)?;
+    file.take(MAX_ASSEMBLY).read_to_end(&mut bytes).map_err(io_error)?;
     Ok(bytes)
 }
 

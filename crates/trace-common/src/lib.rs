@@ -28,6 +28,8 @@
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
 //! - [`crc32`]: the checksum of gzip;
+//! - [`FoundFile`](https://docs.rs/trace-common/latest/trace_common/struct.FoundFile.html): a regular file of another
+//!   user, opened without effects (Linux);
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
@@ -44,6 +46,8 @@ mod build_id;
 mod clock;
 mod crc;
 mod cursor;
+#[cfg(target_os = "linux")]
+mod found_file;
 mod guid;
 mod histogram;
 mod id_map;
@@ -59,6 +63,8 @@ pub use build_id::BuildId;
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
+#[cfg(target_os = "linux")]
+pub use found_file::{FindError, FoundFile};
 pub use guid::{Guid, ParseGuidError};
 pub use histogram::Histogram;
 pub use id_map::IdMap;

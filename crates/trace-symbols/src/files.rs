@@ -1,62 +1,39 @@
 //! Files of processes: opened without side effects, and as the process sees them.
 
 use crate::error::{PerfMapProblem, Result, Unresolved};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 use std::fs::File;
-use std::io::Read;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
-use trace_common::innermost_pid;
-
-/// A file that is locked by a lease does not block, and a terminal does not become the controlling one.
-const FLAGS: OFlags =
-    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
-
-/// Other users choose the paths, and opening a device can have effects: a watchdog starts, a tape
-/// rewinds. With `O_PATH`, files are found without being opened.
-const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+use trace_common::{FindError, FoundFile, innermost_pid};
 
 /// A regular file that is not open for reading.
 #[derive(Debug)]
-pub(crate) struct Found(File);
+pub(crate) struct Found(FoundFile);
 
 impl Found {
-    fn new(file: OwnedFd) -> Result<Self> {
-        let file = File::from(file);
-        if file.metadata()?.is_file() { Ok(Self(file)) } else { Err(Unresolved::NotAFile) }
-    }
-
     /// Whether the file has this inode.
     pub(crate) fn is_inode(&self, inode: crate::Inode) -> bool {
-        is_inode(&self.0, inode)
+        is_inode(self.0.file(), inode)
     }
 
     /// The time of its last change, as of [`changed`].
     pub(crate) fn changed(&self) -> Option<SystemTime> {
-        changed(&self.0)
+        changed(self.0.file())
     }
 
     /// Opens the file. Only procfs can do that without looking the path up again: where it is not
     /// mounted, no file is read.
     pub(crate) fn open(&self) -> Result<File> {
-        // Not `/proc/self`: it has no files if the main thread has ended.
-        let path = format!("/proc/thread-self/fd/{}", self.0.as_raw_fd());
-        match openat(CWD, path, FLAGS, Mode::empty()) {
-            Ok(file) => Ok(file.into()),
-            Err(Errno::NOENT) if !Path::new("/proc/thread-self/fd").exists() => {
-                Err(Unresolved::File(std::io::ErrorKind::Unsupported))
-            }
-            Err(error) => Err(reason(error)),
-        }
+        self.0.open().map_err(reason)
     }
 }
 
 /// Finds a regular file.
 pub(crate) fn find(path: &Path) -> Result<Found> {
-    Found::new(openat(CWD, path, FIND, Mode::empty()).map_err(std::io::Error::from)?)
+    found(FoundFile::find(path))
 }
 
 /// Opens a regular file.
@@ -67,19 +44,14 @@ pub(crate) fn open(path: &Path) -> Result<File> {
 /// Finds a regular file as a process sees it: in its root directory, with symbolic links resolved
 /// there. Links of `/proc` that lead out of it are refused.
 pub(crate) fn find_in_process(process: u32, path: &Path) -> Result<Found> {
-    find_in(&root(process)?, path, OFlags::empty())
+    found(FoundFile::find_in(FoundFile::root_of(process)?, path))
 }
 
-/// The root directory of a process.
-fn root(process: u32) -> Result<OwnedFd> {
-    let root = format!("/proc/{process}/root");
-    let root = openat(CWD, root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    Ok(root.map_err(std::io::Error::from)?)
-}
-
-fn find_in(root: &impl AsFd, path: &Path, more: OFlags) -> Result<Found> {
-    let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    Found::new(openat2(root, path, FIND | more, Mode::empty(), inside).map_err(reason)?)
+fn found(found: std::result::Result<FoundFile, FindError>) -> Result<Found> {
+    found.map(Found).map_err(|error| match error {
+        FindError::Io(error) => reason(error),
+        _ => Unresolved::NotAFile,
+    })
 }
 
 /// Reads a file of at most `max` bytes that a process is said to have written, as it sees the file. Of
@@ -109,19 +81,18 @@ pub(crate) fn read_written_by(
 /// other users could have put it first.
 fn open_written_by(process: u32, path: &Path) -> Result<File> {
     let user = std::fs::metadata(format!("/proc/{process}"))?.uid();
-    checked(find_in(&root(process)?, path, OFlags::NOFOLLOW), user)
+    checked(found(FoundFile::find_no_link_in(FoundFile::root_of(process)?, path)), user)
 }
 
 /// Opens a file that a process of this user, now ended, is said to have written.
 fn open_written_by_user(user: u32, path: &Path) -> Result<File> {
-    let file = openat(CWD, path, FIND | OFlags::NOFOLLOW, Mode::empty()).map_err(reason);
-    checked(file.and_then(Found::new), user)
+    checked(found(FoundFile::find_no_link(path)), user)
 }
 
-fn reason(error: Errno) -> Unresolved {
-    match error {
-        Errno::LOOP => Unresolved::NotAFile,
-        error => Unresolved::File(std::io::Error::from(error).kind()),
+fn reason(error: io::Error) -> Unresolved {
+    match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => Unresolved::NotAFile,
+        _ => Unresolved::File(error.kind()),
     }
 }
 
@@ -130,7 +101,7 @@ fn checked(found: Result<Found>, user: u32) -> Result<File> {
         Unresolved::NotAFile => Unresolved::PerfMapRefused(PerfMapProblem::NotRegular),
         error => error,
     })?;
-    let metadata = found.0.metadata()?;
+    let metadata = found.0.file().metadata()?;
     let owner = metadata.uid();
     if owner != user && owner != 0 {
         return Err(Unresolved::PerfMapRefused(PerfMapProblem::Owner { owner, user }));
@@ -248,13 +219,13 @@ mod tests {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
         let found = find_in_process(id(), &path).unwrap();
         assert!(found.changed().is_some());
-        let metadata = found.0.metadata().unwrap();
+        let metadata = found.0.file().metadata().unwrap();
         let device = metadata.dev();
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let inode = crate::Inode { major, minor, inode: metadata.ino() };
         assert!(found.is_inode(inode));
         if !rustix::process::geteuid().is_root() {
-            let denied = Unresolved::File(std::io::ErrorKind::PermissionDenied);
+            let denied = Unresolved::File(io::ErrorKind::PermissionDenied);
             assert_eq!(found.open().unwrap_err(), denied);
         }
     }

@@ -3,10 +3,10 @@
 use super::definition::is_separator;
 use crate::error::{Error, Result};
 use rustix::fd::AsRawFd;
-use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use trace_common::FoundFile;
 
 /// A file that is probed.
 #[derive(Debug)]
@@ -26,20 +26,11 @@ impl ProbedFile {
     pub(super) fn open(path: &Path, pid: Option<u32>) -> Result<Self> {
         let failed = |e| Error::file(path, e);
         let found = match pid {
-            None => rustix::fs::open(path, FIND, Mode::empty())
-                .map(File::from)
-                .map_err(|errno| failed(errno.into()))?,
+            None => FoundFile::find(path).map_err(|error| failed(error.into()))?,
             Some(pid) => find_in_root(path, pid)?,
         };
-        let metadata = found.metadata().map_err(failed)?;
-        if !metadata.is_file() {
-            let error = std::io::Error::other("not a regular file");
-            return Err(Error::file(path, error));
-        }
-        // A file that is locked by a lease must not block.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(descriptor(&found), flags, Mode::empty());
-        let file = File::from(file.map_err(|errno| failed(errno.into()))?);
+        let file = found.open().map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
         // A name with white space would end there, and one of another root means another file.
         let same = std::fs::canonicalize(path).ok().filter(|canonical| {
             pid.is_none()
@@ -55,25 +46,18 @@ impl ProbedFile {
     }
 }
 
-/// Without opening the file: a process can have a device at the path, and opening that can have effects.
-const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
-
 /// The name of an open file.
 fn descriptor(file: &File) -> String {
     format!("/proc/self/fd/{}", file.as_raw_fd())
 }
 
 /// Finds a file below the root of a process. Symbolic links stay below it.
-fn find_in_root(path: &Path, pid: u32) -> Result<File> {
+fn find_in_root(path: &Path, pid: u32) -> Result<FoundFile> {
     let root = PathBuf::from(format!("/proc/{pid}/root"));
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let dir = rustix::fs::open(&root, flags, Mode::empty())
-        .map_err(|errno| Error::file(&root, errno.into()))?;
-    // Linux 5.6.
-    let fd = openat2(&dir, path, FIND, Mode::empty(), ResolveFlags::IN_ROOT).map_err(|errno| {
-        Error::file(root.join(path.strip_prefix("/").unwrap_or(path)), errno.into())
-    })?;
-    Ok(File::from(fd))
+    let dir = FoundFile::root_of(pid).map_err(|error| Error::file(&root, error))?;
+    FoundFile::find_in(dir, path).map_err(|error| {
+        Error::file(root.join(path.strip_prefix("/").unwrap_or(path)), error.into())
+    })
 }
 
 #[cfg(test)]

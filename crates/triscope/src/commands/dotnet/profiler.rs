@@ -2,9 +2,10 @@ use super::target::{Selector, Target};
 use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
 use diag_ipc::Guid;
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
-use rustix::io::Errno;
+use std::io;
+use std::path::Path;
 use std::time::Duration;
+use trace_common::{FindError, FoundFile};
 
 /// Load a profiler (a library with the CLR profiling API) into a process
 #[derive(clap::Subcommand)]
@@ -103,9 +104,10 @@ fn check(target: &Target, path: &str) -> Result {
         Some(pid) => Some(pid),
         None => target.client.peer().map_err(target.failure())?.pid,
     };
+    use io::ErrorKind::{NotADirectory, NotFound};
     let is_file = match pid.map(|pid| is_file(pid, path)) {
         Some(Ok(is_file)) => is_file,
-        Some(Err(Errno::NOENT | Errno::NOTDIR)) => {
+        Some(Err(error)) if matches!(error.kind(), NotFound | NotADirectory) => {
             return Err(Failure::about(path, format!("{} has no such file", target.name)));
         }
         Some(Err(_)) | None => true,
@@ -115,12 +117,12 @@ fn check(target: &Target, path: &str) -> Result {
 
 /// Whether a path is that of a regular file within the root directory of a process, also through
 /// links.
-fn is_file(pid: u32, path: &str) -> rustix::io::Result<bool> {
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let root = format!("/proc/{pid}/root");
-    let root = openat(CWD, root, flags | OFlags::DIRECTORY, Mode::empty());
+fn is_file(pid: u32, path: &str) -> io::Result<bool> {
     // Without the directory of the process, nothing is known about the file.
-    let root = root.map_err(|_| Errno::ACCESS)?;
-    let file = openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?;
-    Ok(FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile)
+    let root = FoundFile::root_of(pid).map_err(|_| io::ErrorKind::PermissionDenied)?;
+    match FoundFile::find_in(root, Path::new(path)) {
+        Ok(_) => Ok(true),
+        Err(FindError::Io(error)) => Err(error),
+        Err(_) => Ok(false),
+    }
 }

@@ -1,0 +1,205 @@
+//! Regular files that are opened without effects on others.
+
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Without opening the file: with `O_PATH`, files are found.
+const FIND: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+
+/// A file that is locked by a lease does not block, and a terminal does not become the controlling one.
+const READ: OFlags =
+    OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
+
+/// A regular file that is found, and not open for reading (Linux).
+///
+/// Other users can choose a path, or what is there, and opening a device can have effects: a watchdog starts, a tape
+/// rewinds; opening a pipe waits. A file is found first, and only opened if it is a regular one.
+///
+/// ```
+/// use std::io::Read;
+/// use std::path::Path;
+/// use trace_common::{FindError, FoundFile};
+///
+/// let found = FoundFile::find(Path::new("/dev/null"));
+/// assert!(matches!(found, Err(FindError::NotRegular)));
+/// let found = FoundFile::find(&std::env::current_exe()?)?;
+/// let mut magic = [0; 4];
+/// found.open()?.read_exact(&mut magic)?;
+/// assert_eq!(&magic, b"\x7fELF");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct FoundFile(File);
+
+/// Why a regular file is not found.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FindError {
+    /// It is a directory, a device, a pipe, a socket or a symbolic link.
+    #[error("not a regular file")]
+    NotRegular,
+    /// It cannot be looked up.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl From<FindError> for io::Error {
+    fn from(error: FindError) -> Self {
+        match error {
+            FindError::NotRegular => Self::other(error),
+            FindError::Io(error) => error,
+        }
+    }
+}
+
+impl FoundFile {
+    fn new(found: rustix::io::Result<OwnedFd>) -> Result<Self, FindError> {
+        let file = File::from(found.map_err(io::Error::from)?);
+        if file.metadata()?.is_file() { Ok(Self(file)) } else { Err(FindError::NotRegular) }
+    }
+
+    /// Finds a regular file.
+    ///
+    /// # Errors
+    ///
+    /// [`FindError`] if there is none.
+    pub fn find(path: &Path) -> Result<Self, FindError> {
+        Self::new(openat(CWD, path, FIND, Mode::empty()))
+    }
+
+    /// As [`find`](Self::find), but a path that ends with a symbolic link is no regular file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`find`](Self::find).
+    pub fn find_no_link(path: &Path) -> Result<Self, FindError> {
+        Self::new(openat(CWD, path, FIND | OFlags::NOFOLLOW, Mode::empty()))
+    }
+
+    /// The root directory of a process, for [`find_in`](Self::find_in).
+    ///
+    /// # Errors
+    ///
+    /// There is no such process, or this user may not look into it.
+    pub fn root_of(process: u32) -> io::Result<OwnedFd> {
+        let root = format!("/proc/{process}/root");
+        Ok(openat(CWD, root, FIND | OFlags::DIRECTORY, Mode::empty())?)
+    }
+
+    /// Finds a regular file below a root directory, with symbolic links resolved there (Linux 5.6). Links of `/proc`
+    /// that lead out of it are refused.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`find`](Self::find).
+    pub fn find_in(root: impl AsFd, path: &Path) -> Result<Self, FindError> {
+        Self::find_by(root, path, OFlags::empty())
+    }
+
+    /// As [`find_in`](Self::find_in), but a path that ends with a symbolic link is no regular file.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`find`](Self::find).
+    pub fn find_no_link_in(root: impl AsFd, path: &Path) -> Result<Self, FindError> {
+        Self::find_by(root, path, OFlags::NOFOLLOW)
+    }
+
+    fn find_by(root: impl AsFd, path: &Path, more: OFlags) -> Result<Self, FindError> {
+        let inside = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        Self::new(openat2(root, path, FIND | more, Mode::empty(), inside))
+    }
+
+    /// The file, for its metadata: it cannot be read.
+    pub const fn file(&self) -> &File {
+        &self.0
+    }
+
+    /// Opens the file for reading, whatever has its path since.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or, of kind [`Unsupported`](io::ErrorKind::Unsupported), procfs is not mounted: only
+    /// that can open the file without looking the path up again.
+    pub fn open(&self) -> io::Result<File> {
+        // Not `/proc/self`: it has no files if the main thread has ended.
+        let path = format!("/proc/thread-self/fd/{}", self.0.as_raw_fd());
+        match openat(CWD, path, READ, Mode::empty()) {
+            Ok(file) => Ok(file.into()),
+            Err(Errno::NOENT) if !Path::new("/proc/thread-self/fd").exists() => {
+                Err(io::ErrorKind::Unsupported.into())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+
+    /// A directory that is removed at the end.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("trace-common-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path); // of an earlier process with this id
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0); // a test that failed has more to report
+        }
+    }
+
+    #[test]
+    fn special_files_are_not_found() {
+        let dir = Dir::new("special");
+        let (socket, link) = (dir.0.join("socket"), dir.0.join("link"));
+        // To open a socket is an error of its own (`ENXIO`).
+        let _listener = UnixListener::bind(&socket).unwrap();
+        fs::write(dir.0.join("file"), "text").unwrap();
+        symlink("file", &link).unwrap();
+        let root = FoundFile::root_of(std::process::id()).unwrap();
+        for found in [FoundFile::find(&socket), FoundFile::find_in(&root, &socket)] {
+            assert!(matches!(found, Err(FindError::NotRegular)), "{found:?}");
+        }
+        for found in [FoundFile::find(&link), FoundFile::find_in(&root, &link)] {
+            let mut text = String::new();
+            found.unwrap().open().unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, "text");
+        }
+        for found in [FoundFile::find_no_link(&link), FoundFile::find_no_link_in(&root, &link)] {
+            assert!(matches!(found, Err(FindError::NotRegular)), "{found:?}");
+        }
+        let error = io::Error::from(FoundFile::find(&dir.0.join("missing")).unwrap_err());
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_file_that_was_found_is_opened() {
+        let dir = Dir::new("found");
+        let path = dir.0.join("file");
+        fs::write(&path, "first").unwrap();
+        let found = FoundFile::find(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "second").unwrap();
+        let mut text = String::new();
+        found.open().unwrap().read_to_string(&mut text).unwrap();
+        assert_eq!(text, "first");
+    }
+}
