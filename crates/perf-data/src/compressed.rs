@@ -116,3 +116,56 @@ impl std::fmt::Debug for Inflater {
         f.debug_struct("Inflater").field("state", &self.state).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header of a frame with this descriptor of its window (RFC 8878, section 3.1.1.1.2).
+    fn header(window: u8) -> Vec<u8> {
+        [&0xfd2f_b528_u32.to_le_bytes()[..], &[0, window]].concat()
+    }
+
+    /// A block with its header (section 3.1.1.2).
+    fn block(kind: u8, size: u32, content: &[u8]) -> Vec<u8> {
+        let header = size << 3 | u32::from(kind) << 1;
+        [&header.to_le_bytes()[..BLOCK_HEADER], content].concat()
+    }
+
+    fn inflate(frame: &[u8]) -> (usize, Option<Error>) {
+        let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+        inflater.feed(frame);
+        loop {
+            match inflater.step(0, &mut out) {
+                Ok(true) => {}
+                Ok(false) => return (out.len(), None),
+                Err(error) => return (out.len(), Some(error)),
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_has_a_limit() {
+        // 1 MiB: the block's bytes are kept until there are more.
+        let one = [&header(10 << 3)[..], &block(1, 1 << 17, b"x").repeat(12)].concat();
+        let (size, error) = inflate(&one);
+        assert!(error.is_none() && size == 4 << 17, "{size}: {error:?}");
+        // 1 TiB: all bytes would be kept.
+        let (size, error) = inflate(&header(30 << 3));
+        assert!(matches!(error, Some(Error::Decompress { .. })) && size == 0, "{error:?}");
+    }
+
+    #[test]
+    fn a_block_has_at_most_128_kib() {
+        // No literals, 100 matches of 131074 bytes. Each table has one code, that of the longest match with
+        // 16 more bits.
+        let mut sequences = vec![0, 100, 0b0101_0100, 0, 0, 52];
+        sequences.extend([0xff; 200]);
+        sequences.push(1);
+        let mut frame = header(10 << 3);
+        frame.extend(block(0, 8, b"contents"));
+        frame.extend(block(2, sequences.len() as u32, &sequences));
+        let (size, error) = inflate(&frame);
+        assert!(matches!(error, Some(Error::Decompress { .. })), "{size}: {error:?}");
+    }
+}

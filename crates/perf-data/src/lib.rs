@@ -50,7 +50,7 @@
 //!
 //! # Features of the crate
 //!
-//! - `zstd` (default): compressed recordings (`perf record -z`), with a decoder in Rust.
+//! - `zstd`: compressed recordings (`perf record -z`), with a decoder in Rust. Needs Rust 1.87.
 //!
 //! # Not included
 //!

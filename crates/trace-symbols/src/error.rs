@@ -48,6 +48,14 @@ pub enum Unresolved {
         /// The position in the file.
         offset: u64,
     },
+    /// A section is compressed in a way that this crate does not read, or only with its feature `zstd`.
+    #[error("{what}: compressed with method {kind}, which is not supported")]
+    Compression {
+        /// The section.
+        what: &'static str,
+        /// `ch_type` of the ELF specification: 1 is zlib, 2 is zstd.
+        kind: u32,
+    },
     /// A table of the file is larger than the limit.
     #[error("{what} has {size} bytes, more than the limit")]
     TooLarge {

@@ -64,6 +64,8 @@
 //! - `xz`: the symbols in `.gnu_debugdata`. Needs `lzma-rust2`.
 //! - `unwind`: callers of functions from call frame information and from Go's own tables, on x86-64 and
 //!   64-bit Arm. Needs `gimli` and `flate2`.
+//! - `zstd`: with `dwarf` or `unwind`, sections that are compressed with zstd; those with zlib need no feature.
+//!   Needs `ruzstd` and Rust 1.87.
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
@@ -103,6 +105,8 @@ mod time_map;
 #[cfg(feature = "unwind")]
 mod unwind;
 mod vdso;
+#[cfg(all(feature = "zstd", any(feature = "dwarf", feature = "unwind")))]
+mod zstd;
 
 #[cfg(feature = "debuginfod")]
 pub use debuginfod::Debuginfod;

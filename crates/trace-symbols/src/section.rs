@@ -6,10 +6,48 @@ use flate2::{Decompress, FlushDecompress};
 #[cfg(feature = "dwarf")]
 use std::sync::Arc;
 
-/// Compression of a section (`Elf64_Chdr`).
-const ELFCOMPRESS_ZLIB: u32 = 1;
-/// Maximum number of bytes that deflate makes of one.
-const MAX_RATIO: u64 = 1032;
+/// The compression of a section (`Elf64_Chdr`).
+#[derive(Clone, Copy)]
+enum Compression {
+    Zlib,
+    #[cfg(feature = "zstd")]
+    Zstd,
+}
+
+impl Compression {
+    /// Source: `ELFCOMPRESS_*` of the ELF specification.
+    const fn of(kind: u32) -> Option<Self> {
+        match kind {
+            1 => Some(Self::Zlib),
+            #[cfg(feature = "zstd")]
+            2 => Some(Self::Zstd),
+            _ => None,
+        }
+    }
+
+    /// Maximum number of bytes that one byte stands for.
+    const fn max_ratio(self) -> u64 {
+        match self {
+            Self::Zlib => 1032,
+            #[cfg(feature = "zstd")]
+            Self::Zstd => crate::zstd::MAX_RATIO,
+        }
+    }
+
+    /// Decompresses `bytes`. Returns whether they have exactly the contents of `out`.
+    fn inflate(self, bytes: &[u8], out: &mut [u8]) -> bool {
+        match self {
+            // At once: without a window of the last bytes beside them.
+            Self::Zlib => {
+                let mut inflater = Decompress::new(true);
+                let status = inflater.decompress(bytes, out, FlushDecompress::Finish);
+                status.is_ok() && inflater.total_out() == out.len() as u64
+            }
+            #[cfg(feature = "zstd")]
+            Self::Zstd => crate::zstd::decompress(bytes, out).is_some(),
+        }
+    }
+}
 
 /// The bytes of a section, decompressed.
 #[cfg(feature = "unwind")]
@@ -41,6 +79,7 @@ pub(crate) fn shared(what: &'static str, elf: &Elf, section: &Section) -> Result
 /// A compressed section.
 struct Packed {
     what: &'static str,
+    compression: Compression,
     /// Of the section in the file.
     offset: u64,
     /// The section with its header.
@@ -63,26 +102,26 @@ impl Packed {
             let bytes: Option<[u8; 4]> = bytes.get(at..at + 4)?.try_into().ok();
             bytes.map(u32::from_le_bytes)
         };
-        let (Some(ELFCOMPRESS_ZLIB), Some(size)) = (word(0), word(size)) else {
+        let (Some(kind), Some(size)) = (word(0), word(size)) else {
             return Err(Unresolved::Malformed { what, offset });
+        };
+        let Some(compression) = Compression::of(kind) else {
+            return Err(Unresolved::Compression { what, kind });
         };
         if u64::from(size) > elf.max() {
             return Err(Unresolved::TooLarge { what, size: size.into() });
         }
         // Nothing is allocated for contents that the bytes cannot have.
-        if u64::from(size) > section.size.saturating_mul(MAX_RATIO) {
+        if u64::from(size) > section.size.saturating_mul(compression.max_ratio()) {
             return Err(Unresolved::Malformed { what, offset });
         }
-        Ok(Some(Self { what, offset, bytes, header, size: size as usize }))
+        Ok(Some(Self { what, compression, offset, bytes, header, size: size as usize }))
     }
 
-    /// Decompresses the contents at once: without a window of their last bytes beside them.
     fn inflate(&self, out: &mut [u8]) -> Result<()> {
         let bytes = self.bytes.get(self.header..).unwrap_or_default();
-        let mut inflater = Decompress::new(true);
-        let status = inflater.decompress(bytes, out, FlushDecompress::Finish);
-        let is_whole = status.is_ok() && inflater.total_out() == out.len() as u64;
         let Self { what, offset, .. } = *self;
+        let is_whole = self.compression.inflate(bytes, out);
         if is_whole { Ok(()) } else { Err(Unresolved::Malformed { what, offset }) }
     }
 }
