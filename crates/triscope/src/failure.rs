@@ -1,5 +1,6 @@
 use std::fmt::{self, Write as _};
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// An error that ends a command early.
@@ -91,6 +92,21 @@ impl Failure {
     }
 }
 
+/// A path as a word of a POSIX shell.
+pub(crate) struct ForShell<'a>(pub(crate) &'a Path);
+
+impl fmt::Display for ForShell<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = self.0.display().to_string();
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+        if !word.is_empty() && word.chars().all(is_plain) {
+            f.write_str(&word)
+        } else {
+            write!(f, "'{}'", word.replace('\'', "'\\''"))
+        }
+    }
+}
+
 /// Text from a possibly hostile input or file name, escaped for a terminal.
 pub(crate) struct OneLine<'a>(pub(crate) &'a str);
 
@@ -100,5 +116,21 @@ impl fmt::Display for OneLine<'_> {
             if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_shell_are_quoted() {
+        let word = |path: &str| ForShell(Path::new(path)).to_string();
+        assert_eq!(word("./a-b/c_1.html"), "./a-b/c_1.html");
+        assert_eq!(word("a b"), "'a b'");
+        assert_eq!(word("it's"), "'it'\\''s'");
+        assert_eq!(word("$HOME"), "'$HOME'");
+        assert_eq!(word("é"), "'é'");
+        assert_eq!(word(""), "''");
     }
 }

@@ -486,6 +486,14 @@ fn inputs_that_are_something_else() {
 }
 
 #[test]
+fn names_of_outputs_that_are_too_long() {
+    let files = Files::new();
+    let path = files.write("go.txt", KINDS.as_bytes());
+    let long = text(&files.path(&format!("{}.pftrace", "x".repeat(300))));
+    assert_refused(&run(&["convert", &path, "-o", &long]), "File name too long");
+}
+
+#[test]
 fn names_and_messages_cannot_play_tricks_on_a_terminal() {
     let files = Files::new();
     let path = files.write("\u{1b}[31mred\n", b"Trace Go1.26\n\x1b[2J\n");

@@ -57,6 +57,23 @@ fn a_written_go_trace_is_found() {
     assert!(!ran.stderr.contains("goroutine"), "{}", ran.stderr);
 }
 
+/// Nothing of .NET can be recorded without a directory for the port: all else is.
+#[test]
+fn a_recording_needs_no_temporary_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_scheduler(dir.path()) {
+        return;
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let missing = dir.path().join("missing");
+    command.env("TMPDIR", missing).env("XDG_RUNTIME_DIR", "").current_dir(dir.path());
+    let recorded = command.args(["record", "--keep", "a b", "touch", "ran"]).output().unwrap();
+    let errors = String::from_utf8(recorded.stderr).unwrap();
+    assert!(recorded.status.success() && dir.path().join("ran").exists(), "{errors}");
+    assert!(errors.contains(".NET runtimes of the command are not recorded"), "{errors}");
+    assert!(errors.contains("next: triscope report 'a b' --html 'a b.html'"), "{errors}");
+}
+
 /// The kernel's own count of the time that a thread had a CPU.
 #[test]
 fn time_on_a_cpu_is_that_of_the_kernel() {

@@ -42,9 +42,10 @@ impl OutputFile {
                 return fail("is the input: the output needs another name");
             }
         }
-        let (Some(_), Ok(metadata)) = (path.file_name(), present(&path)) else {
+        if path.file_name().is_none() {
             return fail("is not the name of a file");
-        };
+        }
+        let metadata = present(&path).map_err(|error| cannot_be_written(&path, &error))?;
         let kind = match metadata {
             Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
             Some(metadata) if !metadata.is_file() => Kind::Device,

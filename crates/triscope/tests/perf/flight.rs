@@ -347,6 +347,8 @@ fn threads_that_wait_or_run_for_long_fire() {
         let (dump, manifest) = recorder.dump_with(trigger);
         let status = recorder.running.0.take().unwrap().wait().unwrap();
         assert!(status.success(), "{}", recorder.log());
+        // The trigger fired while the dump was written, too.
+        assert!(recorder.log().contains("; 1 dump;"), "{}", recorder.log());
         // Its threads are known, and each cause is about one of them.
         let tids: Vec<u32> = perf_monitor::threads(spinning.id());
         let script = script(&dump);

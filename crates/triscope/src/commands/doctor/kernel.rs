@@ -306,8 +306,16 @@ fn kernel_symbols(machine: &Machine) -> Check {
     if count > 0 {
         return Check::yes(id, what, format!("{count} symbols in /proc/kallsyms"));
     }
-    let kptr = machine.kptr_restrict.map_or("?".to_owned(), |level| level.to_string());
-    let note = format!("/proc/kallsyms shows no addresses: kernel.kptr_restrict is {kptr}");
+    let level = |level: Option<i64>| level.map_or("?".to_owned(), |level| level.to_string());
+    let why = match machine.kptr_restrict {
+        // Then `kallsyms_show_value()` asks for CAP_SYSLOG, or a low level of perf.
+        Some(0) => {
+            let paranoid = machine.features.paranoid;
+            format!("kernel.perf_event_paranoid is {}, and CAP_SYSLOG is missing", level(paranoid))
+        }
+        kptr => format!("kernel.kptr_restrict is {}", level(kptr)),
+    };
+    let note = format!("/proc/kallsyms shows no addresses: {why}");
     let level = "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1";
     Check::no(id, what, note, Some(format!("{level}, or {SETCAP}")))
 }

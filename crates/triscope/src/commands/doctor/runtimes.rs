@@ -110,7 +110,7 @@ fn dotnet() -> Check {
         .collect();
     let unseen = match found.unreadable {
         0 => String::new(),
-        n => format!("; processes of other users that may be missing: {n}"),
+        n => format!("; processes that cannot be read and may be missing: {n}"),
     };
     let fix = as_root(found.unreadable > 0);
     let more = found.processes.len().saturating_sub(NAMED);

@@ -2,6 +2,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use diag_ipc::discovery::{self, Process, ProcessList};
 use diag_ipc::{ProcessInfo, Timeouts};
+use rustix::thread::CapabilitySet;
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -112,10 +113,11 @@ fn remarks(found: &ProcessList) {
         }
     }
     if found.unreadable > 0 {
+        // With it, they have a capability that this process lacks, or an environment that is too large.
+        let can_trace = rustix::thread::capabilities(None)
+            .is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE));
+        let needed = if can_trace { "" } else { " (this needs CAP_SYS_PTRACE)" };
         let count = found.unreadable;
-        message!(
-            "triscope: processes that cannot be read and may be missing: {count} (this needs \
-             CAP_SYS_PTRACE)"
-        );
+        message!("triscope: processes that cannot be read and may be missing: {count}{needed}");
     }
 }

@@ -382,6 +382,11 @@ impl Recorder {
 
     fn fire(&mut self, at: Timestamp, cause: Cause, is_demand: bool) {
         self.stats.fired += 1;
+        let is_complete = self.settings.oneshot && (self.writing > 0 || self.stats.dumps > 0);
+        if is_complete && !is_demand {
+            self.stats.suppressed += 1;
+            return;
+        }
         let what = cause.what.clone();
         let fired = match is_demand {
             true => self.windows.demand(at, cause),
@@ -681,10 +686,20 @@ impl Recorder {
             all.delivered,
             all.lost,
             all.missing(),
-            counted(self.stats.dumps, "dump"),
+            self.dumps(),
             cpu_time().as_secs_f64()
         );
-        Ok(())
+        // Each failure was printed.
+        if self.stats.failed_dumps > 0 { Err(Failure::Quiet(1)) } else { Ok(()) }
+    }
+
+    /// The dumps, and those that failed.
+    fn dumps(&self) -> String {
+        let mut text = counted(self.stats.dumps, "dump");
+        if self.stats.failed_dumps > 0 {
+            text.push_str(&format!(", {} failed", self.stats.failed_dumps));
+        }
+        text
     }
 }
 

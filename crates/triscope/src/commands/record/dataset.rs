@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::answers::dataset::{Export, PATHS};
-use crate::failure::{Failure, OneLine, Result};
+use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
 use std::fs;
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
 
 /// What can be done with a recording that was not exported.
 fn kept(recording: &Path, dataset: &Path) -> String {
-    let command = format!("triscope export {} -o {}", recording.display(), dataset.display());
+    let command = format!("triscope export {} -o {}", ForShell(recording), ForShell(dataset));
     let text = format!("the recording is kept in {}: {command}", recording.display());
     format!("triscope: {}", OneLine(&text))
 }

@@ -15,7 +15,7 @@ mod samples;
 mod steal;
 mod subject;
 
-use crate::failure::{Failure, OneLine, Result};
+use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
 use crate::io::unnamed::descriptor;
@@ -235,8 +235,10 @@ fn run_one(args: &Args) -> Result {
 fn print_next_step(open: Option<&str>, keep: Option<&Path>) {
     let is_kept = |dir: &&Path| Traces::of(vec![dir.to_path_buf()]).files().is_ok();
     let report = keep.filter(is_kept).map(|dir| {
-        let dir = dir.display().to_string();
-        OneLine(&format!("triscope report {dir} --html {dir}.html")).to_string()
+        let page = format!("{}.html", dir.display());
+        let command =
+            format!("triscope report {} --html {}", ForShell(dir), ForShell(page.as_ref()));
+        OneLine(&command).to_string()
     });
     match (open, report) {
         (Some(open), Some(report)) => message!("next: {report}; or {open}"),
@@ -290,7 +292,13 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         (Some(_), ..) | (None, false, false) => None,
         (None, true, _) => Some(Port::bind(Startup::Suspended)?),
         // A process of a program that is unknown must not wait for anything.
-        (None, false, true) => Some(Port::bind(Startup::Running)?),
+        (None, false, true) => match Port::bind(Startup::Running) {
+            Ok(port) => Some(port),
+            Err(failure) => {
+                failure.and(".NET runtimes of the command are not recorded").print();
+                None
+            }
+        },
     };
     let scheduler = match args.sched.then(|| open_scheduler(args, running.is_some())) {
         Some(Err(failure)) if args.is_found && has_others => {
