@@ -10,24 +10,27 @@ use diag_ipc::{
 };
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-/// The timeout of the clients in these tests.
+/// The timeout of a step that never ends, and is to end with it.
 const LIMIT: Duration = Duration::from_millis(200);
 
-fn timeouts() -> Timeouts {
-    Timeouts::all(LIMIT)
+/// The timeouts of all other steps: a loaded machine is slow, but it gets there.
+fn patient() -> Timeouts {
+    Timeouts::all(Duration::from_secs(120))
 }
 
-/// A server that does `behave` with each connection, and a client of it.
+/// A server that does `behave` with each connection, and a patient client of it.
 fn server(behave: impl Fn(UnixStream) + Send + 'static) -> (tempfile::TempDir, Client) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let listener = UnixListener::bind(&path).unwrap();
     // Ends with the test's process.
     std::thread::spawn(move || listener.incoming().flatten().for_each(behave));
-    (dir, Client::new(path).timeouts(timeouts()))
+    (dir, Client::new(path).timeouts(patient()))
 }
 
 /// Reads one request.
@@ -113,10 +116,10 @@ fn a_server_that_echoes() {
 
 #[test]
 fn a_server_that_is_slow() {
-    // One byte at a time, always before any timeout of a single read.
+    // One byte at a time, always before any timeout of a single read. All of them take minutes.
     let (_dir, client) = server(|mut stream| {
         request(&mut stream).expect("a request");
-        for byte in Reply::Ok(&[0; 100]).encode().unwrap() {
+        for byte in Reply::Ok(&[0; 60_000]).encode().unwrap() {
             // The subject of the test: a pause shorter than the limit of one read.
             std::thread::sleep(LIMIT / 20);
             if stream.write_all(&[byte]).is_err() {
@@ -124,6 +127,7 @@ fn a_server_that_is_slow() {
             }
         }
     });
+    let client = client.timeouts(patient().reply(LIMIT));
     match client.process_info_by(ProcessInfoCommand::ProcessInfo) {
         Err(Error::Timeout { operation: Operation::Reply, after }) => assert_eq!(after, LIMIT),
         other => panic!("{other:?}"),
@@ -135,6 +139,7 @@ fn a_server_that_says_nothing() {
     let (_dir, client) = server(|stream| {
         std::thread::spawn(move || hold(stream));
     });
+    let client = client.timeouts(patient().reply(LIMIT));
     for answer in [
         client.process_info().map(drop),
         client.resume_runtime(),
@@ -149,22 +154,16 @@ fn a_server_that_says_nothing() {
 fn a_server_that_does_not_accept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
-    let _listener = UnixListener::bind(&path).unwrap();
-    // Fill its queue, however long that is; the last one has to wait.
-    let client = Client::new(path).timeouts(timeouts());
-    let mut sessions = Vec::new();
-    for _ in 0..5000 {
-        match client.peer() {
-            Ok(_) => {}
-            Err(Error::Timeout { operation: Operation::Connect, after }) => {
-                assert_eq!(after, LIMIT);
-                sessions.push(());
-                break;
-            }
-            Err(e) => panic!("{e}"),
-        }
+    let listener = UnixListener::bind(&path).unwrap();
+    // The queue of a server has up to `net.core.somaxconn` connections. This one is short.
+    rustix::net::listen(&listener, 1).unwrap();
+    let client = Client::new(path).timeouts(patient().connect(LIMIT));
+    // Fill it; the last one has to wait.
+    let mut results = (0..10).map(|_| client.peer());
+    match results.find_map(Result::err) {
+        Some(Error::Timeout { operation: Operation::Connect, after }) => assert_eq!(after, LIMIT),
+        other => panic!("{other:?}"),
     }
-    assert_eq!(sessions.len(), 1, "the queue is full at some point");
 }
 
 #[test]
@@ -191,7 +190,7 @@ fn an_environment_that_never_ends() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });
-    match client.process_environment() {
+    match client.timeouts(patient().reply(LIMIT)).process_environment() {
         Err(Error::Timeout { operation: Operation::Reply, .. }) => {}
         other => panic!("{other:?}"),
     }
@@ -232,6 +231,7 @@ const STREAM_HEAD: &[u8] = b"Nettrace\x14\0\0\0!FastSerialization.1";
 /// A session with a server that sends `stream`, then does what `then` says with it; a request
 /// to stop is answered with `stopped`.
 fn session(
+    timeouts: Timeouts,
     stream: Vec<u8>,
     then: impl Fn(UnixStream) + Send + Clone + 'static,
     stopped: Option<Vec<u8>>,
@@ -241,8 +241,7 @@ fn session(
             let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
             let (stream, then) = (stream.clone(), then.clone());
             std::thread::spawn(move || {
-                connection.write_all(&reply).unwrap();
-                let _ = connection.write_all(&stream);
+                let _ = connection.write_all(&[reply, stream].concat()); // the client may be gone
                 then(connection);
             });
         }
@@ -254,7 +253,15 @@ fn session(
         },
         other => panic!("{other:?}"),
     });
-    let session = client.collect_tracing(&config()).unwrap();
+    let client = client.timeouts(timeouts);
+    let session = loop {
+        match client.collect_tracing(&config()) {
+            Ok(session) => break session,
+            // The limit of the reply that does not come is also that of this one.
+            Err(Error::Timeout { operation: Operation::Reply, after: LIMIT }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
     (dir, session)
 }
 
@@ -262,26 +269,26 @@ fn session(
 fn streams_that_are_not_complete() {
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
     // It ends where it should not, although the server says that all is well.
-    let (_dir, cut) = session([STREAM_HEAD, b"and"].concat(), drop, ok.clone());
+    let (_dir, cut) = session(patient(), [STREAM_HEAD, b"and"].concat(), drop, ok.clone());
     let end = cut.stop();
     assert!(matches!(end.truncation, Some(TruncationReason::Closed)), "{end:?}");
     assert!(matches!(end.stop, Some(Ok(()))), "{end:?}");
     // It ends where it should, and the reply is for somebody else, or none.
     let whole = || [STREAM_HEAD, b"\x06\x01"].concat();
     let other = Some(Reply::Ok(&8u64.to_le_bytes()).encode().unwrap());
-    let (_dir, complete) = session(whole(), drop, other);
+    let (_dir, complete) = session(patient(), whole(), drop, other);
     let end = complete.stop();
     assert!(end.is_complete());
     assert!(
         matches!(end.stop, Some(Err(Error::WrongSession { expected: 7, found: 8 }))),
         "{end:?}"
     );
-    let (_dir, complete) = session(whole(), drop, None);
+    let (_dir, complete) = session(patient().reply(LIMIT), whole(), drop, None);
     let end = complete.stop();
     assert!(end.is_complete());
     assert!(matches!(end.stop, Some(Err(Error::Timeout { .. }))), "{end:?}");
     // It just stays open after the request to stop.
-    let (_dir, silent) = session(whole(), hold, ok);
+    let (_dir, silent) = session(patient().drain(LIMIT), whole(), hold, ok);
     let end = silent.stop();
     assert!(
         matches!(end.truncation, Some(TruncationReason::Silent(after)) if after == LIMIT),
@@ -293,24 +300,36 @@ fn streams_that_are_not_complete() {
 fn a_stream_that_never_ends() {
     // It does not end after the request to stop: the caller decides, who sees
     // every byte and can leave at any moment.
-    let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
+    let left = Arc::new(AtomicBool::new(false));
+    let is_left = Arc::clone(&left);
+    let on = move |mut connection: UnixStream| {
+        while !is_left.load(Ordering::Relaxed) && connection.write_all(&[0; 65536]).is_ok() {}
+    };
     let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
-    let (_dir, mut session) = session(STREAM_HEAD.to_vec(), on, ok);
+    let (_dir, mut session) = session(patient(), STREAM_HEAD.to_vec(), on, ok);
     session.stop_handle().stop().unwrap();
     let mut buffer = vec![0; 1 << 20];
     while session.bytes_read() < 10 << 20 {
         assert!(session.read(&mut buffer).unwrap() > 0);
     }
+    // The rest is discarded for as long as the patient client drains.
+    left.store(true, Ordering::Relaxed);
     let end = session.finish();
     assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
 }
 
 #[test]
 fn a_stream_that_continues_after_the_stop_is_truncated() {
-    let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
-    let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
-    let (_dir, session) = session(STREAM_HEAD.to_vec(), on, ok);
-    // Without the limit, this would never return.
+    let (_dir, client) = stoppable(|connection, stop| {
+        stop.recv().unwrap();
+        // There is data after the limit has passed, however late it is read.
+        let stopped = Instant::now();
+        while stopped.elapsed() < 5 * LIMIT {
+            connection.write_all(&[0; 65536]).unwrap();
+        }
+    });
+    let client = client.timeouts(patient().end(LIMIT));
+    let session = client.collect_tracing(&config()).unwrap();
     let end = session.record_for(LIMIT, &mut std::io::sink());
     let limit = matches!(end.truncation, Some(TruncationReason::Overrun(after)) if after == LIMIT);
     assert!(limit, "{end:?}");
@@ -319,7 +338,7 @@ fn a_stream_that_continues_after_the_stop_is_truncated() {
 #[test]
 fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
-    let (dir, mut session) = session(STREAM_HEAD.to_vec(), on, None);
+    let (dir, mut session) = session(patient().end(LIMIT), STREAM_HEAD.to_vec(), on, None);
     // Nobody listens any more, and the stream goes on.
     drop(dir);
     let stop = session.stop_handle();
@@ -356,15 +375,15 @@ impl std::io::Write for Restoring {
 }
 
 /// A server whose stream ends when it is stopped. Until then it does `until` with the connection, which
-/// returns when the channel says so. The client is patient.
+/// returns when the channel says so.
 fn stoppable(
     until: impl Fn(&mut UnixStream, &Receiver<()>) + Send + Clone + 'static,
 ) -> (tempfile::TempDir, Client) {
     let (stopped, stop) = std::sync::mpsc::channel();
-    let stop = std::sync::Arc::new(std::sync::Mutex::new(stop));
+    let stop = Arc::new(std::sync::Mutex::new(stop));
     let (dir, client) = server(move |mut connection| match request(&mut connection) {
         Some(Request::CollectTracing { .. }) => {
-            let (stop, until) = (std::sync::Arc::clone(&stop), until.clone());
+            let (stop, until) = (Arc::clone(&stop), until.clone());
             std::thread::spawn(move || {
                 connection.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
                 connection.write_all(STREAM_HEAD).unwrap();
@@ -378,7 +397,7 @@ fn stoppable(
         }
         other => panic!("{other:?}"),
     });
-    (dir, client.timeouts(Timeouts::all(Duration::from_secs(60))))
+    (dir, client)
 }
 
 /// A server whose stream goes on until it is stopped, and where its socket has gone and will be again.
@@ -447,7 +466,7 @@ fn dropping_a_session_does_not_block() {
     // The server ends the stream only after `drop` has returned: one that waits for the end would
     // deadlock until its time limit, and the stream would end without having been read.
     let (dropped, wait) = std::sync::mpsc::channel::<()>();
-    let wait = std::sync::Arc::new(std::sync::Mutex::new(wait));
+    let wait = Arc::new(std::sync::Mutex::new(wait));
     let (read, result) = std::sync::mpsc::channel();
     let hold = move |mut connection: UnixStream| {
         wait.lock().unwrap().recv().unwrap();
@@ -466,8 +485,7 @@ fn dropping_a_session_does_not_block() {
         Some(Request::StopTracing { session: 7 }) => {}
         other => panic!("{other:?}"),
     });
-    let session =
-        client.timeouts(Timeouts::all(Duration::from_secs(60))).collect_tracing(&config()).unwrap();
+    let session = client.collect_tracing(&config()).unwrap();
     drop(session);
     dropped.send(()).unwrap();
     assert!(result.recv().unwrap(), "the rest of the stream is read in the background");
@@ -484,7 +502,6 @@ fn a_dropped_asynchronous_session_waits_for_its_stream() {
             std::mem::forget(connection); // the stream does not end
         }
     });
-    let client = client.timeouts(Timeouts::all(Duration::from_secs(60)));
     let client = diag_ipc::asynchronous::Client::new(client);
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = tokio.block_on(client.collect_tracing(config())).unwrap();
@@ -513,14 +530,15 @@ fn reverse_server_survives_malformed_clients() {
 
     let mut runtime = connect();
     runtime.write_all(&advertise(2)).unwrap();
-    let accepted = server.accept(Duration::from_secs(10)).unwrap();
+    let accepted = server.accept(patient().connect).unwrap();
     assert_eq!(accepted.cookie(), Guid::from_u128(2));
     assert_eq!(accepted.peer().pid, Some(std::process::id()));
 
     // A runtime that speaks before it is asked is not used; the next connection is.
     runtime.write_all(b"hello?").unwrap();
-    let client = accepted.client().timeouts(timeouts());
-    let error = client.resume_runtime().unwrap_err();
+    let client = accepted.client().timeouts(patient());
+    let hasty = client.clone().timeouts(patient().connect(LIMIT));
+    let error = hasty.resume_runtime().unwrap_err();
     assert!(matches!(error, Error::Timeout { operation: Operation::Connect, .. }), "{error}");
     let mut runtime = connect();
     runtime.write_all(&advertise(2)).unwrap();
@@ -528,8 +546,7 @@ fn reverse_server_survives_malformed_clients() {
         assert_eq!(request(&mut runtime), Some(Request::ResumeRuntime));
         runtime.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
     });
-    let patient = timeouts().connect(Duration::from_secs(10));
-    client.clone().timeouts(patient).resume_runtime().unwrap();
+    client.resume_runtime().unwrap();
     thread.join().unwrap();
 
     // More runtimes than it keeps track of.
@@ -538,7 +555,7 @@ fn reverse_server_survives_malformed_clients() {
     }
     let mut last = connect();
     last.write_all(&advertise(5)).unwrap();
-    while server.accept(Duration::from_secs(10)).unwrap().cookie() != Guid::from_u128(5) {}
+    while server.accept(patient().connect).unwrap().cookie() != Guid::from_u128(5) {}
     let stats = server.stats();
     assert!(stats.malformed >= 2 && stats.refused > 0, "{stats:?}");
     drop((half, crowd));
@@ -582,9 +599,9 @@ fn reverse_server_keeps_files_that_are_in_its_way() {
 fn shutdown_removes_the_socket_and_ends_accept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("port");
-    let server = std::sync::Arc::new(Server::bind(&path).unwrap());
+    let server = Arc::new(Server::bind(&path).unwrap());
     let waiting = std::thread::spawn({
-        let server = std::sync::Arc::clone(&server);
+        let server = Arc::clone(&server);
         move || server.accept(Duration::from_secs(600))
     });
     // Another owner of the server does not keep the file.
@@ -612,7 +629,7 @@ fn a_path_longer_than_a_socket_address() {
         request(&mut stream).unwrap();
         stream.write_all(&Reply::Ok(&[0; 4]).encode().unwrap()).unwrap();
     });
-    Client::new(deep.join("socket")).timeouts(timeouts()).resume_runtime().unwrap();
+    Client::new(deep.join("socket")).timeouts(patient()).resume_runtime().unwrap();
 }
 
 #[test]
@@ -626,7 +643,7 @@ fn a_dialer_makes_the_connections() {
         });
         Ok(ours)
     });
-    client.timeouts(timeouts()).resume_runtime().unwrap();
+    client.timeouts(patient().connect(LIMIT)).resume_runtime().unwrap();
     let client = Client::with_dialer(|_| Err(std::io::ErrorKind::AddrNotAvailable.into()));
     let error = client.resume_runtime().unwrap_err();
     assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");

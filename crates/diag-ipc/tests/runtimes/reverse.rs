@@ -130,11 +130,11 @@ fn a_killed_runtime_is_a_timeout() {
     let (_dir, server) = server();
     let mut target =
         Target::of(Runtime::Net9).env("DOTNET_DiagnosticPorts", server.path()).no_wait().start();
-    let timeouts = Timeouts::default().connect(Duration::from_millis(300));
-    let client = server.accept(TIMEOUT).unwrap().client().timeouts(timeouts);
+    let client = server.accept(TIMEOUT).unwrap().client();
     client.process_info().unwrap();
     target.kill();
-    let error = client.process_info().unwrap_err();
+    let timeouts = Timeouts::default().connect(Duration::from_millis(300));
+    let error = client.timeouts(timeouts).process_info().unwrap_err();
     assert!(matches!(error, Error::Timeout { operation: Operation::Connect, .. }), "{error}");
 }
 
