@@ -322,8 +322,7 @@ fn build_ids_are_found_in_sections_too() {
 
 #[test]
 fn a_process_in_a_container_has_its_own_files() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: needs root");
+    if !testkit::skip::can("root", rustix::process::geteuid().is_root()) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -156,8 +156,8 @@ fn compared(program: &Path) -> Option<Compared> {
     let file = ObjectFile::open(program, &Options::default()).unwrap();
     let addresses = random_addresses(&file, 1000);
     let expected = addr2line(program, &addresses);
-    if !expected.values().any(|frames| frames.iter().any(|(_, _, line)| *line > 0)) {
-        eprintln!("skipped: the debug information of {} is not installed", program.display());
+    let has_lines = expected.values().any(|frames| frames.iter().any(|(_, _, line)| *line > 0));
+    if !testkit::skip::can(&format!("the debug information of {}", program.display()), has_lines) {
         return None;
     }
     let mut compared = Compared { total: addresses.len(), ..Compared::default() };
@@ -441,8 +441,7 @@ fn with_mini_debug(dir: &Path, whole: &Path, damage: impl Fn(&mut Vec<u8>)) -> P
 #[cfg(feature = "xz")]
 #[test]
 fn symbols_in_gnu_debugdata_are_used() {
-    if Command::new("xz").arg("--version").output().is_err() {
-        eprintln!("skipped: xz is not installed");
+    if !testkit::skip::can("xz", Command::new("xz").arg("--version").output().is_ok()) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -494,8 +493,7 @@ fn comparable(name: &str) -> String {
 fn names_of_cpp_are_those_of_binutils() {
     let found = run("cc", &["-print-file-name=libstdc++.so.6"]);
     let library = Path::new(found.trim());
-    if !library.is_absolute() {
-        eprintln!("skipped: the C++ library is not installed");
+    if !testkit::skip::can("the C++ library", library.is_absolute()) {
         return;
     }
     let path = library.to_str().unwrap();
@@ -515,7 +513,9 @@ fn names_of_cpp_are_those_of_binutils() {
     fs::write(&list, mangled.join("\n")).unwrap();
     let output =
         Command::new("c++filt").arg("-p").stdin(fs::File::open(&list).unwrap()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let expected = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(expected.lines().count(), frames.len());
     let (mut equal, mut different) = (0, Vec::new());
     for (frame, expected) in frames.iter().zip(expected.lines()) {
         let (ours, expected) = (comparable(&frame.function), comparable(expected));

@@ -31,12 +31,13 @@ impl Waiting {
     }
 
     fn spawn(command: &mut Command) -> Self {
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut this = Self(child);
         // Its output shows that the program runs, and not this one before `execve(2)`.
-        std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"x").unwrap();
+        std::io::Write::write_all(this.0.stdin.as_mut().unwrap(), b"x").unwrap();
         let mut byte = [0];
-        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
-        Self(child)
+        std::io::Read::read_exact(this.0.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        this
     }
 }
 
@@ -106,6 +107,7 @@ fn the_kernel_has_the_names_of_kallsyms() {
         let found = symbols.symbolize_kernel(address, Timestamp::MAX);
         if address == 0 {
             assert_eq!(found.frames, Err(&Unresolved::KernelRestricted));
+            testkit::skip::can("addresses of the kernel (kernel.kptr_restrict)", false);
             return;
         }
         let frame = &found.frames.unwrap()[0];
@@ -220,8 +222,8 @@ fn perf_maps_of_the_user_of_the_process_are_used() {
 fn jitdump_files_have_the_names_of_the_perf_map() {
     let dir = tempfile::tempdir().unwrap();
     let mut node = Command::new("node");
-    if node.arg("--version").stdout(Stdio::null()).status().is_err() {
-        eprintln!("skipped: Node.js is not installed");
+    let has_node = node.arg("--version").stdout(Stdio::null()).status().is_ok();
+    if !testkit::skip::can("Node.js", has_node) {
         return;
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/program.js");
@@ -230,6 +232,7 @@ fn jitdump_files_have_the_names_of_the_perf_map() {
     let process = Waiting::spawn(&mut node);
     let pid = process.0.id();
     let path = format!("/tmp/perf-{pid}.map");
+    let _removed = Removed(&path);
     let map = fs::read_to_string(&path).unwrap();
     // The jitdump file alone has to do. It is complete when the process has ended.
     fs::remove_file(&path).unwrap();

@@ -29,10 +29,7 @@ fn has_perf() -> bool {
     let found = command.args(["record", "-q", "-N", "-e", "cpu-clock", "--call-graph", "dwarf"]);
     let found = found.args(["-o", "/dev/null", "true"]).output();
     let found = found.is_ok_and(|output| output.status.success());
-    if !found {
-        eprintln!("skipped: perf cannot sample here");
-    }
-    found
+    testkit::skip::can("perf that can sample", found)
 }
 
 /// Records the stacks of a program.
