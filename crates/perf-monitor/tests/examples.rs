@@ -11,7 +11,7 @@
 )]
 
 use std::hint::black_box;
-use std::io::{Read as _, Write};
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Output, Stdio};
 #[cfg(feature = "tokio")]
@@ -155,13 +155,27 @@ fn watch_prints_each_write() {
 /// Repeats `step` until the example has ended by itself, and returns what it printed.
 fn until_it_ends(command: &mut Command, mut step: impl FnMut()) -> String {
     let piped = command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = piped.spawn().unwrap();
-    // Reads while it runs: a full pipe would stop it.
-    let output = std::thread::spawn(|| child.wait_with_output().unwrap());
-    while !output.is_finished() {
-        step();
-    }
-    stdout(&output.join().unwrap())
+    let mut child = Busy(piped.spawn().unwrap());
+    let (mut out, mut errors) = (child.0.stdout.take().unwrap(), child.0.stderr.take().unwrap());
+    std::thread::scope(|scope| {
+        // If a step fails, the threads end with it.
+        let mut child = child;
+        // Reads while it runs: a full pipe would stop it.
+        let read = |from: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).unwrap();
+            bytes
+        };
+        let out = scope.spawn(move || read(&mut out));
+        let errors = scope.spawn(move || read(&mut errors));
+        let status = loop {
+            match child.0.try_wait().unwrap() {
+                Some(status) => break status,
+                None => step(),
+            }
+        };
+        stdout(&Output { status, stdout: out.join().unwrap(), stderr: errors.join().unwrap() })
+    })
 }
 
 #[test]
@@ -266,8 +280,7 @@ fn go() -> Option<Command> {
 fn uprobe_prints_the_arguments_of_a_go_function() {
     let Some(mut command) = example("uprobe go", "uprobe") else { return };
     let Some(mut go) = go() else { return cannot("uprobe go", "needs a Go toolchain") };
-    let dir = std::env::temp_dir().join(format!("perf-example-go-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = testkit::directory::Directory::new("perf-example-go-");
     let (source, program) = (dir.join("main.go"), dir.join("program"));
     std::fs::write(&source, GO_PROGRAM).unwrap();
     // Without symbols: the function is found in the table of Go's runtime.
@@ -279,7 +292,6 @@ fn uprobe_prints_the_arguments_of_a_go_function() {
         std::thread::sleep(std::time::Duration::from_millis(10)); // between two looks
     });
     drop(running);
-    std::fs::remove_dir_all(&dir).unwrap();
     let calls: Vec<&str> = text.lines().filter(|line| line.contains(" main.add ")).collect();
     assert!(calls.len() >= 3, "{text}");
     for call in calls {
@@ -338,11 +350,12 @@ fn errors_name_remedies_to_users_without_privileges() {
             return cannot("refusals", "needs a mounted tracefs");
         }
         // The folder of the example may be closed to others.
-        let open = std::env::temp_dir().join(format!("perf-example-{}-{name}", std::process::id()));
+        let dir = testkit::directory::Directory::new("perf-example-");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir.path(), mode).unwrap();
+        let open = dir.join(name);
         testkit::program::copy(command.get_program(), &open);
-        let output = Command::new(&open).args(args).uid(65534).gid(65534).output();
-        std::fs::remove_file(&open).unwrap();
-        let output = output.unwrap();
+        let output = Command::new(&open).args(args).uid(65534).gid(65534).output().unwrap();
         assert!(!output.status.success());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{name}: {text}");

@@ -12,7 +12,6 @@
 use perf_monitor::Error;
 use perf_monitor::probe::{ElfFile, Probe};
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -51,12 +50,10 @@ fn toolchains() -> Vec<PathBuf> {
 #[test]
 fn stripped_programs_have_the_functions_of_their_symbols() {
     let toolchains = toolchains();
-    if toolchains.is_empty() {
-        // `eprintln!` is captured by the test harness.
-        let _ = writeln!(std::io::stderr(), "SKIPPED\tgo_functions\tneeds a Go toolchain");
+    if !testkit::skip::can("a Go toolchain", !toolchains.is_empty()) {
+        return;
     }
-    let dir = std::env::temp_dir().join(format!("perf-go-functions-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).unwrap();
+    let dir = testkit::directory::Directory::new("perf-go-functions-");
     std::fs::write(dir.join("main.go"), PROGRAM).unwrap();
     for go in &toolchains {
         for mode in ["-buildmode=exe", "-buildmode=pie"] {
@@ -64,7 +61,7 @@ fn stripped_programs_have_the_functions_of_their_symbols() {
                 let program = dir.join(name);
                 let mut build = Command::new(go);
                 build.args(["build", mode, flags, "-o"]).arg(&program).arg("main.go");
-                let build = build.current_dir(&dir).env("GOTOOLCHAIN", "local");
+                let build = build.current_dir(dir.path()).env("GOTOOLCHAIN", "local");
                 assert!(build.env("CGO_ENABLED", "0").status().unwrap().success(), "{go:?}");
                 program
             };
@@ -83,9 +80,6 @@ fn stripped_programs_have_the_functions_of_their_symbols() {
         }
     }
     // A return probe would end the program.
-    if !toolchains.is_empty() {
-        let error = Probe::uretprobe(dir.join("with"), "main.add").create().unwrap_err();
-        assert!(error.to_string().contains("would crash this Go program"), "{error}");
-    }
-    std::fs::remove_dir_all(&dir).unwrap();
+    let error = Probe::uretprobe(dir.join("with"), "main.add").create().unwrap_err();
+    assert!(error.to_string().contains("would crash this Go program"), "{error}");
 }

@@ -3,6 +3,7 @@
 //! - [`dotnet`]: real .NET processes with a known workload
 //! - [`page`]: reads a page of a timeline back
 //! - [`perfetto`]: reads a Perfetto trace back as text
+//! - [`directory`]: directories that do not survive the test
 //! - [`golden`]: expected texts in files, and the one command that regenerates them
 //! - [`perf`]: Linux's own `perf`, run again if it crashes
 //! - [`process`]: children that do not survive the test
@@ -24,6 +25,7 @@
 )]
 
 pub mod digest;
+pub mod directory;
 #[cfg(unix)]
 pub mod dotnet;
 pub mod go;

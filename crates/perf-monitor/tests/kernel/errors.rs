@@ -321,13 +321,12 @@ kernel_tests! {
         }
         let error = Event::parse("sched:sched_switch").unwrap_err();
         // Mounted anywhere else, it is found.
-        let unusual = std::env::temp_dir().join(format!("perf test {}", std::process::id()));
-        std::fs::create_dir(&unusual).unwrap();
-        mount("nodev", &unusual, "tracefs", MountFlags::empty(), None).unwrap();
+        let dir = testkit::directory::Directory::new("perf test ");
+        let unusual = dir.path();
+        mount("nodev", unusual, "tracefs", MountFlags::empty(), None).unwrap();
         let found = Tracefs::find().map(|t| t.root().to_owned());
         let event = Event::parse("sched:sched_switch");
-        unmount(&unusual, UnmountFlags::DETACH).unwrap();
-        std::fs::remove_dir(&unusual).unwrap();
+        unmount(unusual, UnmountFlags::DETACH).unwrap();
         for root in roots.iter().rev() {
             mount("nodev", root, "tracefs", MountFlags::empty(), None).unwrap();
         }

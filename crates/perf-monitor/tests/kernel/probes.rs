@@ -404,10 +404,9 @@ kernel_tests! {
     fn a_file_of_another_mount_namespace_is_probed(t) {
         needs(t, ProbeKind::Uprobe)?;
         // White space in the name, which the kernel's syntax cannot express.
-        let dir = std::env::temp_dir().join(format!("perf probe {}", std::process::id()));
-        std::fs::create_dir(&dir).unwrap();
+        let dir = testkit::directory::Directory::new("perf probe ");
         let program = dir.join("the program");
-        let child = TestChild::start(&format!("hidden {}", dir.display()));
+        let child = TestChild::start(&format!("hidden {}", dir.path().display()));
         assert!(!program.exists());
         let error = Probe::uprobe(&program, CALLED).arg("x", Fetch::arg(1)).create().unwrap_err();
         assert_eq!(error.errno(), Some(Errno::NOENT), "{error}");
@@ -432,7 +431,7 @@ kernel_tests! {
         assert_eq!(texts(&probe, "text", &hits), ["in a child"; 7]);
         drop(samplers);
         drop(probe);
-        std::fs::remove_dir(&dir).unwrap();
+        std::fs::remove_dir(dir.path()).unwrap(); // it is empty
     }
 
     fn usdt_probes_have_arguments_and_a_semaphore(t) {
