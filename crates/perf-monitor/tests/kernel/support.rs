@@ -180,6 +180,29 @@ pub(crate) fn until(what: &str, mut step: impl FnMut() -> bool) {
     }
 }
 
+/// A setting of the kernel that is restored, also if the test fails.
+pub(crate) struct Setting {
+    path: &'static str,
+    before: String,
+}
+
+impl Setting {
+    /// Writes another value.
+    pub(crate) fn write(path: &'static str, value: &str) -> Self {
+        let before = std::fs::read_to_string(path).unwrap();
+        let this = Self { path, before };
+        std::fs::write(path, value).unwrap();
+        this
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        let restored = std::fs::write(self.path, self.before.trim());
+        assert!(restored.is_ok() || std::thread::panicking(), "{}: {restored:?}", self.path);
+    }
+}
+
 /// Touches `count` pages for the first time.
 pub(crate) fn touch_pages(count: usize) {
     let page = rustix::param::page_size();
@@ -200,7 +223,7 @@ pub(crate) fn on_cpu_0<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// A child process, which waits for [`go`](Self::go).
+/// A child process, which waits for [`go`](Self::go). It is killed if the test fails before.
 pub(crate) struct TestChild {
     process: Child,
     /// The thread that acts.
@@ -217,12 +240,13 @@ impl TestChild {
             .spawn()
             .unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let tid = output
+        let mut this = Self { process, tid: 0 };
+        this.tid = output
             .lines()
             .map_while(Result::ok)
             .find_map(|line| line.rsplit_once("tid ")?.1.parse().ok())
             .expect("the child prints its thread");
-        Self { process, tid }
+        this
     }
 
     /// Lets it act, and waits for its end.
@@ -236,15 +260,21 @@ impl TestChild {
     }
 
     /// Kills it where it waits.
-    pub(crate) fn kill(mut self) {
-        self.process.kill().unwrap();
-        self.process.wait().unwrap();
+    pub(crate) fn kill(self) {
+        drop(self);
     }
 
     /// The same, whatever its end is.
     pub(crate) fn go_to_its_end(mut self) -> ExitStatus {
         self.process.stdin.take().unwrap().write_all(b"\n").unwrap();
         self.process.wait().unwrap()
+    }
+}
+
+impl Drop for TestChild {
+    fn drop(&mut self) {
+        let _ = self.process.kill(); // it has ended otherwise
+        let _ = self.process.wait();
     }
 }
 
@@ -296,10 +326,15 @@ pub(crate) const NOBODY: u32 = 65534;
 
 /// Runs `f` on a thread that is the user `nobody`, without capabilities.
 pub(crate) fn as_nobody<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
+    as_user(NOBODY, f)
+}
+
+/// Runs `f` on a thread that is the user and the group of this number, without capabilities.
+pub(crate) fn as_user<R: Send + 'static>(user: u32, f: impl FnOnce() -> R + Send + 'static) -> R {
     std::thread::spawn(move || {
         rustix::thread::set_thread_groups(&[]).unwrap();
-        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(NOBODY)).unwrap();
-        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+        rustix::thread::set_thread_gid(rustix::process::Gid::from_raw(user)).unwrap();
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(user)).unwrap();
         f()
     })
     .join()
