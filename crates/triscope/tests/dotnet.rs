@@ -5,9 +5,12 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use testkit::dotnet::{Runtime, Target};
+use testkit::process::Running;
 
+/// The program, with ports in the temporary directory, and without those of the user.
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
     command.arg("dotnet").args(args).stdin(Stdio::null());
     command
 }
@@ -106,21 +109,16 @@ fn traces_end_by_time_and_by_signal() {
         assert!(events["Microsoft-Windows-DotNETRuntimeRundown"] > 10, "{events:?}");
 
         let options = ["--providers", "Triscope-Workload:0x3,System.Runtime", "--rundown", "false"];
-        let child = command(&["collect", pid, "-o", out])
-            .args(options)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let child = Running::start(command(&["collect", pid, "-o", out]).args(options));
         let text: Vec<u8> = "héllo-".encode_utf16().flat_map(u16::to_le_bytes).collect();
         testkit::wait::until("events of the workload are in the file", || {
             let bytes = std::fs::read(&path).unwrap();
             bytes.windows(text.len()).filter(|window| *window == text).count() > 10
         });
-        let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-        assert!(status.unwrap().success());
-        let output = child.wait_with_output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && errors.contains("complete"), "{errors}");
+        child.signal("INT");
+        let ran = child.end();
+        ran.is_good();
+        assert!(ran.stderr.contains("complete"), "{}", ran.stderr);
         let events = read(&path);
         assert!(events["Triscope-Workload"] > 10, "{events:?}");
         assert!(!events.contains_key("Microsoft-Windows-DotNETRuntimeRundown"), "{events:?}");
@@ -254,24 +252,20 @@ fn a_diagnostic_port_is_removed_at_the_end() {
     let trace = directory.path().join("trace.nettrace");
     let collect = |more: &[&str]| {
         let (port, trace) = (port.to_str().unwrap(), trace.to_str().unwrap());
-        let mut child = command(&["collect", "--port", port, "-o", trace])
-            .args(more)
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut errors = std::io::BufReader::new(child.stderr.take().unwrap());
+        let mut collect = command(&["collect", "--port", port, "-o", trace]);
+        let mut child = Running::spawn(collect.args(more).stderr(Stdio::piped()));
+        let mut errors = std::io::BufReader::new(child.child().stderr.take().unwrap());
         let mut line = String::new();
         std::io::BufRead::read_line(&mut errors, &mut line).unwrap();
         assert!(line.contains("waiting"), "{line}");
         (child, errors)
     };
     // A signal before a runtime has connected.
-    for signal in ["-INT", "-TERM"] {
+    for signal in ["INT", "TERM"] {
         let (mut child, _errors) = collect(&[]);
         assert!(port.exists());
-        let kill = Command::new("kill").args([signal, &child.id().to_string()]).status();
-        assert!(kill.unwrap().success());
-        assert!(!child.wait().unwrap().success());
+        child.signal(signal);
+        assert!(!child.child().wait().unwrap().success());
         assert!(!port.exists(), "{signal}");
     }
     // The end of the duration.
@@ -280,7 +274,7 @@ fn a_diagnostic_port_is_removed_at_the_end() {
     let _target = target.start();
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut errors, &mut rest).unwrap();
-    assert!(child.wait().unwrap().success(), "{rest}");
+    assert!(child.child().wait().unwrap().success(), "{rest}");
     assert!(!port.exists());
 }
 
@@ -314,8 +308,7 @@ int DllGetClassObject(void *class, void *iid, void **out) {
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-runtimes"]
 fn a_profiler_is_loaded() {
-    if Command::new("cc").arg("--version").output().is_err() {
-        eprintln!("skipped: there is no C compiler");
+    if !testkit::skip::can("a C compiler", Command::new("cc").arg("--version").output().is_ok()) {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -7,24 +7,22 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::nettrace;
+use testkit::process::{Running, kill};
 
+/// The program, with ports in the temporary directory, and without those of the user.
 fn triscope(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
     command.arg("dotnet").args(args).stdin(Stdio::null());
     command
 }
 
 fn errors(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn kill(signal: &str, pid: u32) {
-    let status = Command::new("kill").args([signal, &pid.to_string()]).status();
-    assert!(status.unwrap().success());
 }
 
 fn wait_for(path: &Path) {
@@ -48,14 +46,12 @@ fn a_signal_reaches_a_command_that_is_no_runtime() {
     let (up, down) = (dir.path().join("up"), dir.path().join("down"));
     let script = "trap 'touch \"$2\"; exit 9' TERM; touch \"$1\"; while :; do sleep 0.01; done";
     let mut child = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
-    child.args([&up, &down]).stderr(Stdio::piped());
-    child.env("TMPDIR", dir.path()).env_remove("XDG_RUNTIME_DIR");
-    let child = child.spawn().unwrap();
+    let child = Running::start(child.args([&up, &down]).env("TMPDIR", dir.path()));
     wait_for(&up);
-    kill("-TERM", child.id());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    assert!(errors(&output).contains("exit status: 9"), "{}", errors(&output));
+    child.signal("TERM");
+    let ran = child.end();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("exit status: 9"), "{}", ran.stderr);
     assert!(down.exists(), "the command was not asked to end");
 }
 
@@ -68,6 +64,18 @@ fn ports(dir: &Path) -> Vec<std::path::PathBuf> {
     entries.filter(is_port).collect()
 }
 
+/// A process whose number is in a file, which is killed at the end.
+struct Numbered<'a>(&'a Path);
+
+impl Drop for Numbered<'_> {
+    fn drop(&mut self) {
+        if let Ok(pid) = std::fs::read_to_string(self.0) {
+            // The test may have failed already.
+            let _ = Command::new("kill").args(["-KILL", pid.trim()]).status();
+        }
+    }
+}
+
 /// A runtime connects to its port for as long as it lives: nobody else may create it meanwhile.
 #[test]
 fn a_port_keeps_its_name_while_a_process_has_it() {
@@ -77,22 +85,22 @@ fn a_port_keeps_its_name_while_a_process_has_it() {
     let script = "sleep 1000 >/dev/null 2>&1 & echo $! > \"$1.part\"; mv \"$1.part\" \"$1\"; \
                   while ! [ -e \"$2\" ]; do sleep 0.01; done";
     let mut collect = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
-    collect.args([&pid, &go]).env("TMPDIR", dir.path()).env_remove("XDG_RUNTIME_DIR");
-    let collect = collect.stderr(Stdio::piped()).spawn().unwrap();
+    let left = Numbered(&pid);
+    let collect = Running::start(collect.args([&pid, &go]).env("TMPDIR", dir.path()));
     wait_for(&pid);
     let [port] = &ports(dir.path())[..] else { panic!("no port") };
     // While it is open, no other one gets its number.
     let directory = std::fs::File::open(port).unwrap();
     std::fs::write(&go, "").unwrap();
-    let output = collect.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    let ran = collect.end();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     // The rescue process binds the port again in the same directory.
     wait_for(&port.join("port"));
     let found = std::fs::symlink_metadata(port).unwrap();
     let was = directory.metadata().unwrap();
     assert_eq!((found.dev(), found.ino()), (was.dev(), was.ino()), "it was free meanwhile");
     assert_eq!(found.mode() & 0o777, 0o700);
-    kill("-KILL", std::fs::read_to_string(&pid).unwrap().trim().parse().unwrap());
+    drop(left);
     testkit::wait::until("the end of the port", || ports(dir.path()).is_empty());
 }
 
@@ -105,15 +113,29 @@ fn a_port_that_nothing_waits_for_keeps_its_name() {
     let port = directory.join("port");
     let variable = format!("{},nosuspend", port.display());
     let mut sleep = Command::new("sleep");
-    let mut sleep = sleep.arg("1000").env("DOTNET_DiagnosticPorts", variable).spawn().unwrap();
+    let sleep = Running::spawn(sleep.arg("1000").env("DOTNET_DiagnosticPorts", variable));
     let mut rescue = Command::new(env!("CARGO_BIN_EXE_triscope"));
     rescue.arg("rescue-runtimes").arg(&port).arg("--nosuspend").stdin(Stdio::null());
-    let mut rescue = rescue.spawn().unwrap();
+    let rescue = Running::spawn(&mut rescue);
+    // It sleeps between its looks for a process with the port. One that finds none sleeps once, and ends.
+    let (mut looks, mut before) = (0, None);
+    testkit::wait::until("some looks", || {
+        rescue.still_runs();
+        let found = switches(rescue.id());
+        looks += u32::from(before.replace(found) != Some(found));
+        looks > 5
+    });
     assert!(directory.exists());
-    sleep.kill().unwrap();
-    sleep.wait().unwrap();
-    assert!(rescue.wait().unwrap().success());
+    drop(sleep); // kills it
+    rescue.end().is_good();
     assert!(!directory.exists());
+}
+
+/// How often a process has gone to sleep.
+fn switches(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let found = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    found.unwrap().trim().parse().unwrap()
 }
 
 #[test]
@@ -124,8 +146,7 @@ fn a_port_is_removed_at_the_end_and_is_in_the_directory_of_the_user() {
     let value = dir.path().join("value");
     let script = "echo \"$DOTNET_DiagnosticPorts\" > \"$1\"";
     let mut collect = triscope(&["collect", "-o", "/dev/null", "--", "sh", "-c", script, "sh"]);
-    collect.arg(&value).env("XDG_RUNTIME_DIR", &runtime).env_remove("DOTNET_DiagnosticPorts");
-    let output = collect.output().unwrap();
+    let output = collect.arg(&value).env("XDG_RUNTIME_DIR", &runtime).output().unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
     let value = std::fs::read_to_string(value).unwrap();
     assert!(Path::new(&value).starts_with(&runtime), "{value}");
@@ -189,8 +210,7 @@ fn run_runtime(dir: &Path, args: &[&str]) -> Output {
     let mut command = triscope(args);
     command.arg("--").arg(std::env::current_exe().unwrap());
     command.args(["--exact", "runtime", "--test-threads=1"]).env(RUNTIME, dir);
-    command.env("TMPDIR", dir).env_remove("XDG_RUNTIME_DIR");
-    command.env_remove("DOTNET_DiagnosticPorts").output().unwrap()
+    command.env("TMPDIR", dir).output().unwrap()
 }
 
 #[test]
@@ -216,7 +236,8 @@ fn a_command_that_is_no_longer_read_ends_with_sigterm() {
 fn a_signal_ends_a_request_at_a_port() {
     let dir = tempfile::tempdir().unwrap();
     let port = dir.path().join("port");
-    let child = triscope(&["env", "--diagnostic-port", port.to_str().unwrap()]).spawn().unwrap();
+    let args = ["env", "--diagnostic-port", port.to_str().unwrap()];
+    let child = Running::spawn(&mut triscope(&args));
     wait_for(&port);
     let connect = || {
         let mut stream = UnixStream::connect(&port).ok()?;
@@ -259,20 +280,20 @@ fn a_signal_ends_the_output_after_a_session() {
     });
     let port = format!("{},connect", socket.display());
     let mut stack = triscope(&["stack", "--json", "--diagnostic-port", &port]);
-    let mut child = stack.stdout(Stdio::piped()).spawn().unwrap();
+    let mut child = Running::spawn(stack.stdout(Stdio::piped()));
     // The output begins after the session. Nobody reads the rest.
-    let mut output = child.stdout.take().unwrap();
+    let mut output = child.child().stdout.take().unwrap();
     output.read_exact(&mut [0]).unwrap();
     ends_by_sigterm(child);
     drop(output);
 }
 
 /// Sends SIGTERM to a process, which ends with the exit code of that.
-fn ends_by_sigterm(mut child: Child) {
-    kill("-TERM", child.id());
+fn ends_by_sigterm(mut child: Running) {
+    child.signal("TERM");
     let mut status = None;
     testkit::wait::until("the end", || {
-        status = child.try_wait().unwrap();
+        status = child.child().try_wait().unwrap();
         status.is_some()
     });
     assert_eq!(status.unwrap().code(), Some(128 + 15));
@@ -310,14 +331,14 @@ fn server() {
         sessions += 1;
         std::fs::write(path.with_extension("session"), "").unwrap();
         if sessions == 2 {
-            kill("-STOP", std::process::id());
+            kill("STOP", std::process::id());
         }
     }
 }
 
 /// A server as a process of its own, which is killed at the end.
 struct Server {
-    child: Child,
+    child: Running,
     dir: tempfile::TempDir,
 }
 
@@ -325,12 +346,9 @@ impl Server {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
-        let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "server", "--test-threads=1"])
-            .env(SOCKET, &socket)
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
+        let mut server = Command::new(std::env::current_exe().unwrap());
+        server.args(["--exact", "server", "--test-threads=1"]).env(SOCKET, &socket);
+        let child = Running::spawn(server.stdout(Stdio::null()));
         wait_for(&socket.with_extension("up"));
         Self { child, dir }
     }
@@ -350,17 +368,10 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 #[test]
 fn a_heap_dump_of_a_stopped_process_ends_at_the_timeout() {
     let server = Server::start();
-    kill("-STOP", server.child.id());
+    kill("STOP", server.child.id());
     let output = server.gcdump("0.5");
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");

@@ -60,7 +60,10 @@ fn run_with(
         .env("WORKLOAD_MODE", "answers:lines")
         .env("WORKLOAD_ASSEMBLY", assembly)
         .env("WORKLOAD_OUTPUT", dir.path().join("truth"))
+        // Ports are in the temporary directory.
         .env("TMPDIR", dir.path())
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("DOTNET_DiagnosticPorts")
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()

@@ -10,8 +10,15 @@ use testkit::sampling::rate;
 /// Samples per second of CPU time: about 10 000 samples in all.
 const FREQUENCY: u64 = 4999;
 
-fn profile(dir: &Path, args: &[&str]) -> String {
+/// The program, with ports in the temporary directory, and without those of the user.
+fn triscope() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
+    command
+}
+
+fn profile(dir: &Path, args: &[&str]) -> String {
+    let mut command = triscope();
     command
         .current_dir(dir)
         .args(["profile", "-o", "x.folded", "-F", &rate(FREQUENCY).to_string()])
@@ -102,7 +109,7 @@ fn methods_of_all_programs_of_the_machine_have_names() {
         let managed = of_it.filter(|line| line.contains("Workload!")).count();
         assert!(managed > 0, "{name} {folded}");
     }
-    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let mut command = triscope();
     let output = command.args(["top", "-a", "--json", "--delay", "3"]).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -117,7 +124,7 @@ fn methods_of_all_programs_of_the_machine_have_names() {
 fn top_names_methods() {
     for runtime in [Runtime::Net9, Runtime::Net10] {
         let dir = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let mut command = triscope();
         command.args(["top", "--json", "--delay", "600", "-F", &rate(FREQUENCY).to_string(), "--"]);
         command.arg(runtime.program()).env("WORKLOAD_MODE", "answers:shares");
         let output = command.env("TMPDIR", dir.path()).stdin(Stdio::null()).output().unwrap();

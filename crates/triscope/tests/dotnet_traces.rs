@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::dotnet::{Runtime, Target};
+use testkit::process::Running;
 
 #[path = "../../nettrace/tests/common/assemble.rs"]
 mod assemble;
@@ -15,6 +16,13 @@ mod assemble;
 fn capture(name: &str) -> String {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../nettrace/tests/data");
     dir.join(name).to_str().unwrap().to_owned()
+}
+
+/// The program, with ports in the temporary directory, and without those of the user.
+fn triscope() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
+    command
 }
 
 struct Ran {
@@ -28,7 +36,7 @@ fn run(args: &[&str]) -> Ran {
 }
 
 fn run_in(args: &[&str], tmpdir: Option<&Path>) -> Ran {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let mut command = triscope();
     command.args(args).stdin(Stdio::null());
     if let Some(tmpdir) = tmpdir {
         command.env("TMPDIR", tmpdir);
@@ -387,7 +395,7 @@ fn events_have_stacks_with_the_names_of_methods() {
     }
     assert!(named * 2 > all && all > 100, "{named} of {all}");
     // Of standard input only those that were named before are known.
-    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let mut command = triscope();
     command.args(["dotnet", "events", "-", "--stacks", "--json"]);
     let piped = command.stdin(std::fs::File::open(trace).unwrap()).output().unwrap();
     assert_eq!(lines(std::str::from_utf8(&piped.stdout).unwrap()).len(), events.len());
@@ -451,7 +459,7 @@ fn live_processes_are_shown() {
 
         if runtime != Runtime::Core31 {
             // From the first moment of a program to its end.
-            let mut program = Command::new(env!("CARGO_BIN_EXE_triscope"));
+            let mut program = triscope();
             program.args(["dotnet", "events", "--json", "--event", "MethodLoadVerbose"]);
             program.args(["--provider", "Microsoft-Windows-DotNETRuntime:0x10:5", "--"]);
             program.arg(runtime.program()).env("TMPDIR", target.tmpdir());
@@ -488,7 +496,7 @@ fn gcs_have_the_stacks_that_triggered_them() {
         let dir = tempfile::tempdir().unwrap();
         let trace = dir.path().join("gc.nettrace");
         // The program waits until its events are enabled, and prints what it did.
-        let mut collect = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let mut collect = triscope();
         collect.args(["dotnet", "collect", "--providers"]);
         collect
             .arg("Triscope-Answers,Microsoft-Windows-DotNETRuntime:0x19:5")
@@ -520,7 +528,7 @@ fn gcs_have_the_stacks_that_triggered_them() {
 /// Runs `triscope record --dotnet`; returns its messages and the bytes of the timeline.
 fn record(dir: &Path, args: &[&str], command: &[&std::ffi::OsStr]) -> (String, Vec<u8>) {
     let out = dir.join("out.pftrace");
-    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let mut record = triscope();
     record.args(["record", "--uncompressed", "-o"]).arg(&out).arg("--dotnet").args(args);
     if !command.is_empty() {
         record.arg("--").args(command);
@@ -576,7 +584,7 @@ fn a_daemon_of_the_command_is_not_left_suspended() {
     let dir = tempfile::tempdir().unwrap();
     let log = dir.path().join("log");
     let out = dir.path().join("out");
-    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let mut record = triscope();
     record.args(["record", "--dotnet", "-o"]).arg(&out).args(["--", "sh", "-c"]);
     record.arg("\"$0\" > \"$1\" 2>&1 &").arg(Runtime::Net9.program()).arg(&log);
     record.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "idle").env("WORKLOAD_SECONDS", "1");
@@ -584,14 +592,9 @@ fn a_daemon_of_the_command_is_not_left_suspended() {
     // Its runtime may have come before the shell had ended, or after.
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(out.is_file(), "{errors}");
-    for round in 0.. {
-        let output = std::fs::read_to_string(&log).unwrap_or_default();
-        if output.contains(" runs\n") {
-            break;
-        }
-        assert!(round < 600, "it waits: {output}{errors}");
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
+    testkit::wait::until(&format!("a daemon that runs: {errors}"), || {
+        std::fs::read_to_string(&log).unwrap_or_default().contains(" runs\n")
+    });
 }
 
 /// The recorder is killed before the command starts its runtime.
@@ -600,17 +603,16 @@ fn a_daemon_of_the_command_is_not_left_suspended() {
 fn a_killed_recorder_leaves_no_runtime_suspended() {
     for runtime in [Runtime::Net9, Runtime::Net10] {
         let dir = tempfile::tempdir().unwrap();
-        let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let mut record = triscope();
         record.args(["record", "--dotnet", "-o"]).arg(dir.path().join("out")).args(["--", "sh"]);
         record.args(["-c", "echo ready; read x; exec \"$0\" 2>&1"]).arg(runtime.program());
         record.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "idle").env("WORKLOAD_SECONDS", "1");
         record.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut recorder = record.spawn().unwrap();
-        let mut lines = BufReader::new(recorder.stdout.take().unwrap()).lines();
+        let mut recorder = Running::spawn(&mut record);
+        let mut lines = BufReader::new(recorder.child().stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "ready");
-        let mut input = recorder.stdin.take().unwrap();
-        recorder.kill().unwrap();
-        recorder.wait().unwrap();
+        let mut input = recorder.child().stdin.take().unwrap();
+        drop(recorder); // kills it
         writeln!(input).unwrap();
         // The output ends with the program.
         assert!(lines.any(|line| line.unwrap().ends_with(" runs")), "{runtime:?}");
