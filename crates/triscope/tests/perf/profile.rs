@@ -67,7 +67,8 @@ fn samples_become_profiles_with_the_numbers_of_perf() {
     if can("the perf command (linux-perf)", Command::new("perf").arg("--version").output().is_ok())
     {
         let args = ["script", "--no-inline", "-i", "perf.data", "-F", "event,ip,sym,dso"];
-        let output = Command::new("perf").current_dir(dir.path()).args(args).output().unwrap();
+        let output = testkit::perf::output(Command::new("perf").current_dir(dir.path()).args(args));
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let script = String::from_utf8(output.stdout).unwrap();
         let (theirs, samples) = printed(&of_event("page-faults", &script));
         assert_eq!(samples, all);

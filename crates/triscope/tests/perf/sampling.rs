@@ -999,7 +999,8 @@ fn of_perf(dir: &Path, file: &str) -> Option<Timed> {
     {
         return None;
     }
-    let output = Command::new("perf").current_dir(dir).args(args).output().unwrap();
+    let output = testkit::perf::output(Command::new("perf").current_dir(dir).args(args));
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut samples = Timed::new();
     let script = String::from_utf8(output.stdout).unwrap();
     for sample in script.split("\n\n").filter(|sample| !sample.trim().is_empty()) {

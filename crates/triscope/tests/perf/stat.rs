@@ -197,19 +197,23 @@ fn the_same_as_perf_counts() {
         ran.is_good();
         count(&ran, event)
     };
-    let perfs = |event: &str| -> Option<u64> {
+    let perfs = |event: &str| -> u64 {
         // perf takes tracepoints from a mounted tracefs only.
         let script = format!(
             "mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing\n\
              exec perf stat -x, -e {event} {}",
             command.join(" ")
         );
-        let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output();
-        let text = String::from_utf8(output.unwrap().stderr).unwrap();
-        text.lines().find(|line| line.contains(event))?.split(',').next()?.parse().ok()
+        let mut perf = Command::new("unshare");
+        let output = testkit::perf::output(perf.args(["--mount", "sh", "-ec", &script]));
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{text}");
+        let line = text.lines().find(|line| line.contains(event));
+        let number = line.and_then(|line| line.split(',').next()?.parse().ok());
+        number.unwrap_or_else(|| panic!("no {event}: {text}"))
     };
     for event in events {
-        let (ours, perfs) = (ours(event), perfs(event).unwrap());
+        let (ours, perfs) = (ours(event), perfs(event));
         let allowed = perfs / 50 + 3;
         assert!(ours.abs_diff(perfs) <= allowed, "{event}: {ours}, perf counts {perfs}");
     }

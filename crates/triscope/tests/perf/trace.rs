@@ -227,9 +227,15 @@ fn the_same_as_perf_shows() {
         text.lines().map(|l| word(l).unwrap()).collect()
     };
     let (perfs, ours) = (times(&read("perfs"), 2), times(&read("ours"), 0));
-    for (perfs, ours) in perfs.iter().rev().zip(ours.iter().rev()) {
-        assert!((perfs - ours).abs() < 1e-4, "two events of one moment: {perfs} {ours}");
+    let perfs = &perfs[perfs.len() - ours.len()..];
+    // One call of the kernel has both events, before the next call has any.
+    for at in 1..ours.len() {
+        let earlier = perfs[at - 1].max(ours[at - 1]);
+        assert!(earlier < perfs[at].min(ours[at]), "{perfs:?} {ours:?}");
     }
+    // The clock is the same. A CPU can be taken from the kernel between two events, but not each time.
+    let nearest = perfs.iter().zip(&ours).map(|(perfs, ours)| (perfs - ours).abs());
+    assert!(nearest.fold(f64::MAX, f64::min) < 1e-4, "{perfs:?} {ours:?}");
 }
 
 #[test]
