@@ -28,8 +28,7 @@ impl User {
     /// The user `nobody`, who has no capabilities; `None` if this user may not become that one.
     fn nobody() -> Option<Self> {
         const NOBODY: u32 = 65534;
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("not run as nobody: only root may change the user");
+        if !testkit::skip::can("root, to become nobody", rustix::process::geteuid().is_root()) {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -189,15 +188,13 @@ fn the_fix_of_the_scheduler_is_complete() {
     let doctor = nobody.doctor();
     let checks = doctor["checks"].as_array().unwrap();
     let scheduler = checks.iter().find(|check| check["id"] == "scheduler").unwrap();
-    if scheduler["works"] == "yes" {
-        eprintln!("not run: everybody may record the scheduler");
+    if !testkit::skip::can("users who may not record the scheduler", scheduler["works"] != "yes") {
         return;
     }
     let machine = &doctor["machine"];
-    if machine["container"].as_str().is_some()
-        && scheduler["note"].as_str().unwrap().contains("PID")
-    {
-        eprintln!("not run: {scheduler}");
+    let is_contained = machine["container"].as_str().is_some()
+        && scheduler["note"].as_str().unwrap().contains("PID");
+    if !testkit::skip::can(&format!("the PIDs of the machine: {scheduler}"), !is_contained) {
         return;
     }
     let fix = scheduler["fix"].as_str().unwrap();
@@ -230,7 +227,10 @@ fn a_filter_of_system_calls_is_named() {
     };
     let output = match run(&["doctor", "--json"]) {
         Ok(output) => output,
-        Err(error) => return eprintln!("not run: perl: {error}"),
+        Err(error) => {
+            testkit::skip::can(&format!("perl: {error}"), false);
+            return;
+        }
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let doctor: Value = serde_json::from_slice(&output.stdout).unwrap();
