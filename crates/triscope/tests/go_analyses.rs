@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use testkit::process::Running;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data").join(name)
@@ -461,23 +462,17 @@ fn events_and_stats_are_those_of_the_range() {
 
 /// Lines of a process, and the rest when it ended.
 struct Following {
-    child: std::process::Child,
+    child: Running,
     lines: std::io::Lines<std::io::BufReader<std::process::ChildStdout>>,
 }
 
 impl Following {
     fn start(args: &[&str], path: &Path) -> Self {
         use std::io::BufRead;
-        let mut child = Command::new(env!("CARGO_BIN_EXE_triscope"))
-            .arg("go")
-            .args(args)
-            .arg(path)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = std::io::BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let command = command.arg("go").args(args).arg(path).stdin(Stdio::null());
+        let mut child = Running::start(command);
+        let lines = std::io::BufReader::new(child.child().stdout.take().unwrap()).lines();
         Self { child, lines }
     }
 }
@@ -501,7 +496,7 @@ fn a_growing_trace_is_followed_until_it_is_closed() {
     drop(file);
     lines.extend(following.lines.map(Result::unwrap));
     assert!(lines.iter().map(String::as_str).eq(whole.lines()));
-    assert!(following.child.wait().unwrap().success());
+    assert!(following.child.child().wait().unwrap().success());
 }
 
 /// The first generation is printed while the second one is not sent yet.
@@ -521,7 +516,7 @@ fn a_trace_is_read_from_a_socket() {
     drop(socket);
     lines.extend(reading.lines.map(Result::unwrap));
     assert!(lines.iter().map(String::as_str).eq(whole.lines()));
-    assert!(reading.child.wait().unwrap().success());
+    assert!(reading.child.child().wait().unwrap().success());
     // Nobody listens any more.
     drop(listener);
     let output = go(&["stats"], &path);
@@ -539,14 +534,13 @@ fn following_ends_at_a_signal() {
     let mut following = Following::start(&["events", "--follow"], &path);
     file.write_all(&trace[..trace.len() - 800]).unwrap();
     assert!(following.lines.next().unwrap().is_ok());
-    let pid = rustix::process::Pid::from_child(&following.child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    following.child.signal("INT");
     let rest = following.lines.map(Result::unwrap).count();
     assert!(rest > 100);
     let mut message = String::new();
-    following.child.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    following.child.child().stderr.take().unwrap().read_to_string(&mut message).unwrap();
     assert!(message.contains("stopped within a generation"), "{message}");
-    assert!(following.child.wait().unwrap().success());
+    assert!(following.child.child().wait().unwrap().success());
     drop(file);
 }
 

@@ -12,6 +12,7 @@ use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::thread::JoinHandle;
+use testkit::process::Running;
 
 fn shop() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace")
@@ -277,17 +278,16 @@ fn an_interrupt_ends_the_request_and_keeps_the_trace() {
         stream.write_all(rest).unwrap();
     });
     let mut fetch = command(&["fetch", &url, "-o", output.to_str().unwrap()]);
-    let mut fetch = fetch.stderr(Stdio::piped()).spawn().unwrap();
+    let mut fetch = Running::start(&mut fetch);
     received.recv().unwrap();
     // It listens to signals from the reply on: the partial file appears after that.
     let partial = dir.path().join("fetched.trace.partial");
     while !partial.exists() {
-        assert!(fetch.try_wait().unwrap().is_none(), "it ended early");
+        assert!(fetch.child().try_wait().unwrap().is_none(), "it ended early");
         std::thread::yield_now();
     }
-    let pid = fetch.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
-    assert!(fetch.wait().unwrap().success());
+    fetch.signal("INT");
+    fetch.end().is_good();
     server.join().unwrap();
     assert!(std::fs::read(&output).unwrap() == trace);
 }

@@ -11,7 +11,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Stdio};
+use testkit::process::Running;
 
 /// The parts of a page that the program replaces.
 const PAGE: &str = "<meta content=\"default-src 'none'; connect-src 'none'\">\
@@ -23,7 +24,7 @@ fn trace() -> PathBuf {
 
 /// A program that serves traces.
 struct Opened {
-    child: Child,
+    child: Running,
     messages: BufReader<ChildStderr>,
     /// What it printed before the address.
     before: String,
@@ -37,8 +38,8 @@ impl Opened {
         let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
         command.args(["open", "--no-browser"]).args(args);
         command.env("XDG_DATA_HOME", data).env("XDG_DATA_DIRS", data.join("none"));
-        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let messages = BufReader::new(child.stderr.take().unwrap());
+        let mut child = Running::spawn(command.stdin(Stdio::null()).stderr(Stdio::piped()));
+        let messages = BufReader::new(child.child().stderr.take().unwrap());
         let [before, host, path] = [const { String::new() }; 3];
         let mut opened = Self { child, messages, before, host, path };
         loop {
@@ -66,7 +67,7 @@ impl Opened {
     fn end(mut self) -> (ExitStatus, String) {
         let mut rest = String::new();
         self.messages.read_to_string(&mut rest).unwrap();
-        (self.child.wait().unwrap(), self.before + &rest)
+        (self.child.child().wait().unwrap(), self.before + &rest)
     }
 }
 
@@ -112,8 +113,7 @@ fn without_a_page_the_report_is_shown() {
 fn a_signal_ends_it() {
     let dir = tempfile::tempdir().unwrap();
     let opened = Opened::new(&[Path::new("--report"), &trace()], dir.path());
-    let pid = opened.child.id().to_string();
-    assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+    opened.child.signal("INT");
     assert_eq!(opened.end().0.code(), Some(130));
 }
 
@@ -125,16 +125,15 @@ fn a_signal_leaves_no_part_of_a_page() {
     for (command, option) in [("report", "--html"), ("convert", "-o")] {
         let mut run = Command::new(env!("CARGO_BIN_EXE_triscope"));
         run.arg(command).arg(trace()).arg(option).arg(&page);
-        let mut child = run.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let mut child = Running::spawn(run.stdin(Stdio::null()).stderr(Stdio::null()));
         let mut ended = None;
         while ended.is_none() && !partial.exists() {
-            ended = child.try_wait().unwrap();
+            ended = child.child().try_wait().unwrap();
         }
         if ended.is_none() {
-            let pid = child.id().to_string();
-            assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+            child.signal("INT");
         }
-        let status = child.wait().unwrap();
+        let status = child.child().wait().unwrap();
         assert!(status.success() || status.code() == Some(130), "{command}: {status}");
         assert!(!partial.exists(), "{command}: {status}");
     }

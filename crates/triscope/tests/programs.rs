@@ -9,8 +9,9 @@
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use testkit::dotnet::Runtime;
+use testkit::process::Running;
 
 /// The programs: `served`, which is built with pprof, and `worker` with two names.
 fn build(dir: &Path) -> [PathBuf; 3] {
@@ -31,14 +32,14 @@ fn record(dir: &Path, args: &[&OsStr]) -> Command {
     let errors = std::fs::File::create(dir.join("errors")).unwrap();
     command.stderr(errors).stdout(Stdio::null());
     // Ports of runtimes are in the temporary directory, not in that of the user.
-    command.env_remove("XDG_RUNTIME_DIR");
+    command.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
     command
 }
 
 /// Waits for the end of a recorder, while its standard input is open. Its messages, and the input.
-fn finish(dir: &Path, mut recorder: Child) -> (String, Option<ChildStdin>) {
-    let input = recorder.stdin.take();
-    recorder.wait().unwrap();
+fn finish(dir: &Path, mut recorder: Running) -> (String, Option<ChildStdin>) {
+    let input = recorder.child().stdin.take();
+    recorder.child().wait().unwrap();
     (std::fs::read_to_string(dir.join("errors")).unwrap(), input)
 }
 
@@ -79,7 +80,7 @@ fn go_traces_of_children_are_found() {
         served.as_os_str(),
     ];
     let mut command = record(dir.path(), &args);
-    let recorder = command.args([&writer, &idle]).spawn().unwrap();
+    let recorder = Running::spawn(command.args([&writer, &idle]));
     let (errors, input) = finish(dir.path(), recorder);
     drop(input);
     assert!(errors.contains("the Go trace of served ("), "{errors}");
@@ -99,13 +100,12 @@ fn go_traces_of_children_are_found() {
 fn the_served_trace_of_a_running_process_is_complete() {
     let dir = tempfile::tempdir().unwrap();
     let [served, ..] = build(dir.path());
-    let server = Command::new(served).stdin(Stdio::piped()).spawn().unwrap();
+    let server = Running::spawn(Command::new(served).stdin(Stdio::piped()));
     let pid = server.id().to_string();
     let args = ["--pid", &pid, "--seconds", "2", "--keep", "raw"].map(OsStr::new);
-    let (errors, _) = finish(dir.path(), record(dir.path(), &args).spawn().unwrap());
-    let mut server = server;
-    drop(server.stdin.take());
-    assert!(server.wait().unwrap().success());
+    let recorder = Running::spawn(&mut record(dir.path(), &args));
+    let (errors, _) = finish(dir.path(), recorder);
+    server.end().is_good();
     assert!(errors.contains("/debug/pprof") && errors.contains(" goroutines"), "{errors}");
     assert!(!errors.contains("ends early"), "{errors}");
     assert!(events(dir.path(), &pid) > 100, "{errors}");
@@ -125,7 +125,7 @@ fn a_dotnet_host_is_found() {
         args.extend(start.split(' ').map(OsStr::new));
         let mut command = record(dir.path(), &args);
         command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
-        let (errors, _) = finish(dir.path(), command.spawn().unwrap());
+        let (errors, _) = finish(dir.path(), Running::spawn(&mut command));
         assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?}: {errors}");
         assert!(errors.contains("GC"), "{runtime:?}: {errors}");
     }
@@ -143,7 +143,7 @@ fn record_script(dir: &Path, runtime: Runtime, script: &str) -> String {
     let mut command = record(dir, &["--keep", "raw", "--", "sh", "-c", script].map(OsStr::new));
     command.arg(runtime.program()).env("TMPDIR", dir);
     command.env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
-    finish(dir, command.spawn().unwrap()).0
+    finish(dir, Running::spawn(&mut command)).0
 }
 
 #[test]
@@ -170,8 +170,8 @@ fn dotnet_children_are_found() {
 #[ignore = "needs real runtimes: cargo xtask test-record"]
 fn a_dotnet_child_in_a_mount_namespace_is_found() {
     let private = ["--mount", "sh", "-c", "mount -t tmpfs nodev /tmp"];
-    if !Command::new("unshare").args(private).status().is_ok_and(|status| status.success()) {
-        eprintln!("not run: this user may not create mount namespaces");
+    let status = Command::new("unshare").args(private).status();
+    if !testkit::skip::can("mount namespaces", status.is_ok_and(|status| status.success())) {
         return;
     }
     for runtime in [Runtime::Core31, Runtime::Net9] {
@@ -193,11 +193,11 @@ fn a_starved_work_item_is_explained() {
     let mut command = record(dir.path(), &options.map(OsStr::new));
     command.arg(Runtime::Core31.program()).stdout(Stdio::piped());
     command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "answers:starve");
-    let mut recorder = command.spawn().unwrap();
-    let output = BufReader::new(recorder.stdout.take().unwrap()).lines();
+    let mut recorder = Running::spawn(&mut command);
+    let output = BufReader::new(recorder.child().stdout.take().unwrap()).lines();
     let printed: Vec<_> = output.map(Result::unwrap).take_while(|line| line != "done").collect();
     // The program ends with its input.
-    drop(recorder.stdin.take());
+    drop(recorder.child().stdin.take());
     let errors = finish(dir.path(), recorder).0;
     let mut explain = Command::new(env!("CARGO_BIN_EXE_triscope"));
     let explain = explain.args(["explain", "--json", "raw"]).current_dir(dir.path()).output();

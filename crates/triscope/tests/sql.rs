@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
+use testkit::process::Running;
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
 
@@ -104,15 +105,14 @@ exec sleep 600
 fn a_signal_ends_the_program_and_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     testkit::program::script(dir.path().join("triscope-sql"), WAITING);
-    let mut child = command(dir.path(), &["cpu_time", TRACE]).spawn().unwrap();
+    let mut child = Running::spawn(&mut command(dir.path(), &["cpu_time", TRACE]));
     let pid = dir.path().join("pid");
     testkit::wait::until("the program", || {
         fs::read_to_string(&pid).is_ok_and(|pid| pid.ends_with('\n'))
     });
     let pid = fs::read_to_string(pid).unwrap();
-    let parent = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(parent, rustix::process::Signal::TERM).unwrap();
-    let status = child.wait().unwrap();
+    child.signal("TERM");
+    let status = child.child().wait().unwrap();
     assert_eq!(status.code(), Some(128 + 15), "{status}");
     assert!(!Path::new("/proc").join(pid.trim()).exists());
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2, "the program and its number");

@@ -2,8 +2,8 @@
 
 use crate::needs_root;
 use crate::support::{
-    Cgroup, Ran, as_nobody, can, dead_pid, empty_cgroup, in_background, is_root, run, run_in,
-    triscope, users_may_count,
+    Cgroup, Ran, Running, as_nobody, can, dead_pid, empty_cgroup, in_background, is_root, run,
+    run_in, triscope, users_may_count,
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -173,17 +173,15 @@ fn options_select_tasks_and_cpus() {
     assert!(shown.lines().all(|line| line.contains(" [000] ")), "{shown}");
 
     // A running process, until it ends.
-    let mut child = Command::new("sh")
-        .args(["-c", "read line; for i in 1 2 3; do /bin/true; done"])
-        .stdin(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("sh");
+    child.args(["-c", "read line; for i in 1 2 3; do /bin/true; done"]);
+    let mut child = Running::spawn(child.stdin(Stdio::piped()));
     let pid = child.id().to_string();
     let args = ["perf", "record", "-e", "sched:sched_process_fork", "-p", &pid, "-o", "pid"];
-    let recorder = crate::support::Running::start(in_background(&args).current_dir(dir.path()));
+    let recorder = Running::start(in_background(&args).current_dir(dir.path()));
     recorder.wait_until_it_watches();
-    drop(child.stdin.take().map(|mut stdin| std::io::Write::write_all(&mut stdin, b"\n")));
-    child.wait().unwrap();
+    std::io::Write::write_all(child.child().stdin.as_mut().unwrap(), b"\n").unwrap();
+    child.end().is_good();
     let ran = recorder.end();
     ran.is_good();
     assert_eq!(samples(&ran), 3, "{}", ran.stderr);
@@ -310,7 +308,7 @@ fn is_realtime(verb: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     let mut command = triscope(&[&["perf"], verb, &["-r", "3", "--"]].concat());
     command.args(["sh", "-c", "read end"]).stdin(Stdio::piped()).current_dir(dir.path());
-    let mut recorder = crate::support::Running::start(&mut command);
+    let mut recorder = Running::start(&mut command);
     // Priority and policy are the fields 18 and 41 of stat.
     let is_fifo = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -426,12 +424,11 @@ fn mistakes_name_the_remedy() {
 fn a_live_table_names_what_runs() {
     needs_root!();
     let script = "while :; do :; done";
-    let mut busy = Command::new("sh").args(["-c", script]).spawn().unwrap();
+    let busy = Running::spawn(Command::new("sh").args(["-c", script]));
     let pid = busy.id().to_string();
     // A table at least; what follows depends on how busy the machine is.
     let ran = run(&["perf", "top", "-e", "cpu-clock", "-p", &pid, "-d", "0.5", "--seconds", "1"]);
-    busy.kill().unwrap();
-    busy.wait().unwrap();
+    drop(busy);
     ran.is_good();
     let first = ran.stdout.lines().next().unwrap_or_default();
     let samples: u64 = first.split(' ').next().unwrap().parse().unwrap();
@@ -450,8 +447,8 @@ fn live_tables_are_json_on_request() {
     needs_root!();
     let name = format!("busy-{}", std::process::id());
     let spin = || ["-c", "while :; do :; done"];
-    let start = || Command::new("sh").arg0(&name).args(spin()).spawn().unwrap();
-    let mut busy = [start(), start()];
+    let start = || Running::spawn(Command::new("sh").arg0(&name).args(spin()));
+    let busy = [start(), start()];
     for process in &busy {
         // A new program has its name only after execve(2) has closed the files of the old one.
         let file = format!("/proc/{}/cmdline", process.id());
@@ -462,12 +459,10 @@ fn live_tables_are_json_on_request() {
     let top = ["perf", "top", "--json", "-e", "cpu-clock", "-d", "0.5", "--seconds", "1"];
     let named = [&top[..], &["--name", &name]].concat();
     let two = run(&named);
-    let [first, second] = &mut busy;
-    second.kill().unwrap();
-    second.wait().unwrap();
+    let [first, second] = busy;
+    drop(second);
     let one = run(&named);
-    first.kill().unwrap();
-    first.wait().unwrap();
+    drop(first);
     for (ran, what) in [(two, "more than one process called"), (run(&named), "no process called")] {
         assert_eq!((ran.code, &*ran.stdout), (Some(2), ""), "{}", ran.stderr);
         assert!(ran.stderr.contains(&format!("there is {what} {name}")), "{}", ran.stderr);
@@ -494,14 +489,15 @@ fn a_recording_says_how_far_it_is() {
     let file = dir.path().join("perf.data");
     let args = ["perf", "record", "--progress", "-e", "cpu-clock", "-o", file.to_str().unwrap()];
     let mut command = triscope(&[&args[..], &["sh", "-c", "while :; do :; done"]].concat());
-    let mut recording = command.stderr(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(recording.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let mut recording = Running::spawn(command.stderr(Stdio::piped()));
+    let stderr = recording.child().stderr.take().unwrap();
+    let mut lines = BufReader::new(stderr).lines().map(Result::unwrap);
     let status = lines.find(|line| line.ends_with(" lost")).unwrap();
-    crate::support::kill("TERM", recording.id());
+    recording.signal("TERM");
     let summary = format!("triscope: {}: ", file.display());
     assert!(lines.any(|line| line.starts_with(&summary)));
     lines.for_each(drop);
-    assert_eq!(recording.wait().unwrap().code(), Some(128 + 15));
+    assert_eq!(recording.end().code, Some(128 + 15));
     let words: Vec<&str> = status.split(' ').collect();
     let ["triscope:", seconds, "s:", samples, "samples,", _, _, "0", "lost"] = words[..] else {
         panic!("{status}")

@@ -160,25 +160,20 @@ fn ctrl_c_reaches_the_command_once() {
         echo $PPID > pid; mv pid started; while :; do sleep 0.05; done";
     std::fs::write(dir.path().join("command"), command).unwrap();
     let record = format!("env --default-signal=HUP,INT {program} record -o out.pftrace sh command");
-    let mut terminal = Command::new("script")
-        .args(["--quiet", "--return", "--command", &record, "/dev/null"])
-        .current_dir(dir.path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--return", "--command", &record, "/dev/null"]);
+    let mut terminal = Running::start(terminal.current_dir(dir.path()).stdin(Stdio::piped()));
     wait_for(&dir.path().join("started"));
     use std::io::Write;
-    let mut keyboard = terminal.stdin.take().unwrap();
+    let mut keyboard = terminal.child().stdin.take().unwrap();
     keyboard.write_all(b"\x03").unwrap();
     keyboard.flush().unwrap();
     wait_for(&dir.path().join("got"));
     // The second signal becomes SIGTERM.
     let pid = std::fs::read_to_string(dir.path().join("started")).unwrap();
     crate::support::kill("HUP", pid.trim().parse().unwrap());
-    let output = terminal.wait_with_output().unwrap();
+    let shown = terminal.end().stdout;
     drop(keyboard);
-    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(shown.contains("interrupted 1 times"), "{shown}");
     assert!(shown.contains("out.pftrace: "), "{shown}");
     assert_eq!(names(dir.path()), ["command", "got", "out.pftrace", "started"]);
@@ -188,16 +183,16 @@ fn ctrl_c_reaches_the_command_once() {
 fn a_conversion_that_is_interrupted_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = in_background(&["convert", "-", "-o", "out.pftrace"]);
-    let mut convert = command.current_dir(dir.path()).stdin(Stdio::piped()).spawn().unwrap();
+    let mut convert = Running::spawn(command.current_dir(dir.path()).stdin(Stdio::piped()));
     // It waits for more of the trace, with its output open.
     use std::io::Write;
     let trace = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
     let trace = std::fs::read(trace.join("../gotrace/tests/data/shop.trace")).unwrap();
-    let mut pipe = convert.stdin.take().unwrap();
+    let mut pipe = convert.child().stdin.take().unwrap();
     pipe.write_all(&trace[..trace.len() / 2]).unwrap();
     // Signals are caught before the output is created.
     wait_for(&dir.path().join("out.pftrace.partial"));
-    crate::support::kill("INT", convert.id());
-    assert_eq!(convert.wait().unwrap().code(), Some(128 + 2));
+    convert.signal("INT");
+    assert_eq!(convert.end().code, Some(128 + 2));
     assert_eq!(names(dir.path()), [""; 0]);
 }
