@@ -168,7 +168,7 @@ const RUNTIME: &str = "TRISCOPE_TEST_RUNTIME";
 
 /// Not a test: a program of the others that is suspended at a diagnostic port. With the file `cut`, its
 /// session breaks off when it is resumed, and it ends with 5. Otherwise the session lasts until it is
-/// stopped, and the program until SIGTERM.
+/// stopped, and the program until there is the file `end`, or SIGTERM.
 #[test]
 fn runtime() {
     let Some(dir) = std::env::var_os(RUNTIME) else { return };
@@ -196,39 +196,47 @@ fn runtime() {
             Ipc::ResumeRuntime => {}
             Ipc::StopTracing => {
                 drop(session.take());
-                testkit::wait::until("SIGTERM", || asked.load(Ordering::Relaxed));
-                std::fs::write(dir.join("terminated"), "").unwrap();
-                std::process::exit(0);
+                let is_asked = || asked.load(Ordering::Relaxed);
+                testkit::wait::until("the end", || is_asked() || dir.join("end").exists());
+                std::process::exit(if is_asked() { 6 } else { 0 });
             }
             _ => session = Some(stream),
         }
     }
 }
 
-/// Runs `triscope dotnet` with a [`runtime`] as its COMMAND.
-fn run_runtime(dir: &Path, args: &[&str]) -> Output {
+/// `triscope dotnet` with a [`runtime`] as its COMMAND.
+fn with_runtime(dir: &Path, args: &[&str]) -> Command {
     let mut command = triscope(args);
     command.arg("--").arg(std::env::current_exe().unwrap());
     command.args(["--exact", "runtime", "--test-threads=1"]).env(RUNTIME, dir);
-    command.env("TMPDIR", dir).output().unwrap()
+    command.env("TMPDIR", dir);
+    command
 }
 
 #[test]
 fn a_command_whose_trace_is_cut_has_its_own_exit_code() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("cut"), "").unwrap();
-    let output = run_runtime(dir.path(), &["collect", "-o", "/dev/null"]);
+    let output = with_runtime(dir.path(), &["collect", "-o", "/dev/null"]).output().unwrap();
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(5), "{errors}");
     assert!(errors.contains("triscope: /dev/null: "), "the failure is named: {errors}");
 }
 
 #[test]
-fn a_command_that_is_no_longer_read_ends_with_sigterm() {
+fn a_command_continues_if_nothing_can_be_written() {
     let dir = tempfile::tempdir().unwrap();
-    let output = run_runtime(dir.path(), &["counters", "-o", "/dev/full", "--format", "csv"]);
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    assert!(dir.path().join("terminated").exists(), "{}", errors(&output));
+    let args = ["counters", "-o", "/dev/full", "--format", "csv"];
+    let log = dir.path().join("errors");
+    let errors = || std::fs::read_to_string(&log).unwrap();
+    let mut command = with_runtime(dir.path(), &args);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let child = Running::spawn(&mut command);
+    testkit::wait::until("the failure", || errors().contains("the command continues"));
+    child.still_runs();
+    std::fs::write(dir.path().join("end"), "").unwrap();
+    assert_eq!(child.end().code, Some(1), "{}", errors());
 }
 
 /// The runtime that a port waited for does not answer.

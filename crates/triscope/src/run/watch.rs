@@ -8,6 +8,10 @@ use crossbeam_channel::{Receiver, after, bounded, never, select, tick};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+/// Printed when the recording of a command has failed.
+pub(crate) const COMMAND_CONTINUES: &str =
+    "triscope: the command continues, and is not recorded any more";
+
 /// Poll interval of running processes: not every kernel reports the exit of a process that is not a
 /// child (pidfd_open(2) came with Linux 5.3).
 const LOOK: Duration = Duration::from_millis(100);
@@ -161,7 +165,7 @@ impl Watch {
             failure.print();
             failure.printed()
         });
-        message!("triscope: the command continues, and is not recorded any more");
+        message!("{COMMAND_CONTINUES}");
         self.wait_for_end()?;
         recorded
     }

@@ -7,6 +7,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
 use crate::run::stop::Listener;
+use crate::run::watch::COMMAND_CONTINUES;
 use diag_ipc::{Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
@@ -223,8 +224,7 @@ impl Stream {
             match self.reader.next_event() {
                 Ok(Some(event)) => {
                     if let Err(failure) = each(&event) {
-                        self.leave();
-                        return Err(failure);
+                        return Err(self.leave(failure));
                     }
                 }
                 Ok(None) => break,
@@ -272,12 +272,15 @@ impl Stream {
         }
     }
 
-    /// Ends a session that is no longer read. A program that was started for it ends as after Ctrl-C.
-    pub(super) fn leave(&mut self) {
+    /// Ends a session that is no longer read because of this failure. A program that was started for it continues:
+    /// see `Watch::see_out`.
+    pub(super) fn leave(&mut self, failure: Failure) -> Failure {
         self.discard();
-        if let Some(Live::Launched(launched)) = &self.live {
-            let _ = launched.end(true); // the failure that led here is more useful
-        }
+        let Some(Live::Launched(launched)) = &self.live else { return failure };
+        failure.print();
+        message!("{COMMAND_CONTINUES}");
+        let _ = launched.end(false); // the failure that led here is more useful
+        failure.printed()
     }
 }
 

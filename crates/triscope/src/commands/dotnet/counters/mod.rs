@@ -81,8 +81,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut stream =
         args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
     if let Err(failure) = writer.begin() {
-        stream.leave();
-        return Err(failure);
+        return Err(stream.leave(failure));
     }
     let mut tracker = CounterTracker::new();
     let reading = stream.read(|event| {
