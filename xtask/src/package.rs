@@ -26,9 +26,9 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
     // object, memchr and rustc-demangle resolve the functions of programs.
     ("perf-monitor", 17),
     ("perf-data", 17),
-    // addr2line, gimli and flate2 (10 packages with them), cpp_demangle, and lzma-rust2 with sha2 (9
-    // packages) are optional.
-    ("trace-symbols", 27),
+    // addr2line, gimli and flate2 (10 packages with them), cpp_demangle, ruzstd, and lzma-rust2 with sha2
+    // (9 packages) are optional.
+    ("trace-symbols", 28),
     // gotrace, nettrace and perf-data (14 packages with them) are optional.
     ("trace-timeline", 24),
     // zstd, with the C library and its build: 9 packages.
