@@ -18,7 +18,8 @@ pub struct Event {
 #[non_exhaustive]
 pub enum EventKind {
     /// An entity is created, or mentioned for the first time: [`Entity::start`](crate::Entity)
-    /// says which.
+    /// says which. The creation of a thread can follow its first mention, where a recorder listed it
+    /// before.
     Start {
         /// The entity.
         entity: EntityId,

@@ -109,6 +109,8 @@ struct Thread {
     /// The time of its `PERF_RECORD_EXIT`: it may still be preempted.
     exit: Option<Timestamp>,
     is_in_process: bool,
+    /// Whether it was listed as one that exists, and nothing else is known of it yet.
+    is_listed_only: bool,
 }
 
 impl KernelSource {

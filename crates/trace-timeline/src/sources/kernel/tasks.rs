@@ -18,7 +18,8 @@ impl KernelSource {
         if tid <= 0 {
             return None;
         }
-        if let Some(thread) = self.known(tid) {
+        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
+            thread.is_listed_only = false;
             return Some(thread.entity);
         }
         self.add(tid, Entity::new(EntityKind::Thread, tid.into()), push)
@@ -61,7 +62,7 @@ impl KernelSource {
             *self.living.entry(process).or_default() += 1;
         }
         let is_in_process = process.is_some();
-        let thread = Thread { entity, exit: None, is_in_process };
+        let thread = Thread { entity, exit: None, is_in_process, is_listed_only: false };
         *self.threads.insert(tid.into()) = Some(thread);
     }
 
@@ -75,6 +76,9 @@ impl KernelSource {
         push: &mut Pusher<'_>,
     ) {
         if is_new {
+            if self.start_listed(pid, tid, parent, push) {
+                return;
+            }
             self.end(tid, push); // an existing one is another thread
             if pid == tid {
                 self.headless.remove(&pid);
@@ -120,6 +124,51 @@ impl KernelSource {
         thread = thread.child_of(process).named(name);
         thread.start = Some(push.at).filter(|_| is_new);
         self.add(tid, thread, push);
+        if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
+            thread.is_listed_only = !is_new;
+        }
+    }
+
+    /// A recorder lists the threads of a process after its records have begun, and puts them before all
+    /// others: the creation of a thread can follow. If records were lost, the end of another one that had
+    /// its id can be among them.
+    fn start_listed(
+        &mut self,
+        pid: i32,
+        tid: i32,
+        parent: Option<(i32, i32)>,
+        push: &mut Pusher<'_>,
+    ) -> bool {
+        let has_lost = self.stats.lost > 0;
+        let process = self.processes.get(&pid).copied();
+        let thread = self.threads.get_mut(tid.into()).and_then(Option::as_mut);
+        let Some(thread) = thread.filter(|thread| thread.is_listed_only && !has_lost) else {
+            return false;
+        };
+        let entities = &mut push.tables.entities;
+        let known = entities.get_mut(thread.entity);
+        let is_listed = |known: &&mut Entity| known.parent == process && known.end.is_none();
+        let Some(known) = known.filter(is_listed) else { return false };
+        thread.is_listed_only = false;
+        let entity = thread.entity;
+        // Another recording may know the start.
+        let is_found = known.start.is_none();
+        known.start.get_or_insert(push.at);
+        let process = process.filter(|_| pid == tid);
+        if let Some(id) = process {
+            let name = known.name;
+            self.complete(id, true, name, parent, push);
+            if let Some(process) = push.tables.entities.get_mut(id) {
+                process.start.get_or_insert(push.at);
+                if let Some(parent) = process.parent {
+                    inherit(id, parent, push);
+                }
+            }
+        }
+        if is_found {
+            push.event(EventKind::Start { entity });
+        }
+        true
     }
 
     /// A known thread is one of this process, unless its process is known already.
@@ -408,7 +457,8 @@ impl KernelSource {
 fn is_same(known: &Entity, start: Option<Timestamp>, at: Timestamp) -> bool {
     /// Each recording takes the time of a start on its own.
     const TOLERANCE: u64 = 1_000_000;
-    let is_alive = known.end.is_none_or(|end| end >= at);
+    // One that ends now is followed by another one.
+    let is_alive = known.end.is_none_or(|end| end > at);
     let is_start = match (known.start, start) {
         (Some(known), Some(start)) => known.nanos_since(start).unsigned_abs() < TOLERANCE,
         _ => true,

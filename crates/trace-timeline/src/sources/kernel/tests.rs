@@ -297,6 +297,7 @@ fn processes_have_parents_programs_and_ends() {
     assert_eq!(get(&run, 20).0.end, Some(at(10)));
     // The id of a process whose end was lost.
     let before = run.tables.entities.process(5).unwrap();
+    run.push(11, Record::Lost { cpu: 0, count: 1 });
     run.push(11, new(5, 5, 9));
     let (again, ..) = get(&run, 5);
     assert_eq!((again.start, again.end), (Some(at(11)), None));
@@ -341,6 +342,49 @@ fn a_thread_that_executes_a_program_becomes_the_main_thread() {
     // The process ends with it.
     run.push(8, Record::Exit { tid: 7 });
     assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(8)));
+}
+
+/// A recorder lists the threads of a command that it has started, as if they existed at the begin.
+#[test]
+fn a_thread_that_is_listed_before_it_is_created_is_one_thread() {
+    let mut run = Run::new();
+    run.push(1, of_seven(7, false));
+    run.push(1, of_seven(9, false));
+    for tid in [7, 9] {
+        let events = run.push(5, of_seven(tid, true)).to_vec();
+        let [Event { at: time, kind: EventKind::Start { entity } }] = events[..] else {
+            panic!("{events:?}")
+        };
+        let thread = run.tables.entities.get(entity).unwrap();
+        assert_eq!((time, thread.number), (at(5), tid.into()));
+        assert_eq!((thread.start, thread.end), (Some(at(5)), None));
+    }
+    run.push(6, Record::In { cpu: 0, tid: 9 });
+    let entities = &run.tables.entities;
+    let numbers = |kind| {
+        let of_kind = move |(_, entity): &(EntityId, &Entity)| entity.kind == kind;
+        entities.iter().filter(of_kind).map(|(_, entity)| (entity.number, entity.start))
+    };
+    let start = Some(at(5));
+    assert_eq!(numbers(EntityKind::Thread).collect::<Vec<_>>(), [(7, start), (9, start)]);
+    let process = entities.process(7).and_then(|id| entities.get(id)).unwrap();
+    assert_eq!((process.start, process.end), (start, None));
+    let of_seven = numbers(EntityKind::Process).filter(|(number, _)| *number == 7);
+    assert_eq!(of_seven.count(), 1);
+}
+
+/// The exit of the one before was not recorded.
+#[test]
+fn a_new_thread_is_not_the_one_that_ends_with_its_id() {
+    let mut run = Run::new();
+    run.push(1, of_seven(9, false));
+    run.push(2, switch(0, 0, 9));
+    run.push(3, of_seven(9, true));
+    let is_thread = |entity: &&Entity| (entity.kind, entity.number) == (EntityKind::Thread, 9);
+    let entities = run.tables.entities.iter().map(|(_, entity)| entity);
+    let threads: Vec<_> =
+        entities.filter(is_thread).map(|thread| (thread.start, thread.end)).collect();
+    assert_eq!(threads, [(None, Some(at(3))), (Some(at(3)), None)]);
 }
 
 /// It existed before the recording, and the switch away from it is not recorded.
