@@ -85,6 +85,9 @@ pub struct KernelSource {
     /// Whether context switches are not recorded: of two records nothing says that there was one
     /// between them.
     is_without_switches: bool,
+    /// Whether switches are those of `PERF_RECORD_SWITCH`, which end with the thread: the switch away
+    /// from it is in none.
+    has_switch_records: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +114,8 @@ struct Thread {
     is_in_process: bool,
     /// Whether it was listed as one that exists, and nothing else is known of it yet.
     is_listed_only: bool,
+    /// Whether its entity has ended with the exit.
+    has_ended: bool,
 }
 
 impl KernelSource {
@@ -154,8 +159,15 @@ impl KernelSource {
                 self.switch(cpu, prev.tid, left, Some((next.tid, prio)), push);
             }
             Record::Runs { cpu, tid, prev } => self.confirm(cpu, tid, prev, push),
-            Record::In { cpu, tid } => self.get_cpu(cpu, tid, push),
+            Record::In { cpu, tid } => {
+                self.has_switch_records = true;
+                self.get_cpu(cpu, tid, push);
+            }
             Record::Out { cpu, tid, preempted } => {
+                self.has_switch_records = true;
+                if self.has_left_at_exit(cpu, tid) {
+                    return;
+                }
                 let is_exiting = self.known(tid).is_some_and(|t| t.exit.is_some());
                 let left = match (preempted, is_exiting) {
                     (true, _) => ThreadState::Preempted,

@@ -62,7 +62,8 @@ impl KernelSource {
             *self.living.entry(process).or_default() += 1;
         }
         let is_in_process = process.is_some();
-        let thread = Thread { entity, exit: None, is_in_process, is_listed_only: false };
+        let thread =
+            Thread { entity, exit: None, is_in_process, is_listed_only: false, has_ended: false };
         *self.threads.insert(tid.into()) = Some(thread);
     }
 
@@ -301,13 +302,48 @@ impl KernelSource {
         {
             self.headless.insert(tid);
         }
+        if self.has_switch_records {
+            self.end_at_exit(tid, push);
+        }
+    }
+
+    /// A thread that exits leaves its CPU, as no record says that it does.
+    fn end_at_exit(&mut self, tid: i32, push: &mut Pusher<'_>) {
+        let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) else {
+            return;
+        };
+        thread.has_ended = true;
+        let entity = thread.entity;
+        let mut cpus: Vec<i64> = self.cpus.ids().collect();
+        cpus.sort_unstable();
+        for number in cpus {
+            let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
+            let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::Tid(tid)) else { continue };
+            cpu.running = Running::Unknown;
+            push.event(EventKind::Switch {
+                cpu: cpu.entity,
+                prev: Some(entity),
+                left: ThreadState::Dead,
+                next: None,
+                is_next_unknown: true,
+                prio: DEFAULT_PRIO,
+            });
+        }
+        push.end(entity);
+    }
+
+    /// Whether a thread has left this CPU when it ended.
+    pub(super) fn has_left_at_exit(&self, cpu: u32, tid: i32) -> bool {
+        let cpu = self.cpus.get(cpu.into()).and_then(Option::as_ref);
+        self.known(tid).is_some_and(|thread| thread.has_ended)
+            && cpu.is_none_or(|cpu| cpu.running != Running::Tid(tid))
     }
 
     pub(super) fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
         let Some(known) = push.tables.entities.get(thread.entity).copied() else { return };
-        if known.end.is_some() && known.end != thread.exit {
-            return; // another recording has ended it
+        if thread.has_ended || known.end.is_some() && known.end != thread.exit {
+            return; // at its exit, or another recording has ended it
         }
         push.end(thread.entity);
         match (known.end, known.parent) {

@@ -444,6 +444,40 @@ fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
     }
 }
 
+/// The events of a thread end with it, so no `PERF_RECORD_SWITCH` follows its exit.
+#[test]
+fn a_thread_ends_at_its_exit_if_only_its_own_switches_are_recorded() {
+    let mut run = Run::new();
+    run.push(1, of_seven(7, false));
+    run.push(1, of_seven(9, true));
+    run.push(2, Record::In { cpu: 0, tid: 9 });
+    let events = run.push(3, Record::Exit { tid: 9 }).to_vec();
+    let [
+        Event { kind: EventKind::Switch { prev, left: ThreadState::Dead, next: None, .. }, .. },
+        Event { at: end, kind: EventKind::End { entity } },
+    ] = events[..]
+    else {
+        panic!("{events:?}")
+    };
+    assert_eq!((prev, end), (Some(entity), at(3)));
+    assert_eq!(run.tables.entities.get(entity).unwrap().end, Some(at(3)));
+    // One that waits, too.
+    run.push(4, Record::In { cpu: 1, tid: 7 });
+    run.push(5, Record::Out { cpu: 1, tid: 7, preempted: false });
+    let events = run.push(6, Record::Exit { tid: 7 }).to_vec();
+    assert!(matches!(events[..], [Event { kind: EventKind::End { .. }, .. }]), "{events:?}");
+    let process = run.tables.entities.process(7).unwrap();
+    assert_eq!(run.tables.entities.get(process).unwrap().end, Some(at(6)));
+    // A recording of all threads of a CPU has the switch, and the id is used again.
+    let is_end = |event: &Event| matches!(event.kind, EventKind::End { .. });
+    assert_eq!(run.push(7, Record::Out { cpu: 1, tid: 7, preempted: false }), []);
+    assert!(!run.push(8, of_seven(9, true)).iter().any(is_end));
+    assert_eq!(run.source.stats().unreported, 0);
+    let threads = run.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Thread);
+    let threads: Vec<_> = threads.map(|(_, thread)| (thread.number, thread.end)).collect();
+    assert_eq!(threads, [(7, Some(at(6))), (9, Some(at(3))), (9, None)]);
+}
+
 #[test]
 fn a_reused_thread_id_is_another_entity() {
     let mut run = Run::new();
