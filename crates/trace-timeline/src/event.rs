@@ -42,6 +42,14 @@ pub enum EventKind {
         /// Its stack, where it stopped.
         stack: Option<StackId>,
     },
+    /// The state of a goroutine in the event before, with which it is first mentioned, holds since an earlier
+    /// time: a Go trace mentions a goroutine that does nothing at the end of its generation.
+    Since {
+        /// The goroutine.
+        entity: EntityId,
+        /// Since when.
+        since: Timestamp,
+    },
     /// The kernel switches a CPU from one thread to another.
     Switch {
         /// The CPU.

@@ -8,7 +8,10 @@
 
 use flate2::read::GzDecoder;
 use gotrace::analysis::{GcCycles, GcTrigger};
-use gotrace::{EventKind as GoEventKind, GoState, RangeName, Reader};
+use gotrace::synthetic::{EventConfig, EventDetails};
+use gotrace::{
+    EventKind as GoEventKind, GoId, GoState, RangeName, Reader, StateTransition, ThreadId,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::path::PathBuf;
@@ -177,20 +180,28 @@ fn expected(bytes: &[u8], end: Timestamp) -> BTreeMap<(i64, State), i64> {
         };
         *sums.entry((id, state)).or_insert(0) += nanos;
     };
+    let (mut generation, mut begin) = (None, Timestamp::default());
     while let Some(event) = reader.next_event().unwrap() {
         if event.sync().is_some() {
             continue;
         }
+        if generation != Some(event.generation()) {
+            (generation, begin) = (Some(event.generation()), event.time());
+        }
         let Some(transition) = event.state_transition() else { continue };
-        let (Some(id), Some((_, to))) = (transition.resource().goroutine(), transition.goroutine())
+        let (Some(id), Some((from, to))) =
+            (transition.resource().goroutine(), transition.goroutine())
         else {
             continue;
         };
+        let mut since = event.time();
         if let Some((state, since)) = live.remove(&id.0) {
             add(id.0, state, event.time().nanos_since(since));
+        } else if from == GoState::Undetermined {
+            since = begin;
         }
         if to != GoState::NotExist {
-            live.insert(id.0, (to, event.time()));
+            live.insert(id.0, (to, since));
         }
     }
     for (id, (state, since)) in live {
@@ -198,6 +209,51 @@ fn expected(bytes: &[u8], end: Timestamp) -> BTreeMap<(i64, State), i64> {
     }
     sums.retain(|_, nanos| *nanos > 0);
     sums
+}
+
+/// A goroutine that does nothing is mentioned when a generation ends.
+#[test]
+fn a_state_at_the_first_mention_holds_since_the_begin() {
+    let mut tables = Tables::new();
+    let mut source = GoSource::new(Default::default());
+    let mut events = Vec::new();
+    for (time, id, from, to) in [
+        (100, 1, GoState::Undetermined, GoState::Waiting),
+        (300, 1, GoState::Waiting, GoState::Runnable),
+        (400, 2, GoState::NotExist, GoState::Runnable),
+        (900, 3, GoState::Undetermined, GoState::Waiting),
+        (950, 4, GoState::Undetermined, GoState::Syscall),
+        (960, 3, GoState::Waiting, GoState::Waiting),
+        (1000, 3, GoState::Waiting, GoState::Runnable),
+    ] {
+        let change = StateTransition::of_goroutine(GoId(id), from, to);
+        let event = EventConfig::new(EventDetails::StateTransition(change))
+            .time(Timestamp::from_nanos(time))
+            .thread(ThreadId(7))
+            .build()
+            .unwrap();
+        source.push(event.as_event(), &mut tables, &mut events);
+    }
+    assert!(events.is_sorted_by_key(|event| event.at));
+    let mut found = Vec::new();
+    correlate(&events, &tables, &mut |derived| {
+        let Derived::Interval(interval) = derived else { return };
+        let number = tables.entities.get(interval.subject).unwrap().number;
+        found.push((number, interval.state, interval.begin.nanos(), interval.end.nanos()));
+    });
+    found.sort_by_key(|(number, _, begin, _)| (*number, *begin));
+    let expected = [
+        (1, State::Waiting, 100, 300),
+        (1, State::Runnable, 300, 1000),
+        (2, State::Runnable, 400, 1000),
+        (3, State::Waiting, 100, 1000),
+        (4, State::Syscall, 100, 1000),
+    ];
+    assert_eq!(found, expected);
+    let mut report = Report::new();
+    correlate(&events, &tables, &mut |derived| report.push(&derived, &tables.entities));
+    let waited: u64 = report.waits.values().map(|waits| waits.durations.sum()).sum();
+    assert_eq!(waited, 200 + 900);
 }
 
 #[test]

@@ -49,6 +49,32 @@ impl Go {
     }
 }
 
+/// What the thread did before is not known of the goroutine.
+#[test]
+fn a_goroutine_can_be_in_its_first_state_since_an_earlier_time() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    go.world.at(100);
+    let (caller, waiter) = (go.goroutine(1), go.goroutine(2));
+    let w = &mut go.world;
+    let since = at(40);
+    w.go(caller, State::Syscall, Some(go.ms[0]), "");
+    w.push(EventKind::Since { entity: caller, since });
+    w.go(waiter, State::Waiting, None, "chan receive");
+    w.push(EventKind::Since { entity: waiter, since });
+    w.at(150).go(waiter, State::Runnable, None, "");
+    let found = |id| -> Vec<_> {
+        let intervals = go.world.intervals(id).into_iter();
+        intervals.map(|i| (i.begin.nanos(), i.end.nanos(), i.state, i.kernel)).collect()
+    };
+    let w = &go.world;
+    assert!(w.events.is_sorted_by_key(|event| event.at));
+    let on_cpu = Kernel::OnCpu { cpu };
+    let expected = [(40, 100, State::Syscall, Kernel::Unknown), (100, 150, State::Syscall, on_cpu)];
+    assert_eq!(found(caller), expected);
+    assert_eq!(found(waiter), [(40, 150, State::Waiting, Kernel::Absent)]);
+}
+
 #[test]
 fn running_time_is_split_by_what_the_kernel_did() {
     let mut go = go();

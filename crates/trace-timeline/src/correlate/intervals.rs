@@ -169,6 +169,32 @@ impl Correlator {
         }
     }
 
+    /// The open interval begins now, and is the first one of its subject, which had the state before.
+    #[cold]
+    pub(super) fn holds_since(
+        &mut self,
+        id: EntityId,
+        since: Timestamp,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let Some(subject) = self.subjects.get_mut(id.key()) else { return };
+        if subject.since != at || since >= at {
+            return;
+        }
+        let kernel = subject.shown.kernel;
+        if matches!(kernel, Seen::ABSENT | Seen::UNKNOWN) {
+            subject.since = since;
+            return;
+        }
+        // What its thread did before is in the intervals of that one.
+        subject.since = since;
+        subject.shown.kernel = Seen::UNKNOWN;
+        subject.emit(id, at, self.options, out);
+        subject.since = at;
+        subject.shown.kernel = kernel;
+    }
+
     pub(super) fn close(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         if subject.kind == EntityKind::Thread && !self.options.threads {

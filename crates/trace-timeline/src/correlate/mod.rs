@@ -226,6 +226,10 @@ impl Correlator {
                 }
                 return;
             }
+            EventKind::Since { entity, since } => {
+                self.holds_since(entity, since, at, out);
+                return;
+            }
             EventKind::Switch { cpu, prev, left, next, is_next_unknown, .. } => {
                 self.count_requesters(at);
                 let next = match next {

@@ -25,7 +25,8 @@ pub enum Derived<'a> {
 }
 
 /// A time in which nothing known of a subject changed. The intervals of a subject partition the
-/// time from its first mention to its end.
+/// time from its first mention to its end. Where the state of a goroutine at its first mention
+/// [holds since](crate::EventKind::Since) an earlier time, they begin there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Interval {

@@ -97,6 +97,8 @@ pub struct GoSource {
     /// Stacks of this generation.
     stacks: IdMap<Option<StackId>>,
     generation: u64,
+    /// The first event of this generation, or of those after a loss.
+    begin: Option<Timestamp>,
     frames: Vec<Frame>,
 }
 
@@ -164,8 +166,10 @@ impl GoSource {
         self.stats.last = Some(at);
         if event.generation() != self.generation {
             self.generation = event.generation();
+            self.begin = None;
             self.stacks = IdMap::default();
         }
+        let begin = *self.begin.get_or_insert(at);
         let mut push = Pusher { at, tables, out };
         if self.has_clocks {
             self.has_clocks = false;
@@ -183,7 +187,11 @@ impl GoSource {
                     match transition.resource() {
                         // A damaged trace may lack the goroutine or proc.
                         ResourceId::Goroutine(id) if id.is_some() => {
-                            self.goroutine(event, id, &transition, process, &mut push);
+                            let first = self.goroutine(event, id, &transition, process, &mut push);
+                            // It is first mentioned in the state that it had at the begin.
+                            if let Some(entity) = first.filter(|_| begin < at) {
+                                push.event(EventKind::Since { entity, since: begin });
+                            }
                         }
                         ResourceId::Proc(id) if id.is_some() => {
                             self.proc(event, id, &transition, process, &mut push);
@@ -283,6 +291,7 @@ impl GoSource {
             push.end(gc);
         }
         self.stacks = IdMap::default();
+        self.begin = None;
     }
 
     fn forget_states(&mut self, push: &mut Pusher<'_>) {
@@ -407,6 +416,7 @@ impl GoSource {
         }
     }
 
+    /// The entity, if it is first mentioned, and its state is not new.
     fn goroutine(
         &mut self,
         event: GoEvent<'_>,
@@ -414,21 +424,23 @@ impl GoSource {
         transition: &StateTransition<'_>,
         process: EntityId,
         push: &mut Pusher<'_>,
-    ) {
-        let Some((from, to)) = transition.goroutine() else { return };
+    ) -> Option<EntityId> {
+        let (from, to) = transition.goroutine()?;
         if to == GoState::NotExist {
-            return self.end(id, push);
+            self.end(id, push);
+            return None;
         }
         if from == GoState::NotExist {
             self.end(id, push); // an existing one is another goroutine
         }
-        if self.known(id).is_none() {
+        let is_first = self.known(id).is_none();
+        if is_first {
             let mut entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
             if from == GoState::NotExist {
                 entity = entity.started(push.at);
             }
             self.stats.goroutines += 1;
-            let Some(entity) = push.start(entity) else { return };
+            let entity = push.start(entity)?;
             let (state, regions) = (State::Unknown, Vec::new());
             let goroutine =
                 Goroutine { entity, state, on: None, is_named: false, regions, ignored: 0 };
@@ -458,13 +470,13 @@ impl GoSource {
             State::Running | State::Syscall => self.thread(event.thread(), push),
             _ => None,
         };
-        let Some(goroutine) = self.known_mut(id) else { return };
+        let goroutine = self.known_mut(id)?;
         if !goroutine.is_named {
             goroutine.name(transition.stack(), push.tables);
         }
         // At the start of every generation the trace repeats known states.
         if !is_new && goroutine.state == state && transition.reason().is_empty() {
-            return;
+            return None;
         }
         if let Some(kind) = flow {
             push.event(EventKind::Flow {
@@ -479,8 +491,10 @@ impl GoSource {
         }
         goroutine.state = state;
         goroutine.on = on;
+        let entity = goroutine.entity;
         let reason = push.tables.text(transition.reason());
-        push.event(EventKind::State { entity: goroutine.entity, state, on, reason, stack });
+        push.event(EventKind::State { entity, state, on, reason, stack });
+        (is_first && from == GoState::Undetermined).then_some(entity)
     }
 
     /// The goroutine that caused an event, or the thread that did it for the runtime. Up to Go 1.21
