@@ -8,9 +8,10 @@
 
 use flate2::read::GzDecoder;
 use gotrace::analysis::{GcCycles, GcTrigger};
-use gotrace::synthetic::{EventConfig, EventDetails};
+use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    EventKind as GoEventKind, GoId, GoState, RangeName, Reader, StateTransition, ThreadId,
+    EventKind as GoEventKind, GoId, GoState, RangeName, Reader, StackFrame, StateTransition,
+    ThreadId,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -254,6 +255,53 @@ fn a_state_at_the_first_mention_holds_since_the_begin() {
     correlate(&events, &tables, &mut |derived| report.push(&derived, &tables.entities));
     let waited: u64 = report.waits.values().map(|waits| waits.durations.sum()).sum();
     assert_eq!(waited, 200 + 900);
+}
+
+/// As a program does that reads a trace and keeps nothing of it.
+#[test]
+fn a_goroutine_is_counted_in_the_group_of_its_entry_function() {
+    let running = |id, from| StateTransition::of_goroutine(GoId(id), from, GoState::Running);
+    let blocks = |id| StateTransition::of_goroutine(GoId(id), GoState::Running, GoState::Waiting);
+    let stack = |name| OwnedStack::new(&[StackFrame::new(0x10, name, "main.go", 7)]);
+    let (main, work) = (stack("main.main"), stack("main.work"));
+    let mut tables = Tables::new();
+    let mut source = GoSource::new(Default::default());
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    let mut events = Vec::new();
+    let known = GoState::Undetermined;
+    for (time, id, change, stack) in [
+        (100, 1, running(1, known), None),
+        (200, 1, blocks(1), Some(&main)),
+        (300, 2, StateTransition::of_goroutine(GoId(2), known, GoState::Runnable), None),
+        (400, 2, running(2, GoState::Runnable), None),
+        (500, 2, blocks(2), Some(&work)),
+        (600, 3, StateTransition::of_goroutine(GoId(3), known, GoState::Waiting), None),
+        (700, 2, StateTransition::of_goroutine(GoId(2), GoState::Waiting, GoState::Runnable), None),
+    ] {
+        let change = match stack {
+            Some(stack) => change.with_stack(stack.as_stack()),
+            None => change,
+        };
+        let event = EventConfig::new(EventDetails::StateTransition(change))
+            .time(Timestamp::from_nanos(time))
+            .goroutine(GoId(id))
+            .thread(ThreadId(7))
+            .build()
+            .unwrap();
+        source.push(event.as_event(), &mut tables, &mut events);
+        for event in events.drain(..) {
+            let entities = &tables.entities;
+            correlator.push(&event, entities, &mut |derived| report.push(&derived, entities));
+        }
+    }
+    correlator.finish(&mut |derived| report.push(&derived, &tables.entities));
+    let counts: BTreeMap<String, u64> = report
+        .groups
+        .iter()
+        .map(|((_, entry), group)| (tables.str(*entry).into_owned(), group.count))
+        .collect();
+    let expected = [("", 1), ("main.main", 1), ("main.work", 1)];
+    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
 }
 
 #[test]

@@ -422,12 +422,17 @@ impl Report {
                 self.end = self.end.max(Some(event.at));
                 match event.kind {
                     EventKind::Start { entity } => {
-                        if let Some(key) = group_of(entity, entities) {
-                            self.groups.entry(key).count += 1;
+                        // The entry function of a goroutine that exists already is often known later.
+                        let is_known = entities.get(entity).is_some_and(|started| {
+                            started.kind == EntityKind::DotnetThread || !started.name.is_empty()
+                        });
+                        if is_known {
+                            self.count(entity, entities);
                         }
                         self.goroutines.start(entity, entities);
                     }
                     EventKind::End { entity } => {
+                        self.count(entity, entities);
                         // The next subject gets its place.
                         if let Some(subject) = self.subjects.remove(key(entity)) {
                             *subject = Subject::default();
@@ -460,6 +465,21 @@ impl Report {
         }
     }
 
+    /// Counts a goroutine or .NET thread in its group, and no longer in the one that it had before its
+    /// entry function was known.
+    fn count(&mut self, id: EntityId, entities: &Entities) {
+        let Some(group) = group_of(id, entities) else { return };
+        let counted = self.subjects.insert(key(id)).counted.replace(group);
+        if counted == Some(group) {
+            return;
+        }
+        if let Some(before) = counted {
+            let count = &mut self.groups.entry(before).count;
+            *count = count.saturating_sub(1);
+        }
+        self.groups.entry(group).count += 1;
+    }
+
     fn interval(&mut self, interval: &Interval, entities: &Entities) {
         self.begin = Some(self.begin.map_or(interval.begin, |begin| begin.min(interval.begin)));
         self.end = self.end.max(Some(interval.end));
@@ -468,6 +488,7 @@ impl Report {
         let subject = self.subjects.insert(key(interval.subject));
         subject.off_cpu(interval, entity, &mut self.off_cpu);
         let delay = subject.delay(interval, entity.kind);
+        let counted = subject.counted;
         if entity.kind == EntityKind::Thread {
             let report = self.threads.hinted(interval.subject, &mut subject.own);
             report.times.add(interval.kernel, nanos);
@@ -493,6 +514,9 @@ impl Report {
                 self.goroutines.add(interval, delay);
             }
             subject.waits(interval, entity, &mut self.waits);
+            if counted != Some(key) {
+                self.count(interval.subject, entities);
+            }
         }
         // That of a .NET thread is that of its kernel thread.
         if let Some(delay) = delay.filter(|_| entity.kind != EntityKind::DotnetThread) {
@@ -563,6 +587,8 @@ struct Subject {
     occupied: i64,
     /// In [`Report::threads`] or [`Report::groups`].
     own: Hint,
+    /// The group that counts it.
+    counted: Option<(Option<EntityId>, TextId)>,
     /// In [`Report::off_cpu`], by [`OffCpu::number`].
     reasons: [Hint; OffCpu::NUMBERS],
     /// In [`Report::preempters`], by the occupant: the CPU often changes between few of them.
