@@ -151,7 +151,7 @@ mod tests {
         let (size, error) = inflate(&one);
         assert!(error.is_none() && size == 4 << 17, "{size}: {error:?}");
         // 1 TiB: all bytes would be kept.
-        let (size, error) = inflate(&header(30 << 3));
+        let (size, error) = inflate(&[&header(30 << 3)[..], &block(0, 20, &[0; 20])].concat());
         assert!(matches!(error, Some(Error::Decompress { .. })) && size == 0, "{error:?}");
     }
 
