@@ -358,6 +358,34 @@ fn work_for_other_tasks_is_context() {
     assert_eq!(pieces, expected);
 }
 
+/// Each span is visited once, however many parts a piece has: with a visit of all of them for each
+/// part, the second one would take hours.
+#[test]
+fn a_piece_has_many_stops_of_the_world() {
+    let at = Timestamp::from_nanos;
+    for (state, count, parts) in [(Waiting, 20_000, 40_000), (GoState::Syscall, 300_000, 1)] {
+        let end = count * 10;
+        let request = Request::of_goroutine(GoId(1), at(0), at(end));
+        let mut h = History(CriticalPaths::new(vec![request]));
+        let is_in = StateTransition::of_goroutine(GoId(1), GoState::Undetermined, state);
+        h.emit(0, (-1, 0), EventDetails::StateTransition(is_in));
+        h.go(0, (-1, 1), 2, (GoState::Undetermined, Running), "");
+        let stop = || Range::new(RangeName::StopTheWorld("read mem stats".into()), GoId(2));
+        for begin in (0..count).map(|n| n * 10) {
+            h.emit(begin, (2, 1), EventDetails::RangeBegin(stop()));
+            h.emit(begin + 5, (2, 1), EventDetails::RangeEnd(stop()));
+        }
+        h.go(end, (2, 1), 2, (Running, NotExist), "");
+        let path = h.0.finish().pop().unwrap();
+        check(&path);
+        assert_eq!(path.pieces.len(), parts);
+        for piece in &path.pieces {
+            let is_held_back = parts > 1 && piece.start.nanos() % 10 == 0;
+            assert_eq!(piece.during.is_some(), is_held_back, "{piece:?}");
+        }
+    }
+}
+
 #[test]
 fn the_garbage_collector_and_other_tasks_are_on_the_path() {
     let mut assists = 0;

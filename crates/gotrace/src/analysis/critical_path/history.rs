@@ -107,12 +107,10 @@ impl Spans {
             .collect();
     }
 
-    /// The spans that overlap this time.
-    pub(super) fn within(&self, begin: Timestamp, end: Timestamp) -> impl Iterator<Item = &Span> {
-        let first = self.ends.partition_point(|latest| *latest <= begin);
-        let after = self.spans.partition_point(|span| span.begin < end);
-        let some = self.spans.get(first..after).unwrap_or_default();
-        some.iter().filter(move |span| span.end > begin)
+    /// The spans from the first one on that ends after this time.
+    pub(super) fn since(&self, at: Timestamp) -> &[Span] {
+        let first = self.ends.partition_point(|latest| *latest <= at);
+        self.spans.get(first..).unwrap_or_default()
     }
 }
 
@@ -626,7 +624,8 @@ impl Span {
 impl Goroutine {
     /// Whether it works on a task within this time.
     pub(super) fn has_task(&self, begin: Timestamp, end: Timestamp) -> bool {
-        self.spans.within(begin, end).any(|span| span.task().is_some())
+        let spans = self.spans.since(begin).iter().take_while(|span| span.begin < end);
+        spans.filter(|span| span.end > begin).any(|span| span.task().is_some())
     }
 
     /// The last interval that begins before `at`, and its position.

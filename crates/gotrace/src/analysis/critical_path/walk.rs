@@ -1,13 +1,13 @@
 //! The walk back in time, on the history of a Go trace.
 
-use super::history::{Goroutine, History, Interval, Key, Span, SpanKind, Use};
+use super::history::{Goroutine, History, Interval, Key, Span, SpanKind, Spans, Use};
 use super::{CriticalPath, Occupant, PathGoroutine, PathPiece, PathState, Request};
 use crate::analysis::{Frame, Name, RangeKind};
 use crate::id::{GoId, GoState, TaskId};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::sync::Arc;
-use trace_common::{Timestamp, Walk as Back, divide};
+use trace_common::{Timestamp, Walk as Back};
 
 /// Stacks whose frames were collected, by their number.
 #[derive(Debug, Default)]
@@ -78,8 +78,9 @@ pub(super) fn path(history: &History, request: Request, stacks: &mut Resolved) -
     }
     let task = request.task();
     let mut pieces: Vec<Piece> = Vec::with_capacity(walk.pieces.len());
+    let mut spans = Sweep::new(history, start, task);
     for (piece, worker) in walk.pieces.into_iter().rev() {
-        split(history, piece, worker, task, &mut pieces);
+        spans.split(piece, worker, &mut pieces);
     }
     names.path(request, key, pieces)
 }
@@ -188,53 +189,150 @@ impl Walk<'_> {
     }
 }
 
-/// Divides a piece where spans begin and end, and appends the parts.
-fn split(
-    history: &History,
-    piece: Piece,
-    worker: Option<Key>,
+/// The open spans of goroutines and of the program, forward in time. Each span is opened and closed
+/// once, however many pieces of a path there are.
+struct Sweep<'a> {
+    history: &'a History,
+    /// That of the request, if it is one.
     task: Option<TaskId>,
-    pieces: &mut Vec<Piece>,
-) {
-    let Some(goroutine) = history.goroutine(piece.entity) else { return pieces.push(piece) };
-    let own: Vec<&Span> = goroutine.spans.within(piece.begin, piece.end).collect();
-    let pauses: Vec<&Span> = history.pauses.within(piece.begin, piece.end).collect();
-    let worker = worker.and_then(|worker| history.goroutine(worker)).into_iter();
-    let of_worker = worker.flat_map(|worker| worker.spans.within(piece.begin, piece.end));
-    let of_worker: Vec<&Span> = of_worker.filter(|span| span.task().is_some()).collect();
-    // A stop-the-world holds back goroutines that do not execute, except the one that requested it.
-    let is_executing = matches!(piece.what, What::Running | What::Syscall);
-    let is_another = |id: TaskId| task.is_none_or(|task| !history.is_part_of(id, task));
-    let spans = own.iter().chain(&pauses).chain(&of_worker);
-    let bounds = spans.flat_map(|span| [span.begin, span.end]);
-    for (begin, end) in divide(piece.begin, piece.end, bounds) {
-        let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
-        let here = || own.iter().chain(&pauses).rev().filter(is_here);
-        let during = here().find_map(|span| match &span.kind {
-            SpanKind::Assist => Some(RangeKind::GcMarkAssist),
-            SpanKind::StopTheWorld(by, reason) if !is_executing && *by != Some(piece.entity) => {
+    goroutines: HashMap<Key, Open<'a>>,
+    pauses: Open<'a>,
+}
+
+/// Open spans, by their position: inner ones are later.
+struct Open<'a> {
+    spans: &'a [Span],
+    /// The position of the first span that begins later.
+    next: usize,
+    ends: BinaryHeap<Reverse<(Timestamp, usize)>>,
+    /// Assists and stops of the world.
+    runtime: BTreeMap<usize, &'a Span>,
+    tasks: BTreeMap<usize, Work<'a>>,
+    /// How many of these tasks are a part of that of the request.
+    own_tasks: usize,
+}
+
+/// Work for a task.
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    task: TaskId,
+    name: &'a Name,
+    /// Whether the task is no part of that of the request.
+    is_another: bool,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(history: &'a History, from: Timestamp, task: Option<TaskId>) -> Self {
+        let pauses = Open::new(&history.pauses, from);
+        Self { history, task, goroutines: HashMap::new(), pauses }
+    }
+
+    /// Divides a piece, which is not earlier than those before, where spans begin and end, and
+    /// appends the parts.
+    fn split(&mut self, piece: Piece, worker: Option<Key>, pieces: &mut Vec<Piece>) {
+        let (history, task) = (self.history, self.task);
+        let Some(goroutine) = history.goroutine(piece.entity) else {
+            return pieces.push(piece);
+        };
+        let worker = worker.and_then(|key| Some((key, history.goroutine(key)?)));
+        let is_another = |id: TaskId| task.is_none_or(|task| !history.is_part_of(id, task));
+        // A stop-the-world holds back goroutines that do not execute, except the one that
+        // requested it.
+        let is_executing = matches!(piece.what, What::Running | What::Syscall);
+        let mut begin = piece.begin;
+        while begin < piece.end {
+            let own = self.goroutines.entry(piece.entity);
+            let own = own.or_insert_with(|| Open::new(&goroutine.spans, begin));
+            let mut end = piece.end.min(own.advance(begin, is_another));
+            let mut during = None;
+            if !is_executing {
+                end = end.min(self.pauses.advance(begin, is_another));
+                during = self.pauses.stop(piece.entity);
+            }
+            if during.is_none() && !own.runtime.is_empty() {
+                during = Some(RangeKind::GcMarkAssist);
+            }
+            // The subject itself works for another task only outside of this one.
+            let is_for_other = piece.depth > 0 || task.is_some() && own.own_tasks == 0;
+            let mut work = own.work();
+            if let Some((key, goroutine)) = worker {
+                let worker = self.goroutines.entry(key);
+                let worker = worker.or_insert_with(|| Open::new(&goroutine.spans, begin));
+                end = end.min(worker.advance(begin, is_another));
+                work = work.or(worker.work());
+            }
+            let context = work.filter(|work| is_for_other && work.is_another);
+            let context = context.map(|work| (work.task, work.name.clone()));
+            append(Piece { begin, end, during, context, ..piece.clone() }, pieces);
+            begin = end;
+        }
+    }
+}
+
+impl<'a> Open<'a> {
+    /// The spans that are open at `from` or begin later.
+    fn new(spans: &'a Spans, from: Timestamp) -> Self {
+        let (ends, runtime, tasks) = (BinaryHeap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { spans: spans.since(from), next: 0, ends, runtime, tasks, own_tasks: 0 }
+    }
+
+    /// Continues at this time, which is not earlier than before. Returns when the open spans change
+    /// next.
+    fn advance(&mut self, at: Timestamp, is_another: impl Fn(TaskId) -> bool) -> Timestamp {
+        while let Some(Reverse((end, position))) = self.ends.peek().copied() {
+            if end > at {
+                break;
+            }
+            self.ends.pop();
+            self.runtime.remove(&position);
+            let work = self.tasks.remove(&position);
+            self.own_tasks -= usize::from(work.is_some_and(|work| !work.is_another));
+        }
+        while let Some(span) = self.spans.get(self.next) {
+            if span.begin > at {
+                break;
+            }
+            if span.end > at {
+                self.ends.push(Reverse((span.end, self.next)));
+                match &span.kind {
+                    SpanKind::Task(task, name) => {
+                        let work = Work { task: *task, name, is_another: is_another(*task) };
+                        self.own_tasks += usize::from(!work.is_another);
+                        self.tasks.insert(self.next, work);
+                    }
+                    _ => drop(self.runtime.insert(self.next, span)),
+                }
+            }
+            self.next += 1;
+        }
+        let begin = self.spans.get(self.next).map_or(Timestamp::MAX, |span| span.begin);
+        let end = self.ends.peek().map_or(Timestamp::MAX, |Reverse((end, _))| *end);
+        begin.min(end)
+    }
+
+    /// The innermost work for a task.
+    fn work(&self) -> Option<Work<'a>> {
+        self.tasks.last_key_value().map(|(_, work)| *work)
+    }
+
+    /// The innermost stop of the world that another goroutine requested. Each has one at a time.
+    fn stop(&self, goroutine: Key) -> Option<RangeKind> {
+        self.runtime.values().rev().find_map(|span| match &span.kind {
+            SpanKind::StopTheWorld(by, reason) if *by != Some(goroutine) => {
                 Some(RangeKind::StopTheWorld(reason.clone()))
             }
             _ => None,
-        });
-        let tasks = || here().filter_map(|span| span.task());
-        let of_worker = of_worker.iter().rev().filter(is_here).filter_map(|span| span.task());
-        // The subject itself works for another task only outside of this one.
-        let is_for_other = match task {
-            _ if piece.depth > 0 => true,
-            Some(_) => tasks().all(|(id, _)| is_another(id)),
-            None => false,
-        };
-        let context = tasks().chain(of_worker).next();
-        let context = context.filter(|(id, _)| is_for_other && is_another(*id));
-        let context = context.map(|(id, name)| (id, name.clone()));
-        let part = Piece { begin, end, during, context, ..piece.clone() };
-        match pieces.last_mut() {
-            Some(last) if (Piece { begin: last.begin, end: last.end, ..part.clone() }) == *last => {
-                last.end = end;
-            }
-            _ => pieces.push(part),
+        })
+    }
+}
+
+/// Appends a piece, or prolongs the last one if it differs in nothing else.
+fn append(piece: Piece, pieces: &mut Vec<Piece>) {
+    match pieces.last_mut() {
+        Some(last) if (Piece { begin: last.begin, end: last.end, ..piece.clone() }) == *last => {
+            last.end = piece.end;
         }
+        _ => pieces.push(piece),
     }
 }
 
