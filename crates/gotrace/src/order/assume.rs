@@ -40,6 +40,9 @@ pub(super) struct Assumed {
     created: IdSet,
 }
 
+/// A number of threads that each part may have looked through, however small it is.
+const MAX_THREADS: i64 = 1 << 10;
+
 /// The error of a part that has to be read again.
 fn mistaken() -> Blocked {
     ErrorKind::BrokenOrder.into()
@@ -159,10 +162,13 @@ impl Ordering {
         }
     }
 
-    /// Whether the state that `part` assumed at its start is this one.
+    /// Whether the state that `part` assumed at its start is this one. It takes time for what the
+    /// part reports, and for the threads so far: a small part of many threads is read again.
     pub(crate) fn is_continued_by(&self, part: &Self, max_entries: usize) -> bool {
         let Some(assumed) = &part.assumed else { return false };
-        self.initial_generation != 0
+        let part_work = part.work.left.saturating_add(MAX_THREADS - MIN_WORK);
+        self.threads.len() as i64 <= part_work
+            && self.initial_generation != 0
             && self.following.is_empty()
             && self.len() + part.threads.len() <= max_entries
             && self.work.left + (part.work.left - MIN_WORK) >= 0
@@ -178,7 +184,9 @@ impl Ordering {
         let has = |(id, status): (&i64, &GoStatus)| {
             self.goroutines.get(*id).is_some_and(|goroutine| goroutine.status == *status)
         };
-        let ranges = self.goroutines.ids().filter_map(|id| self.goroutines.get(id)?.ranges());
+        // They are all, if the numbers are the same and each is there.
+        let all = assumed.goroutines.keys();
+        let ranges = all.filter_map(|id| self.goroutines.get(*id)?.ranges());
         let has_range = |(id, range): &(i64, EventType)| {
             let ranges = self.goroutines.get(*id).and_then(Goroutine::ranges);
             ranges.is_some_and(|ranges| ranges.has(*range))
@@ -199,7 +207,7 @@ impl Ordering {
                 (proc, status) => proc == status,
             })
         };
-        let ranges = self.procs.ids().filter_map(|id| self.procs.get(id));
+        let ranges = assumed.procs.keys().filter_map(|id| self.procs.get(*id));
         let has_range = |(id, range): &(i64, EventType)| {
             self.procs.get(*id).is_some_and(|proc| proc.ranges.has(*range))
         };
@@ -289,7 +297,8 @@ impl Ordering {
                 goroutine.open().regions.pop();
             }
         }
-        for id in self.goroutines.ids().collect::<Vec<_>>() {
+        // The part reports all goroutines.
+        for id in assumed.goroutines.keys().copied() {
             let regions = self.goroutines.get_mut(id).map(Goroutine::take_regions);
             let Some(regions) = regions.filter(|regions| !regions.is_empty()) else { continue };
             if let (false, Some(goroutine)) =

@@ -51,6 +51,7 @@ use assume::Assumed;
 use state::{ActiveTask, GoStatus, Goroutine, Proc, Seq, Threads};
 use std::collections::HashMap;
 use trace_common::{IdMap, Limits, SeededState};
+use user::Named;
 
 /// The result of offering an event.
 pub(crate) type Advance = Result<(), Blocked>;
@@ -95,6 +96,8 @@ pub(crate) struct Ordering {
     threads: Threads,
     thread_index: HashMap<i64, u32, SeededState>,
     tasks: HashMap<u64, ActiveTask, SeededState>,
+    /// Those whose names are of this generation.
+    named: Named,
     gc_seq: u64,
     gc_phase: GcPhase,
     /// The current generation, and the first one that had events (or 0).
@@ -207,6 +210,7 @@ impl Ordering {
             threads: Threads::default(),
             thread_index: HashMap::default(),
             tasks: HashMap::default(),
+            named: Named::default(),
             gc_seq: 0,
             gc_phase: GcPhase::Undetermined,
             generation: 0,

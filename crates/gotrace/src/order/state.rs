@@ -105,6 +105,8 @@ pub(crate) struct Goroutine {
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     pub(crate) regions: Vec<UserRegion>,
+    /// Whether a region has a name of this generation, and its goroutine is in the list of those.
+    pub(crate) is_named: bool,
     pub(crate) ranges: Ranges,
 }
 
@@ -114,6 +116,7 @@ impl Goroutine {
         (self.status, self.seq) = (status, seq);
         if let Some(open) = &mut self.open {
             open.regions.clear();
+            open.is_named = false;
             open.ranges.clear();
         }
     }
@@ -128,10 +131,6 @@ impl Goroutine {
 
     pub(crate) fn regions(&self) -> &[UserRegion] {
         self.open.as_ref().map_or(&[], |open| &open.regions)
-    }
-
-    pub(crate) fn regions_mut(&mut self) -> &mut [UserRegion] {
-        self.open.as_mut().map_or(&mut [], |open| &mut open.regions)
     }
 
     pub(crate) fn take_regions(&mut self) -> Vec<UserRegion> {
@@ -178,11 +177,11 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    /// Keeps the name after the generation of `table`.
-    pub(crate) fn keep(&mut self, table: &Table) {
-        if let Self::Current(id) = *self {
-            *self = Self::Kept(table.strings.get(id).cloned().unwrap_or_default());
-        }
+    /// Keeps the name after the generation of `table`, unless it is kept already.
+    pub(crate) fn keep(&mut self, table: &Table) -> bool {
+        let Self::Current(id) = *self else { return false };
+        *self = Self::Kept(table.strings.get(id).cloned().unwrap_or_default());
+        true
     }
 
     pub(crate) fn bytes<'a>(&'a self, table: &'a Table) -> &'a [u8] {

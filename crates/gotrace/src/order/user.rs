@@ -8,6 +8,8 @@ use crate::frontier::RawEvent;
 use crate::id::TaskId;
 use crate::spec::EventType;
 use crate::table::Table;
+use std::collections::HashMap;
+use trace_common::{IdMap, SeededState};
 
 impl Ordering {
     /// Tasks need no begin in the trace, may end more than once, and their identifiers may be
@@ -22,6 +24,7 @@ impl Ordering {
         let name = Self::name(table, name)?;
         c.needs_user_code()?;
         self.assume_task(id, true);
+        self.named.add_task(id, &self.tasks);
         self.tasks.insert(id, ActiveTask { parent, name });
         Ok(())
     }
@@ -46,9 +49,13 @@ impl Ordering {
         c.needs_user_code()?;
         let [task, id, ..] = raw.args();
         let (task, name) = (TaskId(task), Self::name(table, id)?);
-        let regions = &mut self.current_goroutine(c)?.open().regions;
+        let open = self.current_goroutine(c)?.open();
+        let regions = &mut open.regions;
         if raw.ty == EventType::USER_REGION_BEGIN {
             regions.push(UserRegion { task, name });
+            if !std::mem::replace(&mut open.is_named, true) {
+                self.named.add_goroutine(c.g.0, &self.goroutines);
+            }
         } else if let Some(innermost) = regions.pop() {
             if innermost.task != task || !innermost.name.is(id, table) {
                 return Err(Inconsistency::Region(c.g.0).into());
@@ -71,11 +78,79 @@ impl Ordering {
 
     /// Ends the generation of `table`: keeps the names of what is open.
     pub(crate) fn end_generation(&mut self, table: &Table) {
-        for id in self.goroutines.ids().collect::<Vec<_>>() {
-            let goroutine = self.goroutines.get_mut(id);
-            let regions = goroutine.map(Goroutine::regions_mut).unwrap_or_default();
-            regions.iter_mut().for_each(|region| region.name.keep(table));
+        for id in self.named.take_goroutines() {
+            let open = self.goroutines.get_mut(id).map(Goroutine::open);
+            let regions = open.map(|open| {
+                open.is_named = false;
+                open.regions.as_mut_slice()
+            });
+            // Those that began in earlier generations are around them.
+            for region in regions.unwrap_or_default().iter_mut().rev() {
+                if !region.name.keep(table) {
+                    break;
+                }
+            }
         }
-        self.tasks.values_mut().for_each(|task| task.name.keep(table));
+        for id in self.named.take_tasks() {
+            if let Some(task) = self.tasks.get_mut(&id) {
+                task.name.keep(table);
+            }
+        }
+    }
+}
+
+/// The goroutines and tasks with a [`Name::Current`], and others that ended.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    goroutines: Vec<i64>,
+    tasks: Vec<u64>,
+}
+
+impl Named {
+    /// A goroutine, one of `live`, has a region with a name of this generation.
+    #[cold]
+    pub(super) fn add_goroutine(&mut self, id: i64, live: &IdMap<Goroutine>) {
+        add(&mut self.goroutines, id, live.len(), |id| live.contains(*id));
+    }
+
+    fn add_task(&mut self, id: u64, open: &HashMap<u64, ActiveTask, SeededState>) {
+        add(&mut self.tasks, id, open.len(), |id| open.contains_key(id));
+    }
+
+    fn take_goroutines(&mut self) -> Vec<i64> {
+        std::mem::take(&mut self.goroutines)
+    }
+
+    fn take_tasks(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.tasks)
+    }
+}
+
+/// Adds to a list. Removes what is not live from it before it is much longer than that.
+fn add<T: Ord>(list: &mut Vec<T>, value: T, live: usize, is_live: impl Fn(&T) -> bool) {
+    if list.len() >= 2 * live + MIN_NAMED {
+        list.sort_unstable();
+        list.dedup();
+        list.retain(is_live);
+    }
+    list.push(value);
+}
+
+/// A length up to which lists are not shortened.
+const MIN_NAMED: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_have_at_most_twice_what_is_live() {
+        let mut list = Vec::new();
+        for value in 0..100_000_u64 {
+            add(&mut list, value % 1000, 10, |value| *value < 10);
+            assert!(list.len() <= 2 * 10 + MIN_NAMED);
+        }
+        let rest: std::collections::BTreeSet<u64> = list.into_iter().collect();
+        assert!((0..10).all(|live| rest.contains(&live)));
     }
 }

@@ -67,6 +67,33 @@ fn threads_that_wait_forever_beside_one_that_runs() {
     assert!(events(1) < events(16), "a higher limit is reached later");
 }
 
+/// The end of a generation visits the goroutines and tasks that got names in it: if each visited all
+/// of them, that would be 10¹¹ steps.
+#[test]
+fn generations_do_not_visit_all_goroutines_and_tasks() {
+    const COUNT: u64 = 150_000;
+    const GENERATIONS: u64 = 300_000;
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    trace.batch(1, 1, 1, &RUNNING);
+    for first in (0..COUNT).step_by(1000) {
+        let states: Vec<[u64; 4]> = (first..first + 1000).map(|id| [1, id + 10, NONE, 4]).collect();
+        let tasks: Vec<[u64; 5]> = states.iter().map(|[_, id, ..]| [1, *id, 0, 0, 0]).collect();
+        let mut events: Vec<(u8, &[u64])> = states.iter().map(|a| (GO_STATUS, &a[..])).collect();
+        events.extend(tasks.iter().map(|task| (TASK_BEGIN, &task[..])));
+        trace.batch(1, 1, 1000 + first * 2, &events);
+    }
+    for generation in 2..GENERATIONS + 2 {
+        trace.batch(generation, NONE, 1_000_000 + generation, &[(8, &[1_000_000_000])]);
+    }
+    let (events, error) = read(&trace.0);
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(events as u64, 2 + 2 * COUNT + GENERATIONS + 2);
+}
+
+/// The thread of batches of the runtime, and of goroutines that no thread runs.
+const NONE: u64 = u64::MAX;
+
 #[test]
 fn an_event_in_the_wrong_context_says_what_is_wrong() {
     const HEAP_ALLOC: u8 = 37;
