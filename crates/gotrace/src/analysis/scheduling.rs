@@ -130,10 +130,15 @@ pub struct SchedulingReport {
     pub latency: Histogram,
     /// The same by the event that made the goroutine runnable.
     pub by_cause: Vec<(RunnableCause, Histogram)>,
-    /// The same by entry function, largest sum first.
+    /// The same by entry function, largest sum first. The first [`Scheduling::MAX_NAMES`] functions
+    /// are kept apart, the others count with the empty name.
     pub by_entry: Vec<(Name, Histogram)>,
-    /// The times that goroutines were blocked, by reason, largest sum first.
+    /// The times that goroutines were blocked, by reason, largest sum first; also of up to
+    /// [`Scheduling::MAX_NAMES`] reasons.
     pub blocked: Vec<(Name, Histogram)>,
+    /// The number of times in `by_entry` and `blocked` that count with the empty name because there
+    /// are too many names.
+    pub merged: u64,
     /// The longest times from runnable to running, longest first.
     pub delays: Vec<Stall>,
     /// The longest times blocked of goroutines of the program, longest first.
@@ -199,8 +204,8 @@ pub struct Scheduling {
     names: Names,
     entries: Entries,
     by_cause: [Histogram; 4],
-    by_entry: Vec<Histogram>,
-    blocked: Vec<Histogram>,
+    by_entry: Histograms,
+    blocked: Histograms,
     delays: Longest,
     blocks: Longest,
     series: Series<KINDS>,
@@ -344,6 +349,10 @@ impl Entries {
 }
 
 impl Scheduling {
+    /// Maximum number of entry functions, and of reasons to block, that are kept apart: about 32 MB
+    /// each. Programs have fewer.
+    pub const MAX_NAMES: usize = 1 << 12;
+
     /// Makes an analysis that has seen no event.
     pub fn new(options: SchedulingOptions) -> Self {
         let mut stacks = Stacks::default();
@@ -355,8 +364,8 @@ impl Scheduling {
             names: Names::default(),
             entries: Entries::default(),
             by_cause: Default::default(),
-            by_entry: Vec::new(),
-            blocked: Vec::new(),
+            by_entry: Histograms::default(),
+            blocked: Histograms::default(),
             delays: Worst::new(options.worst),
             blocks: Worst::new(options.worst),
             series: Series::new(options.intervals),
@@ -516,8 +525,9 @@ impl Scheduling {
             delays,
             blocks,
             by_cause: causes.into_iter().zip(self.by_cause).collect(),
-            by_entry: sorted(self.by_entry, &self.names),
-            blocked: sorted(self.blocked, &self.names),
+            merged: self.by_entry.merged + self.blocked.merged,
+            by_entry: self.by_entry.sorted(&self.names),
+            blocked: self.blocked.sorted(&self.names),
             processors: processors(&self.series, last),
             latency,
             cut: self.cut,
@@ -572,7 +582,7 @@ impl Scheduling {
         if let Some(histogram) = self.by_cause.get_mut(data.cause as usize) {
             histogram.add(nanos);
         }
-        add(&mut self.by_entry, entry, nanos);
+        self.by_entry.add(entry, nanos);
         self.delays.add((duration, Reverse(*end)), || found(interval, entry, data.by));
     }
 
@@ -582,7 +592,7 @@ impl Scheduling {
             self.cut += 1;
             return;
         };
-        add(&mut self.blocked, data.reason, end.nanos_since(*start));
+        self.blocked.add(data.reason, end.nanos_since(*start));
         let entry = self.entries.get(*goroutine);
         if self.entries.is_system(entry, &self.names) {
             return;
@@ -635,6 +645,8 @@ impl Split for Scheduling {
         };
         log.is_complete()
             && (self.last.is_none() || self.series.start() == part.series.start())
+            && self.by_entry.is_continued_by(&part.by_entry)
+            && self.blocked.is_continued_by(&part.blocked)
             && assumed.iter().all(is_right)
     }
 
@@ -668,8 +680,8 @@ impl Split for Scheduling {
         self.blocks.join(part.blocks, found);
         self.series.merge(part.series);
         self.by_cause.iter_mut().zip(&part.by_cause).for_each(|(all, part)| all.merge(part));
-        merge(&mut self.by_entry, &part.by_entry, name);
-        merge(&mut self.blocked, &part.blocked, name);
+        self.by_entry.merge(&part.by_entry, name);
+        self.blocked.merge(&part.blocked, name);
         self.cut += part.cut;
         let Part { log, settled, unblockers, .. } = part.part.unwrap_or_default();
         let mut unblockers = unblockers.into_iter().peekable();
@@ -692,37 +704,83 @@ impl Split for Scheduling {
     }
 }
 
-fn add(histograms: &mut Vec<Histogram>, number: u32, nanos: i64) {
-    let index = number as usize;
-    if histograms.len() <= index {
-        histograms.resize_with(index + 1, Histogram::default);
-    }
-    if let Some(histogram) = histograms.get_mut(index) {
-        histogram.add(nanos);
-    }
+/// Histograms by the number of a name.
+#[derive(Debug, Default)]
+struct Histograms {
+    /// By number: the place of its histogram, [`NO_PLACE`] before the first time.
+    places: Vec<u32>,
+    /// Each with its number.
+    histograms: Vec<(u32, Histogram)>,
+    /// The number of times that count for number 0, the empty name, as there are too many others.
+    merged: u64,
 }
 
-fn merge(all: &mut Vec<Histogram>, part: &[Histogram], number: impl Fn(u32) -> u32) {
-    for (histogram, n) in part.iter().zip(0..).filter(|(histogram, _)| histogram.count() > 0) {
-        let index = number(n) as usize;
-        if all.len() <= index {
-            all.resize_with(index + 1, Histogram::default);
-        }
-        if let Some(all) = all.get_mut(index) {
-            all.merge(histogram);
+const NO_PLACE: u32 = u32::MAX;
+
+impl Histograms {
+    #[inline]
+    fn add(&mut self, number: u32, nanos: i64) {
+        if let Some(histogram) = self.of(number, 1) {
+            histogram.add(nanos);
         }
     }
-}
 
-/// The histograms with their names, largest sum first.
-fn sorted(histograms: Vec<Histogram>, names: &Names) -> Vec<(Name, Histogram)> {
-    let named = histograms.into_iter().zip(0..);
-    let mut named: Vec<_> = named
-        .filter(|(histogram, _)| histogram.count() > 0)
-        .map(|(histogram, number)| (names.get(number).clone(), histogram))
-        .collect();
-    named.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
-    named
+    /// The histogram of a name, for `count` more times.
+    #[inline]
+    fn of(&mut self, number: u32, count: u64) -> Option<&mut Histogram> {
+        let known = self.places.get(number as usize).filter(|place| **place != NO_PLACE);
+        let place = match known {
+            Some(place) => *place,
+            None => self.place(number, count),
+        };
+        self.histograms.get_mut(place as usize).map(|(_, histogram)| histogram)
+    }
+
+    #[cold]
+    fn place(&mut self, number: u32, count: u64) -> u32 {
+        let is_full = self.histograms.len() >= Scheduling::MAX_NAMES;
+        if is_full && number != 0 {
+            self.merged += count;
+            return self
+                .places
+                .first()
+                .copied()
+                .filter(|place| *place != NO_PLACE)
+                .unwrap_or_else(|| self.place(0, count));
+        }
+        let index = number as usize;
+        if self.places.len() <= index {
+            self.places.resize(index + 1, NO_PLACE);
+        }
+        let place = self.histograms.len() as u32;
+        self.histograms.push((number, Histogram::default()));
+        if let Some(entry) = self.places.get_mut(index) {
+            *entry = place;
+        }
+        place
+    }
+
+    /// Whether those of a part can be added with the result of a reading of the whole.
+    fn is_continued_by(&self, part: &Self) -> bool {
+        part.merged == 0 && self.histograms.len() + part.histograms.len() <= Scheduling::MAX_NAMES
+    }
+
+    fn merge(&mut self, part: &Self, number: impl Fn(u32) -> u32) {
+        for (n, part) in &part.histograms {
+            if let Some(histogram) = self.of(number(*n), part.count()) {
+                histogram.merge(part);
+            }
+        }
+        self.merged += part.merged;
+    }
+
+    /// The histograms with their names, largest sum first.
+    fn sorted(self, names: &Names) -> Vec<(Name, Histogram)> {
+        let named = self.histograms.into_iter();
+        let mut named: Vec<_> = named.map(|(n, each)| (names.get(n).clone(), each)).collect();
+        named.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
+        named
+    }
 }
 
 /// The other goroutine that causes a transition.
@@ -792,4 +850,31 @@ fn processors(series: &Series<KINDS>, last: Timestamp) -> Vec<ProcessorUse> {
             ProcessorUse { start, length, procs, running, gc, syscall, runnable }
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn histograms_of_many_names_are_merged() {
+        const COUNT: u32 = 3 * Scheduling::MAX_NAMES as u32;
+        let (mut names, mut all) = (Names::default(), Histograms::default());
+        for number in 0..COUNT {
+            names.number(number.to_string().as_str().into());
+        }
+        let mut first = Histograms::default();
+        for number in (1..=COUNT).rev().chain(1..=COUNT) {
+            all.add(number, 10);
+            first.add(1 + number % 100, 10);
+        }
+        let merged = u64::from(COUNT - Scheduling::MAX_NAMES as u32);
+        assert_eq!((all.histograms.len(), all.merged), (Scheduling::MAX_NAMES + 1, 2 * merged));
+        assert!(!first.is_continued_by(&all) && !all.is_continued_by(&first));
+        assert!(first.is_continued_by(&first));
+        let sorted = all.sorted(&names);
+        let (rest, histogram) = &sorted[0];
+        assert_eq!((rest.is_empty(), histogram.count()), (true, 2 * merged));
+        assert!(sorted[1..].iter().all(|(name, each)| !name.is_empty() && each.count() == 2));
+    }
 }

@@ -539,3 +539,47 @@ fn activities_since_the_start_correct_all_values_before() {
     assert_eq!(expected[0], (0, 0.0));
     assert!(function == expected);
 }
+
+/// The counts at the start of open regions and tasks are limited, and what is missing is counted.
+#[test]
+fn times_of_open_regions_are_limited() {
+    use GoState::{Runnable, Running, Undetermined, Waiting};
+    const REASONS: i64 = 64;
+    const GOROUTINES: i64 = 200;
+    let mut summarizer = Summarizer::new();
+    let mut time = 0;
+    let mut emit = |id: i64, details: EventDetails<'_>| {
+        time += 1;
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        let event = event.goroutine(GoId(id)).proc(ProcId(0)).thread(ThreadId(0)).build().unwrap();
+        summarizer.event(event.as_event())
+    };
+    let go = |id: i64, from, to| StateTransition::of_goroutine(GoId(id), from, to);
+    let region = || UserRegion::new(TaskId::BACKGROUND, "r");
+    for id in 1..=GOROUTINES {
+        emit(-1, EventDetails::StateTransition(go(id, Undetermined, Running)));
+        for reason in 0..REASONS {
+            let reason = reason.to_string();
+            let waits = go(id, Running, Waiting).with_reason(&reason);
+            emit(id, EventDetails::StateTransition(waits));
+            emit(-1, EventDetails::StateTransition(go(id, Waiting, Runnable)));
+            emit(-1, EventDetails::StateTransition(go(id, Runnable, Running)));
+        }
+        (0..1024).for_each(|_| _ = emit(id, EventDetails::RegionBegin(region())));
+    }
+    let mut task = |number, id| {
+        let task = || UserTask::new(TaskId(number), TaskId::BACKGROUND, "t");
+        emit(id, EventDetails::TaskBegin(task()));
+        emit(id, EventDetails::TaskEnd(task()));
+        (0..1024).filter(|_| emit(id, EventDetails::RegionEnd(region())).is_some()).count()
+    };
+    let ended = [task(2, GOROUTINES), task(3, 1), task(4, GOROUTINES)];
+    assert_eq!(ended, [0, 1024, 1024], "those without begin count from the start");
+    let summary = summarizer.finish();
+    let kept = (8 << 20) / (REASONS as u64 + 4);
+    assert_eq!(summary.ignored_regions, GOROUTINES as u64 * 1024 - kept);
+    assert_eq!(summary.unmeasured_tasks, 2, "{:?}", summary.tasks);
+    let named = summary.tasks.iter().filter(|task| task.id != TaskId::BACKGROUND);
+    let own: Vec<bool> = named.map(|task| task.own.is_some()).collect();
+    assert_eq!(own, [false, false, true]);
+}

@@ -30,6 +30,34 @@ pub(super) struct Live {
     snapshots: Vec<u64>,
 }
 
+/// The counts in memory of all open regions and tasks, up to a limit.
+#[derive(Debug, Default)]
+pub(super) struct Budget {
+    used: usize,
+    /// The number of regions that were not kept.
+    pub(super) regions: u64,
+    /// The number of tasks without times.
+    pub(super) tasks: u64,
+}
+
+impl Budget {
+    /// 64 MB. A region or task has about 20 counts, so that this is enough for 400 000 open ones.
+    const MAX: usize = 8 << 20;
+
+    fn reserve(&mut self, counts: usize) -> bool {
+        let has_room = self.used + counts <= Self::MAX;
+        self.used += if has_room { counts } else { 0 };
+        has_room
+    }
+
+    fn release(&mut self, counts: usize) {
+        self.used = self.used.saturating_sub(counts);
+    }
+}
+
+/// Counts of a goroutine for which an empty list keeps its memory.
+const FEW_COUNTS: usize = 1 << 10;
+
 /// Open regions of a goroutine that are kept. No program nests as many.
 const MAX_REGIONS: usize = 1 << 10;
 /// Reasons to wait, and kinds of ranges, of a goroutine that are kept apart. The runtime has fewer:
@@ -137,6 +165,10 @@ fn add<K: Copy + PartialEq>(sums: &mut Vec<(K, u64)>, key: K, rest: K, nanos: u6
 impl Counts {
     const STATES: usize = 4;
 
+    fn len(&self) -> usize {
+        Self::STATES + self.blocked.len() + self.ranges.len()
+    }
+
     fn add(&mut self, phase: Phase, since: Timestamp, now: Timestamp) {
         let sum = match phase {
             Phase::Running => &mut self.running,
@@ -186,20 +218,29 @@ impl Counts {
 
 impl Live {
     /// Becomes a goroutine that was not seen before.
-    pub(super) fn reset(&mut self, created: Timestamp) {
+    pub(super) fn reset(&mut self, created: Timestamp, budget: &mut Budget) {
         (self.entry, self.created, self.started, self.state) = (None, created, None, None);
         let Counts { blocked, ranges, .. } = std::mem::take(&mut self.counts);
         self.counts = Counts { blocked, ranges, ..Counts::default() };
         self.counts.blocked.clear();
         self.counts.ranges.clear();
         self.ranges.clear();
-        self.clear_regions();
+        self.clear_regions(budget);
     }
 
-    fn clear_regions(&mut self) {
+    fn clear_regions(&mut self, budget: &mut Budget) {
         self.regions.clear();
         self.ignored = 0;
-        self.snapshots.clear();
+        self.forget(0, budget);
+    }
+
+    /// Forgets the snapshots of all but the outer regions.
+    fn forget(&mut self, outer: usize, budget: &mut Budget) {
+        budget.release(self.snapshots.len().saturating_sub(outer));
+        self.snapshots.truncate(outer);
+        if outer == 0 && self.snapshots.capacity() > FEW_COUNTS {
+            self.snapshots = Vec::new();
+        }
     }
 
     /// Counts the time up to `now`.
@@ -219,11 +260,11 @@ impl Live {
 
     /// Counts the time up to `last`: the state from there on is lost, and so are the ends of ranges
     /// and regions.
-    pub(super) fn lose(&mut self, last: Timestamp) {
+    pub(super) fn lose(&mut self, last: Timestamp, budget: &mut Budget) {
         self.count(last);
         self.state = None;
         self.ranges.clear();
-        self.clear_regions();
+        self.clear_regions(budget);
     }
 
     /// Leaves the state and counts its time.
@@ -284,12 +325,15 @@ impl Live {
         name: Name,
         inherited: bool,
         start: Timestamp,
+        budget: &mut Budget,
     ) {
-        if self.regions.len() >= MAX_REGIONS {
+        self.count(start);
+        let is_within = self.ignored == 0 && self.regions.len() < MAX_REGIONS;
+        if !is_within || !budget.reserve(self.counts.len()) {
             self.ignored += 1;
+            budget.regions += 1;
             return;
         }
-        self.count(start);
         let snapshot = self.snapshots.len();
         self.snapshots.extend(self.counts.values());
         let reasons = self.counts.blocked.len();
@@ -304,10 +348,16 @@ impl Live {
     }
 
     /// Ends the innermost region.
-    pub(super) fn end_region(&mut self, id: GoId, now: Timestamp, names: &Names) -> Option<Region> {
+    pub(super) fn end_region(
+        &mut self,
+        id: GoId,
+        now: Timestamp,
+        names: &Names,
+        budget: &mut Budget,
+    ) -> Option<Region> {
         self.count(now);
         let region = self.regions.pop()?;
-        let closed = self.close(region, id, now, Some(now), names);
+        let closed = self.close(region, id, now, Some(now), names, budget);
         Some(closed)
     }
 
@@ -318,12 +368,13 @@ impl Live {
         now: Timestamp,
         end: Option<Timestamp>,
         names: &Names,
+        budget: &mut Budget,
     ) -> Region {
         let OpenRegion { task, name, inherited, start, snapshot, reasons } = open;
         let values = self.snapshots.get(snapshot..).unwrap_or_default();
         let total = between(start, now);
         let times = self.counts.since(Snapshot { values, reasons }, total, names);
-        self.snapshots.truncate(snapshot);
+        self.forget(snapshot, budget);
         Region { goroutine, task, name, inherited, start: Some(start), end, times }
     }
 
@@ -333,10 +384,15 @@ impl Live {
         self.counts.since(Snapshot::default(), between(self.created, now), names)
     }
 
-    /// The counts up to now.
-    pub(super) fn mark(&mut self, now: Timestamp) -> Mark {
+    /// The counts up to now, if there is room for them.
+    pub(super) fn mark(&mut self, now: Timestamp, budget: &mut Budget) -> Option<Mark> {
         self.count(now);
-        Mark { at: now, values: self.counts.values().collect(), reasons: self.counts.blocked.len() }
+        if !budget.reserve(self.counts.len()) {
+            budget.tasks += 1;
+            return None;
+        }
+        let (values, reasons) = (self.counts.values().collect(), self.counts.blocked.len());
+        Some(Mark { at: now, values, reasons })
     }
 
     /// The times since a mark of the same goroutine.
@@ -354,16 +410,18 @@ impl Live {
         now: Timestamp,
         ended: Option<Timestamp>,
         names: &Names,
+        budget: &mut Budget,
     ) -> Goroutine {
         let times = self.times(now, names);
         let entry = self.entry.take();
         let mut open_regions = Vec::new();
         if entry.as_ref().is_some_and(|entry| !is_system(&entry.name)) {
             while let Some(region) = self.regions.pop() {
-                open_regions.push(self.close(region, id, now, ended, names));
+                open_regions.push(self.close(region, id, now, ended, names, budget));
             }
             open_regions.reverse();
         }
+        self.clear_regions(budget);
         let (created, started) = (self.created, self.started);
         Goroutine { id, entry, created, started, ended, times, open_regions }
     }
@@ -375,4 +433,11 @@ pub(super) struct Mark {
     at: Timestamp,
     values: Box<[u64]>,
     reasons: usize,
+}
+
+impl Mark {
+    /// It is not needed any more.
+    pub(super) fn forget(&self, budget: &mut Budget) {
+        budget.release(self.values.len());
+    }
 }

@@ -10,7 +10,7 @@ use super::syscalls::Syscalls;
 use super::{Name, Times};
 use crate::event::{Event, EventKind};
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId, TaskId};
-use live::{Live, Phase, RangeNumber};
+use live::{Budget, Live, Phase, RangeNumber};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use tasks::Tasks;
@@ -37,6 +37,7 @@ pub struct Summarizer {
     sweeps: IdMap<i64>,
     tasks: Tasks,
     names: Names,
+    budget: Budget,
     generation: Generation,
     last: Timestamp,
 }
@@ -66,6 +67,11 @@ pub struct Summary {
     /// Number of tasks that ended and are not among the longest:
     /// see [`Summarizer::longest_tasks`].
     pub omitted_tasks: u64,
+    /// Number of regions that are in no result: a goroutine has 1024 other open ones, or the counts at
+    /// the start of open regions and tasks need 64 MB.
+    pub ignored_regions: u64,
+    /// Number of tasks without [own](Task::own) times because these counts need 64 MB.
+    pub unmeasured_tasks: u64,
 }
 
 /// The entry function of a goroutine: the outermost frame of its stack.
@@ -259,7 +265,7 @@ impl Summarizer {
         self.tasks.loss();
         for id in self.live.ids().collect::<Vec<_>>() {
             let Some(live) = self.live.remove(id) else { continue };
-            live.lose(self.last);
+            live.lose(self.last, &mut self.budget);
             self.lost.insert(GoId(id), (std::mem::take(live), self.last));
         }
     }
@@ -271,11 +277,16 @@ impl Summarizer {
             let live = self.live.remove(id).map(std::mem::take);
             lives.extend(live.map(|live| (GoId(id), (live, self.last))));
         }
-        let names = &self.names;
-        let goroutines =
-            lives.into_iter().map(|(id, (mut live, last))| live.finish(id, last, None, names));
-        let omitted_tasks = self.tasks.omitted();
-        Summary { goroutines: goroutines.collect(), tasks: self.tasks.finish(), omitted_tasks }
+        let (names, budget) = (&self.names, &mut self.budget);
+        let finish =
+            |(id, (mut live, last)): (_, (Live, _))| live.finish(id, last, None, names, budget);
+        Summary {
+            goroutines: lives.into_iter().map(finish).collect(),
+            omitted_tasks: self.tasks.omitted(),
+            tasks: self.tasks.finish(),
+            ignored_regions: self.budget.regions,
+            unmeasured_tasks: self.budget.tasks,
+        }
     }
 
     fn goroutine(&mut self, event: Event<'_>, step: &Step) -> Option<Box<Goroutine>> {
@@ -296,11 +307,11 @@ impl Summarizer {
             let live = self.live.insert(id.0);
             match self.lost.remove(&id) {
                 Some((known, _)) => *live = known,
-                None => live.reset(start),
+                None => live.reset(start, &mut self.budget),
             }
             is_new = true;
         }
-        let Self { live: all, syscalls, names, .. } = self;
+        let Self { live: all, syscalls, names, budget, .. } = self;
         let live = all.get_mut(id.0)?;
         if is_new && from == GoState::Undetermined {
             // It was in the new state since the generation started.
@@ -326,7 +337,7 @@ impl Summarizer {
             None if to != GoState::Undetermined => {
                 // The goroutine exited, or blocked forever.
                 let live = all.remove(id.0)?;
-                return Some(Box::new(live.finish(id, now, Some(now), names)));
+                return Some(Box::new(live.finish(id, now, Some(now), names, budget)));
             }
             _ => {}
         }
@@ -338,9 +349,10 @@ impl Summarizer {
         let task = self.live.get(event.goroutine().0).and_then(Live::task);
         self.lost.remove(&id);
         let live = self.live.insert(id.0);
-        live.reset(event.time());
+        let budget = &mut self.budget;
+        live.reset(event.time(), budget);
         if let Some(task) = task {
-            live.begin_region(task, Name::default(), true, event.time());
+            live.begin_region(task, Name::default(), true, event.time(), budget);
         }
     }
 
@@ -393,7 +405,8 @@ impl Summarizer {
         }
         if let Some(live) = self.live.get_mut(event.goroutine().0) {
             let name = self.names.of(event.table, event.record.region_type());
-            live.begin_region(region.task, self.names.get(name).clone(), false, event.time());
+            let (name, budget) = (self.names.get(name).clone(), &mut self.budget);
+            live.begin_region(region.task, name, false, event.time(), budget);
         }
     }
 
@@ -404,7 +417,8 @@ impl Summarizer {
         if live.as_mut().is_some_and(|live| live.end_ignored()) {
             return None;
         }
-        let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, &self.names));
+        let (names, budget) = (&self.names, &mut self.budget);
+        let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, names, budget));
         Some(Box::new(open.unwrap_or_else(|| {
             if let Some(task) = self.tasks.get(ended.task, goroutine) {
                 task.regions += 1;

@@ -151,7 +151,7 @@ impl Summarizer {
     pub(super) fn task(&mut self, event: Event<'_>) -> Option<Box<Task>> {
         let seen = event.task()?;
         let (id, now) = (event.goroutine(), event.time());
-        let Self { live, tasks, names, .. } = self;
+        let Self { live, tasks, names, budget, .. } = self;
         let begins = event.kind() == EventKind::TaskBegin;
         match &mut tasks.ended {
             Some(ended) if begins => ended.remove(seen.id.0), // the identifier is used again
@@ -167,12 +167,16 @@ impl Summarizer {
             let name = begins.then(|| names.of(event.table, event.record.begun_type()));
             task.name = name.map_or_else(|| seen.ty.into(), |name| names.get(name).clone());
         }
+        let begun = open.begun.take();
+        if let Some((_, mark, _)) = &begun {
+            mark.forget(budget);
+        }
         if begins {
             (task.start, task.own) = (Some(now), None);
-            open.begun = live.map(|live| (id, live.mark(now), losses));
+            open.begun = live.and_then(|live| Some((id, live.mark(now, budget)?, losses)));
         } else {
             task.end = Some(now);
-            let begun = open.begun.take().filter(|(by, _, seen)| (*by, *seen) == (id, losses));
+            let begun = begun.filter(|(by, _, seen)| (*by, *seen) == (id, losses));
             let since = |(mark, live): (_, &mut Live)| (id, live.since(&mark, now, names));
             task.own = begun.map(|(_, mark, _)| mark).zip(live).map(since);
         }
