@@ -62,6 +62,8 @@ pub struct Utilization {
     active: BTreeMap<usize, i64>,
     /// The number of Ps with such activities.
     busy: usize,
+    /// The series of Ps to look at.
+    outdated: Outdated,
     /// The series of the Ps: of each, or one for all.
     live: Vec<usize>,
     /// `GOMAXPROCS` over time.
@@ -84,8 +86,10 @@ pub struct Utilization {
     series: Vec<Vec<(Timestamp, f64)>>,
     /// The P of each series, unless there is one for all.
     owners: Vec<ProcId>,
-    /// The number of changes of the series of Ps, and of those that are not kept.
+    /// The number of changes of the series of Ps, how often one was looked at, and the number of
+    /// changes that are not kept.
     changes: usize,
+    visits: usize,
     dropped: u64,
     last: Option<Timestamp>,
     /// Of a part of a trace that does not begin with it.
@@ -121,6 +125,18 @@ const MAX_SERIES: usize = 1 << 16;
 /// The number of changes of all functions of Ps that are kept: 192 MB. A stop of the world is two for
 /// each P.
 const MAX_CHANGES: usize = 1 << 23;
+/// How often functions of Ps are looked at for a change. Most that are looked at do change.
+const MAX_VISITS: usize = 8 * MAX_CHANGES;
+
+/// The series of Ps that may not have the value of their P.
+#[derive(Debug, Default)]
+struct Outdated {
+    all: bool,
+    procs: Vec<usize>,
+    /// Series with a lower value at this time, which counts until then.
+    lower: Vec<usize>,
+    at: Timestamp,
+}
 
 impl Utilization {
     /// Makes an analysis that has seen no event.
@@ -131,6 +147,7 @@ impl Utilization {
             procs: 0,
             active: BTreeMap::new(),
             busy: 0,
+            outdated: Outdated::default(),
             live: Vec::new(),
             counts: Vec::new(),
             assisting: HashSet::default(),
@@ -144,6 +161,7 @@ impl Utilization {
             series: Vec::new(),
             owners: Vec::new(),
             changes: 0,
+            visits: 0,
             dropped: 0,
             last: None,
             part: None,
@@ -198,7 +216,12 @@ impl Utilization {
         self.assisting.clear();
         self.workers.clear();
         self.executing = IdMap::default();
+        self.outdated = Outdated { all: true, ..Outdated::default() };
         let Some(last) = self.last else { return };
+        if self.is_full() {
+            self.dropped += 1;
+            return;
+        }
         // A change at the last event would count instead: the lower one does.
         for number in &self.live {
             if let Some(series) = self.series.get_mut(*number) {
@@ -237,6 +260,7 @@ impl Utilization {
         let ended = self.active.split_off(&count);
         self.busy -= ended.values().filter(|active| **active > 0).count();
         self.procs = count;
+        self.outdated.all = true;
         self.resize_series(event.time());
         if self.counts.last().is_none_or(|(_, n)| *n != count) {
             self.counts.push((event.time(), count));
@@ -277,7 +301,9 @@ impl Utilization {
         match range.name {
             RangeName::StopTheWorld(reason) if options.stop_the_world => {
                 if reason.contains_str("GC") {
+                    let was_stopped = self.stopped > 0;
                     self.stopped = self.stopped.saturating_add_signed(step as isize);
+                    self.outdated.all |= was_stopped != (self.stopped > 0);
                 }
             }
             RangeName::GcSweep if options.sweep => {
@@ -395,28 +421,54 @@ impl Utilization {
             self.active.remove(&proc);
         }
         self.busy = self.busy + usize::from(is_busy) - usize::from(was_busy);
+        if self.options.per_proc && is_busy != was_busy {
+            self.outdated.procs.push(proc);
+        }
+    }
+
+    /// Whether the series of Ps do not change any more.
+    const fn is_full(&self) -> bool {
+        self.options.per_proc && (self.changes >= MAX_CHANGES || self.visits >= MAX_VISITS)
     }
 
     fn record(&mut self, now: Timestamp) {
         let stopped = self.stopped > 0;
         if self.options.per_proc {
-            let active = self.active.iter().filter(|(_, active)| **active > 0);
-            let mut active = active.map(|(proc, _)| *proc).peekable();
-            if self.changes >= MAX_CHANGES {
+            if self.is_full() {
                 self.dropped += 1;
+                self.outdated = Outdated::default();
                 return;
             }
-            for (proc, number) in self.live.iter().enumerate() {
-                let is_busy = active.next_if_eq(&proc).is_some() || stopped;
-                if let Some(series) = self.series.get_mut(*number) {
-                    let before = series.len();
-                    push(series, now, if is_busy { 0.0 } else { 1.0 });
-                    self.changes += series.len() - before;
-                }
+            let outdated = &mut self.outdated;
+            let all = std::mem::take(&mut outdated.all);
+            let mut procs = std::mem::take(&mut outdated.procs);
+            if all {
+                procs = (0..self.live.len()).collect();
+                outdated.lower.clear();
+            } else if outdated.at != now {
+                procs.append(&mut outdated.lower);
+            }
+            outdated.at = now;
+            self.visits += procs.len();
+            for proc in procs {
+                self.record_proc(proc, now, stopped);
             }
         } else if let (Some(series), 1..) = (self.series.first_mut(), self.procs) {
             let busy = if stopped { self.procs } else { self.busy };
             push(series, now, 1.0 - busy as f64 / self.procs as f64);
+        }
+    }
+
+    fn record_proc(&mut self, proc: usize, now: Timestamp, stopped: bool) {
+        let is_busy = stopped || self.active.get(&proc).is_some_and(|active| *active > 0);
+        let utilization = if is_busy { 0.0 } else { 1.0 };
+        let number = self.live.get(proc);
+        let Some(series) = number.and_then(|number| self.series.get_mut(*number)) else { return };
+        let before = series.len();
+        push(series, now, utilization);
+        self.changes += series.len() - before;
+        if series.last().is_some_and(|(_, last)| *last != utilization) {
+            self.outdated.lower.push(proc);
         }
     }
 }

@@ -470,6 +470,36 @@ fn changes_of_functions_of_ps_are_limited() {
     assert!(changes < 9 << 20, "{changes}");
 }
 
+/// An activity concerns the function of its P: a look at those of all would be 10¹¹ steps.
+#[test]
+fn activities_of_a_p_do_not_visit_the_others() {
+    const COUNT: i64 = 400_000;
+    let mut options = UtilizationOptions::default();
+    options.per_proc = true;
+    let mut trace = Collector::new(options);
+    trace.procs(0, 1 << 16);
+    for time in 1..=COUNT {
+        let assist = || Range::new(RangeName::GcMarkAssist, GoId(7));
+        trace.emit(10 * time, time % 3, EventDetails::RangeBegin(assist()));
+        trace.emit(10 * time + 5, time % 3, EventDetails::RangeEnd(assist()));
+    }
+    let curve = trace.0.finish();
+    assert_eq!(curve.dropped(), 0);
+    let lengths: Vec<usize> = curve.functions().map(<[_]>::len).collect();
+    assert_eq!(lengths.iter().sum::<usize>(), 2 * (COUNT as usize + (1 << 16)) - 1);
+    assert!(lengths[3..].iter().all(|len| *len == 2));
+}
+
+/// Each mention of `GOMAXPROCS` looks at all functions, also if it changes none.
+#[test]
+fn looks_at_functions_of_ps_are_limited() {
+    let mut options = UtilizationOptions::default();
+    options.per_proc = true;
+    let mut trace = Collector::new(options);
+    (0..200_000).for_each(|time| trace.procs(time, 1 << 16));
+    assert!(trace.0.finish().dropped() > 190_000);
+}
+
 /// A P that begins again has another function.
 #[test]
 fn the_windows_of_ps_have_their_numbers() {
