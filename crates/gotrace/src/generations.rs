@@ -286,6 +286,7 @@ fn last_time(ticks: u64, data: &[u8], scale: TickScale) -> i64 {
 #[derive(Debug)]
 pub struct Index {
     version: Version,
+    limits: Limits,
     generations: Vec<GenerationSpan>,
     damage: Option<Error>,
 }
@@ -308,7 +309,8 @@ impl Index {
     /// As [`Index::read`], and [`ErrorKind::Limit`] for too many generations.
     pub fn with_limits(input: impl Read, limits: Limits) -> Result<Self, Error> {
         let mut reader = Generations::with_limits(input, limits)?;
-        let mut index = Self { version: reader.version(), generations: Vec::new(), damage: None };
+        let (version, generations) = (reader.version(), Vec::new());
+        let mut index = Self { version, limits, generations, damage: None };
         loop {
             match reader.next_generation() {
                 Ok(Some((span, _))) if index.generations.len() == limits.max_entries => {
@@ -368,7 +370,7 @@ impl Index {
     ///
     /// The reader does not read other generations. Its first events report the states of goroutines
     /// and procs, as at the start of a trace; tasks and regions that began in an earlier generation
-    /// end without a begin.
+    /// end without a begin. Its limits are those of the index.
     ///
     /// # Errors
     ///
@@ -380,7 +382,7 @@ impl Index {
     ) -> Result<Reader<Take<R>>, Error> {
         let Range { start, end } = self.bytes(generations);
         input.seek(SeekFrom::Start(start)).map_err(|error| Error::at(start, error))?;
-        Ok(Reader::within(input.take(end - start), self.version, start))
+        Ok(Reader::within(input.take(end - start), self.version, self.limits, start))
     }
 
     /// Writes a trace with the given range of [`Index::generations`] of the trace in `input`;

@@ -66,8 +66,7 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads a part of a trace that begins with a generation at `offset`.
-    pub(crate) fn within(input: R, version: Version, offset: u64) -> Self {
-        let limits = Limits::default();
+    pub(crate) fn within(input: R, version: Version, limits: Limits, offset: u64) -> Self {
         let source = Source::at(offset, input, limits.max_buffer);
         Self { core: Core::of(source, version, limits), event: Record::sync(0, 0, false) }
     }

@@ -165,6 +165,30 @@ fn limits_apply() {
     assert!(matches!(index.damage().unwrap().kind(), ErrorKind::Limit { limit: 50, .. }));
 }
 
+/// A part is read with the limits of the index.
+#[test]
+fn the_limits_of_an_index_are_those_of_its_readers() {
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    for thread in 0..100 {
+        trace.batch(1, thread, 1, &[(13, &[1, thread, 2])]);
+    }
+    trace.frequency(2);
+    let count = |index: &Index| {
+        let mut reader = index.open(Cursor::new(&trace.0), 0..2).unwrap();
+        let mut count = 0;
+        while reader.next_event()?.is_some() {
+            count += 1;
+        }
+        Ok::<u32, gotrace::Error>(count)
+    };
+    // The limit of the index is the number of threads, that of a reader includes procs.
+    assert_eq!(count(&Index::read(&trace.0[..]).unwrap()).unwrap(), 103);
+    let limits = Limits { max_entries: 100, ..Limits::default() };
+    let error = count(&Index::with_limits(&trace.0[..], limits).unwrap()).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Limit { limit: 100, .. }), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
