@@ -11,14 +11,14 @@ use crate::header;
 use crate::id::ThreadId;
 use crate::reader::Reader;
 use crate::source::Source;
-use crate::spec::Plan;
+use crate::spec::{EventType, Plan};
 use crate::version::Version;
 use batches::{Batches, Headers};
 use std::collections::HashMap;
 use std::io::{self, Read, Seek, SeekFrom, Take, Write};
 use std::mem;
 use std::ops::Range;
-use trace_common::{Limits, Timestamp};
+use trace_common::{Cursor as Bytes, Limits, Timestamp};
 
 /// Splits a trace into its generations, without decoding their events.
 ///
@@ -68,7 +68,7 @@ pub struct GenerationSpan {
     pub len: u64,
     /// The least time of its batches: the time of its sync event.
     pub first: Timestamp,
-    /// The time of its last event. ([`Reader`] returns a few nanoseconds more for an event that is
+    /// The time of its last event or CPU sample. ([`Reader`] returns a few nanoseconds more for an event that is
     /// not later than the previous one.)
     pub last: Timestamp,
 }
@@ -185,6 +185,7 @@ fn find(
     let mut loader = Loader::new(version, limits);
     let mut threads: HashMap<i64, LastBatch> = HashMap::new();
     let (mut at, mut number, mut min_ticks) = (0, 0, u64::MAX);
+    let mut last_sample = None;
     loop {
         let Some((batch, kind)) = batches.batch(at)? else {
             if number == 0 && last_number != 0 {
@@ -218,6 +219,8 @@ fn find(
             let start = offset + batch.data.start as u64;
             let data = batches.data(batch.data.clone())?;
             loader.process(&Batch { data: 0..data.len(), ..batch }, kind, data, start)?;
+        } else if kind == Some(EventType::CPU_SAMPLES) {
+            last_sample = last_sample.max(sample_ticks(batches.data(batch.data)?));
         } else if kind.is_some_and(|ty| ty.plan().args != Plan::NOT_TIMED) {
             if threads.len() >= limits.max_entries {
                 let limit = limits.max_entries;
@@ -232,7 +235,7 @@ fn find(
         return Err(error(offset, at, number, ErrorKind::NoFrequency));
     };
     let first = scale.nanos(min_ticks);
-    let mut last = first;
+    let mut last = last_sample.map_or(first, |ticks| scale.nanos(ticks).max(first));
     for batch in threads.into_values() {
         last = last.max(last_time(batch.ticks, batches.data(batch.data)?, scale));
     }
@@ -256,6 +259,19 @@ fn last_time(ticks: u64, data: &[u8], scale: TickScale) -> i64 {
         time = cursor.event.time;
     }
     time
+}
+
+/// The time in ticks of the last CPU sample of a batch, of those that can be decoded.
+fn sample_ticks(data: &[u8]) -> Option<u64> {
+    // The first byte is the type of the batch.
+    let mut cursor = Bytes::new(data.get(1..).unwrap_or_default());
+    let sample = || {
+        let is_sample = cursor.u8().ok()? == EventType::CPU_SAMPLE.0;
+        let ticks = cursor.uvarint().ok().filter(|_| is_sample)?;
+        (0..4).try_for_each(|_| cursor.uvarint().ok().map(drop))?;
+        Some(ticks)
+    };
+    std::iter::from_fn(sample).max()
 }
 
 /// The positions and times of all generations of a trace.

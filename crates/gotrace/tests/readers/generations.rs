@@ -165,6 +165,26 @@ fn limits_apply() {
     assert!(matches!(index.damage().unwrap().kind(), ErrorKind::Limit { limit: 50, .. }));
 }
 
+/// The runtime writes samples late: one can be later than all other events of its generation.
+#[test]
+fn cpu_samples_are_in_the_time_of_their_generation() {
+    let mut trace = Assembler::new(22);
+    trace.frequency(1);
+    trace.batch(1, 1, 1, &[(13, &[1, 0, 1]), (37, &[10, 5])]);
+    let sample = |ticks| (7, [ticks, 1, 0, 1, 0]);
+    let samples = [sample(300), sample(5000), sample(40)];
+    let mut events: Vec<(u8, &[u64])> = vec![(6, &[])];
+    events.extend(samples.iter().map(|(ty, args)| (*ty, &args[..])));
+    trace.batch(1, u64::MAX, 1, &events);
+    trace.frequency(2);
+    let index = Index::read(&trace.0[..]).unwrap();
+    let at = |ticks: i64| Timestamp::from_nanos(ticks * 64);
+    assert_eq!(index.generations()[0].last, at(5000));
+    assert_eq!(index.select(at(4000), at(6000)), 0..1);
+    assert_eq!(index.select(at(5001), at(6000)), 0..0);
+    assert_eq!(read(&trace.0[..])[&1].2, at(5000));
+}
+
 /// A part is read with the limits of the index.
 #[test]
 fn the_limits_of_an_index_are_those_of_its_readers() {
