@@ -15,7 +15,7 @@ const GARBAGE: u8 = 0xaa;
 #[derive(Clone)]
 pub(crate) struct Fake {
     pub(crate) bytes: Vec<u8>,
-    layout: &'static Layout,
+    pub(crate) layout: &'static Layout,
     recorder: u64,
     /// The generations in the ring: their descriptors and their memory.
     ring: Vec<(Vec<u8>, Range<usize>)>,

@@ -13,10 +13,15 @@ use crate::error::{Error, Result};
 use crate::layout::Layout;
 use crate::memory::{Memory, Object, Slice, Source};
 use crate::snapshot::{Generation, Snapshot, Unfinished};
+use std::collections::BTreeMap;
 use trace_common::{Limits, Timestamp};
 
 /// A generation takes about a second, and a second attempt reads only what is new.
 const ATTEMPTS: u32 = 16;
+
+/// The most generations of a ring. A flight recorder of a program keeps those of some seconds or
+/// minutes; these are 12 days.
+const MAX_RING: u64 = 1 << 20;
 
 /// Descriptors of batches that are read at once.
 const BATCHES: u64 = 1 << 10;
@@ -51,8 +56,9 @@ struct Reader<'m, M: ?Sized> {
     /// The address of the variable `runtime/trace.tracing`.
     tracing: u64,
     limits: Limits,
-    /// Generations that were read, with their descriptors.
-    kept: Vec<(RawGeneration, Vec<u8>)>,
+    /// Generations that were read, by their numbers, and the number of their bytes.
+    kept: BTreeMap<u64, (RawGeneration, Vec<u8>)>,
+    size: usize,
 }
 
 /// Reads the finished generations of the flight recorder of `tracing`, a `traceMultiplexer`.
@@ -62,7 +68,7 @@ pub(crate) fn read<M: Memory + ?Sized>(
     tracing: u64,
     limits: Limits,
 ) -> Result<Snapshot> {
-    let mut reader = Reader { memory, layout, tracing, limits, kept: Vec::new() };
+    let mut reader = Reader { memory, layout, tracing, limits, kept: BTreeMap::new(), size: 0 };
     for _ in 0..ATTEMPTS {
         let before = reader.anchor()?;
         match reader.attempt() {
@@ -98,22 +104,29 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     /// One attempt; `None` if the ring was replaced.
     fn attempt(&mut self) -> Result<Option<Snapshot>> {
         let recorder = self.recorder()?;
-        self.kept.retain(|(kept, _)| recorder.ring.contains(kept));
+        // The ring is in the order of the numbers.
+        let in_ring = |kept: &RawGeneration| {
+            let place = recorder.ring.binary_search_by_key(&kept.number, |raw| raw.number);
+            place.ok().and_then(|place| recorder.ring.get(place)) == Some(kept)
+        };
+        self.kept.retain(|_, (kept, _)| in_ring(kept));
+        self.size = self.kept.values().map(|(_, bytes)| bytes.len()).sum();
         for raw in &recorder.ring {
-            if !self.kept.iter().any(|(kept, _)| kept == raw) {
+            if !self.kept.contains_key(&raw.number) {
                 let bytes = self.generation(raw)?;
-                self.kept.push((*raw, bytes));
+                self.size += bytes.len();
+                self.kept.insert(raw.number, (*raw, bytes));
             }
         }
         if self.recorder()?.ring != recorder.ring {
             return Ok(None);
         }
-        self.kept.sort_by_key(|(raw, _)| raw.number);
-        let generations = self.kept.drain(..).map(|(raw, bytes)| Generation {
-            number: raw.number,
-            first_time: Timestamp::from_nanos(raw.min_time),
-            bytes,
-        });
+        let generations =
+            std::mem::take(&mut self.kept).into_values().map(|(raw, bytes)| Generation {
+                number: raw.number,
+                first_time: Timestamp::from_nanos(raw.min_time),
+                bytes,
+            });
         Ok(Some(Snapshot {
             header: recorder.header,
             generations: generations.collect(),
@@ -144,7 +157,11 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
         }
         let size = ring.len.checked_mul(layout.generation as u64);
         let size = size.ok_or(malformed("the ring is longer than the memory"))?;
+        let count = ring.len;
         let ring = source.object(ring.address, size, &mut buffer)?;
+        if count > MAX_RING {
+            return Err(malformed("the ring has more generations than a flight recorder keeps"));
+        }
         let ring = ring.elements(layout.generation).map(|o| RawGeneration::of(&o, layout));
         let ring = ring.collect::<Result<Vec<_>>>()?;
         if !ring.is_sorted_by(|a, b| a.number < b.number) {
@@ -157,9 +174,8 @@ impl<M: Memory + ?Sized> Reader<'_, M> {
     fn generation(&mut self, raw: &RawGeneration) -> Result<Vec<u8>> {
         let layout = self.layout;
         let malformed = |what, address| Err(Error::Malformed { what, address });
-        let kept: usize = self.kept.iter().map(|(_, bytes)| bytes.len()).sum();
         let max_buffer = self.limits.max_buffer;
-        let mut source = Source::new(&mut *self.memory, max_buffer.saturating_sub(kept));
+        let mut source = Source::new(&mut *self.memory, max_buffer.saturating_sub(self.size));
         if raw.size > source.left() {
             return Err(Error::LimitExceeded { max_buffer });
         }

@@ -134,6 +134,42 @@ fn sizes_are_limited() {
     assert!(exceeded(read(&mut ring, 1 << 20)));
 }
 
+/// A recorder whose ring has generations without batches, at an address beyond the others.
+struct Long(Fake);
+
+const FAR: u64 = BASE << 16;
+
+impl Memory for Long {
+    fn read_at(&mut self, address: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let Some(start) = address.checked_sub(FAR) else { return self.0.read_at(address, buffer) };
+        let layout = self.0.layout;
+        let (mut at, size) = (start as usize, layout.generation);
+        for word in buffer.chunks_mut(8) {
+            let is_number = at % size == layout.generation_gen;
+            let value = if is_number { (at / size) as u64 + 1 } else { 0 };
+            word.copy_from_slice(&value.to_le_bytes()[..word.len()]);
+            at += 8;
+        }
+        Ok(())
+    }
+}
+
+/// If each generation were compared with all others, the first one would take 10¹¹ steps.
+#[test]
+fn long_rings_are_read_in_time_proportional_to_their_length() {
+    let layout = &LAYOUTS[0];
+    let read = |count: u64| {
+        let mut long = Long(fake(layout, 5..6));
+        let ring = long.0.field(layout.flight_recorder_ring);
+        long.0.word(ring, 0, FAR);
+        long.0.word(ring, 8, count);
+        snapshot(&mut long, layout)
+    };
+    assert_eq!(read(500_000).unwrap().generations.len(), 500_000);
+    let Err(Error::Malformed { what, .. }) = read(MAX_RING + 1) else { panic!("it is too long") };
+    assert!(what.contains("more generations"), "{what}");
+}
+
 /// A program that runs: does something before a number of reads.
 struct Running<F> {
     fake: Fake,
