@@ -74,15 +74,15 @@ pub enum Error {
     #[error("no trace.FlightRecorder is running in the program")]
     NotRunning,
 
-    /// The program has no symbols, and no running `trace.FlightRecorder` was found in its data.
+    /// The program has no Go symbols, and no running `trace.FlightRecorder` was found in its data.
     #[error(
-        "no running trace.FlightRecorder was found in the data of the program, which has no symbols"
+        "no running trace.FlightRecorder was found in the data of the program, which has no Go symbols"
     )]
     NotFound,
 
-    /// The program has no symbols, and its data have several objects that look like a running
+    /// The program has no Go symbols, and its data have several objects that look like a running
     /// `trace.FlightRecorder`.
-    #[error("the data of the program, which has no symbols, look like several flight recorders")]
+    #[error("the data of the program, which has no Go symbols, look like several flight recorders")]
     Ambiguous,
 
     /// The first generation is not finished.

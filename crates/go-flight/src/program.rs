@@ -18,6 +18,9 @@ const LE: LittleEndian = LittleEndian;
 /// The variable with the subscribers of the tracer.
 const TRACING: &[u8] = b"runtime/trace.tracing\0";
 
+/// A function of every Go program.
+const MAIN: &[u8] = b"runtime.main\0";
+
 /// The first bytes of the section `.go.buildinfo`; its version is inline from Go 1.18
 /// (`debug/buildinfo`).
 const MAGIC: &[u8] = b"\xff Go buildinf:";
@@ -45,7 +48,7 @@ pub struct Program {
 #[derive(Clone, Debug)]
 enum Tracing {
     At(u64),
-    /// The program has no symbols.
+    /// The program has no Go symbols.
     In(Range<u64>),
 }
 
@@ -55,8 +58,8 @@ impl Program {
     /// # Errors
     ///
     /// [`Error::Elf`], [`Error::NotGo`], [`Error::UnsupportedArchitecture`],
-    /// [`Error::UnsupportedVersion`], and [`Error::NotLinked`] for a program with symbols that does
-    /// not use `runtime/trace`.
+    /// [`Error::UnsupportedVersion`], and [`Error::NotLinked`] for a program with Go symbols that
+    /// does not use `runtime/trace`.
     pub fn parse<R: Read + Seek>(file: R) -> Result<Self> {
         let cache = ReadCache::new(file);
         File::new(&cache)?.program()
@@ -67,7 +70,7 @@ impl Program {
         &self.version
     }
 
-    /// Whether the program has symbols. Otherwise each snapshot searches its data for the flight
+    /// Whether the program has Go symbols. Otherwise each snapshot searches its data for the flight
     /// recorder.
     pub const fn has_symbols(&self) -> bool {
         matches!(self.tracing, Tracing::At(_))
@@ -162,14 +165,24 @@ impl<'c, R: ReadCacheOps> File<'c, R> {
         let layout = minor(&version).and_then(|minor| Layout::of(minor, architecture));
         let Some(layout) = layout else { return Err(Error::UnsupportedVersion { version }) };
         let symbols = sections.iter().find(|s| s.sh_type(LE) == elf::SHT_SYMTAB);
-        let tracing = match symbols {
+        let found = match symbols {
             Some(table) => {
                 let link = table.sh_link(LE) as usize;
                 let names = sections.iter().nth(link);
                 let names = names.ok_or(Error::Elf("its symbols have no names"))?;
-                let symbol = find(self.bytes(table, MAX_TABLE)?, self.bytes(names, MAX_TABLE)?);
-                Tracing::At(symbol.ok_or(Error::NotLinked)?)
+                let (symbols, names) =
+                    (self.bytes(table, MAX_TABLE)?, self.bytes(names, MAX_TABLE)?);
+                let found = find(symbols, names, TRACING);
+                // Of a program that is linked by a C linker, `strip -x` removes the Go symbols.
+                if found.is_none() && find(symbols, names, MAIN).is_some() {
+                    return Err(Error::NotLinked);
+                }
+                found
             }
+            None => None,
+        };
+        let tracing = match found {
+            Some(address) => Tracing::At(address),
             None => {
                 let data = section(b".bss").ok_or(Error::Elf("it has no section .bss"))?;
                 let start = data.sh_addr(LE);
@@ -233,14 +246,14 @@ impl<'c, R: ReadCacheOps> File<'c, R> {
     }
 }
 
-/// The address of the variable in a table of symbols.
-fn find(symbols: &[u8], names: &[u8]) -> Option<u64> {
+/// The address of a variable or function in a table of symbols; its name ends with 0.
+fn find(symbols: &[u8], names: &[u8], wanted: &[u8]) -> Option<u64> {
     let symbols = object::pod::slice_from_all_bytes::<Sym64<LittleEndian>>(symbols).ok()?;
-    let is_tracing = |symbol: &&Sym64<LittleEndian>| {
+    let is_wanted = |symbol: &&Sym64<LittleEndian>| {
         let name = names.get(symbol.st_name.get(LE) as usize..);
-        name.is_some_and(|name| name.starts_with(TRACING))
+        name.is_some_and(|name| name.starts_with(wanted))
     };
-    symbols.iter().find(is_tracing).map(|symbol| symbol.st_value.get(LE))
+    symbols.iter().find(is_wanted).map(|symbol| symbol.st_value.get(LE))
 }
 
 /// The N of a version `go1.N`, `go1.N.M`, `go1.NrcM`, possibly with more words.

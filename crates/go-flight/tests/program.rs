@@ -56,6 +56,16 @@ fn a_program_without_symbols_is_searched_in_its_bss() {
     assert!(found.is_err());
 }
 
+/// `strip -x` of a program that a C linker linked removes the symbols of Go, and not those of C.
+#[test]
+fn a_program_with_symbols_of_c_alone_is_searched() {
+    for other in ["main", "runtime/trace.tracings", "runtime.main.func1"] {
+        let program = parse(&Elf { tracing: None, other, ..Elf::default() }).unwrap();
+        assert!(!program.has_symbols());
+        assert_eq!(first_read(&program, 0), 0x50_0000);
+    }
+}
+
 #[test]
 fn unknown_programs_are_refused() {
     let error = |elf: &Elf| parse(elf).unwrap_err().to_string();

@@ -12,6 +12,7 @@ pub(crate) struct Elf {
     pub(crate) version: String,
     /// The value of the symbol `runtime/trace.tracing`; without it, there is another symbol.
     pub(crate) tracing: Option<u64>,
+    pub(crate) other: &'static str,
     pub(crate) is_stripped: bool,
     /// The address and the size of `.bss`.
     pub(crate) bss: (u64, u64),
@@ -23,6 +24,7 @@ impl Default for Elf {
             machine: 62, // EM_X86_64
             version: "go1.26.6".to_owned(),
             tracing: Some(0x50_0000),
+            other: "runtime.main",
             is_stripped: false,
             bss: (0x50_0000, 0x1000),
         }
@@ -38,17 +40,15 @@ impl Elf {
         info.extend_from_slice(self.version.as_bytes());
         sections.add(".go.buildinfo", 1, 0, &info);
         if !self.is_stripped {
-            let name: &[u8] = match self.tracing {
-                Some(_) => b"\0xruntime/trace.tracing\0",
-                None => b"\0xruntime/trace.tracings\0",
-            };
+            let name = if self.tracing.is_some() { "runtime/trace.tracing" } else { self.other };
+            let name = format!("\0x{name}\0");
             // A null symbol, and the variable. Its name is the end of another one.
             let mut symbols = vec![0; 24];
             symbols.extend(2u32.to_le_bytes());
             symbols.extend([0x11, 0, 1, 0]);
             symbols.extend(self.tracing.unwrap_or(1).to_le_bytes());
             symbols.extend(56u64.to_le_bytes());
-            sections.add(".strtab", 3, 0, name);
+            sections.add(".strtab", 3, 0, name.as_bytes());
             sections.add(".symtab", 2, 2, &symbols);
         }
         sections.add_bss(self.bss);
