@@ -371,3 +371,43 @@ fn the_gc_is_not_active_after_a_loss() {
     assert_eq!((lost.assists, lost.assist_count), (ns(50), 1));
     assert_eq!((next.start, next.assists, next.assist_count), (None, ns(200), 1));
 }
+
+/// A loss ends what is known since the one before: a visit of all goroutines and Ps at each would be
+/// 10¹⁰ steps.
+#[test]
+fn losses_do_not_visit_all_goroutines() {
+    const COUNT: i64 = 150_000;
+    let request = Request::of_goroutine(GoId(1), Timestamp::MIN, Timestamp::MAX);
+    let mut paths = CriticalPaths::new(vec![request]);
+    let mut requests = Requests::new(RequestFilter::All, 1);
+    let mut summarizer = Summarizer::new();
+    let mut emit = |time, id, details: EventDetails<'_>| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        let event = event.goroutine(GoId(id)).proc(ProcId(id)).thread(ThreadId(0)).build().unwrap();
+        paths.event(event.as_event());
+        requests.event(event.as_event());
+        summarizer.event(event.as_event());
+        if time >= COUNT {
+            paths.loss();
+            requests.loss();
+            summarizer.loss();
+        }
+    };
+    let state = |id| {
+        let (from, to) = (GoState::Undetermined, GoState::Running);
+        EventDetails::StateTransition(StateTransition::of_goroutine(GoId(id), from, to))
+    };
+    for id in 1..COUNT {
+        emit(id, -1, state(id));
+        let region = Region::new(TaskId::BACKGROUND, "r");
+        emit(id, id, EventDetails::RegionBegin(region));
+    }
+    for time in 0..COUNT {
+        emit(COUNT + time, -1, state(1 + time % 2));
+    }
+    let summary = summarizer.finish();
+    assert_eq!(summary.goroutines.len() as i64, COUNT - 1);
+    let path = paths.finish().pop().unwrap();
+    let runs = path.pieces.iter().filter(|piece| piece.what == PathState::Running).count();
+    assert_eq!(runs as i64, 1, "the states after a loss take no time");
+}

@@ -43,6 +43,8 @@ pub(super) struct Goroutine {
     /// Open regions, those of unknown tasks without a span.
     regions: Regions<Option<Span>>,
     assist: Option<Timestamp>,
+    /// Whether there is something that a loss ends: it is in [`History::known`].
+    is_known: bool,
     /// Distinguishes goroutines that have one place after the other.
     number: u64,
 }
@@ -55,6 +57,14 @@ pub(super) enum Use {
     Idle,
     /// Neither, or not known.
     Between,
+}
+
+/// What a P does over time.
+#[derive(Debug, Default)]
+struct Proc {
+    uses: Vec<(Timestamp, Use)>,
+    /// Whether it is in [`History::known_procs`].
+    is_known: bool,
 }
 
 /// The kind of a [`Span`].
@@ -114,6 +124,9 @@ impl Spans {
     }
 }
 
+/// A length up to which [`History::known`] is not shortened.
+const MIN_KNOWN: usize = 64;
+
 /// A history of goroutines, Ps and spans.
 #[derive(Debug)]
 pub(super) struct History {
@@ -128,7 +141,10 @@ pub(super) struct History {
     pub(super) goroutines: Vec<Goroutine>,
     live: HashMap<GoId, Key, SeededState>,
     free: Vec<Key>,
-    procs: HashMap<ProcId, Vec<(Timestamp, Use)>, SeededState>,
+    /// Goroutines and Ps of which something is known since the last loss, and others that ended.
+    known: Vec<Key>,
+    known_procs: Vec<ProcId>,
+    procs: HashMap<ProcId, Proc, SeededState>,
     /// Stops of the world.
     pub(super) pauses: Spans,
     stopping: HashMap<GoId, Span, SeededState>,
@@ -167,6 +183,8 @@ impl History {
             goroutines: Vec::new(),
             live: HashMap::default(),
             free: Vec::new(),
+            known: Vec::new(),
+            known_procs: Vec::new(),
             procs: HashMap::default(),
             pauses: Spans::default(),
             stopping: HashMap::default(),
@@ -233,7 +251,7 @@ impl History {
 
     /// What a P does immediately before `at`, and since when.
     pub(super) fn proc(&self, proc: ProcId, at: Timestamp) -> Option<(Use, Timestamp)> {
-        let uses = self.procs.get(&proc)?;
+        let uses = &self.procs.get(&proc)?.uses;
         let index = uses.partition_point(|(begin, _)| *begin < at).checked_sub(1)?;
         uses.get(index).map(|(begin, used)| (*used, *begin))
     }
@@ -280,20 +298,25 @@ impl History {
     pub(super) fn loss(&mut self) {
         self.generation.loss();
         let now = self.last;
-        let live: Vec<(GoId, Key)> = self.live.iter().map(|(id, key)| (*id, *key)).collect();
-        for (_, key) in live {
+        for key in std::mem::take(&mut self.known) {
+            let Some(goroutine) = self.goroutines.get_mut(key as usize) else { continue };
+            let is_known = std::mem::take(&mut goroutine.is_known);
+            if !is_known || self.live.get(&goroutine.id) != Some(&key) {
+                continue;
+            }
             self.end_spans(key, now);
             let last = self.goroutine(key).and_then(|goroutine| goroutine.intervals.last());
             if last.is_none_or(|last| last.state != GoState::Undetermined) {
                 self.change(key, Interval::unknown(now));
             }
         }
-        let procs: Vec<ProcId> = self.procs.keys().copied().collect();
-        for proc in procs {
-            self.set_proc(proc, Use::Between);
+        for id in std::mem::take(&mut self.known_procs) {
+            self.set_proc(id, Use::Between);
+            if let Some(proc) = self.procs.get_mut(&id) {
+                proc.is_known = false;
+            }
         }
-        let stopping: Vec<Span> = self.stopping.drain().map(|(_, span)| span).collect();
-        for span in stopping {
+        for span in std::mem::take(&mut self.stopping).into_values() {
             self.add_pause(span, now);
         }
     }
@@ -333,6 +356,7 @@ impl History {
             samples: Vec::new(),
             regions: Regions::default(),
             assist: None,
+            is_known: false,
         };
         let reused = self.free.pop();
         let key = reused.unwrap_or(u32::try_from(self.goroutines.len()).unwrap_or(u32::MAX));
@@ -369,8 +393,30 @@ impl History {
         }
     }
 
+    /// Something is known of a goroutine, that a loss ends.
+    fn know(&mut self, key: Key) {
+        let Some(goroutine) = self.goroutines.get_mut(key as usize) else { return };
+        if std::mem::replace(&mut goroutine.is_known, true) {
+            return;
+        }
+        if self.known.len() >= 2 * self.live.len() + MIN_KNOWN {
+            // Most have ended. Another goroutine can be in the place of one.
+            self.known.sort_unstable();
+            self.known.dedup();
+            let (goroutines, live) = (&self.goroutines, &self.live);
+            self.known.retain(|known| {
+                let goroutine = goroutines.get(*known as usize);
+                goroutine.is_some_and(|goroutine| live.get(&goroutine.id) == Some(known))
+            });
+        }
+        self.known.push(key);
+    }
+
     /// A goroutine has another state.
     fn change(&mut self, key: Key, next: Interval) {
+        if next.state != GoState::Undetermined {
+            self.know(key);
+        }
         let window_end = self.window_end;
         let Some(goroutine) = self.goroutines.get(key as usize) else { return };
         let is_kept = goroutine.intervals.last().is_some_and(|last| last.begin <= window_end);
@@ -450,7 +496,7 @@ impl History {
 
     /// A goroutine no longer runs on this P.
     fn leave_proc(&mut self, key: Key, proc: ProcId) {
-        let used = self.procs.get(&proc).and_then(|uses| uses.last());
+        let used = self.procs.get(&proc).and_then(|proc| proc.uses.last());
         if used.is_some_and(|(_, used)| *used == Use::Goroutine(key)) {
             self.set_proc(proc, Use::Between);
         }
@@ -461,13 +507,17 @@ impl History {
             return;
         }
         let (now, window_end) = (self.last, self.window_end);
-        let last = self.procs.entry(proc).or_default().last().copied();
+        let known = self.procs.entry(proc).or_default();
+        let last = known.uses.last().copied();
         if last.is_some_and(|(_, last)| last == used) {
             return;
         }
+        if used != Use::Between && !std::mem::replace(&mut known.is_known, true) {
+            self.known_procs.push(proc);
+        }
         let is_kept = last.is_some_and(|(begin, _)| begin <= window_end);
         let has_room = is_kept && self.has_room();
-        let uses = self.procs.entry(proc).or_default();
+        let uses = &mut self.procs.entry(proc).or_default().uses;
         if !has_room {
             uses.pop();
         }
@@ -496,6 +546,9 @@ impl History {
         match (range.name, range.scope) {
             (RangeName::GcMarkAssist, ResourceId::Goroutine(id)) => {
                 let key = self.live.get(&id).copied();
+                if let Some(key) = key.filter(|_| !ends) {
+                    self.know(key);
+                }
                 let Some(goroutine) = self.goroutine_mut(key) else { return };
                 if !ends {
                     goroutine.assist.get_or_insert(now);
@@ -528,6 +581,9 @@ impl History {
             // is still an end of that region.
             let task = self.tasks.get(&region.task);
             let span = task.map(|task| Span { begin: now, ..task.span.clone() });
+            if let Some(key) = key {
+                self.know(key);
+            }
             let Some(goroutine) = self.goroutine_mut(key) else { return };
             if !goroutine.regions.ignores() {
                 goroutine.regions.begin(Name::of(event.table, event.record.region_type()), span);

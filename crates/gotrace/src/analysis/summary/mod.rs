@@ -263,8 +263,10 @@ impl Summarizer {
         self.syscalls = Syscalls::default();
         self.sweeps = IdMap::default();
         self.tasks.loss();
-        for id in self.live.ids().collect::<Vec<_>>() {
-            let Some(live) = self.live.remove(id) else { continue };
+        // The map has as many places as there were goroutines at a time.
+        let mut all = std::mem::take(&mut self.live);
+        for id in all.ids().collect::<Vec<_>>() {
+            let Some(live) = all.remove(id) else { continue };
             live.lose(self.last, &mut self.budget);
             self.lost.insert(GoId(id), (std::mem::take(live), self.last));
         }
