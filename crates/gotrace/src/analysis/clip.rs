@@ -1,11 +1,11 @@
 //! Analyses of a range of time.
 
+use super::kept::{Kept, Own, StackOf};
 use super::step::{Change, Step};
 use crate::event::{Event, EventKind, RangeName, Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId};
 use crate::parallel::Split;
 use crate::spec::EventType;
-use crate::table::Table;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use trace_common::{SeededState, Timestamp};
@@ -74,6 +74,10 @@ pub struct Clip {
     stops: BTreeMap<GoId, Kept>,
     assists: BTreeMap<GoId, Kept>,
     sweeps: BTreeMap<ProcId, Kept>,
+    /// The events of this generation, and others that are not kept any more.
+    recent: Vec<Slot>,
+    /// What those of earlier generations refer to.
+    own: Own,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,34 +92,35 @@ enum Phase {
 /// What the events go to, where they are few: this code is compiled once, and not for each analysis.
 type Each<'a> = &'a mut dyn FnMut(Event<'_>);
 
-/// An event that is passed on later.
-#[derive(Clone, Debug)]
-struct Kept {
-    record: Record,
-    table: Arc<Table>,
-}
-
 /// A goroutine before the range.
 #[derive(Debug)]
 struct Live {
     state: Kept,
     /// A stack of it, which names its entry function.
-    stack: Option<(u64, Arc<Table>)>,
+    stack: Option<StackOf>,
     /// The P that it executes on.
     proc: ProcId,
     /// The P that was taken away from its system call.
     lost: Option<ProcId>,
     label: Option<Kept>,
+    /// Whether it is in [`Clip::recent`].
+    is_recent: bool,
 }
 
-impl Kept {
-    fn of(event: Event<'_>) -> Self {
-        Self { record: *event.record, table: Arc::clone(event.table) }
-    }
+/// The place of an event that is kept.
+#[derive(Clone, Copy, Debug)]
+enum Slot {
+    Goroutine(GoId),
+    Stop(GoId),
+    Assist(GoId),
+    Sweep(ProcId),
+}
 
-    fn pass(mut self, at: Timestamp, each: Each<'_>) {
-        self.record.time = at.nanos();
-        each(Event { table: &self.table, record: &self.record });
+impl Live {
+    fn adopt(&mut self, own: &mut Own) {
+        own.adopt(&mut self.state);
+        self.label.iter_mut().for_each(|label| own.adopt(label));
+        self.stack.iter_mut().for_each(|stack| own.adopt_stack(stack));
     }
 }
 
@@ -137,6 +142,8 @@ impl Clip {
             stops: BTreeMap::new(),
             assists: BTreeMap::new(),
             sweeps: BTreeMap::new(),
+            recent: Vec::new(),
+            own: Own::default(),
         }
     }
 
@@ -181,7 +188,7 @@ impl Clip {
         }
         if let Some(mut end) = self.end.take() {
             end.record = Record::sync(0, 0, false);
-            end.pass(self.to, each);
+            end.pass(self.to, None, each);
             self.repeated += 1;
         }
         self.phase = Phase::After;
@@ -193,7 +200,7 @@ impl Clip {
             self.end = Some(Kept::of(event));
         }
         if Step::of(event).is_some_and(|step| step.from == GoState::Undetermined) {
-            Kept::of(event).pass(self.to, each);
+            Kept::of(event).pass(self.to, None, each);
             self.repeated += 1;
         }
     }
@@ -213,6 +220,9 @@ impl Clip {
                 if event.record.restarts() {
                     self.loss();
                 }
+                if self.sync.as_ref().is_some_and(|sync| !sync.is_of(event.table)) {
+                    self.leave_generation();
+                }
                 self.sync = Some(Kept::of(event));
             }
             EventKind::Metric => {
@@ -222,6 +232,9 @@ impl Clip {
             EventKind::Label => {
                 if let Some(live) = self.goroutines.get_mut(&event.goroutine()) {
                     live.label = Some(Kept::of(event));
+                    if !std::mem::replace(&mut live.is_recent, true) {
+                        self.recent.push(Slot::Goroutine(event.goroutine()));
+                    }
                 }
             }
             EventKind::RangeBegin | EventKind::RangeActive | EventKind::RangeEnd => {
@@ -236,9 +249,47 @@ impl Clip {
         }
     }
 
+    /// The tables of a generation are not needed any more: its events that are kept get their own.
+    fn leave_generation(&mut self) {
+        let Self { own, goroutines, stops, assists, sweeps, .. } = self;
+        own.begin();
+        for slot in std::mem::take(&mut self.recent) {
+            match slot {
+                Slot::Goroutine(id) => {
+                    if let Some(live) = goroutines.get_mut(&id) {
+                        live.is_recent = false;
+                        live.adopt(own);
+                    }
+                }
+                Slot::Stop(id) => stops.get_mut(&id).into_iter().for_each(|kept| own.adopt(kept)),
+                Slot::Assist(id) => {
+                    assists.get_mut(&id).into_iter().for_each(|kept| own.adopt(kept));
+                }
+                Slot::Sweep(id) => sweeps.get_mut(&id).into_iter().for_each(|kept| own.adopt(kept)),
+            }
+        }
+        self.metrics.iter_mut().chain(&mut self.mark).for_each(|kept| own.adopt(kept));
+        if own.is_large() {
+            // Most of it is of states that ended.
+            own.renew();
+            goroutines.values_mut().for_each(|live| live.adopt(own));
+            let ranges = stops.values_mut().chain(assists.values_mut()).chain(sweeps.values_mut());
+            let others = self.metrics.iter_mut().chain(&mut self.mark);
+            ranges.chain(others).for_each(|kept| own.adopt(kept));
+            own.renewed();
+        }
+    }
+
     fn range(&mut self, event: Event<'_>) {
         let Some(range) = event.range() else { return };
         let kept = (event.kind() != EventKind::RangeEnd).then(|| Kept::of(event));
+        let slot = match (range.name, range.scope) {
+            (RangeName::StopTheWorld(_), ResourceId::Goroutine(id)) => Some(Slot::Stop(id)),
+            (RangeName::GcMarkAssist, ResourceId::Goroutine(id)) => Some(Slot::Assist(id)),
+            (RangeName::GcSweep, ResourceId::Proc(id)) => Some(Slot::Sweep(id)),
+            _ => None,
+        };
+        self.recent.extend(slot.filter(|_| kept.is_some()));
         match (range.name, range.scope) {
             (RangeName::GcMark, _) => self.mark = kept,
             (RangeName::StopTheWorld(_), ResourceId::Goroutine(id)) => {
@@ -266,7 +317,7 @@ impl Clip {
         }
         let known = live.filter(|_| from != GoState::NotExist);
         let before = known.and_then(|live| live.stack.clone());
-        let own = (step.stack != 0).then(|| (step.stack, Arc::clone(event.table)));
+        let own = (step.stack != 0).then(|| (step.stack, Some(Arc::clone(event.table))));
         let stack = own.or(before);
         let label = known.and_then(|live| live.label.clone());
         let state = state_of(event, step, stack.as_ref());
@@ -275,13 +326,17 @@ impl Clip {
         if to == GoState::Syscall && proc.is_some() {
             self.syscalls.insert(proc, id);
         }
-        self.goroutines.insert(id, Live { state, stack, proc, lost: None, label });
+        if !live.is_some_and(|live| live.is_recent) {
+            self.recent.push(Slot::Goroutine(id));
+        }
+        self.goroutines.insert(id, Live { state, stack, proc, lost: None, label, is_recent: true });
     }
 
     /// A proc that becomes idle was taken away from the system call on it.
     fn proc(&mut self, event: Event<'_>, id: ProcId, to: ProcState) {
         let mut kept = Kept::of(event);
         kept.record = status(&kept.record, id, (ProcState::Undetermined, to));
+        kept.table = None; // it refers to nothing
         self.procs.insert(id, kept);
         if to != ProcState::Idle {
             return;
@@ -301,13 +356,15 @@ impl Clip {
         self.phase = Phase::Within;
         let at = self.from;
         let Some(sync) = self.sync.take() else { return };
+        let own = std::mem::take(&mut self.own).into_table(sync.generation());
+        let own = Some(&own);
         let repeated = &mut self.repeated;
         let each: Each<'_> = &mut |event: Event<'_>| {
             *repeated += 1;
             each(event);
         };
-        sync.pass(at, each);
-        self.metrics.drain(..).for_each(|kept| kept.pass(at, each));
+        sync.pass(at, own, each);
+        self.metrics.drain(..).for_each(|kept| kept.pass(at, own, each));
         let mut goroutines = std::mem::take(&mut self.goroutines);
         // They lose their Ps again: each as it did, before that P does something else.
         goroutines.retain(|_, live| {
@@ -315,15 +372,15 @@ impl Clip {
             let states = (ProcState::Running, ProcState::Idle);
             let mut loss = live.state.clone();
             loss.record = status(&loss.record, proc, states);
-            live.state.clone().pass(at, each);
-            loss.pass(at, each);
+            live.state.clone().pass(at, own, each);
+            loss.pass(at, own, each);
             false
         });
-        std::mem::take(&mut self.procs).into_values().for_each(|kept| kept.pass(at, each));
+        std::mem::take(&mut self.procs).into_values().for_each(|kept| kept.pass(at, own, each));
         let mut labels = Vec::new();
         let mut procs: HashMap<GoId, ProcId> = HashMap::new();
         for (id, live) in goroutines {
-            live.state.pass(at, each);
+            live.state.pass(at, own, each);
             if live.proc.is_some() {
                 procs.insert(id, live.proc);
                 labels.extend(live.label.map(|label| (label, live.proc)));
@@ -331,11 +388,11 @@ impl Clip {
         }
         if let Some(mut mark) = self.mark.take() {
             mark.record.ty = EventType::GC_ACTIVE;
-            mark.pass(at, each);
+            mark.pass(at, own, each);
         }
         for mut kept in std::mem::take(&mut self.stops).into_values() {
             kept.record.set_began_before();
-            kept.pass(at, each);
+            kept.pass(at, own, each);
         }
         // An activity of which a later generation says that it is active begins here, too.
         for (proc, mut kept) in std::mem::take(&mut self.sweeps) {
@@ -344,7 +401,7 @@ impl Clip {
                 kept.record = Record::new(EventType::GC_SWEEP_BEGIN, 0, [0; 4]);
                 (kept.record.g, kept.record.p, kept.record.m) = (g, proc, m);
             }
-            kept.pass(at, each);
+            kept.pass(at, own, each);
         }
         let assists = std::mem::take(&mut self.assists).into_iter().map(|(id, mut kept)| {
             if kept.record.ty == EventType::GC_MARK_ASSIST_ACTIVE {
@@ -356,7 +413,7 @@ impl Clip {
         });
         for (mut kept, proc) in assists.chain(labels) {
             kept.record.p = proc;
-            kept.pass(at, each);
+            kept.pass(at, own, each);
         }
         self.syscalls.clear();
     }
@@ -515,7 +572,7 @@ fn status(of: &Record, id: ProcId, (from, to): (ProcState, ProcState)) -> Record
 }
 
 /// An event that reports the state that a transition leads to, from no known state.
-fn state_of(event: Event<'_>, step: Step, stack: Option<&(u64, Arc<Table>)>) -> Kept {
+fn state_of(event: Event<'_>, step: Step, stack: Option<&StackOf>) -> Kept {
     use EventType as T;
     let mut kept = Kept::of(event);
     // Others have no stack, and no reason.
@@ -526,7 +583,7 @@ fn state_of(event: Event<'_>, step: Step, stack: Option<&(u64, Arc<Table>)>) -> 
     if !has_details {
         let (ty, id) = match stack {
             Some((id, table)) => {
-                kept.table = Arc::clone(table);
+                kept.table.clone_from(table);
                 (T::GO_STATUS_STACK, *id)
             }
             None => (T::GO_STATUS, 0),
@@ -537,4 +594,70 @@ fn state_of(event: Event<'_>, step: Step, stack: Option<&(u64, Arc<Table>)>) -> 
     kept.record.from = State::Go(GoState::Undetermined);
     kept.record.to = State::Go(step.to);
     kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::{Frame, Span, Table};
+    use std::sync::Arc;
+
+    /// The tables of a generation with a reason, and a stack.
+    fn table(number: u64, reason: &str) -> Arc<Table> {
+        let mut table = Table::new(number);
+        // Identifiers differ between generations.
+        let (first, stack) = (10 * number, 3 * number);
+        table.strings.insert(first, reason.as_bytes().into());
+        table.strings.insert(first + 1, (*b"main.f").into());
+        table.push_frame(Frame { pc: 7, func: first + 1, file: 0, line: number });
+        table.stacks.insert(stack, Span { start: 0, len: 1 });
+        Arc::new(table)
+    }
+
+    /// A generation in which a goroutine blocks.
+    fn generation(clip: &mut Clip, number: u64, goroutine: u64) -> Arc<Table> {
+        let table = table(number, &format!("reason {number}"));
+        let time = 10 * number as i64;
+        let sync = Record::sync(time, number, true);
+        let args = [10 * number, 3 * number, 0, 0];
+        let g = GoId(goroutine as i64);
+        let blocks = Record { g, ..Record::new(EventType::GO_BLOCK, time + 1, args) };
+        for record in [&sync, &blocks] {
+            clip.event(Event { table: &table, record }, &mut |_| panic!("before the range"));
+        }
+        table
+    }
+
+    #[test]
+    fn idle_goroutines_need_no_tables_of_their_generations() {
+        const COUNT: u64 = 50;
+        let mut clip = Clip::new(Timestamp::from_nanos(100_000), Timestamp::MAX);
+        let tables: Vec<_> = (1..=COUNT).map(|n| generation(&mut clip, n, n)).collect();
+        let needed = tables.iter().filter(|table| Arc::strong_count(table) > 1);
+        assert_eq!(needed.count(), 1, "the last one");
+        let mut found = 0;
+        clip.finish(&mut |event| {
+            let Some(transition) = event.state_transition() else { return };
+            let goroutine = transition.resource().goroutine().unwrap();
+            assert_eq!(transition.reason().to_string(), format!("reason {goroutine}"));
+            assert_eq!(event.generation(), COUNT);
+            let frame = transition.stack().unwrap().frames().next().unwrap();
+            assert_eq!(
+                (frame.func.to_string(), frame.line),
+                ("main.f".to_owned(), goroutine.0 as u64)
+            );
+            found += 1;
+        });
+        assert_eq!(found, COUNT);
+    }
+
+    #[test]
+    fn states_that_ended_need_no_memory() {
+        let mut clip = Clip::new(Timestamp::MAX, Timestamp::MAX);
+        for number in 1..=20_000 {
+            generation(&mut clip, number, number % 100);
+            assert!(clip.own.len() < 10_000, "{} in {number}", clip.own.len());
+            assert!(clip.recent.len() < 100);
+        }
+    }
 }

@@ -51,6 +51,7 @@ mod gc_cycles;
 mod generation;
 mod heads;
 mod intervals;
+mod kept;
 mod log;
 mod name;
 mod numbers;
