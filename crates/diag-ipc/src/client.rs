@@ -20,6 +20,11 @@ const MAX_ENVIRONMENT: usize = 64 << 20;
 pub(crate) trait Endpoint: fmt::Debug + Send + Sync {
     /// Opens a connection for one request.
     fn connect(&self, timeout: Duration) -> Result<Connection>;
+
+    /// Whether the peer of a connection is known to be the runtime. If not, it can be a proxy.
+    fn is_direct(&self) -> bool {
+        false
+    }
 }
 
 impl Endpoint for Address {
@@ -96,12 +101,15 @@ impl Client {
 
     /// A client of the server at `address`. The owner of the server is not checked: see
     /// [`Client::for_process`].
+    ///
+    /// The server can be a proxy. What commands check about the target before they send a request, they
+    /// check only if the process that listens has the process id that the runtime reports.
     pub fn new(address: impl Into<Address>) -> Self {
         Self::of(Arc::new(address.into()))
     }
 
     /// A client that opens its connections with `dial`, which gets the time limit. For servers
-    /// behind a proxy or another transport.
+    /// behind a proxy or another transport: see [`Client::new`].
     #[cfg(unix)]
     pub fn with_dialer(
         dial: impl Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream>
@@ -273,8 +281,15 @@ impl Client {
         }
     }
 
+    /// Whether the peer `pid` is the process that `info` describes, and not a proxy.
+    fn is_runtime(&self, pid: u32, info: &ProcessInfo) -> bool {
+        self.endpoint.is_direct()
+            || target::namespace_pid(pid).is_some_and(|pid| u64::from(pid) == info.pid)
+    }
+
     fn state(&self, info: &ProcessInfo) -> Result<Option<bool>> {
-        match self.peer()?.pid.and_then(target::has_finalizer_thread) {
+        let pid = self.peer()?.pid.filter(|pid| self.is_runtime(*pid, info));
+        match pid.and_then(target::has_finalizer_thread) {
             Some(true) => return Ok(Some(false)),
             Some(false) if major_version(info).is_some_and(|v| v >= 9) => return Ok(Some(true)),
             _ => {}
@@ -316,20 +331,34 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`RejectedRequest::StartupHook`] if the assembly is not a hook, or cannot be read;
-    /// [`Error::TargetEnded`] if the runtime could not run it; those of every command: see
+    /// [`RejectedRequest::StartupHook`] if the assembly is not a hook or cannot be read, or if the client
+    /// reaches the runtime through a proxy; [`Error::TargetEnded`] if the runtime could not run it; those of every command: see
     /// [`Client`].
     pub fn apply_startup_hook(&self, path: &str) -> Result<()> {
-        let check = || -> std::result::Result<(), StartupHookError> {
-            if !path.starts_with('/') {
-                return Err(StartupHookError::RelativePath);
-            }
-            let peer = self.peer().map_err(|_| StartupHookError::Unverifiable)?;
-            let pid = peer.pid.ok_or(StartupHookError::Unverifiable)?;
-            check_startup_hook(&target::read_assembly(pid, path)?)
-        };
-        check().map_err(|reason| RejectedRequest::StartupHook { path: path.into(), reason })?;
+        let rejected = |reason| RejectedRequest::StartupHook { path: path.into(), reason };
+        if !path.starts_with('/') {
+            return Err(rejected(StartupHookError::RelativePath).into());
+        }
+        let pid =
+            self.runtime_for_hook()?.ok_or_else(|| rejected(StartupHookError::Unverifiable))?;
+        target::read_assembly(pid, path)
+            .and_then(|assembly| check_startup_hook(&assembly))
+            .map_err(rejected)?;
         self.apply_startup_hook_unchecked(path)
+    }
+
+    /// The process in which a startup hook would run, if it is known.
+    fn runtime_for_hook(&self) -> Result<Option<u32>> {
+        let Ok(Peer { pid: Some(pid), .. }) = self.peer() else { return Ok(None) };
+        if self.endpoint.is_direct() {
+            return Ok(Some(pid));
+        }
+        match self.process_info() {
+            Ok(info) => Ok(self.is_runtime(pid, &info).then_some(pid)),
+            // .NET Core 3.1 runs no hooks.
+            Err(e) if e.is_unknown_command() => Ok(Some(pid)),
+            Err(e) => Err(e),
+        }
     }
 
     /// Runs the startup hook in the assembly at `path` without [`Client::apply_startup_hook`]'s
@@ -380,7 +409,8 @@ impl Client {
     /// Writes a memory dump to `path`, a path in the target's file system, with the newest of
     /// `CreateCoreDump3`, `CreateCoreDump2` and `CreateCoreDump` that the target knows.
     ///
-    /// The diagnostic server of the target executes no other command meanwhile.
+    /// The diagnostic server of the target executes no other command meanwhile. That of a single-file
+    /// application hangs with any dump except a full one, which is not detected through a proxy.
     ///
     /// # Errors
     ///
@@ -422,12 +452,27 @@ impl Client {
         let request = Request::CreateCoreDump { command, path: path.into(), dump_type, flags };
         // Report a request that cannot be encoded before a connection is opened.
         let message = request.encode()?;
-        if dump_type != DumpType::Full
-            && self.peer()?.pid.and_then(target::is_single_file) == Some(true)
-        {
+        if dump_type != DumpType::Full && self.is_single_file()? {
             return Err(RejectedRequest::SingleFile.into());
         }
         self.order_message(&request, &message)
+    }
+
+    /// Whether the process is known to be a single-file application.
+    fn is_single_file(&self) -> Result<bool> {
+        let Some(pid) = self.peer()?.pid else { return Ok(false) };
+        if target::is_single_file(pid) != Some(true) {
+            return Ok(false);
+        }
+        if self.endpoint.is_direct() {
+            return Ok(true);
+        }
+        match self.process_info() {
+            Ok(info) => Ok(self.is_runtime(pid, &info)),
+            // .NET Core 3.1 extracts such an application and maps `libcoreclr`: this is a proxy.
+            Err(e) if e.is_unknown_command() => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     /// The process that listens at the address, according to the operating system. Opens a

@@ -230,6 +230,10 @@ impl Endpoint for Socket {
             _ => Err(self.wrong("a process outside of this PID namespace listens on it".into())),
         }
     }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
 }
 
 /// The identity of a process and its socket.

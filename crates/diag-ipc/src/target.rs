@@ -8,6 +8,13 @@ use std::io::{BufRead, BufReader};
 #[cfg(target_os = "linux")]
 const MAX_ASSEMBLY: u64 = 256 << 20;
 
+/// The id of a process in its own namespace, which its runtime reports. `None` if it cannot be determined.
+pub(crate) fn namespace_pid(pid: u32) -> Option<u32> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    // Without namespaces, the kernel has no NSpid line.
+    Some(trace_common::innermost_pid(&status).unwrap_or(pid))
+}
+
 /// Whether the runtime is part of the program file: such a process maps no `libcoreclr`. `None` if
 /// this cannot be determined.
 pub(crate) fn is_single_file(pid: u32) -> Option<bool> {

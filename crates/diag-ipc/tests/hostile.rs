@@ -648,3 +648,89 @@ fn a_dialer_makes_the_connections() {
     let error = client.resume_runtime().unwrap_err();
     assert!(matches!(error, Error::Io { operation: Operation::Connect, .. }), "{error}");
 }
+
+#[cfg(target_os = "linux")]
+/// Answers the requests of a client as a runtime of the process `pid` that does not describe itself further.
+fn describe(pid: u32, stream: &mut UnixStream) {
+    let mut info = [&1u32.to_le_bytes()[..], &u64::from(pid).to_le_bytes(), &[0; 16]].concat();
+    for text in ["app", "Linux", "x64", "app", "9.0.1", "linux-x64"] {
+        info.extend((text.len() as u32 + 1).to_le_bytes());
+        info.extend(text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes));
+    }
+    let reply = match request(stream) {
+        Some(Request::ProcessInfo { command: ProcessInfoCommand::ProcessInfo3 }) => {
+            Reply::Ok(&info)
+        }
+        Some(Request::CreateCoreDump { .. }) => Reply::Ok(&[0; 4]),
+        // The client asks for the peer only.
+        None => return,
+        Some(_) => Reply::Error { code: HResult::UnknownCommand, message: None },
+    };
+    stream.write_all(&reply.encode().unwrap()).unwrap();
+}
+
+#[cfg(target_os = "linux")]
+/// The process id that this process would report if it were a runtime.
+fn own_pid() -> u32 {
+    let status = std::fs::read("/proc/self/status").unwrap();
+    trace_common::innermost_pid(&status).unwrap_or_else(std::process::id)
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_proxy_is_not_the_target() {
+    use diag_ipc::{DumpFlags, DumpType, PerfMapType, RejectedRequest, StartupHookError};
+    // This process is the peer, and has the thread that a runtime has unless it is suspended.
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let name = std::thread::Builder::new().name(".NET Finalizer".into());
+    let thread = name.spawn(move || ended.recv().is_err()).unwrap();
+    testkit::wait::until("its name", || {
+        std::fs::read_dir("/proc/self/task").unwrap().any(|task| {
+            let comm = std::fs::read(task.unwrap().path().join("comm"));
+            comm.is_ok_and(|comm| comm == b".NET Finalizer\n")
+        })
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("Hook.dll");
+    std::fs::write(&file, "text").unwrap();
+    let hook = |client: &Client| match client.apply_startup_hook(file.to_str().unwrap()) {
+        Err(Error::Rejected(RejectedRequest::StartupHook { reason, .. })) => reason,
+        other => panic!("{other:?}"),
+    };
+    let dump = |client: &Client| {
+        client.create_core_dump("/nowhere/core", DumpType::Normal, DumpFlags::empty())
+    };
+    let patient = Timeouts::all(Duration::from_secs(60));
+
+    // The runtime is another process: that of the peer shows nothing about it.
+    let (_dir, client) = server(|mut stream| describe(own_pid() + 1, &mut stream));
+    let client = client.timeouts(patient);
+    assert_eq!(hook(&client), StartupHookError::Unverifiable);
+    assert_eq!(client.is_suspended().unwrap(), None);
+    let error = client.enable_perf_map(PerfMapType::PerfMap).unwrap_err();
+    assert!(matches!(error, Error::Rejected(RejectedRequest::Suspended(_))), "{error}");
+    dump(&client).unwrap();
+
+    let (_dir, client) = server(|mut stream| describe(own_pid(), &mut stream));
+    let client = client.timeouts(patient);
+    assert!(matches!(hook(&client), StartupHookError::NotAnAssembly { .. }));
+    assert_eq!(client.is_suspended().unwrap(), Some(false));
+    let error = dump(&client).unwrap_err();
+    assert!(matches!(error, Error::Rejected(RejectedRequest::SingleFile)), "{error}");
+
+    // The same with reverse connections.
+    let path = dir.path().join("port");
+    let server = Server::bind(&path).unwrap();
+    let connected = |pid: u32| {
+        let cookie = Guid::from_u128(pid.into());
+        let mut stream = UnixStream::connect(&path).unwrap();
+        stream.write_all(&Advertise { cookie, pid: pid.into() }.encode()).unwrap();
+        let runtime = server.accept(Duration::from_secs(60)).unwrap();
+        (stream, runtime.client().timeouts(patient))
+    };
+    let (_stream, client) = connected(own_pid());
+    assert!(matches!(hook(&client), StartupHookError::NotAnAssembly { .. }));
+
+    drop(end);
+    assert!(thread.join().unwrap());
+}

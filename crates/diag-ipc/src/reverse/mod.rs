@@ -26,7 +26,7 @@ mod listener;
 use crate::client::Endpoint;
 use crate::message::Advertise;
 use crate::transport::{Connection, Deadline, Peer};
-use crate::{Client, Error, Guid, Operation, Result};
+use crate::{Client, Error, Guid, Operation, Result, target};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -161,7 +161,12 @@ pub struct Runtime {
 
 impl Runtime {
     fn new(shared: &Arc<Shared>, advertise: Advertise, peer: Peer) -> Self {
-        let endpoint = ReverseEndpoint { shared: Arc::clone(shared), cookie: advertise.cookie };
+        let is_direct = peer
+            .pid
+            .and_then(target::namespace_pid)
+            .is_some_and(|pid| u64::from(pid) == advertise.pid);
+        let cookie = advertise.cookie;
+        let endpoint = ReverseEndpoint { shared: Arc::clone(shared), cookie, is_direct };
         Self { advertise, peer, client: Client::of(Arc::new(endpoint)) }
     }
 
@@ -267,6 +272,8 @@ impl Shared {
 struct ReverseEndpoint {
     shared: Arc<Shared>,
     cookie: Guid,
+    /// Whether the process that connects is the one that the runtime reports.
+    is_direct: bool,
 }
 
 impl Endpoint for ReverseEndpoint {
@@ -285,6 +292,10 @@ impl Endpoint for ReverseEndpoint {
                 _ => state = self.shared.wait(state, deadline.remaining(operation)?),
             }
         }
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct
     }
 }
 
