@@ -551,7 +551,7 @@ impl<'a> Reader<'a> {
 
     fn array(self, element: &'a FieldType, count: usize, c: &mut Cursor<'a>) -> Read<Value<'a>> {
         let start = *c;
-        if count > 0 && element.is_empty() {
+        if count > 0 && (element.is_empty() || element.has_location()) {
             let offset = start.offset();
             return Err(PayloadError { offset, kind: PayloadErrorKind::Unbounded });
         }

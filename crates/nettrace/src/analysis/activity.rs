@@ -1,5 +1,5 @@
 use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write};
 
 use crate::{Event, Guid};
 
@@ -26,7 +26,7 @@ pub struct Activity {
     pub start: i64,
     /// Stop.
     pub end: i64,
-    /// The start event's payload, as `name=value, …`.
+    /// The start event's payload, as `name=value, …`. At most 8 KiB: longer text ends with `…`.
     pub arguments: String,
 }
 
@@ -59,6 +59,8 @@ pub struct ActivityTracker {
     /// Numbers of the open activities that a stop with this key can end, newest last.
     by_key: HashMap<(Box<str>, Key), Vec<u64>>,
     started: u64,
+    /// Bytes of text of the open activities.
+    text: usize,
     /// No open activity has a smaller number.
     oldest: u64,
     unpaired: u64,
@@ -84,6 +86,15 @@ struct Open {
 }
 
 impl Open {
+    /// Bytes of text, with that of the keys.
+    fn text(&self) -> usize {
+        let Activity { provider, name, path, arguments, .. } = &self.activity;
+        let path = path.as_ref().map_or(0, String::len);
+        let fields: usize = self.fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let names = self.name.len() * (1 + self.keys.len());
+        names + provider.len() + name.len() + path + arguments.len() + 3 * fields
+    }
+
     /// Number of fields of a stop event that the start also has; `None` if a common field has
     /// another value, because the events then belong to different activities.
     fn shared(&self, stop: &[FieldText]) -> Option<usize> {
@@ -101,6 +112,15 @@ impl Open {
 
 /// Maximum number of open activities. Only lost stops can lead to more.
 const MAX_OPEN: usize = 1 << 18;
+
+/// Maximum number of bytes of their text.
+const MAX_TEXT: usize = 1 << 26;
+
+/// Maximum length of the name of an event with that of its source, in bytes.
+const MAX_NAME: usize = 1 << 12;
+
+/// Maximum length of [`Activity::arguments`], in bytes.
+const MAX_ARGUMENTS: usize = 1 << 13;
 
 /// Maximum number of fields that are compared, from the first on.
 const MAX_FIELDS: usize = 8;
@@ -169,19 +189,6 @@ impl ActivityTracker {
         keys: Vec<Key>,
         fields: Vec<FieldText>,
     ) -> ActivityStep {
-        if self.open.len() >= MAX_OPEN {
-            self.unpaired += 1;
-            self.drop_oldest();
-        }
-        let number = self.started;
-        self.started += 1;
-        for key in &keys {
-            let numbers = self.by_key.entry((name.clone(), key.clone())).or_default();
-            if numbers.len() >= MAX_BY_KEY {
-                numbers.remove(0);
-            }
-            numbers.push(number);
-        }
         let id = event.activity_id();
         let timestamp = event.header().timestamp;
         let activity = Activity {
@@ -197,7 +204,25 @@ impl ActivityTracker {
             end: timestamp,
             arguments: arguments(event),
         };
-        self.open.insert(number, Open { activity, name, keys, fields });
+        let open = Open { activity, name, keys, fields };
+        let text = open.text();
+        while self.open.len() >= MAX_OPEN || self.text + text > MAX_TEXT {
+            self.unpaired += 1;
+            if !self.drop_oldest() {
+                break;
+            }
+        }
+        self.text += text;
+        let number = self.started;
+        self.started += 1;
+        for key in &open.keys {
+            let numbers = self.by_key.entry((open.name.clone(), key.clone())).or_default();
+            if numbers.len() >= MAX_BY_KEY {
+                numbers.remove(0);
+            }
+            numbers.push(number);
+        }
+        self.open.insert(number, open);
         ActivityStep::Start(number)
     }
 
@@ -235,21 +260,23 @@ impl ActivityTracker {
         ActivityStep::Stop(number, activity)
     }
 
-    /// Removes the oldest open activity: its stop was lost.
-    fn drop_oldest(&mut self) {
+    /// Removes the oldest open activity: its stop was lost. `false` if none is open.
+    fn drop_oldest(&mut self) -> bool {
         // Numbers are consecutive: each is tried once.
         while !self.open.is_empty() {
             let oldest = self.close(self.oldest);
             self.oldest += 1;
             if oldest.is_some() {
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// Removes an open activity.
     fn close(&mut self, number: u64) -> Option<Activity> {
         let open = self.open.remove(&number)?;
+        self.text -= open.text();
         for key in open.keys {
             let key = (open.name.clone(), key);
             if let Some(numbers) = self.by_key.get_mut(&key) {
@@ -263,25 +290,58 @@ impl ActivityTracker {
     }
 }
 
+/// Text up to a maximum length. Beyond it, writing is an error: a short payload can have a value with
+/// very long text.
+struct Limited {
+    text: String,
+    max: usize,
+}
+
+impl Limited {
+    fn new(max: usize) -> Self {
+        Self { text: String::new(), max }
+    }
+}
+
+impl Write for Limited {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        let left = self.max.saturating_sub(self.text.len());
+        if part.len() <= left {
+            self.text.push_str(part);
+            return Ok(());
+        }
+        let end = (0..=left).rev().find(|end| part.is_char_boundary(*end));
+        self.text.push_str(end.and_then(|end| part.get(..end)).unwrap_or_default());
+        Err(fmt::Error)
+    }
+}
+
 /// The fields of an event that are compared to pair it with another event.
 fn pairing_fields(event: &Event<'_>) -> Vec<FieldText> {
     let fields = event.fields().map_while(Result::ok).take(MAX_FIELDS);
-    let fields = fields.map(|(name, value)| (name.into(), value.to_string().into()));
-    fields.filter(|(_, value): &FieldText| value.len() <= MAX_VALUE).collect()
+    let fields = fields.filter_map(|(name, value)| {
+        let mut text = Limited::new(MAX_VALUE);
+        write!(text, "{value}").ok()?;
+        (name.len() <= MAX_VALUE).then(|| (name.into(), text.text.into()))
+    });
+    fields.collect()
 }
 
 /// The payload as `name=value, …`.
 fn arguments(event: &Event<'_>) -> String {
-    let mut arguments = String::new();
+    let mut arguments = Limited::new(MAX_ARGUMENTS);
     for field in event.fields() {
-        let comma = if arguments.is_empty() { "" } else { ", " };
-        // Writing to a string does not fail.
-        let _ = match field {
+        let comma = if arguments.text.is_empty() { "" } else { ", " };
+        let written = match field {
             Ok((name, value)) => write!(arguments, "{comma}{name}={value}"),
             Err(error) => write!(arguments, "{comma}error={error}"),
         };
+        if written.is_err() {
+            arguments.text.push('…');
+            break;
+        }
     }
-    arguments
+    arguments.text
 }
 
 /// The name without `Start` or `Stop`, and whether it is a start.
@@ -291,6 +351,9 @@ fn kind<'a>(event: &Event<'a>) -> Option<(&'a str, bool)> {
         return None;
     }
     let name = event.name();
+    if event.provider().len() + name.len() > MAX_NAME {
+        return None;
+    }
     let (base, start) = match event.opcode() {
         OPCODE_START => (name.strip_suffix("Start").unwrap_or(name), true),
         OPCODE_STOP => (name.strip_suffix("Stop").unwrap_or(name), false),

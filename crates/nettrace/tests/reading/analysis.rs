@@ -86,6 +86,57 @@ fn the_oldest_of_too_many_activities_make_room() {
 
 /// Start has `id` and `url`, stop has `id` and `code`; requests are nested on one thread, and no
 /// event has an activity id.
+/// A file of a few kilobytes makes no text of megabytes.
+#[test]
+fn the_text_of_activities_is_bounded() {
+    let starts = |stream: &[u8]| {
+        let mut tracker = ActivityTracker::new();
+        Reader::new(stream).for_each(|event| assert!(tracker.observe(&event).is_none())).unwrap();
+        tracker
+    };
+    let arguments = |tracker: &ActivityTracker| tracker.open().next().unwrap().arguments.clone();
+    let fields = |code: u32| {
+        let mut fields = [1u32, code].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        fields.extend(assemble::utf16z("f"));
+        fields
+    };
+    let text = |text: &str| {
+        let payload = assemble::utf16z(text);
+        arguments(&starts(&assemble::v4_named("Own", 1, "JobStart", &fields(18), &payload)))
+    };
+    assert_eq!(text(&"é".repeat(4_095)), format!("f={}", "é".repeat(4_095)), "8 KiB");
+    assert_eq!(text(&"é".repeat(4_096)), format!("f={}…", "é".repeat(4_095)));
+    assert_eq!(text(&format!("x{}", "é".repeat(4_096))), format!("f=x{}…", "é".repeat(4_094)));
+
+    // Elements that are all the same bytes of the payload.
+    let count = 1_000_u16;
+    let size = 2 + 4 * u32::from(count);
+    let mut row = [assemble::utf8("Own"), vec![1], assemble::utf8("JobStart"), vec![1, 0]].concat();
+    let field = [&assemble::utf8("f")[..], &[19, 25, 6]].concat();
+    row.extend((field.len() as u16).to_le_bytes());
+    row.extend(field);
+    row.extend([0, 0]);
+    let payload = [&count.to_le_bytes()[..], &(size << 16).to_le_bytes().repeat(count.into())];
+    let tracker = starts(&assemble::v6(&row, &payload.concat()));
+    assert!(arguments(&tracker).starts_with("error="), "{}", arguments(&tracker).len());
+
+    // Long names, which each activity has.
+    let name = format!("{}Start", "x".repeat(4_000));
+    let metadata = assemble::metadata("Own", 1, 0, &name, 0, &fields(9));
+    let events = (0..8_000_u32)
+        .flat_map(|id| assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &id.to_le_bytes()))
+        .collect::<Vec<_>>();
+    let stream = assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &metadata))
+        .compressed("EventBlock", &events)
+        .end();
+    let tracker = starts(&stream);
+    let open = tracker.open().count();
+    assert!(open > 1_000 && open * 4 * name.len() < 1 << 26, "{open}");
+    assert_eq!(tracker.unpaired(), 8_000 - open as u64);
+    assert!(tracker.open().any(|activity| activity.arguments == "f=7999"));
+}
+
 #[test]
 fn activities_without_ids_are_paired_by_the_fields_they_share() {
     for runtime in ["t31", "t9", "t10"] {

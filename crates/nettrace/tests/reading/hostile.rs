@@ -292,6 +292,8 @@ fn array_elements_without_bytes_are_refused() {
     // Locations that all refer to the same locations.
     let location = [0xff, 0, 0, 1].repeat(64);
     unbounded(v6(&[25, 25, 25, 25, 6], &location));
+    unbounded(v6(&[19, 25, 6], &[1, 0, 0, 0, 6, 0]));
+    assert_eq!(v6(&[19, 25, 6], &[0, 0]), None);
     // Without elements there is nothing to count.
     assert_eq!(v6(&array(&object, 0), &[]), None);
     assert_eq!(v6(&object, &[]), None);
