@@ -63,7 +63,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    fn empty(id: u32) -> Self {
+    pub(crate) fn empty(id: u32) -> Self {
         Self {
             id,
             provider: "".into(),

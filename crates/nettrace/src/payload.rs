@@ -7,7 +7,7 @@ use trace_common::{Cursor, ReadError, ReadErrorKind};
 use crate::Metadata;
 use crate::filetime::FileTime;
 use crate::strings::{bytesz, guid, utf16z, varint64};
-use crate::types::{Field, FieldType};
+use crate::types::{Facts, Field, FieldType, Layout};
 use crate::value::{Text, Value};
 
 /// A payload that does not have the fields that its metadata declares.
@@ -50,8 +50,8 @@ pub enum PayloadErrorKind {
     /// The field with the number of elements of an array cannot be decoded.
     #[error("missing number of array elements")]
     Count,
-    /// The elements of an array take no bytes, or refer to bytes elsewhere from there: a short
-    /// payload could have any number of them.
+    /// The elements of an array take no bytes, refer to bytes elsewhere, or have many fields without bytes:
+    /// a short payload could have any number of them.
     #[error("the payload does not bound the number of array elements")]
     Unbounded,
 }
@@ -92,6 +92,7 @@ impl PayloadEnd {
 #[derive(Clone, Copy)]
 pub struct Array<'a> {
     element: &'a FieldType,
+    layout: Option<&'a Layout>,
     count: usize,
     rest: Cursor<'a>,
     payload: &'a [u8],
@@ -116,7 +117,7 @@ impl<'a> Iterator for Array<'a> {
     fn next(&mut self) -> Option<Value<'a>> {
         self.count = self.count.checked_sub(1)?;
         let reader = Reader { payload: self.payload, pointer_size: self.pointer_size };
-        let value = reader.value(self.element, &mut self.rest, None);
+        let value = reader.value(self.element, self.layout, &mut self.rest, None);
         if value.is_err() {
             self.count = 0;
         }
@@ -346,7 +347,10 @@ impl<'a> Object<'a> {
         let field = self.fields.get(index)?;
         if let Some(offset) = field.offset {
             let mut c = Cursor::new(self.data.get(offset as usize..)?);
-            return self.reader().value(&field.ty, &mut c, Some(self)).ok();
+            return self
+                .reader()
+                .value(&field.ty, field.layout.as_deref(), &mut c, Some(self))
+                .ok();
         }
         Self { next: 0, position: 0, ..*self }.nth(index).map(|(_, value)| value)
     }
@@ -369,7 +373,7 @@ impl<'a> Object<'a> {
     fn step(&mut self) -> Option<Read<(&'a str, Value<'a>)>> {
         let field = self.fields.get(self.next)?;
         let mut c = Cursor::with_base(self.rest(), self.base + self.position as u64);
-        Some(match self.reader().value(&field.ty, &mut c, Some(self)) {
+        Some(match self.reader().value(&field.ty, field.layout.as_deref(), &mut c, Some(self)) {
             Ok(value) => {
                 self.position += c.position();
                 self.next += 1;
@@ -423,6 +427,7 @@ impl<'a> Reader<'a> {
     fn value(
         self,
         ty: &'a FieldType,
+        layout: Option<&'a Layout>,
         c: &mut Cursor<'a>,
         siblings: Option<&Object<'a>>,
     ) -> Read<Value<'a>> {
@@ -436,16 +441,18 @@ impl<'a> Reader<'a> {
             FieldType::F64 => Value::F64(c.f64()?),
             FieldType::Bool32 => Value::Bool(c.u32()? != 0),
             FieldType::Utf16 => Value::Text(Text::Utf16(utf16z(c)?)),
-            _ => return self.rare_value(ty, c, siblings),
+            _ => return self.rare_value(ty, layout, c, siblings),
         })
     }
 
     fn rare_value(
         self,
         ty: &'a FieldType,
+        layout: Option<&'a Layout>,
         c: &mut Cursor<'a>,
         siblings: Option<&Object<'a>>,
     ) -> Read<Value<'a>> {
+        let of_element = layout.and_then(|layout| layout.element.as_deref());
         Ok(match ty {
             FieldType::Bool8 => Value::Bool(c.u8()? != 0),
             FieldType::Utf16Unit => Value::Char(c.u16()?),
@@ -468,26 +475,29 @@ impl<'a> Reader<'a> {
             FieldType::Object(fields) => {
                 let object = self.object(fields, c);
                 for field in fields {
-                    self.skip(&field.ty, c, Some(&object))?;
+                    self.skip(&field.ty, field.layout.as_deref(), c, Some(&object))?;
                 }
                 Value::Object(object)
             }
             FieldType::Array(element) => {
                 let count = c.u16()?;
-                self.array(element, count.into(), c)?
+                self.array(element, of_element, count.into(), c)?
             }
-            FieldType::FixedArray(element, count) => self.array(element, (*count).into(), c)?,
+            FieldType::FixedArray(element, count) => {
+                self.array(element, of_element, (*count).into(), c)?
+            }
             FieldType::Counted(element, by) => {
                 let count = siblings.and_then(|s| s.at(*by)).and_then(|v| v.as_u64());
                 let Some(count) = count.and_then(|n| usize::try_from(n).ok()) else {
                     let offset = c.offset();
                     return Err(PayloadError { offset, kind: PayloadErrorKind::Count });
                 };
-                self.array(element, count, c)?
+                self.array(element, of_element, count, c)?
             }
             FieldType::RelLoc(element) | FieldType::DataLoc(element) => {
                 let at = c.offset();
-                if element.has_location() {
+                let facts = Facts::of(element, of_element, self.pointer_size);
+                if facts.has_location {
                     return Err(PayloadError { offset: at, kind: PayloadErrorKind::Unbounded });
                 }
                 let location = c.u32()?;
@@ -503,14 +513,14 @@ impl<'a> Reader<'a> {
                     let kind = ReadErrorKind::UnexpectedEnd { wanted: size, left };
                     return Err(ReadError { offset: at, kind }.into());
                 };
-                let count = match element.fixed_size(self.pointer_size) {
+                let count = match facts.fixed_size {
                     Some(0) | None => 0,
                     Some(each) => size / each as usize,
                 };
-                self.array(element, count, &mut Cursor::new(data))?
+                self.array(element, of_element, count, &mut Cursor::new(data))?
             }
             // `value` decodes the other types.
-            _ => return self.value(ty, c, siblings),
+            _ => return self.value(ty, layout, c, siblings),
         })
     }
 
@@ -525,12 +535,13 @@ impl<'a> Reader<'a> {
     fn skip(
         self,
         ty: &'a FieldType,
+        layout: Option<&'a Layout>,
         c: &mut Cursor<'a>,
         siblings: Option<&Object<'a>>,
     ) -> Read<()> {
-        match ty.inline_size(self.pointer_size) {
+        match Facts::of(ty, layout, self.pointer_size).inline_size() {
             Some(size) => Ok(c.skip(size as usize)?),
-            None => self.value(ty, c, siblings).map(drop),
+            None => self.value(ty, layout, c, siblings).map(drop),
         }
     }
 
@@ -543,23 +554,31 @@ impl<'a> Reader<'a> {
                 FieldType::Bool32 => booleans &= c.u32()? <= 1,
                 FieldType::Bool8 => booleans &= c.u8()? <= 1,
                 FieldType::Object(inner) => booleans &= self.walk(inner, c)?,
-                ty => self.skip(ty, c, Some(&object))?,
+                ty => self.skip(ty, field.layout.as_deref(), c, Some(&object))?,
             }
         }
         Ok(booleans)
     }
 
-    fn array(self, element: &'a FieldType, count: usize, c: &mut Cursor<'a>) -> Read<Value<'a>> {
+    /// Decodes the elements at the cursor and moves past them. `layout` is that of an element.
+    fn array(
+        self,
+        element: &'a FieldType,
+        layout: Option<&'a Layout>,
+        count: usize,
+        c: &mut Cursor<'a>,
+    ) -> Read<Value<'a>> {
         let start = *c;
-        if count > 0 && (element.is_empty() || element.has_location()) {
+        let facts = Facts::of(element, layout, self.pointer_size);
+        if count > 0 && facts.is_unbounded() {
             let offset = start.offset();
             return Err(PayloadError { offset, kind: PayloadErrorKind::Unbounded });
         }
-        match element.inline_size(self.pointer_size) {
+        match facts.inline_size() {
             Some(size) => c.skip(count.saturating_mul(size as usize))?,
             None => {
                 for _ in 0..count {
-                    self.skip(element, c, None)?;
+                    self.skip(element, layout, c, None)?;
                 }
             }
         }
@@ -570,6 +589,7 @@ impl<'a> Reader<'a> {
             FieldType::Utf8Unit => Value::Text(Text::Utf8(bytes)),
             _ => Value::Array(Array {
                 element,
+                layout,
                 count,
                 rest: start,
                 payload: self.payload,
