@@ -156,6 +156,8 @@ impl fmt::Display for Frame<'_> {
 struct Range {
     /// Index in [`MethodMap::methods`].
     method: u32,
+    /// The runtime's id of that method.
+    id: u64,
     end: u64,
     /// Ticks at which the code appears and, exclusive, disappears.
     from: i64,
@@ -194,6 +196,9 @@ pub struct MethodMap {
 /// Maximum number of overlapping methods before an address that are searched.
 const MAX_OVERLAP: usize = 64;
 
+/// Maximum number of methods at one address over time, and of those that are searched.
+const MAX_RANGES: usize = 1 << 12;
+
 /// Assumed maximum size of code of which only the entry point is known.
 const MAX_ENTRY: u64 = 1 << 14;
 
@@ -218,7 +223,8 @@ impl MethodMap {
         self.modules.iter().map(|((_, id), module)| (*id, module))
     }
 
-    /// Number of methods, modules and maps of IL offsets that were dropped because of the limits.
+    /// Number of methods, modules and maps of IL offsets that were dropped because of the limits, or because
+    /// more than 4096 methods were at one address.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }
@@ -249,10 +255,10 @@ impl MethodMap {
     fn runtime(&mut self, event: &Event<'_>) -> bool {
         let now = event.header.timestamp;
         match event.id() {
-            141 | 143 => self.method(event, now),
+            141 | 143 => _ = self.method(event, now),
             142 | 144 => self.unload(event, now),
             // Rundown by the runtime provider itself, before the rundown provider existed.
-            137..=140 => self.method(event, i64::MIN),
+            137..=140 => _ = self.method(event, i64::MIN),
             159 => self.entry_point(event),
             149..=153 => self.module(event),
             190 => self.il_map_after(event),
@@ -263,7 +269,7 @@ impl MethodMap {
 
     fn rundown(&mut self, event: &Event<'_>) -> bool {
         match event.id() {
-            141..=144 => self.method(event, i64::MIN),
+            141..=144 => _ = self.method(event, i64::MIN),
             149 => self.il_map_after(event),
             150 => self.il_map_before(event),
             151..=154 => self.module(event),
@@ -316,18 +322,20 @@ impl MethodMap {
         true
     }
 
-    fn method(&mut self, event: &Event<'_>, from: i64) {
+    /// Adds the method of an event. Returns its index, unless it is dropped.
+    fn method(&mut self, event: &Event<'_>, from: i64) -> Option<u32> {
         let range = number(event, "MethodStartAddress").zip(number(event, "MethodSize"));
         let method = range.and_then(|(start, size)| read_method(event, start, size));
         let Some(method) = method else {
             self.undecodable += 1;
-            return;
+            return None;
         };
         let of = Compilation { id: method.id, rejit_id: method.rejit_id };
         let index = self.insert(event.process_id(), method, from);
         if let Some(map) = self.il_maps.method(event, of, index) {
             self.set_il_map(index, map);
         }
+        index
     }
 
     /// The map of the compilation that the thread reported last.
@@ -370,9 +378,11 @@ impl MethodMap {
         // information.
         let same = |r: &&mut Range| {
             r.end == end
-                && self.methods.get(r.method as usize).is_some_and(|m| {
-                    m.id == method.id && m.rejit_id == method.rejit_id && m.name == method.name
-                })
+                && r.id == method.id
+                && self
+                    .methods
+                    .get(r.method as usize)
+                    .is_some_and(|m| m.rejit_id == method.rejit_id && m.name == method.name)
         };
         if let Some(known) = ranges.iter_mut().find(same) {
             if from == i64::MIN {
@@ -381,11 +391,15 @@ impl MethodMap {
                 return Some(known.method);
             }
         }
+        if ranges.len() >= MAX_RANGES {
+            self.dropped += 1;
+            return None;
+        }
         // Code previously at this address is gone, even without an unload event.
         for range in ranges.iter_mut().filter(|r| r.from < from && r.to > from) {
             range.to = from;
         }
-        ranges.push(Range { method: index, end, from, to: i64::MAX });
+        ranges.push(Range { method: index, id: method.id, end, from, to: i64::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
         Some(index)
@@ -395,18 +409,18 @@ impl MethodMap {
         let Some(start) = number(event, "MethodStartAddress") else { return };
         let id = number(event, "MethodID");
         let key = (event.process_id(), start);
-        let known = self.ranges.get_mut(&key).and_then(|ranges| {
-            let methods = &self.methods;
-            let same = |r: &&mut Range| methods.get(r.method as usize).map(|m| m.id) == id;
-            ranges.iter_mut().rev().find(same)
-        });
+        let same = |r: &&mut Range| Some(r.id) == id;
+        let known = self.ranges.get_mut(&key).and_then(|ranges| ranges.iter_mut().rev().find(same));
         match known {
             Some(range) => range.to = now,
             // It was loaded before the session: the unload event describes it.
             None => {
-                self.method(event, i64::MIN);
-                if let Some(range) = self.ranges.get_mut(&key).and_then(|r| r.last_mut()) {
-                    range.to = now;
+                let added = self.method(event, i64::MIN);
+                let ranges = self.ranges.get_mut(&key);
+                if let Some(range) = ranges.and_then(|ranges| ranges.last_mut()) {
+                    if Some(range.method) == added {
+                        range.to = now;
+                    }
                 }
             }
         }
@@ -480,7 +494,8 @@ impl MethodMap {
         let lowest = address.saturating_sub(self.longest);
         let mut closest: Option<(u64, u32)> = None;
         let near = self.ranges.range((process, lowest)..=(process, address)).rev();
-        for range in near.take(MAX_OVERLAP).flat_map(|(_, ranges)| ranges.iter().rev()) {
+        let near = near.take(MAX_OVERLAP).flat_map(|(_, ranges)| ranges.iter().rev());
+        for range in near.take(MAX_RANGES) {
             if address >= range.end {
                 continue;
             }

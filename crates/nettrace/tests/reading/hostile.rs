@@ -310,3 +310,26 @@ fn array_elements_without_bytes_are_refused() {
     assert_eq!(v4(&[19, 1, 0], &[0, 0]), None);
     assert_eq!(v4(&[1, 0], &[]), None);
 }
+
+/// Each event compares its method with those that are already at the address.
+#[test]
+fn methods_at_one_address_are_bounded() {
+    const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+    let load = assemble::metadata(RUNTIME, 143, 0, "", 0, &[0; 4]);
+    let method = |id: u64| {
+        let mut payload = [id, 0, 0x1000].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        payload.extend([16u32, 0, 8].iter().flat_map(|v| v.to_le_bytes()));
+        payload.extend(["", "m", "()"].map(utf16z).concat());
+        blob(&[0xc7, 1, 0, 9, 0, 9, 1], &payload)
+    };
+    let stream = Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &load))
+        .compressed("EventBlock", &(0..4_106).flat_map(method).collect::<Vec<_>>())
+        .end();
+    let mut map = nettrace::MethodMap::new();
+    nettrace::Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    assert_eq!((map.methods().len(), map.dropped()), (4_096, 10));
+    let at = |time: i64| map.resolve(42, 0x1008, time).method.unwrap().id;
+    // The times of the events are 1, 2, 3, …
+    assert_eq!((at(1), at(100), at(i64::MAX)), (0, 99, 4_095));
+}
