@@ -451,7 +451,10 @@ impl Parser {
         self.framing.consume(&frame);
         self.state.stats.bytes = frame.end;
         self.state.stats.blocks += 1;
-        match self.block(&frame) {
+        let result = self.block(&frame);
+        // The input after a held event is kept, whatever it is.
+        self.bound_held();
+        match result {
             Ok(()) => Ok(true),
             Err(e) => {
                 self.state.stats.damaged_blocks += 1;
@@ -550,7 +553,6 @@ impl Parser {
         }
         let result = self.scan(frame, c.offset(), layout);
         self.state.stats.lost = self.state.losses.total;
-        self.bound_held();
         match result {
             Err(e) if partial && is_short(&e) => Ok(()),
             result => result,
@@ -617,6 +619,9 @@ impl Parser {
 
     /// Returns held events early if they exceed the maximum.
     fn bound_held(&mut self) {
+        if self.merge.is_empty() {
+            return;
+        }
         let bound = self.options.max_reorder_bytes;
         let runs = self.merge.runs().saturating_mul(Merge::RUN_SIZE);
         let since = self.framing.position.saturating_sub(self.held_checked_at);

@@ -254,6 +254,32 @@ fn events_that_never_sort_do_not_pile_up() {
     assert!(parser.stats().early_flushes >= 20, "{:?}", parser.stats());
 }
 
+/// The input from a held event on is kept, also that of blocks without events.
+#[test]
+fn blocks_without_events_do_not_pile_up() {
+    for kind in [99, 5] {
+        let mut stream = assemble::V6::new();
+        stream.compressed(&blob(&[0x87, 1, 0, 9, 0, 9, 5], b""));
+        let mut parser = Parser::new(Options::new().max_reorder_bytes(1 << 20));
+        parser.push(&stream.0);
+        assert!(parser.next_event().unwrap().is_none(), "an older one can follow");
+        let block = |content: &[u8]| {
+            let mut stream = assemble::V6(Vec::new());
+            stream.block(kind, content);
+            stream.0
+        };
+        // Stack blocks without stacks.
+        let content = if kind == 5 { vec![0; 8] } else { vec![0; 1 << 16] };
+        let block = block(&content).repeat((1 << 16) / content.len());
+        let pushes = (0..32).take_while(|_| {
+            parser.push(&block);
+            parser.next_event().unwrap().is_none()
+        });
+        assert!(pushes.count() < 32, "kind {kind}: the event is returned");
+        assert_eq!(parser.stats().early_flushes, 1);
+    }
+}
+
 /// The error of a payload, which is also printed.
 fn payload_error(stream: &[u8]) -> Option<PayloadError> {
     let mut parser = Parser::new(Options::new());
