@@ -78,7 +78,7 @@ impl<'a> Event<'a> {
 
     /// The thread that the event is about, with its name (version 6).
     pub fn thread(&self) -> Option<&'a Thread> {
-        self.state.threads.get(&self.header.thread)
+        self.state.threads.get(self.header.thread)
     }
 
     /// Operating system id of the thread that the event is about.

@@ -125,11 +125,14 @@ impl Losses {
         limits: &Limits,
     ) -> Result<&mut Counter> {
         let known = self.threads.len();
+        // A table has twice the space of its entries.
+        let most = limits.max_buffer / (2 * size_of::<(u64, Counter)>());
+        let most = most.min(limits.max_entries);
         let sequence = if self.forgotten { reached } else { 0 };
         match self.threads.entry(thread) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(_) if known >= limits.max_entries => {
-                Err(Error::limit(at, "threads", known as u64, limits.max_entries))
+            Entry::Vacant(_) if known >= most => {
+                Err(Error::limit(at, "threads", known as u64, most))
             }
             Entry::Vacant(entry) => {
                 Ok(entry.insert(Counter { sequence, timestamp: None, lost: 0 }))

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::collections::HashMap;
 
 use trace_common::{Cursor, Limits};
@@ -87,6 +88,17 @@ impl Metadata {
         }
     }
 
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        let Self { provider, name, message_template, description, properties, .. } = self;
+        let texts = [message_template, description].into_iter().flatten();
+        let text = provider.len() + name.len() + texts.map(|text| text.len()).sum::<usize>();
+        let properties = crate::tables::memory_of(properties);
+        let compact = self.compact.iter().flat_map(|fields| fields.iter());
+        let fields: usize = self.fields.iter().chain(compact).map(Field::memory).sum();
+        size_of::<Self>() + text + properties + fields
+    }
+
     /// Whether the stream has no metadata for events of this type.
     pub fn is_unknown(&self) -> bool {
         self.provider.is_empty()
@@ -117,8 +129,9 @@ impl Metadata {
         if c.is_empty() {
             return Ok(m);
         }
-        let layout = Layout { tagged: false, limits };
-        m.fields = layout.fields(c, 0)?;
+        let memory = Cell::new(0);
+        let layout = |tagged| Layout { tagged, limits, memory: &memory };
+        m.fields = layout(false).fields(c, 0)?;
         // Tags: written since .NET 5, under format version 4 too, so read while bytes are left.
         while c.remaining() >= 5 {
             let size = c.u32()? as usize;
@@ -126,7 +139,7 @@ impl Metadata {
             let mut tag = c.sub(size)?;
             match kind {
                 1 => m.opcode = tag.u8()?,
-                2 => m.fields = Layout { tagged: true, limits }.fields(&mut tag, 0)?,
+                2 => m.fields = layout(true).fields(&mut tag, 0)?,
                 _ => {} // a tag of a later version
             }
         }
@@ -205,9 +218,22 @@ impl Metadata {
 struct Layout<'l> {
     tagged: bool,
     limits: &'l Limits,
+    /// Bytes of memory of the fields so far.
+    memory: &'l Cell<usize>,
 }
 
 impl Layout<'_> {
+    /// Counts the memory of `count` fields or types of `size` bytes each, which can be held twice: see
+    /// [`Metadata::compact`].
+    fn charge(&self, count: usize, size: usize, at: u64) -> Result<()> {
+        let memory = self.memory.get().saturating_add(count.saturating_mul(2 * size));
+        self.memory.set(memory);
+        if memory > self.limits.max_buffer {
+            return Err(Error::limit(at, "metadata size", memory as u64, self.limits.max_buffer));
+        }
+        Ok(())
+    }
+
     fn fields(&self, c: &mut Cursor<'_>, depth: usize) -> Result<Vec<Field>> {
         check_depth(c, depth, self.limits)?;
         let at = c.offset();
@@ -216,6 +242,7 @@ impl Layout<'_> {
         if count > c.remaining() / 6 {
             return Err(Error::invalid(at, "field count", count as i64));
         }
+        self.charge(count, size_of::<Field>(), at)?;
         let mut fields = Vec::with_capacity(count);
         for _ in 0..count {
             if self.tagged {
@@ -241,7 +268,10 @@ impl Layout<'_> {
         let code = c.u32()?;
         match code {
             1 => Ok(FieldType::Object(self.fields(c, depth + 1)?)),
-            19 => Ok(FieldType::Array(Box::new(self.ty(c, depth + 1)?))),
+            19 => {
+                self.charge(1, size_of::<FieldType>(), at)?;
+                Ok(FieldType::Array(Box::new(self.ty(c, depth + 1)?)))
+            }
             _ => u8::try_from(code).ok().and_then(simple_type).ok_or(Error::invalid(
                 at,
                 "type code",
@@ -327,7 +357,7 @@ pub(crate) struct MetadataTable {
     by_id: HashMap<u32, u32>,
     /// Placeholder for missing metadata.
     unknown: Metadata,
-    /// Bytes of input that the rows were parsed from.
+    /// Bytes of memory of the rows.
     bytes: usize,
 }
 
@@ -339,20 +369,15 @@ impl MetadataTable {
         Self { rows: Vec::new(), by_id: HashMap::new(), unknown: Metadata::empty(0), bytes: 0 }
     }
 
-    pub(crate) fn insert(
-        &mut self,
-        row: Metadata,
-        bytes: usize,
-        limits: &Limits,
-        at: u64,
-    ) -> Result<u32> {
-        self.bytes = self.bytes.saturating_add(bytes);
+    pub(crate) fn insert(&mut self, row: Metadata, limits: &Limits, at: u64) -> Result<u32> {
         if self.rows.len() >= limits.max_entries {
             return Err(Error::limit(at, "metadata", self.rows.len() as u64, limits.max_entries));
         }
-        if self.bytes > limits.max_buffer {
-            return Err(Error::limit(at, "metadata size", self.bytes as u64, limits.max_buffer));
+        let bytes = self.bytes.saturating_add(row.memory());
+        if bytes > limits.max_buffer {
+            return Err(Error::limit(at, "metadata size", bytes as u64, limits.max_buffer));
         }
+        self.bytes = bytes;
         let index = self.rows.len() as u32;
         self.by_id.insert(row.id, index);
         self.rows.push(row);

@@ -9,7 +9,7 @@ use crate::input::Input;
 use crate::losses::Loss;
 use crate::metadata::Metadata;
 use crate::order::Merge;
-use crate::state::{SequencePoint, Stats, StreamState};
+use crate::state::{SequencePoint, Stats, StreamState, ThreadsBlock, ThreadsStep};
 use crate::{Error, ErrorKind, Result, Trace};
 
 /// The order in which events are returned.
@@ -111,6 +111,14 @@ struct Current {
     first: bool,
 }
 
+/// The block about threads that is being read: it can show a loss of each of them.
+#[derive(Debug)]
+struct Threads {
+    block: ThreadsBlock,
+    position: u64,
+    end: u64,
+}
+
 /// Reads a NetTrace stream without I/O: push bytes in chunks of any size, and pull items.
 ///
 /// ```no_run
@@ -139,6 +147,7 @@ pub struct Parser {
     state: StreamState,
     merge: Merge,
     current: Option<Current>,
+    threads: Option<Threads>,
     pending: VecDeque<Result<Step>>,
     /// No more input will come.
     finished: bool,
@@ -160,6 +169,7 @@ impl Parser {
             state: StreamState::new(options.limits),
             merge: Merge::default(),
             current: None,
+            threads: None,
             pending: VecDeque::new(),
             finished: false,
             done: false,
@@ -271,6 +281,7 @@ impl Parser {
             Some(current) => current.event.payload,
             None => self.framing.position,
         };
+        let block = self.threads.as_ref().map_or(block, |threads| threads.position.min(block));
         self.merge.keep().map_or(block, |k| k.min(block))
     }
 
@@ -335,6 +346,12 @@ impl Parser {
             };
             if let Some(step) = event {
                 return Ok(Some(step));
+            }
+            if self.threads.is_some() {
+                match self.advance_in_threads()? {
+                    Some(step) => return Ok(Some(step)),
+                    None => continue,
+                }
             }
             if self.done {
                 return self.ending.take().map_or(Ok(None), Err);
@@ -403,6 +420,27 @@ impl Parser {
         }
         self.state.stats.count(1, current.event.metadata);
         Ok(Some(Step::Event))
+    }
+
+    /// The next part of the current block about threads.
+    #[cold]
+    fn advance_in_threads(&mut self) -> Result<Option<Step>> {
+        let Some(mut threads) = self.threads.take() else { return Ok(None) };
+        let data = self.input.slice(threads.position, threads.end);
+        let mut c = Cursor::with_base(data, threads.position);
+        match self.state.next_of_threads(&mut c, &mut threads.block) {
+            Ok(ThreadsStep::Loss(lost)) => {
+                threads.position = c.offset();
+                self.threads = Some(threads);
+                Ok(Some(Step::Loss(lost)))
+            }
+            Ok(ThreadsStep::Point(point)) => Ok(Some(Step::SequencePoint(point))),
+            Ok(ThreadsStep::End) => Ok(None),
+            Err(e) => {
+                self.state.stats.damaged_blocks += 1;
+                Err(e)
+            }
+        }
     }
 
     #[cold]
@@ -516,14 +554,15 @@ impl Parser {
             }
             Kind::Stack => state.stack_block(&mut c)?,
             Kind::SequencePoint => {
-                let lost = |lost| pending.push_back(Ok(Step::Loss(lost)));
-                let point = state.sequence_point(&mut c, lost)?;
-                pending.push_back(Ok(Step::SequencePoint(point)));
+                let block = ThreadsBlock::Point(state.begin_point(&mut c)?);
+                let (position, end) = (c.offset(), frame.end);
+                self.threads = Some(Threads { block, position, end });
             }
             Kind::Thread => state.thread_block(&mut c)?,
             Kind::RemoveThread => {
-                state
-                    .remove_thread_block(&mut c, |lost| pending.push_back(Ok(Step::Loss(lost))))?;
+                let block = ThreadsBlock::Removed;
+                let (position, end) = (frame.start, frame.end);
+                self.threads = Some(Threads { block, position, end });
             }
             Kind::LabelList => state.label_block(&mut c)?,
             Kind::End => {
@@ -565,6 +604,7 @@ impl Parser {
         let StreamState { losses, limits, metadata, stats, .. } = &mut self.state;
         let mut d = Decoded::NONE;
         let mut run = None;
+        let most_pending = limits.max_buffer / size_of::<Result<Step>>();
         // End of the last valid event.
         let mut end = start;
         let mut result = Ok(());
@@ -589,6 +629,11 @@ impl Parser {
                 }
                 match losses.first_of_run(place, end, limits) {
                     Ok(None) => {}
+                    Ok(Some(_)) if self.pending.len() >= most_pending => {
+                        let lost = self.pending.len() as u64;
+                        result = Err(Error::limit(end, "losses", lost, most_pending));
+                        break;
+                    }
                     Ok(Some(lost)) => self.pending.push_back(Ok(Step::Loss(lost))),
                     Err(e) => {
                         result = Err(e);

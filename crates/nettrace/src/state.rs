@@ -1,11 +1,9 @@
-use std::collections::HashMap;
-
 use trace_common::{Cursor, Limits};
 
 use crate::event_header::{Decoded, Layout, decode};
 use crate::losses::{Loss, Losses};
 use crate::metadata::{Metadata, MetadataTable};
-use crate::tables::{RowCache, Thread};
+use crate::tables::{RowCache, Thread, ThreadTable};
 use crate::{Error, ErrorKind, Result, Trace};
 
 /// Counts of items read and of errors.
@@ -59,7 +57,7 @@ pub(crate) struct StreamState {
     pub(crate) metadata: MetadataTable,
     pub(crate) stacks: RowCache,
     pub(crate) labels: RowCache,
-    pub(crate) threads: HashMap<u64, Thread>,
+    pub(crate) threads: ThreadTable,
     pub(crate) losses: Losses,
     pub(crate) stats: Stats,
     pub(crate) limits: Limits,
@@ -82,7 +80,7 @@ impl StreamState {
             metadata: MetadataTable::new(),
             stacks: RowCache::default(),
             labels: RowCache::default(),
-            threads: HashMap::new(),
+            threads: ThreadTable::default(),
             losses: Losses::default(),
             stats: Stats::default(),
             limits,
@@ -137,7 +135,7 @@ impl StreamState {
                 let size = c.u16()?;
                 let mut row = c.sub(size.into())?;
                 let metadata = Metadata::parse_v6(&mut row, &self.limits)?;
-                added(self.add_metadata(metadata, size.into(), at)?);
+                added(self.add_metadata(metadata, at)?);
             }
         } else {
             let layout = self.block_layout(c)?;
@@ -156,7 +154,7 @@ impl StreamState {
 
     /// A metadata event of versions 3 to 5; `c` is its payload.
     pub(crate) fn metadata_event(&mut self, c: &mut Cursor<'_>) -> Result<u32> {
-        let (at, size) = (c.offset(), c.remaining());
+        let at = c.offset();
         let whole = *c;
         let metadata = match Metadata::parse(c, &self.limits) {
             Ok(metadata) => metadata,
@@ -168,13 +166,13 @@ impl StreamState {
                 Metadata::parse_head(&mut whole.clone())?
             }
         };
-        self.add_metadata(metadata, size, at)
+        self.add_metadata(metadata, at)
     }
 
-    fn add_metadata(&mut self, mut metadata: Metadata, bytes: usize, at: u64) -> Result<u32> {
+    fn add_metadata(&mut self, mut metadata: Metadata, at: u64) -> Result<u32> {
         metadata.complete(self.pointer_size(), self.version());
         self.stats.metadata += 1;
-        self.metadata.insert(metadata, bytes, &self.limits, at)
+        self.metadata.insert(metadata, &self.limits, at)
     }
 
     pub(crate) fn stack_block(&mut self, c: &mut Cursor<'_>) -> Result<()> {
@@ -193,60 +191,77 @@ impl StreamState {
             let size = c.u16()?;
             let mut row = c.sub(size.into())?;
             let (index, thread) = Thread::parse(&mut row)?;
-            // A row is at most 64 KiB: the entry limit also bounds the bytes.
-            if self.threads.len() >= (self.limits.max_entries).min(self.limits.max_buffer / 64) {
-                let n = self.threads.len();
-                return Err(Error::limit(at, "threads", n as u64, self.limits.max_entries));
-            }
-            self.threads.insert(index, thread);
+            self.threads.insert(index, thread, &self.limits, at)?;
         }
         Ok(())
     }
 
-    pub(crate) fn remove_thread_block(
-        &mut self,
-        c: &mut Cursor<'_>,
-        mut lost: impl FnMut(Loss),
-    ) -> Result<()> {
+    /// The first of the remaining rows of a block of removed threads that shows a loss; `None` at its end.
+    fn next_removed(&mut self, c: &mut Cursor<'_>) -> Result<Option<Loss>> {
         while !c.is_empty() {
             let at = c.offset();
             let index = c.uvarint()?;
             let sequence = crate::strings::varuint32(c)?;
             let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
+            self.losses.remove(index);
+            self.threads.remove(index);
             if let Some(gap) = gap {
                 // The block has no timestamp.
-                lost(Loss { before: gap.after.unwrap_or(0), ..gap });
+                return Ok(Some(Loss { before: gap.after.unwrap_or(0), ..gap }));
             }
-            self.losses.remove(index);
-            self.threads.remove(&index);
         }
-        self.stats.lost = self.losses.total;
-        Ok(())
+        Ok(None)
     }
 
-    pub(crate) fn sequence_point(
-        &mut self,
-        c: &mut Cursor<'_>,
-        mut lost: impl FnMut(Loss),
-    ) -> Result<SequencePoint> {
+    /// The first of the remaining threads of a sequence point that shows a loss; `None` at its end.
+    fn next_in_point(&mut self, c: &mut Cursor<'_>, point: &mut Point) -> Result<Option<Loss>> {
         let v6 = self.version() >= 6;
-        let timestamp = c.i64()?;
-        let flags = if v6 { c.u32()? } else { 0 };
-        let threads = c.u32()?;
-        for _ in 0..threads {
+        while point.left > 0 {
             let at = c.offset();
             let (thread, sequence) = if v6 {
                 (c.uvarint()?, crate::strings::varuint32(c)?)
             } else {
                 (c.u64()?, c.u32()?)
             };
-            let gap = self.losses.sequence_point(thread, sequence, timestamp, at, &self.limits)?;
-            if let Some(gap) = gap {
-                lost(gap);
+            point.left -= 1;
+            let time = point.timestamp;
+            let gap = self.losses.sequence_point(thread, sequence, time, at, &self.limits)?;
+            if gap.is_some() {
+                return Ok(gap);
             }
         }
-        self.stats.sequence_points += 1;
+        Ok(None)
+    }
+
+    /// The head of a sequence point.
+    pub(crate) fn begin_point(&self, c: &mut Cursor<'_>) -> Result<Point> {
+        let timestamp = c.i64()?;
+        let flags = if self.version() >= 6 { c.u32()? } else { 0 };
+        let threads = c.u32()?;
+        Ok(Point { timestamp, flags, threads, left: threads })
+    }
+
+    /// What follows in the block of a sequence point, or of removed threads.
+    pub(crate) fn next_of_threads(
+        &mut self,
+        c: &mut Cursor<'_>,
+        of: &mut ThreadsBlock,
+    ) -> Result<ThreadsStep> {
+        let lost = match of {
+            ThreadsBlock::Point(point) => self.next_in_point(c, point)?,
+            ThreadsBlock::Removed => self.next_removed(c)?,
+        };
         self.stats.lost = self.losses.total;
+        Ok(match (lost, of) {
+            (Some(lost), _) => ThreadsStep::Loss(lost),
+            (None, ThreadsBlock::Removed) => ThreadsStep::End,
+            (None, ThreadsBlock::Point(point)) => ThreadsStep::Point(self.end_point(*point)),
+        })
+    }
+
+    fn end_point(&mut self, point: Point) -> SequencePoint {
+        let Point { timestamp, flags, threads, .. } = point;
+        self.stats.sequence_points += 1;
         self.stacks.clear();
         self.labels.clear();
         if flags & 1 != 0 {
@@ -256,6 +271,33 @@ impl StreamState {
         if flags & 2 != 0 {
             self.metadata.clear();
         }
-        Ok(SequencePoint { timestamp, threads })
+        SequencePoint { timestamp, threads }
     }
+}
+
+/// A sequence point that is being read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    timestamp: i64,
+    flags: u32,
+    threads: u32,
+    /// Threads that were not read yet.
+    left: u32,
+}
+
+/// A block about threads, each of which can have lost events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ThreadsBlock {
+    Point(Point),
+    Removed,
+}
+
+/// A part of such a block.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ThreadsStep {
+    Loss(Loss),
+    /// The end of a sequence point.
+    Point(SequencePoint),
+    /// The end of the block.
+    End,
 }

@@ -54,8 +54,19 @@ impl RowCache {
         self.bytes.get(start as usize..start as usize + len as usize)
     }
 
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        self.bytes.len()
+            + size_of_val(&*self.rows)
+            + size_of_val(&*self.segments)
+            + 2 * self.irregular.len() * size_of::<(u32, u32)>()
+    }
+
     /// Starts a block of rows.
     fn begin(&mut self, first_id: u32) -> bool {
+        if self.segments.last().is_some_and(|last| last.rows == 0) {
+            self.segments.pop();
+        }
         let regular = match self.segments.last() {
             Some(last) => u64::from(first_id) >= u64::from(last.first_id) + u64::from(last.rows),
             None => true,
@@ -68,7 +79,7 @@ impl RowCache {
     }
 
     fn push(&mut self, id: u32, regular: bool, row: &[u8], at: u64, limits: &Limits) -> Result<()> {
-        let size = self.bytes.len() + row.len();
+        let size = self.memory() + row.len() + size_of::<(u32, u32)>();
         if size > limits.max_buffer.min(u32::MAX as usize) {
             return Err(Error::limit(at, "stacks held", size as u64, limits.max_buffer));
         }
@@ -188,6 +199,53 @@ impl<'a> Iterator for Labels<'a> {
     }
 }
 
+/// The threads of a stream of version 6, by index.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadTable {
+    threads: HashMap<u64, Thread>,
+    /// Bytes of memory.
+    bytes: usize,
+}
+
+impl ThreadTable {
+    #[inline]
+    pub(crate) fn get(&self, index: u64) -> Option<&Thread> {
+        self.threads.get(&index)
+    }
+
+    pub(crate) fn insert(
+        &mut self,
+        index: u64,
+        thread: Thread,
+        limits: &Limits,
+        at: u64,
+    ) -> Result<()> {
+        self.remove(index);
+        if self.threads.len() >= limits.max_entries {
+            let n = self.threads.len();
+            return Err(Error::limit(at, "threads", n as u64, limits.max_entries));
+        }
+        let bytes = self.bytes.saturating_add(thread.memory());
+        if bytes > limits.max_buffer {
+            return Err(Error::limit(at, "size of threads", bytes as u64, limits.max_buffer));
+        }
+        self.bytes = bytes;
+        self.threads.insert(index, thread);
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, index: u64) {
+        if let Some(thread) = self.threads.remove(&index) {
+            self.bytes -= thread.memory();
+        }
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.threads.clear();
+        self.bytes = 0;
+    }
+}
+
 /// A thread of version 6, where events name threads by index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -203,6 +261,12 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// Bytes of memory, in a table that has twice the space of its entries.
+    pub(crate) fn memory(&self) -> usize {
+        let name = self.name.as_ref().map_or(0, |name| name.len());
+        2 * size_of::<(u64, Self)>() + name + memory_of(&self.properties)
+    }
+
     /// One row of a thread block; `c` is the row after its size.
     pub(crate) fn parse(c: &mut Cursor<'_>) -> Result<(u64, Self)> {
         let index = c.uvarint()?;
@@ -220,8 +284,15 @@ impl Thread {
                 _ => break,
             }
         }
+        thread.properties.shrink_to_fit();
         Ok((index, thread))
     }
+}
+
+/// Bytes of memory of keys and values.
+pub(crate) fn memory_of(properties: &[(String, String)]) -> usize {
+    let text: usize = properties.iter().map(|(key, value)| key.len() + value.len()).sum();
+    size_of_val(properties) + text
 }
 
 /// The instruction pointers of a stack, innermost first.

@@ -119,6 +119,19 @@ impl FieldType {
 }
 
 impl FieldType {
+    /// Bytes of memory that it refers to.
+    fn memory(&self) -> usize {
+        match self {
+            Self::Array(element)
+            | Self::FixedArray(element, _)
+            | Self::RelLoc(element)
+            | Self::DataLoc(element)
+            | Self::Counted(element, _) => size_of::<Self>() + element.memory(),
+            Self::Object(fields) => fields.iter().map(Field::memory).sum(),
+            _ => 0,
+        }
+    }
+
     /// This type in the layout of self-describing events: booleans of one byte, and decimals as
     /// doubles. `None` if it is the same.
     fn compact(&self) -> Option<Self> {
@@ -161,6 +174,12 @@ pub(crate) fn place(fields: &mut [Field], pointer_size: u32) {
 }
 
 impl Field {
+    /// Bytes of memory.
+    pub(crate) fn memory(&self) -> usize {
+        let layout = self.layout.as_ref().map_or(0, |layout| layout.memory());
+        size_of::<Self>() + self.name.len() + self.ty.memory() + layout
+    }
+
     fn facts(&self, pointer_size: u32) -> Facts {
         Facts::of(&self.ty, self.layout.as_deref(), pointer_size)
     }
@@ -175,6 +194,10 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    fn memory(&self) -> usize {
+        size_of::<Self>() + self.element.as_ref().map_or(0, |element| element.memory())
+    }
+
     /// The layout of a type with elements or fields, which are placed.
     fn new(ty: &mut FieldType, pointer_size: u32) -> Option<Box<Self>> {
         let element = match ty {

@@ -1,6 +1,6 @@
 //! Input that nobody wrote in good faith: no panic, no hang, errors with offsets, bounded memory.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
 
 use crate::common::exercise;
 use crate::common::{
@@ -278,6 +278,108 @@ fn blocks_without_events_do_not_pile_up() {
         assert!(pushes.count() < 32, "kind {kind}: the event is returned");
         assert_eq!(parser.stats().early_flushes, 1);
     }
+}
+
+/// The number of items of a stream, and the limit that it exceeds.
+fn limited(stream: &[u8], max_buffer: usize) -> (usize, Option<&'static str>) {
+    let limits = Limits { max_buffer, ..Limits::default() };
+    let mut parser = Parser::new(Options::new().limits(limits));
+    parser.push(stream);
+    parser.finish();
+    let mut items = 0;
+    loop {
+        match parser.next_item() {
+            Ok(Some(_)) => items += 1,
+            Ok(None) => return (items, None),
+            Err(error) => match error.kind {
+                ErrorKind::Limit { what, .. } => return (items, Some(what)),
+                other => panic!("{other}"),
+            },
+        }
+    }
+}
+
+/// The size of tables in memory counts, which can be many times that of their input.
+#[test]
+fn the_memory_of_tables_is_bounded() {
+    // Threads whose properties are empty: three bytes each.
+    let mut threads = assemble::V6::new();
+    for index in 0..20 {
+        let mut row = varint(index);
+        row.extend([4, 0, 0].repeat(20_000));
+        threads.block(6, &[&(row.len() as u16).to_le_bytes()[..], &row].concat());
+    }
+    let threads = threads.end();
+    assert_eq!(limited(&threads, 4 << 20).1, Some("size of threads"));
+    assert_eq!(limited(&threads, 64 << 20), (1, None));
+
+    // Fields without names: six bytes each.
+    let mut fields = 10_000_u32.to_le_bytes().to_vec();
+    fields.extend([3, 0, 0, 0, 0, 0].repeat(10_000));
+    let fields = assemble::v4("Own", 1, 0, &fields, b"");
+    assert_eq!(limited(&fields, 1 << 20).1, Some("metadata size"));
+    assert_eq!(limited(&fields, 4 << 20), (3, None));
+    let names = |id: u64| {
+        let row =
+            [varint(id), utf8("Microsoft-Windows-DotNETRuntime"), varint(143), vec![0; 5]].concat();
+        [&(row.len() as u16).to_le_bytes()[..], &row].concat()
+    };
+    let mut manifest = assemble::V6::new();
+    let rows: Vec<u8> = (0..500).flat_map(names).collect();
+    manifest.block(3, &[&[0, 0][..], &rows].concat());
+    let manifest = manifest.end();
+    assert_eq!(limited(&manifest, 1 << 17).1, Some("metadata size"), "{}", rows.len());
+    assert_eq!(limited(&manifest, 4 << 20), (501, None));
+
+    // Stacks without frames.
+    let mut stacks = [1u32, 10_000].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+    stacks.extend([0; 40_000]);
+    let stacks = Stream::v4().block("StackBlock", None, &stacks).end();
+    assert_eq!(limited(&stacks, 60_000).1, Some("stacks held"));
+    assert_eq!(limited(&stacks, 1 << 20), (1, None));
+}
+
+/// A sequence point of `threads` threads, each of which has lost one event.
+fn sequence_point(threads: u32) -> Vec<u8> {
+    let mut point = 5i64.to_le_bytes().to_vec();
+    point.extend([0, threads].iter().flat_map(|v| v.to_le_bytes()));
+    point.extend((0..threads).flat_map(|thread| [varint(thread.into()), vec![1]].concat()));
+    point
+}
+
+#[test]
+fn losses_are_not_queued() {
+    for kind in [4, 7] {
+        let mut stream = assemble::V6::new();
+        // The block of removed threads has no head.
+        stream.block(kind, &sequence_point(1_000)[if kind == 7 { 16 } else { 0 }..]);
+        let mut parser = Parser::new(Options::new());
+        parser.push(&stream.end());
+        let mut losses = 0;
+        while let Some(item) = parser.next_item().unwrap() {
+            if let nettrace::Item::Loss(loss) = item {
+                assert_eq!((loss.capture_thread, loss.count), (losses, 1));
+                losses += 1;
+            }
+            assert_eq!(parser.stats().lost, losses, "the others are not read yet");
+        }
+        assert_eq!((losses, parser.stats().sequence_points), (1_000, u64::from(kind == 4)));
+        assert!(parser.is_complete());
+    }
+    // What is kept of each thread.
+    let mut stream = assemble::V6::new();
+    stream.block(4, &sequence_point(10_000));
+    let stream = stream.end();
+    assert_eq!(limited(&stream, 1 << 17).1, Some("threads"));
+    assert_eq!(limited(&stream, 1 << 21), (10_002, None));
+    // Losses between the events of a block are queued.
+    let event =
+        |index: u64| [vec![0xc7, 1, 1, 9, 0, 9, 5], vec![0]].concat().repeat(index as usize);
+    let mut stream = assemble::V6::new();
+    stream.compressed(&event(5_000));
+    let stream = stream.end();
+    assert_eq!(limited(&stream, 1 << 17).1, Some("losses"));
+    assert_eq!(limited(&stream, 1 << 20), (10_001, None));
 }
 
 /// The error of a payload, which is also printed.
