@@ -18,6 +18,8 @@ pub struct Activity {
     pub path: Option<String>,
     /// Id of the parent activity, if the start event has one.
     pub parent: Option<Guid>,
+    /// The operating system's id of the process.
+    pub process_id: u64,
     /// Thread of the start event.
     pub start_thread_id: u64,
     /// Thread of the stop event. Asynchronous code often stops on another thread.
@@ -48,7 +50,7 @@ pub enum ActivityStep {
 /// Pairs start and stop events of event sources: opcodes 1 and 2, or names that end in `Start`
 /// and `Stop`.
 ///
-/// Events with activity ids are paired by those ids. Runtimes write ids while
+/// Events of one process are paired. Those with activity ids are paired by those ids. Runtimes write ids while
 /// `System.Threading.Tasks.TplEventSource` is enabled with keyword 0x80. Without ids, a stop ends
 /// the last start of the same name whose common fields have the same values, preferably on the same
 /// thread. Start and stop events without a common field are paired on their thread.
@@ -57,7 +59,7 @@ pub struct ActivityTracker {
     /// Open activities by number.
     open: HashMap<u64, Open>,
     /// Numbers of the open activities that a stop with this key can end, newest last.
-    by_key: HashMap<(Box<str>, Key), Vec<u64>>,
+    by_key: HashMap<(u64, Box<str>, Key), Vec<u64>>,
     started: u64,
     /// Bytes of text of the open activities.
     text: usize,
@@ -191,13 +193,14 @@ impl ActivityTracker {
     ) -> ActivityStep {
         let id = event.activity_id();
         let timestamp = event.header().timestamp;
+        let process_id = event.process_id();
         let activity = Activity {
             provider: event.provider().into(),
             name: base.into(),
             id,
-            path: id
-                .and_then(|id| crate::activity_path(id, u32::try_from(event.process_id()).ok())),
+            path: id.and_then(|id| crate::activity_path(id, u32::try_from(process_id).ok())),
             parent: event.related_activity_id(),
+            process_id,
             start_thread_id: event.thread_id(),
             stop_thread_id: 0,
             start: timestamp,
@@ -216,7 +219,8 @@ impl ActivityTracker {
         let number = self.started;
         self.started += 1;
         for key in &open.keys {
-            let numbers = self.by_key.entry((open.name.clone(), key.clone())).or_default();
+            let numbers =
+                self.by_key.entry((process_id, open.name.clone(), key.clone())).or_default();
             if numbers.len() >= MAX_BY_KEY {
                 numbers.remove(0);
             }
@@ -237,7 +241,7 @@ impl ActivityTracker {
         // Prefer an activity of this thread, then the newest.
         let mut best: Option<(bool, u64)> = None;
         for key in keys {
-            let numbers = self.by_key.get(&(name.clone(), key.clone()));
+            let numbers = self.by_key.get(&(event.process_id(), name.clone(), key.clone()));
             let candidates = numbers.into_iter().flatten().rev();
             let found = candidates
                 .filter_map(|number| Some((*number, self.open.get(number)?)))
@@ -278,7 +282,7 @@ impl ActivityTracker {
         let open = self.open.remove(&number)?;
         self.text -= open.text();
         for key in open.keys {
-            let key = (open.name.clone(), key);
+            let key = (open.activity.process_id, open.name.clone(), key);
             if let Some(numbers) = self.by_key.get_mut(&key) {
                 numbers.retain(|n| *n != number);
                 if numbers.is_empty() {

@@ -1,3 +1,5 @@
+use std::collections::HashMap;
+
 use super::text;
 use crate::Event;
 use crate::manifest::Provider;
@@ -20,6 +22,8 @@ pub enum CounterKind {
 pub struct Counter {
     /// Ticks of the event clock.
     pub timestamp: i64,
+    /// The operating system's id of the process.
+    pub process_id: u64,
     /// Name of the event source or the meter.
     pub provider: String,
     /// Name of the counter or the instrument.
@@ -60,11 +64,14 @@ impl Counter {
 /// 0x2).
 #[derive(Debug, Default)]
 pub struct CounterTracker {
-    /// Interval of the meters' values, in seconds.
-    interval: Option<f64>,
+    /// Interval of the meters' values, in seconds, by process.
+    intervals: HashMap<u64, f64>,
     errors: u64,
     conflicts: u64,
 }
+
+/// Maximum number of processes whose interval is kept.
+const MAX_PROCESSES: usize = 1 << 12;
 
 impl CounterTracker {
     /// A tracker at the start of a stream.
@@ -102,7 +109,13 @@ impl CounterTracker {
                 if let (Some(start), Some(end)) =
                     (time("intervalStartTime"), time("intervalEndTime"))
                 {
-                    self.interval = Some(end.saturating_sub(start) as f64 / 1e7);
+                    let process_id = event.process_id();
+                    if self.intervals.len() >= MAX_PROCESSES
+                        && !self.intervals.contains_key(&process_id)
+                    {
+                        self.intervals.clear();
+                    }
+                    self.intervals.insert(process_id, end.saturating_sub(start) as f64 / 1e7);
                 }
                 return None;
             }
@@ -138,8 +151,10 @@ impl CounterTracker {
             }
             _ => Vec::new(),
         };
+        let process_id = event.process_id();
         Some(Counter {
             timestamp: event.header().timestamp,
+            process_id,
             provider: text(event, "meterName").unwrap_or_default(),
             name: text(event, "instrumentName").unwrap_or_default(),
             display_name: String::new(),
@@ -147,7 +162,7 @@ impl CounterTracker {
             tags: text(event, "tags").unwrap_or_default(),
             kind,
             value,
-            interval_seconds: self.interval,
+            interval_seconds: self.intervals.get(&process_id).copied(),
             count: event.field("count").and_then(|v| v.as_u64()),
             range: None,
             quantiles,
@@ -181,6 +196,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
     };
     Some(Counter {
         timestamp: event.header().timestamp,
+        process_id: event.process_id(),
         provider: event.provider().into(),
         name: text("Name"),
         display_name: text("DisplayName"),

@@ -1,3 +1,4 @@
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 use super::GcEvent;
@@ -149,6 +150,8 @@ pub struct GarbageCollection {
     pub reason: GcReason,
     /// Blocking, background or foreground.
     pub kind: GcKind,
+    /// The operating system's id of the process.
+    pub process_id: u64,
     /// Thread that started the GC.
     pub thread_id: u64,
     /// Start.
@@ -168,6 +171,8 @@ pub struct GarbageCollection {
 pub struct Suspension {
     /// Reason.
     pub reason: SuspendReason,
+    /// The operating system's id of the process.
+    pub process_id: u64,
     /// Thread that suspends the others.
     pub thread_id: u64,
     /// The suspension begins.
@@ -180,17 +185,26 @@ pub struct Suspension {
     pub gc: Option<u32>,
 }
 
-/// Tracks GCs and suspensions.
+/// Tracks GCs and suspensions, of each process by itself.
 ///
 /// Needs keyword `GC` (0x1) at level 4, which also includes heap sizes.
 #[derive(Debug, Default)]
 pub struct GcTracker {
+    processes: HashMap<u64, Process>,
+    done: VecDeque<GarbageCollection>,
+    incomplete: u64,
+}
+
+/// The GCs and suspensions of a process that have not ended.
+#[derive(Debug, Default)]
+struct Process {
     /// By suspending thread: the sampler and the GC can suspend at the same time.
     suspensions: Vec<Suspension>,
     open: Vec<GarbageCollection>,
-    done: std::collections::VecDeque<GarbageCollection>,
-    incomplete: u64,
 }
+
+/// Maximum number of processes. Beyond it, those without open GCs and suspensions make room, or all.
+const MAX_PROCESSES: usize = 1 << 12;
 
 /// Maximum number of open GCs: a background GC and the foreground GCs during it. Only lost end
 /// events can lead to more.
@@ -209,7 +223,25 @@ impl GcTracker {
     /// Processes an event and returns the suspension that it ends, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<Suspension> {
         match GcEvent::decode(event) {
-            Ok(decoded) => self.event(decoded?, event.thread_id(), event.header().timestamp),
+            Ok(decoded) => {
+                let decoded = decoded?;
+                let process_id = event.process_id();
+                if self.processes.len() >= MAX_PROCESSES
+                    && !self.processes.contains_key(&process_id)
+                {
+                    self.processes.retain(|_, process| !process.is_idle());
+                    if self.processes.len() >= MAX_PROCESSES {
+                        self.processes.clear();
+                    }
+                }
+                let from = Origin {
+                    process_id,
+                    thread_id: event.thread_id(),
+                    now: event.header().timestamp,
+                };
+                let process = self.processes.entry(process_id).or_default();
+                process.event(decoded, from, &mut self.done)
+            }
             Err(_) => {
                 self.incomplete += 1;
                 None
@@ -222,18 +254,42 @@ impl GcTracker {
         self.incomplete
     }
 
-    fn event(&mut self, event: GcEvent, thread_id: u64, now: i64) -> Option<Suspension> {
+    /// Returns the next completed GC. Call it until it returns `None`.
+    pub fn next_gc(&mut self) -> Option<GarbageCollection> {
+        self.done.pop_front()
+    }
+}
+
+/// Where and when an event was written.
+#[derive(Clone, Copy)]
+struct Origin {
+    process_id: u64,
+    thread_id: u64,
+    now: i64,
+}
+
+/// The completed GCs.
+type Done = VecDeque<GarbageCollection>;
+
+impl Process {
+    fn is_idle(&self) -> bool {
+        self.suspensions.is_empty() && self.open.is_empty()
+    }
+
+    fn event(&mut self, event: GcEvent, from: Origin, done: &mut Done) -> Option<Suspension> {
+        let Origin { process_id, thread_id, now } = from;
         match event {
             GcEvent::Start { number, generation, reason, kind } => {
                 if self.open.len() >= MAX_OPEN {
                     let oldest = self.open.remove(0);
-                    self.done.extend((oldest.end != 0).then_some(oldest));
+                    done.extend((oldest.end != 0).then_some(oldest));
                 }
                 let mut gc = GarbageCollection {
                     number,
                     generation,
                     reason,
                     kind,
+                    process_id,
                     thread_id,
                     start: now,
                     end: 0,
@@ -249,35 +305,38 @@ impl GcTracker {
                 self.open.push(gc);
             }
             GcEvent::End { number } => {
-                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == number) {
+                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == number && gc.end == 0)
+                {
                     gc.end = now;
                 }
             }
-            GcEvent::RestartEnd => return self.resume(thread_id, now),
+            GcEvent::RestartEnd => return self.resume(thread_id, now, done),
             // Of the GC that ended last.
             GcEvent::HeapStats { heap, .. } => {
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
                     gc.heap = Some(heap);
                 }
                 // A blocking GC is complete when its suspension ends.
-                self.close_between_suspensions();
+                self.close_between_suspensions(done);
             }
             GcEvent::SuspendEnd => {
                 // One thread at a time suspends the others: the ends of the others' were lost.
-                self.lose(|s| {
+                let other = |s: &Suspension| {
                     s.thread_id != thread_id && (s.suspended.is_some() || s.gc.is_some())
-                });
+                };
+                self.lose(other, done);
                 if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {
                     s.suspended = Some(now);
                 }
             }
             GcEvent::SuspendBegin { reason } => {
-                self.lose(|s| s.thread_id == thread_id); // its end was lost
+                self.lose(|s| s.thread_id == thread_id, done); // its end was lost
                 if self.suspensions.len() >= MAX_OPEN {
                     self.suspensions.remove(0);
                 }
                 self.suspensions.push(Suspension {
                     reason,
+                    process_id,
                     thread_id,
                     start: now,
                     suspended: None,
@@ -289,13 +348,8 @@ impl GcTracker {
         None
     }
 
-    /// Returns the next completed GC. Call it until it returns `None`.
-    pub fn next_gc(&mut self) -> Option<GarbageCollection> {
-        self.done.pop_front()
-    }
-
     /// Ends suspensions whose end was lost: how long they lasted is unknown.
-    fn lose(&mut self, is_lost: impl Fn(&Suspension) -> bool) {
+    fn lose(&mut self, is_lost: impl Fn(&Suspension) -> bool, done: &mut Done) {
         let before = self.suspensions.len();
         let open = &mut self.open;
         self.suspensions.retain(|s| {
@@ -306,14 +360,14 @@ impl GcTracker {
             !is_lost
         });
         if self.suspensions.len() < before {
-            self.close_between_suspensions();
+            self.close_between_suspensions(done);
         }
     }
 
-    fn resume(&mut self, thread: u64, now: i64) -> Option<Suspension> {
+    fn resume(&mut self, thread: u64, now: i64, done: &mut Done) -> Option<Suspension> {
         let Some(index) = self.suspensions.iter().position(|s| s.thread_id == thread) else {
             // It began before the first event.
-            self.close_between_suspensions();
+            self.close_between_suspensions(done);
             return None;
         };
         let mut suspension = self.suspensions.swap_remove(index);
@@ -330,16 +384,15 @@ impl GcTracker {
                 gc.pause = gc.pause.map(|pause| pause.saturating_add(lasted));
             }
         }
-        self.close_between_suspensions();
+        self.close_between_suspensions(done);
         Some(suspension)
     }
 
     /// Completes the GCs that have ended, unless a suspension of a GC still lasts.
-    fn close_between_suspensions(&mut self) {
+    fn close_between_suspensions(&mut self, done: &mut Done) {
         if self.suspensions.iter().any(|s| s.gc.is_some()) {
             return;
         }
-        let done = &mut self.done;
         self.open.retain(|gc| {
             if gc.end != 0 {
                 done.push_back(*gc);

@@ -124,10 +124,15 @@ pub struct TypeTotal {
 ///
 /// Needs the keywords `GCHeapDump`, `GCHeapCollect`, `GCHeapAndTypeNames` and `Type` (0x1980001
 /// with `GC`) at level 5. Enabling them makes the runtime perform a full GC and dump its heap once.
-/// If a stream has several heap dumps, the snapshot is the last one.
+/// If a stream has several heap dumps, the snapshot is the last one of the first process that has one.
 #[derive(Debug, Default)]
 pub struct HeapSnapshot {
-    types: HashMap<u64, HeapType>,
+    /// The process whose heap it is, once a part of a dump was read.
+    process: Option<u64>,
+    /// The process whose types came first.
+    typed: Option<u64>,
+    /// By process and id: those of other processes until the process is known.
+    types: HashMap<(u64, u64), HeapType>,
     /// Types of nodes without a description so far: it can follow the heap dump.
     undescribed: HashSet<u64>,
     nodes: Vec<HeapNode>,
@@ -139,7 +144,8 @@ pub struct HeapSnapshot {
     type_bytes: usize,
     limits: Limits,
     dropped: u64,
-    walk: Option<u32>,
+    /// Number of the GC that started last, by process.
+    walks: HashMap<u64, u32>,
     /// A GC has started, and none of its heap dump was read.
     is_new_gc: bool,
     complete: bool,
@@ -150,6 +156,9 @@ pub struct HeapSnapshot {
     next_dependent_chunk: u64,
 }
 
+/// Maximum number of processes whose GCs are tracked before a heap dump.
+const MAX_PROCESSES: usize = 1 << 12;
+
 impl HeapSnapshot {
     /// Creates an empty snapshot.
     pub fn new() -> Self {
@@ -159,6 +168,11 @@ impl HeapSnapshot {
     /// Creates an empty snapshot that holds at most what `limits` allows.
     pub fn with_limits(limits: Limits) -> Self {
         Self { limits, ..Self::default() }
+    }
+
+    /// The operating system's id of the process whose heap it is; `None` if the stream has no heap dump.
+    pub fn process_id(&self) -> Option<u64> {
+        self.process
     }
 
     /// Objects.
@@ -185,17 +199,19 @@ impl HeapSnapshot {
 
     /// The type of an object, if the stream describes it.
     pub fn type_of(&self, node: &HeapNode) -> Option<&HeapType> {
-        self.types.get(&node.type_id)
+        self.type_by_id(node.type_id)
     }
 
     /// The type with this id, if the stream describes it.
     pub fn type_by_id(&self, id: u64) -> Option<&HeapType> {
-        self.types.get(&id)
+        self.types.get(&(self.process.or(self.typed)?, id))
     }
 
     /// All known types.
     pub fn types(&self) -> impl Iterator<Item = &HeapType> {
-        self.types.values()
+        let process = self.process.or(self.typed);
+        let types = self.types.iter().filter(move |((of, _), _)| Some(*of) == process);
+        types.map(|(_, ty)| ty)
     }
 
     /// Whether the whole heap dump was read, no part is missing, and every type is described.
@@ -233,7 +249,7 @@ impl HeapSnapshot {
         // Several ids can have one name, such as a type in several load contexts.
         let mut named: HashMap<String, (u64, u64)> = HashMap::new();
         for (id, (count, size)) in totals {
-            let name = match self.types.get(&id) {
+            let name = match self.type_by_id(id) {
                 Some(t) if !t.name.is_empty() => t.name.clone(),
                 _ => format!("[type {id:#x}]"),
             };
@@ -262,20 +278,32 @@ impl HeapSnapshot {
 
     /// Processes an event; `None` if it lacks a field.
     fn event(&mut self, event: &Event<'_>) -> Option<()> {
+        let process = event.process_id();
+        if self.process.is_some_and(|known| known != process) {
+            return Some(());
+        }
         if matches!(event.id(), 16..=19 | 36 | 38) {
+            if self.process.is_none() {
+                self.begin_process(process);
+            }
             self.begin_dump();
         }
         match event.id() {
             // GCStart, GCEnd: a heap dump is within a GC
             1 => {
                 self.is_new_gc = true;
-                self.walk = Some(number(event, "Count")? as u32);
+                let number = number(event, "Count")? as u32;
+                if self.walks.len() >= MAX_PROCESSES {
+                    self.walks.clear();
+                }
+                self.walks.insert(process, number);
             }
-            2 if self.walk == Some(number(event, "Count")? as u32) => {
+            2 if self.walks.get(&process) == Some(&(number(event, "Count")? as u32)) => {
                 self.complete |= !self.nodes.is_empty();
             }
             // BulkType
             15 => self.each(event, |this, v| {
+                this.typed = this.typed.or(Some(process));
                 let id = get(&v, "TypeID")?;
                 let name = v.get("Name")?.as_text()?.to_string();
                 let (module_id, flags) = (get(&v, "ModuleID")?, get(&v, "Flags")? as u32);
@@ -283,7 +311,7 @@ impl HeapSnapshot {
                 if this.room(bytes) {
                     this.type_bytes = this.type_bytes.saturating_add(bytes);
                     this.undescribed.remove(&id);
-                    this.types.insert(id, HeapType { id, module_id, name, flags });
+                    this.types.insert((process, id), HeapType { id, module_id, name, flags });
                 }
                 Some(())
             })?,
@@ -329,7 +357,7 @@ impl HeapSnapshot {
                     let (type_id, edges) = (get(&v, "TypeID")?, get(&v, "EdgeCount")?);
                     let (address, size) = (get(&v, "Address")?, get(&v, "Size")?);
                     if this.room(size_of::<HeapNode>()) {
-                        if !this.types.contains_key(&type_id) {
+                        if !this.types.contains_key(&(process, type_id)) {
                             this.undescribed.insert(type_id);
                         }
                         let first_edge = this.edges_expected;
@@ -368,6 +396,13 @@ impl HeapSnapshot {
             _ => {}
         }
         Some(())
+    }
+
+    /// Begins with the heap of a process.
+    fn begin_process(&mut self, process: u64) {
+        self.process = Some(process);
+        self.types.retain(|(of, _), _| *of == process);
+        self.walks.retain(|of, _| *of == process);
     }
 
     /// Starts the next heap dump at the first part of it, whose roots come before its objects.

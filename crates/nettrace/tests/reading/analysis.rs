@@ -607,3 +607,134 @@ fn version_6_mappings_name_the_module_of_an_address() {
     assert_eq!(methods.resolve(12_312, 0x1000, 0).to_string(), "?!0x1000");
     assert_eq!(methods.resolve(1, 140_134_865_252_352, 0).module, None, "another process");
 }
+
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
+/// A stream of version 6 with threads 1 and 2, of the processes 10 and 20.
+fn of_two_processes() -> assemble::V6 {
+    let mut stream = assemble::V6::new();
+    // Size, index, process id, thread id.
+    stream.block(6, &[1, 2].map(|n: u8| [5, 0, n, 2, n * 10, 3, n * 10 + 1]).concat());
+    stream
+}
+
+/// A type of event: provider, number, version, name, fields with their type codes.
+type Declared<'a> = (&'a str, u8, u8, &'a str, &'a [(&'a str, u8)]);
+
+/// Declares types of events.
+fn declare(stream: &mut assemble::V6, types: &[Declared<'_>]) {
+    let mut block = vec![0, 0];
+    for (id, (provider, event, version, name, fields)) in (1u8..).zip(types) {
+        let mut row =
+            [vec![id], assemble::utf8(provider), vec![*event], assemble::utf8(name)].concat();
+        row.extend((fields.len() as u16).to_le_bytes());
+        for (name, code) in *fields {
+            let field = [assemble::utf8(name), vec![*code]].concat();
+            row.extend((field.len() as u16).to_le_bytes());
+            row.extend(field);
+        }
+        row.extend([2, 0, 9, *version]);
+        block.extend((row.len() as u16).to_le_bytes());
+        block.extend(row);
+    }
+    stream.block(3, &block);
+}
+
+/// An event in a block of its own: number of its type, thread, time.
+fn write(stream: &mut assemble::V6, id: u8, thread: u8, time: u64, payload: &[u8]) {
+    let header = [&[0xc7, id, 0, thread, 0, thread][..], &assemble::varint(time)].concat();
+    stream.compressed(&assemble::blob(&header, payload));
+}
+
+/// Collectors of version 6 record several processes into one stream.
+#[test]
+fn processes_are_not_mixed() {
+    let mut stream = of_two_processes();
+    let id: &[(&str, u8)] = &[("id", 10)];
+    declare(
+        &mut stream,
+        &[
+            (RUNTIME, 1, 2, "", &[]),
+            (RUNTIME, 2, 1, "", &[]),
+            ("Own", 1, 0, "JobStart", id),
+            ("Own", 2, 0, "JobStop", id),
+            (RUNTIME, 18, 0, "", &[]),
+            (RUNTIME, 15, 0, "", &[]),
+        ],
+    );
+    let start = [&1u32.to_le_bytes()[..], &[0; 22]].concat();
+    let end = [&1u32.to_le_bytes()[..], &[0; 6]].concat();
+    // One object of the type 7, at the address that is the number of the process.
+    let nodes = |address: u64| {
+        let numbers = [0u32, 1].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        let node = [address, 24, 7, 0].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        [numbers, vec![0, 0], node].concat()
+    };
+    let types = |name: &str| {
+        let ty = [&7u64.to_le_bytes()[..], &[0; 17], &assemble::utf16z(name), &[0; 4]].concat();
+        [&1u32.to_le_bytes()[..], &[0, 0], &ty].concat()
+    };
+    let job = 1u32.to_le_bytes();
+    for (id, thread, time, payload) in [
+        (1, 1, 10, &start[..]),
+        (1, 2, 20, &start),
+        (2, 2, 30, &end),
+        (6, 2, 31, &types("Other")),
+        (6, 1, 32, &types("Own")),
+        (5, 1, 40, &nodes(10)),
+        (5, 2, 41, &nodes(20)),
+        (2, 1, 50, &end),
+        (3, 1, 60, &job),
+        (3, 2, 61, &job),
+        (4, 1, 62, &job),
+        (4, 2, 63, &job),
+    ] {
+        write(&mut stream, id, thread, time, payload);
+    }
+    let stream = stream.end();
+    let (mut gcs, mut activities) = (GcTracker::new(), ActivityTracker::new());
+    let (mut heap, mut ended) = (HeapSnapshot::new(), Vec::new());
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        assert!(gcs.observe(&event).is_none());
+        heap.observe(&event);
+        ended.extend(activities.observe(&event));
+    }
+    assert_eq!((gcs.next_gc(), gcs.incomplete()), (None, 0));
+    let of = |activity: &nettrace::analysis::Activity| {
+        (activity.process_id, activity.start, activity.end)
+    };
+    assert_eq!(ended.iter().map(of).collect::<Vec<_>>(), [(10, 60, 62), (20, 61, 63)]);
+    assert_eq!((heap.process_id(), heap.nodes().len()), (Some(10), 1));
+    assert_eq!((heap.nodes()[0].address, heap.missing()), (10, (0, 0)));
+    assert_eq!(heap.type_of(&heap.nodes()[0]).unwrap().name, "Own");
+    assert!(heap.is_complete() && heap.types().count() == 1);
+}
+
+#[test]
+fn gcs_of_two_processes_have_their_own_ends() {
+    let mut stream = of_two_processes();
+    declare(
+        &mut stream,
+        &[(RUNTIME, 1, 2, "", &[]), (RUNTIME, 2, 1, "", &[]), (RUNTIME, 4, 1, "", &[])],
+    );
+    let start = [&1u32.to_le_bytes()[..], &[0; 22]].concat();
+    let end = [&1u32.to_le_bytes()[..], &[0; 6]].concat();
+    let sizes = [0; 94];
+    for (id, thread, time, payload) in [
+        (1, 1, 10, &start[..]),
+        (1, 2, 20, &start),
+        (2, 2, 30, &end),
+        // A repeated end is that of another GC whose start was lost.
+        (2, 2, 31, &end),
+        (3, 2, 32, &sizes),
+        (2, 1, 100, &end),
+        (3, 1, 101, &sizes),
+    ] {
+        write(&mut stream, id, thread, time, payload);
+    }
+    let (done, tracker) = collections(&stream.end());
+    assert_eq!(tracker.incomplete(), 0);
+    let done = done.iter().map(|gc| (gc.process_id, gc.start, gc.end)).collect::<Vec<_>>();
+    assert_eq!(done, [(20, 20, 30), (10, 10, 100)]);
+}
