@@ -164,11 +164,53 @@ struct Range {
     to: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Mapping {
-    start: u64,
     end: u64,
     module: u64,
+    /// Ticks of its event.
+    from: i64,
+}
+
+/// The mappings of processes over time. One can replace others, or parts of them.
+#[derive(Debug, Default)]
+struct Mappings {
+    /// By process, logarithm of the size, and first address: those that contain an address begin shortly
+    /// before it.
+    by_size: BTreeMap<(u64, u32, u64), Vec<Mapping>>,
+    /// The sizes of the mappings of a process, one bit each.
+    sizes: HashMap<u64, u64>,
+}
+
+impl Mappings {
+    fn insert(&mut self, process: u64, start: u64, mapping: Mapping) {
+        let Some(size) = mapping.end.saturating_sub(start).checked_ilog2() else { return };
+        *self.sizes.entry(process).or_default() |= 1 << size;
+        self.by_size.entry((process, size, start)).or_default().push(mapping);
+    }
+
+    /// The mapping at an address: the newest at this time, or otherwise the first after it.
+    fn find(&self, process: u64, address: u64, at: i64) -> Option<Mapping> {
+        let mut sizes = self.sizes.get(&process).copied().unwrap_or(0);
+        let mut best: Option<Mapping> = None;
+        while let Some(size) = sizes.checked_ilog2() {
+            sizes &= !(1 << size);
+            let lowest = address.saturating_sub(u64::MAX >> (63 - size));
+            let near = self.by_size.range((process, size, lowest)..=(process, size, address)).rev();
+            let near = near.take(MAX_OVERLAP).flat_map(|(_, mappings)| mappings.iter().rev());
+            for mapping in near.take(MAX_RANGES).filter(|mapping| address < mapping.end) {
+                let is_better = match best.map(|best| best.from) {
+                    None => true,
+                    Some(best) if mapping.from <= at => best > at || mapping.from > best,
+                    Some(best) => best > at && mapping.from < best,
+                };
+                if is_better {
+                    best = Some(*mapping);
+                }
+            }
+        }
+        best
+    }
 }
 
 /// A map from instruction pointers to methods over time, built from the runtime's load, JIT,
@@ -183,7 +225,7 @@ pub struct MethodMap {
     /// Entry points of unknown size.
     entries: BTreeMap<(u64, u64), u32>,
     modules: HashMap<(u64, u64), Module>,
-    mappings: HashMap<u64, Vec<Mapping>>,
+    mappings: Mappings,
     /// Size of the longest method.
     longest: u64,
     text_bytes: usize,
@@ -292,8 +334,8 @@ impl MethodMap {
                     self.modules.insert((process, module), Module { path, ..Module::default() });
                 }
                 if self.room(size_of::<Mapping>()) {
-                    let mapping = Mapping { start, end, module };
-                    self.mappings.entry(process).or_default().push(mapping);
+                    let mapping = Mapping { end, module, from: event.header.timestamp };
+                    self.mappings.insert(process, start, mapping);
                 }
             }
             "ProcessSymbol" => {
@@ -479,11 +521,7 @@ impl MethodMap {
         let method = self.find(process, address, at);
         let module_id = match method {
             Some(method) => Some(method.module_id),
-            None => self
-                .mappings
-                .get(&process)
-                .and_then(|m| m.iter().find(|m| m.start <= address && address < m.end))
-                .map(|m| m.module),
+            None => self.mappings.find(process, address, at).map(|mapping| mapping.module),
         };
         let module = module_id.and_then(|id| self.modules.get(&(process, id)));
         let il_offset = method.and_then(|method| method.il_offset(address));

@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::Event;
 
@@ -6,11 +7,13 @@ use crate::Event;
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     counts: Vec<u64>,
-    index: BTreeMap<(Box<str>, u32, u32), usize>,
-    /// The metadata id of the last event and its index in `counts`: events of one type often come
-    /// in a row.
-    last: Option<(u32, u32, usize)>,
+    index: BTreeMap<Type, usize>,
+    /// The type of the last event and its index in `counts`: events of one type often come in a row.
+    last: Option<(Type, usize)>,
 }
+
+/// Provider, event id, version.
+type Type = (Arc<str>, u32, u32);
 
 impl Summary {
     /// Creates an empty summary.
@@ -22,16 +25,19 @@ impl Summary {
     pub fn add(&mut self, event: &Event<'_>) {
         let metadata = event.metadata();
         let version = event.version();
-        let place = match self.last {
-            Some((id, v, place)) if id == metadata.id && v == version => place,
+        // A metadata id can get another meaning within a stream of version 6.
+        let is_same =
+            |ty: &Type| ty.1 == metadata.event_id && ty.2 == version && *ty.0 == *metadata.provider;
+        let place = match &self.last {
+            Some((ty, place)) if is_same(ty) => *place,
             _ => {
-                let key = (metadata.provider.clone(), metadata.event_id, version);
+                let ty: Type = ((&*metadata.provider).into(), metadata.event_id, version);
                 let next = self.counts.len();
-                let place = *self.index.entry(key).or_insert(next);
+                let place = *self.index.entry(ty.clone()).or_insert(next);
                 if place == next {
                     self.counts.push(0);
                 }
-                self.last = Some((metadata.id, version, place));
+                self.last = Some((ty, place));
                 place
             }
         };

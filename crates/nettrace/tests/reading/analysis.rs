@@ -738,3 +738,59 @@ fn gcs_of_two_processes_have_their_own_ends() {
     let done = done.iter().map(|gc| (gc.process_id, gc.start, gc.end)).collect::<Vec<_>>();
     assert_eq!(done, [(20, 20, 30), (10, 10, 100)]);
 }
+
+#[test]
+fn a_mapping_replaces_older_ones() {
+    let mut stream = of_two_processes();
+    let numbers = ["Id", "StartAddress", "EndAddress", "FileOffset"].map(|name| (name, 12));
+    let fields = [&numbers[..], &[("FileName", 23)]].concat();
+    declare(&mut stream, &[("Universal.System", 1, 0, "ProcessMapping", &fields)]);
+    for (id, time, start, end, name) in [
+        (1u64, 10, 0x1000u64, 0x3000u64, "sh"),
+        // A part of it, then both.
+        (2, 20, 0x1800, 0x2000, "dotnet"),
+        (3, 30, 0x1000, 0x2800, "coreclr"),
+    ] {
+        let numbers = [id, start, end, 0].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
+        write(
+            &mut stream,
+            1,
+            1,
+            time,
+            &[&numbers[..], &[name.len() as u8, 0], name.as_bytes()].concat(),
+        );
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::new();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    let at = |address, time| map.resolve(10, address, time).module.map_or("", |m| m.name());
+    for (address, names) in [
+        // Before all of them, and after each.
+        (0x1000, ["sh", "sh", "sh", "coreclr"]),
+        (0x17ff, ["sh", "sh", "sh", "coreclr"]),
+        (0x1800, ["sh", "sh", "dotnet", "coreclr"]),
+        (0x1fff, ["sh", "sh", "dotnet", "coreclr"]),
+        (0x2000, ["sh", "sh", "sh", "coreclr"]),
+        (0x2fff, ["sh", "sh", "sh", "sh"]),
+        (0x3000, [""; 4]),
+        (0xfff, [""; 4]),
+    ] {
+        assert_eq!([5, 15, 25, 35].map(|time| at(address, time)), names, "{address:#x}");
+    }
+    assert!(map.resolve(20, 0x1800, 25).module.is_none(), "another process");
+}
+
+#[test]
+fn a_metadata_id_gets_another_meaning() {
+    let mut stream = of_two_processes();
+    declare(&mut stream, &[("A", 1, 0, "a", &[])]);
+    write(&mut stream, 1, 1, 5, b"");
+    // A sequence point that resets the metadata.
+    stream.block(4, &[&6i64.to_le_bytes()[..], &2u32.to_le_bytes(), &[0; 4]].concat());
+    declare(&mut stream, &[("B", 1, 0, "b", &[])]);
+    write(&mut stream, 1, 1, 9, b"");
+    let stream = stream.end();
+    let mut summary = nettrace::Summary::new();
+    Reader::new(&stream[..]).for_each(|event| summary.add(&event)).unwrap();
+    assert_eq!(summary.iter().collect::<Vec<_>>(), [("A", 1, 0, 1), ("B", 1, 0, 1)]);
+}
