@@ -390,6 +390,10 @@ impl AsyncRead for Session {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        // `try_read` would take no bytes for the end of the stream.
+        if buf.remaining() == 0 {
+            return Poll::Ready(Ok(()));
+        }
         let Self { ready, session } = &mut *self;
         loop {
             ready!(ready.poll_read_ready(cx))?;

@@ -424,6 +424,29 @@ fn a_stop_is_tried_again() {
 
 #[cfg(feature = "tokio")]
 #[test]
+fn an_asynchronous_read_of_nothing_is_not_the_end() {
+    use tokio::io::AsyncReadExt as _;
+    let (_dir, client) = stoppable(|connection, stop| {
+        connection.write_all(b"events").unwrap();
+        stop.recv().unwrap();
+    });
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (read, end) = tokio.block_on(async {
+        let mut session = client.collect_tracing(config()).await.unwrap();
+        let mut head = vec![0; STREAM_HEAD.len()];
+        session.read_exact(&mut head).await.unwrap();
+        // Data is there, or will be.
+        assert_eq!(session.read(&mut []).await.unwrap(), 0);
+        let read = session.read(&mut head).await.unwrap();
+        (read, session.stop_into(&mut tokio::io::sink()).await)
+    });
+    assert_ne!(read, 0);
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
 fn an_asynchronous_stop_is_tried_again() {
     let (_dir, client, out) = endless();
     let (socket, hidden) = (out.socket.clone(), out.hidden.clone());
