@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Interest, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::{Sleep, sleep};
 
 /// How often a reader without data checks the limits.
 const TICK: Duration = Duration::from_millis(500);
@@ -266,11 +267,16 @@ fn cancelled(error: JoinError) -> Error {
 }
 
 /// A tracing session: [`crate::Session`] with [`AsyncRead`].
+///
+/// A read that waits checks the limits of the session every half second, so it needs tokio's timer
+/// ([`enable_time`](tokio::runtime::Builder::enable_time)).
 #[derive(Debug)]
 pub struct Session {
     /// A duplicate of the connection, for tokio to poll.
     ready: UnixStream,
     session: crate::Session,
+    /// The next check of the limits by a read that waits.
+    tick: Option<Pin<Box<Sleep>>>,
 }
 
 impl Session {
@@ -278,7 +284,7 @@ impl Session {
         let fd = session.as_fd().ok_or(io::ErrorKind::Unsupported)?.try_clone_to_owned()?;
         let stream = std::os::unix::net::UnixStream::from(fd);
         stream.set_nonblocking(true)?;
-        Ok(Self { ready: UnixStream::from_std(stream)?, session })
+        Ok(Self { ready: UnixStream::from_std(stream)?, session, tick: None })
     }
 
     /// The wrapped blocking session.
@@ -367,7 +373,7 @@ impl Session {
 
     /// Closes the session and returns how it ended: see [`crate::Session::finish`].
     pub async fn finish(self) -> SessionEnd {
-        let Self { ready, session } = self;
+        let Self { ready, session, .. } = self;
         drop(ready); // otherwise the connection would stay open
         let bytes = session.bytes_read();
         spawn_blocking(move || session.finish()).await.unwrap_or_else(|e| SessionEnd {
@@ -394,11 +400,20 @@ impl AsyncRead for Session {
         if buf.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let Self { ready, session } = &mut *self;
+        let Self { ready, session, tick } = &mut *self;
         loop {
-            ready!(ready.poll_read_ready(cx))?;
             let unfilled = buf.initialize_unfilled();
-            match ready.try_io(Interest::READABLE, || session.try_read(unfilled)) {
+            let read = match ready.poll_read_ready(cx)? {
+                Poll::Ready(()) => ready.try_io(Interest::READABLE, || session.try_read(unfilled)),
+                Poll::Pending => {
+                    let tick = tick.get_or_insert_with(|| Box::pin(sleep(TICK)));
+                    ready!(tick.as_mut().poll(cx));
+                    tick.as_mut().reset(tokio::time::Instant::now() + TICK);
+                    // This read checks whether the stream was silent for too long.
+                    session.try_read(unfilled)
+                }
+            };
+            match read {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e)),
                 Ok(n) => {

@@ -375,10 +375,13 @@ impl Session {
             Err(e) if is_wait(&e) => {
                 // Events can be rare; but after the stop request the runtime has much data to send.
                 let limit = self.shared.client.current_timeouts().drain;
-                if self.shared.asked.get().is_none() {
-                    self.silent = Instant::now();
-                } else if self.silent.elapsed() > limit {
-                    return Err(self.fail(self.silence(limit)));
+                match self.shared.asked.get() {
+                    None => self.silent = Instant::now(),
+                    // The last read can be long ago.
+                    Some(asked) if self.silent.max(*asked).elapsed() > limit => {
+                        return Err(self.fail(self.silence(limit)));
+                    }
+                    Some(_) => {}
                 }
                 Err(e)
             }
@@ -589,6 +592,27 @@ mod tests {
         let mut mark = EndMark::default();
         pieces.iter().for_each(|p| mark.note(p));
         mark.is_there()
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn silence_begins_with_the_request_to_stop() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let connection = Connection::from(crate::transport::unix::Stream::from(ours));
+        let hours = |n: u64| Duration::from_secs(n * 3_600);
+        let timeouts = crate::Timeouts::all(hours(1));
+        let client = Client::new(std::path::Path::new("/nowhere")).timeouts(timeouts);
+        let mut session = Session::new(client, connection, 7, TracingCommand::CollectTracing2);
+        session.silent = Instant::now().checked_sub(hours(3)).unwrap();
+        let wait = |session: &mut Session| {
+            session.account(Err(io::ErrorKind::WouldBlock.into()), &[]).unwrap_err().kind()
+        };
+        session.shared.asked.set(Instant::now()).unwrap();
+        assert_eq!(wait(&mut session), io::ErrorKind::WouldBlock);
+        let asked = Instant::now().checked_sub(hours(2)).unwrap();
+        Arc::get_mut(&mut session.shared).unwrap().asked = OnceLock::from(asked);
+        assert_eq!(wait(&mut session), io::ErrorKind::TimedOut);
+        assert!(matches!(session.end, Some(End::Failed(TruncationReason::Silent(_)))));
     }
 
     #[test]

@@ -236,7 +236,26 @@ fn session(
     then: impl Fn(UnixStream) + Send + Clone + 'static,
     stopped: Option<Vec<u8>>,
 ) -> (tempfile::TempDir, Session) {
-    let (dir, client) = server(move |mut connection| match request(&mut connection) {
+    let (dir, client) = session_server(stream, then, stopped);
+    let client = client.timeouts(timeouts);
+    let session = loop {
+        match client.collect_tracing(&config()) {
+            Ok(session) => break session,
+            // The limit of the reply that does not come is also that of this one.
+            Err(Error::Timeout { operation: Operation::Reply, after: LIMIT }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    };
+    (dir, session)
+}
+
+/// Such a server.
+fn session_server(
+    stream: Vec<u8>,
+    then: impl Fn(UnixStream) + Send + Clone + 'static,
+    stopped: Option<Vec<u8>>,
+) -> (tempfile::TempDir, Client) {
+    server(move |mut connection| match request(&mut connection) {
         Some(Request::CollectTracing { .. }) => {
             let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
             let (stream, then) = (stream.clone(), then.clone());
@@ -252,17 +271,7 @@ fn session(
             }
         },
         other => panic!("{other:?}"),
-    });
-    let client = client.timeouts(timeouts);
-    let session = loop {
-        match client.collect_tracing(&config()) {
-            Ok(session) => break session,
-            // The limit of the reply that does not come is also that of this one.
-            Err(Error::Timeout { operation: Operation::Reply, after: LIMIT }) => {}
-            Err(error) => panic!("{error}"),
-        }
-    };
-    (dir, session)
+    })
 }
 
 #[test]
@@ -430,7 +439,7 @@ fn an_asynchronous_read_of_nothing_is_not_the_end() {
         connection.write_all(b"events").unwrap();
         stop.recv().unwrap();
     });
-    let client = diag_ipc::asynchronous::Client::new(client);
+    let client = diag_ipc::asynchronous::Client::new(client.timeouts(patient().drain(LIMIT)));
     let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (read, end) = tokio.block_on(async {
         let mut session = client.collect_tracing(config()).await.unwrap();
@@ -443,6 +452,28 @@ fn an_asynchronous_read_of_nothing_is_not_the_end() {
     });
     assert_ne!(read, 0);
     assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+}
+
+/// The limits of a session hold for every way to read it.
+#[cfg(feature = "tokio")]
+#[test]
+fn an_asynchronous_read_ends_at_the_limit() {
+    let ok = Some(Reply::Ok(&7u64.to_le_bytes()).encode().unwrap());
+    let (_dir, client) = session_server(STREAM_HEAD.to_vec(), hold, ok);
+    let client = diag_ipc::asynchronous::Client::new(client.timeouts(patient().drain(LIMIT)));
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (read, end) = tokio.block_on(async {
+        let mut session = client.collect_tracing(config()).await.unwrap();
+        session.stop_handle().stop().unwrap();
+        let mut stream = Vec::new();
+        let read = tokio::io::AsyncReadExt::read_to_end(&mut session, &mut stream);
+        // Without the limit, this would never return.
+        let read = tokio::time::timeout(Duration::from_secs(60), read).await.expect("an end");
+        (read, session.finish().await)
+    });
+    assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+    let silent = matches!(end.truncation, Some(TruncationReason::Silent(after)) if after == LIMIT);
+    assert!(silent, "{end:?}");
 }
 
 #[cfg(feature = "tokio")]

@@ -66,7 +66,15 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
 fn is_dead(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.file_type().is_socket() && m.uid() == rustix::process::geteuid().as_raw())
-        && UnixStream::connect(path).is_err_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
+        && connect(path) == Err(Errno::CONNREFUSED)
+}
+
+/// Connects without waiting: a listener whose queue is full is `Errno::AGAIN`.
+fn connect(path: &Path) -> rustix::io::Result<()> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket = crate::transport::unix::socket()?;
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))
 }
 
 /// A connection that has not identified itself yet.
@@ -186,5 +194,30 @@ fn accept(listener: &UnixListener, pending: &mut Vec<Pending>, shared: &Shared) 
                 shared.lock().stats.refused += 1;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_with_a_full_queue_is_alive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let socket = crate::transport::unix::socket().unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(is_dead(&path), "nobody listens");
+        rustix::net::listen(&socket, 0).unwrap();
+        let connections: Vec<_> = std::iter::from_fn(|| {
+            let connection = crate::transport::unix::socket().unwrap();
+            rustix::io::ioctl_fionbio(&connection, true).unwrap();
+            let address = SocketAddrUnix::new(&path).unwrap();
+            rustix::net::connect(&connection, &address).is_ok().then_some(connection)
+        })
+        .collect();
+        assert!(!is_dead(&path) && !connections.is_empty());
+        drop(socket);
+        assert!(is_dead(&path));
     }
 }
