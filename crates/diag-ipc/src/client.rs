@@ -50,8 +50,10 @@ where
     F: Fn(Duration) -> std::io::Result<std::os::unix::net::UnixStream> + Send + Sync,
 {
     fn connect(&self, timeout: Duration) -> Result<Connection> {
-        let stream = (self.0)(timeout)
-            .map_err(|source| Error::Io { operation: crate::Operation::Connect, source })?;
+        let error = |source| Error::Io { operation: crate::Operation::Connect, source };
+        let stream = (self.0)(timeout).map_err(error)?;
+        // Every wait is one of the socket.
+        stream.set_nonblocking(false).map_err(error)?;
         Ok(crate::transport::unix::Stream::from(stream).into())
     }
 }
@@ -148,7 +150,7 @@ impl Client {
         let reply = match request {
             Request::CreateCoreDump { .. } => self.timeouts.dump,
             Request::AttachProfiler { timeout_ms, .. } => {
-                self.timeouts.reply + Duration::from_millis((*timeout_ms).into())
+                self.timeouts.reply.saturating_add(Duration::from_millis((*timeout_ms).into()))
             }
             _ => self.timeouts.reply,
         };

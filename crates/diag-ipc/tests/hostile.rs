@@ -649,6 +649,43 @@ fn reverse_server_keeps_files_that_are_in_its_way() {
     assert!(!path.exists());
 }
 
+/// A runtime would connect to another path, or to several.
+#[test]
+fn reverse_server_rejects_paths_that_a_runtime_cannot_be_given() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a,b", "a;b", ",", "a,nosuspend"] {
+        let error = Server::bind(&dir.path().join(name)).unwrap_err();
+        assert!(matches!(error, Error::Io { operation: Operation::Bind, .. }), "{error}");
+        assert!(error.to_string().contains("comma"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn the_longest_time_limits_are_not_too_long() {
+    let (_dir, client) = answers(Reply::Ok(&[0; 4]).encode().unwrap());
+    let client = client.timeouts(Timeouts::all(Duration::MAX));
+    client.attach_profiler(Duration::MAX, Guid::default(), "/nowhere/profiler.so", &[]).unwrap();
+}
+
+/// A read would return at once, again and again.
+#[test]
+fn the_connections_of_a_dialer_block() {
+    use rustix::fs::{OFlags, fcntl_getfl};
+    let client = Client::with_dialer(|_| {
+        let (ours, mut theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        std::thread::spawn(move || {
+            request(&mut theirs).unwrap();
+            theirs.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+            hold(theirs);
+        });
+        Ok(ours)
+    });
+    let session = client.timeouts(timeouts()).collect_tracing(&config()).unwrap();
+    assert!(!fcntl_getfl(session.as_fd().unwrap()).unwrap().contains(OFlags::NONBLOCK));
+}
+
 #[test]
 fn shutdown_removes_the_socket_and_ends_accept() {
     let dir = tempfile::tempdir().unwrap();

@@ -29,6 +29,7 @@ use crate::transport::{Connection, Deadline, Peer};
 use crate::{Client, Error, Guid, Operation, Result, target};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -64,10 +65,15 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] if the socket cannot be created.
+    /// [`Error::Io`] if the socket cannot be created, or if the path contains a comma or a semicolon, which
+    /// `DOTNET_DiagnosticPorts` cannot express.
     pub fn bind(path: &Path) -> Result<Self> {
-        let (listener, file) = listener::bind(path)?;
         let error = |source| Error::Io { operation: Operation::Bind, source };
+        if path.as_os_str().as_encoded_bytes().iter().any(|byte| matches!(byte, b',' | b';')) {
+            let reason = "a path in DOTNET_DiagnosticPorts cannot contain a comma or a semicolon";
+            return Err(error(io::Error::new(io::ErrorKind::InvalidInput, reason)));
+        }
+        let (listener, file) = listener::bind(path)?;
         let (wake, asleep) = UnixStream::pair().map_err(error)?;
         let shared = Arc::<Shared>::default();
         let thread = std::thread::Builder::new()
