@@ -23,6 +23,8 @@ use crate::transport::{Address, Connection, Deadline, Peer};
 use crate::{Client, Error, NoSocketReason, Operation, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read};
@@ -77,16 +79,18 @@ pub struct ProcessList {
 pub fn processes() -> Result<ProcessList> {
     let error = |source| Error::Io { operation: Operation::Discover, source };
     let mut found = ProcessList::default();
-    let deadline = Deadline::after(CHECKS);
+    let mut search = Search::new(Deadline::after(CHECKS));
     for entry in fs::read_dir("/proc").map_err(error)? {
         let name = entry.map_err(error)?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
         let Ok(identity) = Identity::read(pid) else { continue }; // it has ended
         let environment = identity.tmpdir();
         found.unreadable += usize::from(environment.is_none() && !is_kernel_thread(pid));
-        match identity.locate(environment.as_deref(), deadline) {
+        match identity.locate(environment.as_deref(), &mut search) {
             Ok(process) => found.processes.push(process),
             Err(Error::NoSocket { .. }) => {}
+            // Once, not for each process whose socket may be in a directory that is too large.
+            Err(Error::Timeout { .. }) if found.rejected.iter().any(is_timeout) => {}
             Err(e) => found.rejected.push(e),
         }
     }
@@ -144,7 +148,8 @@ impl Process {
             _ => Error::Io { operation: Operation::Discover, source: e },
         })?;
         let tmpdir = identity.tmpdir();
-        identity.locate(tmpdir.as_deref(), Deadline::after(limit)).map_err(|e| match e {
+        let mut search = Search::new(Deadline::after(limit));
+        identity.locate(tmpdir.as_deref(), &mut search).map_err(|e| match e {
             Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
                 Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
             }
@@ -268,7 +273,7 @@ impl Identity {
     }
 
     /// Finds the socket below the process's own root directory.
-    fn locate(self, tmpdir: Option<&Path>, deadline: Deadline) -> Result<Process> {
+    fn locate(self, tmpdir: Option<&Path>, search: &mut Search) -> Result<Process> {
         let none = || Error::NoSocket { pid: self.pid, reason: NoSocketReason::NotFound };
         let tmpdir = tmpdir.unwrap_or(Path::new("/tmp"));
         let (directory, shown) = self.open(tmpdir).ok_or_else(none)?;
@@ -285,10 +290,12 @@ impl Identity {
             // In a time namespace the key of the process differs from its start time: use the
             // socket that the process listens on.
             Err(Error::NoSocket { .. }) => {
-                let mut passed = None;
-                let prefix = format!("dotnet-diagnostic-{}-", self.namespace_pid);
-                let name = entries(&socket.directory)
-                    .filter(|n| n.starts_with(&prefix) && n.ends_with("-socket"))
+                let deadline = search.deadline;
+                let listing = search.listing(&socket.directory);
+                let mut passed = listing.passed.then(|| deadline.passed(Operation::Discover));
+                let name = listing
+                    .of_process(self.namespace_pid)
+                    .iter()
                     .take(MAX_CANDIDATES)
                     .find(|n| {
                         socket.name.clone_from(n);
@@ -299,7 +306,8 @@ impl Identity {
                                 false
                             }
                         }
-                    });
+                    })
+                    .cloned();
                 socket.name = name.ok_or_else(|| passed.unwrap_or_else(none))?;
                 socket.path = shown.join(&socket.name);
             }
@@ -338,6 +346,80 @@ impl Identity {
     }
 }
 
+/// A search for the sockets of processes.
+struct Search {
+    deadline: Deadline,
+    /// By device and inode: many processes have the same temporary directory.
+    listings: HashMap<(u64, u64), Listing>,
+}
+
+/// The diagnostic sockets in a directory, by their names.
+#[derive(Default)]
+struct Listing {
+    by_process: HashMap<u32, Vec<String>>,
+    /// The deadline passed before the end of the directory, or it has names of too many processes.
+    passed: bool,
+}
+
+/// Maximum number of processes that files of a directory are named after. Linux has four million ids.
+const MAX_PROCESSES: usize = 1 << 16;
+
+/// Number of files between two looks at the time.
+const FILES: usize = 1 << 10;
+
+impl Search {
+    fn new(deadline: Deadline) -> Self {
+        Self { deadline, listings: HashMap::new() }
+    }
+
+    fn listing(&mut self, directory: &OwnedFd) -> &Listing {
+        let Self { deadline, listings } = self;
+        // Without an identity, such a directory is listed again.
+        let id = id(directory).unwrap_or_default();
+        match listings.entry(id) {
+            Entry::Occupied(known) if id != (0, 0) => known.into_mut(),
+            entry => entry.insert_entry(Listing::read(directory, *deadline)).into_mut(),
+        }
+    }
+}
+
+impl Listing {
+    fn read(directory: &OwnedFd, deadline: Deadline) -> Self {
+        let mut listing = Self::default();
+        for (number, name) in (1..).zip(entries(directory)) {
+            if let Some(pid) = process_of(&name) {
+                let names = listing.by_process.entry(pid).or_default();
+                if names.len() < MAX_CANDIDATES {
+                    names.push(name);
+                }
+            }
+            let passed = number % FILES == 0 && deadline.remaining(Operation::Discover).is_err();
+            // Every user can make such files.
+            if passed || listing.by_process.len() > MAX_PROCESSES {
+                listing.passed = true;
+                break;
+            }
+        }
+        listing
+    }
+
+    fn of_process(&self, pid: u32) -> &[String] {
+        self.by_process.get(&pid).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The process id in the name of a socket.
+fn process_of(name: &str) -> Option<u32> {
+    let (pid, _) =
+        name.strip_prefix("dotnet-diagnostic-")?.strip_suffix("-socket")?.split_once('-')?;
+    // The runtime writes no sign and no zeros.
+    pid.parse().ok().filter(|number: &u32| number.to_string() == pid)
+}
+
+fn is_timeout(error: &Error) -> bool {
+    matches!(error, Error::Timeout { .. })
+}
+
 /// A kernel thread has no command line. (A process can clear its own. It is still found, but not
 /// counted as unreadable.)
 fn is_kernel_thread(pid: u32) -> bool {
@@ -360,8 +442,17 @@ fn whole(file: impl Read, max: u64) -> io::Result<Vec<u8>> {
 }
 
 fn is_same(a: &OwnedFd, b: &OwnedFd) -> bool {
-    let id = |fd| rustix::fs::fstat(fd).ok().map(|s| (s.st_dev, s.st_ino));
     id(a).is_some_and(|a| id(b) == Some(a))
+}
+
+/// Device and inode.
+#[allow(
+    clippy::useless_conversion,
+    clippy::unnecessary_cast,
+    reason = "their types differ by platform"
+)]
+fn id(fd: &OwnedFd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(fd).ok().map(|s| (s.st_dev as u64, s.st_ino as u64))
 }
 
 fn entries(directory: &OwnedFd) -> impl Iterator<Item = String> + use<> {
@@ -413,6 +504,7 @@ pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
     let deadline = Deadline::after(CHECKS);
     entries
+        .take_while(|_| deadline.remaining(Operation::Discover).is_ok())
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
@@ -478,12 +570,50 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let search = || {
             let identity = Identity::read(std::process::id()).unwrap();
-            identity.locate(Some(dir.path()), Deadline::after(Duration::ZERO)).unwrap_err()
+            let mut search = Search::new(Deadline::after(Duration::ZERO));
+            identity.locate(Some(dir.path()), &mut search).unwrap_err()
         };
         assert!(matches!(search(), Error::NoSocket { .. }), "there is nothing to check");
         let name = format!("dotnet-diagnostic-{}-x-socket", std::process::id());
         fs::write(dir.path().join(name), "").unwrap();
         let error = search();
+        assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
+    }
+
+    #[test]
+    fn a_directory_is_listed_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| fs::write(dir.path().join(name), "").unwrap();
+        let locate = |search: &mut Search| {
+            let identity = Identity::read(std::process::id()).unwrap();
+            identity.locate(Some(dir.path()), search).unwrap_err()
+        };
+        let names = |search: &Search| {
+            let listings = search.listings.values();
+            listings.flat_map(|l| l.by_process.values()).map(Vec::len).sum::<usize>()
+        };
+        let pid = innermost_pid(&fs::read("/proc/self/status").unwrap()).unwrap();
+        file(&format!("dotnet-diagnostic-{pid}-x-socket"));
+        file("dotnet-diagnostic-7-5-socket");
+        for other in
+            ["dotnet-diagnostic-+7-5-socket", "dotnet-diagnostic-7-socket", "clr-debug-pipe"]
+        {
+            file(other);
+        }
+        let mut search = Search::new(Deadline::after(Duration::from_secs(600)));
+        for _ in 0..2 {
+            // It is a file, not a socket.
+            assert!(matches!(locate(&mut search), Error::NoSocket { .. }));
+            assert_eq!((search.listings.len(), names(&search)), (1, 2));
+            file("dotnet-diagnostic-8-5-socket");
+        }
+
+        // The time limit holds for the listing, too.
+        fs::remove_file(dir.path().join(format!("dotnet-diagnostic-{pid}-x-socket"))).unwrap();
+        for number in 0..FILES {
+            file(&number.to_string());
+        }
+        let error = locate(&mut Search::new(Deadline::after(Duration::ZERO)));
         assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
     }
 
