@@ -79,7 +79,7 @@ pub struct ProcessList {
 pub fn processes() -> Result<ProcessList> {
     let error = |source| Error::Io { operation: Operation::Discover, source };
     let mut found = ProcessList::default();
-    let mut search = Search::new(Deadline::after(CHECKS));
+    let mut search = Search::new(CHECKS);
     for entry in fs::read_dir("/proc").map_err(error)? {
         let name = entry.map_err(error)?.file_name();
         let Some(pid) = name.to_str().and_then(|n| n.parse().ok()) else { continue };
@@ -148,7 +148,7 @@ impl Process {
             _ => Error::Io { operation: Operation::Discover, source: e },
         })?;
         let tmpdir = identity.tmpdir();
-        let mut search = Search::new(Deadline::after(limit));
+        let mut search = Search::new(limit);
         identity.locate(tmpdir.as_deref(), &mut search).map_err(|e| match e {
             Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
                 Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
@@ -348,7 +348,10 @@ impl Identity {
 
 /// A search for the sockets of processes.
 struct Search {
+    /// Of the connections to sockets.
     deadline: Deadline,
+    /// Of the lists of directories.
+    lists: Deadline,
     /// By device and inode: many processes have the same temporary directory.
     listings: HashMap<(u64, u64), Listing>,
 }
@@ -364,21 +367,25 @@ struct Listing {
 /// Maximum number of processes that files of a directory are named after. Linux has four million ids.
 const MAX_PROCESSES: usize = 1 << 16;
 
+/// Time limit of lists of directories, if that of the connections is shorter.
+const LISTS: Duration = Duration::from_secs(1);
+
 /// Number of files between two looks at the time.
 const FILES: usize = 1 << 10;
 
 impl Search {
-    fn new(deadline: Deadline) -> Self {
-        Self { deadline, listings: HashMap::new() }
+    fn new(limit: Duration) -> Self {
+        let (deadline, lists) = (Deadline::after(limit), Deadline::after(limit.max(LISTS)));
+        Self { deadline, lists, listings: HashMap::new() }
     }
 
     fn listing(&mut self, directory: &OwnedFd) -> &Listing {
-        let Self { deadline, listings } = self;
+        let Self { lists, listings, .. } = self;
         // Without an identity, such a directory is listed again.
         let id = id(directory).unwrap_or_default();
         match listings.entry(id) {
             Entry::Occupied(known) if id != (0, 0) => known.into_mut(),
-            entry => entry.insert_entry(Listing::read(directory, *deadline)).into_mut(),
+            entry => entry.insert_entry(Listing::read(directory, *lists)).into_mut(),
         }
     }
 }
@@ -570,7 +577,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let search = || {
             let identity = Identity::read(std::process::id()).unwrap();
-            let mut search = Search::new(Deadline::after(Duration::ZERO));
+            let mut search = Search::new(Duration::ZERO);
             identity.locate(Some(dir.path()), &mut search).unwrap_err()
         };
         assert!(matches!(search(), Error::NoSocket { .. }), "there is nothing to check");
@@ -600,7 +607,7 @@ mod tests {
         {
             file(other);
         }
-        let mut search = Search::new(Deadline::after(Duration::from_secs(600)));
+        let mut search = Search::new(Duration::from_secs(600));
         for _ in 0..2 {
             // It is a file, not a socket.
             assert!(matches!(locate(&mut search), Error::NoSocket { .. }));
@@ -608,12 +615,16 @@ mod tests {
             file("dotnet-diagnostic-8-5-socket");
         }
 
-        // The time limit holds for the listing, too.
+        // A listing has a time limit of its own.
         fs::remove_file(dir.path().join(format!("dotnet-diagnostic-{pid}-x-socket"))).unwrap();
         for number in 0..FILES {
             file(&number.to_string());
         }
-        let error = locate(&mut Search::new(Deadline::after(Duration::ZERO)));
+        let mut search = Search::new(Duration::ZERO);
+        assert!(matches!(locate(&mut search), Error::NoSocket { .. }), "no socket may be its own");
+        let mut search = Search::new(Duration::ZERO);
+        search.lists = Deadline::after(Duration::ZERO);
+        let error = locate(&mut search);
         assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
     }
 

@@ -682,7 +682,7 @@ fn the_connections_of_a_dialer_block() {
         });
         Ok(ours)
     });
-    let session = client.timeouts(timeouts()).collect_tracing(&config()).unwrap();
+    let session = client.timeouts(patient().drain(LIMIT)).collect_tracing(&config()).unwrap();
     assert!(!fcntl_getfl(session.as_fd().unwrap()).unwrap().contains(OFlags::NONBLOCK));
 }
 
