@@ -156,6 +156,13 @@ impl Analysis {
         let mut summarizing = Summarizing { summarizer, visit, beside };
         let reading = self.clip(Progress::bytes(), &mut summarizing)?;
         let summary = summarizing.summarizer.finish();
+        let limits = [
+            (summary.ignored_regions, "regions are left out: too many are open"),
+            (summary.unmeasured_tasks, "tasks have no times of their own: too many are open"),
+        ];
+        for (count, what) in limits.into_iter().filter(|(count, _)| *count > 0) {
+            message!("triscope: {}: {count} {what}", OneLine(&reading.name));
+        }
         summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, visit));
         Ok((summary, reading))
     }

@@ -99,5 +99,12 @@ fn print(
     if report.cut > 0 {
         writeln!(out, "\n{} waits that the trace cuts off are not counted", report.cut)?;
     }
+    if report.merged > 0 {
+        writeln!(
+            out,
+            "\n{} times of too many names are together in one without a name",
+            report.merged
+        )?;
+    }
     Ok(())
 }
