@@ -101,18 +101,16 @@ pub(crate) fn users_may_count() -> bool {
 
 /// The program where `nobody` may run it.
 fn program_for_all() -> &'static Path {
-    static PLACE: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    &PLACE
-        .get_or_init(|| {
-            use std::os::unix::fs::PermissionsExt;
-            let dir = tempfile::tempdir().unwrap();
-            let open = std::fs::Permissions::from_mode(0o755);
-            std::fs::set_permissions(dir.path(), open).unwrap();
-            let program = dir.path().join("triscope");
-            testkit::program::copy(env!("CARGO_BIN_EXE_triscope"), &program);
-            (dir, program)
-        })
-        .1
+    static PLACE: OnceLock<PathBuf> = OnceLock::new();
+    PLACE.get_or_init(|| {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = testkit::directory::of_this_process();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&dir, open).unwrap();
+        let program = dir.join("triscope");
+        testkit::program::copy(env!("CARGO_BIN_EXE_triscope"), &program);
+        program
+    })
 }
 
 /// The program as a user without any privilege.
