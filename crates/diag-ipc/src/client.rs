@@ -285,8 +285,7 @@ impl Client {
 
     /// Whether the peer `pid` is the process that `info` describes, and not a proxy.
     fn is_runtime(&self, pid: u32, info: &ProcessInfo) -> bool {
-        self.endpoint.is_direct()
-            || target::namespace_pid(pid).is_some_and(|pid| u64::from(pid) == info.pid)
+        self.endpoint.is_direct() || target::is_reported_as(pid, info.pid)
     }
 
     fn state(&self, info: &ProcessInfo) -> Result<Option<bool>> {

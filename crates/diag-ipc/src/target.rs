@@ -8,11 +8,12 @@ use std::io::{BufRead, BufReader};
 #[cfg(target_os = "linux")]
 const MAX_ASSEMBLY: u64 = 256 << 20;
 
-/// The id of a process in its own namespace, which its runtime reports. `None` if it cannot be determined.
-pub(crate) fn namespace_pid(pid: u32) -> Option<u32> {
-    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+/// Whether a process has this id in its own namespace, which is the one that its runtime reports. `false` if that
+/// cannot be determined.
+pub(crate) fn is_reported_as(pid: u32, reported: u64) -> bool {
+    let Ok(status) = fs::read(format!("/proc/{pid}/status")) else { return false };
     // Without namespaces, the kernel has no NSpid line.
-    Some(trace_common::innermost_pid(&status).unwrap_or(pid))
+    u64::from(trace_common::innermost_pid(&status).unwrap_or(pid)) == reported
 }
 
 /// Whether the runtime is part of the program file: such a process maps no `libcoreclr`. `None` if

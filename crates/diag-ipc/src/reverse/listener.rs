@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
 use std::fs;
 use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -66,15 +67,16 @@ pub(super) fn bind(path: &Path) -> Result<(UnixListener, SocketFile)> {
 fn is_dead(path: &Path) -> bool {
     fs::symlink_metadata(path)
         .is_ok_and(|m| m.file_type().is_socket() && m.uid() == rustix::process::geteuid().as_raw())
-        && connect(path) == Err(Errno::CONNREFUSED)
+        && connect(path).is_err_and(|error| error == Errno::CONNREFUSED)
 }
 
 /// Connects without waiting: a listener whose queue is full is `Errno::AGAIN`.
-fn connect(path: &Path) -> rustix::io::Result<()> {
+fn connect(path: &Path) -> rustix::io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(path)?;
     let socket = crate::transport::unix::socket()?;
     rustix::io::ioctl_fionbio(&socket, true)?;
-    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))
+    rustix::io::retry_on_intr(|| rustix::net::connect(&socket, &address))?;
+    Ok(socket)
 }
 
 /// A connection that has not identified itself yet.
@@ -209,13 +211,7 @@ mod tests {
         rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
         assert!(is_dead(&path), "nobody listens");
         rustix::net::listen(&socket, 0).unwrap();
-        let connections: Vec<_> = std::iter::from_fn(|| {
-            let connection = crate::transport::unix::socket().unwrap();
-            rustix::io::ioctl_fionbio(&connection, true).unwrap();
-            let address = SocketAddrUnix::new(&path).unwrap();
-            rustix::net::connect(&connection, &address).is_ok().then_some(connection)
-        })
-        .collect();
+        let connections: Vec<_> = std::iter::from_fn(|| connect(&path).ok()).collect();
         assert!(!is_dead(&path) && !connections.is_empty());
         drop(socket);
         assert!(is_dead(&path));
