@@ -87,6 +87,12 @@ pub(crate) const LIBRARIES: &[&str] = &[
 /// A feature of some of them that needs a newer Rust.
 const NEWER: &str = "zstd";
 
+/// The program, which has that feature.
+const PROGRAM: &str = "triscope";
+
+/// What that feature needs, and Rust 1.85 has as an unstable function. It is stable since Rust 1.87.
+pub(crate) const UNSTABLE: &str = "-Zcrate-attr=feature(unsigned_is_multiple_of)";
+
 /// Those of them that also support other systems than Linux.
 const PORTABLE: &[&str] =
     &["trace-common", "diag-ipc", "nettrace", "gotrace", "go-flight", "trace-export"];
@@ -97,8 +103,8 @@ const SANS_IO: &[&str] = &["trace-common", "nettrace", "gotrace", "trace-export"
 /// Those that decode records of perf: on other systems, if they are little-endian.
 const PERF: &[&str] = &["perf-sys", "perf-monitor", "perf-data", "trace-timeline"];
 
-/// `cargo xtask check-platforms`: the libraries with the minimum Rust version, and for Windows, macOS
-/// and WebAssembly.
+/// `cargo xtask check-platforms`: the libraries and the program with the minimum Rust version, and the
+/// libraries for Windows, macOS and WebAssembly.
 pub(crate) fn check_platforms(_: &[String]) -> Result {
     let toolchain = match oldest() {
         Ok(toolchain) => toolchain,
@@ -114,6 +120,11 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     };
     run::run(&mut check(LIBRARIES))?;
     eprintln!("{} libraries: good with Rust {OLDEST}", LIBRARIES.len());
+    // No package has Rust 1.87: this finds what 1.85 does not have but for one function.
+    let mut program = check(&[PROGRAM]);
+    program.arg("--ignore-rust-version").env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", UNSTABLE);
+    run::run(program.env("CARGO_TARGET_DIR", target_dir().join("oldest-rust/program")))?;
+    eprintln!("{PROGRAM}: good with Rust {OLDEST} and that function of 1.87");
     // No package has the standard library of these targets: it is checked from its source first, with
     // the variable that permits a stable compiler to do so.
     for (target, name, crates) in [
@@ -141,8 +152,8 @@ fn features(metadata: &Json, crates: &[&str]) -> String {
     all.join(",")
 }
 
-/// The `rust-version` of the workspace's manifest.
-const OLDEST: &str = env!("CARGO_PKG_RUST_VERSION");
+/// The minimum version of the libraries.
+const OLDEST: &str = "1.85";
 
 /// The compiler of that version, with the source of its standard library.
 pub(crate) fn oldest() -> Result<Toolchain> {
@@ -250,5 +261,20 @@ impl Emulated {
         run::run(&mut test)?;
         eprintln!("{}: good ({})", self.target, self.why);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn manifests_of_the_libraries_have_the_minimum_version() {
+        let metadata = run::metadata().unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        for name in LIBRARIES {
+            let package = packages.iter().find(|package| package["name"] == *name).unwrap();
+            assert_eq!(package["rust_version"], OLDEST, "{name}");
+        }
     }
 }

@@ -26,12 +26,11 @@ pub(crate) fn target(command: &mut Command) -> Result<PathBuf> {
     toolchain.apply(command, "wasm");
     let libc = libc()?;
     let linker = libraries.join("x86_64-unknown-linux-gnu/bin/rust-lld");
-    // Newer standard libraries need a newer C library than Debian's. ruzstd needs Rust 1.87 for one function,
-    // which Rust 1.85 has as an unstable one.
+    // Newer standard libraries need a newer C library than Debian's.
     command.arg("--ignore-rust-version");
     let flags = format!(
-        "-Zcrate-attr=feature(unsigned_is_multiple_of) -C linker-flavor=wasm-ld \
-         -C link-self-contained=no -C link-arg={}/crt1-command.o -L {}",
+        "{} -C linker-flavor=wasm-ld -C link-self-contained=no -C link-arg={}/crt1-command.o -L {}",
+        rust::UNSTABLE,
         libc.display(),
         libc.display(),
     );

@@ -312,7 +312,7 @@ impl<'a> Runtimes<'a> {
         }
         let sessions = Session::end(self.sessions);
         if self.unnamed > 0 {
-            let what = format_args!("{} more failures of .NET runtimes", self.unnamed);
+            let what = format!("{} more failures of .NET runtimes", self.unnamed);
             self.failures.push(Failure::new(what));
         }
         if !self.unreadable.is_empty() {
@@ -324,9 +324,8 @@ impl<'a> Runtimes<'a> {
         }
         if self.unrecorded > 0 {
             let count = self.unrecorded;
-            let what = format_args!(
-                "{count} .NET runtimes were left out: {MAX_SESSIONS} are recorded at most"
-            );
+            let what =
+                format!("{count} .NET runtimes were left out: {MAX_SESSIONS} are recorded at most");
             self.failures.push(Failure::new(what));
         }
         (sessions, self.failures)

@@ -75,7 +75,7 @@ impl Runtimes {
             match methods(recording.file) {
                 Ok(methods) => all.push((recording.pid, methods)),
                 Err(failure) => {
-                    let what = format_args!("the methods of process {}", recording.pid);
+                    let what = format!("the methods of process {}", recording.pid);
                     failures.push(failure.and(what));
                 }
             }

@@ -478,7 +478,7 @@ impl Kernel {
     fn keep(&mut self, store: &mut Store, path: &std::path::Path, segment: Segment) {
         if let Err(error) = store.seal(path, segment) {
             self.stats.failed += 1;
-            let what = format_args!("{}: a segment is lost", path.display());
+            let what = format!("{}: a segment is lost", path.display());
             Failure::about(what, error).print();
         }
     }

@@ -189,7 +189,7 @@ impl Settings {
                 Trigger::Go(_) if !self.go => "--go",
                 _ => continue,
             };
-            let why = format_args!("this trigger needs {missing}");
+            let why = format!("this trigger needs {missing}");
             return Err(Failure::about(trigger, why).with_code(2));
         }
         Ok(())

@@ -82,7 +82,7 @@ impl Args {
     fn failure(&self, name: &str, error: Error) -> Failure {
         match error {
             Error::LimitExceeded { .. } => {
-                let more = format_args!("more than {} MB must be read: see --limit", self.limit);
+                let more = format!("more than {} MB must be read: see --limit", self.limit);
                 Failure::about(name, more)
             }
             _ => Failure::about(name, error),

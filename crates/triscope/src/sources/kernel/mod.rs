@@ -14,7 +14,7 @@ pub(crate) fn failure(error: Error) -> Failure {
     // The event of the records about tasks is none that the user named.
     if let Error::Open { event, target, errno, reason } = &error {
         if event == "dummy" {
-            let what = format_args!("cannot record tasks and mappings on {target}");
+            let what = format!("cannot record tasks and mappings on {target}");
             return Failure::new(format_args!("{what}: {reason} ({errno})"));
         }
     }

@@ -288,7 +288,7 @@ impl Runtimes {
                         "its trace has its share of the disk, and no other session can be \
                          started: {refusal}"
                     );
-                    let what = format_args!("not recorded any more: {why}");
+                    let what = format!("not recorded any more: {why}");
                     Failure::about(format_args!("{name} ({pid})"), what).print();
                     self.unrecorded.add(pid, name, why);
                     recorded.is_stopped = true;
