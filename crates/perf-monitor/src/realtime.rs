@@ -8,7 +8,9 @@ use std::time::Duration;
 /// While it lives, this thread runs with `SCHED_FIFO`: before all ordinary threads of its CPU. A
 /// reader that does not get the CPU loses the records that do not fit in its rings.
 ///
-/// Dropping it restores the policy. It is dropped on the thread that began it: it is not `Send`.
+/// Dropping it restores the policy. It is dropped on the thread that began it: it is not `Send`. If
+/// the thread has no `CAP_SYS_NICE` then, `SCHED_RESET_ON_FORK` stays set: threads and processes that
+/// it starts have a nice value of 0 or more.
 ///
 /// ```no_run
 /// let _realtime = perf_monitor::RealtimeThread::begin(1)?;
@@ -39,8 +41,9 @@ impl RealtimeThread {
 
 impl Drop for RealtimeThread {
     fn drop(&mut self) {
-        // Lowering the priority is always permitted.
-        let _ = sched_setscheduler(self.before);
+        // Lowering the priority is always permitted, but clearing the flag needs CAP_SYS_NICE.
+        let _ = sched_setscheduler(self.before)
+            .or_else(|_| sched_setscheduler(self.before.reset_on_fork()));
     }
 }
 
@@ -48,7 +51,11 @@ impl Drop for RealtimeThread {
 /// CPU earlier, and a larger share, but does not displace other threads for as long as it has work,
 /// as [`RealtimeThread`] does.
 ///
-/// Threads and processes that it starts have the same nice value. Dropping it restores the value before.
+/// Threads and processes that it starts have the same nice value.
+///
+/// Dropping it restores the value before, if this user may: a lower value than the present one needs
+/// the privileges of [`begin`](Self::begin) also if the thread had it before. Without them a thread
+/// that began a higher value keeps it. [`restore`](Self::restore) reports that.
 ///
 /// ```no_run
 /// let _nice = perf_monitor::NiceThread::begin(-10)?;
@@ -77,12 +84,25 @@ impl NiceThread {
         setpriority_process(thread, nice).map_err(refused)?;
         Ok(Self { before, _thread: std::marker::PhantomData })
     }
+
+    /// Restores the value before, as dropping it does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::System`] if this user may not restore it. The present value stays.
+    pub fn restore(self) -> Result<()> {
+        self.set_before().map_err(|errno| Error::System { call: "setpriority", errno })
+    }
+
+    fn set_before(&self) -> rustix::io::Result<()> {
+        setpriority_process(Some(rustix::thread::gettid()), self.before)
+    }
 }
 
 impl Drop for NiceThread {
     fn drop(&mut self) {
-        // A higher value is always permitted, and a lower one if the thread had it before.
-        let _ = setpriority_process(Some(rustix::thread::gettid()), self.before);
+        // An error cannot be returned here: `restore` does.
+        let _ = self.set_before();
     }
 }
 

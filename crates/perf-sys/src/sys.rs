@@ -512,6 +512,13 @@ impl SchedPolicy {
     pub const fn fifo(priority: u8) -> Self {
         Self { policy: libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority: priority as c_int }
     }
+
+    /// The same policy, which children do not inherit (`SCHED_RESET_ON_FORK`). Only threads with
+    /// `CAP_SYS_NICE` can clear this flag again.
+    #[must_use]
+    pub const fn reset_on_fork(self) -> Self {
+        Self { policy: self.policy | libc::SCHED_RESET_ON_FORK, ..self }
+    }
 }
 
 /// The kernel's `struct sched_param`. That of musl has more fields.

@@ -2,7 +2,7 @@
 
 use crate::kernel_tests;
 use crate::sets::{OrderCheck, assert_accounted, while_all_cpus_call};
-use crate::support::{GETPPID, Setting, Skip, Test, TestChild, getppid, until};
+use crate::support::{GETPPID, NOBODY, Setting, Skip, Test, TestChild, as_nobody, getppid, until};
 use perf_monitor::{
     Error, Event, EventId, EventMonitor, EventSource, EventType, FieldType, FieldValue,
     MonitorCounts, MonitorSample, Overflow, Record, Registration, SampleFlags, SampleView,
@@ -280,6 +280,42 @@ kernel_tests! {
             drop(monitor);
             drop(stream);
         }
+    }
+
+    fn a_thread_without_privileges_gets_its_policy_back(t) {
+        t.root()?;
+        // A thread that becomes `nobody` while it is realtime.
+        let after = std::thread::spawn(|| {
+            let before = perf_sys::sched_getscheduler().unwrap();
+            let realtime = perf_monitor::RealtimeThread::begin(1).unwrap();
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+            drop(realtime);
+            (before, perf_sys::sched_getscheduler().unwrap())
+        });
+        let (before, after) = after.join().unwrap();
+        // Only the flag that children are reset by stays.
+        assert!(after == before || after == before.reset_on_fork(), "{before:?} {after:?}");
+    }
+
+    fn a_nice_value_that_cannot_be_restored_is_reported(t) {
+        t.root()?;
+        use rustix::process::getpriority_process;
+        as_nobody(|| {
+            let this = Some(rustix::thread::gettid());
+            let before = getpriority_process(this).unwrap();
+            let nice = perf_monitor::NiceThread::begin(before + 5).unwrap();
+            let raised = getpriority_process(this).unwrap();
+            let restored = nice.restore();
+            let after = getpriority_process(this).unwrap();
+            match restored {
+                Ok(()) => assert_eq!(after, before),
+                Err(error) => {
+                    assert!(matches!(error, Error::System { call: "setpriority", .. }), "{error}");
+                    assert_eq!(after, raised);
+                }
+            }
+        });
     }
 
     fn counters_breakpoints_and_records_are_in_the_stream(t) {
