@@ -320,7 +320,8 @@ impl EventBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`], [`Error::RingPages`] and [`Error::Map`], with the exceeded limit.
+    /// [`Error::Open`], [`Error::RingDirection`] with [`write_backward`](Self::write_backward),
+    /// [`Error::RingPages`] and [`Error::Map`], with the exceeded limit.
     pub fn open_sampler(&self, target: Target<'_>, pages: usize) -> Result<Sampler> {
         self.clone().for_ring(pages)?.open(target)?.into_sampler(pages)
     }

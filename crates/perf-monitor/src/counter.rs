@@ -66,6 +66,14 @@ impl Counter {
         self.opened_on
     }
 
+    /// Whether a reader of this direction can read its ring.
+    pub(crate) fn check_direction(&self, is_backward: bool) -> Result<()> {
+        match self.attr.write_backward() == is_backward {
+            true => Ok(()),
+            false => Err(Error::RingDirection { event: self.event.name().to_owned(), is_backward }),
+        }
+    }
+
     fn control(&self, operation: &'static str, result: Result<(), Errno>) -> Result<()> {
         result.map_err(|errno| {
             let hint = match (operation, errno) {
@@ -76,8 +84,8 @@ impl Counter {
                     Some("only for sampling events that are not inherited, and by at least 1")
                 }
                 ("PERF_EVENT_IOC_SET_OUTPUT", Errno::INVAL) => Some(
-                    "the ring must be of the same CPU, or of the same thread, and have the same \
-                     clock",
+                    "the ring must be of the same CPU, or of the same thread, have the same clock, \
+                     and be written in the same direction (write_backward)",
                 ),
                 ("PERF_EVENT_IOC_PAUSE_OUTPUT", Errno::INVAL) => Some("there is no ring"),
                 ("PERF_EVENT_IOC_MODIFY_ATTRIBUTES", Errno::INVAL | Errno::OPNOTSUPP) => {
@@ -366,6 +374,7 @@ impl Counter {
     ///
     /// # Errors
     ///
+    /// [`Error::RingDirection`] with [`write_backward`](EventBuilder::write_backward),
     /// [`Error::RingPages`] and [`Error::Map`].
     pub fn into_sampler(self, pages: usize) -> Result<Sampler> {
         Sampler::new(self, pages)

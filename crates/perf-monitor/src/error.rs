@@ -36,6 +36,18 @@ pub enum Error {
     /// The number of pages of a ring is not a power of two.
     #[error("the pages of a ring must be a power of two, not {0}")]
     RingPages(usize),
+    /// An event with [`write_backward`](crate::EventBuilder::write_backward) was opened with a ring
+    /// that is read forward, or the other way round.
+    #[error("{event} {}", match is_backward {
+        true => "is not opened with write_backward, as an OverwriteRing needs: read it with a Sampler",
+        false => "is opened with write_backward: read it with an OverwriteRing",
+    })]
+    RingDirection {
+        /// The event.
+        event: String,
+        /// Whether the ring is an [`OverwriteRing`](crate::OverwriteRing).
+        is_backward: bool,
+    },
     /// No event has this name.
     #[error("no event {name:?} here{}", NearMatches(.near))]
     UnknownEvent {

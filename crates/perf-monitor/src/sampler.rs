@@ -61,6 +61,7 @@ pub struct Readiness {
 
 impl Sampler {
     pub(crate) fn new(counter: Counter, pages: usize) -> Result<Self> {
+        counter.check_direction(false)?;
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
         }

@@ -2,7 +2,7 @@ use super::{HEADER, Mapping, map};
 use crate::counter::Counter;
 use crate::diagnose;
 use crate::error::{Error, Result};
-use crate::record::RawRecord;
+use crate::record::{RawRecord, RecordLayout};
 use std::sync::atomic::{Ordering, fence};
 
 /// A ring that the kernel writes from its end to its start and overwrites the oldest records: a
@@ -24,8 +24,10 @@ impl OverwriteRing {
     ///
     /// # Errors
     ///
+    /// [`Error::RingDirection`] without [`write_backward`](crate::EventBuilder::write_backward),
     /// [`Error::RingPages`] and [`Error::Map`].
     pub fn new(counter: Counter, pages: usize) -> Result<Self> {
+        counter.check_direction(true)?;
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
         }
@@ -45,7 +47,13 @@ impl OverwriteRing {
     }
 
     /// Copies the content of the ring. Writing is paused meanwhile; the kernel counts the records
-    /// of that period as lost.
+    /// of that period as lost. It takes some milliseconds: until no CPU writes a record any more that
+    /// it began before the pause.
+    ///
+    /// A kernel with `nohz_full` CPUs, or a seccomp filter, refuses to wait (`membarrier(2)`). Such a
+    /// record can then be written over the oldest ones while they are copied: the snapshot ends
+    /// before the first record that cannot be decoded, or is newer than the first. Without
+    /// [`SampleFlags::TIME`](crate::SampleFlags::TIME) the latter is not noticed.
     ///
     /// It takes `&mut self` because pausing applies to the whole ring: of two concurrent snapshots,
     /// the first to end would resume writing while the second is still copying.
@@ -55,8 +63,13 @@ impl OverwriteRing {
     /// [`Error::Control`] if the ring cannot be paused or resumed.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         self.counter.pause_output()?;
-        let snapshot = Snapshot::take(&self.mapping, self.start, self.size);
+        // A CPU tests for the pause once, before it writes a record.
+        let is_settled = perf_sys::membarrier_global().is_ok();
+        let mut snapshot = Snapshot::take(&self.mapping, self.start, self.size);
         self.counter.resume_output()?;
+        if !is_settled {
+            snapshot.end_before_overwritten(&RecordLayout::new(self.counter.attr()));
+        }
         Ok(snapshot)
     }
 }
@@ -69,7 +82,7 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies a ring that is paused.
+    /// Copies a ring that is paused, while a CPU may still write a record.
     pub(super) fn take(mapping: &Mapping, start: usize, size: usize) -> Self {
         // Rust allows only relaxed loads of memory that is mapped read-only; the fence makes it an
         // acquire. Ordering: C in perf_output_put_handle, as for other rings.
@@ -81,6 +94,17 @@ impl Snapshot {
         let mut bytes = vec![0; written.min(size as u64) as usize];
         mapping.copy(start, size, head, &mut bytes);
         Self { bytes, overwritten: written.saturating_sub(size as u64) }
+    }
+
+    /// Ends before the first record that another was written over meanwhile: that one is newer than
+    /// all others.
+    pub(super) fn end_before_overwritten(&mut self, layout: &RecordLayout) {
+        let newest = self.records().next().and_then(|record| layout.timestamp(record));
+        let is_whole = |record: &RawRecord<'_>| {
+            layout.decode(*record).is_ok() && layout.timestamp(*record) <= newest
+        };
+        let len = self.records().take_while(is_whole).map(|record| record.bytes().len()).sum();
+        self.bytes.truncate(len);
     }
 
     /// The records, newest first.

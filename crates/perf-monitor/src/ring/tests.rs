@@ -457,6 +457,36 @@ fn a_snapshot_ends_at_what_is_no_record() {
 }
 
 #[test]
+fn a_snapshot_ends_before_what_was_overwritten_meanwhile() {
+    let mut attr = perf_sys::perf_event_attr::new(1, 9);
+    attr.sample_type = perf_sys::PERF_SAMPLE_TIME | perf_sys::PERF_SAMPLE_RAW;
+    let layout = crate::record::RecordLayout::new(&attr);
+    let sample = |time: u64| {
+        let raw = [&12u32.to_ne_bytes()[..], &[0; 12]].concat();
+        record_of(9, &[&time.to_ne_bytes()[..], &raw].concat())
+    };
+    let len = sample(0).len();
+    let times_of = |oldest: &[u8]| {
+        let memory = PlainMemory::new(2);
+        for time in 0..20 {
+            memory.write(PAGE + PAGE - (time + 1) * len, &sample(time as u64));
+        }
+        memory.write(PAGE + PAGE - 3 * len, oldest);
+        memory.mapping().data_head().store((20 * len as u64).wrapping_neg(), Ordering::Relaxed);
+        let mut snapshot = Snapshot::take(&memory.mapping(), PAGE, PAGE);
+        snapshot.end_before_overwritten(&layout);
+        snapshot.records().map(|r| layout.timestamp(r).unwrap().nanos()).collect::<Vec<_>>()
+    };
+    let whole: Vec<i64> = (0..20).rev().collect();
+    assert_eq!(times_of(&[]), whole);
+    // A newer record in the place of the third, or the end of one.
+    assert_eq!(times_of(&sample(20)), whole[..17]);
+    assert_eq!(times_of(&[255; 20]), whole[..17]);
+    let longer = [&sample(2)[..16], &[255; 8]].concat();
+    assert_eq!(times_of(&longer), whole[..17], "its data ends behind it");
+}
+
+#[test]
 fn statistics_of_rings_add_up() {
     let of = |n: u64, lost_at_end| RingStats {
         records: n,

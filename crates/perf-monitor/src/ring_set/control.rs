@@ -351,6 +351,7 @@ impl Control {
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
         }
+        counter.check_direction(false)?;
         let buffer = RingBuffer::map(counter, pages).map_err(|errno| Error::Map {
             pages,
             errno,

@@ -270,7 +270,9 @@ impl RingSetBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`], [`Error::RingPages`], [`Error::Map`] and [`Error::UnreadableClock`].
+    /// [`Error::Open`], [`Error::RingPages`], [`Error::Map`] and [`Error::UnreadableClock`];
+    /// [`Error::RingDirection`] for a sideband event with
+    /// [`write_backward`](EventBuilder::write_backward).
     pub fn open(self) -> Result<RingSet> {
         let (control, reader) = self.open_parts()?;
         let waker = Waker::new(Arc::clone(control.epoll()));

@@ -1,9 +1,10 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, touch_pages};
+use crate::support::{GETPPID, TestChild, getppid, touch_pages, until};
 use perf_monitor::{
-    Error, Event, EventBuilder, OverwriteRing, ReadFormat, Record, SampleFlags, Software, Target,
-    Timestamp,
+    Error, Event, EventBuilder, OverwriteRing, ReadFormat, Record, RecordLayout, RingSet,
+    SampleFlags, Software, Target, Timestamp, online_cpus,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace_common::ClockDomain;
 
@@ -141,7 +142,7 @@ kernel_tests! {
         t.tracefs()?;
         let builder = sys_enter().write_backward(true).sample(SampleFlags::TIME | SampleFlags::RAW);
         let counter = builder.open(Target::ThisThread).unwrap();
-        let layout = perf_monitor::RecordLayout::new(counter.attr());
+        let layout = RecordLayout::new(counter.attr());
         let mut ring = OverwriteRing::new(counter, 1).unwrap();
         ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
         assert_eq!(ring.snapshot().unwrap().records().count(), 0);
@@ -157,6 +158,78 @@ kernel_tests! {
         getppid(1);
         let newer = ring.snapshot().unwrap();
         assert!(newer.overwritten_bytes() > snapshot.overwritten_bytes(), "it goes on");
+    }
+
+    fn snapshots_are_whole_while_another_cpu_writes(t) {
+        t.tracefs()?;
+        let cpus = online_cpus();
+        let [reading, .., writing] = cpus[..] else { return Err(t.refused("one CPU")) };
+        let on = |cpu| {
+            let mut set = rustix::thread::CpuSet::new();
+            set.set(cpu as usize);
+            rustix::thread::sched_setaffinity(None, &set).unwrap();
+        };
+        // Small samples: many are written, and the next one begins where the oldest does.
+        let fields = SampleFlags::IDENTIFIER | SampleFlags::TIME | SampleFlags::RAW;
+        let builder = sys_enter().write_backward(true).sample_id_all(true).sample(fields);
+        let counter = builder.open(Target::Cpu(writing)).unwrap();
+        let (id, layout) = (counter.id().unwrap(), RecordLayout::new(counter.attr()));
+        let mut ring = OverwriteRing::new(counter, 1).unwrap();
+        ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        ring.counter().enable().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                on(writing);
+                while !stop.load(Ordering::Relaxed) {
+                    getppid(100);
+                }
+            });
+            let reader = scope.spawn(|| {
+                on(reading);
+                until("a full ring", || ring.snapshot().unwrap().overwritten_bytes() > 0);
+                for _ in 0..400 {
+                    let (snapshot, mut newer) = (ring.snapshot().unwrap(), i64::MAX);
+                    for record in snapshot.records() {
+                        let time = layout.timestamp(record).map_or(0, Timestamp::nanos);
+                        let is_ours = layout.id(record) == Some(id);
+                        if layout.decode(record).is_err() || !is_ours || time <= 0 || time > newer {
+                            return Err(format!("{record:?} after {newer}"));
+                        }
+                        newer = time;
+                    }
+                    if newer == i64::MAX {
+                        return Err("nothing".to_owned());
+                    }
+                }
+                Ok(())
+            });
+            let read = reader.join();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(read.unwrap(), Ok(()));
+        });
+    }
+
+    fn a_ring_of_the_other_direction_is_an_error(t) {
+        t.root()?;
+        let event = |backward| Event::software(Software::Dummy).builder().write_backward(backward);
+        let error = event(true).open_sampler(Target::ThisThread, 1).unwrap_err();
+        assert!(error.to_string().contains("OverwriteRing"), "{error}");
+        let forward = event(false).open(Target::ThisThread).unwrap();
+        let error = OverwriteRing::new(forward, 1).unwrap_err();
+        assert!(error.to_string().contains("Sampler"), "{error}");
+        let identified = event(false).sample(SampleFlags::IDENTIFIER);
+        let mut sampler = identified.open_sampler(Target::ThisThread, 1).unwrap();
+        let error = sampler.add(&event(true), Target::ThisThread).unwrap_err();
+        assert!(error.to_string().contains("write_backward"), "{error}");
+        let sideband = event(true).comm(true);
+        for set in [
+            RingSet::builder().thread(0).pages(1).sideband(&sideband),
+            RingSet::builder().thread(0).pages(1).sideband_ring(&sideband, 1),
+        ] {
+            let error = set.open().unwrap_err();
+            assert!(error.to_string().contains("OverwriteRing"), "{error}");
+        }
     }
 
     fn a_paused_ring_takes_nothing(t) {
