@@ -6,7 +6,7 @@ use crate::counter::Counter;
 use crate::diagnose;
 use crate::error::{Error, Result};
 use crate::record::{Decoder, RawRecord, Record, RecordLayout};
-use crate::ring::{Batch, RingBuffer, RingStats};
+use crate::ring::{AuxArea, Batch, RingBuffer, RingStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::time::Duration;
@@ -82,6 +82,24 @@ impl Sampler {
     /// The ring.
     pub const fn ring_mut(&mut self) -> &mut RingBuffer {
         &mut self.ring
+    }
+
+    /// Maps the AUX area of `pages` pages (a power of two) of the event with this id: of a PMU that
+    /// writes one, such as Intel PT or Arm SPE. `None` if none of the [`counters`](Self::counters) has
+    /// the id.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingPages`] and [`Error::Map`], also for events without an AUX area;
+    /// [`Error::Control`].
+    pub fn map_aux(&mut self, id: u64, pages: usize) -> Result<Option<AuxArea>> {
+        let Self { counter, others, ring, .. } = self;
+        for event in std::iter::once(&*counter).chain(&*others) {
+            if event.id()? == id {
+                return ring.map_aux(event, pages).map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// The layout of the records.

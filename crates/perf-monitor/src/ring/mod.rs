@@ -241,12 +241,8 @@ impl RingBuffer {
         Batch { ring: self, filled, at: 0, whole: filled as u64 == available }
     }
 
-    /// Maps the AUX area of `pages` pages (a power of two), for events of PMUs that write one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::RingPages`] and [`Error::Map`].
-    pub fn map_aux(&mut self, event: impl AsFd, pages: usize) -> Result<AuxArea> {
+    /// Maps the AUX area of an event that writes into this ring.
+    pub(crate) fn map_aux(&mut self, event: impl AsFd, pages: usize) -> Result<AuxArea> {
         AuxArea::map(event, Arc::clone(&self.mapping), pages)
     }
 }

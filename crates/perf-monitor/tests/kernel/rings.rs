@@ -232,6 +232,19 @@ kernel_tests! {
         }
     }
 
+    fn only_events_of_a_sampler_have_an_aux_area_in_it(t) {
+        t.root()?;
+        let dummy = Event::software(Software::Dummy).builder();
+        let mut sampler = dummy.open_sampler(Target::ThisThread, 8).unwrap();
+        let id = sampler.counter().id().unwrap();
+        let second = dummy.open(Target::ThisThread).unwrap();
+        assert!(sampler.map_aux(second.id().unwrap(), 4).unwrap().is_none());
+        assert!(matches!(sampler.map_aux(id, 3), Err(Error::RingPages(3))));
+        // No PMU of software writes one.
+        let error = sampler.map_aux(id, 4).unwrap_err();
+        assert!(matches!(error, Error::Map { pages: 4, .. }), "{error}");
+    }
+
     fn a_paused_ring_takes_nothing(t) {
         t.tracefs()?;
         let mut sampler = sys_enter().open_sampler(Target::ThisThread, 8).unwrap();
