@@ -363,12 +363,17 @@ impl EventBuilder {
         if !pages.is_power_of_two() {
             return Err(Error::RingPages(pages));
         }
-        let mut this = self.for_records();
-        if this.attr.watermark() {
-            let half = (pages * rustix::param::page_size() / 2).min(u32::MAX as usize) as u32;
-            this.attr.wakeup_events = this.attr.wakeup_events.min(half);
+        Ok(self.for_records().with_watermark_in(pages))
+    }
+
+    /// Reduces a watermark above half of a ring of `pages` pages to that.
+    pub(crate) fn with_watermark_in(mut self, pages: usize) -> Self {
+        if self.attr.watermark() {
+            let half = pages.saturating_mul(rustix::param::page_size()) / 2;
+            let half = u32::try_from(half).unwrap_or(u32::MAX);
+            self.attr.wakeup_events = self.attr.wakeup_events.min(half);
         }
-        Ok(this)
+        self
     }
 
     fn check_period(&self) -> Result<()> {

@@ -169,8 +169,8 @@ impl Control {
         };
         let anchor = this.options.anchor(!this.targets.threads.is_empty(), pages);
         this.new_event(&anchor, Vec::new(), None, Lane::Main)?;
-        if let Some((sideband, _)) = this.options.sideband_ring.clone() {
-            this.new_event(&sideband, Vec::new(), None, Lane::Sideband)?;
+        if let Some((sideband, pages)) = this.options.sideband_ring.clone() {
+            this.new_event(&sideband.with_watermark_in(pages), Vec::new(), None, Lane::Sideband)?;
         }
         let mut offline = None;
         for cpu in this.targets.online() {

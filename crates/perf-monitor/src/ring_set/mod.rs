@@ -127,10 +127,11 @@ impl SetOptions {
         };
         let size = pages.saturating_mul(rustix::param::page_size());
         let part = size.checked_div(self.watermark_part as usize).unwrap_or(0);
-        anchor.wakeup_watermark(match self.watermark {
-            0 => u32::try_from(part).unwrap_or(0),
+        let watermark = match self.watermark {
+            0 => u32::try_from(part).unwrap_or(u32::MAX),
             bytes => bytes,
-        })
+        };
+        anchor.wakeup_watermark(watermark).with_watermark_in(pages)
     }
 }
 
@@ -232,14 +233,15 @@ impl RingSetBuilder {
         self
     }
 
-    /// Bytes in a ring that wake [`RingSet::wait`]. 0, the default, is half the ring.
+    /// Bytes in a ring that wake [`RingSet::wait`]. 0, the default, is half the ring, and so is all
+    /// above it.
     pub const fn wakeup_watermark(mut self, bytes: u32) -> Self {
         self.options.watermark = bytes;
         self
     }
 
-    /// Wakes [`RingSet::wait`] when a ring is filled to 1 / `part`, whatever its size. With a higher
-    /// number, more of the ring is left until the reader gets the CPU.
+    /// Wakes [`RingSet::wait`] when a ring is filled to 1 / `part`, whatever its size; at half at the
+    /// latest. With a higher number, more of the ring is left until the reader gets the CPU.
     pub const fn wakeup_part(mut self, part: u32) -> Self {
         self.options.watermark_part = part;
         self

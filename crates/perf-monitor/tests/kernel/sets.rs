@@ -1,7 +1,7 @@
 //! Events on all CPUs, in time order and accounted for.
 
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, as_user, getppid, until};
+use crate::support::{GETPPID, TestChild, as_user, getppid, on_cpu_0, until};
 use perf_monitor::{
     Error, Event, EventBuilder, KernelVersion, Record, RingSet, SampleFlags, SetEvent, SetRecord,
     Software, online_cpus,
@@ -311,6 +311,30 @@ kernel_tests! {
         assert!(forks >= 2 && exits >= forks, "{forks} forks, {exits} exits");
         assert_eq!((stats.late, stats.rings.lost), (0, 0));
         t.note(format!("{forks} forks, {exits} exits"));
+    }
+
+    fn a_watermark_beyond_the_rings_still_wakes_the_set(t) {
+        let event = system_calls(t)?;
+        let sideband = Event::software(Software::Dummy).builder().comm(true);
+        let rename = || (0..200).for_each(|_| rustix::thread::set_name(c"a name").unwrap());
+        let call = || getppid(200);
+        type Fill<'a> = &'a dyn Fn();
+        let set = || RingSet::builder().thread(0).pages(1);
+        let beyond = sideband.clone().wakeup_watermark(u32::MAX);
+        for (set, fill) in [
+            (set().wakeup_watermark(u32::MAX), &call as Fill<'_>),
+            (set().wakeup_part(1), &call),
+            (set().sideband_ring(&beyond, 1), &rename),
+        ] {
+            let mut set = set.open().unwrap();
+            let calls = set.add(&event).unwrap();
+            set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+            set.enable().unwrap();
+            assert!(!set.wait(Some(Duration::ZERO)).unwrap().readable);
+            // On one CPU: its ring is full then.
+            on_cpu_0(fill);
+            assert!(set.wait(Some(Duration::ZERO)).unwrap().readable);
+        }
     }
 
     fn sideband_survives_a_flood_in_its_own_ring(t) {
