@@ -167,7 +167,7 @@ impl Control {
             removed_slots: Vec::new(),
             closed_losses: Vec::new(),
         };
-        let anchor = this.options.anchor(!this.targets.threads.is_empty(), pages);
+        let anchor = this.options.anchor(this.targets.has_threads(), pages);
         this.new_event(&anchor, Vec::new(), None, Lane::Main)?;
         if let Some((sideband, pages)) = this.options.sideband_ring.clone() {
             this.new_event(&sideband.with_watermark_in(pages), Vec::new(), None, Lane::Sideband)?;
@@ -308,7 +308,7 @@ impl Control {
         };
         let opened = match &event.cgroup {
             Some(dir) => vec![open(Target::Cgroup { dir: dir.as_fd(), cpu })?],
-            None => self.targets.open(cpu, open)?,
+            None => self.targets.open(cpu, event.builder.event().name(), open)?,
         };
         let (lane, slot) = (event.lane, Arc::clone(&event.slot));
         let is_anchor = self.is_anchor(event.event);

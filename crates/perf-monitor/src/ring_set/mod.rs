@@ -178,13 +178,14 @@ impl RingSetBuilder {
     }
 
     /// Also measures this thread; 0 is the calling one. The default is everything on the CPUs.
-    /// Threads that have exited are skipped, unless all have.
+    /// Threads that have exited are skipped, unless all have. A thread that gets the id of one that has
+    /// exited since this call is not measured, if `/proc` is mounted.
     pub fn thread(mut self, tid: u32) -> Self {
         let tid = match tid {
             0 => rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(),
             tid => tid,
         };
-        self.targets.threads.push(tid);
+        self.targets.add_thread(tid);
         self
     }
 

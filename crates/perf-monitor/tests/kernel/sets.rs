@@ -313,6 +313,19 @@ kernel_tests! {
         t.note(format!("{forks} forks, {exits} exits"));
     }
 
+    fn a_thread_given_twice_is_measured_once(t) {
+        let event = system_calls(t)?;
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let mut set = RingSet::builder().thread(0).thread(tid).pages(64).open().unwrap();
+        let calls = set.add(&event).unwrap();
+        set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+        set.enable_event(calls).unwrap();
+        getppid(100);
+        set.finish(ok).unwrap();
+        let counts = set.counts(calls).unwrap();
+        assert_eq!((counts.count, counts.delivered), (100, 100));
+    }
+
     fn a_watermark_beyond_the_rings_still_wakes_the_set(t) {
         let event = system_calls(t)?;
         let sideband = Event::software(Software::Dummy).builder().comm(true);
