@@ -229,7 +229,6 @@ impl<T> EventMonitorBuilder<T> {
             running: Mutex::new(None),
             idle: Condvar::new(),
             is_stopping: AtomicBool::new(false),
-            is_abandoned: AtomicBool::new(false),
             alarm,
             stats: Mutex::new(SetStats::default()),
             clock: self.clock,

@@ -159,8 +159,6 @@ pub(crate) struct Inner<T> {
     running: Mutex<Option<Option<ThreadId>>>,
     idle: Condvar,
     is_stopping: AtomicBool,
-    /// The channel must not block any more.
-    is_abandoned: AtomicBool,
     alarm: Alarm,
     stats: Mutex<SetStats>,
     clock: ClockDomain,
@@ -669,7 +667,6 @@ impl<T> EventMonitor<T> {
 
 impl<T> Drop for EventMonitor<T> {
     fn drop(&mut self) {
-        self.inner.is_abandoned.store(true, Ordering::Release);
         self.inner.stop(true);
     }
 }

@@ -1,12 +1,13 @@
 //! Delivery to another thread.
 
 use super::runner::Sink;
-use super::{Inner, MonitorSample};
+use super::{Inner, MonitorSample, lock};
 use crate::error::{Error, Result};
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum Overflow {
     /// The reader waits. The rings fill up meanwhile, and the kernel counts what does not fit:
-    /// [`MonitorCounts::lost`](super::MonitorCounts::lost).
+    /// [`MonitorCounts::lost`](super::MonitorCounts::lost). When the monitor is stopped, it does not
+    /// wait any more: batches that do not fit in the channel are kept until they are taken.
     Block,
     /// The batch is dropped and its samples are counted:
     /// [`MonitorCounts::overflow`](super::MonitorCounts::overflow).
@@ -29,20 +31,26 @@ pub enum Overflow {
 #[derive(Debug)]
 pub struct MonitorStream<T> {
     receiver: Receiver<Vec<MonitorSample<T>>>,
+    /// Comes after what the channel has.
+    rest: Arc<Rest<T>>,
     thread: JoinHandle<Result<()>>,
 }
+
+/// Batches that did not fit in the channel when the monitor was stopped.
+type Rest<T> = Mutex<VecDeque<Vec<MonitorSample<T>>>>;
 
 impl<T: Send + 'static> MonitorStream<T> {
     pub(super) fn start(inner: Arc<Inner<T>>, capacity: usize, overflow: Overflow) -> Result<Self> {
         inner.begin()?;
         let (sender, receiver) = sync_channel(capacity.max(1));
-        let of_thread = Arc::clone(&inner);
+        let rest = Arc::<Rest<T>>::default();
+        let (of_thread, rest_of_thread) = (Arc::clone(&inner), Arc::clone(&rest));
         let thread = std::thread::Builder::new().name("perf-monitor".to_owned()).spawn(move || {
-            let is_abandoned = &of_thread.is_abandoned;
-            of_thread.run_begun(&mut Channel { sender, overflow, is_abandoned })
+            let (rest, is_stopping) = (rest_of_thread, &of_thread.is_stopping);
+            of_thread.run_begun(&mut Channel { sender, rest, overflow, is_stopping })
         });
         match thread {
-            Ok(thread) => Ok(Self { receiver, thread }),
+            Ok(thread) => Ok(Self { receiver, rest, thread }),
             Err(error) => {
                 inner.end();
                 Err(Error::Thread(error))
@@ -54,7 +62,7 @@ impl<T: Send + 'static> MonitorStream<T> {
 impl<T> MonitorStream<T> {
     /// The next batch, in time order; `None` at the end.
     pub fn next_batch(&self) -> Option<Vec<MonitorSample<T>>> {
-        self.receiver.recv().ok()
+        self.receiver.recv().ok().or_else(|| self.next_of_rest())
     }
 
     /// The next batch, if one comes within `timeout`; `None` at the end.
@@ -62,8 +70,13 @@ impl<T> MonitorStream<T> {
         match self.receiver.recv_timeout(timeout) {
             Ok(batch) => Some(batch),
             Err(RecvTimeoutError::Timeout) => Some(Vec::new()),
-            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Disconnected) => self.next_of_rest(),
         }
+    }
+
+    /// The reader has ended, and the channel is empty.
+    fn next_of_rest(&self) -> Option<Vec<MonitorSample<T>>> {
+        lock(&self.rest).pop_front()
     }
 
     /// Waits for the end of the reading thread, and returns its error. Batches that were not taken
@@ -73,8 +86,8 @@ impl<T> MonitorStream<T> {
     ///
     /// Those of [`EventMonitor::run`](super::EventMonitor::run).
     pub fn join(self) -> Result<()> {
-        let Self { receiver, thread } = self;
-        drop(receiver);
+        let Self { receiver, rest, thread } = self;
+        drop((receiver, rest));
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -89,9 +102,17 @@ impl<T> Iterator for &MonitorStream<T> {
 
 struct Channel<'a, T> {
     sender: SyncSender<Vec<MonitorSample<T>>>,
+    rest: Arc<Rest<T>>,
     overflow: Overflow,
-    /// Nothing takes batches any more.
-    is_abandoned: &'a AtomicBool,
+    /// The thread that takes the batches can be the one that waits for the end.
+    is_stopping: &'a AtomicBool,
+}
+
+impl<T> Channel<'_, T> {
+    fn keep(&self, batch: Vec<MonitorSample<T>>) -> ControlFlow<()> {
+        lock(&self.rest).push_back(batch);
+        ControlFlow::Continue(())
+    }
 }
 
 impl<T> Sink<T> for Channel<'_, T> {
@@ -100,18 +121,27 @@ impl<T> Sink<T> for Channel<'_, T> {
         const RETRY: Duration = Duration::from_micros(500);
         let capacity = batch.capacity();
         let mut full = std::mem::take(batch);
+        if !lock(&self.rest).is_empty() {
+            // Without the stream, nothing takes it.
+            if Arc::strong_count(&self.rest) == 1 {
+                *batch = full;
+                return ControlFlow::Break(());
+            }
+            return self.keep(full);
+        }
         loop {
             match self.sender.try_send(full) {
                 Ok(()) => {
                     batch.reserve(capacity);
                     return ControlFlow::Continue(());
                 }
+                Err(TrySendError::Full(rest)) if self.overflow == Overflow::Drop => {
+                    *batch = rest;
+                    return ControlFlow::Continue(());
+                }
                 Err(TrySendError::Full(rest)) => {
-                    let may_wait = self.overflow == Overflow::Block
-                        && !self.is_abandoned.load(Ordering::Acquire);
-                    if !may_wait {
-                        *batch = rest;
-                        return ControlFlow::Continue(());
+                    if self.is_stopping.load(Ordering::Acquire) {
+                        return self.keep(rest);
                     }
                     full = rest;
                     std::thread::sleep(RETRY);

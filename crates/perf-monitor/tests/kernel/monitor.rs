@@ -5,8 +5,8 @@ use crate::sets::{OrderCheck, assert_accounted, while_all_cpus_call};
 use crate::support::{GETPPID, NOBODY, Setting, Skip, Test, TestChild, as_nobody, getppid, until};
 use perf_monitor::{
     Error, Event, EventId, EventMonitor, EventSource, EventType, FieldType, FieldValue,
-    MonitorCounts, MonitorSample, Overflow, Record, Registration, SampleFlags, SampleView,
-    Software, TracepointFormat, online_cpus,
+    MonitorCounts, MonitorSample, MonitorStream, Overflow, Record, Registration, SampleFlags,
+    SampleView, Software, TracepointFormat, online_cpus,
 };
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -280,6 +280,34 @@ kernel_tests! {
             drop(monitor);
             drop(stream);
         }
+    }
+
+    fn the_thread_that_stops_a_monitor_can_take_the_rest(t) {
+        can_trace(t)?;
+        let monitor = EventMonitor::builder().thread(0).pages(64).batch(16)
+            .poll_interval(Duration::ZERO).build().unwrap();
+        let event = monitor.register(calls()).unwrap();
+        fn sum(stream: &MonitorStream<Value>) -> usize {
+            stream.map(|batch| batch.len()).sum()
+        }
+        for stop in [EventMonitor::stop, |monitor: &EventMonitor<_>, _| monitor.stop(false)] {
+            let before = monitor.counts(event).unwrap().delivered;
+            let stream = monitor.spawn(1, Overflow::Block).unwrap();
+            until("it has started", || monitor.is_running());
+            getppid(200);
+            stop(&monitor, true);
+            assert_eq!(sum(&stream), 200);
+            assert!(stream.next_batch_within(Duration::ZERO).is_none());
+            stream.join().unwrap();
+            let counts = monitor.counts(event).unwrap();
+            assert_eq!((counts.delivered - before, counts.overflow), (200, 0));
+        }
+        // Closing stops it as well.
+        let stream = monitor.spawn(1, Overflow::Block).unwrap();
+        until("it has started", || monitor.is_running());
+        getppid(200);
+        monitor.close();
+        assert_eq!(sum(&stream), 200);
     }
 
     fn a_thread_without_privileges_gets_its_policy_back(t) {
