@@ -2,7 +2,7 @@
 
 use super::external::ExternalInbox;
 use super::runner::{RecordDecoder, Runner, RunnerOptions};
-use super::{EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
+use super::{DefaultOptions, EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
 use crate::builder::EventBuilder;
 use crate::error::{Error, Result};
 use crate::ring_set::{Alarm, RingSet, RingSetBuilder, SetStats, Waker};
@@ -24,7 +24,7 @@ pub struct EventMonitorBuilder<T> {
     processes: Vec<u32>,
     perf_event_dir: Option<PathBuf>,
     tracing_dir: Option<PathBuf>,
-    default_options: Option<Box<dyn Fn(EventBuilder) -> EventBuilder + Send>>,
+    default_options: Option<DefaultOptions>,
     records: Option<RecordDecoder<T>>,
     runner: RunnerOptions,
 }
@@ -118,7 +118,7 @@ impl<T> EventMonitorBuilder<T> {
     /// [registration](super::Registration::options).
     pub fn default_options(
         mut self,
-        options: impl Fn(EventBuilder) -> EventBuilder + Send + 'static,
+        options: impl Fn(EventBuilder) -> EventBuilder + Send + Sync + 'static,
     ) -> Self {
         self.default_options = Some(Box::new(options));
         self
@@ -218,7 +218,6 @@ impl<T> EventMonitorBuilder<T> {
             groups: BTreeMap::new(),
             next_id: 0,
             tracefs: self.tracing_dir.map(Tracefs::at),
-            default_options: self.default_options,
             unregistered: TallySum::default(),
             waiting: Vec::new(),
         };
@@ -231,6 +230,7 @@ impl<T> EventMonitorBuilder<T> {
             is_stopping: AtomicBool::new(false),
             alarm,
             stats: Mutex::new(SetStats::default()),
+            default_options: self.default_options,
             clock: self.clock,
         };
         Ok(EventMonitor { inner: Arc::new(inner) })

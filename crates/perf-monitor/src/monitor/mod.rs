@@ -16,13 +16,12 @@ use crate::builder::EventBuilder;
 use crate::declared;
 use crate::error::{Error, Result};
 use crate::format::{FieldValue, TracepointFormat};
-use crate::probe::ProbeBuilder;
 use crate::ring_set::{Alarm, Control, EventCounts, SetEvent, SetStats};
 use crate::tracefs::Tracefs;
 use crate::{clock, flags::SampleFlags};
 use external::{External, ExternalHandler, ExternalInbox, Payload};
 pub(crate) use registration::matches;
-use registration::{Handler, Source, Tally, TallySum, each};
+use registration::{Decoder, Handler, Source, Tally, TallySum, each};
 use runner::{Runner, Sink};
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -161,8 +160,12 @@ pub(crate) struct Inner<T> {
     is_stopping: AtomicBool,
     alarm: Alarm,
     stats: Mutex<SetStats>,
+    default_options: Option<DefaultOptions>,
     clock: ClockDomain,
 }
+
+/// Changes the options of each event that is registered.
+type DefaultOptions = Box<dyn Fn(EventBuilder) -> EventBuilder + Send + Sync>;
 
 /// What registration keeps. Fields are dropped in this order: first the descriptors of the events,
 /// then the guards.
@@ -172,7 +175,6 @@ struct Registry {
     groups: BTreeMap<GroupId, String>,
     next_id: u64,
     tracefs: Option<Tracefs>,
-    default_options: Option<Box<dyn Fn(EventBuilder) -> EventBuilder + Send>>,
     unregistered: TallySum,
     /// Tallies of unregistered events that the reader still knows.
     waiting: Vec<Arc<Tally>>,
@@ -230,6 +232,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl<T> Inner<T> {
     fn registry(&self) -> MutexGuard<'_, Registry> {
         lock(&self.registry)
+    }
+
+    fn tracefs(&self) -> Result<Tracefs> {
+        self.registry().tracefs()
     }
 
     fn publish(&self, stats: SetStats) {
@@ -300,77 +306,114 @@ impl<T> EventMonitor<T> {
     }
 
     /// Registers an event. It records while the monitor runs, unless it is registered
-    /// [disabled](Registration::disabled).
+    /// [disabled](Registration::disabled). The closures that change its options and make its decoder
+    /// run on this thread, and can use the monitor.
     ///
     /// # Errors
     ///
     /// [`Error::Open`], [`Error::UnknownEvent`], [`Error::NoTracefs`], [`Error::Filter`],
     /// [`Error::NotRegistered`] for an unknown group, and those of the decoder's maker.
     pub fn register(&self, registration: Registration<T>) -> Result<EventId> {
-        let mut registry = self.inner.registry();
         let Registration { source, options, is_enabled, filter, group, decoder, fields } =
             registration;
-        if group.is_some_and(|group| !registry.groups.contains_key(&group)) {
-            return Err(Error::NotRegistered);
-        }
+        self.inner.registry().check_group(group)?;
+        // The closures of the registration are called, and its values dropped, without the lock of the
+        // registry: they can use the monitor.
         let mut source = match source {
-            Source::Tracepoint(name) => registry.tracepoint(&name)?,
-            Source::Probe(probe) => registry.probe(*probe)?,
+            Source::Tracepoint(name) => tracepoint(&self.inner.tracefs()?, &name)?,
+            Source::Probe(probe) => {
+                // Not every probe needs one.
+                let probe = match self.inner.tracefs() {
+                    Ok(tracefs) => probe.or_tracefs(&tracefs),
+                    Err(_) => *probe,
+                };
+                probe.create()?.into()
+            }
             Source::Kernel(source) => *source,
             Source::External(name) => {
                 let format = declared::declare(&name, &fields)?;
                 let decoder = decoder.map(|make| make(Some(&format))).transpose()?;
-                let (tally, format) = (Arc::<Tally>::default(), Arc::new(format));
-                let event = registry.insert(Registered {
-                    name,
-                    type_: EventType::External,
-                    set_event: None,
-                    group,
-                    is_enabled,
-                    tally: Arc::clone(&tally),
-                    format: Some(Arc::clone(&format)),
-                    guard: None,
-                });
-                let handler = ExternalHandler { format, decoder, tally };
-                self.inner.inbox.externals.set_handler(event, Some(handler));
-                return Ok(event);
+                return self.insert_external(name, group, is_enabled, format, decoder);
             }
         };
         if !fields.is_empty() {
             return Err(Error::NotExternal { name: source.event.event().name().to_owned() });
         }
-        if let Some(default) = &registry.default_options {
+        if let Some(default) = &self.inner.default_options {
             source.event = default(source.event);
         }
-        let event = options.into_iter().fold(source.event, |event, option| option(event));
-        let event = match source.members.is_empty() {
-            true => event,
-            false => event.with_sample(SampleFlags::READ).in_group(),
-        };
+        source.event = options.into_iter().fold(source.event, |event, option| option(event));
+        if !source.members.is_empty() {
+            source.event = source.event.with_sample(SampleFlags::READ).in_group();
+        }
         let decoder = decoder.map(|make| make(source.format.as_ref())).transpose()?;
+        self.insert_kernel(source, group, is_enabled, filter, decoder)
+    }
+
+    fn insert_external(
+        &self,
+        name: String,
+        group: Option<GroupId>,
+        is_enabled: bool,
+        format: TracepointFormat,
+        decoder: Option<Decoder<T>>,
+    ) -> Result<EventId> {
+        let (tally, format) = (Arc::<Tally>::default(), Arc::new(format));
+        let handler =
+            ExternalHandler { format: Arc::clone(&format), decoder, tally: Arc::clone(&tally) };
+        // Unlocked before the handler is dropped.
+        let mut registry = self.inner.registry();
+        registry.check_group(group)?;
+        let event = registry.insert(Registered {
+            name,
+            type_: EventType::External,
+            set_event: None,
+            group,
+            is_enabled,
+            tally,
+            format: Some(format),
+            guard: None,
+        });
+        self.inner.inbox.externals.set_handler(event, Some(handler));
+        Ok(event)
+    }
+
+    fn insert_kernel(
+        &self,
+        source: EventSource,
+        group: Option<GroupId>,
+        is_enabled: bool,
+        filter: Option<String>,
+        decoder: Option<Decoder<T>>,
+    ) -> Result<EventId> {
+        let EventSource { event, members, format, type_, mut guard } = source;
+        let tally = Arc::new(Tally::default());
+        // Unlocked before the guard and the decoder are dropped.
+        let mut registry = self.inner.registry();
+        registry.check_group(group)?;
         let name = event.event().name().to_owned();
-        let control = &mut registry.control;
         // The reader gets the decoder before there is a sample.
         let (set_event, place) =
-            control.add(&event.disabled(true), source.members, None, filter)?;
-        let tally = Arc::new(Tally::default());
+            registry.control.add(&event.disabled(true), members, None, filter)?;
         let id = registry.insert(Registered {
             name,
-            type_: source.type_,
+            type_,
             set_event: Some(set_event),
             group,
             is_enabled,
             tally: Arc::clone(&tally),
             format: None,
-            guard: source.guard,
+            guard: guard.take(),
         });
-        let handler = Handler { event: id, set_event, format: source.format, decoder, tally };
+        let handler = Handler { event: id, set_event, format, decoder, tally };
         lock(&self.inner.inbox.handlers).push((place, handler));
         let enabled =
             if is_enabled { registry.control.set_enabled(set_event, true) } else { Ok(()) };
         if let Err(error) = enabled {
             // The first error is the reason.
-            let _ = registry.unregister(id);
+            (guard, _) = registry.unregister(id);
+            drop(registry);
+            drop(guard);
             return Err(error);
         }
         Ok(id)
@@ -387,7 +430,7 @@ impl<T> EventMonitor<T> {
         pattern: &str,
         mut with: impl FnMut(&str) -> Registration<T>,
     ) -> Result<Vec<EventId>> {
-        let names = self.inner.registry().tracefs()?.events()?;
+        let names = self.inner.tracefs()?.events()?;
         let mut ids = Vec::new();
         for name in names.iter().filter(|name| matches(pattern, name)) {
             match self.register(with(name)) {
@@ -423,14 +466,14 @@ impl<T> EventMonitor<T> {
     ///
     /// [`Error::NotRegistered`] and [`Error::Control`].
     pub fn unregister(&self, event: EventId) -> Result<()> {
-        let guard = {
+        let (guard, result) = {
             let mut registry = self.inner.registry();
             let is_external = registry.get(event)?.format.is_some();
-            let guard = registry.unregister(event)?;
+            let removed = registry.unregister(event);
             if is_external {
                 self.inner.inbox.externals.set_handler(event, None);
             }
-            guard
+            removed
         };
         // Closing a probe can take long, and its guard may be anything.
         drop(guard);
@@ -438,7 +481,7 @@ impl<T> EventMonitor<T> {
         if let Some(runner) = &mut *lock(&self.inner.runner) {
             runner.settle(&self.inner);
         }
-        Ok(())
+        result
     }
 
     /// Unregisters a group with all its events.
@@ -671,6 +714,15 @@ impl<T> Drop for EventMonitor<T> {
     }
 }
 
+fn tracepoint(tracefs: &Tracefs, name: &str) -> Result<EventSource> {
+    let (system, event) = name
+        .split_once(':')
+        .ok_or(Error::EventSyntax { text: name.to_owned(), why: "a tracepoint is SYSTEM:NAME" })?;
+    let format = tracefs.format(system, event)?;
+    let builder = each(tracefs.event(system, event)?.builder());
+    Ok(EventSource::new(builder).format(format))
+}
+
 impl Registry {
     fn take_id(&mut self) -> u64 {
         self.next_id += 1;
@@ -696,6 +748,13 @@ impl Registry {
         }
     }
 
+    fn check_group(&self, group: Option<GroupId>) -> Result<()> {
+        match group {
+            Some(group) if !self.groups.contains_key(&group) => Err(Error::NotRegistered),
+            _ => Ok(()),
+        }
+    }
+
     fn members(&self, group: GroupId) -> Result<Vec<EventId>> {
         if !self.groups.contains_key(&group) {
             return Err(Error::NotRegistered);
@@ -717,26 +776,6 @@ impl Registry {
         }
     }
 
-    fn tracepoint(&mut self, name: &str) -> Result<EventSource> {
-        let tracefs = self.tracefs()?;
-        let (system, event) = name.split_once(':').ok_or(Error::EventSyntax {
-            text: name.to_owned(),
-            why: "a tracepoint is SYSTEM:NAME",
-        })?;
-        let format = tracefs.format(system, event)?;
-        let builder = each(tracefs.event(system, event)?.builder());
-        Ok(EventSource::new(builder).format(format))
-    }
-
-    fn probe(&mut self, probe: ProbeBuilder) -> Result<EventSource> {
-        // Not every probe needs one.
-        let probe = match self.tracefs() {
-            Ok(tracefs) => probe.or_tracefs(&tracefs),
-            Err(_) => probe,
-        };
-        Ok(probe.create()?.into())
-    }
-
     fn set_enabled(&mut self, event: EventId, on: bool) -> Result<()> {
         let registered = self.events.get_mut(&event).ok_or(Error::NotRegistered)?;
         registered.is_enabled = on;
@@ -755,8 +794,11 @@ impl Registry {
         all.into_iter().try_for_each(|event| self.set_enabled(event, on))
     }
 
-    fn unregister(&mut self, event: EventId) -> Result<Option<Box<dyn Any + Send>>> {
-        let registered = self.events.remove(&event).ok_or(Error::NotRegistered)?;
+    /// Removes an event, also if that is an error. Returns its guard, to be dropped without the lock.
+    fn unregister(&mut self, event: EventId) -> (Option<Box<dyn Any + Send>>, Result<()>) {
+        let Some(registered) = self.events.remove(&event) else {
+            return (None, Err(Error::NotRegistered));
+        };
         // An event that cannot be read is removed all the same.
         let removed = registered.set_event.map(|event| self.control.remove(event)).transpose();
         let Self { waiting, unregistered, .. } = self;
@@ -768,6 +810,6 @@ impl Registry {
             !is_final
         });
         waiting.push(registered.tally);
-        removed.map(|_| registered.guard)
+        (registered.guard, removed.map(drop))
     }
 }

@@ -310,6 +310,53 @@ kernel_tests! {
         assert_eq!(sum(&stream), 200);
     }
 
+    fn closures_of_a_registration_can_use_the_monitor(t) {
+        can_trace(t)?;
+        type Shared = Arc<Mutex<Option<Arc<EventMonitor<Value>>>>>;
+        /// Uses the monitor when it is dropped.
+        struct Guard(Shared);
+        impl Drop for Guard {
+            fn drop(&mut self) {
+                ask(&self.0);
+            }
+        }
+        fn ask(shared: &Shared) {
+            let monitor = shared.lock().unwrap().clone().unwrap();
+            assert_eq!(monitor.stats().unregistered.count, 0);
+        }
+        let shared = Shared::default();
+        let [by_default, options, decoder] = [(); 3].map(|()| Arc::clone(&shared));
+        let asked = Arc::new(AtomicU64::new(0));
+        let count = [(); 3].map(|()| Arc::clone(&asked));
+        let [defaults, optional, decoders] = count;
+        let monitor = EventMonitor::builder().thread(0).pages(8).default_options(move |event| {
+            ask(&by_default);
+            defaults.fetch_add(1, Ordering::Relaxed);
+            event
+        }).build().unwrap();
+        let monitor = Arc::new(monitor);
+        *shared.lock().unwrap() = Some(Arc::clone(&monitor));
+        let registration = calls().options(move |event| {
+            ask(&options);
+            optional.fetch_add(1, Ordering::Relaxed);
+            event
+        }).decoder_of(move |_| {
+            ask(&decoder);
+            decoders.fetch_add(1, Ordering::Relaxed);
+            Ok(|_: &SampleView<'_>| Ok(None))
+        });
+        monitor.register(registration).unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 3);
+        // Guards of events that cannot be registered are dropped as well.
+        let source = || EventSource::new(Event::software(Software::TaskClock).builder())
+            .guard(Guard(Arc::clone(&shared)));
+        let refused = monitor.register(Registration::event(source()).filter("no filter")).unwrap_err();
+        assert!(matches!(refused, Error::Filter { .. }), "{refused}");
+        let declared = Registration::event(source()).field("x", FieldType::U8);
+        assert!(matches!(monitor.register(declared), Err(Error::NotExternal { .. })));
+        shared.lock().unwrap().take();
+    }
+
     fn a_thread_without_privileges_gets_its_policy_back(t) {
         t.root()?;
         // A thread that becomes `nobody` while it is realtime.
