@@ -302,9 +302,18 @@ pub enum Error {
         /// The reason.
         why: &'static str,
     },
-    /// The monitor does not take more external events, because it is not run or too slow.
-    #[error("{0} external events wait already: run the monitor")]
-    TooManyExternal(usize),
+    /// The monitor does not take more external events: it does not run, it is too slow, or the times
+    /// of those that wait have not come.
+    #[error(
+        "{waiting} external events wait already: run the monitor, and give them times of its clock \
+         ({clock}, as EventMonitor::now has) that are not far in the future"
+    )]
+    TooManyExternal {
+        /// Number of events that wait.
+        waiting: usize,
+        /// The clock of the monitor.
+        clock: trace_common::ClockDomain,
+    },
     /// The monitor is running.
     #[error("the monitor is running: stop it first")]
     MonitorRuns,

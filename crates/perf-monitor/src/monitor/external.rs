@@ -10,11 +10,11 @@ use crate::record::{RawRecord, RecordLayout};
 use crate::ring_set::{Reader, SetEvent, SetRecord};
 use perf_sys::{PERF_RECORD_SAMPLE, PERF_TYPE_TRACEPOINT, perf_event_attr};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use trace_common::Timestamp;
+use trace_common::{ClockDomain, Timestamp};
 
-/// External events that wait until a monitor takes them.
+/// External events that wait, for the reader or for their time.
 const MAX_EXTERNAL: usize = 1 << 20;
 
 /// Fields of the record of an external event.
@@ -81,6 +81,9 @@ pub(super) struct ExternalHandler<T> {
 pub(super) struct ExternalInbox<T> {
     has_new: AtomicBool,
     left: Mutex<Left<T>>,
+    /// Events here, and those that the reader took and that are not delivered.
+    waiting: AtomicUsize,
+    most: usize,
 }
 
 struct Left<T> {
@@ -97,17 +100,25 @@ impl<T> Default for Left<T> {
 
 impl<T> Default for ExternalInbox<T> {
     fn default() -> Self {
-        Self { has_new: AtomicBool::new(false), left: Mutex::default() }
+        Self {
+            has_new: AtomicBool::new(false),
+            left: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            most: MAX_EXTERNAL,
+        }
     }
 }
 
 impl<T> ExternalInbox<T> {
-    /// Adds an event that is registered.
-    pub(super) fn push(&self, external: External<T>) -> Result<()> {
+    /// Adds an event that is registered, with a time of this clock.
+    pub(super) fn push(&self, external: External<T>, clock: ClockDomain) -> Result<()> {
         let mut left = lock(&self.left);
-        if left.events.len() >= MAX_EXTERNAL {
-            return Err(Error::TooManyExternal(MAX_EXTERNAL));
+        // The lock keeps others from adding; what the reader subtracts meanwhile is only room.
+        let waiting = self.waiting.load(Ordering::Relaxed);
+        if waiting >= self.most {
+            return Err(Error::TooManyExternal { waiting, clock });
         }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         left.events.push(external);
         self.has_new.store(true, Ordering::Release);
         Ok(())
@@ -184,10 +195,12 @@ impl<T> Externals<T> {
     /// The value of an event whose turn it is. `None` if its decoder drops it.
     pub(super) fn decode(
         &mut self,
+        inbox: &ExternalInbox<T>,
         token: u64,
         late: bool,
     ) -> Option<(EventId, Result<T, DecoderError>)> {
         let External { event, time, payload } = self.waiting.remove(&token)?;
+        inbox.waiting.fetch_sub(1, Ordering::Relaxed);
         let handler = self.handlers.get_mut(&event)?;
         let tally = &handler.tally;
         tally.external.add(1);
@@ -224,5 +237,39 @@ impl<T> Externals<T> {
         if let Some(handler) = self.handlers.get(&event) {
             handler.tally.overflow.add(count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_whose_time_has_not_come_count_as_waiting() {
+        let inbox = ExternalInbox { most: 3, ..ExternalInbox::default() };
+        let (mut reader, mut externals) = (Reader::idle(), Externals::default());
+        let format = Arc::new(declared::declare("an event", &[]).unwrap());
+        let event = EventId(1);
+        let tally = Arc::<Tally>::default();
+        inbox.set_handler(event, Some(ExternalHandler { format, decoder: None, tally }));
+        let push = |value| {
+            let payload = Payload::Value(value);
+            inbox.push(External { event, time: Timestamp::MAX, payload }, ClockDomain::Monotonic)
+        };
+        push(0).unwrap();
+        push(1).unwrap();
+        // The reader takes them, and they wait there.
+        externals.take(&inbox, &mut reader);
+        push(2).unwrap();
+        for _ in 0..2 {
+            let error = push(3).unwrap_err();
+            assert!(matches!(error, Error::TooManyExternal { waiting: 3, .. }), "{error}");
+            assert!(error.to_string().contains("CLOCK_MONOTONIC"), "{error}");
+            externals.take(&inbox, &mut reader);
+        }
+        let (of, value) = externals.decode(&inbox, 0, false).unwrap();
+        assert_eq!((of, value.unwrap()), (event, 0));
+        push(4).unwrap();
+        assert!(push(5).is_err());
     }
 }

@@ -582,13 +582,15 @@ impl<T> EventMonitor<T> {
         registry.control.set_filter(set_event, filter)
     }
 
-    /// Adds a value of an external event. It is delivered in its place in time. Returns `false`,
-    /// and drops the value, if the event is disabled.
+    /// Adds a value of an external event, with a time on the [clock](EventMonitorBuilder::clock) of the
+    /// monitor: see [`now`](Self::now). It is delivered in its place in time. One whose time has not
+    /// come waits, until the monitor is stopped at the latest. Returns `false`, and drops the value, if
+    /// the event is disabled.
     ///
     /// # Errors
     ///
-    /// [`Error::NotRegistered`], [`Error::NotExternal`], and [`Error::TooManyExternal`] if a million
-    /// wait.
+    /// [`Error::NotRegistered`], [`Error::NotExternal`], and [`Error::TooManyExternal`] if 1,048,576
+    /// wait for the reader or for their time.
     pub fn enqueue(&self, event: EventId, time: Timestamp, value: T) -> Result<bool> {
         self.push_external(event, |_| Ok(External { event, time, payload: Payload::Value(value) }))
     }
@@ -618,10 +620,9 @@ impl<T> EventMonitor<T> {
     ) -> Result<bool> {
         // It stays registered until the event is in the inbox.
         let registry = self.inner.registry();
-        match registry.external(event)? {
-            Some(format) => self.inner.inbox.externals.push(external(format)?).map(|()| true),
-            None => Ok(false),
-        }
+        let Some(format) = registry.external(event)? else { return Ok(false) };
+        self.inner.inbox.externals.push(external(format)?, self.inner.clock)?;
+        Ok(true)
     }
 
     /// The time now, on the clock of the monitor.

@@ -231,8 +231,9 @@ impl<T> Desk<T> {
         }
     }
 
-    fn external(&mut self, token: u64, time: Timestamp, late: bool) {
-        if let Some((event, value)) = self.externals.decode(token, late) {
+    fn external(&mut self, inner: &Inner<T>, token: u64, time: Timestamp, late: bool) {
+        let decoded = self.externals.decode(&inner.inbox.externals, token, late);
+        if let Some((event, value)) = decoded {
             self.batch.push(MonitorSample { event: Some(event), time, cpu: None, late, value });
         }
     }
@@ -275,7 +276,7 @@ impl<T> Visitor<Infallible> for Delivery<'_, T> {
     }
 
     fn external(&mut self, token: u64, time: Timestamp, late: bool) -> Result<(), Infallible> {
-        self.desk.external(token, time, late);
+        self.desk.external(self.inner, token, time, late);
         self.flush_if_full();
         Ok(())
     }

@@ -131,6 +131,12 @@ impl Reader {
         }
     }
 
+    /// A reader without rings.
+    #[cfg(test)]
+    pub(crate) fn idle() -> Self {
+        Self::new(Arc::default(), ClockDomain::Monotonic, 0)
+    }
+
     pub(crate) const fn set_slack(&mut self, nanos: i64) {
         self.slack = nanos;
     }
