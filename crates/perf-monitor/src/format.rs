@@ -252,6 +252,11 @@ impl TracepointFormat {
         self.fields.iter().position(|f| f.name == name)
     }
 
+    /// The field of a [`position`](Self::position).
+    pub(crate) fn at(&self, position: usize) -> Option<&FieldFormat> {
+        self.fields.get(position)
+    }
+
     /// A field by name, including common ones. Look it up once, not for each sample.
     pub fn field(&self, name: &str) -> Option<&FieldFormat> {
         self.fields.iter().find(|f| f.name == name)
@@ -425,14 +430,19 @@ impl FieldFormat {
 
     /// The integers of an array.
     pub fn elements<'a>(&self, raw: &'a [u8]) -> Option<ArrayValue<'a>> {
-        let size = match self.kind {
-            FieldKind::Integer => self.size,
+        let size = self.element_size()?;
+        Some(ArrayValue { bytes: self.bytes(raw)?, size, signed: self.signed })
+    }
+
+    /// Size of an integer of the field, in bytes.
+    pub(crate) const fn element_size(&self) -> Option<usize> {
+        match self.kind {
+            FieldKind::Integer => Some(self.size),
             FieldKind::Array { element }
             | FieldKind::DataLoc { element }
-            | FieldKind::RelLoc { element } => element,
-            FieldKind::Opaque => return None,
-        };
-        Some(ArrayValue { bytes: self.bytes(raw)?, size, signed: self.signed })
+            | FieldKind::RelLoc { element } => Some(element),
+            FieldKind::Opaque => None,
+        }
     }
 
     /// The value, of any kind.

@@ -1,20 +1,27 @@
 //! The text of a tracepoint, by the kernel's print format.
 
+mod integer;
 mod parse;
+mod pointer;
 #[cfg(test)]
 mod tests;
 
 use crate::error::{Error, Result};
 use crate::format::{FieldFormat, FieldKind, TracepointFormat};
+use integer::{Binary, Type, Unary};
 use parse::Parser;
+use pointer::Pointer;
 use std::fmt::{self, Write};
 
 /// The print format of a tracepoint ([`TracepointFormat::print_fmt`]), to be filled with the fields
 /// of samples.
 ///
-/// It prints what the file `trace` of tracefs and `perf script` print. Formats are C; those that
-/// call functions of the kernel are [errors](Error::Format), and what remains is to print the fields
+/// It prints what the file `trace` of tracefs and `perf script` print. Formats are C, of a 64-bit
+/// kernel. Those that call functions of the kernel, or use an [extension of `%p`][extensions] for a
+/// structure that is not in the data, are [errors](Error::Format): print their fields
 /// ([`FieldFormat::value`]). Of the 2323 tracepoints of a Linux 6.18, 34 are such.
+///
+/// [extensions]: https://www.kernel.org/doc/html/latest/core-api/printk-formats.html#pointer-types
 ///
 /// Formats and names can be those of a file. The control characters of all texts are escaped, also in the
 /// format, so that none reaches a terminal: `\n` is a backslash and an `n`.
@@ -87,8 +94,7 @@ struct Spec {
     precision_from_arg: bool,
     bits: u32,
     conversion: char,
-    /// What follows `%p`.
-    pointer: &'static str,
+    pointer: Pointer,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -97,65 +103,22 @@ struct Entry {
     text: String,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unary {
-    Minus,
-    Not,
-    IsZero,
-}
-
-macro_rules! binary {
-    ($($name:ident $op:literal $precedence:literal,)*) => {
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        enum Binary { $($name,)* }
-
-        impl Binary {
-            /// The operator with its precedence.
-            fn of(op: &str) -> Option<(Self, usize)> {
-                match op {
-                    $($op => Some((Self::$name, $precedence)),)*
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
-binary! {
-    Or "||" 1,
-    And "&&" 2,
-    BitOr "|" 3,
-    BitXor "^" 4,
-    BitAnd "&" 5,
-    Equal "==" 6,
-    NotEqual "!=" 6,
-    Less "<" 7,
-    Greater ">" 7,
-    LessOrEqual "<=" 7,
-    GreaterOrEqual ">=" 7,
-    Left "<<" 8,
-    Right ">>" 8,
-    Plus "+" 9,
-    Minus "-" 9,
-    Times "*" 10,
-    Divide "/" 10,
-    Rest "%" 10,
-}
-
 #[derive(Clone, Debug, PartialEq)]
 enum Arg {
-    Number(i64),
+    Number(i64, Type),
     Text(String),
     Field(usize),
     /// Number of bytes of a field of variable size.
     Len(usize),
     Bitmask(usize),
     Index(Box<[Self; 2]>),
-    Unary(Unary, Box<Self>),
-    Binary(Binary, Box<[Self; 2]>),
-    Choice(Box<[Self; 3]>),
-    /// Bits, and whether the type is signed.
-    Cast(u32, bool, Box<Self>),
+    /// With the type that it computes in.
+    Unary(Unary, Type, Box<Self>),
+    /// With the type that it computes in.
+    Binary(Binary, Type, Box<[Self; 2]>),
+    /// With the type of its integers.
+    Choice(Option<Type>, Box<[Self; 3]>),
+    Cast(Type, Box<Self>),
     Flags(Box<Self>, String, Vec<Entry>),
     Symbolic(Box<Self>, Vec<Entry>),
     Hex(Box<[Self; 2]>, &'static str),
@@ -170,19 +133,6 @@ enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// A number with these bits.
-fn truncated(value: i64, bits: u32, signed: bool) -> i64 {
-    match (bits, signed) {
-        (8, true) => i64::from(value as i8),
-        (8, false) => i64::from(value as u8),
-        (16, true) => i64::from(value as i16),
-        (16, false) => i64::from(value as u16),
-        (32, true) => i64::from(value as i32),
-        (32, false) => i64::from(value as u32),
-        _ => value,
-    }
-}
-
 impl Arg {
     /// The value of an expression without fields.
     fn constant(&self) -> Option<i64> {
@@ -193,6 +143,37 @@ impl Arg {
                 _ => None,
             },
         }
+    }
+
+    /// The type of an integer; `None` for texts and data. Operators have theirs, so that this does
+    /// not descend.
+    fn integer_type(&self, format: &TracepointFormat) -> Option<Type> {
+        Some(match self {
+            Self::Number(_, of) | Self::Cast(of, _) => *of,
+            Self::Field(index) => {
+                let field = format.at(*index).filter(|f| f.kind() == FieldKind::Integer)?;
+                Type::of_bytes(field.size(), field.is_signed())
+            }
+            Self::Index(parts) => match parts.first() {
+                Some(Self::Field(index)) => {
+                    let field = format.at(*index)?;
+                    Type::of_bytes(field.element_size()?, field.is_signed())
+                }
+                _ => Type::INT,
+            },
+            // 16 bits of a `u32`.
+            Self::Len(_) => Type::UNSIGNED,
+            Self::Unary(Unary::IsZero, ..) => Type::INT,
+            Self::Unary(_, of, _) => *of,
+            Self::Binary(op, of, _) => op.result(*of),
+            Self::Choice(of, _) => return *of,
+            Self::Text(_)
+            | Self::Bitmask(_)
+            | Self::Flags(..)
+            | Self::Symbolic(..)
+            | Self::Hex(..)
+            | Self::Array(_) => return None,
+        })
     }
 
     fn number(&self, fields: &[FieldFormat], raw: &[u8]) -> Option<i64> {
@@ -213,7 +194,7 @@ impl Arg {
     fn value<'a>(&self, fields: &[FieldFormat], raw: &'a [u8]) -> Option<Value<'a>> {
         let number = |arg: &Self| arg.number(fields, raw);
         Some(match self {
-            Self::Number(number) => Value::Number(*number),
+            Self::Number(number, _) => Value::Number(*number),
             Self::Text(text) => Value::Text(text.clone()),
             Self::Field(index) => {
                 let field = fields.get(*index)?;
@@ -234,25 +215,21 @@ impl Arg {
                     _ => Value::Number(i64::from(*array.bytes(fields, raw)?.get(index)?)),
                 }
             }
-            Self::Unary(op, arg) => {
-                let value = number(arg)?;
-                Value::Number(match op {
-                    Unary::Minus => value.wrapping_neg(),
-                    Unary::Not => !value,
-                    Unary::IsZero => i64::from(value == 0),
-                })
-            }
-            Self::Binary(op, parts) => {
+            Self::Unary(op, of, arg) => Value::Number(op.compute(*of, number(arg)?)),
+            Self::Binary(op, of, parts) => {
                 let [left, right] = &**parts;
-                Value::Number(binary(*op, number(left)?, || number(right))?)
+                Value::Number(op.compute(*of, number(left)?, || number(right))?)
             }
-            Self::Choice(parts) => {
+            Self::Choice(of, parts) => {
                 let [condition, yes, no] = &**parts;
                 let chosen = if number(condition)? != 0 { yes } else { no };
-                chosen.value(fields, raw)?
+                match (chosen.value(fields, raw)?, of) {
+                    (Value::Number(number), Some(of)) => Value::Number(of.convert(number)),
+                    (other, _) => other,
+                }
             }
-            Self::Cast(bits, signed, arg) => match arg.value(fields, raw)? {
-                Value::Number(number) => Value::Number(truncated(number, *bits, *signed)),
+            Self::Cast(of, arg) => match arg.value(fields, raw)? {
+                Value::Number(number) => Value::Number(of.convert(number)),
                 other => other,
             },
             Self::Flags(arg, delimiter, entries) => {
@@ -282,35 +259,6 @@ impl Arg {
             }
         })
     }
-}
-
-fn binary(op: Binary, left: i64, right: impl FnOnce() -> Option<i64>) -> Option<i64> {
-    // The right side is evaluated only if it is needed: it can divide by 0.
-    match op {
-        Binary::Or if left != 0 => return Some(1),
-        Binary::And if left == 0 => return Some(0),
-        _ => {}
-    }
-    let right = right()?;
-    Some(match op {
-        Binary::Or | Binary::And => i64::from(right != 0),
-        Binary::BitOr => left | right,
-        Binary::BitXor => left ^ right,
-        Binary::BitAnd => left & right,
-        Binary::Equal => i64::from(left == right),
-        Binary::NotEqual => i64::from(left != right),
-        Binary::Less => i64::from(left < right),
-        Binary::Greater => i64::from(left > right),
-        Binary::LessOrEqual => i64::from(left <= right),
-        Binary::GreaterOrEqual => i64::from(left >= right),
-        Binary::Left => left.wrapping_shl(right as u32),
-        Binary::Right => ((left as u64).wrapping_shr(right as u32)) as i64,
-        Binary::Plus => left.wrapping_add(right),
-        Binary::Minus => left.wrapping_sub(right),
-        Binary::Times => left.wrapping_mul(right),
-        Binary::Divide => left.checked_div(right)?,
-        Binary::Rest => left.checked_rem(right)?,
-    })
 }
 
 /// The names of the bits of a number, as the kernel's `__print_flags` joins them.
@@ -395,12 +343,14 @@ impl fmt::Display for Printed<'_> {
                 Piece::Value(spec) => spec,
             };
             let mut spec = spec.clone();
+            // The kernel takes both as `int`.
             if let Some(width) = from_arg(spec.width_from_arg, &mut args) {
+                let width = width as i32;
                 spec.flags |= if width < 0 { Flag::LEFT } else { Flag::default() };
-                spec.width = Some(usize::from(width.unsigned_abs().min(4096) as u16));
+                spec.width = usize::try_from(width.unsigned_abs()).ok();
             }
             if let Some(precision) = from_arg(spec.precision_from_arg, &mut args) {
-                spec.precision = usize::try_from(precision).ok();
+                spec.precision = usize::try_from(precision as i32).ok();
             }
             let value = args.next().and_then(|arg| arg.value(fields, self.raw));
             match value {
@@ -430,7 +380,15 @@ impl Spec {
                 named(names, *address as u64).unwrap_or_else(|| format!("{address:#x}"))
             }
             ('c', Value::Number(c)) => shown(&[*c as u8]),
-            ('p', value) => self.pointer(value, names),
+            ('p', value) => {
+                let Some(text) = self.pointer.text(value, self.width, names) else {
+                    return f.write_str("?");
+                };
+                if self.pointer.takes_width() {
+                    return f.write_str(&text);
+                }
+                text
+            }
             (_, Value::Number(number)) => return self.integer(f, *number),
             // A number of a text: as perf does, the text.
             (_, Value::Text(text)) => text.clone(),
@@ -443,7 +401,7 @@ impl Spec {
 
     fn integer(&self, f: &mut fmt::Formatter<'_>, number: i64) -> fmt::Result {
         let signed = matches!(self.conversion, 'd' | 'i');
-        let number = truncated(number, self.bits, signed);
+        let number = Type::new(self.bits, signed).convert(number);
         let alternate = self.flags.has(Flag::ALTERNATE) && number != 0;
         let (prefix, mut digits) = match self.conversion {
             'x' => (if alternate { "0x" } else { "" }, format!("{number:x}")),
@@ -456,40 +414,16 @@ impl Spec {
             _ => ("", number.to_string()),
         };
         if let Some(precision) = self.precision {
-            let missing = precision.min(4096).saturating_sub(digits.len());
+            let missing = precision.min(MAX_WIDTH).saturating_sub(digits.len());
             digits.insert_str(0, &"0".repeat(missing));
         }
         let zeros = self.flags.has(Flag::ZERO) && self.precision.is_none();
         pad(f, self, prefix, &digits, zeros)
     }
-
-    fn pointer(&self, value: &Value<'_>, names: &Names<'_>) -> String {
-        let address = match value {
-            Value::Number(address) => *address as u64,
-            Value::Bytes(bytes) => match self.pointer {
-                "I4" | "i4" => return dotted(bytes.get(..4).unwrap_or_default()),
-                "I6" | "I6c" | "i6" => return ipv6(bytes, self.pointer == "I6c"),
-                "M" | "mF" | "m" => {
-                    let separator = if self.pointer == "m" { "" } else { ":" };
-                    let parts: Vec<String> =
-                        bytes.iter().take(6).map(|b| format!("{b:02x}")).collect();
-                    return parts.join(separator);
-                }
-                "U" => return uuid(bytes),
-                _ => little_endian(bytes),
-            },
-            Value::Text(text) => return text.clone(),
-        };
-        let name = match self.pointer {
-            "S" | "B" | "F" => named(names, address),
-            // Without the offset in the function.
-            "s" | "f" => named(names, address)
-                .map(|name| name.split_once('+').map_or(name.as_str(), |(f, _)| f).to_owned()),
-            _ => None,
-        };
-        name.unwrap_or_else(|| format!("{address:#x}"))
-    }
 }
+
+/// The widest output of a conversion: formats are text of the kernel, or of a file.
+const MAX_WIDTH: usize = 4096;
 
 /// Pads to the width of a conversion.
 fn pad(
@@ -500,7 +434,7 @@ fn pad(
     with_zeros: bool,
 ) -> fmt::Result {
     let len = prefix.len() + text.chars().count();
-    let missing = spec.width.unwrap_or(0).saturating_sub(len);
+    let missing = spec.width.unwrap_or(0).min(MAX_WIDTH).saturating_sub(len);
     let fill = |f: &mut fmt::Formatter<'_>, wanted: bool, c: char| {
         (0..missing).filter(|_| wanted).try_for_each(|_| f.write_char(c))
     };
@@ -520,27 +454,4 @@ fn named(names: &Names<'_>, address: u64) -> Option<String> {
 /// Text of a traced program or a file, whose control characters must not reach a terminal.
 fn shown(bytes: &[u8]) -> String {
     crate::format::FieldValue::Text(bytes).to_string()
-}
-
-fn dotted(bytes: &[u8]) -> String {
-    let parts: Vec<String> = bytes.iter().map(u8::to_string).collect();
-    parts.join(".")
-}
-
-fn ipv6(bytes: &[u8], is_short: bool) -> String {
-    let Some(bytes) = bytes.first_chunk::<16>() else { return "?".to_owned() };
-    if is_short {
-        return std::net::Ipv6Addr::from(*bytes).to_string();
-    }
-    let parts: Vec<String> =
-        bytes.chunks_exact(2).map(|b| b.iter().map(|b| format!("{b:02x}")).collect()).collect();
-    parts.join(":")
-}
-
-fn uuid(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for (n, b) in bytes.iter().take(16).enumerate() {
-        let _ = write!(out, "{}{b:02x}", if matches!(n, 4 | 6 | 8 | 10) { "-" } else { "" });
-    }
-    out
 }

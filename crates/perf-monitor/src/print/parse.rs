@@ -1,6 +1,8 @@
 //! The parser of print formats: a subset of C.
 
-use super::{Arg, Binary, Entry, Flag, Piece, Spec, Unary, shown};
+use super::integer::{Binary, Type, Unary};
+use super::pointer::Pointer;
+use super::{Arg, Entry, Flag, MAX_WIDTH, Piece, Spec, shown};
 use crate::format::TracepointFormat;
 
 /// Maximum depth of nested expressions. The deepest of Linux 7.2 have about 40.
@@ -14,7 +16,7 @@ pub(super) type Parsed<T> = Result<T, &'static str>;
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     Name(String),
-    Number(i64),
+    Number(i64, Type),
     Text(String),
     Op(&'static str),
 }
@@ -38,12 +40,13 @@ fn tokens(text: &str) -> Parsed<Vec<Token>> {
             '\'' => {
                 let (text, rest) = literal(rest, '\'')?;
                 let value = text.chars().next().ok_or("an empty character")?;
-                (Token::Number(i64::from(u32::from(value))), rest)
+                (Token::Number(i64::from(u32::from(value)), Type::INT), rest)
             }
             '0'..='9' => {
                 let end = rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(rest.len());
                 let (number, rest) = rest.split_at(end);
-                (Token::Number(integer(number).ok_or("not a number")?), rest)
+                let (number, of) = integer(number).ok_or("not a number")?;
+                (Token::Number(number, of), rest)
             }
             'a'..='z' | 'A'..='Z' | '_' => {
                 let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
@@ -81,15 +84,19 @@ fn literal(text: &str, quote: char) -> Parsed<(String, &str)> {
     Err("a text without its closing quote")
 }
 
-/// An integer in C syntax, with its suffixes.
-fn integer(text: &str) -> Option<i64> {
-    let text = text.trim_end_matches(['u', 'U', 'l', 'L']);
-    let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
-        Some(hex) => u64::from_str_radix(hex, 16),
-        None if text.len() > 1 && text.starts_with('0') => u64::from_str_radix(text, 8),
-        None => text.parse(),
+/// An integer in C syntax, and its type.
+fn integer(text: &str) -> Option<(i64, Type)> {
+    let digits = text.trim_end_matches(['u', 'U', 'l', 'L']);
+    let suffix = text.get(digits.len()..).unwrap_or_default();
+    let (number, is_decimal) = match digits.strip_prefix("0x").or(digits.strip_prefix("0X")) {
+        Some(hex) => (u64::from_str_radix(hex, 16), false),
+        None if digits.len() > 1 && digits.starts_with('0') => {
+            (u64::from_str_radix(digits, 8), false)
+        }
+        None => (digits.parse(), true),
     };
-    number.ok().map(|number| number as i64)
+    let number = number.ok()?;
+    Some((number as i64, Type::of_literal(number, is_decimal, suffix)))
 }
 
 pub(super) struct Parser<'a> {
@@ -164,7 +171,8 @@ impl<'a> Parser<'a> {
             let yes = self.expression()?;
             self.expect(":")?;
             let no = self.expression()?;
-            Arg::Choice(Box::new([condition, yes, no]))
+            let types = yes.integer_type(self.format).zip(no.integer_type(self.format));
+            Arg::Choice(types.map(|(a, b)| a.common(b)), Box::new([condition, yes, no]))
         } else {
             condition
         };
@@ -182,9 +190,15 @@ impl<'a> Parser<'a> {
             };
             self.tokens.next();
             let right = self.binary(precedence + 1)?;
-            left = Arg::Binary(op, Box::new([left, right]));
+            let of = op.operands(self.type_of(&left), self.type_of(&right));
+            left = Arg::Binary(op, of, Box::new([left, right]));
             self.count_operator()?;
         }
+    }
+
+    /// The type of an operand. Those that are no integers have no value.
+    fn type_of(&self, arg: &Arg) -> Type {
+        arg.integer_type(self.format).unwrap_or(Type::LONG)
     }
 
     /// Each operator of a chain is one level of the tree.
@@ -201,7 +215,10 @@ impl<'a> Parser<'a> {
         let ops = [("-", Unary::Minus), ("~", Unary::Not), ("!", Unary::IsZero)];
         let found = ops.into_iter().find(|(op, _)| self.take(op));
         let arg = match found {
-            Some((_, op)) => Arg::Unary(op, Box::new(self.unary()?)),
+            Some((_, op)) => {
+                let arg = self.unary()?;
+                Arg::Unary(op, self.type_of(&arg).promoted(), Box::new(arg))
+            }
             // The sign, and what a field's address is for: the field itself.
             None if self.take("+") || self.take("&") || self.take("*") => self.unary()?,
             None => self.postfix()?,
@@ -223,7 +240,7 @@ impl<'a> Parser<'a> {
 
     fn primary(&mut self) -> Parsed<Arg> {
         match self.tokens.next().ok_or("the end of the format")? {
-            Token::Number(number) => Ok(Arg::Number(number)),
+            Token::Number(number, of) => Ok(Arg::Number(number, of)),
             Token::Text(text) => Ok(Arg::Text(self.with_following(text))),
             Token::Op("(") => {
                 if let Some(cast) = self.cast()? {
@@ -256,7 +273,7 @@ impl<'a> Parser<'a> {
     fn cast(&mut self) -> Parsed<Option<Arg>> {
         let is_type = |name: &str| {
             let sized = ["u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64"];
-            let other = ["void", "const", "struct", "enum", "size_t", "bool", "uint"];
+            let other = ["void", "const", "struct", "enum", "size_t", "bool", "_Bool", "uint"];
             INTEGERS.contains(&name)
                 || sized.contains(&name.trim_start_matches("__"))
                 || other.contains(&name)
@@ -277,10 +294,18 @@ impl<'a> Parser<'a> {
         }
         self.expect(")")?;
         let inner = self.unary()?;
-        let size = if is_pointer { None } else { cast_size(&words) };
-        Ok(Some(match size {
-            Some((bits, signed)) => Arg::Cast(bits, signed, Box::new(inner)),
-            None => inner,
+        Ok(Some(match (is_pointer, words.first().map(String::as_str)) {
+            // An array stays what it is.
+            (true, _) if inner.integer_type(self.format).is_none() => inner,
+            (true, _) => Arg::Cast(Type::UNSIGNED_LONG, Box::new(inner)),
+            (false, Some("bool" | "_Bool")) => {
+                let zero = Arg::Number(0, Type::INT);
+                Arg::Binary(Binary::NotEqual, self.type_of(&inner), Box::new([inner, zero]))
+            }
+            (false, _) => match named_type(&words) {
+                Some(of) => Arg::Cast(of, Box::new(inner)),
+                None => inner,
+            },
         }))
     }
 
@@ -330,14 +355,14 @@ impl<'a> Parser<'a> {
                 {
                     words.push(name);
                 }
-                let (bits, _) = cast_size(&words).ok_or("the size of an unknown type")?;
-                Arg::Number(i64::from(bits / 8))
+                let of = named_type(&words).ok_or("the size of an unknown type")?;
+                Arg::Number(of.bytes(), Type::UNSIGNED_LONG)
             }
             "__builtin_expect" => {
                 let value = self.expression()?;
                 self.expect(",")?;
                 self.expression()?;
-                value
+                Arg::Cast(Type::LONG, Box::new(value))
             }
             _ => return Err("an unknown function"),
         })
@@ -366,7 +391,7 @@ impl<'a> Parser<'a> {
                     }
                 }
                 // The end of a list: `{ -1, NULL }`.
-                Arg::Number(0) => {}
+                Arg::Number(0, _) | Arg::Cast(..) if text.constant() == Some(0) => {}
                 _ => return Err("a text is missing"),
             }
         }
@@ -374,14 +399,28 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Bits of a type, and whether it is signed. `None` for types that keep a value as it is.
-fn cast_size(words: &[String]) -> Option<(u32, bool)> {
+/// A type by its name. `None` for types that keep a value as it is.
+fn named_type(words: &[String]) -> Option<Type> {
     let first = words.first()?.trim_start_matches("__");
-    if let (Some(letter), Ok(bits)) = (first.chars().next(), first.get(1..)?.parse::<u32>()) {
-        return matches!(letter, 'u' | 's').then_some((bits, letter == 's'));
+    match first {
+        "size_t" => return Some(Type::UNSIGNED_LONG),
+        "ssize_t" | "loff_t" => return Some(Type::LONG),
+        "uint" => return Some(Type::UNSIGNED),
+        _ => {}
     }
-    if first == "uint" {
-        return Some((32, false));
+    // `u8`, `s8`, `uint8_t` and `int8_t`.
+    let fixed = match first.strip_suffix("_t") {
+        Some(name) => name
+            .strip_prefix("uint")
+            .map(|bits| (bits, false))
+            .or_else(|| Some((name.strip_prefix("int")?, true))),
+        None => first
+            .strip_prefix('u')
+            .map(|bits| (bits, false))
+            .or_else(|| Some((first.strip_prefix('s')?, true))),
+    };
+    if let Some((bits @ ("8" | "16" | "32" | "64"), signed)) = fixed {
+        return Some(Type::new(bits.parse().ok()?, signed));
     }
     if !words.iter().all(|word| INTEGERS.contains(&word.as_str())) {
         return None;
@@ -393,7 +432,7 @@ fn cast_size(words: &[String]) -> Option<(u32, bool)> {
         () if has("long") => 64,
         () => 32,
     };
-    Some((bits, !has("unsigned")))
+    Some(Type::new(bits, !has("unsigned")))
 }
 
 /// Splits a text at its conversions.
@@ -410,9 +449,6 @@ fn pieces(text: &str) -> Parsed<Vec<Piece>> {
     pieces.retain(|piece| !matches!(piece, Piece::Text(text) if text.is_empty()));
     Ok(pieces)
 }
-
-/// The widest output of a conversion: formats are text of the kernel, or of a file.
-const MAX_WIDTH: usize = 4096;
 
 fn conversion(text: &str) -> Parsed<(Piece, &str)> {
     let mut chars = text.char_indices().peekable();
@@ -465,17 +501,12 @@ fn conversion(text: &str) -> Parsed<(Piece, &str)> {
         '%' => return Ok((Piece::Text("%".to_owned()), text.get(end..).unwrap_or(""))),
         'd' | 'i' | 'u' | 'x' | 'X' | 'o' | 'c' | 's' => {}
         'p' => {
-            // %pS, %pI4 and others; a plain %p is followed by something else.
+            // The kernel skips all of them, also those that it does not know.
             let after = text.get(end..).unwrap_or("");
-            let known =
-                ["I6c", "I4", "i4", "I6", "i6", "S", "s", "F", "f", "B", "b", "M", "mF", "m", "U"];
-            let kind = known.into_iter().find(|kind| after.starts_with(kind));
-            spec.pointer = kind.unwrap_or("");
-            end += spec.pointer.len();
-            if spec.pointer == "U" {
-                let variant = text.get(end..).and_then(|t| t.chars().next());
-                end += usize::from(variant.is_some_and(|c| "bBlL".contains(c)));
-            }
+            let is_end = |c: char| !c.is_ascii_alphanumeric();
+            let letters = after.get(..after.find(is_end).unwrap_or(after.len())).unwrap_or("");
+            spec.pointer = Pointer::parse(letters).ok_or("an unknown extension of %p")?;
+            end += letters.len();
         }
         _ => return Err("an unknown conversion"),
     }
