@@ -58,7 +58,7 @@ pub struct Tasks {
     /// `None` for records of another time or machine.
     proc: Option<Proc>,
     /// The lives of each thread id, the last one last.
-    lives: HashMap<u32, Vec<Life>>,
+    lives: HashMap<u32, VecDeque<Life>>,
     count: usize,
     processes: Processes,
     /// Ended threads in the order of their end; main threads at the end of their process.
@@ -154,7 +154,7 @@ impl<'a> Task<'a> {
         self.life.names.at(self.at).map_or("", |name| name)
     }
 
-    /// The executable of its process.
+    /// The executable of its process; `None` if it is not known, as without a record of its start.
     pub fn executable(&self) -> Option<&'a str> {
         self.leader.executables.at(self.at)?.path.as_deref()
     }
@@ -190,6 +190,18 @@ impl<'a> Task<'a> {
     pub const fn ended(&self) -> Option<Timestamp> {
         self.life.until
     }
+}
+
+/// Whether a mapping is of a file, not of memory that the kernel gives a name that looks like one.
+fn is_file(name: &[u8]) -> bool {
+    const MEMORY: [&[u8]; 5] = [b"//", b"/anon_hugepage", b"/dev/zero", b"/SYSV", b"/["];
+    name.starts_with(b"/") && !MEMORY.iter().any(|memory| name.starts_with(memory))
+}
+
+/// Whether a file is a library by its name.
+fn is_library(path: &[u8]) -> bool {
+    let name = path.rsplit(|b| *b == b'/').next().unwrap_or(path);
+    name.ends_with(b".dll") || name.ends_with(b".so") || name.windows(4).any(|part| part == b".so.")
 }
 
 /// Text of a task's choice, of a bounded length.
@@ -293,7 +305,7 @@ impl Tasks {
 
     /// The present life of a thread.
     fn running(&mut self, tid: u32) -> Option<&mut Life> {
-        self.lives.get_mut(&tid)?.last_mut().filter(|life| life.until.is_none())
+        self.lives.get_mut(&tid)?.back_mut().filter(|life| life.until.is_none())
     }
 
     /// Applies a record. Records that say nothing about tasks are ignored.
@@ -323,7 +335,7 @@ impl Tasks {
             }
             Record::Mmap(mmap) => {
                 let is_code = mmap.file.is_none() || mmap.prot & PROT_EXEC != 0;
-                if is_code && !mmap.is_data && mmap.filename.starts_with(b"/") {
+                if is_code && !mmap.is_data && is_file(mmap.filename) {
                     self.map(mmap.pid, mmap.filename, mmap.file, time);
                 }
             }
@@ -376,7 +388,7 @@ impl Tasks {
 
     /// The ids of a new thread in its PID namespaces. Threads of a process are in the same ones.
     fn ns_pids_of(&self, pid: u32, tid: u32) -> Arc<[u32]> {
-        let leader = self.lives.get(&pid).and_then(|lives| lives.last());
+        let leader = self.lives.get(&pid).and_then(VecDeque::back);
         match (&self.proc, leader) {
             (Some(_), Some(leader)) if pid != tid && leader.ns_pids.len() == 1 => Arc::from([tid]),
             // It may have ended since.
@@ -388,7 +400,7 @@ impl Tasks {
     /// A thread that calls `execve(2)` becomes the main thread, whose end was recorded. The end of the
     /// thread with its former id is not.
     fn exec_by_thread(&mut self, pid: u32, time: Timestamp) {
-        let Some(last) = self.lives.get(&pid).and_then(|lives| lives.last()).cloned() else {
+        let Some(last) = self.lives.get(&pid).and_then(VecDeque::back).cloned() else {
             return;
         };
         self.end_threads(pid, time);
@@ -422,24 +434,37 @@ impl Tasks {
     }
 
     /// The first executable mapping after an `execve(2)` is that of the executable; the next one is
-    /// its interpreter.
+    /// its interpreter. Those of a process that was there before the records come in the order of their
+    /// addresses, at the time [`EARLIEST`]; at another time the first one can be a library.
     fn map(&mut self, pid: u32, path: &[u8], file: Option<FileId<'_>>, time: Timestamp) {
         let Some(life) = self.life(pid, pid, time) else { return };
         let build_id = match file {
             Some(FileId::BuildId(id)) => Some(Arc::from(id)),
             _ => None,
         };
+        let can_be_executable = match life.executables.0.back() {
+            // `fexecve(2)` executes a file in memory.
+            Some((_, executable)) if executable.path.is_none() => true,
+            Some(_) => false,
+            None => {
+                let is_listed = time == EARLIEST;
+                !path.starts_with(b"/memfd:")
+                    && (is_listed || (life.from.is_none() && !is_library(path)))
+            }
+        };
         let path: Arc<str> = String::from_utf8_lossy(path).into();
         match life.executables.0.back_mut() {
-            None => life.executables.add(time, Executable { path: Some(path), build_id }),
-            Some((_, executable)) if executable.path.is_none() => {
+            None if can_be_executable => {
+                life.executables.add(time, Executable { path: Some(path), build_id });
+            }
+            Some((_, executable)) if can_be_executable => {
                 *executable = Executable { path: Some(path), build_id };
             }
             // Mappings from /proc have no build id.
             Some((_, executable)) if executable.path.as_ref() == Some(&path) => {
                 executable.build_id = build_id.or(executable.build_id.take());
             }
-            Some(_) => {}
+            _ => {}
         }
     }
 
@@ -447,7 +472,7 @@ impl Tasks {
     /// its process, which other threads can continue.
     fn life(&mut self, pid: u32, tid: u32, time: Timestamp) -> Option<&mut Life> {
         if self.processes.has_ended_leader(tid) {
-            return self.lives.get_mut(&tid)?.last_mut();
+            return self.lives.get_mut(&tid)?.back_mut();
         }
         if self.running(tid).is_none() {
             let life = Life::new(None, time, pid, 0);
@@ -469,7 +494,7 @@ impl Tasks {
             }
         }
         self.processes.add(life.pid, tid);
-        self.lives.entry(tid).or_default().push(life);
+        self.lives.entry(tid).or_default().push_back(life);
         self.count += 1;
     }
 
@@ -485,8 +510,7 @@ impl Tasks {
     /// Forgets the first life of a thread id.
     fn forget(&mut self, tid: u32) {
         if let Some(lives) = self.lives.get_mut(&tid) {
-            if !lives.is_empty() {
-                lives.remove(0);
+            if lives.pop_front().is_some() {
                 self.count -= 1;
             }
             if lives.is_empty() {
@@ -507,7 +531,7 @@ impl Tasks {
         let lives = self.lives.get(&tid)?;
         // One whose start was lost began before it was seen, but after the end of the one before.
         let started = lives.iter().rev().find(|life| life.from.unwrap_or(life.seen) <= time);
-        started.or(lives.first())
+        started.or(lives.front())
     }
 
     /// The path of a cgroup by its id in samples (`SampleFlags::CGROUP`).

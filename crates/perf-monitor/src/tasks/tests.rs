@@ -94,6 +94,44 @@ fn lost_records_leave_no_wrong_names() {
     assert_eq!((unnamed.executable(), unnamed.container()), (None, None));
 }
 
+#[test]
+fn mappings_at_run_time_are_no_executables() {
+    let memory =
+        ["//anon", "/memfd:doublemapper (deleted)", "/dev/zero (deleted)", "/SYSV00000000"];
+    let library = "/usr/lib/libfoo.so.1";
+    let executable = |records: &[Record<'_>], pid| {
+        tasks(records).at(pid, t(i64::MAX)).unwrap().executable().map(str::to_owned)
+    };
+    for path in memory.into_iter().chain(["/anon_hugepage (deleted)", "/[aio]", "[vdso]"]) {
+        // The parent's executable is not known.
+        let of_child = [fork(50, 50, 20, 20, 100), map(20, path, &[1], 110)];
+        assert_eq!(executable(&of_child, 20), None, "{path}");
+        let listed = [comm(20, 20, "a", false, 0), map(20, path, &[1], 0)];
+        assert_eq!(executable(&listed, 20), None, "{path}");
+        let listed =
+            [map(20, path, &[1], 0), map(20, "/bin/a", &[1], 0), map(20, library, &[2], 0)];
+        assert_eq!(executable(&listed, 20).as_deref(), Some("/bin/a"), "{path}");
+        let unseen = [comm(20, 20, "a", false, 100), map(20, path, &[1], 110)];
+        assert_eq!(executable(&unseen, 20), None, "{path}");
+    }
+    for path in [library, "/opt/plugin.so", "/app/System.Private.CoreLib.dll", "/opt/any"] {
+        let of_child = [fork(50, 50, 20, 20, 100), map(20, path, &[1], 110)];
+        assert_eq!(executable(&of_child, 20), None, "{path}");
+    }
+    for path in [library, "/opt/plugin.so", "/app/System.Private.CoreLib.dll"] {
+        let unseen = [comm(20, 20, "a", false, 100), map(20, path, &[1], 110)];
+        assert_eq!(executable(&unseen, 20), None, "{path}");
+    }
+    // Its fork and its execve were lost.
+    let unseen = [map(20, "/bin/a", &[1], 110), map(20, library, &[2], 111)];
+    assert_eq!(executable(&unseen, 20).as_deref(), Some("/bin/a"));
+    // Programs that execute themselves from memory.
+    let path = "/memfd:runc_cloned:/proc/self/exe (deleted)";
+    let executed =
+        [comm(20, 20, "6", true, 100), map(20, path, &[1], 110), map(20, "/lib/ld.so", &[2], 111)];
+    assert_eq!(executable(&executed, 20).as_deref(), Some(path));
+}
+
 /// A process with the threads 20 and 21, of which the main one has ended.
 fn without_main_thread() -> Tasks {
     tasks(&[
@@ -141,6 +179,7 @@ fn an_id_that_is_used_again_ends_the_threads_of_before() {
     let mut tasks = without_main_thread().keep_ended(Duration::from_nanos(100));
     // The exit of thread 21 is lost.
     tasks.apply(&fork(10, 10, 20, 20, 200));
+    tasks.apply(&comm(20, 20, "sh", true, 200));
     tasks.apply(&map(20, "/bin/sh", &[1], 201));
     assert_eq!(tasks.at(20, t(125)).unwrap().executable(), Some("/usr/bin/make"));
     assert_eq!(tasks.at(20, t(202)).unwrap().executable(), Some("/bin/sh"));
@@ -227,6 +266,22 @@ fn memory_is_bounded_and_losses_are_counted() {
 }
 
 #[test]
+fn many_lives_of_a_thread_id_are_forgotten_in_order() {
+    // If each of them moved the ones behind it, the test would take minutes.
+    const LIVES: i64 = 1 << 17;
+    let mut tasks = Tasks::new();
+    for n in 0..LIVES {
+        tasks.apply(&fork(1, 1, 20, 20, 1000 + 2 * n));
+        tasks.apply(&exit(20, 20, 1001 + 2 * n));
+    }
+    assert_eq!(tasks.len(), LIVES as usize);
+    // A minute after the end of all but the last.
+    tasks.apply(&fork(1, 1, 30, 30, 60_000_000_000 + 1001 + 2 * (LIVES - 1)));
+    assert_eq!(tasks.len(), 2);
+    assert_eq!(tasks.at(20, t(1000)).unwrap().started(), Some(t(1000 + 2 * (LIVES - 1))));
+}
+
+#[test]
 fn the_tasks_of_this_machine_are_found() {
     let mut tasks = Tasks::live();
     tasks.scan(t(1000));
@@ -264,7 +319,7 @@ proptest! {
                 _ => tasks.apply(&map(a, "/x", &[1], time)),
             }
             prop_assert!(tasks.len() <= max);
-            prop_assert_eq!(tasks.len(), tasks.lives.values().map(Vec::len).sum::<usize>());
+            prop_assert_eq!(tasks.len(), tasks.lives.values().map(VecDeque::len).sum::<usize>());
             let ended = tasks.lives.values().flatten().filter(|life| life.until.is_some()).count();
             let (running, kept) = tasks.processes.counts();
             prop_assert_eq!(ended, tasks.ended.len() + kept);
