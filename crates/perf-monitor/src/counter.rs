@@ -221,6 +221,8 @@ impl Counter {
     /// The kernel's explanation of a rejected filter, and the names of the fields.
     fn explain_filter(&self, filter: &str) -> Option<String> {
         let (system, name) = self.event.name().split_once(':')?;
+        // Without the modifiers of `perf`, as in `sched:sched_switch:k`.
+        let name = name.split(':').next().unwrap_or(name);
         let tracefs = crate::Tracefs::find().ok()?;
         let format = tracefs.format(system, name).ok()?;
         let names: Vec<&str> = format.fields().iter().map(crate::FieldFormat::name).collect();

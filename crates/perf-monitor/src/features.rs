@@ -39,7 +39,7 @@ pub struct KernelFeatures {
     pub tracefs_readable: bool,
     /// `kernel.perf_event_paranoid`.
     pub paranoid: Option<i64>,
-    /// `CAP_PERFMON` or `CAP_SYS_ADMIN`.
+    /// `CAP_PERFMON` or `CAP_SYS_ADMIN`, in the initial user namespace.
     pub privileged: bool,
     /// `kernel.perf_event_max_sample_rate`.
     pub max_sample_rate: Option<i64>,
@@ -164,10 +164,19 @@ impl KernelFeatures {
     }
 
     /// Whether the kernel counts the losses of each event (`ReadFormat::LOST`, Linux 6.0). Tried once
-    /// per process.
+    /// per process; again after a failure for another reason, such as too many open files, for which
+    /// this is false.
     pub fn has_lost_counts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
-        *ANSWER.get_or_init(|| opens(|a| a.read_format = PERF_FORMAT_LOST).is_ok())
+        let answer = || match opens(|a| a.read_format = PERF_FORMAT_LOST) {
+            Ok(()) => Some(true),
+            Err(Errno::INVAL) => Some(false),
+            Err(_) => None,
+        };
+        match ANSWER.get() {
+            Some(answer) => *answer,
+            None => answer().is_some_and(|answer| *ANSWER.get_or_init(|| answer)),
+        }
     }
 }
 

@@ -57,7 +57,7 @@
 //!
 //! # Kernels
 //!
-//! Tests run on Linux 5.10 to 7.2, x86-64 and arm64. Documentation names the release that an item
+//! Tests run on Linux 5.10 to 7.3, x86-64 and arm64. Documentation names the release that an item
 //! needs.
 //!
 //! # Features

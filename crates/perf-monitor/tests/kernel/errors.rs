@@ -35,6 +35,11 @@ pub(crate) fn run_out_of_files() {
     };
     assert_eq!(error.reason(), Some(&OpenErrorReason::OpenFiles { limit: Some(20) }), "{error}");
     assert!(error.to_string().contains("ulimit -n"));
+    // A feature that could not be tried is tried again.
+    assert!(!KernelFeatures::has_lost_counts());
+    drop(counters);
+    let has_lost = KernelFeatures::probe().read_format.contains(perf_monitor::ReadFormat::LOST);
+    assert_eq!(KernelFeatures::has_lost_counts(), has_lost);
 }
 
 /// What a user without capabilities may open at this `perf_event_paranoid`, and the error otherwise.

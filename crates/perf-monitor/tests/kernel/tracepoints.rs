@@ -174,6 +174,11 @@ kernel_tests! {
         let error = counter.set_filter("nosuch == 1").unwrap_err();
         assert!(matches!(error, Error::Filter { .. }), "{error}");
         assert!(error.to_string().contains("the fields are id, args"), "{error}");
+        // An event with a modifier is the same tracepoint.
+        let of_kernel = Event::parse("raw_syscalls:sys_enter:k").unwrap();
+        let of_kernel = of_kernel.builder().open(Target::ThisThread).unwrap();
+        let error = of_kernel.set_filter("nosuch == 1").unwrap_err();
+        assert!(error.to_string().contains("the fields are id, args"), "{error}");
         assert!(counter.set_filter("id ==").is_err());
         assert!(counter.set_filter("a\0b").is_err());
         let clock = Event::parse("cpu-clock").unwrap().builder().open(Target::ThisThread).unwrap();
