@@ -183,6 +183,9 @@ impl ProbeBuilder {
     }
 
     /// Looks up the file as this process sees it, in its mount namespace (Linux 5.6).
+    ///
+    /// With a chosen [`group`](Self::group), [`list`](super::list) names it by a path of this
+    /// process, or `/proc/PID/root/PATH`, if the kernel can parse that; otherwise by a file descriptor.
     pub const fn in_process(mut self, pid: u32) -> Self {
         self.pid = Some(pid);
         self
@@ -283,10 +286,12 @@ impl ProbeBuilder {
     /// Looks up files and functions.
     fn resolve(&self) -> Result<Resolved> {
         let mut resolved = Resolved { file: None, places: Vec::new(), name: String::new() };
+        // Nothing removes a probe of a chosen group.
+        let is_kept = self.group.is_some();
         match &self.point {
             Point::Kernel(location) => resolved.name = location.default_name(""),
             Point::File(path, location) => {
-                let file = ProbedFile::open(path, self.pid)?;
+                let file = ProbedFile::open(path, self.pid, is_kept)?;
                 let offset = self.file_offset(&file, location)?;
                 resolved.name = location.default_name(&default_name(path));
                 resolved.places.push(FilePlace { offset, semaphore: self.semaphore, usdt: None });
@@ -294,7 +299,7 @@ impl ProbeBuilder {
             }
             #[cfg(feature = "symbols")]
             Point::Usdt { file, provider, name } => {
-                let file = ProbedFile::open(file, self.pid)?;
+                let file = ProbedFile::open(file, self.pid, is_kept)?;
                 let mut elf = super::ElfFile::new(&file.file, &file.path)?;
                 let places =
                     elf.usdt_probes_of(provider, name)?.into_iter().map(|usdt| FilePlace {
@@ -430,6 +435,8 @@ impl ProbeBuilder {
         };
         let definitions = self.define(resolved)?;
         let installed = Installed::create(&tracefs, &definitions)?;
+        // Otherwise it is removed: it may be in another file.
+        resolved.file.as_ref().map_or(Ok(()), ProbedFile::check)?;
         let (group, name) = (installed.group.as_str(), installed.name.as_str());
         Ok(Probe {
             kind: self.kind,

@@ -11,7 +11,7 @@ use perf_monitor::{
     Target, Tracefs, TracepointFormat,
 };
 use std::ffi::CStr;
-use std::path::Path;
+use std::path::PathBuf;
 
 /// The function that is probed, with the arguments of C.
 #[inline(never)]
@@ -34,14 +34,14 @@ pub(crate) fn prepare(role: &str) -> Option<Box<dyn FnOnce()>> {
         println!("probe {}", probe.event());
         return Some(Box::new(|| drop(probe)));
     }
-    let dir = role.strip_prefix("hidden ")?.to_owned();
+    let program = PathBuf::from(role.strip_prefix("hidden ")?);
+    let dir = program.parent().unwrap();
     use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
     // SAFETY: it is about mounts only, not about file descriptors.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).unwrap();
-    mount("none", &dir, "tmpfs", MountFlags::empty(), None).unwrap();
-    let program = Path::new(&dir).join("the program");
+    mount("none", dir, "tmpfs", MountFlags::empty(), None).unwrap();
     std::fs::copy(EXE, &program).unwrap();
     Some(Box::new(move || {
         let status = std::process::Command::new(program)
@@ -406,7 +406,7 @@ kernel_tests! {
         // White space in the name, which the kernel's syntax cannot express.
         let dir = testkit::directory::Directory::new("perf probe ");
         let program = dir.join("the program");
-        let child = TestChild::start(&format!("hidden {}", dir.path().display()));
+        let child = TestChild::start(&format!("hidden {}", program.display()));
         assert!(!program.exists());
         let error = Probe::uprobe(&program, CALLED).arg("x", Fetch::arg(1)).create().unwrap_err();
         assert_eq!(error.errno(), Some(Errno::NOENT), "{error}");
@@ -431,6 +431,29 @@ kernel_tests! {
         assert_eq!(texts(&probe, "text", &hits), ["in a child"; 7]);
         drop(samplers);
         drop(probe);
+        std::fs::remove_dir(dir.path()).unwrap(); // it is empty
+    }
+
+    fn a_kept_probe_of_a_process_names_its_file(t) {
+        let tracefs = needs(t, ProbeKind::Uprobe)?;
+        let dir = testkit::directory::Directory::new("perf-kept-");
+        let program = dir.join("program");
+        let child = TestChild::start(&format!("hidden {}", program.display()));
+        let own = std::env::current_exe().unwrap();
+        let group = format!("perf_kept_{}", std::process::id());
+        for (file, pid, name) in [
+            (&program, child.tid, format!("/proc/{}/root{}", child.tid, program.display())),
+            // In the mount namespace of this process.
+            (&own, std::process::id(), own.display().to_string()),
+        ] {
+            let builder = Probe::uprobe(file, CALLED).in_process(pid).group(&group).name("kept");
+            builder.create().unwrap().keep();
+            let kept = probe::list(&tracefs).unwrap();
+            let kept = kept.iter().find(|p| p.group == group).unwrap();
+            probe::delete(&tracefs, kept).unwrap();
+            assert!(kept.location.starts_with(&format!("{name}:0x")), "{}", kept.location);
+        }
+        child.kill();
         std::fs::remove_dir(dir.path()).unwrap(); // it is empty
     }
 
