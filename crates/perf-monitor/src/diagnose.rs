@@ -239,8 +239,16 @@ fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
 fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     let tid = target.tid().filter(|tid| *tid != 0)?;
     let uid = std::fs::metadata(format!("/proc/{tid}")).ok()?.uid();
-    let is_other = uid != rustix::process::geteuid().as_raw() && !system::may_look_at_others();
-    is_other.then_some(OpenErrorReason::OtherUser { tid, uid })
+    let is_other = uid != rustix::process::geteuid().as_raw() && !system::may_look_at(tid);
+    is_other.then(|| match system::is_privileged_in_vain() {
+        // The number of a user outside of the namespace is not shown.
+        true => OpenErrorReason::UserNamespace {
+            paranoid: system::paranoid_level(),
+            allowed_at: None,
+            user_space_alone_is_allowed: false,
+        },
+        false => OpenErrorReason::OtherUser { tid, uid },
+    })
 }
 
 /// Whether calls do not reach the kernel's implementation, which rejects unknown flags with `EINVAL`
@@ -277,15 +285,23 @@ pub(crate) fn open(
     }
     match errno {
         Errno::ACCESS | Errno::PERM if !exists(attempt) => OpenErrorReason::NoSuchEvent,
-        Errno::ACCESS | Errno::PERM => OpenErrorReason::Privilege {
-            paranoid: system::paranoid_level(),
-            allowed_at: allowed_at(attempt),
+        Errno::ACCESS | Errno::PERM => {
+            let paranoid = system::paranoid_level();
+            let allowed_at = allowed_at(attempt);
             // An event of the kernel alone would count nothing.
-            user_space_alone_is_allowed: !attr.exclude_kernel()
+            let user_space_alone_is_allowed = !attr.exclude_kernel()
                 && !attr.exclude_user()
                 && without_kernel != WithoutKernel::Nothing
-                && attempt.opens_with(user_space_only),
-        },
+                && attempt.opens_with(user_space_only);
+            if system::is_privileged_in_vain() {
+                return OpenErrorReason::UserNamespace {
+                    paranoid,
+                    allowed_at,
+                    user_space_alone_is_allowed,
+                };
+            }
+            OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }
+        }
         Errno::SRCH => {
             attempt.target.tid().map_or(OpenErrorReason::Unknown, OpenErrorReason::NoSuchThread)
         }

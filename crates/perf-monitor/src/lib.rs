@@ -169,8 +169,8 @@ pub use self::{
     sampler::{Readiness, Sampler},
     sigtrap::{SigtrapInfo, SigtrapReceiver},
     system::{
-        KernelVersion, default_ring_pages, is_privileged, max_sample_rate, max_stack, mlock_kb,
-        online_cpus, paranoid_level,
+        KernelVersion, default_ring_pages, is_initial_user_namespace, is_privileged,
+        max_sample_rate, max_stack, mlock_kb, online_cpus, paranoid_level,
     },
     target::Target,
     tasks::cgroup_dirs,

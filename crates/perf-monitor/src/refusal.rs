@@ -24,6 +24,17 @@ pub enum OpenErrorReason {
         /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
     },
+    /// The user has the privilege only in another user namespace than the initial one, as in a
+    /// rootless container. There it has no effect on perf events.
+    UserNamespace {
+        /// The current value of `kernel.perf_event_paranoid`.
+        paranoid: Option<i64>,
+        /// The highest level at which this is permitted without `CAP_PERFMON`; `None` if there is
+        /// none, as for a thread of another user.
+        allowed_at: Option<i64>,
+        /// As of [`Privilege`](Self::Privilege).
+        user_space_alone_is_allowed: bool,
+    },
     /// A filter of system calls (`seccomp(2)`) blocks `perf_event_open(2)` for this process, whatever
     /// its event: the default profiles of Docker, Podman and containerd do so without `CAP_PERFMON`.
     SystemCallFiltered,
@@ -116,28 +127,12 @@ impl fmt::Display for OpenErrorReason {
                 Ok(())
             }
             Self::Privilege { paranoid, allowed_at, user_space_alone_is_allowed } => {
-                f.write_str("not permitted")?;
-                if let Some(level) = paranoid {
-                    write!(f, ": kernel.perf_event_paranoid is {level}")?;
-                }
-                f.write_str(", this needs ")?;
-                if let Some(level) = allowed_at {
-                    write!(
-                        f,
-                        "{level} or less (as root: sysctl kernel.perf_event_paranoid={level}) or "
-                    )?;
-                }
-                f.write_str(match (paranoid, allowed_at) {
-                    (Some(level), _) if *level > MAX_PARANOID_FOR_PERFMON => {
-                        "CAP_SYS_ADMIN; above level 2, CAP_PERFMON does not suffice"
-                    }
-                    (_, Some(_)) => "CAP_PERFMON",
-                    (_, None) => "CAP_PERFMON (probes: CAP_SYS_ADMIN)",
-                })?;
-                if *user_space_alone_is_allowed {
-                    f.write_str("; user space alone may be measured: exclude_kernel")?;
-                }
-                Ok(())
+                privilege(f, *paranoid, *allowed_at, "", *user_space_alone_is_allowed)
+            }
+            Self::UserNamespace { paranoid, allowed_at, user_space_alone_is_allowed } => {
+                let place = " in the initial user namespace: this process has capabilities only in \
+                             another one, as in a rootless container";
+                privilege(f, *paranoid, *allowed_at, place, *user_space_alone_is_allowed)
             }
             Self::SystemCallFiltered => f.write_str(
                 "a seccomp filter blocks perf_event_open(2), as in containers: add CAP_PERFMON \
@@ -203,6 +198,36 @@ impl fmt::Display for OpenErrorReason {
     }
 }
 
+/// The privilege that is needed, and in which user namespace.
+fn privilege(
+    f: &mut fmt::Formatter<'_>,
+    paranoid: Option<i64>,
+    allowed_at: Option<i64>,
+    place: &str,
+    user_space_alone_is_allowed: bool,
+) -> fmt::Result {
+    f.write_str("not permitted")?;
+    if let Some(level) = paranoid {
+        write!(f, ": kernel.perf_event_paranoid is {level}")?;
+    }
+    f.write_str(", this needs ")?;
+    if let Some(level) = allowed_at {
+        write!(f, "{level} or less (as root: sysctl kernel.perf_event_paranoid={level}) or ")?;
+    }
+    let (capability, remark) = match (paranoid, allowed_at) {
+        (Some(level), _) if level > MAX_PARANOID_FOR_PERFMON => {
+            ("CAP_SYS_ADMIN", "; above level 2, CAP_PERFMON does not suffice")
+        }
+        (_, Some(_)) => ("CAP_PERFMON", ""),
+        (_, None) => ("CAP_PERFMON (probes: CAP_SYS_ADMIN)", ""),
+    };
+    write!(f, "{capability}{place}{remark}")?;
+    if user_space_alone_is_allowed {
+        f.write_str("; user space alone may be measured: exclude_kernel")?;
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -234,6 +259,17 @@ mod tests {
             text(Some(4), None),
             "not permitted: kernel.perf_event_paranoid is 4, this needs CAP_SYS_ADMIN; above level \
              2, CAP_PERFMON does not suffice"
+        );
+        let namespaced = OpenErrorReason::UserNamespace {
+            paranoid: Some(2),
+            allowed_at: None,
+            user_space_alone_is_allowed: false,
+        };
+        assert_eq!(
+            namespaced.to_string(),
+            "not permitted: kernel.perf_event_paranoid is 2, this needs CAP_PERFMON (probes: \
+             CAP_SYS_ADMIN) in the initial user namespace: this process has capabilities only in \
+             another one, as in a rootless container"
         );
     }
 }

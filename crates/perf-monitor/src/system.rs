@@ -157,8 +157,10 @@ impl fmt::Display for KernelVersion {
 
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Whether this thread's effective capabilities include number `cap`.
-fn has_capability(cap: u32) -> bool {
+const CAP_PERFMON: u32 = 38;
+
+/// Whether the effective capabilities of this thread include number `cap`, in its user namespace.
+fn has_namespaced_capability(cap: u32) -> bool {
     let Ok(status) = read_text("/proc/thread-self/status") else { return false };
     status
         .lines()
@@ -167,16 +169,50 @@ fn has_capability(cap: u32) -> bool {
         .is_some_and(|set| set >> cap & 1 != 0)
 }
 
-/// `CAP_PERFMON` (Linux 5.8) or `CAP_SYS_ADMIN`.
+/// Whether this thread has a capability where the kernel asks for it (`capable()`): in the initial
+/// user namespace.
+fn has_capability(cap: u32) -> bool {
+    has_namespaced_capability(cap) && is_initial_user_namespace()
+}
+
+/// The inode of a file in `/proc/…/ns`, which identifies the user namespace.
+fn user_namespace(dir: &str) -> std::io::Result<u64> {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(format!("{dir}/ns/user")).map(|metadata| metadata.ino())
+}
+
+/// Whether this thread is in the initial user namespace (`user_namespaces(7)`).
+///
+/// Capabilities of another one, as in rootless containers, have no effect on perf events, whatever
+/// `/proc/self/status` shows. Without `/proc`, this is true.
+pub fn is_initial_user_namespace() -> bool {
+    /// `PROC_USER_INIT_INO` of the kernel.
+    const INITIAL: u64 = 0xefff_fffd;
+    user_namespace("/proc/thread-self").map_or(true, |namespace| namespace == INITIAL)
+}
+
+/// `CAP_PERFMON` (Linux 5.8) or `CAP_SYS_ADMIN`, in the initial user namespace.
 pub fn is_privileged() -> bool {
-    const CAP_PERFMON: u32 = 38;
     has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN)
 }
 
-/// Whether the threads of other users may be measured.
-pub(crate) fn may_look_at_others() -> bool {
+/// Whether this thread has the capabilities of [`is_privileged`] only in another user namespace.
+pub(crate) fn is_privileged_in_vain() -> bool {
+    (has_namespaced_capability(CAP_PERFMON) || has_namespaced_capability(CAP_SYS_ADMIN))
+        && !is_initial_user_namespace()
+}
+
+/// Whether a thread of another user may be measured. The kernel asks for `CAP_SYS_PTRACE` in the user
+/// namespace of that thread.
+pub(crate) fn may_look_at(tid: u32) -> bool {
     const CAP_SYS_PTRACE: u32 = 19;
-    is_privileged() || has_capability(CAP_SYS_PTRACE)
+    let namespace = || {
+        let other = user_namespace(&format!("/proc/{tid}")).ok()?;
+        Some(other == user_namespace("/proc/thread-self").ok()?)
+    };
+    is_privileged()
+        || (has_namespaced_capability(CAP_SYS_PTRACE)
+            && (is_initial_user_namespace() || namespace() == Some(true)))
 }
 
 /// The `max` names nearest to `name`, best first, none of which differs in more than a third.

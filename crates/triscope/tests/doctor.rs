@@ -152,6 +152,26 @@ fn a_pid_namespace_is_no_host() {
     assert_eq!(scheduler["works"], "no");
 }
 
+/// Capabilities of a user namespace are shown as such, and no more of them are advised.
+#[test]
+fn a_user_namespace_gives_no_privilege() {
+    let Some(nobody) = User::nobody() else { return };
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Ur"])
+        .arg(nobody.dir.path().join("triscope"))
+        .arg("doctor")
+        .current_dir(nobody.dir.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    if !testkit::skip::can("user namespaces", !text.is_empty()) {
+        return;
+    }
+    assert!(text.contains("(of a user namespace: no effect on perf events)"), "{text}");
+    assert!(text.contains("run triscope outside of this user namespace"), "{text}");
+    assert!(!text.contains("setcap"), "{text}");
+}
+
 #[test]
 fn the_text_has_every_check() {
     let user = User::own();

@@ -129,7 +129,51 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
     }
 }
 
+/// In a child that has all capabilities of a user namespace of its own, with a thread of root outside.
+pub(crate) fn in_user_namespace(of_root: u32) {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+    let capabilities = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    let all = u64::from_str_radix(capabilities.trim(), 16).unwrap();
+    assert_ne!(all >> 21 & 1, 0, "CAP_SYS_ADMIN");
+    assert!(!perf_monitor::is_privileged() && !perf_monitor::is_initial_user_namespace());
+    assert!(!KernelFeatures::probe().privileged);
+    let faults = || Event::software(Software::PageFaults).builder();
+    let user = || faults().exclude_kernel(true).exclude_hv(true);
+    let paranoid = paranoid_level();
+    let namespaced = |allowed_at, user_space_alone_is_allowed| OpenErrorReason::UserNamespace {
+        paranoid,
+        allowed_at,
+        user_space_alone_is_allowed,
+    };
+    let level = paranoid.unwrap();
+    if level <= 2 {
+        let reason = reason(user().open(Target::Thread(of_root)));
+        assert_eq!(reason, namespaced(None, false));
+        assert!(reason.to_string().contains("in the initial user namespace"), "{reason}");
+        user().open(Target::ThisThread).unwrap();
+    }
+    if level == 2 {
+        assert_eq!(reason(faults().open(Target::ThisThread)), namespaced(Some(1), true));
+    }
+    if level >= 1 {
+        let reason = reason(user().open(Target::Cpu(0)));
+        assert_eq!(reason, namespaced(Some(0), false));
+    }
+}
+
 kernel_tests! {
+    fn capabilities_of_a_user_namespace_have_no_effect(t) {
+        t.root()?;
+        assert!(perf_monitor::is_initial_user_namespace(), "the tests run as root of the machine");
+        let child = TestChild::start("getppid 1"); // of root
+        let namespaced = TestChild::in_user_namespace(&format!("namespaced {}", child.tid));
+        let Ok(namespaced) = namespaced else {
+            return Err(t.refused("no user namespaces"));
+        };
+        namespaced.go();
+        child.go();
+    }
+
     fn a_dead_thread_is_named(t) {
         t.root()?;
         let child = TestChild::start("getppid 1");

@@ -232,13 +232,35 @@ pub(crate) struct TestChild {
 
 impl TestChild {
     pub(crate) fn start(role: &str) -> Self {
-        let mut process = Command::new("/proc/self/exe")
+        Self::spawn(&mut Command::new("/proc/self/exe"), role).unwrap()
+    }
+
+    /// As the user `nobody`, who is root in a user namespace and has all of its capabilities.
+    pub(crate) fn in_user_namespace(role: &str) -> std::io::Result<Self> {
+        use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+        use rustix::thread::{UnshareFlags, unshare_unsafe};
+        use std::os::unix::process::CommandExt;
+        let enter = || {
+            // SAFETY: the child has one thread and shares nothing whose state this changes.
+            unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
+            // After a change of the user, its files in `/proc` are those of root.
+            set_dumpable_behavior(DumpableBehavior::Dumpable)?;
+            std::fs::write("/proc/self/uid_map", "0 65534 1")
+        };
+        let mut command = Command::new("/proc/self/exe");
+        command.uid(NOBODY).gid(NOBODY);
+        // SAFETY: `enter` calls the kernel alone: it neither allocates nor locks.
+        unsafe { command.pre_exec(enter) };
+        Self::spawn(&mut command, role)
+    }
+
+    fn spawn(command: &mut Command, role: &str) -> std::io::Result<Self> {
+        let mut process = command
             .args(["--exact", "child", "--nocapture", "--test-threads=1"])
             .env("PERF_TEST_CHILD", role)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+            .spawn()?;
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut this = Self { process, tid: 0 };
         this.tid = output
@@ -246,7 +268,7 @@ impl TestChild {
             .map_while(Result::ok)
             .find_map(|line| line.rsplit_once("tid ")?.1.parse().ok())
             .expect("the child prints its thread");
-        this
+        Ok(this)
     }
 
     /// Lets it act, and waits for its end.
@@ -301,6 +323,7 @@ pub(crate) fn child_main(role: &str) -> ! {
         }
         "files" => super::errors::run_out_of_files(),
         "trap" => super::sigtrap::trap(),
+        "namespaced" => super::errors::in_user_namespace(number as u32),
         "probed" => (0..number).for_each(|i| {
             super::probes::probed(i as u64, -1, c"in a child");
         }),

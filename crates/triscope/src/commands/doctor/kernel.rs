@@ -3,7 +3,9 @@
 use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
-use crate::sources::kernel::remedy::{LOCKED_DOWN, MOUNT, SETCAP, UNLOCK, missing_for_tracepoints};
+use crate::sources::kernel::remedy::{
+    LOCKED_DOWN, MOUNT, UNLOCK, missing_for_tracepoints, privilege,
+};
 use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
 use crate::sources::kernel::{self, CONFIDENTIALITY};
 use object::{Object, ObjectSegment, ReadCache};
@@ -73,6 +75,21 @@ fn reason(error: &Error) -> String {
             };
             format!("kernel.perf_event_paranoid is {level}; this needs {needed}")
         }
+        Error::Open {
+            reason: OpenErrorReason::UserNamespace { paranoid, allowed_at, .. }, ..
+        } => {
+            let needed = allowed_at.map_or(String::new(), |level| format!("{level} or less, or "));
+            let capability = if is_above_perfmon(*paranoid) || allowed_at.is_none() {
+                "CAP_SYS_ADMIN"
+            } else {
+                "CAP_PERFMON"
+            };
+            let level = paranoid.map_or("?".to_owned(), |level| level.to_string());
+            format!(
+                "kernel.perf_event_paranoid is {level}; this needs {needed}{capability} in the \
+                 initial user namespace"
+            )
+        }
         Error::Open { reason: OpenErrorReason::SystemCallFiltered, .. } => {
             "a seccomp filter blocks perf_event_open(2)".to_owned()
         }
@@ -83,7 +100,7 @@ fn reason(error: &Error) -> String {
 
 fn fix(error: &Error) -> Option<String> {
     // Raw data of tracepoints needs a privilege, too.
-    let setcap = if is_privileged() { String::new() } else { format!(", and {SETCAP}") };
+    let setcap = if is_privileged() { String::new() } else { format!(", and {}", privilege()) };
     match error {
         Error::NoTracefs => Some(format!("{MOUNT}{setcap}")),
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -96,7 +113,14 @@ fn fix(error: &Error) -> Option<String> {
                 Some(format!("sudo sysctl kernel.perf_event_paranoid={level}"))
             }
             OpenErrorReason::Privilege { allowed_at: Some(level), .. } => {
-                Some(format!("sudo sysctl kernel.perf_event_paranoid={level}, or {SETCAP}"))
+                let privilege = privilege();
+                Some(format!("sudo sysctl kernel.perf_event_paranoid={level}, or {privilege}"))
+            }
+            OpenErrorReason::UserNamespace { allowed_at, .. } => {
+                let level = allowed_at.map(|level| {
+                    format!("sudo sysctl kernel.perf_event_paranoid={level} on the host, or ")
+                });
+                Some(format!("{}{}", level.unwrap_or_default(), privilege()))
             }
             OpenErrorReason::Privilege { allowed_at: None, .. } => {
                 Some("sudo triscope …".to_owned())
@@ -317,7 +341,7 @@ fn kernel_symbols(machine: &Machine) -> Check {
     };
     let note = format!("/proc/kallsyms shows no addresses: {why}");
     let level = "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1";
-    Check::no(id, what, note, Some(format!("{level}, or {SETCAP}")))
+    Check::no(id, what, note, Some(format!("{level}, or {}", privilege())))
 }
 
 fn kprobe() -> Tried {

@@ -2,7 +2,7 @@
 
 use crate::run::procfs::is_in_container;
 use crate::sources::kernel;
-use perf_monitor::{Container, KernelFeatures};
+use perf_monitor::{Container, KernelFeatures, is_initial_user_namespace};
 use rustix::process::{Resource, geteuid, getrlimit};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -94,7 +94,8 @@ impl Machine {
         let cpus = perf_monitor::online_cpus().len();
         let held = match self.capabilities.as_slice() {
             [] => "no capabilities".to_owned(),
-            held => held.join(", "),
+            held if is_initial_user_namespace() => held.join(", "),
+            held => format!("{} (of a user namespace: no effect on perf events)", held.join(", ")),
         };
         let tracefs = match (&self.features.tracefs, self.features.tracefs_readable) {
             (None, _) => "not mounted".to_owned(),
@@ -137,6 +138,7 @@ impl Machine {
             "cpus": perf_monitor::online_cpus(),
             "uid": self.uid,
             "capabilities": self.capabilities,
+            "user_namespace": !is_initial_user_namespace(),
             "container": self.container,
             "lockdown": self.lockdown,
             "seccomp": self.seccomp,

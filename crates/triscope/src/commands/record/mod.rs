@@ -27,7 +27,7 @@ use crate::run::serve::{self, Viewer};
 use crate::run::target::Process;
 use crate::run::{programs, runtimes};
 use crate::sources::go::Recovery;
-use crate::sources::kernel;
+use crate::sources::kernel::{self, remedy::is_missing};
 use crate::sources::model::{Opened, Program, Traces};
 use crate::timeline::{
     self, Timeline, Written, counted, draw_samples, draw_traces, read_clock, size,
@@ -38,7 +38,7 @@ use drawing::{Drawn, Exits};
 use events::{Sampled, Scheduler};
 use go_traces::{GoTrace, GoTraces};
 use keep::Keep;
-use perf_monitor::{NiceThread, OpenErrorReason, RealtimeThread};
+use perf_monitor::{NiceThread, RealtimeThread};
 use quota::Quotas;
 use related::{Clocks, Related, Sources};
 use samples::Wanted;
@@ -960,9 +960,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
             .print();
             Ok(scheduler)
         }
-        Err(error) if matches!(error.reason(), Some(OpenErrorReason::Privilege { .. })) => {
-            Err(Failure::new(refused))
-        }
+        Err(error) if error.reason().is_some_and(is_missing) => Err(Failure::new(refused)),
         Err(error) => Err(kernel::failure(error)),
     }
 }

@@ -38,6 +38,7 @@ pub(crate) fn is_privilege(error: &Error) -> bool {
                 refusal,
                 Some(
                     OpenErrorReason::Privilege { .. }
+                        | OpenErrorReason::UserNamespace { .. }
                         | OpenErrorReason::SystemCallFiltered
                         | OpenErrorReason::LockedMemory { .. }
                 )

@@ -1,11 +1,20 @@
 //! The commands that let a user record more.
 
 use super::{CONFIDENTIALITY, lockdown};
-use perf_monitor::{Error, KernelFeatures, OpenErrorReason, is_privileged};
+use perf_monitor::{
+    Error, KernelFeatures, OpenErrorReason, is_initial_user_namespace, is_privileged,
+};
 
 /// Grants this program what `perf_event_paranoid` withholds.
-pub(crate) const SETCAP: &str =
-    "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
+const SETCAP: &str = "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
+
+/// Capabilities have no effect there, also those of a file.
+const LEAVE: &str = "run triscope outside of this user namespace";
+
+/// How this user gets the privilege.
+pub(crate) fn privilege() -> &'static str {
+    if is_initial_user_namespace() { SETCAP } else { LEAVE }
+}
 
 pub(crate) const MOUNT: &str =
     "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
@@ -33,13 +42,27 @@ pub(crate) fn missing_for_tracepoints(
         why.push(
             "data of tracepoints needs kernel.perf_event_paranoid -1, or CAP_PERFMON".to_owned(),
         );
-        fixes.push(format!("{SETCAP} (or sudo sysctl kernel.perf_event_paranoid=-1)"));
+        fixes.push(format!("{} (or sudo sysctl kernel.perf_event_paranoid=-1)", privilege()));
     }
     if !features.tracefs_readable {
         why.push("tracefs cannot be read".to_owned());
         fixes.push(MOUNT.to_owned());
     }
     (why, fixes)
+}
+
+/// Whether the reason is a privilege that this user lacks.
+pub(crate) const fn is_missing(reason: &OpenErrorReason) -> bool {
+    matches!(reason, OpenErrorReason::Privilege { .. } | OpenErrorReason::UserNamespace { .. })
+}
+
+/// Whether it is lacking for the kernel's side alone, and an event of user space would open.
+pub(crate) const fn is_missing_for_kernel(reason: &OpenErrorReason) -> bool {
+    matches!(
+        reason,
+        OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }
+            | OpenErrorReason::UserNamespace { user_space_alone_is_allowed: true, .. }
+    )
 }
 
 /// Why this user may not record tracepoints, with all the commands that change it: an error names what
@@ -49,7 +72,7 @@ pub(crate) fn refusal(error: &Error) -> String {
     let (why, fixes) = missing_for_tracepoints(lockdown.as_deref(), &features, is_privileged());
     let is_covered = match error {
         Error::NoTracefs | Error::File { .. } => true,
-        other => matches!(other.reason(), Some(OpenErrorReason::Privilege { .. })),
+        other => other.reason().is_some_and(is_missing),
     };
     if fixes.is_empty() || !is_covered {
         return error.to_string();
@@ -70,7 +93,7 @@ mod tests {
             let (why, fixes) = missing_for_tracepoints(lockdown, &features, is_privileged);
             assert_eq!(why.len(), fixes.len());
             let fixes = fixes.join(" ");
-            [fixes.contains("setcap"), fixes.contains("mount"), fixes.contains("boot")]
+            [fixes.contains(privilege()), fixes.contains("mount"), fixes.contains("boot")]
         };
         for level in -1..=4 {
             for is_readable in [false, true] {

@@ -1,12 +1,12 @@
 //! Events that take samples, and the records that come with them.
 
 use super::events::Cpus;
+use super::remedy::{is_missing, is_missing_for_kernel};
 use super::{failure, rings, tracefs};
 use crate::failure::{Failure, Result};
 use perf_data::{Features, RecordedEvent, TracingData};
 use perf_monitor::{
-    Event, EventBuilder, OpenErrorReason, RingSet, SampleFlags, SetEvent, Software,
-    max_sample_rate, max_stack,
+    Event, EventBuilder, RingSet, SampleFlags, SetEvent, Software, max_sample_rate, max_stack,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -167,7 +167,7 @@ pub(crate) fn max_depth() -> u16 {
 /// Opens events of which [`Scope::switches`] are a part: not without the kernel.
 pub(crate) fn with_switches<T>(open: impl FnOnce(bool) -> perf_monitor::Result<T>) -> Result<T> {
     open(false).map_err(|error| match error.reason() {
-        Some(OpenErrorReason::Privilege { .. }) => failure(error)
+        Some(reason) if is_missing(reason) => failure(error)
             .and("a thread leaves the CPU in the kernel, which this user may not sample"),
         _ => failure(error),
     })
@@ -178,7 +178,7 @@ pub(crate) fn with_kernel_or_not<T>(
     mut open: impl FnMut(bool) -> perf_monitor::Result<T>,
 ) -> perf_monitor::Result<T> {
     open(false).or_else(|error| match error.reason() {
-        Some(OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }) => open(true),
+        Some(reason) if is_missing_for_kernel(reason) => open(true),
         _ => Err(error),
     })
 }

@@ -4,9 +4,8 @@ use crate::failure::Result;
 use crate::run::target::{Target as WatchTarget, of_living};
 use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
-use perf_monitor::{
-    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
-};
+use crate::sources::kernel::remedy::is_missing_for_kernel;
+use perf_monitor::{Count, Counter, Event, EventBuilder, Group, Scaled, Target, online_cpus};
 use rustix::fd::AsFd;
 use std::rc::Rc;
 
@@ -65,9 +64,7 @@ impl Counted {
         };
         let (instances, user_only) = match open(false) {
             Err(error) => match error.reason() {
-                Some(OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }) => {
-                    (open(true)?, true)
-                }
+                Some(reason) if is_missing_for_kernel(reason) => (open(true)?, true),
                 _ => return Err(error),
             },
             Ok(instances) => (instances, false),

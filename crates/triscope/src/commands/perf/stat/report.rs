@@ -1,7 +1,8 @@
 //! The counts of `perf stat` as text, fields and JSON.
 
 use super::counters::Sum;
-use perf_monitor::{Event, EventUnit, OpenErrorReason, Scaled};
+use crate::sources::kernel::remedy::is_missing;
+use perf_monitor::{Event, EventUnit, Scaled};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub(super) struct LeftOut {
 
 impl LeftOut {
     pub(super) fn new(name: &str, cgroup: Option<String>, error: &perf_monitor::Error) -> Self {
-        let is_privilege = matches!(error.reason(), Some(OpenErrorReason::Privilege { .. }));
+        let is_privilege = error.reason().is_some_and(is_missing);
         Self { name: name.to_owned(), cgroup, error: error.to_string(), is_privilege }
     }
 }
