@@ -111,7 +111,7 @@ impl Mappings {
         }
         match record {
             Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode(), at),
-            Record::Fork(fork) => self.fork(fork),
+            Record::Fork(fork) => self.fork(fork, raw),
             // Until there are new mappings, the registers of the process are those of the old
             // program.
             Record::Comm(comm) if comm.by_exec => {
@@ -206,12 +206,13 @@ impl Mappings {
         next
     }
 
-    /// A new process has the mappings of its parent.
-    fn fork(&mut self, fork: &ProcessEvent) {
+    /// A new process has the mappings of its parent; a listed one those of the records that follow.
+    fn fork(&mut self, fork: &ProcessEvent, raw: RawRecord<'_>) {
         if fork.pid != fork.ppid {
             // The number is used again.
             self.ended.retain(|pid| *pid != fork.pid);
-            match self.processes.get(&fork.ppid).map(Arc::clone) {
+            let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed(fork, raw));
+            match parent.map(Arc::clone) {
                 Some(space) => self.processes.insert(fork.pid, space),
                 None => self.processes.remove(&fork.pid),
             };
@@ -247,6 +248,13 @@ impl Mappings {
     pub fn file(&self, number: usize) -> Option<&MappedFile> {
         self.files.get(number)
     }
+}
+
+/// Whether a recorder lists a process that was there at the start. Its mappings follow: those of its
+/// parent now are not those that it began with. `perf` marks such records since Linux 4.20; before, they
+/// only have no time.
+pub(crate) fn is_listed(fork: &ProcessEvent, raw: RawRecord<'_>) -> bool {
+    raw.misc() & perf_sys::PERF_RECORD_MISC_FORK_EXEC != 0 || fork.time.nanos() == 0
 }
 
 /// Whether a file is one that a just-in-time compiler maps so that recorders find it: `jit-PID.dump`.

@@ -153,7 +153,9 @@ impl Synthesizer {
     ) -> Result<()> {
         let parent = if pid == tid { status.parent } else { pid };
         let fork = perf_record_fork { pid, ppid: parent, tid, ptid: parent, time: 0 };
-        self.put(out, PERF_RECORD_FORK, 0, fork.as_bytes(), None, None)?;
+        // Its mappings follow: readers must not take those of the parent for them.
+        let misc = PERF_RECORD_MISC_FORK_EXEC;
+        self.put(out, PERF_RECORD_FORK, misc, fork.as_bytes(), None, None)?;
         let comm = perf_record_comm { pid, tid };
         self.put(out, PERF_RECORD_COMM, 0, comm.as_bytes(), Some(&status.name), None)
     }

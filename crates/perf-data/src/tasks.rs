@@ -1,9 +1,10 @@
 //! The records about the tasks and mappings of a moment.
 
 use crate::error::Result;
+use crate::mappings::is_listed;
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, Record, RecordLayout};
-use perf_sys::{perf_event_attr, perf_event_header};
+use perf_sys::{PERF_RECORD_FORK, PERF_RECORD_MISC_FORK_EXEC, perf_event_attr, perf_event_header};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -49,6 +50,9 @@ struct Mapping {
 
 /// Bytes that a record takes beside its own.
 const OVERHEAD: usize = 64;
+
+/// Offset of the flags of a record.
+const MISC: usize = 4;
 
 /// Offset of the process and the thread in records of names and mappings.
 const IDS: usize = size_of::<perf_event_header>();
@@ -112,10 +116,8 @@ impl TaskRecords {
                 let comm = comm.and_then(|thread| thread.comm.clone());
                 self.bytes += comm.as_deref().map_or(0, size);
                 // An earlier process with this number has ended.
-                let mappings = match parent {
-                    Some(parent) if fork.pid != fork.ppid => Some(Arc::clone(&parent.mappings)),
-                    _ => None,
-                };
+                let parent = parent.filter(|_| fork.pid != fork.ppid && !is_listed(fork, raw));
+                let mappings = parent.map(|parent| Arc::clone(&parent.mappings));
                 if let Some(mappings) = mappings {
                     self.remove(fork.pid);
                     self.bytes += shared(&mappings);
@@ -234,8 +236,11 @@ impl TaskRecords {
         let mut copy = bytes.to_vec();
         let trailer = copy.len().saturating_sub(self.layout.sample_id_size());
         copy.get_mut(trailer..)?.fill(0);
-        if raw.type_() == perf_sys::PERF_RECORD_FORK {
+        if raw.type_() == PERF_RECORD_FORK {
             copy.get_mut(FORK_TIME..FORK_TIME + 8)?.fill(0);
+            // Its mappings are those that this writes, not those of its parent.
+            let misc = raw.misc() | PERF_RECORD_MISC_FORK_EXEC;
+            copy.get_mut(MISC..MISC + 2)?.copy_from_slice(&misc.to_ne_bytes());
         }
         self.bytes += size(&copy);
         Some(copy.into())

@@ -17,6 +17,8 @@ const EXIT: u32 = 4;
 const FORK: u32 = 7;
 const USER: u16 = 2;
 const BY_EXEC: u16 = 1 << 13;
+/// Of a process that a recorder lists.
+const FORK_EXEC: u16 = 1 << 13;
 
 /// `IDENTIFIER | TID | TIME | CPU`, with `sample_id_all`.
 fn attr() -> perf_event_attr {
@@ -190,6 +192,52 @@ impl RecordWriter for Kept {
 
     fn bytes(&self) -> u64 {
         0
+    }
+}
+
+/// Processes that were there at the start, as a recorder lists them one after the other: a parent, and
+/// a child that executes another program.
+fn listed(misc: u16) -> Vec<Vec<u8>> {
+    let map = |pid, page, file| bytes(Step::Map { pid, page, file }, 0);
+    let fork = |pid, parent| record(FORK, misc, &[pair(pid, parent), pair(pid, parent), 0], "", 0);
+    let name = |pid, name| bytes(Step::Name { pid, name }, 0);
+    vec![
+        fork(100, 1),
+        name(100, 1),
+        map(100, 0, 1),
+        map(100, 10, 1),
+        fork(101, 100),
+        name(101, 2),
+        map(101, 4, 2),
+    ]
+}
+
+/// Two pages of a file.
+fn pages(pid: u32, page: u64, file: u8) -> [((u32, u64), String); 2] {
+    [page, page + 1].map(|page| ((pid, page * 4096), format!("/lib{file}")))
+}
+
+/// The parent has replaced its program since.
+#[test]
+fn a_listed_process_has_its_own_mappings_only() {
+    let expected: BTreeMap<_, _> =
+        [pages(100, 0, 1), pages(100, 10, 1), pages(101, 4, 2)].into_iter().flatten().collect();
+    // perf marks the records since Linux 4.20; before, they only have no time.
+    for misc in [FORK_EXEC, 0] {
+        let all = listed(misc);
+        assert_eq!(world(&all).files, expected);
+        let mut tasks = TaskRecords::new(&attr(), usize::MAX);
+        for bytes in &all {
+            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+        }
+        let mut part = Kept::default();
+        tasks.write(&mut part).unwrap();
+        assert_eq!(world(&part.0).files, expected);
+        // Of a later one, each process begins again with the mappings of the list.
+        assert_eq!(world(&[part.0.clone(), part.0.clone()].concat()).files, expected);
+        for fork in part.0.iter().filter(|record| record[..4] == FORK.to_ne_bytes()) {
+            assert_eq!(fork[4..6], FORK_EXEC.to_ne_bytes());
+        }
     }
 }
 

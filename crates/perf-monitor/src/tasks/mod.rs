@@ -377,7 +377,8 @@ impl Tasks {
             life.cgroups.0.extend(parent.life.cgroups.at(time).map(|path| (time, path.clone())));
             if is_thread {
                 life.parent = parent.parent();
-            } else {
+            } else if from.is_some() {
+                // The parent of one that was there at the start can have another program since.
                 let executable = parent.leader.executables.at(time);
                 life.executables.0.extend(executable.map(|e| (time, e.clone())));
             }

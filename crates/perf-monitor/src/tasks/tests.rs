@@ -220,6 +220,25 @@ fn execve_in_a_thread_ends_the_threads_of_its_process() {
 }
 
 #[test]
+fn a_listed_process_has_an_executable_of_its_own() {
+    let tasks = tasks(&[
+        fork(1, 1, 10, 10, 0),
+        comm(10, 10, "python3", false, 0),
+        map(10, "/usr/bin/python3", b"", 0),
+        fork(10, 10, 20, 20, 0),
+        comm(20, 20, "sleep", false, 0),
+        map(20, "/usr/bin/sleep", b"", 0),
+        map(20, "/lib/libc.so.6", b"", 0),
+        // A new process has that of its parent.
+        fork(10, 10, 30, 30, 100),
+    ]);
+    let executable = |pid| tasks.at(pid, t(200)).unwrap().executable();
+    assert_eq!(executable(10), Some("/usr/bin/python3"));
+    assert_eq!(executable(20), Some("/usr/bin/sleep"));
+    assert_eq!(executable(30), Some("/usr/bin/python3"));
+}
+
+#[test]
 fn records_of_the_start_do_not_repeat_tasks() {
     // As perf writes them: without a time.
     let tasks = tasks(&[

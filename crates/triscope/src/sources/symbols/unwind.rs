@@ -84,7 +84,8 @@ impl perf::Unwinder for Unwinder {
                 let (start, end) = (map.addr, map.addr.saturating_add(map.len));
                 self.spaces.map(map.pid, at, &Mapping { start, end, offset: map.pgoff, module });
             }
-            Record::Fork(fork) if fork.pid != fork.ppid => {
+            // Without a time it lists a process, whose mappings follow.
+            Record::Fork(fork) if fork.pid != fork.ppid && fork.time.nanos() != 0 => {
                 self.spaces.fork(fork.ppid, fork.pid, at);
             }
             Record::Comm(comm) if comm.by_exec => self.spaces.exec(comm.pid),
