@@ -435,6 +435,23 @@ fn compilations_are_those_of_the_tracker() {
     assert!(count > 0);
 }
 
+/// As flight recordings have it.
+#[test]
+fn a_masked_command_line_is_not_known() {
+    let named = |line: &str| {
+        let payload = [line, "Linux", "x64"].map(utf16);
+        let payload = [&payload[0][..], &payload[1], &payload[2]];
+        let types = [("Microsoft-DotNETCore-EventPipe", 1, 1)];
+        let trace = trace(&types, &[event(1, 10, 7, &payload)]);
+        let mut names = DotnetNames::new();
+        Reader::new(&trace[..]).for_each(|event| names.observe(&event)).unwrap();
+        (names.process_name(42).to_owned(), names.command_line(42).map(str::to_owned))
+    };
+    let line = "/usr/bin/dotnet /app/shop.dll --key";
+    assert_eq!(named(line), ("shop.dll".to_owned(), Some(line.to_owned())));
+    assert_eq!(named("*******************"), (".NET".to_owned(), None));
+}
+
 #[test]
 fn processes_suspensions_and_heaps_have_names() {
     let (mut lines, mut samplers, mut heaps, mut pools) = (0, 0, 0, 0);

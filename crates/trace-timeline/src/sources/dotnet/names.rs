@@ -45,7 +45,9 @@ impl DotnetNames {
         match (Provider::by_name(event.provider()), event.id()) {
             (Some(Provider::EventPipe), _) => {
                 let command_line = text("CommandLine");
-                if let Some(name) = program(&command_line) {
+                // A flight recording has its characters masked.
+                let is_masked = command_line.bytes().all(|byte| byte == b'*');
+                if let Some(name) = program(&command_line).filter(|_| !is_masked) {
                     self.process(pid, Named { name, command_line });
                 }
             }
@@ -101,7 +103,7 @@ impl DotnetNames {
         self.processes.get(&pid).map_or(".NET", |named| named.name.as_str())
     }
 
-    /// The command line of a process, if the trace contains it.
+    /// The command line of a process, if the trace contains it. One of asterisks is masked, and not known.
     pub fn command_line(&self, pid: u64) -> Option<&str> {
         let named = self.processes.get(&pid)?;
         Some(named.command_line.as_str()).filter(|line| !line.is_empty())
