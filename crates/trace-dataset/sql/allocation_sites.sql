@@ -10,7 +10,7 @@
 WITH sites AS (
   SELECT recording, process, stack, count(*) AS samples, sum(weight) AS bytes
   FROM samples
-  WHERE kind = 'allocation'
+  WHERE kind = 'allocation' AND recording IN (SELECT recording FROM recordings)
   GROUP BY recording, process, stack
 ),
 named AS (

@@ -11,5 +11,6 @@ SELECT p.name AS process, c.name, c.unit, count(*) AS samples,
        min(c.value) AS least, avg(c.value) AS mean, max(c.value) AS greatest
 FROM counters c
 LEFT JOIN processes p USING (recording, process)
+WHERE c.recording IN (SELECT recording FROM recordings)
 GROUP BY p.name, c.name, c.unit
 ORDER BY samples DESC, p.name, c.name;

@@ -1,12 +1,14 @@
--- The recordings by host and kernel: how many, how much time, how many of them are damaged or have losses. Whatever is
--- asked of a dataset is true of these times only.
+-- The recordings by host and kernel: how many, how much time from the first event of any source to the last one, for
+-- how much of that the kernel's scheduler was recorded, how many of them are damaged or have losses. Whatever is asked
+-- of a dataset is true of these times only. Recordings that overlap count their common time twice.
 --
 -- Example:
---   host  kernel           recordings  recorded    partial  with_losses
---   test  NULL             6           9941528719  1        1
---   test  6.18.44-fc-v595  3           2077823906  0        2
+--   host  kernel           recordings  recorded    scheduler   partial  with_losses
+--   test  NULL             6           9941528719  NULL        1        1
+--   test  6.18.44-fc-v595  3           2077823906  2077823906  0        2
 SELECT r.host, r.kernel, count(*) AS recordings,
        sum(r.end_monotonic - r.begin_monotonic) AS recorded,
+       sum(r.sched_end_monotonic - r.sched_begin_monotonic) AS scheduler,
        sum(CASE WHEN r.is_partial THEN 1 ELSE 0 END) AS partial,
        sum(CASE WHEN l.losses > 0 THEN 1 ELSE 0 END) AS with_losses
 FROM recordings r

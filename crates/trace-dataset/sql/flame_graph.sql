@@ -20,6 +20,7 @@ WITH folded AS (
 SELECT f.folded, count(*) AS samples
 FROM samples s
 JOIN folded f USING (recording, stack)
-WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
+WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
+  AND s.recording IN (SELECT recording FROM recordings)
 GROUP BY f.folded
 ORDER BY samples DESC, f.folded;

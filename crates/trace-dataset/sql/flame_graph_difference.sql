@@ -13,7 +13,8 @@
 WITH cpu_samples AS (
   SELECT s.recording, s.stack
   FROM samples s
-  WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
+  WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
+    AND s.recording IN (SELECT recording FROM recordings)
 ), cohorts AS (
   SELECT recording, CASE ntile(2) OVER (ORDER BY recording) WHEN 1 THEN 'before' ELSE 'after' END AS cohort
   FROM (SELECT DISTINCT recording FROM cpu_samples) s

@@ -1,4 +1,4 @@
--- Stop-the-world pauses by runtime version, process and reason: their number, percentiles and sum.
+-- Stop-the-world pauses by runtime, process and reason: their number, percentiles and sum.
 --
 -- Example:
 --   runtime  process   reason                pauses  p50     p99      longest  total
@@ -12,5 +12,6 @@ SELECT p.runtime, p.name AS process, s.reason, count(*) AS pauses,
        max(s.duration) AS longest, sum(s.duration) AS total
 FROM pauses s
 LEFT JOIN processes p USING (recording, process)
+WHERE s.recording IN (SELECT recording FROM recordings)
 GROUP BY p.runtime, p.name, s.reason
 ORDER BY total DESC, p.name, s.reason;

@@ -14,6 +14,6 @@ SELECT p.name AS process, p.runtime, g.name, count(*) AS gcs,
        max(g.duration) AS longest
 FROM gc g
 LEFT JOIN processes p USING (recording, process)
-WHERE g.kind = 'gc' AND NOT g.is_open
+WHERE g.kind = 'gc' AND NOT g.is_open AND g.recording IN (SELECT recording FROM recordings)
 GROUP BY p.name, p.runtime, g.name
 ORDER BY total DESC, p.name, g.name;

@@ -18,5 +18,6 @@ SELECT p.name AS process, g.entry, count(DISTINCT g.goroutine) AS goroutines,
 FROM goroutine_states s
 JOIN goroutines g USING (recording, goroutine)
 LEFT JOIN processes p USING (recording, process)
+WHERE s.recording IN (SELECT recording FROM recordings)
 GROUP BY s.recording, p.name, g.entry
 ORDER BY running DESC NULLS LAST, g.entry;

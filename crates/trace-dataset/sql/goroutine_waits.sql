@@ -12,6 +12,6 @@ SELECT p.name AS process, s.reason, count(*) AS waits, sum(s.duration) AS total,
 FROM goroutine_states s
 JOIN goroutines g USING (recording, goroutine)
 LEFT JOIN processes p USING (recording, process)
-WHERE s.state = 'waiting'
+WHERE s.state = 'waiting' AND s.recording IN (SELECT recording FROM recordings)
 GROUP BY p.name, s.reason
 ORDER BY total DESC, s.reason;

@@ -17,6 +17,7 @@ WITH functions AS (
 SELECT f.function, sum(CASE WHEN f.depth = 0 THEN 1 ELSE 0 END) AS self, count(*) AS total
 FROM samples s
 JOIN functions f USING (recording, stack)
-WHERE s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu')
+WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
+  AND s.recording IN (SELECT recording FROM recordings)
 GROUP BY f.function
 ORDER BY self DESC, total DESC, f.function;

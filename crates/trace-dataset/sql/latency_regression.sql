@@ -9,7 +9,7 @@
 WITH means AS (
   SELECT recording, avg(latency) AS latency
   FROM (SELECT recording, latency FROM sched UNION ALL SELECT recording, latency FROM goroutine_states) l
-  WHERE latency IS NOT NULL
+  WHERE latency IS NOT NULL AND recording IN (SELECT recording FROM recordings)
   GROUP BY recording
 ), cohorts AS (
   SELECT recording, CASE row_number() OVER (ORDER BY recording) % 2 WHEN 1 THEN 'before' ELSE 'after' END AS cohort

@@ -7,6 +7,6 @@ SELECT p.name AS process, w.kind, count(*) AS waits, sum(w.duration) AS total,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY w.duration) AS p99, max(w.duration) AS longest
 FROM waits w
 LEFT JOIN processes p USING (recording, process)
-WHERE NOT w.is_open
+WHERE NOT w.is_open AND w.recording IN (SELECT recording FROM recordings)
 GROUP BY p.name, w.kind
 ORDER BY total DESC, p.name, w.kind;

@@ -1,4 +1,4 @@
--- Processes by runtime and version, with the hosts that run them.
+-- Processes by runtime and name, with the hosts that run them.
 --
 -- Example:
 --   runtime  process         processes  hosts

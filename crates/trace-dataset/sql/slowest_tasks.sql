@@ -9,7 +9,9 @@
 --   aspire-managed  activity  Rust-DiagIpc-Test/Work  78806323   0        0       0        0        0        1
 --   aspire-managed  activity  Rust-DiagIpc-Test/Work  78732143   0        0       0        0        0        1
 WITH slowest AS (
-  SELECT * FROM tasks WHERE NOT is_open ORDER BY duration DESC, recording, span LIMIT 100
+  SELECT * FROM tasks
+  WHERE NOT is_open AND recording IN (SELECT recording FROM recordings)
+  ORDER BY duration DESC, recording, span LIMIT 100
 ), pieces AS (
   SELECT c.recording, c.span, c.duration,
          CASE WHEN c.during IS NOT NULL THEN 'runtime'

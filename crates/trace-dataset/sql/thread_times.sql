@@ -25,5 +25,6 @@ SELECT t.recording, t.tid, t.name AS thread,
        coalesce(sum(s.total) FILTER (WHERE s.state = 'unknown'), 0) AS unknown
 FROM states s
 JOIN threads t USING (recording, thread)
+WHERE t.recording IN (SELECT recording FROM recordings)
 GROUP BY t.recording, t.thread, t.tid, t.name
 ORDER BY on_cpu DESC, t.recording, t.tid;

@@ -1,6 +1,6 @@
 -- CPU quotas that were used up: by host and cgroup, the first name of a process in it, the most processes that a
--- reading was of, throttled time, periods, and throttled time by the time of the recordings that have it. A reading
--- counts once, not for each process of the cgroup.
+-- reading was of, throttled time, periods, and throttled time by the time in which the recordings that have it
+-- recorded the kernel's scheduler. A reading counts once, not for each process of the cgroup.
 --
 -- Example:
 --   host  cgroup                   process  processes  throttled  periods  share
@@ -17,7 +17,9 @@ WITH readings AS (
   GROUP BY recording, cgroup
 )
 SELECT r.host, c.cgroup, min(c.process) AS process, max(c.processes) AS processes, sum(c.throttled) AS throttled,
-       sum(c.periods) AS periods, sum(c.throttled) * 1.0 / sum(r.end_monotonic - r.begin_monotonic) AS share
+       sum(c.periods) AS periods,
+       sum(c.throttled) * 1.0 / sum(coalesce(r.sched_end_monotonic - r.sched_begin_monotonic,
+                                             r.end_monotonic - r.begin_monotonic)) AS share
 FROM cgroups c
 JOIN recordings r USING (recording)
 GROUP BY r.host, c.cgroup

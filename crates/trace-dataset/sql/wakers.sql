@@ -9,7 +9,7 @@
 WITH counts AS (
   SELECT recording, entity, context, waker_thread, count(*) AS wakeups
   FROM wakeups
-  WHERE kind = 'wakes' AND entity_kind = 'thread'
+  WHERE kind = 'wakes' AND entity_kind = 'thread' AND recording IN (SELECT recording FROM recordings)
   GROUP BY recording, entity, context, waker_thread
 )
 SELECT p.name AS process, w.context, f.name AS waker, sum(w.wakeups) AS wakeups

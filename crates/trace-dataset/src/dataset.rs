@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 use trace_common::IdMap;
 use trace_timeline::answers::{CriticalPath, Request, RequestFilter, Requests};
 use trace_timeline::{
@@ -143,6 +144,35 @@ enum Name {
 /// The table whose file is the last one: with it, the recording is complete.
 const RECORDINGS: &str = "recordings";
 
+/// The end of the name of a hidden directory, which has the files until all are complete.
+const PARTIAL: &str = ".partial";
+
+/// The time after which nothing writes into a hidden directory any more. On a directory that several
+/// hosts share, its process id is no evidence.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Removes the hidden directories that killed exports left.
+fn remove_abandoned(dir: &Path) {
+    let hidden = |entry: &fs::DirEntry| {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        name.starts_with('.') && name.ends_with(PARTIAL)
+    };
+    // One that cannot be looked at is left.
+    for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(hidden) {
+        let path = entry.path();
+        let files = fs::read_dir(&path).into_iter().flatten().flatten().map(|file| file.path());
+        let is_recent = |path: PathBuf| {
+            let modified = fs::symlink_metadata(path).and_then(|metadata| metadata.modified());
+            modified.is_ok_and(|at| at.elapsed().map_or(true, |age| age < ABANDONED))
+        };
+        let has_recent = files.chain([path.clone()]).any(is_recent);
+        if !has_recent {
+            let _ = fs::remove_dir_all(path); // it is as well left
+        }
+    }
+}
+
 /// Writes a timeline as a recording of a dataset. Feed it all derived data.
 ///
 /// An error of [`push`](Self::push) is the result of [`finish`](Self::finish). A dataset that is
@@ -161,9 +191,28 @@ pub struct Dataset {
     spans: HashMap<SpanId, Event>,
     requests: [Requests; 3],
     paths: u64,
+    recorded: Extent,
+    /// Of the kernel's scheduler, which can be recorded for a part of that only.
+    scheduler: Extent,
+    arguments: u64,
+}
+
+/// The time from the first to the last of its parts.
+#[derive(Debug, Default)]
+struct Extent {
     begin: Option<Timestamp>,
     end: Option<Timestamp>,
-    arguments: u64,
+}
+
+impl Extent {
+    fn add(&mut self, begin: Timestamp, end: Timestamp) {
+        self.begin = Some(self.begin.map_or(begin, |known| known.min(begin)));
+        self.end = self.end.max(Some(end));
+    }
+
+    fn cells(&self) -> [Cell<'static>; 2] {
+        [self.begin, self.end].map(|at| at.map(Timestamp::nanos).into())
+    }
 }
 
 /// Removes the files of a [`Dataset`] that is not finished: for a program that a signal ends.
@@ -333,8 +382,9 @@ impl Dataset {
     ///
     /// The directory, or a file in it, cannot be created.
     pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self, Error> {
-        let name = format!(".{:016x}.{}.partial", options.recording, std::process::id());
+        let name = format!(".{:016x}.{}{PARTIAL}", options.recording, std::process::id());
         let temporary = dir.join(name);
+        remove_abandoned(dir);
         // The hidden directory is not the one that the caller knows.
         fs::create_dir_all(&temporary).map_err(at(dir))?;
         let requests = [SpanKind::Task, SpanKind::Activity, SpanKind::Region]
@@ -356,8 +406,8 @@ impl Dataset {
             spans: HashMap::new(),
             requests,
             paths: 0,
-            begin: None,
-            end: None,
+            recorded: Extent::default(),
+            scheduler: Extent::default(),
             arguments: 0,
         };
         for table in TABLES {
@@ -383,7 +433,13 @@ impl Dataset {
 
     /// Whether nothing with a time was added.
     pub const fn is_empty(&self) -> bool {
-        self.end.is_none()
+        self.recorded.end.is_none()
+    }
+
+    /// Whether a row could not be written, as on a full disk: nothing is added any more, and
+    /// [`finish`](Self::finish) returns the error.
+    pub const fn has_failed(&self) -> bool {
+        self.writer.error.is_some()
     }
 
     /// A source is damaged: the recording is marked as partial.
@@ -451,13 +507,8 @@ impl Dataset {
         }
     }
 
-    fn covers(&mut self, begin: Timestamp, end: Timestamp) {
-        self.begin = Some(self.begin.map_or(begin, |known| known.min(begin)));
-        self.end = self.end.max(Some(end));
-    }
-
     fn interval(&mut self, interval: &Interval, tables: &Tables) {
-        self.covers(interval.begin, interval.end);
+        self.recorded.add(interval.begin, interval.end);
         let Some(entity) = tables.entities.get(interval.subject) else { return };
         let nanos = interval.nanos();
         let writer = &mut self.writer;
@@ -476,6 +527,12 @@ impl Dataset {
             || self.subjects.insert(interval.subject.index() as i64).latency(waits, nanos).into();
         match entity.kind {
             EntityKind::Thread => {
+                match interval.kernel {
+                    Kernel::Unknown | Kernel::Absent => {}
+                    Kernel::OnCpu { .. } => self.scheduler.add(interval.begin, interval.end),
+                    // A wait can last beyond the records.
+                    _ => self.scheduler.add(interval.begin, interval.begin),
+                }
                 let (latency, holder) = (latency(), key(interval.holder));
                 if let Kernel::OnCpu { .. } = interval.kernel {
                     let cells = [recording, time, end, duration, cpu, subject, holder, latency];
@@ -519,7 +576,7 @@ impl Dataset {
     }
 
     fn flow(&mut self, flow: &ResolvedFlow, tables: &Tables) {
-        self.covers(flow.at, flow.at);
+        self.recorded.add(flow.at, flow.at);
         let kind = match flow.kind {
             FlowKind::Wakes => "wakes",
             FlowKind::Creates => "creates",
@@ -569,7 +626,7 @@ impl Dataset {
     }
 
     fn sample(&mut self, sample: &Sampled, tables: &Tables) {
-        self.covers(sample.at, sample.at);
+        self.recorded.add(sample.at, sample.at);
         let kind = match sample.kind {
             SampleKind::Cpu => "cpu",
             SampleKind::OffCpu => "off_cpu",
@@ -605,7 +662,7 @@ impl Dataset {
     }
 
     fn event(&mut self, event: &Event, tables: &Tables) {
-        self.covers(event.at, event.at);
+        self.recorded.add(event.at, event.at);
         let [recording, time, monotonic] = self.writer.moment(event.at);
         match event.kind {
             EventKind::Begin { span, .. } => {
@@ -640,6 +697,10 @@ impl Dataset {
                     self.writer.stack(stack),
                 ];
                 self.writer.row(Name::Events, &cells);
+            }
+            // The records of its scheduler end.
+            EventKind::End { entity } if tables.entities.kind(entity) == Some(EntityKind::Cpu) => {
+                self.scheduler.add(event.at, event.at);
             }
             EventKind::Argument { .. } => self.arguments += 1,
             EventKind::Counter { entity, name, unit, value } => {
@@ -757,7 +818,7 @@ impl Dataset {
     pub fn finish(mut self, tables: &Tables) -> Result<Summary, Error> {
         let mut open: Vec<(SpanId, Event)> = self.spans.drain().collect();
         open.sort_unstable_by_key(|(span, _)| *span);
-        let end = self.end.unwrap_or_default();
+        let end = self.recorded.end.unwrap_or_default();
         for (_, begin) in open {
             self.span(&begin, end, true, tables);
         }
@@ -878,7 +939,9 @@ impl Dataset {
         let kernel = attribute(Attribute::KernelRelease);
         let architecture = attribute(Attribute::Architecture);
         let clock = self.options.clock.map(|clock| clock.to_string());
-        let begin = self.begin.map(Timestamp::nanos);
+        let begin = self.recorded.begin.map(Timestamp::nanos);
+        let [recorded_begin, recorded_end] = self.recorded.cells();
+        let [scheduler_begin, scheduler_end] = self.scheduler.cells();
         let offset = self.options.clock_offset;
         let begin_time = begin.zip(offset).map(|(begin, offset)| offset.saturating_add(begin));
         let dropped = tables.dropped();
@@ -892,8 +955,10 @@ impl Dataset {
             clock.as_deref().into(),
             offset.into(),
             begin_time.into(),
-            begin.into(),
-            self.end.map(Timestamp::nanos).into(),
+            recorded_begin,
+            recorded_end,
+            scheduler_begin,
+            scheduler_end,
             Cell::Bool(self.is_partial),
             count(dropped.entities),
             count(dropped.texts),
@@ -906,7 +971,8 @@ impl Dataset {
         partition::path(begin_time, host.as_deref())
     }
 
-    /// Completes all files and renames them, that of the recording last. After an error, those that
+    /// Completes all files and renames them, that of the recording last, and removes those of the recording
+    /// in other partitions. After an error, those that
     /// were not there before are removed: files of an earlier export stay.
     fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>, Error> {
         let recording = self.options.recording;
@@ -952,7 +1018,41 @@ impl Dataset {
                 let _ = fs::remove_file(path); // the other error is reported
             }
         }
-        moved.map(|()| summaries)
+        moved?;
+        self.remove_elsewhere(partition)?;
+        Ok(summaries)
+    }
+
+    /// Removes the files of the recording in other partitions, in which it was before: by another clock
+    /// or host of the same traces.
+    fn remove_elsewhere(&self, partition: &str) -> Result<(), Error> {
+        let file = format!("{:016x}.parquet", self.options.recording);
+        // The first table has a file wherever another one has.
+        let Some((first, others)) = TABLES.split_first() else { return Ok(()) };
+        let directories = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten();
+        let tables = self.dir.join(first.name);
+        for date in directories(&tables) {
+            for host in directories(&date.path()) {
+                let found = Path::new(&date.file_name()).join(host.file_name());
+                let path = host.path().join(&file);
+                if found == Path::new(partition) || fs::symlink_metadata(&path).is_err() {
+                    continue;
+                }
+                for table in others {
+                    remove(&self.dir.join(table.name).join(&found).join(&file))?;
+                }
+                remove(&path)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
+        _ => Ok(()),
     }
 }
 
@@ -965,6 +1065,7 @@ impl Drop for Dataset {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trace_timeline::Correlator;
 
     #[test]
     fn tables_have_their_names() {
@@ -977,5 +1078,64 @@ mod tests {
         assert_eq!(name(Name::ThreadStates), "thread_states");
         assert_eq!(name(Name::Wakeups), "wakeups");
         assert_eq!(Name::Wakeups as usize + 1, TABLES.len());
+    }
+
+    /// The session of a runtime begins before the scheduler is recorded, and lasts longer.
+    #[test]
+    fn the_scheduler_has_a_time_of_its_own() {
+        use trace_timeline::sources::kernel::{KernelSource, Record, Task};
+        let at = Timestamp::from_nanos;
+        let clock = |time| {
+            let (time, reading) = (at(time), at(0));
+            let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
+            Event { at: time, kind }
+        };
+        let task = |tid| Task { tid, comm: b"x", prio: 120 };
+        let (mut tables, mut kernel) = (Tables::new(), KernelSource::new());
+        let mut events = vec![clock(5)];
+        for (time, prev, next) in [(100, 0, 7), (150, 7, 8), (180, 8, 7)] {
+            let (prev, next) = (task(prev), task(next));
+            let switch = Record::Switch { cpu: 0, prev, prev_state: 1, next };
+            kernel.push(at(time), &switch, &mut tables, &mut events);
+        }
+        // The last one sleeps, and all is idle.
+        let (prev, next) = (task(7), task(0));
+        let switch = Record::Switch { cpu: 0, prev, prev_state: 1, next };
+        kernel.push(at(190), &switch, &mut tables, &mut events);
+        kernel.finish(at(200), &mut events);
+        events.push(clock(900));
+        let dir = tempfile::tempdir().unwrap();
+        let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+        let mut correlator = Correlator::new();
+        for event in &events {
+            correlator
+                .push(event, &tables.entities, &mut |derived| dataset.push(&derived, &tables));
+        }
+        correlator.finish(&mut |derived| dataset.push(&derived, &tables));
+        let extent = |extent: &Extent| [extent.begin, extent.end].map(Option::unwrap);
+        assert_eq!(extent(&dataset.recorded), [at(5), at(900)]);
+        assert_eq!(extent(&dataset.scheduler), [at(100), at(200)]);
+    }
+
+    #[test]
+    fn rows_that_cannot_be_written_are_noticed_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("read-only");
+        File::create(&path).unwrap();
+        let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+        let out = BufWriter::with_capacity(16, File::open(&path).unwrap());
+        let table = &TABLES[Name::Clocks as usize];
+        dataset.writer.files[Name::Clocks as usize] = FileWriter::new(out, table).unwrap();
+        let tables = Tables::new();
+        let mut pushed = 0;
+        while !dataset.has_failed() {
+            let (time, reading) = (Timestamp::from_nanos(pushed), Timestamp::from_nanos(0));
+            let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
+            dataset.push(&Derived::Event(Event { at: time, kind }), &tables);
+            pushed += 1;
+            assert!(pushed < 1 << 20);
+        }
+        let error = dataset.finish(&tables).unwrap_err();
+        assert_eq!(error.path, dir.path().join("clocks"));
     }
 }

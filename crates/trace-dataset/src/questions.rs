@@ -1,7 +1,9 @@
 //! Questions about a dataset in SQL.
 
-use crate::schema::TABLES;
+use crate::schema::{ColumnType, TABLES};
 use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 /// A question about a dataset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,24 +105,63 @@ pub const QUESTIONS: &[Question] = questions![
     "wakers",
 ];
 
+/// The partitions: columns of each view, whether or not the files have them too.
+const PARTITIONS: [&str; 2] = ["date", "host"];
+
 /// Statements for DuckDB that make the tables of the dataset at `dir` views with their names. The
 /// partitions are columns `date` and `host`.
+///
+/// All columns of this version of the schema are there: those that no file has are `NULL`, and a table
+/// without files has no rows. Both happen in datasets of older versions.
 ///
 /// DuckDB 2.0 finds no files below a directory with `\` in its name.
 pub fn views(dir: &str) -> String {
     let mut text = String::new();
-    let dir = as_pattern(dir.trim_end_matches('/'));
+    let (path, dir) = (Path::new(dir), as_pattern(dir.trim_end_matches('/')));
+    // That of another machine, or of an object store, is not looked at.
+    let is_local = path.is_dir();
     for table in TABLES {
         let name = table.name;
+        let columns = table.columns.iter().map(|column| (column.name, sql_type(column.kind)));
+        let columns = columns.filter(|(name, _)| !PARTITIONS.contains(name));
+        let columns = columns.chain(PARTITIONS.map(|name| (name, "VARCHAR")));
+        let columns: Vec<_> =
+            columns.map(|(name, kind)| format!("NULL::{kind} AS \"{name}\"")).collect();
         // A string takes all.
-        let _ = writeln!(
+        let _ = write!(
             text,
-            "CREATE OR REPLACE VIEW {name} AS SELECT * FROM read_parquet('{dir}/{name}/*/*/*.parquet', \
-             hive_partitioning = true, hive_types = {{'date': VARCHAR, 'host': VARCHAR}}, \
-             union_by_name = true);"
+            "CREATE OR REPLACE VIEW {name} AS SELECT * FROM (SELECT {} WHERE false)",
+            columns.join(", ")
         );
+        if !is_local || has_files(&path.join(name)) {
+            let _ = write!(
+                text,
+                " UNION ALL BY NAME SELECT * FROM read_parquet('{dir}/{name}/*/*/*.parquet', \
+                 hive_partitioning = true, hive_types = {{'date': VARCHAR, 'host': VARCHAR}}, \
+                 union_by_name = true)"
+            );
+        }
+        text.push_str(";\n");
     }
     text
+}
+
+const fn sql_type(kind: ColumnType) -> &'static str {
+    match kind {
+        ColumnType::Int => "BIGINT",
+        ColumnType::Double => "DOUBLE",
+        ColumnType::Bool => "BOOLEAN",
+        ColumnType::Text => "VARCHAR",
+    }
+}
+
+/// Whether a table has a file: without one, DuckDB makes no view.
+fn has_files(table: &Path) -> bool {
+    let entries = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten();
+    let dates = entries(table.to_owned());
+    let hosts = dates.flat_map(|date| entries(date.path()));
+    let mut files = hosts.flat_map(|host| entries(host.path()));
+    files.any(|file| file.path().extension().is_some_and(|extension| extension == "parquet"))
 }
 
 /// A path as a pattern in a string: only it matches.
@@ -146,6 +187,9 @@ mod tests {
         for question in QUESTIONS {
             assert!(question.about().ends_with('.'), "{}", question.name);
             assert!(question.sql.contains("\n-- Example:\n"), "{}", question.name);
+            // Rows of a recording that is not complete do not count.
+            let mut code = question.sql.lines().filter(|line| !line.starts_with("--"));
+            assert!(code.any(|line| line.contains(" recordings")), "{}", question.name);
         }
     }
 
@@ -184,6 +228,23 @@ mod tests {
             assert!(question.about().contains("--before and --after"), "{}", question.name);
         }
         assert_eq!(with_cohorts(QUESTIONS[0].sql, "true", "false"), None);
+    }
+
+    #[test]
+    fn a_table_without_files_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let host = dir.path().join("recordings/date=2026-11-22/host=a");
+        fs::create_dir_all(&host).unwrap();
+        fs::create_dir_all(dir.path().join("sched/date=2026-11-22/host=a")).unwrap();
+        fs::write(host.join("0000000000000001.parquet"), "").unwrap();
+        let text = views(dir.path().to_str().unwrap());
+        assert_eq!(text.lines().count(), TABLES.len());
+        let reads: Vec<_> = text.lines().filter(|line| line.contains("read_parquet")).collect();
+        assert_eq!(reads.len(), 1);
+        assert!(reads[0].starts_with(
+            "CREATE OR REPLACE VIEW recordings AS SELECT * FROM (SELECT NULL::BIGINT AS \"recording\", "
+        ));
+        assert_eq!(reads[0].matches("AS \"host\"").count(), 1);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 use trace_dataset::{Dataset, DatasetOptions, Summary, TABLES};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{Correlator, Derived, EntityKind, Event, EventKind, Tables};
@@ -186,6 +187,46 @@ fn a_signal_waits_until_all_files_are_renamed() {
 fn dataset_is_there(dir: &Path) -> bool {
     let mut entries = fs::read_dir(dir).unwrap();
     entries.any(|entry| entry.unwrap().file_name().as_encoded_bytes().starts_with(b"."))
+}
+
+/// The host is another one by a later version of the traces' reader, say.
+#[test]
+fn a_recording_is_in_one_partition() {
+    let dir = tempfile::tempdir().unwrap();
+    let export = |number, host: &str| {
+        let mut options = DatasetOptions::new(number);
+        options.host = Some(host.to_owned());
+        let dataset = Dataset::create(dir.path(), options).unwrap();
+        dataset.finish(&Tables::new()).unwrap().partition
+    };
+    export(1, "a");
+    let other = export(2, "a");
+    let partition = export(1, "b");
+    let mut expected = Vec::new();
+    for table in TABLES {
+        let dir = dir.path().join(table.name);
+        expected.push(dir.join(&other).join("0000000000000002.parquet"));
+        expected.push(dir.join(&partition).join("0000000000000001.parquet"));
+    }
+    expected.sort();
+    assert_eq!(files(dir.path()), expected);
+}
+
+#[test]
+fn what_killed_exports_left_is_removed_a_day_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let [old, new] = [".1.2.partial", ".1.3.partial"].map(|name| dir.path().join(name));
+    for path in [&old, &new] {
+        fs::create_dir(path).unwrap();
+        fs::write(path.join("clocks"), "").unwrap();
+    }
+    let before = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+    for path in [old.join("clocks"), old.clone(), new.clone()] {
+        fs::File::open(path).unwrap().set_modified(before).unwrap();
+    }
+    Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    assert!(!old.exists());
+    assert!(new.join("clocks").exists(), "something wrote into it");
 }
 
 #[test]

@@ -21,9 +21,20 @@ def ask(questions, name, tables):
 
 
 def recordings(count):
-    """Recordings of 1000 ns."""
+    """Recordings with 1000 ns of the scheduler. Of those with an even number, an older version wrote no more than
+    the time of all sources; a runtime was recorded for longer in the others."""
+    older = {"begin_monotonic": 0, "end_monotonic": 1000, "sched_begin_monotonic": None, "sched_end_monotonic": None}
+    newer = {"begin_monotonic": -63000, "end_monotonic": 2000, "sched_begin_monotonic": 0, "sched_end_monotonic": 1000}
     numbers = range(1, count + 1)
-    return [{"recording": n, "host": "a", "begin_monotonic": 0, "end_monotonic": 1000} for n in numbers]
+    return [{"recording": n, "host": "a", **(newer if n % 2 else older)} for n in numbers]
+
+
+def coverage(questions):
+    """The time of the scheduler is beside that of all sources."""
+    found = ask(questions, "coverage", {"recordings": [
+        {"kernel": "6.1", "is_partial": 0, **row} for row in recordings(1)
+    ], "losses": [{"recording": 2}]})
+    return [(row["recorded"], row["scheduler"]) for row in found] == [(65000, 1000)]
 
 
 def losses(questions):
@@ -87,10 +98,13 @@ def sampled():
     kernels = [None, "on_cpu", "sleeping", "woken"]
     samples = [("cpu", None), ("go_cpu", None), ("off_cpu", "sleeping"), *(("managed", kernel) for kernel in kernels)]
     rows = [{"recording": n, "stack": 1, "kind": kind, "kernel": kernel} for n in (1, 2) for kind, kernel in samples]
+    # A recording that is not complete does not count.
+    rows.append({"recording": 3, "stack": 1, "kind": "cpu"})
     return {
+        "recordings": recordings(2),
         "samples": rows,
-        "stacks": [{"recording": n, "stack": 1, "depth": 0, "frame": 1} for n in (1, 2)],
-        "frames": [{"recording": n, "frame": 1, "function": "f"} for n in (1, 2)],
+        "stacks": [{"recording": n, "stack": 1, "depth": 0, "frame": 1} for n in (1, 2, 3)],
+        "frames": [{"recording": n, "frame": 1, "function": "f"} for n in (1, 2, 3)],
     }
 
 
@@ -126,6 +140,7 @@ def allocation_sites(questions):
     frames = {1: None, 2: "f", 3: "g"}
     stacks = {1: [1, 2, 3], 2: [3], 3: [1]}
     tables = {
+        "recordings": recordings(1),
         "samples": [
             {"recording": 1, "process": 1, "stack": stack, "kind": "allocation", "weight": 10}
             for stack in (1, 1, 2, 3, 4)
@@ -143,6 +158,7 @@ def allocation_sites(questions):
 
 
 CHECKS = [
+    coverage,
     losses,
     throttling,
     latency_regression,
