@@ -82,6 +82,7 @@ fn the_order_of_the_traces_does_not_matter() {
     assert_eq!(export([&other, &one], &[]), first);
     // Another begin is another recording.
     assert_eq!(export([&other, &one], &["--begin", "1790000000"]).len(), 2);
+    assert_eq!(export([&other, &one], &["--begin", "0"]).len(), 3);
 }
 
 /// A recording is read twice: first for the time at which it began.
@@ -115,7 +116,11 @@ fn views_need_a_dataset() {
         assert_eq!((status, &*text), (Some(code), ""));
         assert!(errors.starts_with(what), "{errors}");
     }
-    fs::create_dir_all(dir.path().join("dataset/recordings")).unwrap();
+    for table in ["recordings", "sched"] {
+        let host = dir.path().join("dataset").join(table).join("date=2026-11-22/host=a");
+        fs::create_dir_all(&host).unwrap();
+        fs::write(host.join("0000000000000001.parquet"), "").unwrap();
+    }
     let (_, text, _) = run(dir.path(), &["questions", "--json"]);
     let list: serde_json::Value = serde_json::from_str(&text).unwrap();
     let (_, sql, _) = run(dir.path(), &["questions", "cpu_time"]);
@@ -125,6 +130,9 @@ fn views_need_a_dataset() {
     let (code, text, _) = run(dir.path(), &["questions", "--views", "dataset"]);
     assert_eq!(code, Some(0));
     assert!(text.contains("read_parquet('dataset/sched/*/*/*.parquet'"), "{text}");
+    // A table of a newer version is empty.
+    assert_eq!(text.matches("read_parquet(").count(), 2, "{text}");
+    assert!(text.contains("CREATE OR REPLACE VIEW waits AS SELECT * FROM (SELECT "), "{text}");
 }
 
 #[test]

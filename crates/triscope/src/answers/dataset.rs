@@ -111,11 +111,16 @@ impl Export<'_> {
         let _guard = cleanup::on_exit(move || partial.run());
         let mut tables = Tables::new();
         let mut correlator = Correlator::new();
-        let failures = opened.read(&mut tables, &mut |event, tables| {
+        let read = opened.read(&mut tables, &mut |event, tables| {
             let entities = &tables.entities;
             correlator.push(event, entities, &mut |derived| dataset.push(&derived, tables));
-            Ok(())
-        })?;
+            // The rest would be read for nothing.
+            if dataset.has_failed() { Err(Failure::Quiet(1)) } else { Ok(()) }
+        });
+        if dataset.has_failed() {
+            return dataset.finish(&tables).map(drop).map_err(failure);
+        }
+        let failures = read?;
         correlator.finish(&mut |derived| dataset.push(&derived, &tables));
         if !failures.is_empty() {
             dataset.set_partial();
@@ -182,6 +187,8 @@ impl Hash {
 fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
     let mut hash = Hash::new();
     hash.add(export.host.unwrap_or_default().as_bytes());
+    // A begin in 1970 is not that of the traces' clocks.
+    hash.add(&[export.begin.is_some().into()]);
     hash.add(&export.begin.unwrap_or_default().to_le_bytes());
     let mut hashes = files.iter().map(|path| hash_of(path)).collect::<Result<Vec<u64>>>()?;
     hashes.sort_unstable();
