@@ -972,8 +972,8 @@ impl Dataset {
     }
 
     /// Completes all files and renames them, that of the recording last, and removes those of the recording
-    /// in other partitions. After an error, those that
-    /// were not there before are removed: files of an earlier export stay.
+    /// in other partitions. If a rename fails, files that were not there before are removed: those of an
+    /// earlier export stay.
     fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>, Error> {
         let recording = self.options.recording;
         if let Some((name, source)) = self.writer.error.take() {
