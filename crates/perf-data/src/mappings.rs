@@ -336,7 +336,8 @@ mod tests {
         let map = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
         let map = [&words(&[1, 1])[..], &map, b"/bin/x\0\0"].concat();
         apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &map);
-        let task = |pid| [&words(&[pid, 1, pid, 1])[..], &[0; 8]].concat();
+        let time = 1_u64.to_ne_bytes();
+        let task = |pid| [&words(&[pid, 1, pid, 1])[..], &time].concat();
         let count = 3 * MAX_ENDED as u32;
         for pid in 2..count {
             apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
