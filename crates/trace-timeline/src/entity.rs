@@ -66,7 +66,7 @@ pub enum EntityKind {
     /// An activity of .NET: a pair of start and stop events.
     Activity,
     /// A request that a .NET program serves or sends: an [`Activity`](Self::Activity) of ASP.NET
-    /// Core's hosting or of `HttpClient`.
+    /// Core's hosting or of `HttpClient`. Or one that an own source knows.
     Request,
     /// A garbage collection. Its number counts them in the process: for .NET since the process
     /// started, for Go since the trace started.
@@ -270,6 +270,17 @@ impl Entities {
     /// The last process with this process id. All sources of a timeline share it.
     pub fn process(&self, pid: i64) -> Option<EntityId> {
         self.shared(EntityKind::Process, pid)
+    }
+
+    /// The last thread of the kernel with this thread id. All sources of a timeline share it. A thread as
+    /// a runtime knows it is another entity.
+    pub fn thread(&self, tid: i64) -> Option<EntityId> {
+        self.shared(EntityKind::Thread, tid)
+    }
+
+    /// The CPU with this number. All sources of a timeline share it.
+    pub fn cpu(&self, number: i64) -> Option<EntityId> {
+        self.shared(EntityKind::Cpu, number)
     }
 
     /// The last machine, CPU, process or thread of the kernel with this number. All sources of a

@@ -19,7 +19,8 @@ pub struct Event {
 pub enum EventKind {
     /// An entity is created, or mentioned for the first time: [`Entity::start`](crate::Entity)
     /// says which. The creation of a thread can follow its first mention, where a recorder listed it
-    /// before.
+    /// before. Of a process, thread or CPU that several sources mention, each can have one: the first one
+    /// counts.
     Start {
         /// The entity.
         entity: EntityId,
@@ -293,7 +294,9 @@ pub enum SpanKind {
     /// An activity of .NET.
     Activity,
     /// A request that a .NET program serves or sends: an activity of ASP.NET Core's hosting or of
-    /// `HttpClient`.
+    /// `HttpClient`. Or one that an own source knows. Its entity is an
+    /// [`EntityKind::Request`](crate::EntityKind::Request), and the thread that serves it is the `by` of its
+    /// begin and end.
     Request,
     /// A garbage collection; in Go its concurrent mark phase.
     Gc,

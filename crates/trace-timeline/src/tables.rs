@@ -1,9 +1,11 @@
 //! Texts, stacks and entities, which events refer to by identifier.
 
-use crate::entity::{Entities, EntityId};
+use crate::entity::{Entities, Entity, EntityId, EntityKind};
+use crate::event::{Event, EventKind};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU32;
+use trace_common::Timestamp;
 
 /// The identifier of a text in [`Tables`]. The default is the empty text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -283,11 +285,64 @@ impl Tables {
         SpanId(self.spans)
     }
 
-    /// Adds an entity. `None` above the limit: the caller drops its events.
-    pub fn entity(&mut self, entity: crate::Entity) -> Option<EntityId> {
+    /// Adds an entity. `None` above the limit: the caller drops its events. Its first event is a
+    /// [`EventKind::Start`].
+    ///
+    /// All sources share processes, threads of the kernel and CPUs: this adds another one with the same
+    /// number, and other sources do not know it. [`Tables::process`], [`Tables::thread`] and
+    /// [`Tables::cpu`] find the known one.
+    pub fn entity(&mut self, entity: Entity) -> Option<EntityId> {
         let id = self.entities.add(entity, self.limits.entities);
         self.dropped.entities += u64::from(id.is_none());
         id
+    }
+
+    /// The process with this process id at a time, for an event that follows. All sources share it. If no
+    /// source knows it yet, it is added, and its [start](EventKind::Start) is appended to `out`. `None`
+    /// above the limit.
+    ///
+    /// It is the last one with this id, unless that has ended before.
+    pub fn process(&mut self, pid: i64, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
+        self.shared(Entity::new(EntityKind::Process, pid), at, out)
+    }
+
+    /// The thread of the kernel with this thread id at a time: see [`Tables::process`]. A new one has no
+    /// process until a recording of the scheduler says which.
+    ///
+    /// ```
+    /// use trace_timeline::{Tables, Timestamp};
+    ///
+    /// let (mut tables, mut out) = (Tables::new(), Vec::new());
+    /// let at = Timestamp::from_nanos(1_000);
+    /// let thread = tables.thread(4711, at, &mut out);
+    /// assert_eq!(out.len(), 1, "it was not known: its start comes first");
+    /// assert_eq!(tables.thread(4711, at, &mut out), thread);
+    /// assert_eq!(out.len(), 1);
+    /// ```
+    pub fn thread(&mut self, tid: i64, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
+        self.shared(Entity::new(EntityKind::Thread, tid), at, out)
+    }
+
+    /// The CPU with this number: see [`Tables::process`].
+    pub fn cpu(&mut self, number: i64, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
+        self.shared(Entity::new(EntityKind::Cpu, number), at, out)
+    }
+
+    /// The living entity with the kind and number of this one, which is added without one.
+    pub(crate) fn shared(
+        &mut self,
+        entity: Entity,
+        at: Timestamp,
+        out: &mut Vec<Event>,
+    ) -> Option<EntityId> {
+        let is_alive = |known: &Entity| known.end.is_none_or(|end| end >= at);
+        let known = self.entities.shared(entity.kind, entity.number);
+        if let Some(known) = known.filter(|id| self.entities.get(*id).is_some_and(is_alive)) {
+            return Some(known);
+        }
+        let entity = self.entity(entity)?;
+        out.push(Event { at, kind: EventKind::Start { entity } });
+        Some(entity)
     }
 
     /// Numbers of texts, stacks and entities above the limits.

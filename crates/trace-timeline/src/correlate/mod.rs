@@ -339,6 +339,10 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         let Some(entity) = entities.get(id) else { return };
+        // Several sources can mention it first.
+        if self.cpus.contains(id.key()) || self.subjects.contains(id.key()) {
+            return;
+        }
         match entity.kind {
             EntityKind::Cpu => {
                 *self.cpus.insert(id.key()) = Cpu::default();

@@ -2,6 +2,9 @@
 //!
 //! A source appends to a `Vec<Event>`, in time order, and holds only what is live: open spans and
 //! the identifiers of running goroutines and threads. [`Streams`](crate::Streams) merges several.
+//!
+//! An own source makes events in the same way: see `examples/own_source.rs`. It finds the threads,
+//! processes and CPUs that other sources know too by [`Tables::thread`](crate::Tables::thread) and so on.
 
 #[cfg(feature = "kernel")]
 pub mod cgroup;

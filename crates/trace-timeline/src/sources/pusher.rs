@@ -29,13 +29,9 @@ impl Pusher<'_> {
     /// The process with this process id, which another source may have found, too. Without a name
     /// it gets this one.
     pub(super) fn process(&mut self, pid: i64, name: &[u8]) -> Option<EntityId> {
-        let is_alive = |process: &Entity| process.end.is_none_or(|end| end >= self.at);
-        let known = self.tables.entities.process(pid);
-        let known = known.filter(|id| self.tables.entities.get(*id).is_some_and(is_alive));
         let name = self.tables.text(name);
-        let Some(known) = known else {
-            return self.start(Entity::new(EntityKind::Process, pid).named(name));
-        };
+        let process = Entity::new(EntityKind::Process, pid).named(name);
+        let known = self.tables.shared(process, self.at, self.out)?;
         if let Some(process) = self.tables.entities.get_mut(known) {
             if process.name.is_empty() {
                 process.name = name;

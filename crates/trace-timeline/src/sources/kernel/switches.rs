@@ -136,8 +136,14 @@ impl KernelSource {
     pub(super) fn cpu(&mut self, number: u32, push: &mut Pusher<'_>) -> Option<&mut Cpu> {
         if !self.cpus.contains(number.into()) {
             let cpu = Entity::new(EntityKind::Cpu, number.into()).child_of(self.machine);
-            let known = push.tables.entities.shared(EntityKind::Cpu, number.into());
-            let entity = known.or_else(|| push.start(cpu))?;
+            let entity = match push.tables.entities.cpu(number.into()) {
+                // Another source has found it, maybe at a later time.
+                Some(entity) => {
+                    push.event(EventKind::Start { entity });
+                    entity
+                }
+                None => push.start(cpu)?,
+            };
             let cpu = Cpu { entity, running: Running::Unknown, last: push.at };
             *self.cpus.insert(number.into()) = Some(cpu);
         }

@@ -267,7 +267,8 @@ impl KernelSource {
         Some(id)
     }
 
-    /// A thread that another recording of the same machine, which is read ahead, has found before.
+    /// A thread that another source, which is read ahead, has found before. Its start there may be later
+    /// than its first record here.
     pub(super) fn adopt_thread(&self, thread: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
         let at = push.at;
         let id = push.tables.entities.shared(EntityKind::Thread, thread.number)?;
@@ -275,9 +276,11 @@ impl KernelSource {
         if !is_same(known, thread.start, at) {
             return None;
         }
+        known.start = known.start.or(thread.start);
         if known.parent.is_none() {
             (known.parent, known.name) = (thread.parent, thread.name);
         }
+        push.event(EventKind::Start { entity: id });
         Some(id)
     }
 
