@@ -20,8 +20,13 @@ pub struct StreamError {
 }
 
 /// A source with its reader: gives model events in time order.
+///
+/// It is for recordings, which can be read at once.
 pub trait Stream {
     /// Appends some of the next events. `false` at the end.
+    ///
+    /// Without an event, as of a record that makes none, it is read again at once, and the events of the
+    /// other streams wait. A stream whose data comes later blocks here.
     ///
     /// # Errors
     ///
@@ -36,6 +41,9 @@ impl<F: FnMut(&mut Tables, &mut Vec<Event>) -> Result<bool, Cause>> Stream for F
 }
 
 /// Merges streams in time order. It reads each stream only as far as it must.
+///
+/// The next event is known when each stream has a later one or has ended. Live sources would wait for the
+/// one that is quiet: order their events with a [`Merge`] up to the time up to which all have been read.
 ///
 /// ```
 /// use trace_timeline::{Entity, EntityKind, Event, EventKind, Streams, Tables, Timestamp};

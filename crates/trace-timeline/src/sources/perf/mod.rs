@@ -85,6 +85,9 @@ pub struct PerfStats {
     pub deferred: u64,
     /// Times that the kernel throttled an event (`PERF_RECORD_THROTTLE`): samples are missing then.
     pub throttled: u64,
+    /// Records that are earlier than one before them. Their events have the time of that one, so the states
+    /// and durations around them are wrong.
+    pub late: u64,
 }
 
 /// Makes model events of the records of a `perf.data` file: of the scheduler, and samples.
@@ -121,6 +124,8 @@ pub struct PerfSource {
     /// Executables and cgroups.
     tasks: Tasks,
     last: Option<Timestamp>,
+    /// The latest time of a record, on the clock of the recording.
+    newest: Option<Timestamp>,
     /// In nanoseconds.
     offset: i64,
 }
@@ -214,6 +219,7 @@ impl PerfSource {
             machine: Some(machine),
             tasks: Tasks::new(),
             last: None,
+            newest: None,
             offset,
         })
     }
@@ -268,8 +274,16 @@ impl PerfSource {
     }
 
     /// Appends the model events of the next record, in time order.
+    ///
+    /// Records must come in time order, as from a [`SortedReader`](perf_data::SortedReader): a
+    /// [`Reader`](perf_data::Reader) has the order of the file, in which the buffers of the CPUs follow one
+    /// another. Events of a record that is earlier than one before have the time of that one, and
+    /// [`PerfStats::late`] counts it.
     pub fn push(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
         let from = out.len();
+        let time = entry.time();
+        self.stats.late += u64::from(time.is_some() && time < self.newest);
+        self.newest = self.newest.max(time);
         self.push_record(entry, tables, out);
         if !self.observed.is_empty() {
             self.push_observed(tables, out);
@@ -719,6 +733,24 @@ mod tests {
             _ => None,
         });
         run.tables.sampled_event(sampled.unwrap()).has_others
+    }
+
+    #[test]
+    fn records_that_are_out_of_order_are_counted() {
+        let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK);
+        attr.sample_type =
+            PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU;
+        attr.sample_period = 1;
+        let mut run = Run::of([RecordedEvent { name: "clock".to_owned(), attr, ids: vec![1] }]);
+        for time in [10, 30, 20, 30, 29, 40] {
+            run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &[1, 1 | 7 << 32, time, 0]);
+        }
+        let samples = run.events.iter().filter_map(|event| match event.kind {
+            crate::EventKind::Sample { .. } => Some(event.at.nanos()),
+            _ => None,
+        });
+        assert_eq!(samples.collect::<Vec<_>>(), [10, 30, 30, 30, 30, 40]);
+        assert_eq!(run.source.samples().late, 2);
     }
 
     #[test]
