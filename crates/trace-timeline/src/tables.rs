@@ -166,6 +166,8 @@ pub struct Tables {
     mappings: Vec<Mapping>,
     mapping_ids: HashMap<Mapping, MappingId>,
     sampled_events: Vec<SampledEvent>,
+    /// Of names that begin with their source.
+    short: HashMap<TextId, TextId>,
     spans: u32,
     dropped: Dropped,
 }
@@ -196,6 +198,7 @@ impl Tables {
             mappings: Vec::new(),
             mapping_ids: HashMap::new(),
             sampled_events: Vec::new(),
+            short: HashMap::new(),
             spans: 0,
             dropped: Dropped::default(),
         };
@@ -223,6 +226,30 @@ impl Tables {
     /// The text with this identifier, with U+FFFD for bytes that are not UTF-8.
     pub fn str(&self, id: TextId) -> std::borrow::Cow<'_, str> {
         String::from_utf8_lossy(self.get(id))
+    }
+
+    /// Sets the short form of a name that begins with its source: that of an activity without the event
+    /// source, for where this is shown beside it.
+    ///
+    /// ```
+    /// use trace_timeline::Tables;
+    ///
+    /// let mut tables = Tables::new();
+    /// let [request, path] = [&b"System.Net.Http/Request"[..], b"GET /users/42"].map(|name| tables.text(name));
+    /// tables.set_short(request, b"Request");
+    /// assert_eq!(tables.str(tables.short(request)), "Request");
+    /// assert_eq!(tables.short(path), path, "it has no other form");
+    /// ```
+    pub fn set_short(&mut self, name: TextId, short: &[u8]) {
+        if name != UNKNOWN && !self.short.contains_key(&name) {
+            let short = self.text(short);
+            self.short.insert(name, short);
+        }
+    }
+
+    /// The short form of a name; the name itself without [one](Self::set_short).
+    pub fn short(&self, name: TextId) -> TextId {
+        self.short.get(&name).copied().unwrap_or(name)
     }
 
     /// Interns a stack, innermost frame first. `None` for an empty stack.

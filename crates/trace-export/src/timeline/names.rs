@@ -261,8 +261,7 @@ impl Names {
             SpanKind::LockWait => self.scratch.extend_from_slice(b"waits for a lock"),
             // Their track has the event source.
             SpanKind::Activity | SpanKind::Request => {
-                let last = text.rsplit(|byte| *byte == b'/').next().unwrap_or(text);
-                self.scratch.extend_from_slice(last);
+                self.scratch.extend_from_slice(tables.get(tables.short(name)));
             }
             _ => self.scratch.extend_from_slice(text),
         }
@@ -462,6 +461,35 @@ mod tests {
         }
         assert_eq!((most, source.drawing.names.labels.len()), (1, 0));
         assert_eq!(sink.stats().slices, 100);
+    }
+
+    /// The track of an activity of .NET has its event source; other names have slashes of their own.
+    #[test]
+    fn names_of_requests_are_whole() {
+        let mut tables = Tables::new();
+        let mut sink = crate::ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let mut source = TimelineSource::default();
+        let names = [&b"Shop/Order"[..], b"POST /order", b"GET /users/42"];
+        for (number, name) in (0..).zip(names) {
+            let name = tables.text(name);
+            if number == 0 {
+                tables.set_short(name, b"Order");
+            }
+            let entity = tables.entity(Entity::new(EntityKind::Request, number)).unwrap();
+            let (span, kind) = (tables.new_span(), SpanKind::Request);
+            let (by, of, stack) = (None, None, None);
+            let kind = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            let event = Event { at: Timestamp::from_nanos(number), kind };
+            source.push(&event, &tables, &mut sink).unwrap();
+        }
+        sink.finish().unwrap();
+        let text = String::from_utf8(sink.into_inner()).unwrap();
+        for name in ["Order", "POST /order", "GET /users/42"] {
+            let is_slice = |line: &&str| {
+                line.contains("\"ph\":\"B\"") && line.contains(&format!("\"name\":\"{name}\""))
+            };
+            assert_eq!(text.lines().filter(is_slice).count(), 1, "{name}: {text}");
+        }
     }
 
     #[test]

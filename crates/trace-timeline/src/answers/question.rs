@@ -20,7 +20,7 @@ pub enum Subject {
     Task(String),
     /// Regions of Go's `runtime/trace` with this name.
     Region(String),
-    /// Activities of .NET with this name: `NAME` or `SOURCE/NAME`.
+    /// Activities and requests with this name: of .NET it is `NAME` or `SOURCE/NAME`.
     Activity(String),
     /// Goroutines with this id, from their start to their end.
     Goroutine(i64),
@@ -39,13 +39,11 @@ impl Subject {
     }
 
     /// Whether a task, region or activity has the name.
-    fn has_name(&self, name: &[u8]) -> bool {
+    fn has_name(&self, name: TextId, tables: &Tables) -> bool {
         match self {
-            Self::Task(wanted) | Self::Region(wanted) => name == wanted.as_bytes(),
-            Self::Activity(wanted) if wanted.contains('/') => name == wanted.as_bytes(),
+            Self::Task(wanted) | Self::Region(wanted) => tables.get(name) == wanted.as_bytes(),
             Self::Activity(wanted) => {
-                let short = name.rsplit(|byte| *byte == b'/').next();
-                short == Some(wanted.as_bytes()) && short != Some(name)
+                [name, tables.short(name)].iter().any(|name| tables.get(*name) == wanted.as_bytes())
             }
             _ => true,
         }
@@ -135,7 +133,7 @@ impl Finder {
                 let is_wanted = match event.kind {
                     EventKind::Begin { name, .. } => {
                         window.is_none_or(|(from, to)| event.at >= from && event.at <= to)
-                            && self.question.subject.has_name(tables.get(name))
+                            && self.question.subject.has_name(name, tables)
                     }
                     EventKind::Finish { .. } => window.is_none_or(|(_, to)| event.at <= to),
                     _ => false,
@@ -247,6 +245,20 @@ mod tests {
     use super::*;
     use crate::entity::Entity;
     use crate::event::Event;
+
+    /// A name can have slashes of its own: only the source of the trace knows its short form.
+    #[test]
+    fn an_activity_has_its_name_and_its_short_one() {
+        let mut tables = Tables::new();
+        let [activity, request] =
+            [&b"Shop/Order/v2"[..], b"POST /order"].map(|name| tables.text(name));
+        tables.set_short(activity, b"Order/v2");
+        let has = |name, wanted: &str| Subject::Activity(wanted.to_owned()).has_name(name, &tables);
+        for wanted in ["Shop/Order/v2", "Order/v2"] {
+            assert!(has(activity, wanted) && !has(request, wanted), "{wanted}");
+        }
+        assert!(has(request, "POST /order") && !has(request, "order") && !has(activity, "v2"));
+    }
 
     /// Requests that begin after the time between which they are wanted are not kept until they end.
     #[test]

@@ -104,18 +104,19 @@ impl DotnetSource {
             false => (EntityKind::Activity, SpanKind::Activity),
         };
         let name = format!("{}/{}", activity.provider, activity.name);
+        let text = push.tables.text(name.as_bytes());
+        push.tables.set_short(text, activity.name.as_bytes());
         let parent = parent.and_then(|parent| self.activity_ids.get(&parent)).copied();
         if self.open_activities.len() >= MAX_OPEN {
             self.stats.unpaired += 1;
             self.drop_oldest_activity(push);
         }
-        let text = push.tables.text(name.as_bytes());
         let entity = Entity::new(kinds.0, i64::try_from(number).unwrap_or(-1));
         let entity = entity.child_of(Some(process)).named(text).started(push.at);
         let Some(entity) = push.start(entity) else { return };
         let stack = self.stack(event, push);
         self.arguments(event, push);
-        let begin = Begin::new(entity, kinds.1, name.as_bytes()).by(Some(thread));
+        let begin = Begin::named(entity, kinds.1, text).by(Some(thread));
         let span = push.begin(begin.of(parent).stack(stack));
         self.open_activities.insert(number, OpenActivity { entity, span, id });
         self.activity_ids.extend(id.map(|id| (id, entity)));
