@@ -3,8 +3,8 @@
 
 use std::fs::File;
 use trace_export::timeline::TimelineSource;
+use trace_export::trace_timeline::{Tables, gotrace, sources::go::GoSource};
 use trace_export::{Compressor, PerfettoSink, Sink};
-use trace_timeline::{Tables, sources::go::GoSource};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut args = std::env::args_os().skip(1);

@@ -125,9 +125,9 @@ impl<W: Write> ChromeSink<W> {
     }
 
     fn row(&mut self, track: TrackId) -> io::Result<&mut Row> {
-        self.tracks.get_mut(track.0 as usize).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "the track is one of another sink")
-        })
+        self.tracks
+            .get_mut(track.index())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the track is unknown"))
     }
 
     /// Begins an event: its phase and thread.
@@ -335,9 +335,9 @@ impl<W: Write> Sink for ChromeSink<W> {
             }
             return Ok(known);
         }
-        let id = u32::try_from(self.tracks.len()).map(TrackId).map_err(io::Error::other)?;
+        let id = u32::try_from(self.tracks.len()).map(TrackId::new).map_err(io::Error::other)?;
         let (parent, path) = self.path(new)?;
-        let own = FIRST_TRACK.saturating_add(i32::try_from(id.0).unwrap_or(i32::MAX));
+        let own = FIRST_TRACK.saturating_add(i32::try_from(id.index()).unwrap_or(i32::MAX));
         let (pid, tid) = match new.kind {
             TrackKind::Process { pid } => (pid, own),
             TrackKind::Thread { pid, tid } => (pid, tid),

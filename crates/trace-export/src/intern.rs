@@ -5,16 +5,16 @@ use std::hash::{BuildHasher, Hash};
 use std::num::NonZeroU64;
 
 /// The identifier of a text in an [`Interner`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TextId(Place);
 
 /// The identifier of a stack in an [`Interner`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackId(Place);
 
 /// The number of a table and an index in it, plus one: events that have it are copied, and a single
 /// number stays in a register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Place(NonZeroU64);
 
 impl Place {

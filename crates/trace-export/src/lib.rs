@@ -66,6 +66,10 @@ pub use perfetto::{PerfettoSink, PerfettoStats};
 pub use process::Process;
 pub use trace_common::{ClockDomain, Timestamp};
 
+// The crate whose types are in signatures.
+#[cfg(any(feature = "html", feature = "profile", feature = "timeline"))]
+pub use trace_timeline;
+
 /// Compiles the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

@@ -6,7 +6,20 @@ use trace_common::{ClockDomain, Timestamp};
 
 /// The identifier of a track, from [`Sink::track`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TrackId(pub(crate) u32);
+pub struct TrackId(u32);
+
+impl TrackId {
+    /// The identifier of the track with this number: for an implementation of [`Sink`], which numbers its
+    /// tracks.
+    pub const fn new(number: u32) -> Self {
+        Self(number)
+    }
+
+    /// The number, as a position: for tables of a sink.
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A row of the timeline, or a group of rows.
 ///
@@ -510,6 +523,9 @@ impl<'a> Loss<'a> {
 
 /// The consumer of a timeline.
 ///
+/// Tracks, texts and stacks are those of one sink. An identifier of another sink is a mistake that is not
+/// always an error: it can be that of another track or name here.
+///
 /// Calls stream. Times ascend on each track. Across tracks an earlier time is accepted. All times
 /// are on the sink's [`ClockDomain`]. A sink omits what its format cannot express; its
 /// documentation lists these cases.
@@ -518,6 +534,9 @@ impl<'a> Loss<'a> {
 /// referred to by identifier. The tables are bounded: check an identifier that outlives the next
 /// event with [`Sink::holds_text`] or [`Sink::holds_stack`] before it is used again. An evicted
 /// one is drawn as `?`.
+///
+/// `examples/json_lines.rs` is a sink outside of the crate: [`Interner`](crate::Interner) has its names and
+/// stacks, and it numbers its tracks ([`TrackId::new`]).
 ///
 /// ```
 /// use trace_export::{TrackEvent, Sink, TextId, Timestamp, TrackId};
@@ -548,7 +567,7 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn track(&mut self, track: &Track<'_>) -> io::Result<TrackId>;
 
     /// Adds what is known of a process. See [`Process::draw`](crate::Process::draw), which draws its
@@ -593,7 +612,7 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn state(
         &mut self,
         at: Timestamp,
@@ -605,7 +624,7 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn begin(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()>;
 
     /// Ends the innermost open slice of the track, and the state inside it. `args` are values that
@@ -613,7 +632,7 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn end(
         &mut self,
         at: Timestamp,
@@ -625,14 +644,14 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn instant(&mut self, at: Timestamp, track: TrackId, entry: &TrackEvent<'_>) -> io::Result<()>;
 
     /// Sets the value of a counter.
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()>;
 
     /// Adds a sample of a profiler.
@@ -661,7 +680,7 @@ pub trait Sink {
     ///
     /// # Errors
     ///
-    /// I/O errors of the writer. A track of another sink is [`io::ErrorKind::InvalidInput`].
+    /// I/O errors of the writer. An unknown track is [`io::ErrorKind::InvalidInput`].
     fn lost(&mut self, at: Timestamp, track: Option<TrackId>, loss: &Loss<'_>) -> io::Result<()>;
 
     /// Writes everything that is buffered. Open slices stay open in the file.

@@ -42,7 +42,7 @@ impl<W: Write> PerfettoSink<W> {
             }
             return Ok(id);
         }
-        let id = u32::try_from(self.tracks.len()).map(TrackId).map_err(io::Error::other)?;
+        let id = u32::try_from(self.tracks.len()).map(TrackId::new).map_err(io::Error::other)?;
         if let Some(parent) = new.parent {
             self.track_state(parent)?;
         }
@@ -155,7 +155,7 @@ impl<W: Write> PerfettoSink<W> {
 }
 
 const fn uuid(track: TrackId) -> u64 {
-    track.0 as u64 + 1
+    track.index() as u64 + 1
 }
 
 /// Truncates texts that are not interned at the same length as interned ones.

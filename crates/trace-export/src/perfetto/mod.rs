@@ -202,8 +202,8 @@ impl<W: Write> PerfettoSink<W> {
 
     #[inline]
     fn track_state(&mut self, track: TrackId) -> io::Result<&mut TrackState> {
-        self.tracks.get_mut(track.0 as usize).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, "the track is one of another sink")
-        })
+        self.tracks
+            .get_mut(track.index())
+            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the track is unknown"))
     }
 }
