@@ -320,37 +320,13 @@ fn kernel_cells(kernel: Kernel, tables: &Tables) -> [Cell<'static>; 2] {
 }
 
 fn state_cell(state: State) -> Cell<'static> {
-    let name = match state {
-        State::Running => "running",
-        State::Runnable => "runnable",
-        State::Waiting => "waiting",
-        State::Syscall => "syscall",
-        State::Idle => "idle",
-        _ => "",
-    };
+    let name = if state == State::Unknown { "" } else { state.name() };
     Some(name).into()
 }
 
 /// The kind and the key of an entity.
 fn entity_cells(entity: EntityId, tables: &Tables) -> [Cell<'static>; 2] {
-    use EntityKind as Kind;
-    let kind = match tables.entities.kind(entity) {
-        Some(Kind::Machine) => "machine",
-        Some(Kind::Cpu) => "cpu",
-        Some(Kind::Process) => "process",
-        Some(Kind::Thread) => "thread",
-        Some(Kind::GoThread) => "go_thread",
-        Some(Kind::Proc) => "proc",
-        Some(Kind::Goroutine) => "goroutine",
-        Some(Kind::DotnetThread) => "dotnet_thread",
-        Some(Kind::Task) => "task",
-        Some(Kind::Activity) => "activity",
-        Some(Kind::Request) => "request",
-        Some(Kind::Gc) => "gc",
-        Some(Kind::Heap) => "heap",
-        Some(Kind::ThreadPool) => "thread_pool",
-        _ => "other",
-    };
+    let kind = tables.entities.kind(entity).map_or("other", EntityKind::name);
     [Cell::Text(kind), Cell::Int(id(entity))]
 }
 
@@ -543,7 +519,7 @@ impl Dataset {
                         Occupant::Thread(thread) => ("thread", Some(thread)),
                         Occupant::Idle => ("idle", None),
                         Occupant::Unrecorded => ("unrecorded", None),
-                        Occupant::Unknown => ("", None),
+                        _ => ("", None),
                     },
                     _ => ("", None),
                 };
@@ -773,20 +749,13 @@ impl Dataset {
         let EventKind::Begin { span, entity, kind, name, by, of, stack } = begin.kind else {
             return;
         };
-        let (table, kind) = match kind {
-            SpanKind::Task => (Name::Tasks, "task"),
-            SpanKind::Activity => (Name::Tasks, "activity"),
-            SpanKind::Request => (Name::Tasks, "request"),
-            SpanKind::Gc => (Name::Gc, "gc"),
-            SpanKind::GcAssist => (Name::Gc, "gc_assist"),
-            SpanKind::GcSweep => (Name::Gc, "gc_sweep"),
-            SpanKind::Region => (Name::Regions, "region"),
-            SpanKind::Jit => (Name::Regions, "jit"),
-            SpanKind::LockWait => (Name::Waits, "lock"),
-            SpanKind::Queued => (Name::Waits, "queued"),
+        let table = match kind {
+            SpanKind::Task | SpanKind::Activity | SpanKind::Request => Name::Tasks,
+            SpanKind::Gc | SpanKind::GcAssist | SpanKind::GcSweep => Name::Gc,
+            SpanKind::LockWait | SpanKind::Queued => Name::Waits,
             // Of these there are pauses.
             SpanKind::StopTheWorld => return,
-            _ => (Name::Regions, "other"),
+            _ => Name::Regions,
         };
         let [recording, time, monotonic] = self.writer.moment(end);
         let name = tables.str(name);
@@ -796,7 +765,7 @@ impl Dataset {
             time,
             monotonic,
             Cell::Int(end.nanos_since(begin.at)),
-            Cell::Text(kind),
+            Cell::Text(kind.name()),
             Some(&*name).into(),
             key(tables.entities.process_of(entity)),
             entity_kind,

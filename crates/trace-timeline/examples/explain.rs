@@ -44,7 +44,7 @@ fn main() -> Result {
         for piece in path.pieces {
             let Some(entity) = entities.get(piece.entity) else { continue };
             println!(
-                "{:>9} us  {:indent$}{:?} {} {}: {:?}, {}",
+                "{:>9} us  {:indent$}{} {} {}: {}, {}",
                 piece.nanos() / 1_000,
                 "",
                 entity.kind,

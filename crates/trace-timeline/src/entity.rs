@@ -78,6 +78,34 @@ pub enum EntityKind {
     ThreadPool,
 }
 
+impl EntityKind {
+    /// A stable name: `go_thread`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Cpu => "cpu",
+            Self::Process => "process",
+            Self::Thread => "thread",
+            Self::GoThread => "go_thread",
+            Self::Proc => "proc",
+            Self::Goroutine => "goroutine",
+            Self::DotnetThread => "dotnet_thread",
+            Self::Task => "task",
+            Self::Activity => "activity",
+            Self::Request => "request",
+            Self::Gc => "gc",
+            Self::Heap => "heap",
+            Self::ThreadPool => "thread_pool",
+        }
+    }
+}
+
+impl fmt::Display for EntityKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// A process, thread, goroutine and so on, with its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -2,6 +2,7 @@
 
 use crate::entity::EntityId;
 use crate::tables::{SampledEventId, SpanId, StackId, TextId};
+use std::fmt;
 use trace_common::{ClockDomain, Timestamp};
 
 /// Something that happened at one moment. Small and without allocations.
@@ -235,6 +236,26 @@ pub enum State {
     Idle,
 }
 
+impl State {
+    /// A stable name: `runnable`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Running => "running",
+            Self::Runnable => "runnable",
+            Self::Waiting => "waiting",
+            Self::Syscall => "syscall",
+            Self::Idle => "idle",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 /// The state of a thread that leaves a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -314,6 +335,31 @@ pub enum SpanKind {
     /// A work item is in the queue of the .NET thread pool. The thread that queued it begins the
     /// span, the worker that takes it ends it.
     Queued,
+}
+
+impl SpanKind {
+    /// A stable name: `gc_assist`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Region => "region",
+            Self::Activity => "activity",
+            Self::Request => "request",
+            Self::Gc => "gc",
+            Self::GcAssist => "gc_assist",
+            Self::GcSweep => "gc_sweep",
+            Self::StopTheWorld => "stop_the_world",
+            Self::Jit => "jit",
+            Self::LockWait => "lock",
+            Self::Queued => "queued",
+        }
+    }
+}
+
+impl fmt::Display for SpanKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The kind of an [instant](EventKind::Instant).

@@ -74,54 +74,47 @@ pub fn duration(nanos: i64) -> String {
     }
 }
 
-/// The use of the time of a [`Piece`]: a stable name such as `waits_for_cpu`, and a phrase.
+/// The use of the time of a [`Piece`]: its [stable name](What::name) such as `waits_for_cpu`, and a phrase.
 pub fn piece(piece: &Piece, tables: &Tables) -> (&'static str, String) {
+    (piece.what.name(), phrase(piece, tables))
+}
+
+fn phrase(piece: &Piece, tables: &Tables) -> String {
     match piece.what {
-        What::OnCpu { cpu } => ("on_cpu", format!("ran on {}", name(tables, cpu))),
-        What::Running => ("running", "ran".to_owned()),
-        What::Syscall => ("syscall", "in a system call".to_owned()),
-        What::NotRecorded => {
-            ("not_recorded", "not known: the scheduler was not recorded".to_owned())
-        }
-        What::WaitsForCpu { occupant, is_preempted } => {
-            let text = match (occupant, is_preempted) {
-                (Occupant::Thread(by), true) => {
-                    format!("preempted by {}", with_process(tables, by))
-                }
-                (Occupant::Thread(by), false) => {
-                    format!("waited for the CPU of {}", with_process(tables, by))
-                }
-                (Occupant::Idle, true) => {
-                    "preempted, CPU idle (CPU quota, cpuset or migration)".to_owned()
-                }
-                (Occupant::Idle, false) => "woken, CPU idle (wake-up latency or quota)".to_owned(),
-                (_, true) => "preempted".to_owned(),
-                (_, false) => "waited for a CPU".to_owned(),
-            };
-            ("waits_for_cpu", text)
-        }
+        What::OnCpu { cpu } => format!("ran on {}", name(tables, cpu)),
+        What::Running => "ran".to_owned(),
+        What::Syscall => "in a system call".to_owned(),
+        What::NotRecorded => "not known: the scheduler was not recorded".to_owned(),
+        What::WaitsForCpu { occupant, is_preempted } => match (occupant, is_preempted) {
+            (Occupant::Thread(by), true) => format!("preempted by {}", with_process(tables, by)),
+            (Occupant::Thread(by), false) => {
+                format!("waited for the CPU of {}", with_process(tables, by))
+            }
+            (Occupant::Idle, true) => {
+                "preempted, CPU idle (CPU quota, cpuset or migration)".to_owned()
+            }
+            (Occupant::Idle, false) => "woken, CPU idle (wake-up latency or quota)".to_owned(),
+            (_, true) => "preempted".to_owned(),
+            (_, false) => "waited for a CPU".to_owned(),
+        },
         What::WaitsForProc { proc, holder, kernel } => {
             let proc = proc.map(|proc| name(tables, proc));
-            ("waits_for_p", waits_for_proc(proc.as_deref(), holder, kernel, tables))
+            waits_for_proc(proc.as_deref(), holder, kernel, tables)
         }
-        What::Throttled => (
-            "throttled",
-            "throttled: the CPU quota of its cgroup was used up (cpu.stat)".to_owned(),
-        ),
+        What::Throttled => {
+            "throttled: the CPU quota of its cgroup was used up (cpu.stat)".to_owned()
+        }
         What::Queued { starvation: 0 } => {
-            ("queued", "its work item waited in the queue of the thread pool".to_owned())
+            "its work item waited in the queue of the thread pool".to_owned()
         }
-        What::Queued { starvation } => {
-            let text = format!(
-                "its work item waited for a worker: thread-pool starvation, the other workers were \
-                 blocked and the pool added {starvation}"
-            );
-            ("queued", text)
-        }
-        What::Blocked => ("blocked", "blocked in the kernel (disk, page or lock)".to_owned()),
-        What::Stopped => ("stopped", "stopped".to_owned()),
-        What::Waits { context } => ("waits", waits(piece, context, tables)),
-        What::Unknown => ("unknown", "not known".to_owned()),
+        What::Queued { starvation } => format!(
+            "its work item waited for a worker: thread-pool starvation, the other workers were \
+             blocked and the pool added {starvation}"
+        ),
+        What::Blocked => "blocked in the kernel (disk, page or lock)".to_owned(),
+        What::Stopped => "stopped".to_owned(),
+        What::Waits { context } => waits(piece, context, tables),
+        What::Unknown => "not known".to_owned(),
     }
 }
 
@@ -163,7 +156,7 @@ pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
         What::WaitsForProc { proc: Some(_), holder, kernel } => {
             waits_for_proc(Some("a P"), holder, kernel, tables)
         }
-        _ => self::piece(piece, tables).1,
+        _ => phrase(piece, tables),
     }
 }
 
@@ -285,13 +278,10 @@ pub fn during(piece: &Piece, tables: &Tables) -> Option<String> {
 /// A [`Request`]: `task "checkout" on main.serve (G7)`.
 pub fn request(request: &Request, tables: &Tables) -> String {
     let text = tables.str(request.name);
-    let kind = match request.kind {
-        _ if text.is_empty() => return name(tables, request.subject),
-        SpanKind::Task => "task",
-        SpanKind::Activity => "activity",
-        SpanKind::Request => "request",
-        _ => "region",
-    };
+    if text.is_empty() {
+        return name(tables, request.subject);
+    }
+    let kind = request.kind;
     format!("{kind} {text:?} on {}", name(tables, request.subject))
 }
 

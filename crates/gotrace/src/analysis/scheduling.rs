@@ -14,6 +14,7 @@ use crate::id::{GoId, GoState, ProcState};
 use crate::parallel::Split;
 use crate::spec::EventType;
 use std::cmp::Reverse;
+use std::fmt;
 use std::time::Duration;
 use trace_common::{Histogram, IdMap, Timestamp};
 
@@ -58,6 +59,12 @@ impl RunnableCause {
             Self::Preempted => "preempted",
             Self::Syscall => "syscall",
         }
+    }
+}
+
+impl fmt::Display for RunnableCause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

@@ -234,7 +234,7 @@ impl HtmlTimeline {
                 Occupant::Thread(thread) => By::Entity(thread),
                 Occupant::Idle => By::IdleCpu,
                 Occupant::Unrecorded => By::Unrecorded,
-                Occupant::Unknown => By::Unknown,
+                _ => By::Unknown,
             },
             // The page reads `by` of what executes without a CPU as what took the CPU.
             Kernel::Runnable { .. } if kind != EntityKind::Thread && executes(interval.state) => {

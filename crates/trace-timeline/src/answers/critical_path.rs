@@ -7,6 +7,7 @@ use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
+use std::fmt;
 use trace_common::{Timestamp, Walk as Back};
 
 /// A piece of a [`CriticalPath`].
@@ -132,7 +133,31 @@ pub enum What {
     Unknown,
 }
 
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
 impl What {
+    /// A stable name: `waits_for_cpu`. [`text::piece`](crate::text::piece) has a phrase, too.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::OnCpu { .. } => "on_cpu",
+            Self::Running => "running",
+            Self::Syscall => "syscall",
+            Self::NotRecorded => "not_recorded",
+            Self::WaitsForCpu { .. } => "waits_for_cpu",
+            Self::WaitsForProc { .. } => "waits_for_p",
+            Self::Throttled => "throttled",
+            Self::Queued { .. } => "queued",
+            Self::Blocked => "blocked",
+            Self::Stopped => "stopped",
+            Self::Waits { .. } => "waits",
+            Self::Unknown => "unknown",
+        }
+    }
+
     /// The thread that had the CPU, or the goroutine that had the P, for which this one waited. Where the
     /// thread of that P waited for a CPU itself, it is the thread that had it.
     pub const fn by(&self) -> Option<EntityId> {

@@ -106,6 +106,7 @@ impl Kernel {
 
 /// The occupant of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
 pub enum Occupant {
     /// Not known.
     #[default]
