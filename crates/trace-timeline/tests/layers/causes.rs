@@ -1,0 +1,392 @@
+//! Critical paths that lead to the causes of waits.
+
+use crate::common::{World, pieces};
+use crate::go;
+use trace_timeline::answers::{Piece, What};
+use trace_timeline::{
+    Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, SpanKind, State, ThreadState, text,
+};
+
+/// G1 waits for G2, which waits for G3: the time is that of G3, then G2, then G1.
+#[test]
+fn a_chain_of_channels_leads_to_its_end() {
+    let mut go = go();
+    let [g1, g2, g3] = [1, 2, 3].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let cpu = |n: usize| What::OnCpu { cpu: go.cpus[n] };
+    let w = &mut go.world;
+    w.go(g3, State::Running, Some(m1), "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(10).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(20).go(g2, State::Waiting, None, "chan receive");
+    w.at(100).wake(Some(g3), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(130).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.at(135).go(g2, State::Waiting, None, "chan send");
+    w.at(140).go(g1, State::Running, Some(m0), "");
+    w.at(150).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 150, None);
+    let (proc, kernel) = (Some(go.procs[0]), Kernel::OnCpu { cpu: go.cpus[0] });
+    let expected = [
+        (10, g1, cpu(0)),
+        (20, g2, cpu(0)),
+        (100, g3, cpu(1)),
+        (130, g2, cpu(0)),
+        (135, g1, What::WaitsForProc { proc, holder: Some(g2), kernel }),
+        (140, g1, What::WaitsForProc { proc, holder: None, kernel }),
+        (150, g1, cpu(0)),
+    ];
+    assert_eq!(pieces(&path), expected);
+    let depths: Vec<u32> = path.pieces.iter().map(|piece| piece.depth).collect();
+    assert_eq!(depths, [0, 1, 2, 1, 0, 0, 0]);
+    assert_eq!(path.pieces[2].waiter, Some(g2));
+    assert_eq!(go.world.tables.get(path.pieces[2].waiter_reason), b"chan receive");
+}
+
+/// The holder of a mutex works on another request, and its thread is preempted.
+#[test]
+fn work_of_a_mutex_holder_for_another_request_is_context() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Task, n, Some(go.process)));
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m1), "");
+    let region = w.begin(g2, SpanKind::Region, "save", None, Some(theirs));
+    w.at(10).go(g1, State::Waiting, None, "sync");
+    w.at(30).switch(go.cpus[1], Some(go.threads[1]), ThreadState::Preempted, Some(go.other));
+    w.at(70).switch(go.cpus[1], Some(go.other), ThreadState::Preempted, Some(go.threads[1]));
+    w.at(80).finish(region, None);
+    w.at(90).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(100).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 100, Some(ours));
+    let preempted = What::WaitsForCpu { occupant: Occupant::Thread(go.other), is_preempted: true };
+    let found: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), p.entity, p.what, p.context)).collect();
+    let on = |n: usize| What::OnCpu { cpu: go.cpus[n] };
+    let expected = [
+        (10, g1, on(0), None),
+        (30, g2, on(1), Some(theirs)),
+        (70, g2, preempted, Some(theirs)),
+        (80, g2, on(1), Some(theirs)),
+        (90, g2, on(1), None),
+        (100, g1, on(0), None),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// A goroutine reads from a pipe that a thread of another process writes to.
+#[test]
+fn a_system_call_leads_to_the_thread_that_ended_it() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.switch(second, Some(go.threads[1]), ThreadState::Sleeping, Some(go.other));
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(15).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(60).wake(Some(go.other), Context::Task, thread);
+    w.at(70).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(80).go(g, State::Running, Some(go.ms[0]), "");
+    w.at(90).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 90, None);
+    let waits = What::WaitsForCpu { occupant: Occupant::Unknown, is_preempted: false };
+    let expected = [
+        (15, g, What::OnCpu { cpu }),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (70, g, waits),
+        (90, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The P of a goroutine in a system call is taken away: the wait is one wait.
+#[test]
+fn a_wait_is_one_wait_when_its_p_is_taken_away() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.switch(second, Some(go.threads[1]), ThreadState::Sleeping, Some(go.other));
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(15).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(30).go(go.procs[0], State::Idle, None, "");
+    w.at(60).wake(Some(go.other), Context::Task, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(80).go(g, State::Running, Some(go.ms[0]), "");
+    w.at(90).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 90, None);
+    let expected = [
+        (15, g, What::OnCpu { cpu }),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (90, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The network poller: a thread without a goroutine that another process wakes. What it did before
+/// that is its own affair.
+#[test]
+fn a_poller_leads_to_the_thread_that_woke_it() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, second] = go.cpus;
+    let [_, poller] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Waiting, None, "network");
+    w.at(30).switch(second, Some(poller), ThreadState::Sleeping, Some(go.other));
+    w.at(60).wake(Some(go.other), Context::Task, poller);
+    w.at(65).switch(second, Some(go.other), ThreadState::Sleeping, Some(poller));
+    w.at(70).wake(Some(go.ms[1]), Context::Task, g);
+    w.go(g, State::Runnable, None, "");
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(80).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 80, None);
+    let occupant = Occupant::Unknown;
+    let expected = [
+        (10, g, What::OnCpu { cpu }),
+        // The writer was not seen before it had the CPU.
+        (30, go.other, What::Unknown),
+        (60, go.other, What::OnCpu { cpu: second }),
+        (65, poller, What::WaitsForCpu { occupant, is_preempted: false }),
+        (70, poller, What::OnCpu { cpu: second }),
+        (80, g, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The holder of a mutex waits for the network on another request. The kernel knows the thread that
+/// received the answer, and the process that sent it: both worked for that request.
+#[test]
+fn threads_behind_a_goroutine_of_another_request_are_context() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let second = go.cpus[1];
+    let poller = go.threads[1];
+    let w = &mut go.world;
+    let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Task, n, Some(go.process)));
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let region = w.begin(g2, SpanKind::Region, "save", None, Some(theirs));
+    w.at(10).go(g1, State::Waiting, None, "sync");
+    w.go(g2, State::Waiting, None, "network");
+    w.at(20).switch(second, Some(poller), ThreadState::Sleeping, Some(go.other));
+    w.at(60).wake(Some(go.other), Context::Task, poller);
+    w.at(65).switch(second, Some(go.other), ThreadState::Sleeping, Some(poller));
+    w.at(70).wake(Some(go.ms[1]), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(80).finish(region, None);
+    w.at(90).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.at(100).go(g1, State::Waiting, None, "done");
+    let path = w.explain(g1, 0, 100, Some(ours));
+    let found: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), p.entity, p.depth, p.context)).collect();
+    let expected = [
+        (10, g1, 0, None),
+        (20, go.other, 2, Some(theirs)),
+        (60, go.other, 2, Some(theirs)),
+        (65, poller, 2, Some(theirs)),
+        (70, poller, 2, Some(theirs)),
+        (80, g2, 1, Some(theirs)),
+        (90, g2, 1, None),
+        (100, g1, 0, None),
+    ];
+    assert_eq!(found, expected);
+    // For the request itself they are causes.
+    let path = w.explain(g1, 0, 100, Some(theirs));
+    assert!(path.pieces.iter().all(|piece| piece.context.is_none()), "{path:#?}");
+}
+
+#[test]
+fn disks_and_interrupts_are_leaves() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(10).switch(cpu, Some(thread), ThreadState::Blocked, None);
+    w.at(50).wake(None, Context::HardIrq, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(60).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(90).wake(None, Context::SoftIrq, thread);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(100).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 100, None);
+    let on = What::OnCpu { cpu };
+    let expected = [
+        (10, g, on),
+        (50, g, What::Blocked),
+        (60, g, on),
+        (90, g, What::Waits { context: Context::SoftIrq }),
+        (100, g, on),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// A shell waits in `vfork(2)`, uninterruptibly, until its child executes a program. A thread of the
+/// kernel that ends a wait does it for a disk.
+#[test]
+fn a_program_that_ends_an_uninterruptible_wait_is_followed() {
+    let mut w = World::default();
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let [init, kthreadd] = [1, 2].map(|n| w.entity(EntityKind::Process, n, None));
+    let shell = w.entity(EntityKind::Process, 10, Some(init));
+    let child = w.entity(EntityKind::Process, 11, Some(shell));
+    let worker = w.entity(EntityKind::Process, 12, Some(kthreadd));
+    let [shell, child, worker] = [(10, shell), (11, child), (12, worker)]
+        .map(|(n, process)| w.entity(EntityKind::Thread, n, Some(process)));
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(child));
+    w.at(10).switch(cpus[0], Some(shell), ThreadState::Blocked, None);
+    w.at(30).wake(Some(child), Context::Task, shell);
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.at(40).switch(cpus[1], Some(child), ThreadState::Sleeping, Some(worker));
+    w.at(50).switch(cpus[0], Some(shell), ThreadState::Blocked, None);
+    w.at(80).wake(Some(worker), Context::Task, shell);
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(shell));
+    w.at(90).switch(cpus[0], Some(shell), ThreadState::Sleeping, None);
+    let path = w.explain(shell, 0, 90, None);
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    let expected = [
+        (10, shell, on(0)),
+        (30, child, on(1)),
+        (50, shell, on(0)),
+        (80, shell, What::Blocked),
+        (90, shell, on(0)),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+#[test]
+fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
+    let mut go = go();
+    let g1 = go.goroutine(1);
+    let cpus = go.cpus;
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.at(40);
+    let g2 = go.goroutine(2);
+    let w = &mut go.world;
+    w.push(EventKind::Flow {
+        kind: FlowKind::Creates,
+        from: Some(g1),
+        context: Context::Task,
+        on: None,
+        to: g2,
+        cpu: None,
+        stack: None,
+    });
+    w.go(g2, State::Runnable, None, "");
+    w.at(50).go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(90).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 0, 90, None);
+    let kernel = Kernel::OnCpu { cpu: cpus[1] };
+    let proc = What::WaitsForProc { proc: Some(go.procs[1]), holder: None, kernel };
+    assert_eq!(pieces(&path), [(40, g1, on(0)), (50, g2, proc), (90, g2, on(1))]);
+}
+
+/// Two goroutines that wake each other at the same moment: no cycle.
+#[test]
+fn wakes_at_the_same_time_are_followed_once() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let w = &mut go.world;
+    for g in [g1, g2] {
+        w.go(g, State::Waiting, None, "tie");
+    }
+    w.at(50).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.at(60);
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    let path = go.world.explain(g1, 0, 60, None);
+    assert_eq!(path.pieces[0].what, What::Waits { context: Context::Task });
+    assert_eq!(path.pieces[0].nanos(), 50);
+}
+
+/// The reason of a wait is that of the one that waits. A thread that ends waits for the runtime has the
+/// reason of the goroutine.
+#[test]
+fn a_sleep_has_no_reason_of_its_waiter() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [_, second] = go.cpus;
+    let [_, thread] = go.threads;
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m1), "");
+    w.at(10).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Syscall, Some(m1), "");
+    w.switch(second, Some(thread), ThreadState::Sleeping, None);
+    w.at(60).wake(None, Context::HardIrq, thread);
+    w.switch(second, None, ThreadState::Unknown, Some(thread));
+    w.go(g2, State::Running, Some(m1), "");
+    w.at(70).wake(Some(g2), Context::Task, g1);
+    w.go(g2, State::Waiting, None, "done");
+    w.go(g1, State::Running, Some(m0), "");
+    // The other thread polls the network.
+    w.at(80).go(g1, State::Waiting, None, "network");
+    w.switch(second, Some(thread), ThreadState::Sleeping, None);
+    w.at(150).wake(None, Context::SoftIrq, thread);
+    w.switch(second, None, ThreadState::Unknown, Some(thread));
+    w.at(160).wake(Some(m1), Context::Task, g1);
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(170).go(g1, State::Waiting, None, "done");
+    let path = go.world.explain(g1, 0, 170, None);
+    let tables = &go.world.tables;
+    let waits = path.pieces.iter().filter(|piece| matches!(piece.what, What::Waits { .. }));
+    let found: Vec<_> = waits.map(|piece| (piece.entity, text::piece(piece, tables).1)).collect();
+    let network = "waited for network, ended by a software interrupt (network, timer)";
+    let expected = [(g2, "slept, ended by a hardware interrupt"), (thread, network)];
+    assert_eq!(found, expected.map(|(entity, text)| (entity, text.to_owned())));
+}
+
+/// Each span is opened and closed once: with a look at all spans for each piece this would not end.
+#[test]
+fn many_spans_and_many_pieces() {
+    const ALL: i64 = 100_000;
+    let mut go = go();
+    let g = go.goroutine(1);
+    let (cpu, thread, other) = (go.cpus[0], go.threads[0], go.other);
+    let w = &mut go.world;
+    let task = w.entity(EntityKind::Task, 1, Some(go.process));
+    // It does not end.
+    w.begin(g, SpanKind::Region, "save", None, Some(task));
+    w.go(g, State::Waiting, None, "sleep");
+    for n in 0..ALL {
+        let span = w.at(2 * n).begin(g, SpanKind::GcAssist, "", None, None);
+        w.at(2 * n + 1).finish(span, None);
+    }
+    let begin = 2 * ALL;
+    w.at(begin).go(g, State::Running, Some(go.ms[0]), "");
+    for n in 0..ALL / 2 {
+        w.at(begin + 2 * n + 1);
+        w.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+        w.at(begin + 2 * n + 2);
+        w.switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+    }
+    let end = begin + ALL;
+    w.at(end).go(g, State::Waiting, None, "done");
+    let path = w.explain(g, 0, end, None);
+    let (in_spans, rest): (Vec<&Piece>, Vec<&Piece>) =
+        path.pieces.iter().partition(|piece| piece.during.is_some());
+    assert_eq!((in_spans.len(), rest.len()), (ALL as usize, 2 * ALL as usize));
+}

@@ -1,0 +1,187 @@
+//! Waits for a P, and for the CPU of its thread.
+
+use crate::common::{at, pieces};
+use crate::{Go, go};
+use trace_timeline::answers::{CriticalPath, Piece, What, critical_path};
+use trace_timeline::{
+    Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, ThreadState, text,
+};
+
+/// The counters of a cgroup say how long its threads were throttled: that part of a wait for a CPU
+/// is named, each nanosecond once.
+#[test]
+fn throttling_is_separated_from_other_waits_for_a_cpu() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 10, None);
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    let throttle =
+        |since, nanos| EventKind::Throttle { process, since: at(since), nanos, periods: 1 };
+    w.at(95).push(throttle(75, 60));
+    w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(120).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    w.at(130).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 130, None);
+    let on = What::OnCpu { cpu };
+    let waits = What::WaitsForCpu { occupant: Occupant::Thread(go.other), is_preempted: true };
+    let expected = [
+        (10, g, on),
+        (70, g, What::Throttled),
+        (90, g, waits),
+        (100, g, on),
+        (120, g, waits),
+        (130, g, on),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// While the thread of a P is throttled, the goroutines that wait for that P are, too.
+#[test]
+fn a_wait_for_a_throttled_p_is_throttling() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let m = go.ms[0];
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 10, None);
+    w.go(g1, State::Running, Some(m), "");
+    w.at(10).wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
+    w.at(95).push(EventKind::Throttle { process, since: at(75), nanos: 60, periods: 1 });
+    w.at(100).go(g1, State::Waiting, None, "chan receive");
+    w.go(g2, State::Running, Some(m), "");
+    w.at(110).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 10, 110, None);
+    let (proc, holder) = (Some(go.procs[0]), Some(g1));
+    let waits = |kernel| What::WaitsForProc { proc, holder, kernel };
+    let (on, occupant) = (Kernel::OnCpu { cpu }, Occupant::Thread(go.other));
+    let preempted = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: true };
+    let expected = [
+        (20, g2, waits(on)),
+        (80, g2, What::Throttled),
+        (90, g2, waits(preempted)),
+        (100, g2, waits(on)),
+        (110, g2, What::OnCpu { cpu }),
+    ];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// Up to Go 1.21 a timer names the P that found it. The P did not make the goroutine wait.
+#[test]
+fn a_p_is_not_the_cause_of_a_wait() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(10).go(g, State::Waiting, None, "sleep");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(70).wake(Some(go.procs[1]), Context::Unknown, g);
+    w.go(g, State::Runnable, None, "");
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(80).go(g, State::Waiting, None, "done");
+    let path = go.world.explain(g, 0, 80, None);
+    let (on, waits) = (What::OnCpu { cpu }, What::Waits { context: Context::Unknown });
+    assert_eq!(pieces(&path), [(10, g, on), (70, g, waits), (80, g, on)]);
+    let (_, text) = text::piece(&path.pieces[1], &go.world.tables);
+    assert_eq!(text, "waited for sleep");
+}
+
+/// The thread that is woken for an idle P waits for a CPU: so does the goroutine that runs on it then.
+#[test]
+fn an_idle_p_whose_next_thread_waits_for_a_cpu_is_that_wait() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let ([_, cpu], [_, thread], [_, p1]) = (go.cpus, go.threads, go.procs);
+    let (m, other) = (go.ms[1], go.other);
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(p1, State::Idle, None, "");
+    w.at(5).switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    w.at(10).wake(Some(g1), Context::Task, g2);
+    w.go(g2, State::Runnable, None, "");
+    let (kind, from, context) = (FlowKind::Wakes, Some(go.threads[0]), Context::Task);
+    let (on, to, stack) = (None, thread, None);
+    w.at(20).push(EventKind::Flow { kind, from, context, on, to, cpu: Some(cpu), stack });
+    w.at(70).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+    w.at(75).go(p1, State::Running, Some(m), "");
+    w.at(80).go(g2, State::Running, Some(m), "");
+    w.at(90).go(g2, State::Waiting, None, "done");
+    let path = go.world.explain(g2, 10, 90, None);
+    assert_eq!(path.pieces.iter().map(Piece::nanos).sum::<i64>(), 80);
+    let ends: Vec<i64> = path.pieces.iter().map(|piece| piece.end.nanos()).collect();
+    assert_eq!(ends, [20, 70, 75, 80, 90]);
+    let texts = for_p(&go, &path);
+    let idle = "runnable, P1 was idle (wake-up latency)";
+    let (no_cpu, between) =
+        ("runnable, the thread of P1 waited for thread 99", "runnable, P1 was between goroutines");
+    assert_eq!(texts, [idle, no_cpu, idle, between]);
+    let by = path.pieces.get(1).and_then(|piece| match piece.what {
+        What::WaitsForProc { kernel: Kernel::Runnable { occupant, .. }, .. } => occupant.thread(),
+        _ => None,
+    });
+    assert_eq!(by, Some(other));
+}
+
+/// The texts of the pieces in which a goroutine waited for a P.
+fn for_p(go: &Go, path: &CriticalPath) -> Vec<String> {
+    let is_it = |piece: &&Piece| matches!(piece.what, What::WaitsForProc { .. });
+    let pieces = path.pieces.iter().filter(is_it);
+    pieces.map(|piece| text::piece(piece, &go.world.tables).1).collect()
+}
+
+/// A goroutine waits for a P at the end of the trace, or before a time in which nothing is known of
+/// the P.
+#[test]
+fn a_p_that_is_not_known_is_not_between_goroutines() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [p0, _] = go.procs;
+    let w = &mut go.world;
+    w.go(g1, State::Runnable, None, "");
+    w.at(10).go(p0, State::Unknown, None, "");
+    w.at(20).go(p0, State::Running, Some(go.ms[0]), "");
+    w.at(30).go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Runnable, None, "");
+    w.at(50).go(g1, State::Waiting, None, "select");
+    let (between, unknown) =
+        ("runnable, P0 was between goroutines", "runnable, its P is not known");
+    let path = go.world.explain(g1, 0, 50, None);
+    assert_eq!(for_p(&go, &path), [between, unknown, between]);
+    let summed = path.pieces.iter().map(|piece| text::use_of_time(piece, &go.world.tables));
+    let of_any = "runnable, a P was between goroutines";
+    assert_eq!(summed.take(3).collect::<Vec<_>>(), [of_any, unknown, of_any]);
+    let path = go.world.explain(g2, 30, 50, None);
+    assert_eq!(for_p(&go, &path), [unknown]);
+}
+
+/// The P is that of the next interval, which begins after the window, and not one of a later window.
+#[test]
+fn the_p_is_known_behind_the_end_of_the_window() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let w = &mut go.world;
+    w.go(g1, State::Runnable, None, "");
+    w.go(g2, State::Running, Some(m0), "");
+    w.at(30).go(g2, State::Waiting, None, "select");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(40).go(g1, State::Waiting, None, "select");
+    w.at(50).go(g1, State::Runnable, None, "");
+    w.at(60).go(g1, State::Running, Some(m1), "");
+    w.at(70).go(g1, State::Waiting, None, "done");
+    for windows in [&[(at(5), at(20))][..], &[(at(5), at(20)), (at(55), at(65))]] {
+        let history = go.world.history_within(windows);
+        let entities = &go.world.tables.entities;
+        let path = critical_path(&history, entities, g1, at(5), at(20), None);
+        assert_eq!(for_p(&go, &path), ["runnable, P0 ran G2"]);
+    }
+}

@@ -1,0 +1,140 @@
+//! Pauses with who was late, and reports.
+
+use crate::common::{World, at};
+use crate::go;
+use trace_timeline::answers::Report;
+use trace_timeline::{
+    Context, EntityId, EntityKind, EventKind, Occupant, SpanKind, State, ThreadState, text,
+};
+
+/// A P keeps the world from stopping because its thread has no CPU.
+#[test]
+fn a_pause_names_who_was_late_and_why() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let [p0, p1] = go.procs;
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    w.at(10).switch(go.cpus[1], Some(go.threads[1]), ThreadState::Preempted, Some(go.other));
+    let process = go.process;
+    let pause = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(60).switch(go.cpus[1], Some(go.other), ThreadState::Sleeping, Some(go.threads[1]));
+    w.at(65).go(g2, State::Runnable, None, "preempted");
+    w.go(p1, State::Idle, None, "");
+    w.at(70).finish(pause, Some(g1));
+    let pauses = go.world.pauses();
+    assert_eq!(pauses.len(), 1);
+    let pause = &pauses[0];
+    assert_eq!((pause.begin, pause.stopped, pause.end), (at(20), Some(at(65)), at(70)));
+    assert_eq!(pause.stops.len(), 1, "{p0:?} requested it");
+    let stop = pause.stops[0];
+    assert_eq!((stop.entity, stop.holder, stop.thread), (p1, Some(g2), Some(go.threads[1])));
+    assert_eq!((stop.at, stop.on_cpu, stop.runnable), (at(65), 5, 40));
+    let requester = pause.requester.as_ref().unwrap();
+    assert_eq!((requester.thread, requester.stopping.on_cpu), (go.threads[0], 45));
+    assert_eq!((requester.stopping.runnable, requester.stopped.runnable), (0, 0));
+    assert_eq!(text::requester(pause, &go.world.tables), None, "it had a CPU all the time");
+}
+
+/// All have stopped at once, and the requester loses its CPU: before and after they had.
+#[test]
+fn a_pause_names_who_had_the_cpu_of_its_requester() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let (cpu, thread) = (go.cpus[0], go.threads[0]);
+    let w = &mut go.world;
+    let process = w.entity(EntityKind::Process, 98, None);
+    let name = w.text("stress");
+    w.tables.entities.get_mut(process).unwrap().name = name;
+    let hog = w.entity(EntityKind::Thread, 97, Some(process));
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let pause = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(30).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(35).go(g2, State::Runnable, None, "preempted");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(40).switch(cpu, Some(go.other), ThreadState::Preempted, Some(hog));
+    w.at(70).switch(cpu, Some(hog), ThreadState::Preempted, Some(thread));
+    w.at(75).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(80).wake(None, Context::SoftIrq, thread);
+    w.at(82).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).finish(pause, Some(g1));
+    let [pause] = &go.world.pauses()[..] else { panic!("one pause") };
+    let requester = pause.requester.as_ref().unwrap();
+    assert_eq!(pause.stopped, Some(at(35)));
+    assert_eq!((requester.stopping.on_cpu, requester.stopping.runnable), (10, 5));
+    assert_eq!((requester.stopped.on_cpu, requester.stopped.runnable), (13, 37));
+    let [other, hog] = [go.other, hog].map(Occupant::Thread);
+    assert_eq!(requester.occupants, [(hog, 30), (other, 10), (Occupant::Unknown, 2)]);
+    assert_eq!(
+        text::requester(pause, &go.world.tables).unwrap(),
+        "G1, without a CPU for 42 ns (5 ns of it until all had stopped); that CPU: thread 97 of \
+         stress (98) 30 ns, thread 99 10 ns, unknown 2 ns"
+    );
+}
+
+/// Each of many goroutines waits for a P once, the later ones longer.
+#[test]
+fn the_worst_goroutines_have_times_of_their_own() {
+    const ALL: i64 = 20_000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let m = w.entity(EntityKind::GoThread, 2, Some(process));
+    for number in 1..=ALL {
+        let goroutine = w.entity(EntityKind::Goroutine, number, Some(process));
+        w.go(goroutine, State::Runnable, None, "");
+        w.at(w.now + number);
+        w.go(goroutine, State::Running, Some(m), "");
+        w.at(w.now + 1);
+        w.push(EventKind::End { entity: goroutine });
+    }
+    let mut report = Report::new();
+    report.keep_goroutine(5);
+    let report = w.report(report);
+    let entities = &w.tables.entities;
+    let found: Vec<(i64, u64, i64)> = report
+        .goroutines(3, entities)
+        .into_iter()
+        .map(|(id, g)| (entities.get(id).unwrap().number, g.latency.sum(), g.total()))
+        .collect();
+    let of = |number: i64| (number, number as u64, number + 1);
+    assert_eq!(found, [of(ALL), of(ALL - 1), of(ALL - 2), of(5)]);
+    let all = report.goroutines(usize::MAX, entities).len();
+    assert!((1_024..5_000).contains(&all), "{all}");
+    assert_eq!(report.goroutines_dropped(), 0);
+}
+
+/// A goroutine has all of its times or none, also if many exist before the first of them has an
+/// interval, as at the begin of a trace.
+#[test]
+fn goroutines_without_own_times_are_counted() {
+    const ALL: i64 = 40_000;
+    const MOST: usize = 1 << 15;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, None);
+    let all: Vec<EntityId> =
+        (1..=ALL).map(|number| w.entity(EntityKind::Goroutine, number, Some(process))).collect();
+    for goroutine in &all {
+        w.go(*goroutine, State::Runnable, None, "");
+    }
+    w.at(10);
+    for goroutine in &all[..10] {
+        w.push(EventKind::End { entity: *goroutine });
+    }
+    // There is room by now, but a part of their times is gone.
+    for goroutine in &all[10..] {
+        w.go(*goroutine, State::Waiting, None, "select");
+    }
+    w.at(30).push(EventKind::End { entity: process });
+    let mut report = Report::new();
+    report.keep_goroutine(ALL);
+    let report = w.report(report);
+    let found = report.goroutines(usize::MAX, &w.tables.entities);
+    assert_eq!(found.len(), MOST + 1);
+    assert_eq!(report.goroutines_dropped(), ALL as u64 - found.len() as u64);
+    for (goroutine, times) in found {
+        let number = w.tables.entities.get(goroutine).unwrap().number;
+        assert_eq!(times.total(), if number <= 10 { 10 } else { 30 }, "G{number}");
+    }
+}

@@ -1,0 +1,260 @@
+//! States of threads and goroutines by the records of the kernel, and times in which they are not known.
+
+use crate::common::at;
+use crate::{Go, go};
+use trace_timeline::{Context, EventKind, Kernel, LossKind, Occupant, State, ThreadState};
+
+/// What the thread did before is not known of the goroutine.
+#[test]
+fn a_goroutine_can_be_in_its_first_state_since_an_earlier_time() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    go.world.at(100);
+    let (caller, waiter) = (go.goroutine(1), go.goroutine(2));
+    let w = &mut go.world;
+    let since = at(40);
+    w.go(caller, State::Syscall, Some(go.ms[0]), "");
+    w.push(EventKind::Since { entity: caller, since });
+    w.go(waiter, State::Waiting, None, "chan receive");
+    w.push(EventKind::Since { entity: waiter, since });
+    w.at(150).go(waiter, State::Runnable, None, "");
+    let found = |id| -> Vec<_> {
+        let intervals = go.world.intervals(id).into_iter();
+        intervals.map(|i| (i.begin.nanos(), i.end.nanos(), i.state, i.kernel)).collect()
+    };
+    let w = &go.world;
+    assert!(w.events.is_sorted_by_key(|event| event.at));
+    let on_cpu = Kernel::OnCpu { cpu };
+    let expected = [(40, 100, State::Syscall, Kernel::Unknown), (100, 150, State::Syscall, on_cpu)];
+    assert_eq!(found(caller), expected);
+    assert_eq!(found(waiter), [(40, 150, State::Waiting, Kernel::Absent)]);
+}
+
+#[test]
+fn running_time_is_split_by_what_the_kernel_did() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
+    w.at(130).switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+    w.at(150).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(200).go(g, State::Waiting, None, "chan receive");
+    w.at(250).wake(None, Context::Unknown, g);
+    w.go(g, State::Runnable, None, "");
+
+    let runnable = |occupant| Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: true };
+    let found: Vec<_> =
+        go.world.intervals(g).iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let expected = [
+        (100, State::Running, Kernel::OnCpu { cpu }),
+        (130, State::Running, runnable(Occupant::Thread(go.other))),
+        // Nobody has the CPU: a quota, a cpuset, or the switch itself.
+        (150, State::Running, runnable(Occupant::Idle)),
+        (200, State::Running, Kernel::OnCpu { cpu }),
+        (250, State::Waiting, Kernel::Absent),
+    ];
+    assert_eq!(found, expected);
+    let thread = go.world.intervals(thread);
+    assert_eq!(thread.last().map(|i| (i.state, i.holder)), Some((State::Running, None)));
+    assert_eq!(thread[0].holder, Some(g));
+}
+
+#[test]
+fn a_lost_record_makes_what_crosses_it_unknown() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, _] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50).lost(cpu, LossKind::SchedulerRecords, 30);
+    w.at(80).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).go(g, State::Waiting, None, "select");
+    let found: Vec<_> =
+        go.world.intervals(g).iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let expected = [
+        (30, State::Running, Kernel::OnCpu { cpu }),
+        (80, State::Running, Kernel::Unknown),
+        (90, State::Running, Kernel::OnCpu { cpu }),
+    ];
+    assert_eq!(found, expected);
+    // The thread that slept may have run unseen.
+    let second: Vec<_> =
+        go.world.intervals(second).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    assert_eq!(second[1..], [(30, Kernel::Sleeping), (90, Kernel::Unknown)]);
+}
+
+/// The scheduler was recorded for a part of the timeline only.
+#[test]
+fn after_the_end_of_a_recording_nothing_is_known_of_threads() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50);
+    for cpu in go.cpus {
+        w.push(EventKind::End { entity: cpu });
+    }
+    w.at(90).go(g, State::Waiting, None, "select");
+    let [cpu, _] = go.cpus;
+    let of = |id| -> Vec<_> {
+        go.world.intervals(id).iter().map(|i| (i.end.nanos(), i.kernel)).collect()
+    };
+    let on = Kernel::OnCpu { cpu };
+    assert_eq!(of(g), [(50, on), (90, Kernel::Unknown)]);
+    assert_eq!(of(thread), [(50, on), (90, Kernel::Unknown)]);
+    assert_eq!(of(second)[1..], [(50, Kernel::Sleeping), (90, Kernel::Unknown)]);
+}
+
+/// A switch that the kernel did not report concerns the two threads of that CPU only.
+#[test]
+fn an_unreported_switch_does_not_disturb_other_threads() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.at(20).switch(go.cpus[1], Some(second), ThreadState::Sleeping, None);
+    w.at(50).lost(cpu, LossKind::UnreportedSwitch, 30);
+    w.switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+    w.at(90).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let of = |thread| -> Vec<_> {
+        go.world.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect()
+    };
+    assert_eq!(of(thread), [(30, Kernel::OnCpu { cpu }), (90, Kernel::Unknown)]);
+    let on = Kernel::OnCpu { cpu: go.cpus[1] };
+    assert_eq!(of(second), [(20, on), (90, Kernel::Sleeping)]);
+}
+
+/// A thread runs although no record switched it in: what it did since the last record of its CPU is
+/// unknown, and from then on it is on the CPU.
+#[test]
+fn a_thread_that_came_unseen_is_on_its_cpu_from_when_it_is_seen() {
+    let mut go = go();
+    let [cpu, _] = go.cpus;
+    let [thread, _] = go.threads;
+    let w = &mut go.world;
+    w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, None);
+    w.at(50).lost(cpu, LossKind::UnreportedSwitch, 30);
+    w.switch(cpu, Some(thread), ThreadState::Unknown, Some(thread));
+    w.at(90).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    let found: Vec<_> =
+        go.world.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    let on = Kernel::OnCpu { cpu };
+    let waits = Kernel::Runnable { cpu: Some(cpu), occupant: Occupant::Idle, is_preempted: true };
+    assert_eq!(found, [(20, on), (30, waits), (50, Kernel::Unknown), (90, on)]);
+}
+
+/// A thread is woken when it has begun to sleep and still has its CPU: the kernel puts it in the queue
+/// as soon as it has left. No other record says so, until it gets a CPU.
+#[test]
+fn a_thread_woken_as_it_leaves_its_cpu_waits_for_the_next() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let [cpu, other_cpu] = go.cpus;
+    let [thread, second] = go.threads;
+    let w = &mut go.world;
+    w.go(g, State::Running, Some(go.ms[0]), "");
+    w.at(97).wake(Some(second), Context::Task, thread);
+    w.at(100).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+    w.at(300).switch(other_cpu, Some(second), ThreadState::Sleeping, Some(thread));
+    w.at(350).go(g, State::Waiting, None, "chan receive");
+    let (was_on, is_on) = (Kernel::OnCpu { cpu }, Kernel::OnCpu { cpu: other_cpu });
+    let occupant = Occupant::Thread(go.other);
+    let waits = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: false };
+    let of = |id| -> Vec<_> {
+        let all = go.world.intervals(id);
+        all.iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect()
+    };
+    let running = State::Running;
+    let expected = [(100, running, was_on), (300, running, waits), (350, running, is_on)];
+    assert_eq!(of(g), expected);
+    assert_eq!(of(thread)[1], (300, State::Runnable, waits));
+}
+
+/// The same thread, which gets its own CPU again after `between`: what it did before, since the end of
+/// that.
+fn before_it_runs(mut woken: impl FnMut(&mut Go), between: impl FnOnce(&mut Go)) -> (i64, Kernel) {
+    let mut go = go();
+    let (thread, other) = (go.threads[0], go.other);
+    woken(&mut go);
+    let cpu = go.cpus[0];
+    go.world.switch(cpu, Some(thread), ThreadState::Sleeping, Some(other));
+    between(&mut go);
+    go.world.at(9_000_000).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let found = go.world.intervals(thread);
+    let wait = found.iter().rev().find(|interval| interval.end == at(9_000_000)).unwrap();
+    (wait.begin.nanos(), wait.kernel)
+}
+
+fn wake_on_cpu(go: &mut Go) {
+    let [thread, second] = go.threads;
+    go.world.at(97).wake(Some(second), Context::Task, thread);
+    go.world.at(100);
+}
+
+/// What the CPU executed is known as long as it was one thread.
+#[test]
+fn a_cpu_with_several_occupants_since_has_no_known_one() {
+    let waits = |go: &Go, occupant| {
+        (100, Kernel::Runnable { cpu: Some(go.cpus[0]), occupant, is_preempted: false })
+    };
+    let known = go();
+    let found = before_it_runs(wake_on_cpu, |_| ());
+    assert_eq!(found, waits(&known, Occupant::Thread(known.other)));
+    let found = before_it_runs(wake_on_cpu, |go| {
+        go.world.at(200).switch(go.cpus[0], Some(go.other), ThreadState::Sleeping, None);
+    });
+    assert_eq!(found, waits(&known, Occupant::Unknown));
+}
+
+/// A wake-up of a thread that goes on says nothing of its next sleep, whose wake-up is missing here.
+#[test]
+fn a_thread_that_goes_on_after_a_wake_up_sleeps_later() {
+    let asleep = |begin| (begin, Kernel::Sleeping);
+    // It went on for too long.
+    let late = |go: &mut Go| {
+        wake_on_cpu(go);
+        go.world.at(1_000_098);
+    };
+    assert_eq!(before_it_runs(late, |_| ()), asleep(1_000_098));
+    // It was preempted.
+    let preempted = |go: &mut Go| {
+        wake_on_cpu(go);
+        let (cpu, thread, other) = (go.cpus[0], go.threads[0], go.other);
+        go.world.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+        go.world.at(110).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+        go.world.at(120);
+    };
+    assert_eq!(before_it_runs(preempted, |_| ()), asleep(120));
+    // It was not on that CPU any more, as the next record showed.
+    let elsewhere = |go: &mut Go| {
+        wake_on_cpu(go);
+        let cpu = go.cpus[0];
+        go.world.at(110).lost(cpu, LossKind::UnreportedSwitch, 105);
+        go.world.switch(cpu, Some(go.other), ThreadState::Sleeping, None);
+        go.world.at(120).switch(cpu, None, ThreadState::Unknown, Some(go.threads[0]));
+        go.world.at(130);
+    };
+    assert_eq!(before_it_runs(elsewhere, |_| ()), asleep(130));
+}
+
+/// It was woken on its CPU, slept all the same, and was woken again; or records are missing.
+#[test]
+fn a_second_wake_up_ends_the_sleep() {
+    let (cpu, occupant, is_preempted) = (None, Occupant::Unknown, false);
+    let found = before_it_runs(wake_on_cpu, |go| {
+        let [thread, second] = go.threads;
+        go.world.at(200).wake(Some(second), Context::Task, thread);
+    });
+    assert_eq!(found, (200, Kernel::Runnable { cpu, occupant, is_preempted }));
+    let found = before_it_runs(wake_on_cpu, |go| {
+        go.world.at(200).lost(go.cpus[0], LossKind::SchedulerRecords, 150);
+    });
+    assert_eq!(found, (150, Kernel::Unknown));
+}
