@@ -15,6 +15,8 @@ use trace_common::Timestamp;
 pub(crate) struct JitSymbols {
     pub(crate) dump: Option<JitDump>,
     pub(crate) map: Option<PerfMap>,
+    /// Whether the caller added them: the files of the process are not read.
+    pub(crate) is_given: bool,
 }
 
 impl JitSymbols {
@@ -32,7 +34,9 @@ impl JitSymbols {
                 Err(Unresolved::NotAFile)
             }
             (None, Err(why)) => Err(why),
-            (dump, map) => Ok(Self { dump: dump.and_then(Result::ok), map: map.ok() }),
+            (dump, map) => {
+                Ok(Self { dump: dump.and_then(Result::ok), map: map.ok(), is_given: false })
+            }
         }
     }
 

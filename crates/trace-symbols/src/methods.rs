@@ -35,6 +35,7 @@ struct Process {
     dated: TimeMap<Named>,
     listed: TimeMap<Named>,
     names: Names,
+    bytes: usize,
 }
 
 /// Bytes of names and ranges of all methods.
@@ -43,8 +44,12 @@ const MAX_BYTES: usize = 1 << 30;
 impl Methods {
     pub(crate) fn add(&mut self, process: u32, method: &Method<'_>) {
         let known = self.processes.entry(process).or_default();
-        self.bytes = self.bytes.saturating_add(method.name.len() + size_of::<Named>());
-        let is_kept = self.bytes <= MAX_BYTES;
+        let bytes = method.name.len() + size_of::<Named>();
+        let is_kept = self.bytes + bytes <= MAX_BYTES;
+        if is_kept {
+            self.bytes += bytes;
+            known.bytes += bytes;
+        }
         let named = is_kept.then(|| known.names.add(method.start, method.name)).flatten();
         let Some(named) = named else {
             self.dropped += 1;
@@ -64,6 +69,11 @@ impl Methods {
             process.dated.remove(start, end, at);
             process.listed.remove(start, end, at);
         }
+    }
+
+    /// Forgets the methods of a process.
+    pub(crate) fn remove_process(&mut self, process: u32) {
+        self.bytes -= self.processes.remove(&process).map_or(0, |process| process.bytes);
     }
 
     pub(crate) fn has(&self, process: u32) -> bool {
@@ -114,5 +124,8 @@ mod tests {
         assert_eq!(name(1, 0x1004, 30), Unresolved::NoSymbol.to_string());
         assert_eq!(name(1, 0x2004, 30), "Program.Other()");
         assert_eq!(name(2, 0x2004, 30), Unresolved::NoSymbol.to_string());
+        methods.remove_process(1);
+        assert!(!methods.has(1));
+        assert_eq!(methods.bytes, 0);
     }
 }

@@ -27,13 +27,16 @@ pub struct Options {
     pub unverified: bool,
     /// Maximum number of bytes of one table that is read from a file.
     pub max_bytes: u64,
+    /// Maximum number of mappings, address spaces and modules: about 250 bytes each. Others are dropped
+    /// ([`AddressSpaces::dropped`](crate::AddressSpaces::dropped)).
+    pub max_mappings: usize,
     /// Maximum number of resolved addresses that are kept.
     pub max_cached: usize,
 }
 
 impl Default for Options {
-    /// Everything is used, except files that nothing identifies; tables of at most 1 GiB; a million
-    /// resolved addresses.
+    /// Everything is used, except files that nothing identifies; tables of at most 1 GiB; four million
+    /// mappings; a million resolved addresses.
     fn default() -> Self {
         Self {
             kernel: true,
@@ -45,6 +48,7 @@ impl Default for Options {
             demangle: true,
             unverified: false,
             max_bytes: 1 << 30,
+            max_mappings: 1 << 22,
             max_cached: 1 << 20,
         }
     }

@@ -4,7 +4,7 @@ use crate::error::{Result, Unresolved};
 use crate::module::{Module, ModuleId, ModuleKind};
 use crate::time_map::TimeMap;
 use crate::{elf::Elf, files};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::time::SystemTime;
 use trace_common::{BuildId, Inode, Limits, Timestamp};
@@ -35,10 +35,18 @@ pub struct Location {
 ///
 /// Changes are applied in the order of time: mappings, forks and `execve(2)`, as the records of perf
 /// events or another source report them. An address is found as it was at any time since.
+///
+/// Memory grows with the number of changes. [`exit`](Self::exit) and
+/// [`remove_process`](Self::remove_process) forget processes that have ended.
 #[derive(Debug)]
 pub struct AddressSpaces {
-    /// The programs of each process id, in the order of time.
-    processes: HashMap<u32, Vec<Space>>,
+    /// The spaces of each process id, in the order of time.
+    processes: HashMap<u32, Vec<usize>>,
+    spaces: Vec<Space>,
+    /// Spaces that are not used.
+    free: Vec<usize>,
+    /// Processes that have ended and their last spaces, the earliest first.
+    ended: VecDeque<(u32, usize)>,
     kernel: TimeMap<Value>,
     modules: Vec<Module>,
     numbers: HashMap<Module, ModuleId>,
@@ -47,20 +55,35 @@ pub struct AddressSpaces {
     dropped: u64,
 }
 
+/// Number of ended processes whose mappings are kept.
+const MAX_ENDED: usize = 1 << 10;
+
 /// The address space of one program.
 #[derive(Debug, Default)]
 struct Space {
     from: Timestamp,
     /// Whether the program is replaced with its next mapping.
     in_exec: bool,
-    mappings: TimeMap<Value>,
-    /// The space that it was copied from: a process id, the index of the space, and the time.
-    parent: Option<(u32, usize, Timestamp)>,
+    /// Whether the process has ended.
+    has_ended: bool,
+    /// `None` where what the parent has was unmapped.
+    mappings: TimeMap<Option<Value>>,
+    /// The space that it was copied from, and the time.
+    parent: Option<(usize, Timestamp)>,
     /// Number of spaces that an address is looked for in.
     depth: usize,
+    /// Number of spaces that were copied from this one, and 1 for its process.
+    users: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+impl Space {
+    /// Whether a mapping from now on is that of another program.
+    const fn is_over(&self) -> bool {
+        self.in_exec || self.has_ended
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Value {
     module: ModuleId,
     /// Subtracted from an address in memory.
@@ -74,10 +97,14 @@ impl Default for AddressSpaces {
 }
 
 impl AddressSpaces {
-    /// No mappings. At most `limits.max_entries` mappings and modules are kept.
+    /// No mappings. At most `limits.max_entries` mappings, address spaces and modules are kept: about
+    /// 250 bytes each.
     pub fn new(limits: Limits) -> Self {
         Self {
             processes: HashMap::new(),
+            spaces: Vec::new(),
+            free: Vec::new(),
+            ended: VecDeque::new(),
             kernel: TimeMap::default(),
             modules: Vec::new(),
             numbers: HashMap::new(),
@@ -111,6 +138,11 @@ impl AddressSpaces {
         id
     }
 
+    /// The number of a module, if it was added.
+    pub(crate) fn find_module(&self, module: &Module) -> Option<ModuleId> {
+        self.numbers.get(&module.identity()).copied()
+    }
+
     /// The module with this number.
     pub fn module(&self, id: ModuleId) -> Option<&Module> {
         self.modules.get(id.index())
@@ -122,11 +154,66 @@ impl AddressSpaces {
         self.modules.iter().enumerate().map(move |(index, module)| (number(index), module))
     }
 
-    fn has_room(&mut self) -> bool {
+    const fn has_room(&mut self) -> bool {
         let has_room = self.entries < self.limits.max_entries;
-        self.entries += usize::from(has_room);
-        self.dropped += u64::from(!has_room);
+        self.dropped += !has_room as u64;
         has_room
+    }
+
+    /// Changes mappings of a space, and counts them.
+    fn change(&mut self, space: usize, change: impl FnOnce(&mut TimeMap<Option<Value>>)) {
+        if let Some(space) = self.spaces.get_mut(space) {
+            let before = space.mappings.len();
+            change(&mut space.mappings);
+            self.entries = self.entries - before + space.mappings.len();
+        }
+    }
+
+    /// The last space of a process.
+    fn last(&self, process: u32) -> Option<(usize, &Space)> {
+        let index = *self.processes.get(&process)?.last()?;
+        Some((index, self.spaces.get(index)?))
+    }
+
+    /// Adds a space to a process.
+    fn push(&mut self, process: u32, space: Space) -> usize {
+        let space = Space { users: 1, ..space };
+        let index = match self.free.pop() {
+            Some(index) => {
+                if let Some(slot) = self.spaces.get_mut(index) {
+                    *slot = space;
+                }
+                index
+            }
+            None => {
+                self.spaces.push(space);
+                self.spaces.len() - 1
+            }
+        };
+        self.entries += 1;
+        self.processes.entry(process).or_default().push(index);
+        index
+    }
+
+    /// A process no longer has these spaces. Those that others were copied from stay for them.
+    fn release(&mut self, spaces: Vec<usize>) {
+        for first in spaces {
+            if self.spaces.get(first).is_some_and(|space| space.has_ended) {
+                self.ended.retain(|(_, space)| *space != first);
+            }
+            let mut next = Some(first);
+            while let Some((index, space)) =
+                next.and_then(|index| Some((index, self.spaces.get_mut(index)?)))
+            {
+                space.users -= 1;
+                if space.users > 0 {
+                    break;
+                }
+                self.entries -= space.mappings.len() + 1;
+                next = std::mem::take(space).parent.map(|(parent, _)| parent);
+                self.free.push(index);
+            }
+        }
     }
 
     fn value(&self, mapping: &Mapping) -> Value {
@@ -144,20 +231,62 @@ impl AddressSpaces {
             return;
         }
         let value = self.value(mapping);
-        let spaces = self.processes.entry(process).or_default();
-        if spaces.last().is_none_or(|space| space.in_exec) {
-            let from = if spaces.is_empty() { Timestamp::MIN } else { at };
-            spaces.push(Space { from, ..Space::default() });
-        }
-        if let Some(space) = spaces.last_mut() {
-            space.mappings.insert(mapping.start, mapping.end, at, value);
-        }
+        let space = match self.last(process) {
+            Some((index, space)) if !space.is_over() => index,
+            last => {
+                let from = if last.is_none() { Timestamp::MIN } else { at };
+                self.push(process, Space { from, ..Space::default() })
+            }
+        };
+        self.change(space, |map| map.insert(mapping.start, mapping.end, at, Some(value)));
     }
 
     /// A process unmaps memory.
     pub fn unmap(&mut self, process: u32, at: Timestamp, start: u64, end: u64) {
-        if let Some(space) = self.processes.get_mut(&process).and_then(|spaces| spaces.last_mut()) {
-            space.mappings.remove(start, end, at);
+        if let Some((index, space)) = self.last(process) {
+            let is_copy = space.parent.is_some();
+            self.change(index, |map| match is_copy {
+                true => map.insert(start, end, at, None),
+                false => map.remove(start, end, at),
+            });
+        }
+    }
+
+    /// From a time on, a process has only these mappings.
+    fn replace(&mut self, process: u32, at: Timestamp, mappings: &[Mapping]) {
+        let space = match self.last(process) {
+            Some((index, space))
+                if !space.is_over() && space.parent.is_none() && space.from <= at =>
+            {
+                index
+            }
+            _ => {
+                let spaces = self.processes.remove(&process).unwrap_or_default();
+                let is_before =
+                    |index: &usize| self.spaces.get(*index).is_some_and(|space| space.from < at);
+                let (before, hidden): (Vec<_>, Vec<_>) = spaces.into_iter().partition(is_before);
+                if !before.is_empty() {
+                    self.processes.insert(process, before);
+                }
+                self.release(hidden);
+                self.push(process, Space { from: at, ..Space::default() })
+            }
+        };
+        let new: BTreeMap<(u64, u64), Option<Value>> = mappings
+            .iter()
+            .map(|mapping| ((mapping.start, mapping.end), Some(self.value(mapping))))
+            .collect();
+        self.change(space, |map| {
+            map.retain(at, |start, end, old| new.get(&(start, end)) == Some(old));
+        });
+        for ((start, end), value) in new {
+            let is_known = self
+                .spaces
+                .get(space)
+                .is_some_and(|space| space.mappings.live(start) == Some((end, value)));
+            if !is_known && self.has_room() {
+                self.change(space, |map| map.insert(start, end, at, value));
+            }
         }
     }
 
@@ -165,7 +294,9 @@ impl AddressSpaces {
     pub fn map_kernel(&mut self, at: Timestamp, mapping: &Mapping) {
         if self.has_room() {
             let value = Value { module: mapping.module, bias: 0 };
+            let before = self.kernel.len();
             self.kernel.insert(mapping.start, mapping.end, at, value);
+            self.entries = self.entries - before + self.kernel.len();
         }
     }
 
@@ -174,22 +305,23 @@ impl AddressSpaces {
         if parent == child || !self.has_room() {
             return;
         }
-        let spaces = self.processes.get(&parent);
-        let space = spaces.and_then(|spaces| Some((spaces.len() - 1, spaces.last()?)));
-        let copied = match space {
+        let copied = match self.last(parent) {
             Some((_, space)) if space.depth >= self.limits.max_depth => {
                 self.dropped += 1;
                 Space { from: at, ..Space::default() }
             }
             Some((index, space)) => Space {
                 from: at,
-                parent: Some((parent, index, at)),
+                parent: Some((index, at)),
                 depth: space.depth + 1,
                 ..Space::default()
             },
             None => Space { from: at, ..Space::default() },
         };
-        self.processes.entry(child).or_default().push(copied);
+        if let Some(parent) = copied.parent.and_then(|(index, _)| self.spaces.get_mut(index)) {
+            parent.users += 1;
+        }
+        self.push(child, copied);
     }
 
     /// A process replaces its program.
@@ -197,24 +329,61 @@ impl AddressSpaces {
     /// Until the first mapping of the new program, addresses are those of the old one, as the
     /// registers of the process are.
     pub fn exec(&mut self, process: u32) {
-        if let Some(space) = self.processes.get_mut(&process).and_then(|spaces| spaces.last_mut()) {
+        let last = self.last(process).map(|(index, _)| index);
+        if let Some(space) = last.and_then(|index| self.spaces.get_mut(index)) {
             space.in_exec = true;
         }
+    }
+
+    /// A process ends, with all of its threads.
+    ///
+    /// Its addresses are found until 1024 other processes have ended: samples of its last moments may be
+    /// resolved later. The next mapping of its number is that of another process.
+    pub fn exit(&mut self, process: u32) {
+        let last = self.last(process).map(|(index, _)| index);
+        let Some((index, space)) =
+            last.and_then(|index| Some((index, self.spaces.get_mut(index)?)))
+        else {
+            return;
+        };
+        if std::mem::replace(&mut space.has_ended, true) {
+            return;
+        }
+        self.ended.push_back((process, index));
+        if self.ended.len() > MAX_ENDED {
+            if let Some((process, last)) = self.ended.pop_front() {
+                let mut spaces = self.processes.remove(&process).unwrap_or_default();
+                let count = spaces.iter().position(|space| *space == last).map_or(0, |at| at + 1);
+                // Another process has the number now.
+                let later = spaces.split_off(count);
+                if !later.is_empty() {
+                    self.processes.insert(process, later);
+                }
+                self.release(spaces);
+            }
+        }
+    }
+
+    /// Forgets a process at once. The processes that it created keep the mappings that they have of it.
+    /// Modules are kept.
+    pub fn remove_process(&mut self, process: u32) {
+        let spaces = self.processes.remove(&process).unwrap_or_default();
+        self.release(spaces);
     }
 
     /// The place of an address of a process, or of the kernel, at a time. `None` where nothing is
     /// known to be mapped.
     pub fn locate(&self, process: u32, address: u64, at: Timestamp) -> Option<Location> {
-        let spaces = self.processes.get(&process)?;
-        let index = spaces.iter().rposition(|space| space.from <= at)?;
-        let mut space = spaces.get(index)?;
+        let spaces = self.processes.get(&process)?.iter().rev();
+        let mut space =
+            spaces.filter_map(|index| self.spaces.get(*index)).find(|s| s.from <= at)?;
         let mut at = at;
         let value = loop {
             if let Some(value) = space.mappings.at(address, at) {
-                break value;
+                break value?;
             }
-            let (parent, index, time) = space.parent?;
-            space = self.processes.get(&parent)?.get(index)?;
+            let (parent, time) = space.parent?;
+            space = self.spaces.get(parent)?;
             at = time;
         };
         Some(Location { module: value.module, address: address.wrapping_sub(value.bias) })
@@ -239,6 +408,10 @@ impl AddressSpaces {
 
     /// Reads the mappings of a running process (`/proc/PID/maps`), as if they were made at this time.
     ///
+    /// They replace those that were known from this time on: the process may have replaced its program or
+    /// unloaded libraries, or be another one with the same number. Of a process without mappings, such as
+    /// one that waits for its parent after its end, nothing changes.
+    ///
     /// The build ids of the files are read: a file that is replaced later is recognised.
     ///
     /// # Errors
@@ -250,6 +423,7 @@ impl AddressSpaces {
         let now = SystemTime::now();
         let maps = std::fs::read(format!("/proc/{process}/maps")).map_err(Unresolved::from)?;
         let mut known: HashMap<(Inode, Box<str>), ModuleId> = HashMap::new();
+        let mut mappings = Vec::new();
         for line in String::from_utf8_lossy(&maps).lines() {
             let Some(parsed) = MapsLine::parse(line).filter(|parsed| parsed.is_executable) else {
                 continue;
@@ -266,7 +440,10 @@ impl AddressSpaces {
                 }
                 _ => self.add_module(module),
             };
-            self.map(process, at, &Mapping { start, end, offset, module });
+            mappings.push(Mapping { start, end, offset, module });
+        }
+        if !maps.is_empty() {
+            self.replace(process, at, &mappings);
         }
         Ok(())
     }
@@ -361,6 +538,94 @@ mod tests {
         spaces.map(7, at(6), &mapping(b));
         let module = |time| spaces.locate(7, 3, at(time)).map(|location| location.module);
         assert_eq!([module(1), module(5), module(6)], [Some(a), None, Some(b)]);
+    }
+
+    #[test]
+    fn the_mappings_of_a_process_are_replaced() {
+        let mut spaces = AddressSpaces::default();
+        let [a, b, c] = ["/a", "/b", "/c"].map(|path| spaces.add_module(Module::file(path, None)));
+        let mapping = |start, module| Mapping { start, end: start + 16, offset: 0, module };
+        let row = |spaces: &AddressSpaces, process, time| {
+            [0, 16, 32, 48].map(|address| {
+                spaces.locate(process, address, at(time)).map(|location| location.module)
+            })
+        };
+        spaces.replace(1, at(10), &[mapping(0, a), mapping(16, b), mapping(32, b)]);
+        let entries = spaces.entries;
+        spaces.replace(1, at(15), &[mapping(0, a), mapping(16, b), mapping(32, b)]);
+        assert_eq!(spaces.entries, entries, "nothing has changed");
+        spaces.replace(1, at(20), &[mapping(0, a), mapping(32, c), mapping(48, c)]);
+        assert_eq!(row(&spaces, 1, 19), [Some(a), Some(b), Some(b), None]);
+        assert_eq!(row(&spaces, 1, 20), [Some(a), None, Some(c), Some(c)]);
+        // A child unmaps what it has of its parent.
+        spaces.fork(1, 3, at(30));
+        spaces.unmap(3, at(40), 0, 48);
+        assert_eq!(row(&spaces, 3, 39), [Some(a), None, Some(c), Some(c)]);
+        assert_eq!(row(&spaces, 3, 40), [None, None, None, Some(c)]);
+        // A child does not have those of its parent any more.
+        spaces.fork(1, 2, at(30));
+        spaces.replace(2, at(40), &[mapping(48, b)]);
+        assert_eq!(row(&spaces, 2, 35), [Some(a), None, Some(c), Some(c)]);
+        assert_eq!(row(&spaces, 2, 40), [None, None, None, Some(b)]);
+        // At all times.
+        spaces.replace(2, Timestamp::MIN, &[mapping(16, a)]);
+        for time in [35, 40] {
+            assert_eq!(row(&spaces, 2, time), [None, Some(a), None, None]);
+        }
+        spaces.exec(1);
+        spaces.replace(1, at(50), &[mapping(16, a)]);
+        assert_eq!(row(&spaces, 1, 49), [Some(a), None, Some(c), Some(c)]);
+        assert_eq!(row(&spaces, 1, 50), [None, Some(a), None, None]);
+    }
+
+    /// Memory does not grow with the number of processes that ever were.
+    #[test]
+    fn the_last_ended_processes_are_kept() {
+        let mut spaces = AddressSpaces::default();
+        let module = spaces.add_module(Module::file("/a", None));
+        let mapping = |start| Mapping { start, end: start + 16, offset: 0, module };
+        spaces.map(1, at(0), &mapping(0));
+        let count = 3 * MAX_ENDED as u32;
+        for process in 2..count {
+            // Each creates the next one.
+            let parent = if process % 5 == 0 { 1 } else { process - 1 };
+            spaces.fork(parent, process, at(process.into()));
+            spaces.map(process, at(process.into()), &mapping(16));
+            spaces.exit(parent.max(2));
+            spaces.exit(process);
+            spaces.exit(process);
+            assert!(spaces.locate(process, 3, at(process.into())).is_some());
+            assert!(spaces.locate(process, 19, Timestamp::MAX).is_some());
+            assert!(spaces.entries <= 3 * MAX_ENDED);
+        }
+        assert!(spaces.locate(2, 19, Timestamp::MAX).is_none());
+        assert!(spaces.spaces.len() <= 2 * MAX_ENDED);
+        assert_eq!(spaces.ended.len(), MAX_ENDED);
+        (1..count).for_each(|process| spaces.remove_process(process));
+        assert_eq!((spaces.entries, spaces.processes.len(), spaces.ended.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn children_keep_the_mappings_of_a_parent_that_is_removed() {
+        let mut spaces = AddressSpaces::default();
+        let module = spaces.add_module(Module::file("/a", None));
+        let mapping = |start| Mapping { start, end: start + 16, offset: 0, module };
+        spaces.map(1, at(0), &mapping(0));
+        spaces.fork(1, 2, at(5));
+        spaces.remove_process(1);
+        // The number is used again.
+        spaces.map(1, at(6), &mapping(32));
+        let has = |spaces: &AddressSpaces, process, address| {
+            spaces.locate(process, address, at(9)).is_some()
+        };
+        assert_eq!([0, 32].map(|address| has(&spaces, 1, address)), [false, true]);
+        assert_eq!([0, 32].map(|address| has(&spaces, 2, address)), [true, false]);
+        // After its end, too: the mapping is that of another process.
+        spaces.exit(1);
+        spaces.map(1, at(9), &mapping(64));
+        assert_eq!([32, 64].map(|address| has(&spaces, 1, address)), [false, true]);
+        [1, 2].into_iter().for_each(|process| spaces.remove_process(process));
+        assert_eq!(spaces.entries, 1);
     }
 
     #[test]

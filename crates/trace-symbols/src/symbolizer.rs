@@ -14,7 +14,7 @@ use crate::source;
 use crate::spaces::{AddressSpaces, Location};
 use std::collections::HashMap;
 use std::ops::Range;
-use trace_common::Timestamp;
+use trace_common::{Limits, Timestamp};
 
 /// The functions at an address, or the reason why they are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,11 @@ impl Symbolizer {
     pub fn new(options: Options) -> Self {
         let texts = Texts::new(options.demangle);
         Self {
+            spaces: AddressSpaces::new(Limits {
+                max_entries: options.max_mappings,
+                ..Limits::default()
+            }),
             options,
-            spaces: AddressSpaces::default(),
             methods: Methods::default(),
             resolvers: Vec::new(),
             kernel: None,
@@ -97,13 +100,40 @@ impl Symbolizer {
         &mut self.spaces
     }
 
-    /// Adds a running process with its present mappings.
+    /// Adds a running process with its present mappings, at all times.
+    ///
+    /// Of a process that was added before, they replace the former ones, and its perf map and jitdump
+    /// file are read again for its next address: add it again when it has replaced its program or loaded
+    /// libraries.
     ///
     /// # Errors
     ///
     /// As of [`AddressSpaces::read_process`].
     pub fn add_process(&mut self, process: u32) -> Result<()> {
-        self.spaces.read_process(process, Timestamp::MIN)
+        self.spaces.read_process(process, Timestamp::MIN)?;
+        self.forget_jit(process, false);
+        Ok(())
+    }
+
+    /// Forgets a process: its mappings, the methods that were added, and its perf map and jitdump file.
+    /// Those of a process that has ended stay in memory otherwise. What was read of its executable and its
+    /// libraries is kept: other processes have them, too.
+    ///
+    /// To resolve the last addresses of processes after their end, use [`AddressSpaces::exit`].
+    pub fn remove_process(&mut self, process: u32) {
+        self.spaces.remove_process(process);
+        self.methods.remove_process(process);
+        self.forget_jit(process, true);
+    }
+
+    /// Forgets the descriptions of just-in-time compiled code of a process.
+    fn forget_jit(&mut self, process: u32, also_given: bool) {
+        let slot = self.spaces.find_module(&Module::jit(process));
+        if let Some(slot) = slot.and_then(|id| self.resolvers.get_mut(id.index())) {
+            if also_given || !matches!(slot, Some(Resolver::Jit(jit)) if jit.is_given) {
+                *slot = None;
+            }
+        }
     }
 
     /// The functions at an address of a process at a time.
@@ -176,6 +206,7 @@ impl Symbolizer {
                 _ => Box::default(),
             };
             change(&mut jit);
+            jit.is_given = true;
             *slot = Some(Resolver::Jit(jit));
         }
     }

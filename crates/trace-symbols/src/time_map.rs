@@ -11,8 +11,9 @@ use trace_common::Timestamp;
 #[derive(Clone, Debug)]
 pub(crate) struct TimeMap<T> {
     live: BTreeMap<u64, Live<T>>,
-    past: BTreeMap<u32, BTreeMap<(u64, u64), Past<T>>>,
-    ended: u64,
+    past: BTreeMap<u32, BTreeMap<(u64, usize), Past<T>>>,
+    /// Number of ranges that ended.
+    ended: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +42,23 @@ impl<T> Default for TimeMap<T> {
 }
 
 impl<T: Copy> TimeMap<T> {
+    /// Number of ranges, also of those that ended.
+    pub(crate) fn len(&self) -> usize {
+        self.live.len() + self.ended
+    }
+
+    /// The end and the value of the range that starts at an address and has not ended.
+    pub(crate) fn live(&self, start: u64) -> Option<(u64, T)> {
+        self.live.get(&start).map(|live| (live.end, live.value))
+    }
+
+    /// Ends all ranges except those that `keep` accepts by start, end and value.
+    pub(crate) fn retain(&mut self, at: Timestamp, keep: impl Fn(u64, u64, &T) -> bool) {
+        let gone = self.live.iter().filter(|(start, live)| !keep(**start, live.end, &live.value));
+        let gone: Vec<(u64, u64)> = gone.map(|(start, live)| (*start, live.end)).collect();
+        gone.into_iter().for_each(|(start, end)| self.remove(start, end, at));
+    }
+
     /// Sets the value of a range from a time on.
     pub(crate) fn insert(&mut self, start: u64, end: u64, from: Timestamp, value: T) {
         if start < end {
@@ -113,9 +131,9 @@ impl<T: Copy> TimeMap<T> {
 }
 
 /// The places of ranges of a size that can have an address.
-fn near(class: u32, address: u64) -> RangeInclusive<(u64, u64)> {
+fn near(class: u32, address: u64) -> RangeInclusive<(u64, usize)> {
     let reach = 1u64.checked_shl(class).unwrap_or(0).wrapping_sub(1);
-    (address.saturating_sub(reach), 0)..=(address, u64::MAX)
+    (address.saturating_sub(reach), 0)..=(address, usize::MAX)
 }
 
 #[cfg(test)]

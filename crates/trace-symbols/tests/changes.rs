@@ -127,6 +127,38 @@ fn a_process_that_replaces_its_program_has_the_functions_of_each() {
 }
 
 #[test]
+fn a_process_that_is_added_again_has_no_addresses_of_its_former_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), dir.path().join("second"));
+    compile(&second, "second_copy", &[]);
+    testkit::program::copy("/bin/sh", &first);
+    let mut command = Command::new(&first);
+    let child = command.arg("-c").arg("echo y; read line; exec \"$0\"").arg(&second);
+    let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = Process(child);
+    process.expect(b"y\n");
+    let pid = process.pid();
+    let mut symbols = Symbolizer::default();
+    symbols.add_process(pid).unwrap();
+    let code = ObjectFile::open(&first, &Options::default()).unwrap().code()[0].start;
+    let in_first = process.address("/first", code);
+    let is_in = |symbols: &mut Symbolizer, address, file: &Path| {
+        let found = symbols.symbolize(pid, address, Timestamp::MAX);
+        found.module.is_some_and(|module| Some(&*module.name) == file.to_str())
+    };
+    assert!(is_in(&mut symbols, in_first, &first));
+    process.0.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    process.copy(b"z");
+    symbols.add_process(pid).unwrap();
+    let in_second = process.address("/second", position(&second, "second_copy"));
+    assert!(is_in(&mut symbols, in_second, &second));
+    assert!(!is_in(&mut symbols, in_first, &first));
+    symbols.remove_process(pid);
+    let found = symbols.symbolize(pid, in_second, Timestamp::MAX);
+    assert_eq!(name(&found), Err(Unresolved::NotMapped));
+}
+
+#[test]
 fn a_library_takes_the_place_of_another_one() {
     let dir = tempfile::tempdir().unwrap();
     let library = |name: &str| {
