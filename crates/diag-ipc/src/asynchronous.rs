@@ -1,7 +1,13 @@
 //! Commands, sessions and the reverse server on tokio's runtime: the feature `tokio`.
 //!
-//! Commands are short and bounded in time, and run on tokio's blocking threads. Reading a session
-//! needs no thread.
+//! Commands are bounded in time, and run on tokio's blocking threads. Reading a session needs no thread.
+//!
+//! Dropping the future of a command closes its connection, so that its thread ends. A request that was
+//! sent is executed all the same: a dump is written to its end. The requests that start and stop sessions wait for their reply,
+//! for at most [`Timeouts::reply`](crate::Timeouts::reply), as the runtime keeps a session that nobody stops.
+//! Opening a connection takes at most [`Timeouts::connect`](crate::Timeouts::connect). tokio waits for such threads when its runtime is
+//! dropped, except by [`shutdown_timeout`](tokio::runtime::Runtime::shutdown_timeout) or
+//! [`shutdown_background`](tokio::runtime::Runtime::shutdown_background).
 //!
 //! ```no_run
 //! use diag_ipc::{Provider, TracingConfig, asynchronous::Client};
@@ -20,6 +26,7 @@
 //! # }
 //! ```
 
+use crate::cancellation::Cancellation;
 use crate::message::{DumpFlags, DumpType, Environment, PerfMapType, ProcessInfo, TracingConfig};
 use crate::{Error, Guid, Operation, Peer, Result, SessionEnd, StopHandle, TruncationReason};
 use std::io;
@@ -63,6 +70,8 @@ impl Client {
 
     /// Runs any function of the wrapped client on a blocking thread.
     ///
+    /// If the future is dropped, the command that `command` waits for and all later ones fail.
+    ///
     /// # Errors
     ///
     /// Those of the function.
@@ -70,8 +79,11 @@ impl Client {
         &self,
         command: impl FnOnce(&crate::Client) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let client = self.0.clone();
-        blocking(move || command(&client)).await
+        let (client, cancellation) = self.0.cancellable();
+        let waiting = Waiting(cancellation);
+        let result = blocking(move || command(&client)).await;
+        waiting.0.finish();
+        result
     }
 
     /// See [`crate::Client::process_info`].
@@ -222,6 +234,15 @@ impl Client {
     }
 }
 
+/// A command that is waited for.
+struct Waiting(Arc<Cancellation>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
 async fn blocking<T: Send + 'static>(
     function: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
@@ -250,7 +271,8 @@ impl Server {
     /// Waits for the next runtime that has not connected before.
     ///
     /// A dropped future leaves a thread behind that waits until `timeout` has passed and takes a
-    /// runtime that connects meanwhile.
+    /// runtime that connects meanwhile. tokio waits for it when its runtime is dropped: see the
+    /// [module](self).
     ///
     /// # Errors
     ///

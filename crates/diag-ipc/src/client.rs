@@ -1,8 +1,10 @@
+#[cfg(all(feature = "tokio", unix))]
+use crate::cancellation::Cancellation;
 use crate::message::{
     Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
     ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, checked_size,
 };
-use crate::negotiate::Versions;
+use crate::negotiate::Known;
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
 use crate::{
     Error, Guid, HResult, RejectedRequest, Result, Session, StartupHookError, check_startup_hook,
@@ -10,11 +12,17 @@ use crate::{
 };
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trace_common::Cursor;
 
 /// Maximum size of the environment of a process, far above the limit of any operating system.
 const MAX_ENVIRONMENT: usize = 64 << 20;
+
+/// Maximum time after its resume in which a runtime starts its threads: some milliseconds on an idle machine.
+const STARTUP: Duration = Duration::from_secs(5);
+
+/// How often a runtime that was resumed is looked at.
+const STARTUP_TICK: Duration = Duration::from_millis(2);
 
 /// A source of connections to a runtime.
 pub(crate) trait Endpoint: fmt::Debug + Send + Sync {
@@ -85,7 +93,9 @@ where
 pub struct Client {
     endpoint: Arc<dyn Endpoint>,
     timeouts: Timeouts,
-    versions: Arc<Versions>,
+    known: Arc<Known>,
+    #[cfg(all(feature = "tokio", unix))]
+    cancellation: Option<Arc<Cancellation>>,
 }
 
 impl Client {
@@ -123,7 +133,20 @@ impl Client {
     }
 
     pub(crate) fn of(endpoint: Arc<dyn Endpoint>) -> Self {
-        Self { endpoint, timeouts: Timeouts::default(), versions: Arc::default() }
+        Self {
+            endpoint,
+            timeouts: Timeouts::default(),
+            known: Arc::default(),
+            #[cfg(all(feature = "tokio", unix))]
+            cancellation: None,
+        }
+    }
+
+    /// A client whose commands can be cancelled.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) fn cancellable(&self) -> (Self, Arc<Cancellation>) {
+        let cancellation = Arc::<Cancellation>::default();
+        (Self { cancellation: Some(Arc::clone(&cancellation)), ..self.clone() }, cancellation)
     }
 
     /// Sets the timeouts.
@@ -146,6 +169,19 @@ impl Client {
     /// Sends `message`, the encoding of `request`.
     fn send(&self, request: &Request, message: &[u8]) -> Result<(Connection, Vec<u8>)> {
         let mut connection = self.endpoint.connect(self.timeouts.connect)?;
+        #[cfg(all(feature = "tokio", unix))]
+        if let Some(cancellation) = &self.cancellation {
+            // The runtime keeps a session whose stream is closed: its reply is waited for, so that it can be
+            // stopped.
+            let is_of_session =
+                matches!(request, Request::CollectTracing { .. } | Request::StopTracing { .. });
+            if !is_of_session {
+                let operation = crate::Operation::Connect;
+                cancellation
+                    .watch(&connection)
+                    .map_err(|source| Error::Io { operation, source })?;
+            }
+        }
         connection.send(message, Deadline::after(self.timeouts.send))?;
         let reply = match request {
             Request::CreateCoreDump { .. } => self.timeouts.dump,
@@ -190,7 +226,7 @@ impl Client {
     /// Those of every command: see [`Client`].
     pub fn process_info(&self) -> Result<ProcessInfo> {
         let [oldest, newer @ ..] = ProcessInfoCommand::ALL;
-        self.versions.info.newest(&newer, oldest, |command| self.process_info_by(command))
+        self.known.info.newest(&newer, oldest, |command| self.process_info_by(command))
     }
 
     /// Describes the process with this version of the command.
@@ -236,18 +272,25 @@ impl Client {
     /// A runtime that is suspended by a reverse server can only be resumed by a client of that
     /// server. At its default address the same command succeeds and has no effect.
     ///
+    /// The runtime replies before it starts its threads: for some milliseconds,
+    /// [`Client::is_suspended`] is still `Some(true)`.
+    ///
     /// # Errors
     ///
     /// Those of every command: see [`Client`].
     pub fn resume_runtime(&self) -> Result<()> {
-        self.order(&Request::ResumeRuntime)
+        self.order(&Request::ResumeRuntime)?;
+        self.known.set_resumed();
+        Ok(())
     }
 
     /// Starts to write the files that perf reads to name jitted code (.NET 8), into `/tmp` or
     /// `DOTNET_PerfMapJitDumpPath` of the target.
     ///
     /// This command ends a .NET 9 process that is suspended at startup, so the runtime's version
-    /// and state are checked first.
+    /// and state are checked first. After a [`resume_runtime`](Self::resume_runtime) of this client or a clone,
+    /// the call waits until the runtime has started its threads: for at most 5 s after the resume, if that
+    /// had no effect.
     ///
     /// # Errors
     ///
@@ -257,7 +300,7 @@ impl Client {
         let info = self.process_info()?;
         // .NET 10 is not affected.
         let survives = major_version(&info).is_some_and(|v| v >= 10);
-        if !survives && self.state(&info)? != Some(false) {
+        if !survives && self.state_after_resume(&info)? != Some(false) {
             let version = info.clr_version.unwrap_or_default();
             return Err(RejectedRequest::Suspended(version.into()).into());
         }
@@ -270,7 +313,8 @@ impl Client {
     /// No reply of the protocol contains this. A runtime before .NET 5 cannot be suspended. From
     /// .NET 9 on, a suspended runtime has no thread called `.NET Finalizer`. For other versions, or
     /// if threads cannot be read, a runtime that was started without
-    /// `DOTNET_DefaultDiagnosticPortSuspend` and `DOTNET_DiagnosticPorts` is not suspended.
+    /// `DOTNET_DefaultDiagnosticPortSuspend` and `DOTNET_DiagnosticPorts` is not suspended. A runtime that was just
+    /// resumed counts as suspended until it has that thread.
     ///
     /// # Errors
     ///
@@ -280,6 +324,20 @@ impl Client {
             Ok(info) => self.state(&info),
             Err(e) if e.is_unknown_command() => Ok(Some(false)), // .NET Core 3.1
             Err(e) => Err(e),
+        }
+    }
+
+    /// As [`Client::state`]. A runtime that was resumed is waited for: that it replied is no proof that it
+    /// runs. Until it has its threads, a command may harm it as if it were suspended.
+    fn state_after_resume(&self, info: &ProcessInfo) -> Result<Option<bool>> {
+        let limit = self.known.resumed().and_then(|at| at.checked_add(STARTUP));
+        loop {
+            match self.state(info)? {
+                Some(true) if limit.is_some_and(|limit| Instant::now() < limit) => {
+                    std::thread::sleep(STARTUP_TICK);
+                }
+                state => return Ok(state),
+            }
         }
     }
 
@@ -425,7 +483,7 @@ impl Client {
         flags: DumpFlags,
     ) -> Result<()> {
         let [oldest, newer @ ..] = DumpCommand::ALL;
-        self.versions.dump.newest(&newer, oldest, |command| {
+        self.known.dump.newest(&newer, oldest, |command| {
             self.create_core_dump_by(command, path, dump_type, flags)
         })
     }
@@ -495,7 +553,7 @@ impl Client {
     /// dropped silently. Those of every command: see [`Client`].
     pub fn collect_tracing(&self, config: &TracingConfig) -> Result<Session> {
         let [oldest, newer @ ..] = TracingCommand::ALL;
-        self.versions
+        self.known
             .tracing
             .newest(&newer, oldest, |command| self.collect_tracing_by(command, config))
     }

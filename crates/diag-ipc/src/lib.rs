@@ -60,6 +60,8 @@
 
 #[cfg(all(feature = "tokio", unix))]
 pub mod asynchronous;
+#[cfg(all(feature = "tokio", unix))]
+mod cancellation;
 mod client;
 #[cfg(target_os = "linux")]
 pub mod discovery;

@@ -1,14 +1,30 @@
-//! Which version of a command is sent: the newest that the target knows.
+//! What the clients of a target know of it. Of commands with several versions, the newest that the target
+//! knows is sent.
 
 use crate::error::Result;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
-/// What is known of a target, by command.
+/// What is known of a target.
 #[derive(Debug, Default)]
-pub(crate) struct Versions {
+pub(crate) struct Known {
     pub(crate) dump: Version,
     pub(crate) tracing: Version,
     pub(crate) info: Version,
+    resumed: Mutex<Option<Instant>>,
+}
+
+impl Known {
+    /// The target has answered that it is resumed.
+    pub(crate) fn set_resumed(&self) {
+        *self.resumed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// When the target has answered that it is resumed.
+    pub(crate) fn resumed(&self) -> Option<Instant> {
+        *self.resumed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The number of the newest versions of a command that the target does not know, so that each is tried

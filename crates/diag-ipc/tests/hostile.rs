@@ -546,6 +546,45 @@ fn dropping_a_session_does_not_block() {
 }
 
 /// The thread that discards the rest waits for data: tokio's mode would have it ask without a pause.
+/// A target that is stopped does not answer. The program that asked it must not wait for the deadline.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_dropped_asynchronous_command_closes_its_connection() {
+    let (requests, requested) = std::sync::mpsc::channel();
+    let (_dir, client) = server(move |mut stream| {
+        let is_request = request(&mut stream).is_some();
+        // This ends the test if the client stays connected.
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        requests.send((is_request, None)).unwrap();
+        requests.send((is_request, Some(stream.read(&mut [0]).unwrap()))).unwrap();
+    });
+    let client = diag_ipc::asynchronous::Client::new(client.timeouts(patient()));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let requested = runtime.block_on(async {
+        let arrived = tokio::task::spawn_blocking(move || {
+            assert_eq!(requested.recv(), Ok((true, None)));
+            requested
+        });
+        tokio::select! {
+            biased;
+            requested = arrived => requested.unwrap(),
+            info = client.process_info() => panic!("{info:?}"),
+        }
+    });
+    assert_eq!(requested.recv(), Ok((true, Some(0))));
+    // Waits for the thread of the command.
+    drop(runtime);
+    // A command that was answered is not affected by the end of its future.
+    let (_dir, client) = answers(Reply::Ok(&[0; 4]).encode().unwrap());
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let clone = runtime.block_on(client.call(|client| {
+        client.resume_runtime()?;
+        Ok(client.clone())
+    }));
+    clone.unwrap().resume_runtime().unwrap();
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn a_dropped_asynchronous_session_waits_for_its_stream() {

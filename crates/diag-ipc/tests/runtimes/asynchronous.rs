@@ -2,7 +2,7 @@
 
 use super::*;
 use diag_ipc::asynchronous::{Client, Server};
-use diag_ipc::{Provider, Rundown, TracingConfig, TruncationReason};
+use diag_ipc::{DumpFlags, DumpType, Provider, Rundown, TracingConfig, TruncationReason};
 use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 
@@ -53,6 +53,33 @@ async fn commands_and_sessions() {
         let session = client.collect_tracing(config()).await.unwrap();
         let end = session.finish().await;
         assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
+    }
+}
+
+/// The runtime finds requests whose connections were closed, and executes them.
+#[tokio::test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+async fn commands_that_are_dropped_do_not_harm_the_runtime() {
+    use rustix::process::{Signal, kill_process};
+    for runtime in Runtime::ALL {
+        let mut target = Checked::start(Target::of(runtime));
+        let client = Client::new(target.client());
+        let pid = faults::stop(&mut target);
+        for _ in 0..5 {
+            // It does not answer, however long the commands wait.
+            let limit = Duration::from_millis(50);
+            let info = client.process_info();
+            assert!(tokio::time::timeout(limit, info).await.is_err(), "{runtime:?}");
+            let environment = client.process_environment();
+            assert!(tokio::time::timeout(limit, environment).await.is_err(), "{runtime:?}");
+            let dump = client.create_core_dump("/nowhere/core", DumpType::Full, DumpFlags::empty());
+            assert!(tokio::time::timeout(limit, dump).await.is_err(), "{runtime:?}");
+        }
+        kill_process(pid, Signal::CONT).unwrap();
+        match client.process_info().await {
+            Ok(info) => assert_eq!(info.pid, u64::from(target.pid())),
+            Err(e) => assert!(runtime == Runtime::Core31 && e.is_unknown_command(), "{e}"),
+        }
     }
 }
 

@@ -291,10 +291,11 @@ fn perf_maps_of_suspended_runtimes() {
         let attach = client.attach_profiler(Duration::ZERO, Guid::default(), "/nowhere", b"");
         assert_eq!(attach.unwrap_err().code(), Some(HResult::NotYetAvailable));
         client.resume_runtime().unwrap();
+        // Before it has started its threads.
+        client.enable_perf_map(PerfMapType::All).unwrap();
         let mut target = target;
         target.await_workload();
         assert_eq!(client.is_suspended().unwrap(), Some(false));
-        client.enable_perf_map(PerfMapType::All).unwrap();
         client.disable_perf_map().unwrap();
     }
 }

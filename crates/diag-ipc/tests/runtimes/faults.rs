@@ -3,6 +3,7 @@
 use super::*;
 use diag_ipc::discovery::{self, Process};
 use diag_ipc::{Error, Operation, Timeouts};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::Read as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
@@ -90,11 +91,8 @@ fn the_socket_of_somebody_else() {
     assert!(process.client().process_info().is_ok());
 }
 
-#[test]
-#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
-fn a_stopped_target_is_reported() {
-    use rustix::process::{Pid, Signal, kill_process};
-    let mut target = Checked::start(Target::of(Runtime::Net9));
+/// Stops a target and returns its process, to be continued.
+pub(crate) fn stop(target: &mut Checked) -> Pid {
     let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap()).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     // Each thread stops by itself, the server's too.
@@ -105,6 +103,14 @@ fn a_stopped_target_is_reported() {
             status.is_ok_and(|status| status.contains("State:\tT"))
         })
     });
+    pid
+}
+
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_stopped_target_is_reported() {
+    let mut target = Checked::start(Target::of(Runtime::Net9));
+    let pid = stop(&mut target);
     let client = target.client().timeouts(Timeouts::default().reply(Duration::from_millis(200)));
     let result = client.process_info();
     kill_process(pid, Signal::CONT).unwrap();
