@@ -51,7 +51,7 @@
 //! # Correctness
 //!
 //! The reference is Go's own reader. Traces of seven Go versions, the test corpus of the Go
-//! distribution and some two thousand damaged traces give the same verdict and the same text, byte
+//! distribution and about 15 000 damaged traces give the same verdict and the same text, byte
 //! for byte, except for the faults of the reference that `docs/formats/go-trace.md` lists. No input
 //! makes this crate panic or allocate beyond [`Limits`].
 //!

@@ -103,9 +103,9 @@ names! {
         3 => CodePitching,
         /// Shutdown.
         4 => Shutdown,
-        /// Preparation of a GC.
+        /// A debugger.
         5 => Debugger,
-        /// Preparation of a collection.
+        /// Preparation of a GC.
         6 => GcPrep,
         /// A debugger's sweep.
         7 => DebuggerSweep,
