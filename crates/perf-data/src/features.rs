@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::event::{self, PlacesById, RecordedEvent};
 use crate::layout::Feature;
 use crate::tracing::TracingData;
+use std::time::{Duration, SystemTime};
 use trace_common::{BuildId, Cursor, Limits, Timestamp};
 
 /// The description of a recording and its machine.
@@ -103,6 +104,15 @@ pub struct ClockReference {
     pub realtime: u64,
     /// Nanoseconds of the clock of the events.
     pub clock: u64,
+}
+
+impl ClockReference {
+    /// The wall-clock time of a record with this time. `None` before 1970.
+    pub fn realtime_at(&self, at: Timestamp) -> Option<SystemTime> {
+        let offset = i128::from(at.nanos()) - i128::from(self.clock);
+        let nanos = u64::try_from(i128::from(self.realtime) + offset).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
+    }
 }
 
 /// The version of [`ClockReference`]'s section.
@@ -385,6 +395,17 @@ mod tests {
             pmus: vec![(1, "software".to_owned()), (2, "tracepoint".to_owned())],
             ..Features::default()
         }
+    }
+
+    #[test]
+    fn records_have_a_time_on_the_wall_clock() {
+        let clock = ClockReference { clock_id: 1, realtime: 1_000, clock: 600 };
+        let nanos = |at| {
+            let at = clock.realtime_at(Timestamp::from_nanos(at))?;
+            Some(at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos())
+        };
+        assert_eq!([nanos(600), nanos(0), nanos(700)], [Some(1_000), Some(400), Some(1_100)]);
+        assert_eq!([nanos(-401), nanos(i64::MIN)], [None, None]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Reads and writes recordings of `perf record`: `perf.data`.
 //!
 //! ```
+//! use perf_data::perf_monitor::Record;
 //! use perf_data::{Entry, Limits, Reader, SortedReader};
-//! use perf_monitor::Record;
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use perf_data::{FileWriter, RecordWriter, RecordedEvent, Features, perf_event_attr};
@@ -10,7 +10,7 @@
 //! # let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
 //! # let mut writer = FileWriter::new(std::io::Cursor::new(Vec::new()), vec![event])?;
 //! # let bytes = [9, 0, 0, 0, 0, 0, 16, 0, 1, 0, 0, 0, 0, 0, 0, 0];
-//! # let (raw, _) = perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
+//! # let (raw, _) = perf_data::perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
 //! # (writer.record(raw)?, writer.record(raw)?);
 //! # let input = writer.finish(&Features::default())?;
 //! let reader = Reader::open(input, Limits::default())?;
@@ -35,7 +35,24 @@
 //! - [`Features`], [`TracingData`], [`BuildId`]: what a recording says about its machine, its
 //!   tracepoints and the mapped files.
 //!
-//! Records are decoded by [`perf_monitor`].
+//! Records are decoded by [`perf_monitor`], which this crate exports.
+//!
+//! # Names of functions
+//!
+//! [`Mappings`] has the file at the address of a sample. On Linux, [`MappedFile::module`] is that file for
+//! [`trace_symbols::Symbolizer`], which this crate exports, too. The example
+//! [`symbolize`](https://docs.rs/crate/perf-data/latest/source/examples/symbolize.rs) prints the functions of
+//! the samples of a recording.
+//!
+//! A name is that of the code that ran: a file must have the build id of the recording, or the inode of the
+//! mapping and no change since. What `perf record` writes of that depends on its options:
+//!
+//! | options | files are known by |
+//! | --- | --- |
+//! | none | their build ids, if they have samples |
+//! | `--buildid-mmap` (Linux 5.12) | their build ids |
+//! | `-z` or `-o -` (no build ids), with `--clockid mono` | their inodes and times |
+//! | `-z` or `-o -` | nothing: [`Options::unverified`](trace_symbols::Options::unverified) uses them anyway |
 //!
 //! # Untrusted input
 //!
@@ -55,7 +72,7 @@
 //! # Not included
 //!
 //! Recordings of big-endian machines, directories (`perf record --threads`), the data of AUX areas
-//! (skipped), and symbolisation.
+//! (skipped).
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 // Input never panics: bytes are accessed with `get`. (Tests are exempt.)
@@ -87,8 +104,11 @@ mod tracing;
 mod writer;
 
 // Types of other crates in the public API.
+pub use perf_monitor;
 pub use perf_sys::perf_event_attr;
 pub use trace_common::{BuildId, Inode, Limits};
+#[cfg(target_os = "linux")]
+pub use trace_symbols;
 
 pub use build_id::BuildIdEntry;
 pub use error::{Error, Result};

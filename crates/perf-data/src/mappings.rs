@@ -1,5 +1,7 @@
 //! Which file is mapped at an address of a process, at the time of a record.
 
+#[cfg(target_os = "linux")]
+use crate::features::ClockReference;
 use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -29,6 +31,38 @@ pub struct MappedFile {
     pub is_perf_map: bool,
     /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
     pub jitdump: Option<String>,
+}
+
+#[cfg(target_os = "linux")]
+impl MappedFile {
+    /// The file for a [`Symbolizer`](trace_symbols::Symbolizer), with what identifies its contents: the build
+    /// id, or the inode with the wall-clock time of the mapping.
+    ///
+    /// The time needs the [clock of the recording](Features::clock), which `perf record` writes with the
+    /// option `--clockid`. A file of which neither the build id nor the inode and the time are known has no
+    /// names, except with [`Options::unverified`](trace_symbols::Options::unverified): it may have been
+    /// replaced since.
+    ///
+    /// The module of a file has no process. Set [`Module::process`](trace_symbols::Module::process) to
+    /// [`process`](Self::process) while that process runs to look for the file in its root directory, such
+    /// as that of a container.
+    pub fn module(&self, clock: Option<&ClockReference>) -> trace_symbols::Module {
+        use trace_symbols::Module;
+        match self.process {
+            _ if self.is_kernel && self.name == Mappings::KERNEL => Module::kernel(self.build_id),
+            _ if self.is_kernel => Module::kernel_module(&self.name, self.build_id),
+            Some(process) if self.is_perf_map => Module::jit(process),
+            _ => {
+                let is_vdso = self.name == "[vdso]";
+                let mut module =
+                    if is_vdso { Module::vdso() } else { Module::file(&self.name, None) };
+                module.build_id = self.build_id;
+                module.inode = self.inode;
+                module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));
+                module
+            }
+        }
+    }
 }
 
 /// An address within a file.

@@ -35,7 +35,11 @@ pub enum Unresolved {
     #[error("the file was replaced or changed since it was mapped")]
     Replaced,
     /// Nothing identifies the file that was mapped, so that it may have been replaced.
-    #[error("the mapping has no build id, and no inode and time to compare the file with")]
+    /// [`Options::unverified`](crate::Options::unverified) uses it.
+    #[error(
+        "the mapping has no build id, and no inode and time to compare the file with \
+         (Options::unverified uses the file that is there now)"
+    )]
     Unverified,
     /// The file is not an ELF file that this crate reads: 32 or 64 bits, little-endian.
     #[error("the file is not a little-endian ELF file")]

@@ -6,21 +6,22 @@ pub(crate) mod live;
 pub(crate) mod managed;
 mod problems;
 pub(crate) mod unwind;
-mod wall_clock;
 
 use crate::failure::OneLine;
 pub(crate) use lines::with_lines;
 use managed::Managed;
-use perf_data::{Features, MappedFile, Mappings};
+use perf_data::{ClockReference, Features, MappedFile, Mappings};
 use perf_monitor::{RawRecord, Record};
 use problems::Problems;
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, Unresolved, build_id};
+use trace_common::ClockDomain;
+use trace_symbols::{
+    Debuginfod, Frame, Location, Module, ModuleId, ModuleKind, Unresolved, build_id,
+};
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
-use wall_clock::WallClock;
 
 /// The mappings of all processes, as records report them, with the symbols of their files.
 pub(crate) struct Symbols {
@@ -42,7 +43,8 @@ pub(crate) struct Files {
     modules: Vec<Option<ModuleId>>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
-    clock: WallClock,
+    /// That of the records. The perf clock cannot be related to others.
+    clock: Option<ClockReference>,
     problems: Problems,
     /// Number of samples with the stack that is named.
     samples: u64,
@@ -153,7 +155,7 @@ impl Files {
         options.lines = lines;
         options.debuginfod = servers;
         let symbolizer = trace_symbols::Symbolizer::new(options);
-        let clock = WallClock::of(features);
+        let clock = features.clock;
         let (modules, managed, problems) = (Vec::new(), Managed::default(), Problems::default());
         Self { symbolizer, modules, is_live: false, clock, problems, samples: 1, managed }
     }
@@ -162,7 +164,7 @@ impl Files {
     /// functions, files and lines. Debug information that is not there is asked of `servers`.
     pub(crate) fn live(servers: Option<Debuginfod>) -> Self {
         let features = Features::of_this_machine();
-        let clock = WallClock::now();
+        let clock = ClockReference::now(ClockDomain::Monotonic);
         Self { is_live: true, clock, ..Self::with_lines(&features, true, servers) }
     }
 
@@ -228,7 +230,7 @@ impl Files {
     /// Whether a file with functions is known to be the one that was mapped.
     fn is_verified(&self, file: &MappedFile) -> bool {
         let is_file = !file.is_kernel && !file.is_perf_map && file.name.starts_with('/');
-        let has_time = file.mapped_at.and_then(|at| self.clock.at(at)).is_some();
+        let has_time = self.clock.is_some() && file.mapped_at.is_some();
         !is_file || file.build_id.is_some() || (file.inode.is_some() && has_time)
     }
 
@@ -239,20 +241,11 @@ impl Files {
 
     /// The module of a file.
     fn module(&self, file: &MappedFile) -> Module {
-        let build_id = file.build_id;
-        match (file.is_kernel, file.process) {
-            (true, _) if file.name == Mappings::KERNEL => Module::kernel(None),
-            (true, _) => Module::kernel_module(&file.name, build_id),
-            (_, Some(process)) if file.is_perf_map => Module::jit(process),
-            _ if file.name == "[vdso]" => Module::vdso(),
-            (_, process) => {
-                let mut module = Module::file(&file.name, build_id);
-                module.inode = file.inode;
-                module.mapped_at = file.mapped_at.and_then(|at| self.clock.at(at));
-                module.process = process.filter(|_| self.is_live);
-                module
-            }
+        let mut module = file.module(self.clock.as_ref());
+        if self.is_live && module.kind == ModuleKind::File {
+            module.process = file.process;
         }
+        module
     }
 }
 

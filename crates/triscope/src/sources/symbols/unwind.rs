@@ -1,8 +1,8 @@
 //! Callers in user space from registers and copied stacks.
 
-use super::wall_clock::WallClock;
-use perf_data::Features;
+use perf_data::{ClockReference, Features};
 use perf_monitor::{FileId, RawRecord, Record, Sample};
+use trace_common::ClockDomain;
 use trace_symbols::{
     AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
 };
@@ -16,7 +16,7 @@ pub(crate) struct Unwinder {
     architecture: Option<Architecture>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
-    clock: WallClock,
+    clock: Option<ClockReference>,
     /// The time of the first record that has one.
     start: Option<Timestamp>,
 }
@@ -24,15 +24,15 @@ pub(crate) struct Unwinder {
 impl Unwinder {
     /// For a recording of a machine like this one.
     pub(crate) fn new(features: &Features) -> Self {
-        Self::with_clock(WallClock::of(features), false)
+        Self::with_clock(features.clock, false)
     }
 
     /// For a recording that is made now.
     pub(crate) fn live() -> Self {
-        Self::with_clock(WallClock::now(), true)
+        Self::with_clock(ClockReference::now(ClockDomain::Monotonic), true)
     }
 
-    fn with_clock(clock: WallClock, is_live: bool) -> Self {
+    fn with_clock(clock: Option<ClockReference>, is_live: bool) -> Self {
         let mut options = Options::default();
         // Files without a build id, of recordings without inodes or a known clock.
         options.unverified = true;
@@ -47,7 +47,7 @@ impl Unwinder {
     /// The first record with a time: files that were mapped before must not change from then on.
     fn begin(&mut self, at: Timestamp) {
         self.start = Some(at);
-        let mapped_at = self.clock.at(at);
+        let mapped_at = self.clock.and_then(|clock| clock.realtime_at(at));
         let known: Vec<Module> = self.spaces.modules().map(|(_, module)| module.clone()).collect();
         for mut module in known {
             module.mapped_at = mapped_at;
@@ -61,7 +61,8 @@ impl perf::Unwinder for Unwinder {
         if let (None, Some(at)) = (self.start, at) {
             self.begin(at);
         }
-        let mapped_at = at.or(self.start).and_then(|at| self.clock.at(at));
+        let mapped_at =
+            self.clock.zip(at.or(self.start)).and_then(|(clock, at)| clock.realtime_at(at));
         let at = at.unwrap_or(Timestamp::MIN);
         match record {
             Record::Mmap(map)
