@@ -70,6 +70,12 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing)]
 
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+compile_error!(
+    "trace-symbols is for Linux: it reads /proc, and files in the root directories of processes. Depend on it \
+     under [target.'cfg(target_os = \"linux\")'.dependencies]"
+);
+
 pub mod build_id;
 mod debug_file;
 #[cfg(feature = "debuginfod")]
