@@ -105,10 +105,10 @@ fn without_trait_functions(lines: &[String]) -> String {
             implementor = line.split_once(" for ").map(|(_, ty)| without_bounds(ty));
         }
         let function = line.split_once("fn ").map(|(_, function)| function);
-        if let (Some(ty), Some(function)) = (implementor, function) {
-            if function.strip_prefix(ty).is_some_and(|rest| rest.starts_with("::")) {
-                continue;
-            }
+        if let (Some(ty), Some(function)) = (implementor, function)
+            && function.strip_prefix(ty).is_some_and(|rest| rest.starts_with("::"))
+        {
+            continue;
         }
         kept += line;
         kept.push('\n');

@@ -89,10 +89,10 @@ pub(crate) fn task(args: &[String]) -> Result {
     if options.uapi_only {
         return uapi();
     }
-    if options.is_whole() {
-        if let Err(error) = uapi() {
-            lane::skip("perf-sys beside the kernel's headers", &error)?;
-        }
+    if options.is_whole()
+        && let Err(error) = uapi()
+    {
+        lane::skip("perf-sys beside the kernel's headers", &error)?;
     }
     let mut outcomes = Vec::new();
     if options.wants("host", Arch::HOST) {
