@@ -134,9 +134,7 @@ impl Stream {
         self.object_header(name, 2);
         let size = size.unwrap_or(content.len() as i32);
         self.0.extend(size.to_le_bytes());
-        while self.0.len() % 4 != 0 {
-            self.0.push(0);
-        }
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
         self.0.extend(content);
         self.0.push(6);
         self
