@@ -326,7 +326,7 @@ impl Scheduler {
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
         self.rounds += 1;
         // The events of a command can only be opened by the thread that starts it.
-        if self.tracepoints.is_some() && self.rounds % ROUNDS_PER_CPU_CHECK == 0 {
+        if self.tracepoints.is_some() && self.rounds.is_multiple_of(ROUNDS_PER_CPU_CHECK) {
             self.set.check_cpus()?;
         }
         self.read(sink, false)?;
