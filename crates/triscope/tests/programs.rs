@@ -111,6 +111,26 @@ fn the_served_trace_of_a_running_process_is_complete() {
     assert!(events(dir.path(), &pid) > 100, "{errors}");
 }
 
+/// `http.Server.Shutdown` waits for all requests: that for the trace has no end of its own.
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn a_go_program_shuts_down_while_it_is_recorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let [served, ..] = build(dir.path());
+    let mut server = Running::spawn(Command::new(served).stdin(Stdio::piped()));
+    let pid = server.id().to_string();
+    let args = ["--pid", &pid, "--keep", "raw"].map(OsStr::new);
+    let recorder = Running::spawn(&mut record(dir.path(), &args));
+    let errors = || std::fs::read_to_string(dir.path().join("errors")).unwrap();
+    testkit::wait::until("its trace", || errors().contains("/debug/pprof"));
+    drop(server.child().stdin.take());
+    // It fails if the shutdown does not end within its time limit.
+    assert!(server.child().wait().unwrap().success(), "the shutdown has failed");
+    let (errors, _) = finish(dir.path(), recorder);
+    assert!(!errors.contains("ends early"), "{errors}");
+    assert!(events(dir.path(), &pid) > 0, "{errors}");
+}
+
 #[test]
 #[ignore = "needs real runtimes: cargo xtask test-record"]
 fn a_dotnet_host_is_found() {

@@ -159,6 +159,29 @@ pub(crate) fn connect(
     Err(last)
 }
 
+/// A reply with another status than that of success.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    /// `None` if the reply is not one of HTTP.
+    pub(crate) code: Option<u16>,
+    /// The status line, and the begin of the content.
+    text: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl Refusal {
+    pub(crate) fn of(error: &io::Error) -> Option<&Self> {
+        error.get_ref()?.downcast_ref()
+    }
+}
+
 /// Reads the headers of a reply. Returns its content, which is read up to the same time if there is one:
 /// [`Timed::each`] lifts that limit.
 ///
@@ -181,12 +204,14 @@ pub(crate) fn reply(stream: &TcpStream, until: Option<Instant>) -> io::Result<Bo
         let why = "the headers of the reply are too long";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    let code = status.split(' ').nth(1);
-    if !code.is_some_and(|code| code.len() == 3 && code.starts_with('2')) {
+    let code = status.strip_prefix("HTTP/").and_then(|status| status.split(' ').nth(1));
+    let code = code.and_then(|code| code.trim_end().parse().ok());
+    if !code.is_some_and(|code: u16| (200..300).contains(&code)) {
         let mut why = Vec::new();
         let _ = body.take(200).read_to_end(&mut why); // the status is enough
         let (status, why) = (status.trim(), String::from_utf8_lossy(&why));
-        return Err(io::Error::other(format!("{status} {}", why.trim()).trim().to_owned()));
+        let text = format!("{status} {}", why.trim()).trim().to_owned();
+        return Err(io::Error::other(Refusal { code, text }));
     }
     Ok(body)
 }

@@ -19,12 +19,38 @@ const REST: Duration = Duration::from_secs(30);
 /// Bytes of a trace that are in memory at a time.
 const CHUNK: usize = 1 << 16;
 
+/// A loopback address on which a process listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Listening {
+    pub(crate) address: SocketAddr,
+    pid: u32,
+    /// The descriptors of its sockets, and their inodes.
+    descriptors: Vec<(u32, u64)>,
+}
+
+impl Listening {
+    /// An address that stays open.
+    #[cfg(test)]
+    pub(crate) const fn at(address: SocketAddr) -> Self {
+        Self { address, pid: 0, descriptors: Vec::new() }
+    }
+
+    /// Whether none of the descriptors has been closed.
+    ///
+    /// A graceful shutdown (`http.Server.Shutdown`) closes the listener, and then waits for the requests: that for a
+    /// trace must end with the listener, as it is without an end. The socket itself may go on: of socket
+    /// activation and of an upgrade, another process has it, too.
+    pub(crate) fn is_open(&self) -> bool {
+        self.descriptors.iter().all(|(fd, socket)| procfs::is_socket(self.pid, *fd, *socket))
+    }
+}
+
 /// The loopback addresses on which a process listens.
 ///
 /// Source: `proc_pid_net(5)`, the files `tcp` and `tcp6`.
-pub(crate) fn listening(pid: u32) -> Vec<SocketAddr> {
-    let sockets = procfs::sockets(pid);
-    let mut found = Vec::new();
+pub(crate) fn listening(pid: u32) -> Vec<Listening> {
+    let sockets: Vec<(u32, u64)> = procfs::sockets(pid).collect();
+    let mut found: Vec<Listening> = Vec::new();
     for file in ["tcp", "tcp6"] {
         let table = std::fs::read_to_string(format!("/proc/{pid}/net/{file}")).unwrap_or_default();
         for line in table.lines().skip(1) {
@@ -34,8 +60,16 @@ pub(crate) fn listening(pid: u32) -> Vec<SocketAddr> {
             else {
                 continue;
             };
-            if inode.parse().is_ok_and(|inode| sockets.contains(&inode)) {
-                found.extend(loopback(local));
+            let Ok(inode) = inode.parse::<u64>() else { continue };
+            let of = sockets.iter().filter(|(_, socket)| *socket == inode);
+            let descriptors: Vec<(u32, u64)> = of.copied().collect();
+            let Some(address) = loopback(local).filter(|_| !descriptors.is_empty()) else {
+                continue;
+            };
+            // Several sockets can have it: which one accepts is not known.
+            match found.iter_mut().find(|other| other.address == address) {
+                Some(other) => other.descriptors.extend(descriptors),
+                None => found.push(Listening { address, pid, descriptors }),
             }
         }
     }
@@ -70,7 +104,7 @@ fn loopback(local: &str) -> Option<SocketAddr> {
 /// A trace that a program sends while it runs. All waits are those of a thread of its own: a program answers
 /// when it has data, which can be a second later.
 pub(crate) struct Download {
-    pub(crate) address: SocketAddr,
+    listening: Listening,
     request: Arc<Request>,
     thread: JoinHandle<io::Result<File>>,
 }
@@ -87,15 +121,26 @@ pub(crate) enum Answer {
 
 impl Download {
     /// Asks for a trace of at most `limit`.
-    pub(crate) fn start(address: SocketAddr, limit: Duration) -> Self {
-        let request = Arc::new(Request::default());
+    pub(crate) fn start(listening: Listening, limit: Duration) -> Self {
+        let (address, request) = (listening.address, Arc::new(Request::default()));
         let shared = Arc::clone(&request);
         let thread = std::thread::spawn(move || {
             let mut body = shared.send(address, limit, TIMEOUT)?;
             body.get_mut().each(Some(TIMEOUT))?;
             shared.receive(&mut body)
         });
-        Self { address, request, thread }
+        Self { listening, request, thread }
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.listening.address
+    }
+
+    /// Requests the end if the program does not listen any more: it may wait for it.
+    pub(crate) fn look(&self) {
+        if !self.is_complete() && !self.listening.is_open() {
+            self.stop();
+        }
     }
 
     /// What the program has answered so far.
@@ -127,7 +172,7 @@ impl Download {
         self.stop();
         let failed = || io::Error::other("the download failed");
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
-        let name = || format!("http://{}/debug/pprof/trace", self.address);
+        let name = || format!("http://{}/debug/pprof/trace", self.listening.address);
         file.map_err(|error| Failure::about(name(), error))
     }
 }
@@ -274,7 +319,32 @@ mod tests {
     fn own_listeners_are_found() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        assert!(listening(std::process::id()).contains(&address));
+        let found = listening(std::process::id());
+        let found = found.into_iter().find(|found| found.address == address).unwrap();
+        assert!(found.is_open());
+        // One of two descriptors is enough: the other one may be that of a process that goes on.
+        let other = listener.try_clone().unwrap();
+        drop(listener);
+        assert!(!found.is_open());
+        drop(other);
+    }
+
+    #[test]
+    fn the_trace_of_a_program_that_stops_listening_ends() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = server("HTTP/1.0 200 OK\r\n\r\ngo 1.", "27");
+        let found = listening(std::process::id()).into_iter();
+        let own = listener.local_addr().unwrap();
+        let found = found.into_iter().find(|found| found.address == own).unwrap();
+        let download = Download::start(Listening { address, ..found }, Duration::from_secs(60));
+        assert_eq!(answered(&download), Answer::Accepted);
+        download.look();
+        assert!(!download.request.has_ended_for(Duration::ZERO));
+        drop(listener);
+        download.look();
+        assert!(download.request.has_ended_for(Duration::ZERO));
+        let file = download.finish().unwrap();
+        assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");
     }
 
     /// A server that answers with this text, and sends the rest after the request was closed.
@@ -308,7 +378,7 @@ mod tests {
     #[test]
     fn the_rest_comes_after_the_end() {
         let address = server("HTTP/1.0 200 OK\r\nA: b\r\n\r\ngo 1.", "27");
-        let download = Download::start(address, Duration::from_secs(60));
+        let download = Download::start(Listening::at(address), Duration::from_secs(60));
         assert_eq!(answered(&download), Answer::Accepted);
         let file = download.finish().unwrap();
         // Nothing is left of it if this program ends without its destructors.
@@ -319,7 +389,7 @@ mod tests {
     #[test]
     fn a_refusal_has_its_reason() {
         let address = server("HTTP/1.0 400 Bad Request\r\n\r\nexceeds WriteTimeout", "");
-        let download = Download::start(address, TIMEOUT);
+        let download = Download::start(Listening::at(address), TIMEOUT);
         // The server keeps the connection open: the text that came is enough.
         assert_eq!(answered(&download), Answer::Refused);
         let Err(Failure::Message(why, _)) = download.finish().map(drop) else {
@@ -332,7 +402,7 @@ mod tests {
     #[test]
     fn a_trace_that_begins_late_is_complete() {
         let address = server("", "HTTP/1.0 200 OK\r\n\r\ngo 1.27");
-        let download = Download::start(address, Duration::from_secs(60));
+        let download = Download::start(Listening::at(address), Duration::from_secs(60));
         assert_eq!(download.answer(), Answer::Pending);
         let file = download.finish().unwrap();
         assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");

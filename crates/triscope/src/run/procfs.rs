@@ -134,13 +134,20 @@ fn open_files(pid: u32) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
     })
 }
 
-/// The inodes of the sockets of a process.
-pub(crate) fn sockets(pid: u32) -> Vec<u64> {
-    let inode = |target: std::path::PathBuf| {
-        let name = target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-        name.parse().ok()
-    };
-    open_files(pid).filter_map(|(_, target)| inode(target)).collect()
+/// The sockets of a process: descriptors and inodes.
+pub(crate) fn sockets(pid: u32) -> impl Iterator<Item = (u32, u64)> {
+    open_files(pid).filter_map(|(fd, target)| Some((fd, inode(&target)?)))
+}
+
+/// Whether a descriptor of a process is the socket with this inode.
+pub(crate) fn is_socket(pid: u32, fd: u32, socket: u64) -> bool {
+    let target = std::fs::read_link(format!("/proc/{pid}/fd/{fd}"));
+    target.is_ok_and(|target| inode(&target) == Some(socket))
+}
+
+/// The inode of a socket that is the target of a descriptor.
+fn inode(target: &Path) -> Option<u64> {
+    target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
 /// The files that a process has open for writing.

@@ -182,6 +182,22 @@ fn regions_tasks_and_stops_of_go_fire() {
     assert!(has_go(&dump, &cause, is_stop), "{cause}");
 }
 
+/// `http.Server.Shutdown` waits for all requests: that for the trace has no end of its own.
+#[test]
+#[ignore = "needs a Go toolchain: cargo xtask test-record"]
+fn a_go_program_shuts_down_while_it_is_recorded() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let mut program = Program::start(dir.path(), &[]);
+    let pid = program.0.id().to_string();
+    let recorder = Recorder::start(dir.path(), &["-p", &pid, "--go"]);
+    until("its trace", || !recorded(&recorder).is_empty());
+    drop(program.0.stdin.take());
+    // It fails if the shutdown does not end within its time limit.
+    assert!(program.0.wait().unwrap().success(), "the shutdown has failed");
+    drop(recorder);
+}
+
 /// A program without `net/http/pprof`, or that does not serve it: its memory is read.
 #[test]
 #[ignore = "needs a Go toolchain: cargo xtask test-record"]

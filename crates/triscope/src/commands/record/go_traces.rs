@@ -4,7 +4,7 @@ use super::Version;
 use crate::failure::{Failure, OneLine};
 use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
-use crate::run::pprof::{Answer, Download, listening};
+use crate::run::pprof::{Answer, Download, Listening, listening};
 use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -140,6 +140,7 @@ impl GoTraces {
     /// Looks at the recorded processes: at those that are new, and again at a few others.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
         self.hear();
+        self.downloads().chain(self.asked.values()).for_each(Download::look);
         let is_gone = |pid: &&u32| !processes.contains(pid);
         let gone: Vec<u32> = self.processes.keys().filter(is_gone).copied().collect();
         for pid in gone {
@@ -159,7 +160,7 @@ impl GoTraces {
             let Some(process) = self.processes.get_mut(&pid) else { continue };
             match (download.answer(), &process.program) {
                 (Answer::Accepted, Some(program)) => {
-                    let (name, address) = (program.name.clone(), download.address);
+                    let (name, address) = (program.name.clone(), download.address());
                     message!(
                         "triscope: the Go trace of {} ({pid}) comes from http://{address}/debug/pprof",
                         OneLine(&name)
@@ -210,9 +211,9 @@ impl GoTraces {
             process.has_trace = true;
             self.add(pid, program.name.clone(), Source::File(path));
         } else if may_ask {
-            let Some(address) = process.untried(pid, &program) else { return };
-            process.tried.insert(address);
-            self.asked.insert(pid, Download::start(address, self.limit));
+            let Some(listening) = process.untried(pid, &program) else { return };
+            process.tried.insert(listening.address);
+            self.asked.insert(pid, Download::start(listening, self.limit));
         }
     }
 
@@ -325,11 +326,11 @@ impl GoTraces {
 
 impl Process {
     /// An address that may serve its trace.
-    fn untried(&self, pid: u32, program: &GoProgram) -> Option<SocketAddr> {
+    fn untried(&self, pid: u32, program: &GoProgram) -> Option<Listening> {
         // Connecting to another network namespace would reach another program.
         let may_serve = program.has_pprof && procfs::shares_network(pid);
         let addresses = if may_serve { listening(pid) } else { Vec::new() };
-        addresses.into_iter().find(|address| !self.tried.contains(address))
+        addresses.into_iter().find(|listening| !self.tried.contains(&listening.address))
     }
 }
 

@@ -1,5 +1,5 @@
 // Has regions and tasks of 30 ms, and stops the world, until its standard input ends. Its trace is served
-// by net/http/pprof on a loopback address, or, with the argument "recorder", kept by a flight recorder.
+// by net/http/pprof on a loopback address, whose server it shuts down in the end, or, with the argument "recorder", kept by a flight recorder.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 )
 
 func main() {
+	server := &http.Server{}
 	if len(os.Args) > 1 && os.Args[1] == "recorder" {
 		recorder := trace.NewFlightRecorder(trace.FlightRecorderConfig{MinAge: 10 * time.Second})
 		if err := recorder.Start(); err != nil {
@@ -25,7 +26,7 @@ func main() {
 		if err != nil {
 			panic(err)
 		}
-		go http.Serve(listener, nil)
+		go server.Serve(listener)
 	}
 	go func() {
 		for {
@@ -36,4 +37,10 @@ func main() {
 		}
 	}()
 	io.Copy(io.Discard, os.Stdin)
+	// It waits for the requests.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		panic(err)
+	}
 }

@@ -1,8 +1,9 @@
 // Serves net/http/pprof on a loopback address, starts the programs that it is given, and computes
-// until its standard input ends, which it shares with them.
+// until its standard input ends, which it shares with them. Then it shuts its server down.
 package main
 
 import (
+	"context"
 	"io"
 	"net"
 	"net/http"
@@ -17,7 +18,8 @@ func main() {
 	if err != nil {
 		panic(err)
 	}
-	go http.Serve(listener, nil)
+	server := &http.Server{}
+	go server.Serve(listener)
 	var started []*exec.Cmd
 	for _, program := range os.Args[1:] {
 		command := exec.Command(program, program+".trace")
@@ -35,6 +37,12 @@ func main() {
 		}
 	}()
 	io.Copy(io.Discard, os.Stdin)
+	// It waits for the requests.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := server.Shutdown(ctx); err != nil {
+		panic(err)
+	}
 	for _, command := range started {
 		command.Wait()
 	}

@@ -10,7 +10,7 @@ use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
 use crate::run::family::Turns;
 use crate::run::go_program::{SAME_CLOCK, release};
-use crate::run::pprof::listening;
+use crate::run::pprof::{Listening, listening};
 use crate::run::procfs;
 use crate::run::programs::{self, FileId, GoProgram};
 use crate::timeline::now;
@@ -27,8 +27,9 @@ use trace_flight::{Source, Timestamp, Window};
 /// Known processes that are examined again at each look.
 const AGAIN: usize = 64;
 
-/// Interval between requests for a trace to an address that refused one.
-const RETRY: Duration = Duration::from_secs(10);
+/// First and longest interval between requests for a trace to an address that refused one. Each is twice as long as
+/// the one before.
+const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(320));
 
 /// Time limit for what a process that has ended has sent. Another one may hold its end of the connection.
 const REST: Duration = Duration::from_secs(2);
@@ -38,11 +39,57 @@ struct Process {
     file: FileId,
     program: Rc<GoProgram>,
     pull: Option<Pull>,
-    tried: BTreeMap<SocketAddr, Instant>,
+    asked: Asked,
     /// Whether it was seen before. Between `fork(2)` and `execve(2)`, a child has the executable and
     /// the sockets of its parent.
     is_settled: bool,
     refusal: Option<String>,
+}
+
+/// The addresses of a process that were asked for its trace.
+#[derive(Debug, Default)]
+struct Asked(BTreeMap<SocketAddr, Request>);
+
+#[derive(Debug)]
+struct Request {
+    at: Instant,
+    /// Time until the next one. `None`: there is none.
+    wait: Option<Duration>,
+}
+
+impl Asked {
+    /// The address that is asked now, if one is due.
+    fn next(&mut self, listening: Vec<Listening>, now: Instant) -> Option<Listening> {
+        self.0.retain(|address, _| listening.iter().any(|other| other.address == *address));
+        let is_due = |listening: &Listening| match self.0.get(&listening.address) {
+            Some(Request { at, wait }) => wait.is_some_and(|wait| now - *at >= wait),
+            None => self.0.len() <= AGAIN,
+        };
+        let next = listening.into_iter().find(is_due)?;
+        let before = self.0.get(&next.address).and_then(|request| request.wait);
+        let wait = before.map_or(RETRY.0, |before| before.saturating_mul(2).min(RETRY.1));
+        self.0.insert(next.address, Request { at: now, wait: Some(wait) });
+        Some(next)
+    }
+
+    /// The request to an address has ended.
+    fn ended(&mut self, address: SocketAddr, how: End, now: Instant) {
+        let Some(request) = self.0.get_mut(&address) else { return };
+        match how {
+            End::Accepted => *request = Request { at: now, wait: Some(RETRY.0) },
+            End::Failed => {}
+            End::Refused => request.wait = None,
+        }
+    }
+}
+
+/// How a request has ended.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Accepted,
+    Failed,
+    /// The address will never send a trace.
+    Refused,
 }
 
 /// The trace of a program that has ended.
@@ -140,9 +187,9 @@ impl Programs {
             self.conclude(pid);
             let program = file.and_then(|file| self.programs.go(pid, file));
             if let Some((program, file)) = program.zip(file).filter(|_| pid != std::process::id()) {
-                let (tried, refusal) = (BTreeMap::new(), None);
+                let (asked, refusal) = (Asked::default(), None);
                 let process =
-                    Process { file, program, pull: None, tried, is_settled: false, refusal };
+                    Process { file, program, pull: None, asked, is_settled: false, refusal };
                 self.processes.insert(pid, process);
             }
             return;
@@ -150,8 +197,15 @@ impl Programs {
         let recorded = self.pulls().count();
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let is_same = file == Some(process.file);
+        process.pull.iter().for_each(Pull::look);
         if let Some(pull) = process.pull.take_if(|pull| pull.has_ended()) {
             process.refusal = pull.shared().failure();
+            let end = match pull.is_accepted() {
+                true => End::Accepted,
+                false if pull.shared().is_refused() => End::Refused,
+                false => End::Failed,
+            };
+            process.asked.ended(pull.address(), end, Instant::now());
             if pull.is_accepted() {
                 self.ended.push(Ended::new(pid, process.program.name.clone(), pull));
             }
@@ -160,7 +214,7 @@ impl Programs {
         if is_recorded || !is_same || !std::mem::replace(&mut process.is_settled, true) {
             return;
         }
-        if !process.program.has_pprof {
+        if !process.program.has_pprof || has_another_clock(&process.program) {
             return;
         }
         // Connecting to another network namespace would reach another program.
@@ -172,14 +226,9 @@ impl Programs {
             process.refusal = Some(format!("{MAX_PROCESSES} other programs are recorded"));
             return;
         }
-        let is_due = |address: &SocketAddr| {
-            process.tried.get(address).is_none_or(|tried| tried.elapsed() >= RETRY)
-        };
-        let address = listening(pid).into_iter().find(is_due);
-        let Some(address) = address.filter(|_| process.tried.len() <= AGAIN) else { return };
-        process.tried.insert(address, Instant::now());
+        let Some(next) = process.asked.next(listening(pid), Instant::now()) else { return };
         let of = (pid, process.program.name.as_str());
-        process.pull = Some(Pull::start(address, &self.dir, of, &self.triggers, &self.outbox));
+        process.pull = Some(Pull::start(next, &self.dir, of, &self.triggers, &self.outbox));
     }
 
     /// The traces for a dump.
@@ -230,7 +279,7 @@ impl Programs {
         process: &Process,
         window: &Window,
     ) -> Result<(PathBuf, (Timestamp, Timestamp)), String> {
-        if release(&process.program.version).is_some_and(|version| version < SAME_CLOCK) {
+        if has_another_clock(&process.program) {
             return Err(format!("the traces of {} have another clock", process.program.version));
         }
         let read = go_flight::Process::open(pid).and_then(|mut process| process.snapshot(limits()));
@@ -267,6 +316,12 @@ impl Programs {
         pulls.iter().for_each(Pull::close);
         pulls.into_iter().for_each(Pull::remove);
     }
+}
+
+/// Whether the traces of a program have a clock that cannot be related to that of the kernel's records: nothing of
+/// them is kept.
+fn has_another_clock(program: &GoProgram) -> bool {
+    release(&program.version).is_some_and(|version| version < SAME_CLOCK)
 }
 
 #[cfg(test)]

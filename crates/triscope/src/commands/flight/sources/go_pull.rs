@@ -5,7 +5,8 @@ use super::late;
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
 use crate::io::private;
-use crate::run::pprof::Request;
+use crate::run::http::Refusal;
+use crate::run::pprof::{Listening, Request};
 use crate::timeline::now;
 use crossbeam_channel::bounded;
 use gotrace::{Generations, Limits};
@@ -52,6 +53,8 @@ struct Pulled {
     budget: Option<u64>,
     /// Why nothing more comes, or triggers do not see it.
     failure: Option<String>,
+    /// Whether the address will never send a trace.
+    is_refused: bool,
     has_ended: bool,
 }
 
@@ -120,6 +123,11 @@ impl Shared {
         self.lock().failure.clone()
     }
 
+    /// Whether the address will never send a trace.
+    pub(super) fn is_refused(&self) -> bool {
+        self.lock().is_refused
+    }
+
     /// Removes the oldest generations until the budget holds.
     pub(super) fn evict(&self, earliest: Timestamp, budget: u64) {
         let mut pulled = self.lock();
@@ -135,6 +143,7 @@ impl Shared {
 
 /// A trace that a program sends all the time. All waits for the program are those of a thread of its own.
 pub(super) struct Pull {
+    listening: Listening,
     shared: Arc<Shared>,
     request: Arc<Request>,
     thread: JoinHandle<()>,
@@ -142,13 +151,14 @@ pub(super) struct Pull {
 
 impl Pull {
     pub(super) fn start(
-        address: SocketAddr,
+        listening: Listening,
         dir: &Path,
         (pid, name): (u32, &str),
         triggers: &[GoTrigger],
         outbox: &Outbox,
     ) -> Self {
         let (shared, request) = (Arc::new(Shared::default()), Arc::new(Request::default()));
+        let address = listening.address;
         let (dir, name, outbox) = (dir.to_owned(), name.to_owned(), outbox.clone());
         let (to, asked, triggers) = (Arc::clone(&shared), Arc::clone(&request), triggers.to_vec());
         let thread = std::thread::spawn(move || {
@@ -157,18 +167,25 @@ impl Pull {
                 body.get_mut().each(None)?;
                 Ok(body)
             });
-            let failure = match body {
-                Ok(body) => receive(body, &dir, (pid, &name), triggers, &to, &outbox),
-                Err(error) => Some(format!("http://{address}/debug/pprof/trace: {error}")),
+            let (failure, is_refused) = match body {
+                Ok(body) => (receive(body, &dir, (pid, &name), triggers, &to, &outbox), false),
+                Err(error) => {
+                    let why = format!("http://{address}/debug/pprof/trace: {error}");
+                    (Some(why), is_final(&error))
+                }
             };
             to.change(|pulled| {
-                pulled.has_ended = true;
+                (pulled.has_ended, pulled.is_refused) = (true, is_refused);
                 if let Some(failure) = failure {
                     pulled.failure = Some(failure);
                 }
             });
         });
-        Self { shared, request, thread }
+        Self { listening, shared, request, thread }
+    }
+
+    pub(super) const fn address(&self) -> SocketAddr {
+        self.listening.address
     }
 
     pub(super) fn shared(&self) -> &Shared {
@@ -181,6 +198,13 @@ impl Pull {
 
     pub(super) fn has_ended(&self) -> bool {
         self.thread.is_finished()
+    }
+
+    /// Requests the end if the program does not listen any more: it may wait for it.
+    pub(super) fn look(&self) {
+        if !self.has_ended() && !self.listening.is_open() {
+            self.end();
+        }
     }
 
     /// Requests the end: what the program has sent is still received.
@@ -200,6 +224,13 @@ impl Pull {
         let _ = self.thread.join(); // what it has is there
         self.shared.evict(Timestamp::MAX, 0);
     }
+}
+
+/// Whether a server will answer the same to the next request: it serves something else. While another one has the
+/// trace, it answers with 500.
+fn is_final(error: &io::Error) -> bool {
+    const CLIENT: std::ops::Range<u16> = 400..500;
+    Refusal::of(error).is_some_and(|refusal| refusal.code.is_none_or(|code| CLIENT.contains(&code)))
 }
 
 /// Receives a trace up to its end. Returns why it ended early.

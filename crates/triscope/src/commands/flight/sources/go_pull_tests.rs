@@ -2,7 +2,7 @@ use super::*;
 use crate::commands::flight::inbox;
 use crate::run::wait::until;
 use std::io::{BufRead, BufReader};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
@@ -76,7 +76,7 @@ fn a_program_that_does_not_answer_keeps_nobody_waiting() {
         serve(stream)
     });
     // It does not wait for the answer.
-    let pull = Pull::start(address, dir.path(), (1, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
     assert!(!pull.is_accepted() && !pull.has_ended());
     answer.send(()).unwrap();
     until("a generation", || pull.shared().last().is_some());
@@ -95,12 +95,34 @@ fn a_program_that_never_answers_is_refused() {
         // It ends when the request does.
         let _ = stream.read(&mut [0]);
     });
-    let pull = Pull::start(address, dir.path(), (1, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
     until("the refusal", || pull.has_ended());
     let why = format!("http://{address}/debug/pprof/trace: no reply within 2 s");
     assert_eq!((pull.is_accepted(), pull.shared().failure()), (false, Some(why)));
     drop(pull);
     server.join().unwrap();
+}
+
+/// A server of something else is asked no more; one that cannot send its trace now, again.
+#[test]
+fn only_a_server_of_something_else_is_refused() {
+    for (reply, is_refused) in [
+        ("SSH-2.0-OpenSSH\r\n\r\n", true),
+        ("200 200 200\r\n\r\n", true),
+        ("HTTP/1.1 404 Not Found\r\n\r\n", true),
+        ("HTTP/1.0 400 Bad Request\r\n\r\nto an HTTPS server", true),
+        ("HTTP/1.1 500 Internal Server Error\r\n\r\nalready enabled", false),
+        ("", false),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_inbox, outbox) = inbox::new().unwrap();
+        let (address, server) = server(|mut stream| stream.write_all(reply.as_bytes()).unwrap());
+        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+        until("the end", || pull.has_ended());
+        assert!(!pull.is_accepted(), "{reply}");
+        assert_eq!(pull.shared().is_refused(), is_refused, "{reply}");
+        server.join().unwrap();
+    }
 }
 
 /// The generations of a trace: their bytes, and how many files there are.

@@ -11,14 +11,14 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
     let (_inbox, outbox) = inbox::new().unwrap();
     let (address, server) = server(serve);
     let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
-    let pull = Pull::start(address, dir.path(), (PID, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox);
     until("a generation", || pull.shared().last().is_some());
     let program = GoProgram { name: "x".to_owned(), version: "go1.22".to_owned(), has_pprof: true };
     let process = Process {
         file: (0, 0),
         program: Rc::new(program),
         pull: Some(pull),
-        tried: BTreeMap::new(),
+        asked: Asked::default(),
         is_settled: true,
         refusal: None,
     };
@@ -31,4 +31,34 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
     assert_eq!((programs.recorded(), programs.bytes()), (0, 0));
     assert!(server.join().unwrap(), "the connection was closed");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_address_that_refuses_is_asked_less_and_less() {
+    let begin = Instant::now();
+    let address = |port: u16| Listening::at(([127, 0, 0, 1], port).into());
+    let mut asked = Asked::default();
+    let mut times = Vec::new();
+    for second in 0..2000 {
+        let now = begin + Duration::from_secs(second);
+        if let Some(Listening { address, .. }) = asked.next(vec![address(1)], now) {
+            times.push(second);
+            asked.ended(address, End::Failed, now);
+        }
+    }
+    assert_eq!(times, [0, 10, 30, 70, 150, 310, 630, 950, 1270, 1590, 1910]);
+    // One that sent a trace is asked soon after its end.
+    let now = begin + Duration::from_secs(2000);
+    asked.ended(address(1).address, End::Accepted, now);
+    assert_eq!(asked.next(vec![address(1)], now), None);
+    let later = now + Duration::from_secs(10);
+    assert_eq!(asked.next(vec![address(1), address(2)], later), Some(address(1)));
+    // Another one is not kept waiting.
+    asked.ended(address(1).address, End::Refused, later);
+    assert_eq!(asked.next(vec![address(1), address(2)], later), Some(address(2)));
+    let never = later + Duration::from_secs(1 << 20);
+    assert_eq!(asked.next(vec![address(1)], never), None);
+    // The process has begun to listen again.
+    assert_eq!(asked.next(Vec::new(), never), None);
+    assert_eq!(asked.next(vec![address(1)], never), Some(address(1)));
 }

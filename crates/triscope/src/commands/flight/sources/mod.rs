@@ -155,14 +155,17 @@ impl Drop for Sources {
     }
 }
 
-/// The part of a source in a dump.
+/// The part of a source in a dump. Its file is removed if no dump takes it: nothing else would, and it counts in no
+/// budget.
 pub(super) struct Collected {
     pub(super) source: Source,
     part: Part,
 }
 
+#[derive(Default)]
 enum Part {
     /// There is none.
+    #[default]
     Missing,
     /// A session that was requested to end.
     Dotnet(dotnet_trace::Trace),
@@ -187,10 +190,10 @@ impl Collected {
         })
     }
 
-    fn write_to(self, window: &Window, dir: &Path, begun: Instant) -> io::Result<Source> {
-        let Self { mut source, part } = self;
+    fn write_to(mut self, window: &Window, dir: &Path, begun: Instant) -> io::Result<Source> {
+        let mut source = self.source.clone();
         let pid = source.pid.unwrap_or_default();
-        match part {
+        match std::mem::take(&mut self.part) {
             Part::Missing => return Ok(source),
             Part::Dotnet(trace) => {
                 let name = format!("dotnet-{pid}.nettrace");
@@ -227,10 +230,25 @@ impl Collected {
     }
 }
 
-/// Moves a file to a directory of the same file system, and synchronises it.
+impl Drop for Collected {
+    fn drop(&mut self) {
+        match &self.part {
+            Part::Dotnet(trace) => trace.abandon(),
+            Part::File(path) => drop(fs::remove_file(path)), // it may be gone
+            // Generations are still in their budget.
+            Part::Go(_) | Part::Missing => {}
+        }
+    }
+}
+
+/// Moves a file to a directory of the same file system, and synchronises it. One that cannot be moved is removed.
 fn put(from: &Path, to: &Path) -> io::Result<()> {
-    fs::set_permissions(from, fs::Permissions::from_mode(private::FILE))?;
-    fs::rename(from, to)?;
+    let moved = fs::set_permissions(from, fs::Permissions::from_mode(private::FILE))
+        .and_then(|()| fs::rename(from, to));
+    if let Err(error) = moved {
+        let _ = fs::remove_file(from); // the first error says why
+        return Err(error);
+    }
     fs::File::open(to)?.sync_all()
 }
 
@@ -419,5 +437,34 @@ impl Unrecorded {
         self.named.iter().map(move |(pid, (name, why))| {
             Collected::missing(Source::new(kind, *pid, name.clone()), why.clone())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_no_dump_takes_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("go-1-2.snapshot");
+        let collected = || {
+            fs::write(&path, "trace").unwrap();
+            Collected { source: Source::new("go", 1, "x"), part: Part::File(path.clone()) }
+        };
+        let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+        let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+        // The dump has failed: before it asked, and afterwards.
+        let (reply, asked) = bounded(1);
+        reply.send(vec![collected()]).unwrap();
+        drop((asked, reply));
+        assert!(!path.exists());
+        let source =
+            collected().write(&window, &dir.path().join("no such directory"), Instant::now());
+        assert!(source.missing.is_some() && source.file.is_none());
+        assert!(!path.exists());
+        let source = collected().write(&window, dir.path(), Instant::now());
+        assert_eq!((source.missing, source.file.as_deref()), (None, Some("go-1.trace")));
+        assert!(!path.exists() && dir.path().join("go-1.trace").exists());
     }
 }
