@@ -704,8 +704,7 @@ impl Opening<'_> {
             stdin if stdin == "-" => "Go program".to_owned(),
             _ => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
-        // `record --keep` has the process id in the name.
-        let pid = || stem.strip_prefix("go-").and_then(|pid| pid.parse().ok());
+        let pid = || go_pid(&stem);
         options.pid = program.pid.or_else(pid);
         options.process = program.name.unwrap_or(stem).into_bytes();
         let mut source = GoSource::new(options);
@@ -872,7 +871,27 @@ fn dotnet_names(input: impl io::Read) -> DotnetNames {
     names
 }
 
+/// The process in the name of a Go trace of `record --keep` (`go-PID`) or of a flight recorder, which has what another
+/// recorder left as `go-PID-START`.
+fn go_pid(stem: &str) -> Option<i64> {
+    stem.strip_prefix("go-")?.split('-').next()?.parse().ok()
+}
+
 /// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.
 pub(crate) fn name(tables: &Tables, id: EntityId) -> String {
     OneLine(&text::name(tables, id)).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trace_that_a_recorder_left_is_of_its_process() {
+        assert_eq!(go_pid("go-123"), Some(123));
+        assert_eq!(go_pid("go-123-4567890"), Some(123));
+        for other in ["go-", "go-x", "go-12x-3", "trace", "dotnet-1"] {
+            assert_eq!(go_pid(other), None, "{other}");
+        }
+    }
 }
