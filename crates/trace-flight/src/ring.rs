@@ -1,7 +1,7 @@
 //! The segments that are kept.
 
 use crate::window::Window;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::time::Duration;
 use trace_common::Timestamp;
@@ -52,15 +52,21 @@ pub struct Ring {
     budget: Budget,
     segments: VecDeque<Segment>,
     bytes: u64,
-    /// Bytes of evicted segments that are still in use.
-    held: u64,
+    /// Segments in use by number: their sizes, and how often they are in use.
+    held: BTreeMap<u64, (u64, u64)>,
     evicted_for_space: u64,
 }
 
 impl Ring {
     /// A ring without segments.
     pub const fn new(budget: Budget) -> Self {
-        Self { budget, segments: VecDeque::new(), bytes: 0, held: 0, evicted_for_space: 0 }
+        Self {
+            budget,
+            segments: VecDeque::new(),
+            bytes: 0,
+            held: BTreeMap::new(),
+            evicted_for_space: 0,
+        }
     }
 
     /// Its limits.
@@ -95,31 +101,63 @@ impl Ring {
     /// Removes the oldest segments until the budget holds at the time `now`, with `current` bytes of
     /// the segment in progress. Returns the removed ones, oldest first: the caller removes their
     /// files.
+    ///
+    /// The removal of a segment that is [held](Self::hold) frees no space until it is released. Such segments may
+    /// take as much as the budget once more, so that a use of all segments costs none of them. What they take
+    /// above that counts in the budget.
     pub fn evict(&mut self, now: Timestamp, current: u64) -> Vec<Segment> {
         let earliest = now - self.budget.keep;
         let mut evicted = Vec::new();
         while let Some(first) = self.segments.front().copied() {
             let is_old = first.end < earliest;
-            if !is_old && self.used().saturating_add(current) <= self.budget.bytes {
+            let excess = self.evicted_and_held().saturating_sub(self.budget.bytes);
+            let used = self.bytes.saturating_add(excess).saturating_add(current);
+            if !is_old && used <= self.budget.bytes {
                 break;
             }
-            self.segments.pop_front();
-            self.bytes -= first.bytes;
+            self.pop();
             self.evicted_for_space += u64::from(!is_old);
             evicted.push(first);
         }
         evicted
     }
 
-    /// Counts bytes of evicted segments whose files are still in use, such as those that a dump
-    /// reads, until [`release`](Self::release).
-    pub const fn hold(&mut self, bytes: u64) {
-        self.held = self.held.saturating_add(bytes);
+    /// Removes the oldest segment for space that the budget does not know of, such as that of a disk which is full.
+    pub fn evict_oldest(&mut self) -> Option<Segment> {
+        let oldest = self.pop()?;
+        self.evicted_for_space += 1;
+        Some(oldest)
     }
 
-    /// Ends what [`hold`](Self::hold) began.
-    pub const fn release(&mut self, bytes: u64) {
-        self.held = self.held.saturating_sub(bytes);
+    fn pop(&mut self) -> Option<Segment> {
+        let oldest = self.segments.pop_front()?;
+        self.bytes -= oldest.bytes;
+        Some(oldest)
+    }
+
+    /// Begins a use of segments, such as that of a dump that reads their files: they take space until
+    /// [`release`](Self::release), also once they are evicted.
+    pub fn hold(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            self.held.entry(segment.id).or_insert((segment.bytes, 0)).1 += 1;
+        }
+    }
+
+    /// Ends a use that [`hold`](Self::hold) began.
+    pub fn release(&mut self, segments: &[Segment]) {
+        for segment in segments {
+            if let Some((_, uses)) = self.held.get_mut(&segment.id) {
+                *uses = uses.saturating_sub(1);
+            }
+        }
+        self.held.retain(|_, (_, uses)| *uses > 0);
+    }
+
+    /// Bytes of the segments that are held and in the ring no more.
+    fn evicted_and_held(&self) -> u64 {
+        let first = self.segments.front().map_or(u64::MAX, |first| first.id);
+        let evicted = self.held.range(..first).map(|(_, (bytes, _))| *bytes);
+        evicted.fold(0, u64::saturating_add)
     }
 
     /// The segments that overlap a window, oldest first.
@@ -133,9 +171,9 @@ impl Ring {
         self.segments.iter()
     }
 
-    /// Bytes of all segments, and those that are [held](Self::hold).
-    pub const fn used(&self) -> u64 {
-        self.bytes.saturating_add(self.held)
+    /// Bytes of all segments, and of evicted ones that are [held](Self::hold).
+    pub fn used(&self) -> u64 {
+        self.bytes.saturating_add(self.evicted_and_held())
     }
 
     /// Segments that were evicted for space, before their time: the window that a dump can cover is
@@ -177,15 +215,54 @@ mod tests {
         assert_eq!((ring.used(), ring.evicted_for_space()), (20, 1));
     }
 
-    #[test]
-    fn held_bytes_are_counted() {
+    /// A ring of 100 bytes that is full, and its segments.
+    fn full() -> (Ring, Vec<Segment>) {
         let mut ring = ring(100, 100);
-        ring.seal(segment(1, 0, 1, 60)).unwrap();
-        ring.hold(60);
-        assert_eq!(ring.evict(at(1), 0).len(), 1);
-        assert_eq!(ring.used(), 60);
-        ring.release(60);
+        (0..5).for_each(|id| ring.seal(segment(id, id as i64, id as i64 + 1, 20)).unwrap());
+        let all = ring.segments().copied().collect();
+        (ring, all)
+    }
+
+    #[test]
+    fn a_dump_of_all_segments_costs_none_of_them() {
+        let (mut ring, all) = full();
+        ring.hold(&all);
+        assert_eq!((ring.evict(at(5), 0).len(), ring.used()), (0, 100));
+        // The recording goes on.
+        assert_eq!(ring.evict(at(5), 10), [all[0]]);
+        assert_eq!((ring.segments().len(), ring.used()), (4, 100));
+        ring.seal(segment(5, 5, 6, 20)).unwrap();
+        assert_eq!((ring.evict(at(6), 0).len(), ring.used()), (0, 120));
+        ring.release(&all);
+        assert_eq!((ring.segments().len(), ring.used()), (5, 100));
+    }
+
+    #[test]
+    fn uses_without_an_end_are_bounded() {
+        let (mut ring, all) = full();
+        ring.hold(&all);
+        // A segment in two uses takes its space once.
+        ring.hold(&all[4..]);
+        for id in 5..30 {
+            ring.seal(segment(id, id as i64, id as i64 + 1, 20)).unwrap();
+            ring.hold(&[segment(id, 0, 0, 20)]);
+            ring.evict(at(id as i64 + 1), 0);
+            let kept: u64 = ring.segments().map(|segment| segment.bytes).sum();
+            assert!(kept == 0 || ring.used() <= 200, "{id}: {}", ring.used());
+        }
+        let mut held: Vec<Segment> = (0..30).map(|id| segment(id, 0, 0, 20)).collect();
+        held.push(all[4]);
+        ring.release(&held);
         assert_eq!(ring.used(), 0);
+    }
+
+    #[test]
+    fn the_oldest_segment_makes_room() {
+        let (mut ring, all) = full();
+        assert_eq!(ring.evict_oldest(), Some(all[0]));
+        assert_eq!((ring.used(), ring.evicted_for_space()), (80, 1));
+        while ring.evict_oldest().is_some() {}
+        assert_eq!((ring.used(), ring.evicted_for_space()), (0, 5));
     }
 
     #[test]

@@ -662,14 +662,24 @@ fn the_configuration_is_read_again() {
     recorder.running.signal("HUP");
     recorder.wait_for("flight.toml:2: triggers: ");
     recorder.wait_for("the settings stay as they were");
+    ping_pong(20_000);
+    let dir = base.path().join("flight");
+    until("the records", || metric(&dir, "records_total") > 40_000.0);
     fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit-signal\"]\n").unwrap();
     recorder.running.signal("HUP");
     recorder.wait_for("the settings were read again");
+    // It goes on counting, and is as old as it was.
+    assert!(metric(&dir, "records_total") > 40_000.0);
+    assert!(metric(&dir, "lag_seconds") < 3600.0);
     let killed = Running::spawn(Command::new("sh").args(["-c", "kill -SEGV $$"]));
     let pid = killed.id();
     killed.end();
     until("its dump", || recorder.has_dump_about("exit-signal", pid));
-    recorder.end("TERM");
+    let log = recorder.end("TERM");
+    are_accounted_for(&log);
+    let (_, delivered) = log.split_once(" of the kernel, ").unwrap();
+    let delivered: u64 = delivered.split(' ').next().unwrap().parse().unwrap();
+    assert!(delivered > 40_000, "{log}");
 }
 
 /// What the start refuses, `--check` refuses in the same words.

@@ -2,13 +2,16 @@
 
 use crate::flight::{Recorder, manifest};
 use crate::needs_root;
-use crate::support::{is_able, run};
+use crate::support::{Running, is_able, run};
+use perf_data::{Limits, Reader};
+use perf_monitor::Record;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use testkit::wait::until;
 
 /// The numbers of a reply by name. It must be valid text for Prometheus: each number has a help text and a
@@ -61,7 +64,7 @@ fn above_the_cpu_budget_sources_are_stopped() {
     needs_root!();
     let base = tempfile::tempdir().unwrap();
     // Less than any recorder needs.
-    let options = ["--cpu", "0.01", "-F", "997", "--back", "1s", "--forward", "200ms"];
+    let options = ["--cpu", "0.01", "-F", "997", "--back", "1m", "--forward", "200ms"];
     let recorder = Recorder::start(base.path(), &options);
     let dir = base.path().join("flight");
     let sources = ["samples", "wake-ups", "switches"];
@@ -79,7 +82,28 @@ fn above_the_cpu_budget_sources_are_stopped() {
         let now = status(&dir)["records_total"];
         now - std::mem::replace(&mut before, now) < 500.0
     });
-    let manifest = manifest(&recorder.dump("above its budget"));
+    let dump = recorder.dump("above its budget");
+    // What a thread did after the last switch is not known.
+    let mut reader =
+        Reader::open(fs::File::open(dump.join("kernel.perf.data")).unwrap(), Limits::default())
+            .unwrap();
+    let (mut switches, mut ends) = (BTreeMap::new(), BTreeMap::new());
+    while let Some(entry) = reader.next_record().unwrap() {
+        let is_switch = entry.event().is_some_and(|event| event.name == "sched:sched_switch");
+        let cpu = entry.layout().and_then(|layout| layout.cpu(entry.raw));
+        if let Some(Ok(Record::Lost(lost))) = entry.decode() {
+            assert_eq!(lost.lost, 0);
+            ends.insert(lost.sample_id.cpu.unwrap(), entry.time().unwrap());
+        } else if is_switch {
+            let time: &mut _ = switches.entry(cpu.unwrap()).or_insert(entry.time().unwrap());
+            *time = entry.time().unwrap().max(*time);
+        }
+    }
+    assert!(!switches.is_empty());
+    for (cpu, last) in switches {
+        assert!(ends.get(&cpu).is_some_and(|end| *end >= last), "CPU {cpu}: {last:?}, {ends:?}");
+    }
+    let manifest = manifest(&dump);
     assert_eq!(manifest["complete"], false);
     let missing = manifest["missing"].to_string();
     for source in sources {
@@ -90,6 +114,47 @@ fn above_the_cpu_budget_sources_are_stopped() {
     let log = recorder.end("TERM");
     let at = |source: &str| log.find(&format!("{source} are not recorded")).unwrap();
     assert!(at("samples") < at("wake-ups") && at("wake-ups") < at("switches"), "{log}");
+}
+
+/// A trigger whose event comes with each system call: nothing else is stopped for its sake.
+#[test]
+fn the_event_of_a_trigger_that_floods_is_stopped_first() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let trigger = "event=raw_syscalls:sys_enter";
+    let options = ["--cpu", "5", "--trigger", trigger, "--cooldown", "1h", "--back", "1s"];
+    let recorder = Recorder::start(base.path(), &options);
+    let calls = ["if=/dev/zero", "of=/dev/null", "bs=1"];
+    let load = Running::spawn(Command::new("dd").args(calls).stderr(Stdio::null()));
+    recorder.wait_for("are not recorded any more");
+    let log = recorder.log();
+    let message = format!("records of the trigger {trigger} are not recorded any more");
+    assert!(log.contains(&message), "{log}");
+    assert_eq!(log.matches("not recorded any more").count(), 1, "{log}");
+    // It is stopped: there are few other records.
+    let dir = base.path().join("flight");
+    let mut before = status(&dir)["records_total"];
+    switch_until("the rest", || {
+        let now = status(&dir)["records_total"];
+        now - std::mem::replace(&mut before, now) < 100_000.0
+    });
+    drop(load);
+    recorder.end("TERM");
+}
+
+#[test]
+fn a_recorder_that_is_stopped_keeps_nobody_waiting() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &["--forward", "200ms"]);
+    recorder.running.signal("STOP");
+    for request in ["status", "dump"] {
+        let ran = run(&["flight", request, "-d", recorder.dir.to_str().unwrap()]);
+        ran.is_refused(1, &["control.sock", "no reply within 10 s"]);
+    }
+    recorder.running.signal("CONT");
+    recorder.dump("it goes on");
+    recorder.end("TERM");
 }
 
 #[test]
@@ -110,6 +175,11 @@ fn metrics_are_served_on_loopback_and_on_the_socket() {
     assert!(head.starts_with("HTTP/1.0 200 OK\r\n"), "{head}");
     assert!(head.contains("Content-Type: text/plain; version=0.0.4"), "{head}");
     assert!(head.ends_with(&format!("Content-Length: {}", over_tcp.len())), "{head}");
+    let length = |head: &str| head.rsplit_once(": ").unwrap().1.parse::<usize>().unwrap();
+    assert!(ask(tcp(), "GET /metrics?name=x").0.starts_with("HTTP/1.0 200 OK\r\n"));
+    let (head, body) = ask(tcp(), "HEAD /metrics");
+    assert!(head.starts_with("HTTP/1.0 200 OK\r\n") && length(&head) > 1000, "{head}");
+    assert_eq!(body, "");
     let over_tcp = numbers(&over_tcp);
     let over_socket = numbers(&ask(socket(), "GET /metrics").1);
     let by_status = status(&dir);
@@ -143,7 +213,7 @@ fn metrics_are_served_on_loopback_and_on_the_socket() {
     let used = over_tcp["cpu_seconds_total"];
     assert!(used > 0.0 && used <= ticks / 100.0 + 0.05, "{used} s, {ticks} ticks");
     // Nothing else is served, and no dump is made over the network.
-    for request in ["POST /dump", "GET /dump", "GET /", "nonsense"] {
+    for request in ["POST /dump", "GET /dump", "GET /", "GET /metricsx", "nonsense"] {
         assert!(ask(tcp(), request).0.starts_with("HTTP/1.0 404 "), "{request}");
     }
     assert_eq!(status(&dir)["dumps_total"], 1.0);

@@ -187,7 +187,7 @@ fn add(events: &mut Vec<RecordedEvent>, others: &[RecordedEvent]) {
 }
 
 /// The event whose records have the fields that say where and when they are.
-fn sideband(events: &[RecordedEvent]) -> Option<Sideband> {
+pub(super) fn sideband(events: &[RecordedEvent]) -> Option<Sideband> {
     let needed = SampleFlags::TIME | SampleFlags::CPU;
     events.iter().find_map(|RecordedEvent { attr, ids, .. }| {
         let has = SampleFlags::from_bits_retain(attr.sample_type).contains(needed);

@@ -11,6 +11,7 @@
 use super::inbox::{Message, Outbox};
 use super::store;
 use crate::failure::{Failure, Result};
+use crate::run::http;
 use crate::run::timed::Timed;
 use crossbeam_channel::{Receiver, bounded};
 use std::fs::{self, File};
@@ -30,6 +31,9 @@ pub(super) const MAX_REASON: u64 = 1 << 10;
 
 /// Time limit for each part of a request, and of one for the metrics for all of it.
 const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time limit for the numbers of a recorder, which has them at once.
+const REPLY: Duration = Duration::from_secs(10);
 
 /// Connections to the metrics at a time: others are closed.
 const MAX_CONNECTIONS: usize = 16;
@@ -127,13 +131,16 @@ fn answer(
         line.clear();
     }
     let mut words = first.split_ascii_whitespace();
-    let reply = match (words.next(), words.next()) {
-        (Some("GET"), Some("/metrics")) => ask(outbox, Message::Metrics),
-        (Some("POST"), Some("/dump")) if may_dump && length > MAX_REASON => {
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    // A query changes nothing.
+    let path = target.split('?').next().unwrap_or_default();
+    let reply = match (method, path) {
+        ("GET" | "HEAD", "/metrics") => ask(outbox, Message::Metrics),
+        ("POST", "/dump") if may_dump && length > MAX_REASON => {
             let why = format!("the reason has {length} bytes: {MAX_REASON} are kept at most");
             return reply_with(out, "413 Content Too Large", &why);
         }
-        (Some("POST"), Some("/dump")) if may_dump => {
+        ("POST", "/dump") if may_dump => {
             let mut reason = Vec::new();
             (&mut input).take(length).read_to_end(&mut reason)?;
             let reason = String::from_utf8_lossy(&reason).into_owned();
@@ -146,14 +153,22 @@ fn answer(
         Some(Err(why)) => ("500 Internal Server Error", why),
         None => ("503 Service Unavailable", "the recorder has ended".to_owned()),
     };
-    reply_with(out, status, &text)
+    match method {
+        "HEAD" => head_of(&mut out, status, &text),
+        _ => reply_with(out, status, &text),
+    }
 }
 
 fn reply_with(mut out: impl Write, status: &str, text: &str) -> io::Result<()> {
+    head_of(&mut out, status, text)?;
+    out.write_all(text.as_bytes())
+}
+
+/// The headers of a reply.
+fn head_of(out: &mut impl Write, status: &str, text: &str) -> io::Result<()> {
     write!(
         out,
-        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n\
-         {text}",
+        "HTTP/1.0 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\r\n",
         text.len()
     )
 }
@@ -169,8 +184,20 @@ fn ask(
     answered.recv().ok()
 }
 
-/// Sends a request to the recorder of a directory. Returns its reply.
-pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
+/// Requests the numbers of the recorder of a directory.
+pub(super) fn metrics(dir: &Path) -> Result<String> {
+    request(dir, "GET /metrics", "", Some(REPLY))
+}
+
+/// Requests a dump of the recorder of a directory. Returns its path.
+pub(super) fn dump(dir: &Path, reason: &str) -> Result<String> {
+    // A dump can take any time, but not that of a recorder which is stopped.
+    metrics(dir)?;
+    request(dir, "POST /dump", reason, None)
+}
+
+/// Sends a request to the recorder of a directory. Returns its reply, each part of which comes within `timeout`.
+fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> Result<String> {
     let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
     let opened = File::open(dir).map_err(|e| Failure::about(dir.display(), e))?;
     if !store::is_locked(dir) {
@@ -180,7 +207,11 @@ pub(super) fn request(dir: &Path, request: &str, body: &str) -> Result<String> {
     let length = body.len();
     write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").map_err(fail)?;
     let mut reply = String::new();
-    stream.read_to_string(&mut reply).map_err(fail)?;
+    stream.set_read_timeout(timeout).map_err(fail)?;
+    stream.read_to_string(&mut reply).map_err(|error| match timeout {
+        Some(timeout) => fail(http::late(error, "no reply", timeout)),
+        None => fail(error),
+    })?;
     let (head, text) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
     match head.split(' ').nth(1) {
         Some("200") => Ok(text.to_owned()),

@@ -4,7 +4,7 @@ use super::assemble;
 use super::chain::{Chain, field, tid};
 use super::detect::{Detector, Limits};
 use super::store::Store;
-use super::trigger::{EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
+use super::trigger::{EVENT, EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::switch_records::{
@@ -20,7 +20,7 @@ use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
     SetRecord, Software, Target, Tracefs,
 };
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -87,6 +87,8 @@ pub(super) struct Kernel {
     current: Option<Current>,
     /// Whether the last segment could not be begun.
     is_failing: bool,
+    /// Whether the last segment could not be completed.
+    is_torn: bool,
     /// End of the last segment.
     begun: Timestamp,
     /// The latest record.
@@ -96,6 +98,24 @@ pub(super) struct Kernel {
     /// Losses before the segment.
     lost_before: u64,
     pub(super) stats: Stats,
+    /// When the events were enabled.
+    enabled: Timestamp,
+    /// Those of events that were opened with other settings.
+    before: Totals,
+    /// Records at the last [`measure`](Self::measure).
+    measured: u64,
+    /// The event of a trigger that has most of the records since then.
+    flooding: Option<SetEvent>,
+}
+
+/// Numbers of events.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    records: u64,
+    lost: u64,
+    gaps: u64,
+    dropped_tasks: u64,
+    accounts: BTreeMap<String, Account>,
 }
 
 /// Numbers since the start.
@@ -123,6 +143,8 @@ struct Fired {
     what: String,
     /// The thread that a signal is for, if it is not the one of the sample.
     target: Option<FieldFormat>,
+    /// Records since the last [`Kernel::measure`].
+    records: u64,
 }
 
 struct Fields {
@@ -171,7 +193,8 @@ impl Kernel {
 
     /// Enables the events, and takes stock of the running processes.
     pub(super) fn enable(&mut self) -> Result {
-        self.begun = now().map_err(Failure::new)?;
+        self.enabled = now().map_err(Failure::new)?;
+        self.begun = self.enabled;
         self.set.enable().map_err(kernel::failure)?;
         self.take_stock()
     }
@@ -241,7 +264,7 @@ impl Kernel {
         let fired = fired.into_iter().map(|(added, kind, what, event)| {
             let is_sent = kind == EXIT_SIGNAL && event == SIGNAL_GENERATE;
             let target = is_sent.then(|| field(&tracing, SIGNAL_GENERATE, "pid")).flatten();
-            Fired { event: added, kind, what, target }
+            Fired { event: added, kind, what, target, records: 0 }
         });
         let fired = fired.collect();
         let fields = || {
@@ -277,11 +300,16 @@ impl Kernel {
             detector: Detector::new(Limits::of(&wanted.triggers)),
             current: None,
             is_failing: false,
+            is_torn: false,
             begun: Timestamp::MIN,
             last: Timestamp::MIN,
             starts: VecDeque::new(),
             lost_before: 0,
             stats: Stats::default(),
+            enabled: Timestamp::MIN,
+            before: Totals::default(),
+            measured: 0,
+            flooding: None,
         })
     }
 
@@ -320,6 +348,12 @@ impl Kernel {
             Some(first) if self.starts.len() == ROUNDS => first.saturating_add_nanos(-SLACK),
             _ => Timestamp::MIN,
         }
+    }
+
+    /// Age of the newest record that is surely written.
+    pub(super) fn lag(&self, at: Timestamp) -> std::time::Duration {
+        let recorded = self.recorded();
+        at - if recorded == Timestamp::MIN { self.enabled } else { recorded }
     }
 
     /// Reads the rings, writes the segment, and returns the causes of triggers.
@@ -414,12 +448,8 @@ impl Kernel {
         let begun = if self.begun == Timestamp::MIN { at } else { self.begun };
         let (id, path, file) = store.create(begun).map_err(|e| e.to_string())?;
         let create = || -> perf_data::Result<FileWriter<BufWriter<File>>> {
-            let mut events = Vec::new();
-            for (name, event) in &self.events {
-                let (attr, ids) = (self.set.attr(*event)?, self.set.ids(*event)?);
-                events.push(RecordedEvent { name: name.clone(), attr, ids });
-            }
-            let mut writer = FileWriter::new(BufWriter::with_capacity(BUFFER, file), events)?;
+            let file = BufWriter::with_capacity(BUFFER, file);
+            let mut writer = FileWriter::new(file, self.recorded_events()?)?;
             self.tasks.write(&mut writer)?;
             writer.flush()?;
             Ok(writer)
@@ -436,6 +466,14 @@ impl Kernel {
                 Err(error.to_string())
             }
         }
+    }
+
+    fn recorded_events(&self) -> perf_monitor::Result<Vec<RecordedEvent>> {
+        let events = self.events.iter().map(|(name, event)| {
+            let (attr, ids) = (self.set.attr(*event)?, self.set.ids(*event)?);
+            Ok(RecordedEvent { name: name.clone(), attr, ids })
+        });
+        events.collect()
     }
 
     /// Bytes of the segment in progress.
@@ -470,6 +508,7 @@ impl Kernel {
             return Ok(());
         }
         self.begun = end;
+        self.is_torn = false;
         self.keep(store, &current.path, segment);
         Ok(())
     }
@@ -502,14 +541,12 @@ impl Kernel {
         self.stats.failed += 1;
         // What comes until the next segment begins is in none.
         self.begun = Timestamp::MIN;
-        Failure::about("a segment cannot be written", error).print();
-        // The oldest one makes room for the next.
-        let oldest = store.ring.segments().next().map_or(0, |oldest| oldest.bytes);
-        let budget = store.ring.used().saturating_sub(oldest.max(1));
-        let full = store.ring.budget();
-        store.ring.set_budget(trace_flight::Budget { bytes: budget, ..full });
-        store.evict(segment.end, 0);
-        store.ring.set_budget(full);
+        // On a full disk, this is each segment.
+        if !std::mem::replace(&mut self.is_torn, true) {
+            Failure::about("a segment cannot be written", error).print();
+        }
+        // It makes room for the next one.
+        store.evict_oldest();
         self.keep(store, path, segment);
     }
 
@@ -526,12 +563,29 @@ impl Kernel {
         Ok(Ok(changes))
     }
 
-    /// Stops a source to save CPU time: first the records of switches beside `sched_switch`, then samples, then
-    /// wake-ups, then switches. Returns its name.
-    pub(super) fn shed(&mut self) -> Result<Option<&'static str>> {
+    /// Ends a measurement of the CPU time: finds the event of a trigger that has most of the records since the last one.
+    pub(super) fn measure(&mut self) {
+        let records = self.set.stats().rings.records;
+        let all = records.saturating_sub(std::mem::replace(&mut self.measured, records));
+        let is_event = |fired: &&Fired| fired.kind == EVENT;
+        let of_triggers: u64 = self.fired.iter().filter(is_event).map(|fired| fired.records).sum();
+        let most = self.fired.iter().filter(is_event).max_by_key(|fired| fired.records);
+        self.flooding = most.filter(|_| of_triggers > all / 2).map(|fired| fired.event);
+        self.fired.iter_mut().for_each(|fired| fired.records = 0);
+    }
+
+    /// Stops a source to save CPU time: first the event of a trigger that has most of the records, then the records of
+    /// switches beside `sched_switch`, then samples, then wake-ups, then switches. Returns its name.
+    pub(super) fn shed(&mut self, store: &mut Store) -> Result<Option<String>> {
+        let flooding = self.flooding.take();
+        if let Some(at) = self.fired.iter().position(|fired| Some(fired.event) == flooding) {
+            let Fired { event, what, .. } = self.fired.remove(at);
+            self.set.disable_event(event).map_err(kernel::failure)?;
+            return Ok(Some(format!("records of the trigger {what}")));
+        }
         if self.switch_records.is_enabled() {
             self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
-            return Ok(Some("switches outside of sched_switch"));
+            return Ok(Some("switches outside of sched_switch".to_owned()));
         }
         let (events, name) = if let Some(event) = self.sampled.take() {
             (vec![event], "samples")
@@ -547,7 +601,27 @@ impl Kernel {
         for event in events {
             self.set.disable_event(event).map_err(kernel::failure)?;
         }
-        Ok(Some(name))
+        if self.switches.is_none() {
+            self.mark_stop(store)?;
+        }
+        Ok(Some(name.to_owned()))
+    }
+
+    /// Marks in the segment that no switch follows, as for records that were lost: no other record ends the state of
+    /// the threads that run.
+    fn mark_stop(&mut self, store: &mut Store) -> Result {
+        let at = now().map_err(Failure::new)?;
+        self.begin(store, at);
+        let events = self.recorded_events().map_err(kernel::failure)?;
+        let sideband = assemble::sideband(&events);
+        let Some((sideband, current)) = sideband.zip(self.current.as_mut()) else { return Ok(()) };
+        let mut cpus = perf_monitor::online_cpus().into_iter();
+        let written = cpus.try_for_each(|cpu| sideband.write_lost(at, cpu, 0, &mut current.writer));
+        self.last = at.max(self.last);
+        if let Err(error) = written {
+            self.abandon(store, &error);
+        }
+        Ok(())
     }
 
     /// Stops the events, writes what remains and seals the segment.
@@ -576,37 +650,52 @@ impl Kernel {
         self.seal(store)
     }
 
+    /// Goes on counting after these events, which are finished.
+    pub(super) fn follow(&mut self, old: &Self) -> Result {
+        self.before = Totals {
+            records: old.records(),
+            lost: old.lost(),
+            gaps: old.gaps(),
+            dropped_tasks: old.tasks().0,
+            accounts: old.accounts()?,
+        };
+        self.stats = old.stats;
+        Ok(())
+    }
+
     /// Records that the kernel lost.
     pub(super) fn lost(&self) -> u64 {
-        self.set.stats().rings.lost
+        self.before.lost + self.set.stats().rings.lost
     }
 
     /// Records that were passed on.
     pub(super) fn records(&self) -> u64 {
-        self.set.stats().rings.records
+        self.before.records + self.set.stats().rings.records
     }
 
     /// Records about tasks that did not fit in memory, and threads that are known.
     pub(super) fn tasks(&self) -> (u64, usize) {
-        (self.tasks.dropped(), self.tasks.threads())
+        (self.before.dropped_tasks + self.tasks.dropped(), self.tasks.threads())
     }
 
     /// Switches before which the kernel left out one, or lost it.
     pub(super) const fn gaps(&self) -> u64 {
-        self.fields.chain.gaps
+        self.before.gaps + self.fields.chain.gaps
     }
 
     /// What the kernel counted of each tracepoint, and what became of it.
-    pub(super) fn accounts(&self) -> Result<Vec<(&str, Account)>> {
+    pub(super) fn accounts(&self) -> Result<BTreeMap<String, Account>> {
         let is_tracepoint = |(name, event): &&(String, SetEvent)| {
             name.contains(':') && self.set.sideband() != Some(*event)
         };
-        let all = self.events.iter().filter(is_tracepoint).map(|(name, event)| {
+        let mut all = self.before.accounts.clone();
+        for (name, event) in self.events.iter().filter(is_tracepoint) {
             let counts = self.set.counts(*event).map_err(kernel::failure)?;
             let (delivered, lost) = (counts.delivered, counts.lost.unwrap_or(0));
-            Ok((name.as_str(), Account { count: counts.count, delivered, lost }))
-        });
-        all.collect()
+            let account = Account { count: counts.count, delivered, lost };
+            all.entry(name.clone()).or_default().add(&account);
+        }
+        Ok(all)
     }
 }
 
@@ -642,7 +731,7 @@ fn take(
     data: &[u8],
     fields: &mut Fields,
     waking: Option<SetEvent>,
-    fired: &[Fired],
+    fired: &mut [Fired],
     detector: &mut Detector,
     causes: &mut Vec<(Timestamp, Cause)>,
 ) {
@@ -662,7 +751,8 @@ fn take(
             tid(&fields.woken[1], data).into_iter().for_each(|tid| detector.woken(at, tid));
         }
     }
-    if let Some(fired) = fired.iter().find(|fired| fired.event == record.event) {
+    if let Some(fired) = fired.iter_mut().find(|fired| fired.event == record.event) {
+        fired.records += 1;
         let thread = match &fired.target {
             Some(target) => tid(target, data).map(|tid| (None, tid)),
             None => record.layout.tid(record.raw).map(|(pid, tid)| (Some(pid), tid)),

@@ -123,8 +123,9 @@ struct Settings {
     /// Memory: half for the kernel's buffers, half for the names and mappings of tasks
     #[arg(long, value_name = "BYTES", default_value = "64MB", value_parser = bytes)]
     memory: u64,
-    /// CPU time of the recorder, in percent of one CPU: above it, the records of switches beside
-    /// sched_switch, then samples, wake-ups and switches are not recorded any more
+    /// CPU time of the thread that reads the kernel's buffers, in percent of one CPU: above it, an event of a trigger
+    /// that has most of the records, the records of switches beside sched_switch, then samples, wake-ups and
+    /// switches are not recorded any more
     #[arg(long, value_name = "PERCENT", default_value = "10", value_parser = percent)]
     cpu: f64,
     /// Sample the stacks of running threads, HERTZ times per second and CPU
@@ -137,7 +138,8 @@ struct Settings {
     dotnet: bool,
     /// Record the Go programs of the process and its children, or of all processes: execution traces that
     /// they serve by net/http/pprof on a loopback address, otherwise their own trace.FlightRecorder, which is
-    /// read from their memory for a dump
+    /// read from their memory for a dump. Meanwhile trace.Start of a program that serves its trace fails, and
+    /// other requests for its trace
     #[arg(long)]
     go: bool,
     /// Make a dump when this happens
@@ -224,13 +226,13 @@ pub(crate) fn run(args: &Args) -> Result {
     match &args.request {
         Some(Request::Dump { dir, reason, back }) => {
             let path = if store::is_locked(dir) {
-                control::request(dir, "POST /dump", reason)?
+                control::dump(dir, reason)?
             } else {
                 dump_left(dir, reason, *back)?
             };
             print(&format!("{}\n", OneLine(&path)))
         }
-        Some(Request::Status { dir }) => print(&control::request(dir, "GET /metrics", "")?),
+        Some(Request::Status { dir }) => print(&control::metrics(dir)?),
         None => {
             let settings = match &args.config {
                 Some(path) => config::read(path)?,

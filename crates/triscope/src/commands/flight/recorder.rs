@@ -17,6 +17,7 @@ use crate::timeline::{counted, now, size};
 use crossbeam_channel::after;
 use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
+use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::fmt::Write as _;
 use std::net::TcpListener;
@@ -290,7 +291,7 @@ struct Stats {
     suppressed: u64,
     dumps: u64,
     failed_dumps: u64,
-    shed: Vec<&'static str>,
+    shed: Vec<String>,
 }
 
 impl Recorder {
@@ -388,12 +389,18 @@ impl Recorder {
             return;
         }
         let what = cause.what.clone();
+        let of = match (cause.pid, cause.tid) {
+            (Some(pid), Some(tid)) => format!(" of thread {tid} of process {pid}"),
+            (None, Some(tid)) => format!(" of thread {tid}"),
+            // Those of Go and .NET name their process.
+            (_, None) => String::new(),
+        };
         let fired = match is_demand {
             true => self.windows.demand(at, cause),
             false => self.windows.fire(at, cause),
         };
         match fired {
-            Fired::Opened => message!("triscope: trigger: {}", OneLine(&what)),
+            Fired::Opened => message!("triscope: trigger: {}{of}", OneLine(&what)),
             Fired::Joined => {}
             Fired::Suppressed => self.stats.suppressed += 1,
         }
@@ -457,7 +464,7 @@ impl Recorder {
             Ok(kernel) => {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
                 old.finish(&mut self.store)?;
-                self.kernel.stats = old.stats;
+                self.kernel.follow(&old)?;
                 self.machine.reopened()?;
             }
             Err(failure) => {
@@ -515,10 +522,10 @@ impl Recorder {
     }
 
     fn prepare(&mut self, window: Window, slug: &str) -> Result<Dump> {
-        let collected = self.sources.as_ref().map(|sources| sources.collect(&window));
         let more = self.source_bytes();
         let mut dump = self.store.dump(window, slug, more)?;
-        dump.collected = collected;
+        // Sessions end for a dump only if there is one.
+        dump.collected = self.sources.as_ref().map(|sources| sources.collect(&dump.window));
         dump.tracing = Some(self.kernel.tracing.clone());
         dump.subject.clone_from(&self.subject);
         dump.command_lines = self.settings.command_lines;
@@ -581,11 +588,12 @@ impl Recorder {
     /// Compares the use of resources with the budgets, and stops a source if need be.
     fn enforce(&mut self) -> Result {
         let Some(percent) = self.budget.measure() else { return Ok(()) };
-        if percent <= self.settings.cpu {
+        self.kernel.measure();
+        let limit = self.settings.cpu;
+        if !self.budget.is_exceeded(percent > limit) {
             return Ok(());
         }
-        let limit = self.settings.cpu;
-        match self.kernel.shed()? {
+        match self.kernel.shed(&mut self.store)? {
             Some(source) => {
                 message!(
                     "triscope: {percent:.1} % of a CPU was used instead of {limit} %: {source} are \
@@ -632,7 +640,7 @@ impl Recorder {
         let evicted = ring.evicted_for_space() as f64;
         put("evicted_segments_total", "counter", "Segments removed before their time.", evicted);
         put("covered_seconds", "gauge", "Time that segments cover.", span);
-        let lag = now().map_or(0.0, |at| (at - kernel.recorded()).as_secs_f64());
+        let lag = now().map_or(0.0, |at| kernel.lag(at).as_secs_f64());
         put("lag_seconds", "gauge", "Age of the newest record that is surely written.", lag);
         put("triggers_total", "counter", "Triggers that fired.", self.stats.fired as f64);
         let suppressed = self.stats.suppressed as f64;
@@ -704,16 +712,20 @@ impl Recorder {
     }
 }
 
-/// The use of the CPU.
+/// The use of the CPU by the thread that reads the kernel's buffers: its sources are those that are stopped. Dumps are
+/// written by threads of their own, as are traces of Go and .NET.
 struct Budget {
     since: Instant,
     used: Duration,
+    /// Whether the last measurement was above the limit, too.
+    was_above: bool,
     is_reported: bool,
 }
 
 impl Budget {
     fn start() -> Self {
-        Self { since: Instant::now(), used: cpu_time(), is_reported: false }
+        let (since, used) = (Instant::now(), thread_time());
+        Self { since, used, was_above: false, is_reported: false }
     }
 
     /// Percent of a CPU since the last measurement, if that was long enough ago.
@@ -722,16 +734,32 @@ impl Budget {
         if elapsed < MEASURE {
             return None;
         }
-        let used = cpu_time();
+        let used = thread_time();
         let percent = 100.0 * (used - self.used).as_secs_f64() / elapsed.as_secs_f64();
         (self.since, self.used) = (Instant::now(), used);
         Some(percent)
+    }
+
+    /// Whether two measurements in succession are above the limit: a burst is in one of them.
+    const fn is_exceeded(&mut self, is_above: bool) -> bool {
+        let is_exceeded = is_above && self.was_above;
+        self.was_above = is_above;
+        is_exceeded
     }
 }
 
 /// CPU time of this process.
 fn cpu_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time_of(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread.
+fn thread_time() -> Duration {
+    time_of(ClockId::ThreadCPUTime)
+}
+
+fn time_of(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 

@@ -89,7 +89,7 @@ pub(super) struct Dump {
 /// What a dump holds until it is written.
 #[derive(Debug)]
 pub(super) struct Held {
-    bytes: u64,
+    segments: Vec<Segment>,
     left: Vec<PathBuf>,
 }
 
@@ -328,6 +328,13 @@ impl Store {
         }
     }
 
+    /// Removes the oldest segment: the disk is full.
+    pub(super) fn evict_oldest(&mut self) {
+        if let Some(oldest) = self.ring.evict_oldest() {
+            self.remove(&[oldest]);
+        }
+    }
+
     /// Prepares a dump of the segments that overlap a window.
     /// `more` bytes are those of other sources.
     pub(super) fn dump(&mut self, window: Window, slug: &str, more: u64) -> Result<Dump> {
@@ -378,7 +385,7 @@ impl Store {
         let name = names.take(1000).find(is_free).unwrap_or(stem);
         let target = self.dir.join(DUMPS).join(name);
         self.made.push(target.clone());
-        self.ring.hold(need);
+        self.ring.hold(&segments);
         Ok(Dump {
             window,
             segments,
@@ -398,7 +405,7 @@ impl Store {
 
     /// Ends what a dump holds. If it was not written, the next one has the sources.
     pub(super) fn release(&mut self, held: Held, is_written: bool) {
-        self.ring.release(held.bytes);
+        self.ring.release(&held.segments);
         if !is_written {
             self.left.extend(held.left);
         }
@@ -488,8 +495,7 @@ fn partial(target: &Path) -> PathBuf {
 impl Dump {
     /// What is to be [released](Store::release).
     pub(super) fn held(&self) -> Held {
-        let bytes = self.segments.iter().map(|segment| segment.bytes).sum();
-        Held { bytes, left: self.left.clone() }
+        Held { segments: self.segments.clone(), left: self.left.clone() }
     }
 
     /// Writes the dump. It appears when it is complete and on the disk.

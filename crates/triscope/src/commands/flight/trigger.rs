@@ -58,6 +58,9 @@ pub(super) enum GoTrigger {
     StopTheWorld(Duration),
 }
 
+/// The kind of a trigger that is an event.
+pub(super) const EVENT: &str = "event";
+
 /// The kind of a trigger, and the name of it.
 pub(super) const EXIT_SIGNAL: &str = "exit-signal";
 
@@ -75,7 +78,7 @@ impl Trigger {
     /// The events of the kernel that fire it: its kind, the event and the filter.
     pub(super) fn events(&self) -> Vec<(&'static str, String, Option<String>)> {
         match self {
-            Self::Event { event, filter } => vec![("event", event.clone(), filter.clone())],
+            Self::Event { event, filter } => vec![(EVENT, event.clone(), filter.clone())],
             Self::ExitSignal => {
                 let harmless = HARMLESS.map(|signal| format!(" && sig != {signal}")).concat();
                 vec![
