@@ -68,6 +68,13 @@ pub enum Unresolved {
         /// Its size in bytes.
         size: u64,
     },
+    /// A part of the file is not read: it would take too much memory or time. The file is damaged, or made
+    /// to do harm.
+    #[error("{what} would take too much memory or time: they are not read")]
+    Excessive {
+        /// The items that are too many or too deep.
+        what: &'static str,
+    },
     /// The kernel hides its addresses from this user.
     #[error(
         "the kernel hides its symbols: run as root, or set kernel.kptr_restrict to 0 and \

@@ -30,6 +30,9 @@ pub struct ObjectFile {
     segments: Vec<Segment>,
     #[cfg(feature = "dwarf")]
     dwarf: Option<Dwarf>,
+    /// Why the debug information is not used.
+    #[cfg(feature = "dwarf")]
+    problem: Option<Unresolved>,
     go: Option<GoSymbols>,
     symbols: SymbolTable,
     demangle: bool,
@@ -95,11 +98,15 @@ impl ObjectFile {
             None if options.lines && (go.is_none() || elf.is_dynamic()) => Dwarf::read(elf),
             _ => Ok(None),
         };
+        #[cfg(feature = "dwarf")]
+        let problem = dwarf.as_ref().err().cloned();
         Ok(Self {
             build_id: elf.build_id(),
             segments,
             #[cfg(feature = "dwarf")]
             dwarf: dwarf.or_else(|error| unless(!symbols.is_empty() || go.is_some(), error))?,
+            #[cfg(feature = "dwarf")]
+            problem,
             go,
             symbols,
             demangle: options.demangle,
@@ -109,6 +116,15 @@ impl ObjectFile {
     /// The build id.
     pub const fn build_id(&self) -> Option<BuildId> {
         self.build_id
+    }
+
+    /// Why debug information of the file is not used, although functions have names: all of it, or that of the
+    /// addresses that were asked for. `None` if it is used, or the file has none.
+    pub fn problem(&self) -> Option<&Unresolved> {
+        #[cfg(feature = "dwarf")]
+        return self.problem.as_ref().or_else(|| self.dwarf.as_ref()?.problem());
+        #[cfg(not(feature = "dwarf"))]
+        None
     }
 
     /// The positions in the file of the loaded parts with code.

@@ -58,14 +58,22 @@ pub(crate) fn bytes(what: &'static str, elf: &Elf, section: &Section) -> Result<
     Ok(out)
 }
 
-/// The same in shared memory, which the bytes are read into: those of debug information are many.
+/// The same in shared memory, which the bytes are read into: those of debug information are many. `left` is
+/// the number of bytes that the sections of the file may still have.
 #[cfg(feature = "dwarf")]
-pub(crate) fn shared(what: &'static str, elf: &Elf, section: &Section) -> Result<Arc<[u8]>> {
+pub(crate) fn shared(
+    what: &'static str,
+    elf: &Elf,
+    section: &Section,
+    left: &mut u64,
+) -> Result<Arc<[u8]>> {
     let packed = Packed::read(what, elf, section)?;
     let size = match &packed {
         Some(packed) => packed.size,
         None => elf.size(what, section)?,
     };
+    let too_large = Unresolved::TooLarge { what, size: size as u64 };
+    *left = left.checked_sub(size as u64).ok_or(too_large)?;
     let mut out: Arc<[u8]> = std::iter::repeat_n(0, size).collect();
     if let Some(out) = Arc::get_mut(&mut out) {
         match packed {

@@ -5,14 +5,25 @@ use crate::error::{Result, Unresolved};
 use crate::frame::{Frame, Texts};
 use crate::section;
 use gimli::{EndianArcSlice, LittleEndian};
+use std::cell::OnceCell;
 use std::fmt;
+use std::sync::Arc;
+use units::Units;
+
+mod units;
 
 type Slice = EndianArcSlice<LittleEndian>;
 
 const WHAT: &str = "debug information";
 
 /// The debug information of a file.
-pub(crate) struct Dwarf(addr2line::Context<Slice>);
+pub(crate) struct Dwarf {
+    sections: Arc<gimli::Dwarf<Slice>>,
+    units: Units,
+    context: addr2line::Context<Slice>,
+    /// Why a part of it is not used.
+    problem: OnceCell<Unresolved>,
+}
 
 impl fmt::Debug for Dwarf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -26,20 +37,46 @@ impl Dwarf {
         if !elf.has_dwarf() {
             return Ok(None);
         }
+        // Sections can share their bytes, and a compressed one can have a thousand times its size.
+        let mut left = elf.max().saturating_mul(2);
         let section = |id: gimli::SectionId| -> Result<Slice> {
             let section = elf.section_named(id.name().as_bytes());
             let section = section.filter(|section| section.has_bytes() && is_used(id));
-            let bytes = section.map(|section| section::shared(WHAT, elf, section)).transpose()?;
+            let bytes = section
+                .map(|section| section::shared(WHAT, elf, section, &mut left))
+                .transpose()?;
             Ok(Slice::new(bytes.unwrap_or_default(), LittleEndian))
         };
-        let context = addr2line::Context::from_dwarf(gimli::Dwarf::load(section)?);
-        Ok(Some(Self(context.map_err(malformed)?)))
+        let mut sections = gimli::Dwarf::load(section)?;
+        let units = Units::read(&mut sections)?;
+        let sections = Arc::new(sections);
+        let context = addr2line::Context::from_arc_dwarf(Arc::clone(&sections));
+        let context = context.map_err(malformed)?;
+        Ok(Some(Self { sections, units, context, problem: OnceCell::new() }))
+    }
+
+    /// Why a part of it is not used, of the addresses that were asked for.
+    pub(crate) fn problem(&self) -> Option<&Unresolved> {
+        self.problem.get()
+    }
+
+    /// Whether the units with an address may be read.
+    fn admits(&self, address: u64) -> bool {
+        match self.units.admit(&self.sections, address) {
+            // `addr2line` looks for the next address, too.
+            Ok(()) => address < u64::MAX,
+            Err(why) => {
+                // The first one counts.
+                let _ = self.problem.set(why.into());
+                false
+            }
+        }
     }
 
     /// Appends the functions at an address. `false` if the debug information has none there.
     pub(crate) fn find(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> bool {
         let start = out.len();
-        if self.append(address, texts, out).is_none() {
+        if !self.admits(address) || self.append(address, texts, out).is_none() {
             out.truncate(start);
         }
         let Some(last) = out.get_mut(start..).and_then(|found| found.last_mut()) else {
@@ -50,7 +87,7 @@ impl Dwarf {
     }
 
     fn append(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> Option<()> {
-        let mut frames = self.0.find_frames(address).skip_all_loads().ok()?;
+        let mut frames = self.context.find_frames(address).skip_all_loads().ok()?;
         while let Some(frame) = frames.next().ok()? {
             let function = frame.function?;
             let name = function.raw_name().ok()?;
@@ -68,7 +105,10 @@ impl Dwarf {
 
     /// The file, line and column at an address without a function.
     pub(crate) fn line(&self, address: u64, texts: &mut Texts, frame: &mut Frame) {
-        if let Ok(Some(location)) = self.0.find_location(address) {
+        if !self.admits(address) {
+            return;
+        }
+        if let Ok(Some(location)) = self.context.find_location(address) {
             frame.file = location.file.map(|file| texts.get(file));
             frame.line = location.line.unwrap_or_default();
             frame.column = location.column.unwrap_or_default();

@@ -1,0 +1,364 @@
+//! Bounds of the work that the debug information of a file causes.
+//!
+//! `addr2line` follows each reference as often as the file has it, and calls itself for each inlined call
+//! in another one. Small files can thus cost gigabytes of memory, or the stack. The units are measured here
+//! before it reads them: their headers when the file is opened, their entries when one of their addresses
+//! is first asked for.
+
+use super::Slice;
+use crate::error::Unresolved;
+use gimli::{
+    AbbreviationsCacheStrategy, AttributeValue, DebugAbbrevOffset, DebugArangesOffset, EntriesRaw,
+    Range, Reader, Section, Unit, UnitHeader, UnitType, constants,
+};
+use std::cell::RefCell;
+
+/// Why a unit is not read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Refused {
+    Damaged,
+    Excessive(&'static str),
+}
+
+type Result<T> = std::result::Result<T, Refused>;
+
+impl From<gimli::Error> for Refused {
+    fn from(_: gimli::Error) -> Self {
+        Self::Damaged
+    }
+}
+
+impl From<Refused> for Unresolved {
+    fn from(why: Refused) -> Self {
+        match why {
+            Refused::Damaged => Self::Malformed { what: super::WHAT, offset: 0 },
+            Refused::Excessive(what) => Self::Excessive { what },
+        }
+    }
+}
+
+/// Entries in one another. Inlined calls in large programs reach a few tens.
+const MAX_DEPTH: isize = 256;
+/// Attributes of one kind of entry. Compilers write at most a few tens.
+const MAX_ATTRIBUTES: u64 = 256;
+/// Functions, inlined calls and their ranges of one file: some GiB of memory.
+const MAX_RANGES: u64 = 1 << 25;
+/// Bytes of the tables of lines that are read of one file: some GiB of memory.
+const MAX_LINES: u64 = 1 << 27;
+/// Added to limits that grow with the file: those of small files do not depend on their size.
+const SMALL: u64 = 1 << 16;
+
+/// The units of a file by address, and the work that is left.
+pub(super) struct Units {
+    headers: Vec<UnitHeader<Slice>>,
+    /// Sorted by their start, with the largest end up to each.
+    ranges: Vec<UnitRange>,
+    state: RefCell<State>,
+}
+
+struct UnitRange {
+    range: Range,
+    max_end: u64,
+    unit: usize,
+}
+
+#[derive(Default)]
+struct State {
+    budget: Budget,
+    /// By unit: whether its entries were measured, and the reason if they are refused.
+    measured: Vec<Option<Result<()>>>,
+}
+
+/// The work that a file may cause.
+#[derive(Default)]
+struct Budget {
+    ranges: u64,
+    lines: u64,
+}
+
+fn spend(left: &mut u64, count: u64, what: &'static str) -> Result<()> {
+    *left = left.checked_sub(count).ok_or(Refused::Excessive(what))?;
+    Ok(())
+}
+
+fn len(section: &impl Section<Slice>) -> u64 {
+    section.reader().len() as u64
+}
+
+impl Units {
+    /// Measures the headers of all units, and those without addresses of their own.
+    pub(super) fn read(dwarf: &mut gimli::Dwarf<Slice>) -> Result<Self> {
+        measure_abbreviations(dwarf)?;
+        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+        let lists = len(dwarf.ranges.debug_ranges()) + len(dwarf.ranges.debug_rnglists());
+        let bytes = len(&dwarf.debug_info) + len(&dwarf.debug_aranges) + lists;
+        let budget = Budget { ranges: (bytes / 4 + SMALL).min(MAX_RANGES), lines: MAX_LINES };
+        let state = RefCell::new(State { budget, measured: Vec::new() });
+        let mut this = Self { headers: Vec::new(), ranges: Vec::new(), state };
+        let aranges = aranges(dwarf)?;
+        let mut headers_of_lines = 4 * len(&dwarf.debug_line) + SMALL;
+        let mut units = dwarf.units();
+        while let Some(header) = units.next()? {
+            // `addr2line` does not read them.
+            if matches!(header.type_(), UnitType::Type { .. } | UnitType::SplitType { .. }) {
+                continue;
+            }
+            // Reading the unit reads the header of its lines, which others may share.
+            let lines = lines_of(dwarf, &header).unwrap_or_default();
+            let is_partial = header.type_() == UnitType::Partial;
+            spend(&mut headers_of_lines, lines, "the line tables")?;
+            // It is left out there, too.
+            let Ok(unit) = dwarf.unit(header.clone()) else { continue };
+            let index = this.headers.len();
+            this.headers.push(header);
+            this.state.get_mut().measured.push(None);
+            if !is_partial && !this.add_ranges(dwarf, &unit, index, &aranges)? {
+                // The addresses of such a unit are those of its lines, which are all read at once.
+                this.measure(dwarf, index)?;
+            }
+        }
+        this.ranges.sort_unstable_by_key(|range| range.range.begin);
+        let mut max = 0;
+        for range in &mut this.ranges {
+            max = range.range.end.max(max);
+            range.max_end = max;
+        }
+        Ok(this)
+    }
+
+    /// Adds the ranges of a unit, by the rules of `addr2line`: its list of ranges, else those of
+    /// `.debug_aranges`, else the one range. `false` if it has none.
+    fn add_ranges(
+        &mut self,
+        dwarf: &gimli::Dwarf<Slice>,
+        unit: &Unit<Slice>,
+        index: usize,
+        aranges: &[(usize, DebugArangesOffset)],
+    ) -> Result<bool> {
+        let budget = &mut self.state.get_mut().budget;
+        let before = self.ranges.len();
+        let mut add = |range: Range| -> Result<()> {
+            spend(&mut budget.ranges, 1, "the ranges of units")?;
+            if range.begin < range.end {
+                self.ranges.push(UnitRange { range, max_end: 0, unit: index });
+            }
+            Ok(())
+        };
+        let mut entries = unit.entries_raw(None)?;
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            return Ok(false);
+        };
+        let (mut low, mut high, mut size, mut list) = (None, None, None, None);
+        for spec in abbreviation.attributes() {
+            let attribute = entries.read_attribute(*spec)?;
+            match (attribute.name(), attribute.value()) {
+                (constants::DW_AT_low_pc, AttributeValue::Addr(address)) => low = Some(address),
+                (constants::DW_AT_low_pc, AttributeValue::DebugAddrIndex(n)) => {
+                    low = Some(dwarf.address(unit, n)?);
+                }
+                (constants::DW_AT_high_pc, AttributeValue::Addr(address)) => high = Some(address),
+                (constants::DW_AT_high_pc, AttributeValue::DebugAddrIndex(n)) => {
+                    high = Some(dwarf.address(unit, n)?);
+                }
+                (constants::DW_AT_high_pc, AttributeValue::Udata(value)) => size = Some(value),
+                (constants::DW_AT_ranges, value) => {
+                    list = dwarf.attr_ranges_offset(unit, value)?;
+                }
+                _ => {}
+            }
+        }
+        if let Some(list) = list {
+            // The iterator leaves out ranges that are empty: they cost time, too.
+            let mut raw = dwarf.raw_ranges(unit, list)?;
+            while raw.next()?.is_some() {
+                spend(&mut budget.ranges, 1, "the ranges of units")?;
+            }
+            let mut ranges = dwarf.ranges(unit, list)?;
+            while let Some(range) = ranges.next()? {
+                if range.begin < range.end {
+                    self.ranges.push(UnitRange { range, max_end: 0, unit: index });
+                }
+            }
+            return Ok(self.ranges.len() > before);
+        }
+        let offset = unit.header.offset().as_debug_info_offset().map(|offset| offset.0);
+        let first = aranges.partition_point(|(at, _)| Some(*at) < offset);
+        let own = aranges.get(first..).unwrap_or_default();
+        for (_, list) in own.iter().take_while(|(at, _)| Some(*at) == offset) {
+            let mut entries = dwarf.debug_aranges.header(*list)?.entries();
+            while let Some(entry) = entries.next().transpose() {
+                // The address of a damaged one overflows.
+                if let Ok(entry) = entry {
+                    add(entry.range())?;
+                }
+            }
+        }
+        if let (Some(begin), Some(end)) = (low, high) {
+            add(Range { begin, end })?;
+        } else if let (Some(begin), Some(size)) = (low, size) {
+            add(Range { begin, end: begin.wrapping_add(size) })?;
+        }
+        Ok(self.ranges.len() > before)
+    }
+
+    /// Whether the units with an address may be read.
+    pub(super) fn admit(&self, dwarf: &gimli::Dwarf<Slice>, address: u64) -> Result<()> {
+        let after = self.ranges.partition_point(|range| range.range.begin <= address);
+        let before = self.ranges.get(..after).unwrap_or_default();
+        for UnitRange { range, unit, .. } in
+            before.iter().rev().take_while(|range| address < range.max_end)
+        {
+            if address < range.end {
+                self.measure(dwarf, *unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Measures the entries and lines of a unit, once.
+    fn measure(&self, dwarf: &gimli::Dwarf<Slice>, index: usize) -> Result<()> {
+        let mut state = self.state.borrow_mut();
+        let State { budget, measured } = &mut *state;
+        let (Some(header), Some(slot)) = (self.headers.get(index), measured.get_mut(index)) else {
+            return Ok(());
+        };
+        *slot.get_or_insert_with(|| budget.measure(dwarf, header))
+    }
+}
+
+impl Budget {
+    fn measure(&mut self, dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Result<()> {
+        let lines = lines_of(dwarf, header).unwrap_or_default();
+        spend(&mut self.lines, lines, "the line tables")?;
+        let unit = dwarf.unit(header.clone())?;
+        let mut entries = unit.entries_raw(None)?;
+        while !entries.is_empty() {
+            if entries.next_depth() > MAX_DEPTH {
+                return Err(Refused::Excessive("the nested entries"));
+            }
+            self.measure_entry(dwarf, &unit, &mut entries)?;
+        }
+        Ok(())
+    }
+
+    fn measure_entry(
+        &mut self,
+        dwarf: &gimli::Dwarf<Slice>,
+        unit: &Unit<Slice>,
+        entries: &mut EntriesRaw<'_, '_, Slice>,
+    ) -> Result<()> {
+        const WHAT: &str = "the ranges of functions";
+        let Some(abbreviation) = entries.read_abbreviation()? else {
+            return Ok(());
+        };
+        let tag = abbreviation.tag();
+        if tag != constants::DW_TAG_subprogram && tag != constants::DW_TAG_inlined_subroutine {
+            return Ok(entries.skip_attributes(abbreviation.attributes())?);
+        }
+        for spec in abbreviation.attributes() {
+            let attribute = entries.read_attribute(*spec)?;
+            if attribute.name() == constants::DW_AT_low_pc {
+                spend(&mut self.ranges, 1, WHAT)?;
+            }
+            if attribute.name() != constants::DW_AT_ranges {
+                continue;
+            }
+            let list = dwarf.attr_ranges_offset(unit, attribute.value());
+            let Some(list) = list? else { continue };
+            let mut ranges = dwarf.raw_ranges(unit, list)?;
+            while ranges.next()?.is_some() {
+                spend(&mut self.ranges, 1, WHAT)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lists of `.debug_aranges`, by the offset of their unit.
+fn aranges(dwarf: &gimli::Dwarf<Slice>) -> Result<Vec<(usize, DebugArangesOffset)>> {
+    let mut found = Vec::new();
+    let mut headers = dwarf.debug_aranges.headers();
+    while let Some(header) = headers.next()? {
+        found.push((header.debug_info_offset().0, header.offset()));
+    }
+    found.sort_by_key(|(offset, _)| *offset);
+    Ok(found)
+}
+
+/// The bytes of the line table of a unit. `None` if it has none.
+fn lines_of(dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Option<u64> {
+    let abbreviations = dwarf.abbreviations(header).ok()?;
+    let mut entries = header.entries_raw(&abbreviations, None).ok()?;
+    let mut bytes = None;
+    for spec in entries.read_abbreviation().ok()??.attributes() {
+        let attribute = entries.read_attribute(*spec).ok()?;
+        if let (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) =
+            (attribute.name(), attribute.value())
+        {
+            let mut table = dwarf.debug_line.reader().clone();
+            table.skip(offset.0).ok()?;
+            let (size, _) = table.read_initial_length().ok()?;
+            bytes = Some(size.min(table.len()) as u64);
+        }
+    }
+    bytes
+}
+
+/// Bounds the tables of abbreviations: those of units can overlap.
+fn measure_abbreviations(dwarf: &gimli::Dwarf<Slice>) -> Result<()> {
+    let mut offsets = Vec::new();
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        offsets.push(header.debug_abbrev_offset());
+    }
+    offsets.sort_unstable_by_key(|offset| offset.0);
+    offsets.dedup();
+    let mut left = 2 * len(&dwarf.debug_abbrev) + SMALL;
+    offsets.into_iter().try_for_each(|offset| measure_abbreviations_at(dwarf, offset, &mut left))
+}
+
+fn measure_abbreviations_at(
+    dwarf: &gimli::Dwarf<Slice>,
+    offset: DebugAbbrevOffset,
+    left: &mut u64,
+) -> Result<()> {
+    const WHAT: &str = "the abbreviations";
+    let mut table = dwarf.debug_abbrev.reader().clone();
+    if table.skip(offset.0).is_err() {
+        return Ok(());
+    }
+    let mut before = table.len();
+    // A damaged table is an error when its unit is read.
+    while let Ok(true) = skip_abbreviation(&mut table)? {
+        spend(left, (before - table.len()) as u64, WHAT)?;
+        before = table.len();
+    }
+    spend(left, (before - table.len()) as u64, WHAT)
+}
+
+/// Skips an abbreviation. `false` at the end of the table.
+fn skip_abbreviation(table: &mut Slice) -> Result<gimli::Result<bool>> {
+    let mut attributes = 0;
+    let mut read = || -> gimli::Result<bool> {
+        if table.read_uleb128()? == 0 {
+            return Ok(false);
+        }
+        table.skip_leb128()?;
+        table.skip(1)?;
+        loop {
+            let (name, form) = (table.read_uleb128()?, table.read_uleb128()?);
+            if (name, form) == (0, 0) {
+                return Ok(true);
+            }
+            if form == u64::from(constants::DW_FORM_implicit_const.0) {
+                table.skip_leb128()?;
+            }
+            attributes += 1;
+        }
+    };
+    let found = read();
+    if attributes > MAX_ATTRIBUTES {
+        return Err(Refused::Excessive("the attributes of an abbreviation"));
+    }
+    Ok(found)
+}

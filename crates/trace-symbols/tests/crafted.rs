@@ -1,0 +1,170 @@
+//! Files that are made to take much memory or time: they have the names that are left, and the reason.
+
+#![cfg(feature = "dwarf")]
+#![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
+
+use trace_symbols::{ObjectFile, Options, Unresolved};
+
+/// The address of the code of all files.
+const TEXT: u64 = 0x1000;
+const CODE: u64 = 0x1000;
+
+fn uleb(mut value: u64) -> Vec<u8> {
+    let mut out = Vec::new();
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+    out
+}
+
+/// A 64-bit file of code at [`TEXT`], with sections: name, flags, contents.
+fn elf(sections: &[(&str, u64, &[u8])]) -> Vec<u8> {
+    let mut file = vec![0; TEXT as usize];
+    file.resize((TEXT + CODE) as usize, 0x90);
+    let (mut names, mut headers) = (vec![0], vec![0; 64]);
+    let mut add = |file: &mut Vec<u8>, name: &str, type_: u32, flags: u64, bytes: &[u8]| {
+        headers.extend([names.len() as u32, type_].map(u32::to_le_bytes).concat());
+        names.extend([name.as_bytes(), b"\0"].concat());
+        let contents = if type_ == 3 { &names } else { bytes };
+        let words = [flags, 0, file.len() as u64, contents.len() as u64, 0, 1, 0];
+        headers.extend(words.map(u64::to_le_bytes).concat());
+        file.extend(contents);
+    };
+    for (name, flags, bytes) in sections {
+        add(&mut file, name, 1, *flags, bytes);
+    }
+    // The names.
+    add(&mut file, "names", 3, 0, &[]);
+    let (count, at) = (sections.len() as u16 + 2, file.len() as u64);
+    file.extend(headers);
+    let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0\x01\0\0\0".to_vec();
+    header.extend([TEXT, 64, at].map(u64::to_le_bytes).concat());
+    let halves = [0, 0, 64, 56, 1, 64, count, count - 1];
+    header.extend(halves.map(u16::to_le_bytes).concat());
+    // One segment, of code.
+    header.extend([1, 5].map(u32::to_le_bytes).concat());
+    header.extend([TEXT, TEXT, TEXT, CODE, CODE, 1].map(u64::to_le_bytes).concat());
+    file[..header.len()].copy_from_slice(&header);
+    file
+}
+
+const UNIT: u64 = 0x11;
+const FUNCTION: u64 = 0x2e;
+const INLINED: u64 = 0x1d;
+/// Names and forms.
+type Attributes = [(u64, u64)];
+/// `DW_AT_name` (`DW_FORM_string`), `DW_AT_low_pc` (`addr`), `DW_AT_high_pc` (`data4`).
+const NAMED: [(u64, u64); 3] = [(0x03, 0x08), (0x11, 0x01), (0x12, 0x06)];
+/// `DW_AT_ranges` (`DW_FORM_sec_offset`).
+const RANGES: [(u64, u64); 1] = [(0x55, 0x17)];
+
+/// Abbreviations: the tag, whether there are children, and attributes. The first one has number 1.
+fn abbreviations(all: &[(u64, bool, &Attributes)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for ((tag, has_children, attributes), number) in all.iter().zip(1..) {
+        out.extend([uleb(number), uleb(*tag), vec![u8::from(*has_children)]].concat());
+        attributes.iter().for_each(|(name, form)| out.extend([uleb(*name), uleb(*form)].concat()));
+        out.extend([0, 0]);
+    }
+    out.push(0);
+    out
+}
+
+/// A unit of DWARF 4.
+fn unit(entries: &[u8]) -> Vec<u8> {
+    let header = [4, 0, 0, 0, 0, 0, 8];
+    let len = (header.len() + entries.len()) as u32;
+    [&len.to_le_bytes()[..], &header, entries].concat()
+}
+
+/// The attributes of [`NAMED`], of all code.
+fn named(name: &str) -> Vec<u8> {
+    let size = (CODE as u32).to_le_bytes();
+    [name.as_bytes(), &[0], &TEXT.to_le_bytes(), &size].concat()
+}
+
+/// A function `f` of all code with inlined calls in one another.
+fn nested(depth: usize) -> Vec<u8> {
+    let abbreviations =
+        abbreviations(&[(UNIT, true, &NAMED), (FUNCTION, true, &NAMED), (INLINED, true, &[])]);
+    let mut entries = [&[1][..], &named("unit"), &[2], &named("f")].concat();
+    entries.resize(entries.len() + depth, 3);
+    entries.resize(entries.len() + depth + 2, 0);
+    elf(&[(".debug_abbrev", 0, &abbreviations), (".debug_info", 0, &unit(&entries))])
+}
+
+/// One unit with functions, or many units, that share a list of ranges. The first one is that of the code.
+fn shared(units: usize, functions: usize, ranges: u64) -> Vec<u8> {
+    let abbreviations = abbreviations(&[
+        (UNIT, true, &NAMED),
+        (FUNCTION, false, &RANGES),
+        (UNIT, false, &RANGES),
+        (FUNCTION, false, &NAMED),
+    ]);
+    let mut entries = [&[1][..], &named("unit"), &[4], &named("f")].concat();
+    (0..functions).for_each(|_| entries.extend([2, 0, 0, 0, 0]));
+    entries.push(0);
+    let mut info = unit(&entries);
+    (0..units).for_each(|_| info.extend(unit(&[3, 0, 0, 0, 0])));
+    let pairs = (0..ranges).flat_map(|n| [TEXT + CODE + 2 * n, TEXT + CODE + 2 * n + 1]);
+    let list: Vec<u8> = pairs.chain([0, 0]).flat_map(u64::to_le_bytes).collect();
+    elf(&[
+        (".debug_abbrev", 0, &abbreviations),
+        (".debug_info", 0, &info),
+        (".debug_ranges", 0, &list),
+    ])
+}
+
+/// The function at the start of the code, and the problem.
+fn resolve(file: Vec<u8>, options: &Options) -> (Result<String, Unresolved>, Option<Unresolved>) {
+    let file = match ObjectFile::parse(file, options) {
+        Ok(file) => file,
+        Err(why) => return (Err(why), None),
+    };
+    let name = file.frames(TEXT).map(|frames| frames.last().unwrap().function.to_string());
+    (name, file.problem().cloned())
+}
+
+#[test]
+fn nested_entries_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    assert_eq!(resolve(nested(100), &Options::default()), good);
+    // One for each level would need more than the stack of a thread.
+    let what = "the nested entries";
+    let refused = (Err(Unresolved::NoSymbols), Some(Unresolved::Excessive { what }));
+    assert_eq!(resolve(nested(300_000), &Options::default()), refused);
+}
+
+#[test]
+fn shared_ranges_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    assert_eq!(resolve(shared(10, 10, 10), &Options::default()), good);
+    // Together they would have 900 million ranges.
+    let what = "the ranges of functions";
+    let refused = (Err(Unresolved::NoSymbols), Some(Unresolved::Excessive { what }));
+    assert_eq!(resolve(shared(0, 30_000, 30_000), &Options::default()), refused);
+    let what = "the ranges of units";
+    let refused = (Err(Unresolved::Excessive { what }), None);
+    assert_eq!(resolve(shared(30_000, 0, 30_000), &Options::default()), refused);
+}
+
+#[test]
+fn debug_sections_have_a_limit_together() {
+    let abbreviations = abbreviations(&[(UNIT, false, &NAMED)]);
+    let info = unit(&[&[1][..], &named("unit")].concat());
+    let strings = vec![b'x'; 1 << 20];
+    let file = |with_lines: bool| {
+        let mut sections =
+            vec![(".debug_abbrev", 0, &abbreviations[..]), (".debug_info", 0, &info)];
+        sections.extend([(".debug_str", 0, &strings[..]), (".debug_line_str", 0, &strings)]);
+        sections.extend(with_lines.then_some((".debug_addr", 0, &strings[..])));
+        elf(&sections)
+    };
+    let mut options = Options::default();
+    options.max_bytes = (1 << 20) + 1000;
+    assert_eq!(resolve(file(false), &options), (Err(Unresolved::NoSymbols), None));
+    let too_large = Unresolved::TooLarge { what: "debug information", size: 1 << 20 };
+    assert_eq!(resolve(file(true), &options), (Err(too_large), None));
+}
