@@ -41,6 +41,10 @@ impl KernelSymbols {
 /// Bytes of a line of `/proc/kallsyms`, about.
 const LINE: usize = 40;
 
+/// Bytes of a function, with the rest of its page: `/proc/kallsyms` does not have the ends of modules, and
+/// of programs of BPF. The longest functions of a kernel have 20 KiB.
+const MAX_FUNCTION: u64 = 1 << 16;
+
 /// Parses `/proc/kallsyms`: lines of address, type, name, and `[module]`.
 ///
 /// There are more than 100 000 lines: the names stay in the text, and each byte is read once.
@@ -70,17 +74,22 @@ fn symbol(rest: &[u8], len: usize) -> Option<(NewSymbol, &[u8])> {
     let digits = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
     let (start, after) = rest.split_at_checked(digits)?;
     let [b' ', kind, b' ', after @ ..] = after else { return None };
+    // Data is not executed: an address behind it belongs to other code.
     let binding = match kind {
         b'W' | b'w' => Binding::Weak,
-        b'T' | b'D' | b'B' => Binding::Global,
-        b't' | b'd' | b'b' => Binding::Local,
+        b'T' => Binding::Global,
+        b't' => Binding::Local,
         _ => return None,
     };
     let start = hex(start)?;
     let at = len.checked_sub(after.len())?;
     let size = after.iter().position(u8::is_ascii_whitespace).unwrap_or(after.len());
-    let symbol =
-        NewSymbol { start, size: 0, limit: None, name: at..at + size, binding, is_typed: true };
+    let name = at..at + size;
+    // Code ends at these: what is behind them is data, or code of modules and programs that have ended.
+    let is_end = matches!(after.get(..size), Some(b"_etext" | b"_einittext"));
+    let limit = Some((start | 0xfff).saturating_add(MAX_FUNCTION));
+    let size_of_code = u64::from(is_end);
+    let symbol = NewSymbol { start, size: size_of_code, limit, name, binding, is_typed: true };
     (size > 0).then(|| (symbol, after.get(size..).unwrap_or_default()))
 }
 
@@ -116,6 +125,23 @@ mod tests {
         assert_eq!(at(0xffff_ffff_c000_0011), name("helper2"));
         assert_eq!(at(0xffff_ffff_8100_0080), name("last"));
         assert_eq!([at(0), at(0x10), at(0x20)], [None, None, None]);
+    }
+
+    #[test]
+    fn addresses_behind_code_have_no_name() {
+        let text = b"ffffffff81000000 T _stext\nffffffff81000100 t last\n\
+              ffffffff81001200 T _etext\nffffffff81001240 t init\nffffffff81001280 T _einittext\n\
+              ffffffff82000000 D __start_early_lsm_info\nffffffffc0000010 t bpf_prog\t[bpf]\n";
+        let table = parse(text.to_vec()).unwrap();
+        let at = |address| table.at(address).map(|found| found.name.into_owned());
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(at(0xffff_ffff_8100_11ff), name("last"));
+        assert_eq!(at(0xffff_ffff_8100_1201), None);
+        assert_eq!(at(0xffff_ffff_8100_127f), name("init"));
+        assert_eq!([at(0xffff_ffff_8100_1281), at(0xffff_ffff_8200_0000)], [None, None]);
+        // A program of BPF that has ended, far behind another one.
+        assert_eq!(at(0xffff_ffff_c000_0fff), name("bpf_prog"));
+        assert_eq!(at(0xffff_ffff_c002_0000), None);
     }
 
     #[test]
