@@ -6,6 +6,7 @@
 use crate::error::{Result, Unresolved, malformed};
 use crate::files;
 use crate::table::{Binding, NewSymbol, SymbolTable};
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -18,8 +19,10 @@ mod tests;
 const MAX_HEADERS: u64 = 1 << 16;
 /// Bytes of program or section headers: files have no larger ones than `Elf64_Shdr`.
 const MAX_HEADER_BYTES: u64 = MAX_HEADERS * 64;
-/// Bytes of the notes, and of section names.
+/// Bytes of all notes together, and of section names.
 const MAX_SMALL: u64 = 1 << 20;
+/// Bytes of the name of a symbol: each has its own, of a table that they share. The rest is left out.
+const MAX_TEXT: usize = 1 << 16;
 
 /// Bytes of the name of a section: each section has its own, of a table that they share.
 const MAX_NAME: usize = 1 << 8;
@@ -373,6 +376,22 @@ impl Elf {
         self.read(what, offset, size.min(segment.file_size - at))
     }
 
+    /// The bytes of loaded parts with their address, as the caller asks for them. Those of crafted files share
+    /// their bytes: together they have at most twice those of the file.
+    pub(crate) fn loaded_parts(
+        &self,
+        what: &'static str,
+        is_wanted: impl Fn(&Segment) -> bool,
+    ) -> impl Iterator<Item = Result<(u64, Vec<u8>)>> {
+        let mut left = self.len.saturating_mul(2);
+        let parts = self.segments.iter().filter(|segment| segment.is_loaded());
+        parts.filter(move |segment| is_wanted(segment)).map(move |segment| {
+            let size = segment.file_size;
+            left = left.checked_sub(size).ok_or(Unresolved::TooLarge { what, size })?;
+            Ok((segment.address, self.read(what, segment.offset, size)?))
+        })
+    }
+
     /// Values of relative relocations by their place, in order: of `R_X86_64_RELATIVE` and
     /// `R_AARCH64_RELATIVE`. A position-independent program keeps its pointers there.
     pub(crate) fn relative_relocations(&self) -> Result<Vec<(u64, u64)>> {
@@ -414,20 +433,29 @@ impl Elf {
 
     /// The build id in the note segments: the one that the kernel reports with a mapping.
     fn build_id_in_segments(&self) -> Option<BuildId> {
+        self.build_id_within(&mut { MAX_SMALL })
+    }
+
+    fn build_id_within(&self, left: &mut u64) -> Option<BuildId> {
         let notes = self.segments.iter().filter(|segment| segment.type_ == PT_NOTE);
-        notes.map(|notes| (notes.offset, notes.file_size)).find_map(|at| self.notes(at))
+        notes.map(|notes| (notes.offset, notes.file_size)).find_map(|at| self.notes(at, left))
     }
 
     /// The build id in the note segments or sections. Go's linker writes a section alone.
     pub(crate) fn build_id(&self) -> Option<BuildId> {
-        self.build_id_in_segments().or_else(|| {
+        let mut left = MAX_SMALL;
+        self.build_id_within(&mut left).or_else(|| {
             let notes = self.sections.iter().filter(|section| section.type_ == SHT_NOTE);
-            notes.map(|notes| (notes.offset, notes.size)).find_map(|at| self.notes(at))
+            notes.map(|notes| (notes.offset, notes.size)).find_map(|at| self.notes(at, &mut left))
         })
     }
 
-    fn notes(&self, (offset, size): (u64, u64)) -> Option<BuildId> {
-        BuildId::in_notes(&self.read("notes", offset, size.min(MAX_SMALL)).ok()?)
+    /// The build id in notes. `left` is the number of bytes that may still be read: notes of crafted files
+    /// share their bytes.
+    fn notes(&self, (offset, size): (u64, u64), left: &mut u64) -> Option<BuildId> {
+        let size = size.min(*left);
+        *left -= size;
+        BuildId::in_notes(&self.read("notes", offset, size).ok()?)
     }
 
     /// Whether the file has a full table of symbols, not only those for dynamic linking.
@@ -507,8 +535,9 @@ impl Elf {
     }
 }
 
-/// The text at an offset of a table of texts that end in NUL.
+/// The text at an offset of a table of texts that end in NUL, up to [`MAX_TEXT`] bytes.
 pub(crate) fn text_at(table: &[u8], offset: u32) -> &[u8] {
     let text = table.get(offset as usize..).unwrap_or_default();
-    text.split(|byte| *byte == 0).next().unwrap_or_default()
+    let text = text.get(..MAX_TEXT).unwrap_or(text);
+    CStr::from_bytes_until_nul(text).map_or(text, CStr::to_bytes)
 }

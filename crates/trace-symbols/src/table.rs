@@ -140,7 +140,8 @@ fn name<'a>(symbol: &Symbol, names: &'a [u8]) -> &'a [u8] {
 /// Orders the symbols at one address: by the rules of perf, so that both show the same.
 fn rank(symbol: &Symbol, names: &[u8]) -> impl Ord + use<> {
     let name = name(symbol, names);
-    let underscores = name.iter().take_while(|b| **b == b'_').count();
+    // No name has that many.
+    let underscores = name.iter().take(64).take_while(|b| **b == b'_').count();
     let has_size = symbol.end > symbol.start;
     (has_size, symbol.is_typed, symbol.binding, std::cmp::Reverse(underscores), name.len())
 }

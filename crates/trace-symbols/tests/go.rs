@@ -55,6 +55,9 @@ fn build(root: &Path, arguments: &[&str], out: &Path) {
 fn build_of(source: &str, root: &Path, arguments: &[&str], out: &Path) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(source);
     let mut command = go(root);
+    if arguments.iter().any(|argument| argument.contains("external")) {
+        command.env("CGO_ENABLED", "1");
+    }
     command.arg("build").args(arguments).arg("-o").arg(out).arg(source);
     assert!(command.status().unwrap().success());
 }
@@ -166,6 +169,8 @@ fn programs_of_every_toolchain_have_the_frames_of_their_runtime() {
             ("normal", &[][..]),
             ("stripped", &["-ldflags=-s -w"]),
             ("pie", &["-buildmode=pie", "-ldflags=-s -w"]),
+            // The linker of C puts the table behind other data that does not change.
+            ("external", &["-buildmode=pie", "-ldflags=-s -w -linkmode=external"]),
         ] {
             let program = dir.path().join(name);
             build(&root, arguments, &program);

@@ -264,6 +264,39 @@ fn arm_has_return_addresses_in_a_register_with_signatures() {
     assert_eq!(unwind(0x1000, in_caller, &[SP, 0x9000, 0, 0]), (short, StackEnd::Unknown));
 }
 
+/// A description that others share is parsed for each of them: a long one would take as long as all of
+/// their bytes.
+#[test]
+fn shared_descriptions_have_a_limit() {
+    let mut spaces = AddressSpaces::default();
+    let module = spaces.add_module(Module::file("/arm", None));
+    let mapping = Mapping { start: 0, end: 0x4000, offset: 0, module };
+    spaces.map(1, Timestamp::MIN, &mapping);
+    let end = |marks: usize| {
+        // As above, of the frame of a signal (`S`): the return address is in x30.
+        let marks = vec![b'S'; marks];
+        let cie = [&[1, b'z'][..], &marks, &[b'R', 0, 4, 0x78, 30, 1, 0, 0x0c, 31, 0]];
+        let mut eh_frame = entry(0, &cie.concat());
+        let distance = eh_frame.len() as u32 + 4;
+        let range = [0x1000u64, 0x40].map(u64::to_le_bytes).concat();
+        eh_frame.extend(entry(distance, &[&range[..], &[0]].concat()));
+        eh_frame.extend([0; 4]);
+        let mut unwinder = Unwinder::default();
+        unwinder.add_image(module, arm_file(&eh_frame)).unwrap();
+        let get = |bit| match bit {
+            30 => Some(0),
+            32 => Some(0x1000),
+            _ => Some(8),
+        };
+        let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+        let locate = |address| spaces.code_at(1, address, Timestamp::MAX);
+        unwinder.unwind(&registers, &[], locate, &mut Vec::new())
+    };
+    assert_eq!(end(100), StackEnd::Outermost);
+    // By the frame pointer, which is not in the copied stack.
+    assert_ne!(end(5000), StackEnd::Outermost);
+}
+
 /// A generator of the same numbers in every run.
 fn random(state: &mut u64) -> usize {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

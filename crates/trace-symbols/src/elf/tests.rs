@@ -70,3 +70,58 @@ fn tables_of_headers_have_a_limit() {
     bytes[54..58].fill(0xff);
     assert_eq!(too_large(bytes), ("the program headers", largest * largest));
 }
+
+/// A file of `len` bytes with segments: type, offset, size. A build id is in its last 36 bytes.
+fn with_segments(segments: &[(u32, u64, u64)], len: usize) -> Elf {
+    let mut bytes = header(0, 0, 0);
+    bytes[32] = 64; // offset of the program headers
+    bytes[54] = 56;
+    bytes[56] = segments.len() as u8;
+    for (type_, offset, size) in segments {
+        bytes.extend([*type_, 0].map(u32::to_le_bytes).concat());
+        bytes.extend([*offset, 0, 0, *size, *size, 0].map(u64::to_le_bytes).concat());
+    }
+    // The length of the name and of the contents, the type `NT_GNU_BUILD_ID`, the name.
+    let mut note = [4, 20, 3].map(u32::to_le_bytes).concat();
+    note.extend(b"GNU\0");
+    note.extend([7; 20]);
+    bytes.resize(len - note.len(), 0);
+    bytes.extend(note);
+    Elf::from_bytes(bytes, 1 << 30).unwrap()
+}
+
+#[test]
+fn notes_have_a_limit_together() {
+    let len = 2 << 20;
+    let id = (PT_NOTE, len - 36, 36);
+    let found = |notes: &[(u32, u64, u64)]| with_segments(notes, len as usize).build_id();
+    assert!(found(&[id]).is_some());
+    // Notes of zeros.
+    let half = (PT_NOTE, 1 << 20, MAX_SMALL / 2);
+    assert!(found(&[half, id]).is_some());
+    assert_eq!(found(&[half, half, id]), None);
+}
+
+#[test]
+fn loaded_parts_have_a_limit_together() {
+    let whole = (PT_LOAD, 0, 4096);
+    let sizes = |parts: &[(u32, u64, u64)]| -> Vec<Option<usize>> {
+        let file = with_segments(parts, 4096);
+        let parts = file.loaded_parts("a part", |_| true);
+        parts.map(|part| part.ok().map(|(_, bytes)| bytes.len())).collect()
+    };
+    let all = [Some(4096), Some(4096), None];
+    assert_eq!(sizes(&[whole; 3]), all);
+    assert_eq!(sizes(&[whole, (PT_NOTE, 0, 4096), whole]), all[..2]);
+}
+
+#[test]
+fn names_have_a_limit() {
+    let table = [&b"a\0"[..], &[b'x'; MAX_TEXT + 1]].concat();
+    assert_eq!(
+        [text_at(&table, 0), text_at(&table, 1), text_at(&table, u32::MAX)],
+        [b"a", &b""[..], b""]
+    );
+    assert_eq!(text_at(&table, 2).len(), MAX_TEXT);
+    assert_eq!(text_at(&table, 4).len(), MAX_TEXT - 1);
+}

@@ -1,7 +1,7 @@
 //! The description of a Go program for its runtime: `runtime.moduledata`.
 
 use super::pclntab::{PcLnTab, Version};
-use crate::elf::Elf;
+use crate::elf::{Elf, Segment};
 use crate::error::Result;
 
 /// The fields that the table of functions refers to.
@@ -28,6 +28,9 @@ mod field {
     pub(super) const GO27_FUNCTIONS: u64 = 43;
     pub(super) const COUNT: u64 = 44;
 }
+
+/// Pointers to the table that are looked at, of one part. There are a few; more are hostile.
+const MAX_CANDIDATES: usize = 1 << 10;
 
 /// The words of a file as they are when it is loaded at its own addresses.
 struct Words<'a> {
@@ -60,18 +63,18 @@ impl ModuleData {
         let words = Words { elf, relocations: elf.relative_relocations()?, size: table.pointer };
         let relocated = words.relocations.iter();
         let relocated = relocated.filter(|(_, value)| *value == table_at).map(|(place, _)| *place);
-        let relocated: Vec<u64> = relocated.collect();
+        let relocated: Vec<u64> = relocated.take(MAX_CANDIDATES).collect();
         for candidate in relocated {
             if let Some(found) = Self::at(&words, candidate, table_at, table) {
                 return Ok(Some(found));
             }
         }
-        for segment in elf.segments.iter().filter(|segment| segment.is_writable()) {
-            let bytes = elf.loaded("the data", segment.address, segment.file_size)?;
+        for part in elf.loaded_parts("the data", Segment::is_writable) {
+            let (address, bytes) = part?;
             let chunks = bytes.chunks_exact(table.pointer as usize).zip(0u64..);
             let candidates = chunks.filter(|(chunk, _)| word(chunk) == Some(table_at));
-            for (_, n) in candidates {
-                let candidate = segment.address.wrapping_add(n * table.pointer);
+            for (_, n) in candidates.take(MAX_CANDIDATES) {
+                let candidate = address.wrapping_add(n * table.pointer);
                 if let Some(found) = Self::at(&words, candidate, table_at, table) {
                     return Ok(Some(found));
                 }

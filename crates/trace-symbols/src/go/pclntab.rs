@@ -43,6 +43,12 @@ pub(crate) struct PcLnTab {
 impl PcLnTab {
     /// Reads the header. `None` if it is none.
     pub(super) fn parse(data: Vec<u8>) -> Option<Self> {
+        let header = Self::header(&data)?;
+        Some(Self { data, ..header })
+    }
+
+    /// The table at the start of `data`, without its bytes.
+    fn header(data: &[u8]) -> Option<Self> {
         let (magic, rest) = data.split_first_chunk::<4>()?;
         let version = match u32::from_le_bytes(*magic) {
             0xffff_fffb => Version::Go2,
@@ -64,9 +70,9 @@ impl PcLnTab {
             records: 0,
             text: 0,
             function_data: Vec::new(),
-            data,
+            data: Vec::new(),
         };
-        let word = |n: u64| this.word(8 + n * this.pointer);
+        let word = |n: u64| word_at(data, 8 + n * this.pointer, this.pointer);
         let functions = word(0)?;
         let first = match version {
             Version::Go2 => None,
@@ -79,13 +85,12 @@ impl PcLnTab {
         };
         this.functions = functions;
         [this.names, this.units, this.files, this.values, this.records] = parts;
+        let end = this.table().checked_add(this.table_size()?)?;
         if version == Version::Go2 {
             // The table of files is behind that of functions.
-            let at = this.table().checked_add(this.table_size()?)?;
-            this.files = this.u32(at)?.into();
+            this.files = u32_at(data, end)?.into();
         }
-        let end = this.table().checked_add(this.table_size()?)?;
-        (functions > 0 && end <= this.data.len() as u64).then_some(this)
+        (functions > 0 && end <= data.len() as u64).then_some(this)
     }
 
     /// Whether addresses are relative to the start of the code, which the table does not have.
@@ -113,20 +118,12 @@ impl PcLnTab {
         self.functions.checked_mul(2)?.checked_add(1)?.checked_mul(self.field())
     }
 
-    fn bytes<const N: usize>(&self, at: u64) -> Option<[u8; N]> {
-        let at = usize::try_from(at).ok()?;
-        self.data.get(at..at.checked_add(N)?)?.try_into().ok()
-    }
-
     fn u32(&self, at: u64) -> Option<u32> {
-        Some(u32::from_le_bytes(self.bytes(at)?))
+        u32_at(&self.data, at)
     }
 
     fn word(&self, at: u64) -> Option<u64> {
-        match self.pointer {
-            4 => self.u32(at).map(u64::from),
-            _ => Some(u64::from_le_bytes(self.bytes(at)?)),
-        }
+        word_at(&self.data, at, self.pointer)
     }
 
     /// The n-th field of the table of functions: address, position of the record, address, …
@@ -186,6 +183,22 @@ impl PcLnTab {
                 return Some(value);
             }
         }
+    }
+}
+
+fn bytes_at<const N: usize>(data: &[u8], at: u64) -> Option<[u8; N]> {
+    let at = usize::try_from(at).ok()?;
+    data.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+fn u32_at(data: &[u8], at: u64) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes_at(data, at)?))
+}
+
+fn word_at(data: &[u8], at: u64, pointer: u64) -> Option<u64> {
+    match pointer {
+        4 => u32_at(data, at).map(u64::from),
+        _ => Some(u64::from_le_bytes(bytes_at(data, at)?)),
     }
 }
 
@@ -259,7 +272,7 @@ impl<'a> Function<'a> {
             _ => return None,
         };
         let end = self.record.checked_add(fields * 4)?;
-        Some((end.checked_add(4)?, self.table.bytes(end)?))
+        Some((end.checked_add(4)?, bytes_at(&self.table.data, end)?))
     }
 
     /// The frame on the stack at an address.
@@ -306,21 +319,18 @@ impl<'a> Function<'a> {
 
 /// Searches a table and its address in the loaded parts of a file.
 pub(super) fn search(elf: &Elf) -> Result<Option<(u64, Vec<u8>)>> {
-    for segment in elf.segments.iter().filter(|segment| segment.is_loaded()) {
-        let bytes = elf.loaded("a segment", segment.address, segment.file_size)?;
-        // The table is aligned to 32 bytes; the start of the segment is too.
-        let found = bytes.chunks(32).enumerate().find_map(|(at, chunk)| {
-            let is_header = matches!(
-                chunk,
-                [0xfb | 0xfa | 0xf0 | 0xf1, 0xff, 0xff, 0xff, 0, 0, 1 | 2 | 4, 4 | 8, ..]
-            );
-            let at = at * 32;
-            let table = is_header.then(|| bytes.get(at..)).flatten()?;
-            PcLnTab::parse(table.to_vec())
-                .map(|table| (segment.address.wrapping_add(at as u64), table.data))
+    for part in elf.loaded_parts("a segment", |_| true) {
+        let (address, bytes) = part?;
+        // The address of the table is a multiple of 32; that of the segment need not be.
+        let first = address.wrapping_neg() % 32;
+        let places = (first..bytes.len() as u64).step_by(32);
+        let mut found = places.filter_map(|at| {
+            let table = bytes.get(at as usize..)?;
+            PcLnTab::header(table)?;
+            Some((address.wrapping_add(at), table.to_vec()))
         });
-        if found.is_some() {
-            return Ok(found);
+        if let Some(found) = found.next() {
+            return Ok(Some(found));
         }
     }
     Ok(None)

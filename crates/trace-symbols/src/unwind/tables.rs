@@ -11,14 +11,17 @@ use crate::options::Options;
 use crate::section;
 use gimli::{
     BaseAddresses, CieOrFde, DebugFrame, EhFrame, EndianSlice, FrameDescriptionEntry, LittleEndian,
-    UnwindContext, UnwindSection, Vendor,
+    UnwindContext, UnwindOffset, UnwindSection, Vendor,
 };
+use std::collections::HashMap;
 use std::path::Path;
 
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Bytes of one description. Those of large functions have a few thousand; a longer one is hostile.
 const MAX_DESCRIPTION: usize = 1 << 20;
+/// Bytes of the part that descriptions share. Compilers write a few tens; a longer one is hostile.
+const MAX_SHARED: usize = 1 << 12;
 
 /// The tables of a file.
 #[derive(Debug)]
@@ -191,10 +194,19 @@ const fn vendor(architecture: Architecture) -> Vendor {
 /// All descriptions of a section by address. Damaged ones are left out.
 fn index<'a, S: UnwindSection<Slice<'a>>>(section: &S, bases: &BaseAddresses) -> Vec<Entry> {
     let mut found = Vec::new();
+    // Each is parsed once, not for each description.
+    let mut shared: HashMap<usize, _> = HashMap::new();
     let mut entries = section.entries(bases);
     while let Ok(Some(entry)) = entries.next() {
         let CieOrFde::Fde(partial) = entry else { continue };
-        let Ok(fde) = partial.parse(S::cie_from_offset) else { continue };
+        let parsed = partial.parse(|section, bases, offset: S::Offset| {
+            let parse = || section.cie_from_offset(bases, offset);
+            shared.entry(UnwindOffset::into(offset)).or_insert_with(parse).clone()
+        });
+        let Ok(fde) = parsed else { continue };
+        if fde.cie().entry_len() > MAX_SHARED {
+            continue;
+        }
         let (start, offset) = (fde.initial_address(), fde.offset());
         // The linker leaves the descriptions of functions that it removed, at address 0.
         if let Some(end) = start.checked_add(fde.len()).filter(|_| start != 0) {
