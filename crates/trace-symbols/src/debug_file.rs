@@ -8,12 +8,16 @@ use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use trace_common::BuildId;
 
 /// Finds the file with the debug information of a file: by its build id in the debug directories, then
 /// by its `.gnu_debuglink`. Its build id or CRC is that of the file. It is looked for as the process
 /// sees files, then as this process does.
 pub(crate) fn find(elf: &Elf, path: &Path, process: Option<u32>, options: &Options) -> Option<Elf> {
-    let local = by_build_id(elf, process, options).or_else(|| by_link(elf, path, process, options));
+    let local = elf
+        .build_id()
+        .and_then(|id| by_build_id(id, process, options))
+        .or_else(|| by_link(elf, path, process, options));
     #[cfg(feature = "debuginfod")]
     return local.or_else(|| by_server(elf, options));
     #[cfg(not(feature = "debuginfod"))]
@@ -28,17 +32,33 @@ fn by_server(elf: &Elf, options: &Options) -> Option<Elf> {
     servers.find(id, options.max_bytes)
 }
 
-fn by_build_id(elf: &Elf, process: Option<u32>, options: &Options) -> Option<Elf> {
-    let id = elf.build_id()?;
+/// Finds the file with the parts of debug information that a file shares with others: by its build id in the
+/// debug directories, then by its path.
+#[cfg(feature = "dwarf")]
+pub(crate) fn supplement(elf: &Elf, process: Option<u32>, options: &Options) -> Option<Elf> {
+    let (path, id) = elf.supplementary_link()?;
+    let path = Path::new(std::ffi::OsStr::from_bytes(&path));
+    by_build_id(id, process, options).or_else(|| {
+        // A relative path is one from the debug file, which may have been found by a link.
+        let found = path.is_absolute().then(|| with_id(id, process, path, options));
+        found.flatten()
+    })
+}
+
+/// The file with a path, if it has this build id.
+fn with_id(id: BuildId, process: Option<u32>, path: &Path, options: &Options) -> Option<Elf> {
+    files::candidates(process, path).filter_map(Result::ok).find_map(|file| {
+        let debug = Elf::new(file, options.max_bytes).ok()?;
+        (debug.build_id() == Some(id)).then_some(debug)
+    })
+}
+
+fn by_build_id(id: BuildId, process: Option<u32>, options: &Options) -> Option<Elf> {
     let digits = id.to_string();
     let (front, rest) = digits.split_at_checked(2)?;
     options.debug_directories.iter().find_map(|directory| {
         let path = directory.join(".build-id").join(front).join(format!("{rest}.debug"));
-        let candidates = files::candidates(process, &path);
-        candidates.filter_map(Result::ok).find_map(|file| {
-            let debug = Elf::new(file, options.max_bytes).ok()?;
-            (debug.build_id() == Some(id)).then_some(debug)
-        })
+        with_id(id, process, &path, options)
     })
 }
 

@@ -431,6 +431,17 @@ impl Elf {
         Some((name.to_vec(), u32::from_le_bytes(crc)))
     }
 
+    /// The path and the build id of the file with the parts of debug information that files share
+    /// (`.gnu_debugaltlink`, dwz(1)).
+    #[cfg(feature = "dwarf")]
+    pub(crate) fn supplementary_link(&self) -> Option<(Vec<u8>, BuildId)> {
+        let section = self.section_named(b".gnu_debugaltlink").filter(|s| s.size <= MAX_SMALL)?;
+        let bytes = self.bytes("supplementary link", section).ok()?;
+        let name = text_at(&bytes, 0);
+        let id = BuildId::new(bytes.get(name.len() + 1..)?)?;
+        Some((name.to_vec(), id))
+    }
+
     /// The build id in the note segments: the one that the kernel reports with a mapping.
     fn build_id_in_segments(&self) -> Option<BuildId> {
         self.build_id_within(&mut { MAX_SMALL })

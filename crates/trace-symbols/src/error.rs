@@ -68,6 +68,10 @@ pub enum Unresolved {
         /// Its size in bytes.
         size: u64,
     },
+    /// Debug information of the file is in another one: split DWARF (`.dwo`), which is not read, or a
+    /// supplementary file (dwz(1)) that is not there.
+    #[error("a part of the debug information is in another file, which is not read")]
+    OtherDebugFile,
     /// A part of the file is not read: it would take too much memory or time. The file is damaged, or made
     /// to do harm.
     #[error("{what} would take too much memory or time: they are not read")]
@@ -84,6 +88,9 @@ pub enum Unresolved {
     /// The running kernel, or its module, is another one.
     #[error("the address belongs to another kernel than the running one")]
     OtherKernel,
+    /// The code that the kernel maps into 32-bit processes: this process has another one.
+    #[error("the vdso of 32-bit processes is not that of this process")]
+    OtherVdso,
     /// Different methods had the address, and nothing says which of them had it at the time.
     #[error("several methods had the address, one after another")]
     Ambiguous,

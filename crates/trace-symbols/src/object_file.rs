@@ -56,7 +56,7 @@ impl ObjectFile {
     ///
     /// As of [`ObjectFile::open`].
     pub fn parse(bytes: Vec<u8>, options: &Options) -> Result<Self> {
-        Self::of(&Elf::from_bytes(bytes, options.max_bytes)?, None, options)
+        Self::of(&Elf::from_bytes(bytes, options.max_bytes)?, None, None, options)
     }
 
     /// Reads a file that a process has mapped.
@@ -67,7 +67,7 @@ impl ObjectFile {
 
     /// Reads the image of the vdso.
     pub(crate) fn of_vdso(module: &Module, options: &Options) -> Result<Self> {
-        Self::of(&vdso::image(module, options)?, None, options)
+        Self::of(&vdso::image(module, options)?, None, None, options)
     }
 
     fn with_debug_file(
@@ -77,10 +77,11 @@ impl ObjectFile {
         options: &Options,
     ) -> Result<Self> {
         let debug = debug_file::find(elf, path, process, options);
-        Self::of(elf, debug.as_ref(), options)
+        Self::of(elf, debug.as_ref(), process, options)
     }
 
-    fn of(elf: &Elf, debug: Option<&Elf>, options: &Options) -> Result<Self> {
+    #[cfg_attr(not(feature = "dwarf"), expect(unused_variables, reason = "of debug information"))]
+    fn of(elf: &Elf, debug: Option<&Elf>, process: Option<u32>, options: &Options) -> Result<Self> {
         let segments = elf.segments.iter().filter(|segment| segment.is_loaded()).copied().collect();
         // A file with debug information alone has the addresses of the file, but no code.
         let symbols = match debug.filter(|debug| debug.has_symtab()) {
@@ -92,10 +93,12 @@ impl ObjectFile {
         // What can be read of the others is enough for the names of functions.
         let go = GoSymbols::read(elf).or_else(|error| unless(!symbols.is_empty(), error))?;
         #[cfg(feature = "dwarf")]
+        let read = |elf: &Elf| Dwarf::read(elf, || debug_file::supplement(elf, process, options));
+        #[cfg(feature = "dwarf")]
         let dwarf = match debug {
-            Some(debug) if options.lines => Dwarf::read(debug),
+            Some(debug) if options.lines => read(debug),
             // A Go program that is linked statically has no C code: its own table has all.
-            None if options.lines && (go.is_none() || elf.is_dynamic()) => Dwarf::read(elf),
+            None if options.lines && (go.is_none() || elf.is_dynamic()) => read(elf),
             _ => Ok(None),
         };
         #[cfg(feature = "dwarf")]

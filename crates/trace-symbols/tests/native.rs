@@ -318,6 +318,45 @@ fn separate_debug_files_are_used_if_they_belong_to_the_file() {
     assert_eq!(frames(&options), none);
 }
 
+/// Debug information that two programs share is in a third file.
+#[cfg(feature = "dwarf")]
+#[test]
+fn supplementary_debug_files_are_used_or_missed() {
+    let has_dwz = Command::new("dwz").arg("--version").output().is_ok();
+    if !testkit::skip::can("dwz", has_dwz) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let program = compile(dir.path(), "program", &["-g", "-gdwarf-4"]);
+    compile(dir.path(), "other", &["-g", "-gdwarf-4", "-DOTHER"]);
+    let addresses = addresses(&program);
+    let open = || ObjectFile::open(&program, &Options::default()).unwrap();
+    let file = open();
+    let expected: Vec<Frames> = addresses.iter().map(|at| ours(&file, *at)).collect();
+    run("dwz", &["-m", &path("shared"), &path("program"), &path("other")]);
+    let sections = run("readelf", &["-SW", &path("program")]);
+    assert!(sections.contains(".gnu_debugaltlink"), "{sections}");
+    let file = open();
+    let found: Vec<Frames> = addresses.iter().map(|at| ours(&file, *at)).collect();
+    assert_eq!((found, file.problem()), (expected, None));
+    fs::remove_file(path("shared")).unwrap();
+    let file = open();
+    assert!(addresses.iter().all(|at| file.frames(*at).is_ok()));
+    assert_eq!(file.problem(), Some(&Unresolved::OtherDebugFile));
+}
+
+#[cfg(feature = "dwarf")]
+#[test]
+fn split_debug_information_is_a_problem() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = compile(dir.path(), "split", &["-g", "-gsplit-dwarf"]);
+    let file = ObjectFile::open(&program, &Options::default()).unwrap();
+    assert_eq!(file.problem(), None);
+    assert!(addresses(&program).iter().all(|at| file.frames(*at).is_ok()));
+    assert_eq!(file.problem(), Some(&Unresolved::OtherDebugFile));
+}
+
 /// A server on the loopback interface. Returns its URL, and in the end the paths that it was asked for.
 /// A connection that sends `stop` ends it.
 #[cfg(feature = "debuginfod")]

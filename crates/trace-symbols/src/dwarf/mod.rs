@@ -4,6 +4,7 @@ use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
 use crate::frame::{Frame, Texts};
 use crate::section;
+use addr2line::{LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
 use std::cell::OnceCell;
 use std::fmt;
@@ -32,27 +33,33 @@ impl fmt::Debug for Dwarf {
 }
 
 impl Dwarf {
-    /// Reads the debug information of a file. `None` if it has none.
-    pub(crate) fn read(elf: &Elf) -> Result<Option<Self>> {
+    /// Reads the debug information of a file. `None` if it has none. `supplement` finds the file with the
+    /// parts that it shares with others.
+    pub(crate) fn read(
+        elf: &Elf,
+        supplement: impl FnOnce() -> Option<Elf>,
+    ) -> Result<Option<Self>> {
         if !elf.has_dwarf() {
             return Ok(None);
         }
-        // Sections can share their bytes, and a compressed one can have a thousand times its size.
-        let mut left = elf.max().saturating_mul(2);
-        let section = |id: gimli::SectionId| -> Result<Slice> {
-            let section = elf.section_named(id.name().as_bytes());
-            let section = section.filter(|section| section.has_bytes() && is_used(id));
-            let bytes = section
-                .map(|section| section::shared(WHAT, elf, section, &mut left))
-                .transpose()?;
-            Ok(Slice::new(bytes.unwrap_or_default(), LittleEndian))
-        };
-        let mut sections = gimli::Dwarf::load(section)?;
+        let mut sections = load(elf)?;
         let units = Units::read(&mut sections)?;
+        let problem = OnceCell::new();
+        if elf.supplementary_link().is_some() {
+            match supplement() {
+                Some(supplement) => {
+                    let mut shared = load(&supplement)?;
+                    Units::read(&mut shared)?;
+                    sections.set_sup(shared);
+                }
+                // Functions of other parts have names.
+                None => drop(problem.set(Unresolved::OtherDebugFile)),
+            }
+        }
         let sections = Arc::new(sections);
         let context = addr2line::Context::from_arc_dwarf(Arc::clone(&sections));
         let context = context.map_err(malformed)?;
-        Ok(Some(Self { sections, units, context, problem: OnceCell::new() }))
+        Ok(Some(Self { sections, units, context, problem }))
     }
 
     /// Why a part of it is not used, of the addresses that were asked for.
@@ -87,7 +94,16 @@ impl Dwarf {
     }
 
     fn append(&self, address: u64, texts: &mut Texts, out: &mut Vec<Frame>) -> Option<()> {
-        let mut frames = self.context.find_frames(address).skip_all_loads().ok()?;
+        let mut lookup = self.context.find_frames(address);
+        let mut frames = loop {
+            lookup = match lookup {
+                LookupResult::Output(frames) => break frames.ok()?,
+                LookupResult::Load { continuation, .. } => {
+                    let _ = self.problem.set(Unresolved::OtherDebugFile);
+                    continuation.resume(None)
+                }
+            };
+        };
         while let Some(frame) = frames.next().ok()? {
             let function = frame.function?;
             let name = function.raw_name().ok()?;
@@ -114,6 +130,19 @@ impl Dwarf {
             frame.column = location.column.unwrap_or_default();
         }
     }
+}
+
+/// The sections of a file.
+fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
+    // Sections can share their bytes, and a compressed one can have a thousand times its size.
+    let mut left = elf.max().saturating_mul(2);
+    gimli::Dwarf::load(|id: gimli::SectionId| -> Result<Slice> {
+        let section = elf.section_named(id.name().as_bytes());
+        let section = section.filter(|section| section.has_bytes() && is_used(id));
+        let bytes =
+            section.map(|section| section::shared(WHAT, elf, section, &mut left)).transpose()?;
+        Ok(Slice::new(bytes.unwrap_or_default(), LittleEndian))
+    })
 }
 
 /// Whether functions, files and lines are found with a section. Others have the places of variables,
