@@ -26,7 +26,7 @@ pub struct MappedFile {
     pub process: Option<u32>,
     /// Whether it is the kernel or one of its modules.
     pub is_kernel: bool,
-    /// Whether it is memory without a file, or that of .NET's compiler: just-in-time compilers describe
+    /// Whether it is memory without a file, or with one in memory alone (`memfd_create(2)`): just-in-time compilers describe
     /// it in a file with this name.
     pub is_perf_map: bool,
     /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
@@ -185,9 +185,9 @@ impl Mappings {
             self.kernel.insert(mmap.addr, (end, file));
             return;
         }
-        // .NET maps the memory of its compiler twice: writable, and executable.
-        let anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:doublemapper"];
-        let is_perf_map = anonymous.into_iter().any(|prefix| name.starts_with(prefix));
+        // That of 32-bit processes is another one, which perf(1) gives this name.
+        let name = if name == "[vdso]" && end <= 1 << 32 { "[vdso32]".to_owned() } else { name };
+        let is_perf_map = trace_common::is_memory_of_no_file(&name);
         let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
         if is_jitdump(&name) {
             let map = self.add_file(perf_map(), None, None, Some(mmap.pid));
@@ -398,6 +398,23 @@ mod tests {
             apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
         }
         assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    #[test]
+    fn memory_has_the_names_that_perf_gives_it() {
+        let mut mappings = Mappings::new(&Features::default());
+        let mut name = |start: u64, name: &[u8]| {
+            let map = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let map = [&words(&[7, 7])[..], &map, name].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &map);
+            let file = mappings.at(7, start, false).and_then(|at| mappings.file(at.file)).unwrap();
+            (file.name.clone(), file.is_perf_map)
+        };
+        assert_eq!(name(0xf7f0_0000, b"[vdso]\0\0"), ("[vdso32]".to_owned(), false));
+        assert_eq!(name(0x7fff_0000_0000, b"[vdso]\0\0"), ("[vdso]".to_owned(), false));
+        // Code of a compiler in a file in memory alone.
+        let map = ("/tmp/perf-7.map".to_owned(), true);
+        assert_eq!(name(0x1000, b"/memfd:jit (deleted)\0\0\0\0"), map);
     }
 
     #[test]
