@@ -53,9 +53,12 @@ impl MappedFile {
             _ if self.is_kernel => Module::kernel_module(&self.name, self.build_id),
             Some(process) if self.is_perf_map => Module::jit(process),
             _ => {
-                let is_vdso = self.name == "[vdso]";
+                let is_vdso = matches!(&*self.name, "[vdso]" | Module::VDSO_32);
                 let mut module =
                     if is_vdso { Module::vdso() } else { Module::file(&self.name, None) };
+                if is_vdso {
+                    module.name = self.name.as_str().into();
+                }
                 module.build_id = self.build_id;
                 module.inode = self.inode;
                 module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));

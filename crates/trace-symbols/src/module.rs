@@ -45,6 +45,10 @@ impl Module {
     /// The name of the kernel without its modules, as perf(1) has it.
     pub const KERNEL: &str = "[kernel.kallsyms]";
 
+    /// The name of the vdso of 32-bit processes, as perf(1) has it: below 4 GiB. The kernel gives it the one
+    /// that others have.
+    pub const VDSO_32: &str = "[vdso32]";
+
     const fn new(kind: ModuleKind, name: Box<str>, build_id: Option<BuildId>) -> Self {
         Self { kind, name, build_id, inode: None, mapped_at: None, process: None }
     }
@@ -79,15 +83,12 @@ impl Module {
     /// The module that a mapping with this name has: of `/proc/PID/maps` or a record of `mmap(2)`.
     /// `None` for memory that has no code.
     pub fn of_mapping(name: &str, process: u32) -> Option<Self> {
-        // The runtime of .NET maps the memory of its compiler twice.
-        let is_anonymous = ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:", "[anon"]
-            .into_iter()
-            .any(|prefix| name.starts_with(prefix));
         Some(match name {
             "[vdso]" => Self::vdso(),
+            Self::VDSO_32 => Self::new(ModuleKind::Vdso, name.into(), None),
             "[vsyscall]" | "[uprobes]" => return None,
             "" | "[heap]" | "[stack]" => Self::jit(process),
-            _ if is_anonymous => Self::jit(process),
+            _ if trace_common::is_memory_of_no_file(name) => Self::jit(process),
             _ => {
                 let path = name.strip_suffix(" (deleted)").unwrap_or(name);
                 Self { process: Some(process), ..Self::file(path, None) }

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
-    /// Whether the symbols of the running kernel are used (`/proc/kallsyms`).
+    /// Whether the symbols of the running kernel are used (`/proc/kallsyms`), and its vdso for mappings
+    /// without a build id.
     pub kernel: bool,
     /// Whether perf maps and jitdump files are read, which processes with just-in-time compilers write.
     pub perf_maps: bool,

@@ -428,7 +428,9 @@ impl AddressSpaces {
             let Some(parsed) = MapsLine::parse(line).filter(|parsed| parsed.is_executable) else {
                 continue;
             };
-            let Some(module) = Module::of_mapping(parsed.name, process) else { continue };
+            let is_32 = parsed.name == "[vdso]" && parsed.end <= 1 << 32;
+            let name = if is_32 { Module::VDSO_32 } else { parsed.name };
+            let Some(module) = Module::of_mapping(name, process) else { continue };
             let MapsLine { start, end, offset, inode, .. } = parsed;
             let module = match module.kind {
                 ModuleKind::File => {

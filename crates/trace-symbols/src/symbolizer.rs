@@ -325,12 +325,14 @@ impl Symbolizer {
         kernel.frame(module, address, &mut self.texts)
     }
 
-    /// Why a module has no symbols. `None` if it has some, or none of its addresses was asked for.
+    /// Why a module has no symbols, or its debug information is not used. `None` if all is used, or none of
+    /// its addresses was asked for.
     pub fn problem(&self, module: ModuleId) -> Option<&Unresolved> {
         match self.resolvers.get(module.index())?.as_ref()? {
             Resolver::None(why) => Some(why),
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
-            Resolver::File(_) | Resolver::Jit(_) => None,
+            Resolver::File(file) => file.problem(),
+            Resolver::Jit(_) => None,
         }
     }
 

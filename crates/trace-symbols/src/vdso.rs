@@ -12,6 +12,13 @@ const MAX: u64 = 1 << 20;
 
 /// Reads the image in the memory of this process: it is the same in all of this class.
 pub(crate) fn image(module: &Module, options: &Options) -> Result<Elf> {
+    // It is that of the running kernel.
+    if !options.kernel && module.build_id.is_none() {
+        return Err(Unresolved::Disabled);
+    }
+    if &*module.name == Module::VDSO_32 && !cfg!(target_pointer_width = "32") {
+        return Err(Unresolved::OtherVdso);
+    }
     let maps = fs::read_to_string("/proc/self/maps")?;
     let line = maps.lines().find(|line| line.ends_with("[vdso]")).ok_or(Unresolved::NotAFile)?;
     let range = line.split(' ').next().and_then(|range| range.split_once('-'));
@@ -28,5 +35,26 @@ pub(crate) fn image(module: &Module, options: &Options) -> Result<Elf> {
             Err(Unresolved::BuildId { expected, found })
         }
         _ => Ok(file),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_image_is_that_of_this_kernel_and_of_this_class() {
+        let mut options = Options::default();
+        let vdso = Module::vdso();
+        // Not every architecture has one.
+        if !matches!(image(&vdso, &options), Err(Unresolved::NotAFile)) {
+            assert!(image(&vdso, &options).is_ok());
+        }
+        if cfg!(target_pointer_width = "64") {
+            let other = Module::of_mapping(Module::VDSO_32, 1).unwrap();
+            assert_eq!(image(&other, &options).unwrap_err(), Unresolved::OtherVdso);
+        }
+        options.kernel = false;
+        assert_eq!(image(&vdso, &options).unwrap_err(), Unresolved::Disabled);
     }
 }

@@ -134,6 +134,15 @@ fn symbol(frames: &[Frame]) -> Option<(Arc<str>, u64)> {
     Some((Arc::clone(&frame.symbol), frame.offset?))
 }
 
+/// Whether a recording is of the running kernel.
+fn is_of_this_kernel(features: &Features) -> bool {
+    let ours = Features::of_this_machine();
+    match (features.build_id(Mappings::KERNEL), build_id::of_kernel()) {
+        (Some(theirs), Some(ours)) => theirs == ours,
+        _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
+    }
+}
+
 impl Files {
     /// The symbols for a recording.
     ///
@@ -144,12 +153,8 @@ impl Files {
     }
 
     fn with_lines(features: &Features, lines: bool, servers: Option<Debuginfod>) -> Self {
-        let ours = Features::of_this_machine();
         let mut options = trace_symbols::Options::default();
-        options.kernel = match (features.build_id(Mappings::KERNEL), build_id::of_kernel()) {
-            (Some(theirs), Some(ours)) => theirs == ours,
-            _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
-        };
+        options.kernel = is_of_this_kernel(features);
         // Files without a build id, of recordings without inodes or a known clock. They are reported.
         options.unverified = true;
         options.lines = lines;
@@ -270,7 +275,14 @@ impl Symbolizer for Files {
             let file = frame.file.as_deref().unwrap_or_default();
             each(Function { name: &frame.function, file, line: frame.line });
         }
-        if !frames.is_empty() && !self.is_verified(file) {
+        if frames.is_empty() {
+            return;
+        }
+        let module = self.modules.get(number).copied().flatten();
+        if let Some(why) = module.and_then(|module| self.symbolizer.problem(module)) {
+            self.problems.partial(&file.name, why);
+        }
+        if !self.is_verified(file) {
             self.problems.unverified(&file.name);
         }
     }

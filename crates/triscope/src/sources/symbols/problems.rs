@@ -17,6 +17,8 @@ pub(crate) struct Problems(Arc<Mutex<HashMap<(String, Problem), u64>>>);
 enum Problem {
     Unresolved(String),
     Unverified,
+    /// Functions have names, but no lines and inlined calls.
+    Partial(String),
 }
 
 impl Problems {
@@ -28,6 +30,11 @@ impl Problems {
     /// Counts an address with the function of a file that may not be the one that was mapped.
     pub(super) fn unverified(&self, file: &str) {
         self.add(file, Problem::Unverified, 1);
+    }
+
+    /// Counts an address with a function, of a file whose debug information is not used.
+    pub(super) fn partial(&self, file: &str, why: &Unresolved) {
+        self.add(file, Problem::Partial(why.to_string()), 1);
     }
 
     fn add(&self, file: &str, problem: Problem, count: u64) {
@@ -54,6 +61,9 @@ impl Problems {
                     "{file}: not verified: neither a build id nor a time shows that it is the file that \
                      was mapped"
                 )),
+                Problem::Partial(why) => {
+                    lines.push(format!("{file}: debug information is not used: {why}"));
+                }
                 Problem::Unresolved(why) if lines.len() < SHOWN => {
                     let frames = counted(*count, "frame");
                     lines.push(format!("{file}: {frames} without a function: {why}"));

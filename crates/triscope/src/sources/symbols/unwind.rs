@@ -24,16 +24,17 @@ pub(crate) struct Unwinder {
 impl Unwinder {
     /// For a recording of a machine like this one.
     pub(crate) fn new(features: &Features) -> Self {
-        Self::with_clock(features.clock, false)
+        Self::with_clock(features.clock, false, super::is_of_this_kernel(features))
     }
 
     /// For a recording that is made now.
     pub(crate) fn live() -> Self {
-        Self::with_clock(ClockReference::now(ClockDomain::Monotonic), true)
+        Self::with_clock(ClockReference::now(ClockDomain::Monotonic), true, true)
     }
 
-    fn with_clock(clock: Option<ClockReference>, is_live: bool) -> Self {
+    fn with_clock(clock: Option<ClockReference>, is_live: bool, is_of_this_kernel: bool) -> Self {
         let mut options = Options::default();
+        options.kernel = is_of_this_kernel;
         // Files without a build id, of recordings without inodes or a known clock.
         options.unverified = true;
         let unwinder = trace_symbols::Unwinder::new(options);
