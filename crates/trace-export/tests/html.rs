@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, SampleKind, SampledEventId, SpanKind, State,
-    Tables, TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, Frame, SampleKind, SampledEventId, SpanKind,
+    State, Tables, TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -336,4 +336,72 @@ fn processes_above_the_limit_share_a_group_with_all_they_have() {
         tracks.trim_start_matches('[').split("],").map(|t| count(t.trim_end_matches(']'))).sum();
     assert_eq!(items, stats.items);
     assert_eq!(items, (2 * PROCESSES + PROCESSES * (PROCESSES + 1) / 2) as u64);
+}
+
+/// The flame graphs of the process of interest, and the tables of it, are not cut off by others.
+#[test]
+fn the_process_of_interest_is_first() {
+    const FRAMES: u64 = 1 << 9;
+    /// With their frames, more than a page has nodes: 2^17.
+    const OTHERS: u64 = (1 << 8) + 10;
+    let mut tables = Tables::new();
+    let mut thread = |number: i64| {
+        let name = tables.text(format!("program{number}").as_bytes());
+        let process = tables.entity(Entity::new(EntityKind::Process, number).named(name)).unwrap();
+        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        tables.entity(thread).unwrap()
+    };
+    let [other, own] = [thread(1), thread(7)];
+    // The outermost frame is of this number.
+    let stack = |number: u64, tables: &mut Tables| {
+        let [inner, outer] = [b"inner".to_vec(), format!("f{number}").into_bytes()];
+        let [inner, outer] = [inner, outer].map(|name| tables.text(&name));
+        let frame = |function| Frame { function, ..Frame::default() };
+        let inner = std::iter::repeat_n(frame(inner), FRAMES as usize - 1);
+        tables.stack(&inner.chain([frame(outer)]).collect::<Vec<_>>())
+    };
+    let mut events: Vec<(i64, EventKind)> =
+        [other, own].map(|entity| (0, EventKind::Start { entity })).to_vec();
+    let samples = (0..OTHERS).map(|number| (other, number, 5)).chain([(own, OTHERS, 1)]);
+    for (entity, number, weight) in samples {
+        let (kind, event) = (SampleKind::Cpu, SampledEventId::NONE);
+        let (stack, thread, cpu, of) = (stack(number, &mut tables), None, None, None);
+        let sample = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+        events.push((1, sample));
+    }
+    // The other one has the CPU longer.
+    let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+    events.push((1, EventKind::Start { entity: cpu }));
+    let (left, is_next_unknown, prio) = (ThreadState::Preempted, false, 120);
+    for (at, prev, next) in [(10, own, other), (90, other, own), (100, own, other)] {
+        let (prev, next) = (Some(prev), Some(next));
+        let switch = EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio };
+        events.push((at, switch));
+    }
+    let mut options = HtmlOptions::default();
+    options.process = Some(7);
+    let (mut html, mut report) = (HtmlTimeline::new(options), Report::new());
+    let mut correlator = Correlator::new();
+    let mut each = |derived: trace_timeline::Derived<'_>| {
+        report.push(&derived, &tables.entities);
+        html.push(&derived, &tables);
+    };
+    for (at, kind) in events {
+        let event = Event { at: Timestamp::from_nanos(at), kind };
+        correlator.push(&event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    let mut out = Vec::new();
+    let stats = html.write("two", &tables, &report, &[], &mut out).unwrap();
+    assert_eq!(stats.stacks_cut, 11, "those above the limit without the one of interest");
+    let (json, _) = data(&String::from_utf8(out).unwrap());
+    assert!(json.contains("\"stacksCut\":11,"));
+    let (_, flames) = json.split_once("\"flames\":[").unwrap();
+    let (first, rest) = flames.split_once("},{").unwrap();
+    assert_eq!(first.matches("[").count() as u64, 1 + 1 + FRAMES, "{first}");
+    assert!(rest.contains("\"name\":\"CPU samples\""));
+    let (_, threads) = json.split_once("\"title\":\"Threads\"").unwrap();
+    let (threads, _) = threads.split_once("}").unwrap();
+    let place = |name| threads.find(name).unwrap_or_else(|| panic!("{name}: {threads}"));
+    assert!(place("program7") < place("program1"), "{threads}");
 }

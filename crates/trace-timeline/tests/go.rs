@@ -593,7 +593,8 @@ fn reports_sum_to_the_intervals() {
         assert_eq!(off(|reason| matches!(reason, OffCpu::Waits(_))), waits, "{name}");
         assert_eq!(off(|reason| *reason == OffCpu::WaitsForProc), runnable, "{name}");
         let longest = report.groups.values().map(|group| group.latency.max()).max();
-        let delays: Vec<u64> = report.longest_delays.iter().map(|d| d.nanos as u64).collect();
+        let delays: Vec<u64> =
+            report.longest_delays(|_| true).iter().map(|d| d.nanos as u64).collect();
         assert_eq!(delays.first().copied(), longest.filter(|_| !delays.is_empty()), "{name}");
         assert!(delays.is_sorted_by(|a, b| a >= b), "{name}");
         let goroutines: u64 = report.groups.values().map(|group| group.count).sum();

@@ -205,7 +205,8 @@ impl Answers {
     /// One of the pauses waits for the thread that shares its CPU: for a part of a time slice, which
     /// is several times the tens of microseconds that a stop takes otherwise.
     fn check_late_stop(&self) -> Result<()> {
-        let stops = self.0.report.longest_pauses.iter().filter_map(|pause| {
+        let pauses = self.0.report.longest_pauses(|_| true);
+        let stops = pauses.into_iter().filter_map(|pause| {
             let last = pause.stops.last()?;
             Some((last.at.nanos_since(pause.begin), last.runnable))
         });

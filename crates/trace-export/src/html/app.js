@@ -1298,9 +1298,9 @@ function showFlames() {
     trees.append(el('p', { class: 'dim' }, 'The traces have no samples with stacks.'));
     return;
   }
-  // Of one name, the largest is first.
-  const all = data.flames.map((tree, i) => ({ ...tree, i, first: data.flames.findIndex(other => other.name === tree.name), total: tree.nodes.reduce((sum, node) => sum + node[2], 0) }));
-  all.sort((a, b) => a.first - b.first || b.total - a.total);
+  // Those of one name are side by side, in the order in which they are there.
+  const all = data.flames.map((tree, i) => ({ ...tree, i, first: data.flames.findIndex(other => other.name === tree.name) }));
+  all.sort((a, b) => a.first - b.first || a.i - b.i);
   for (const { name, process, i } of all) trees.append(el('button', { 'data-tree': i, onclick: () => chooseTree(i) }, `${name}${process ? ', ' + label(process) : ''}`));
   if (!flame) return chooseTree(all[0].i);
   markTree();
@@ -1325,17 +1325,22 @@ function paintFlame() {
   const canvas = $('flame'), height = 19, highest = 16000;
   flame.boxes = [];
   let deepest = 0;
-  const place = (node, x, width, level) => {
-    if (width < 0.6) return;
+  // Stacks can be deeper than the calls of a browser.
+  const open = [{ node: flame.top, x: 0, width: canvas.clientWidth, level: 0 }];
+  while (open.length) {
+    const { node, x, width, level } = open.pop();
     deepest = Math.max(deepest, level);
     flame.boxes.push({ node, x, y: level * height, width });
+    const parts = [];
+    let left = x;
     for (const child of node.children) {
       const part = width * child.total / Math.max(node.total, 1);
-      place(child, x, part, level + 1);
-      x += part;
+      if (part < 0.6) break; // the others are not wider
+      parts.push({ node: child, x: left, width: part, level: level + 1 });
+      left += part;
     }
-  };
-  place(flame.top, 0, canvas.clientWidth, 0);
+    open.push(...parts.reverse());
+  }
   // The section scrolls. A browser draws nothing on a canvas that is too high.
   canvas.style.minHeight = Math.min((deepest + 1) * height, highest) + 'px';
   const { g } = prepare(canvas);
@@ -1462,7 +1467,7 @@ async function start() {
   $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
   for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', 'aria-controls': id, onclick: () => show(id) }, name));
   const lost = lossCount();
-  if (lost || data.dropped || data.folded) {
+  if (lost || data.dropped || data.folded || data.stacksCut) {
     $('warning').hidden = false;
     $('warning').textContent = !lost ? '⚠ not everything is shown' : `⚠ ${count(lost)} ${lost === 1 ? 'loss' : 'losses'}`;
     $('warning').addEventListener('click', () => show('losses'));

@@ -4,6 +4,7 @@ use super::json;
 use super::refs::Refs;
 use hashbrown::HashMap;
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use trace_timeline::{EntityId, Frame, SampledEventId, StackId, Tables, TextId};
 
@@ -15,6 +16,7 @@ pub(super) enum Of {
     Events(SampledEventId),
     ManagedStacks,
     Allocations,
+    OffCpu,
     Waits,
 }
 
@@ -25,6 +27,7 @@ impl Of {
             Self::Events(event) => tables.str(tables.sampled_event(event).name),
             Self::ManagedStacks => "managed stack samples".into(),
             Self::Allocations => "allocations".into(),
+            Self::OffCpu => "off CPU".into(),
             Self::Waits => "waiting time of goroutines".into(),
         }
     }
@@ -35,7 +38,7 @@ impl Of {
             Self::Events(_) => "ns",
             Self::CpuSamples | Self::ManagedStacks => "samples",
             Self::Allocations => "bytes",
-            Self::Waits => "ns",
+            Self::OffCpu | Self::Waits => "ns",
         }
     }
 }
@@ -67,17 +70,30 @@ impl Flames {
         *sum = sum.saturating_add(weight);
     }
 
-    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`. Returns the number of
-    /// stacks whose inner frames are not there.
-    pub(super) fn write(&self, out: &mut String, refs: &mut Refs, tables: &Tables) -> u64 {
+    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`, in the order in which a
+    /// reader wants to see them: those of processes of interest, for which `of` is true, first, then by kind and weight.
+    /// Returns the number of stacks whose inner frames are not there.
+    pub(super) fn write(
+        &self,
+        out: &mut String,
+        refs: &mut Refs,
+        tables: &Tables,
+        of: &dyn Fn(Option<EntityId>) -> bool,
+    ) -> u64 {
         let (mut room, mut cut) = (MAX_NODES, 0);
-        json::list(out, &self.sums, |out, ((of, process), sums)| {
+        let mut trees: Vec<_> = self.sums.iter().collect();
+        // The order of the map remains for those of the same weight.
+        trees.sort_by_cached_key(|((kind, process), sums)| {
+            let weight = sums.values().fold(0u64, |sum, weight| sum.saturating_add(*weight));
+            (!of(*process), *kind, Reverse(weight))
+        });
+        json::list(out, trees, |out, ((kind, process), sums)| {
             let tree = Tree::new(sums, tables, &mut room);
             cut += tree.cut;
             out.push_str("{\"name\":");
-            json::text(out, &of.name(tables));
+            json::text(out, &kind.name(tables));
             out.push_str(",\"unit\":");
-            json::text(out, of.unit(tables));
+            json::text(out, kind.unit(tables));
             out.push_str(",\"process\":");
             json::number(out, refs.entity(*process));
             out.push_str(",\"nodes\":");
@@ -117,9 +133,9 @@ struct Tree {
 impl Tree {
     fn new(sums: &Sums, tables: &Tables, room: &mut usize) -> Self {
         let mut this = Self { nodes: vec![(0, TextId::EMPTY, 0)], ..Self::default() };
-        // The order of a map is not deterministic.
+        // The heaviest are complete. The order of a map is not deterministic.
         let mut sums: Vec<_> = sums.iter().collect();
-        sums.sort_unstable_by_key(|(key, _)| **key);
+        sums.sort_unstable_by_key(|(key, weight)| (Reverse(**weight), **key));
         for ((root, stack), weight) in sums {
             let frames = tables.frames(*stack).iter().rev().map(|frame| function(frame, tables));
             let path = Some(*root).filter(|root| !root.is_empty()).into_iter().chain(frames);

@@ -81,15 +81,16 @@ struct Process {
     constants: Vec<Track>,
 }
 
-impl Process {
-    fn descends_from(&self, pid: i64, tables: &Tables) -> bool {
-        /// Parents that are followed.
-        const MAX_DEPTH: usize = 64;
-        let parent = |id: &EntityId| tables.entities.get(*id).and_then(|entity| entity.parent);
-        let mut line = std::iter::successors(self.entity, parent).take(MAX_DEPTH);
-        line.any(|id| tables.entities.get(id).is_some_and(|entity| entity.number == pid))
-    }
+/// Whether a process has this id, or an ancestor has it.
+pub(super) fn descends_from(process: Option<EntityId>, pid: i64, tables: &Tables) -> bool {
+    /// Parents that are followed.
+    const MAX_DEPTH: usize = 64;
+    let parent = |id: &EntityId| tables.entities.get(*id).and_then(|entity| entity.parent);
+    let mut line = std::iter::successors(process, parent).take(MAX_DEPTH);
+    line.any(|id| tables.entities.get(id).is_some_and(|entity| entity.number == pid))
+}
 
+impl Process {
     /// Whether a runtime describes it.
     fn has_runtime(&self) -> bool {
         !(self.goroutines.is_empty()
@@ -163,7 +164,8 @@ impl Layout {
         }
         let of_interest = html.options.process;
         for process in &mut processes {
-            let is_descendant = of_interest.is_some_and(|pid| process.descends_from(pid, tables));
+            let is_descendant =
+                of_interest.is_some_and(|pid| descends_from(process.entity, pid, tables));
             process.is_main = is_descendant || of_interest.is_none() && process.has_runtime();
         }
         processes.sort_by_key(Process::rank);

@@ -44,7 +44,7 @@ pub use plot::{Form, Plot, Scale};
 use crate::json;
 use flame::{Flames, Of};
 use hashbrown::HashMap;
-use layout::Layout;
+use layout::{Layout, descends_from};
 use refs::{By, Refs};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -90,6 +90,8 @@ pub struct HtmlStats {
     pub folded: u64,
     /// Intervals above [`HtmlOptions::max_other_items`].
     pub summarized: u64,
+    /// Stacks without their inner frames in the flame graphs: 2^17 frames are on a page.
+    pub stacks_cut: u64,
     /// Size of the page, in bytes.
     pub bytes: u64,
 }
@@ -295,7 +297,9 @@ impl HtmlTimeline {
             _ if sample.event != SampledEventId::default() => Of::Events(sample.event),
             SampleKind::Cpu | SampleKind::GoCpu => Of::CpuSamples,
             SampleKind::Managed => Of::ManagedStacks,
-            _ => Of::Allocations,
+            SampleKind::OffCpu => Of::OffCpu,
+            SampleKind::Allocation => Of::Allocations,
+            _ => return,
         };
         let process = tables.entities.process_of(sample.entity);
         self.flames.add(of, process, TextId::EMPTY, stack, sample.weight);
@@ -398,6 +402,7 @@ impl HtmlTimeline {
             dropped: self.dropped,
             folded: layout.folded,
             summarized: layout.summarized,
+            stacks_cut: 0,
             bytes: 0,
         };
         let mut head = String::from("{\"version\":1,\"title\":");
@@ -419,13 +424,17 @@ impl HtmlTimeline {
         head.push(',');
         layout.write(&mut head);
         head.push_str(",\"flames\":");
-        let stacks_cut = self.flames.write(&mut head, &mut self.refs, tables);
+        let of_interest = self.options.process;
+        let is_main = |process: Option<EntityId>| {
+            of_interest.is_none_or(|pid| descends_from(process, pid, tables))
+        };
+        stats.stacks_cut = self.flames.write(&mut head, &mut self.refs, tables, &is_main);
         head.push_str(",\"stacksCut\":");
-        json::number(&mut head, stacks_cut);
+        json::number(&mut head, stats.stacks_cut);
         head.push_str(",\"paths\":");
         paths::write(&mut head, paths, paths::MAX_PIECES, begin, &mut self.refs, tables);
         head.push_str(",\"tables\":");
-        tables::write(&mut head, report, tables, &self.notes);
+        tables::write(&mut head, report, tables, &self.notes, &is_main);
         head.push_str(",\"losses\":");
         self.write_losses(&mut head, report);
         head.push_str(",\"notes\":");

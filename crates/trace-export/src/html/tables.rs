@@ -14,6 +14,8 @@ const WORST_GOROUTINES: usize = 50;
 /// A cell: the page writes durations with a unit.
 enum Cell {
     Text(String),
+    /// The process of the row.
+    Process(Option<EntityId>, String),
     Count(u64),
     Nanos(i64),
     /// A time since the start, with all its digits.
@@ -29,9 +31,15 @@ struct Table {
 
 /// `[{"title","note","columns","rows","more"}, …]`
 ///
-/// `notes` are rows of what is not known.
-pub(super) fn write(out: &mut String, report: &Report, tables: &Tables, notes: &[String]) {
-    let view = View { report, tables };
+/// Rows of processes of interest, for which `of` is true, come first. `notes` are rows of what is not known.
+pub(super) fn write(
+    out: &mut String,
+    report: &Report,
+    tables: &Tables,
+    notes: &[String],
+    of: &dyn Fn(Option<EntityId>) -> bool,
+) {
+    let view = View { report, tables, of };
     let all = [
         view.threads(),
         view.goroutines(),
@@ -48,7 +56,10 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables, notes: &
         view.unknown(notes),
     ];
     let filled = all.into_iter().filter(|table| !table.rows.is_empty());
-    json::list(out, filled, |out, table| {
+    let is_other =
+        |row: &Vec<Cell>| !row.iter().any(|cell| matches!(cell, Cell::Process(id, _) if of(*id)));
+    json::list(out, filled, |out, mut table| {
+        table.rows.sort_by_cached_key(is_other);
         out.push_str("{\"title\":");
         json::text(out, table.title);
         out.push_str(",\"note\":");
@@ -60,7 +71,7 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables, notes: &
         out.push_str(",\"rows\":");
         json::list(out, table.rows.iter().take(MAX_ROWS), |out, row| {
             json::list(out, row, |out, cell| match cell {
-                Cell::Text(text) => json::text(out, text),
+                Cell::Text(text) | Cell::Process(_, text) => json::text(out, text),
                 Cell::Count(count) => json::number(out, count),
                 Cell::Nanos(nanos) => {
                     out.push('[');
@@ -79,7 +90,7 @@ pub(super) fn write(out: &mut String, report: &Report, tables: &Tables, notes: &
 }
 
 /// Columns of [`View::times`].
-const TIMES: [&str; 9] = [
+const TIMES: [&str; 10] = [
     "on CPU",
     "no CPU",
     "in kernel",
@@ -87,24 +98,31 @@ const TIMES: [&str; 9] = [
     "syscall",
     "runnable",
     "waiting",
+    "unknown",
     "latency p50",
     "latency p99",
 ];
 
 /// The columns `first` before [`TIMES`].
-const fn with_times([a, b, c]: [&'static str; 3]) -> [&'static str; 12] {
-    let [d, e, f, g, h, i, j, k, l] = TIMES;
-    [a, b, c, d, e, f, g, h, i, j, k, l]
+const fn with_times([a, b, c]: [&'static str; 3]) -> [&'static str; 13] {
+    let [d, e, f, g, h, i, j, k, l, m] = TIMES;
+    [a, b, c, d, e, f, g, h, i, j, k, l, m]
 }
 
 struct View<'a> {
     report: &'a Report,
     tables: &'a Tables,
+    /// Whether a process is of interest.
+    of: &'a dyn Fn(Option<EntityId>) -> bool,
 }
 
 impl View<'_> {
     fn entity(&self, id: Option<EntityId>) -> Cell {
         Cell::Text(id.map_or("?".to_owned(), |id| text::name(self.tables, id)))
+    }
+
+    fn process(&self, id: Option<EntityId>) -> Cell {
+        Cell::Process(id, id.map_or("?".to_owned(), |id| text::name(self.tables, id)))
     }
 
     fn text(&self, id: TextId) -> Cell {
@@ -127,7 +145,7 @@ impl View<'_> {
             let t = &report.times;
             vec![
                 self.entity(Some(*thread)),
-                self.entity(parent),
+                self.process(parent),
                 Cell::Nanos(t.on_cpu),
                 Cell::Nanos(t.preempted),
                 Cell::Nanos(t.woken),
@@ -159,9 +177,9 @@ impl View<'_> {
 
     fn goroutines(&self) -> Table {
         let mut groups: Vec<_> = self.report.groups.iter().collect();
-        groups.sort_by_key(|(_, group)| Reverse(group.total() - group.waiting));
+        groups.sort_by_key(|(_, group)| Reverse(group.active()));
         let rows = groups.into_iter().map(|((process, entry), group)| {
-            let names = [self.text(*entry), self.entity(*process), Cell::Count(group.count)];
+            let names = [self.text(*entry), self.process(*process), Cell::Count(group.count)];
             names.into_iter().chain(Self::times(group)).collect()
         });
         Table {
@@ -174,11 +192,11 @@ impl View<'_> {
 
     /// The goroutines with most scheduling latency.
     fn single_goroutines(&self) -> Table {
-        let goroutines = self.report.goroutines(WORST_GOROUTINES, &self.tables.entities);
+        let goroutines = self.report.goroutines(WORST_GOROUTINES, &self.tables.entities, self.of);
         let rows = goroutines.into_iter().map(|(goroutine, times)| {
             let process = self.tables.entities.process_of(goroutine);
             let runs = Cell::Count(times.latency.count());
-            let names = [self.entity(Some(goroutine)), self.entity(process), runs];
+            let names = [self.entity(Some(goroutine)), self.process(process), runs];
             names.into_iter().chain(Self::times(times)).collect()
         });
         Table {
@@ -200,6 +218,7 @@ impl View<'_> {
             Cell::Nanos(group.syscall.total()),
             Cell::Nanos(group.runnable),
             Cell::Nanos(group.waiting),
+            Cell::Nanos(group.unknown),
             Cell::Nanos(group.latency.percentile(50.0) as i64),
             Cell::Nanos(group.latency.percentile(99.0) as i64),
         ]
@@ -211,7 +230,7 @@ impl View<'_> {
         let rows = all.into_iter().map(|((process, reason), times)| {
             vec![
                 Cell::Text(text::off_cpu(*reason, self.tables).1),
-                self.entity(*process),
+                self.process(*process),
                 Cell::Count(times.count),
                 Cell::Nanos(times.nanos),
                 Cell::Nanos(times.longest),
@@ -230,11 +249,11 @@ impl View<'_> {
     }
 
     fn delays(&self) -> Table {
-        let delays = self.report.longest_delays.iter().filter(|delay| delay.nanos > 0);
-        let rows = delays.map(|delay| {
+        let delays = self.report.longest_delays(self.of);
+        let rows = delays.into_iter().map(|delay| {
             vec![
                 self.entity(Some(delay.subject)),
-                self.entity(self.tables.entities.process_of(delay.subject)),
+                self.process(self.tables.entities.process_of(delay.subject)),
                 Cell::Nanos(delay.nanos),
                 self.since_start(delay.end),
                 Cell::Text(text::occupant(delay.occupant, self.tables)),
@@ -249,13 +268,13 @@ impl View<'_> {
     }
 
     fn longest_pauses(&self) -> Table {
-        let rows = self.report.longest_pauses.iter().map(|pause| {
+        let rows = self.report.longest_pauses(self.of).into_iter().map(|pause| {
             let late: Vec<String> =
                 pause.late().take(3).map(|stop| text::late(pause, stop, self.tables)).collect();
             let stopping = pause.stopped.map(|stopped| stopped.nanos_since(pause.begin));
             vec![
                 self.text(pause.reason),
-                self.entity(Some(pause.process)),
+                self.process(Some(pause.process)),
                 self.since_start(pause.begin),
                 Cell::Nanos(pause.end.nanos_since(pause.begin)),
                 stopping.map_or(Cell::Text("?".to_owned()), Cell::Nanos),
@@ -275,7 +294,7 @@ impl View<'_> {
         all.sort_by_key(|(_, throttled)| Reverse(throttled.nanos));
         let rows = all.into_iter().map(|(process, t)| {
             let periods = Cell::Count(t.periods);
-            vec![self.entity(Some(*process)), Cell::Nanos(t.nanos), periods]
+            vec![self.process(Some(*process)), Cell::Nanos(t.nanos), periods]
         });
         Table {
             title: "Throttled by the CPU quota of the cgroup",
@@ -351,7 +370,7 @@ impl View<'_> {
             note: "",
             columns: &["reason", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(waits, |this, (process, reason)| {
-                [this.text(*reason), this.entity(*process)]
+                [this.text(*reason), this.process(*process)]
             }),
         }
     }
@@ -362,7 +381,7 @@ impl View<'_> {
             note: "From the request to the resumption.",
             columns: &["reason", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(self.report.pauses.iter(), |this, (process, reason)| {
-                [this.text(*reason), this.entity(Some(*process))]
+                [this.text(*reason), this.process(Some(*process))]
             }),
         }
     }
@@ -373,7 +392,7 @@ impl View<'_> {
             note: "",
             columns: &["GC", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(self.report.gcs.iter(), |this, (process, name)| {
-                [this.text(*name), this.entity(*process)]
+                [this.text(*name), this.process(*process)]
             }),
         }
     }
@@ -384,7 +403,7 @@ impl View<'_> {
         let rows = all.into_iter().map(|((process, occupant), p)| {
             let who = Cell::Text(text::occupant(*occupant, self.tables));
             let times = [Cell::Nanos(p.preempted), Cell::Nanos(p.woken), Cell::Count(p.count)];
-            [who, self.entity(*process)].into_iter().chain(times).collect()
+            [who, self.process(*process)].into_iter().chain(times).collect()
         });
         Table {
             title: "Who had the CPU that threads waited for",
@@ -399,7 +418,7 @@ impl View<'_> {
         all.sort_by_key(|(_, count)| Reverse(**count));
         let rows = all.into_iter().map(|((process, waker), count)| {
             let who = Cell::Text(text::waker(*waker, self.tables));
-            vec![who, self.entity(*process), Cell::Count(*count)]
+            vec![who, self.process(*process), Cell::Count(*count)]
         });
         Table {
             title: "Who woke",

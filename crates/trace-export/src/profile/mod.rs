@@ -154,8 +154,9 @@ pub struct LabelSet(u32);
 /// Stacks with weights.
 ///
 /// Equal stacks with equal labels are one entry: memory depends on distinct stacks, not on the
-/// number of events. Only the order of samples that are taken at regular intervals is kept too, for
-/// the time order of speedscope: 16 bytes for each call of [`Profile::add`].
+/// number of events. The order of samples that are taken at regular intervals, and with
+/// [`Profile::keep_order`] of all, is kept too, for the time order of speedscope: 16 bytes for each call
+/// of [`Profile::add`].
 #[derive(Debug)]
 pub struct Profile {
     measure: Measure,
@@ -163,8 +164,9 @@ pub struct Profile {
     label_sets: HashMap<Labels, LabelSet>,
     index: HashMap<(Option<StackId>, LabelSet), usize>,
     samples: Vec<Sample>,
-    /// The index and weight of each sample that was taken at a regular interval.
+    /// The index and weight of each sample, if the order is kept.
     order: Vec<(usize, u64)>,
+    keeps_order: bool,
     start: u64,
     duration: u64,
     has_modules: bool,
@@ -194,6 +196,7 @@ impl Profile {
     /// Makes a profile without events.
     pub fn new(measure: Measure) -> Self {
         let mut profile = Self {
+            keeps_order: measure.period > 0,
             measure,
             labels: Vec::new(),
             label_sets: HashMap::new(),
@@ -206,6 +209,11 @@ impl Profile {
         };
         profile.label_set(Labels::default());
         profile
+    }
+
+    /// Keeps the order of the samples that are added from now on, for the time order of speedscope.
+    pub const fn keep_order(&mut self) {
+        self.keeps_order = true;
     }
 
     /// Shows functions with their module, as .NET tools do: `module!function`.
@@ -232,7 +240,7 @@ impl Profile {
     /// written. The weight is not used if the unit is [`Unit::Count`].
     pub fn add(&mut self, stack: Option<StackId>, labels: LabelSet, count: u64, weight: u64) {
         let index = self.entry(stack, labels);
-        if self.measure.period > 0 {
+        if self.keeps_order {
             self.order.push((index, weight));
         }
         self.add_to(index, count, weight);
@@ -363,7 +371,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace_timeline::{Entity, EntityKind, Frame, Mapping};
+    use trace_timeline::{Entity, EntityKind, Frame, Mapping, MappingId};
 
     fn example() -> (Profile, Tables) {
         let measure = Measure {
@@ -442,6 +450,53 @@ mod tests {
         assert_eq!(text.matches(r#""type":"sampled""#).count(), 3, "{text}");
         assert!(text.contains(r#""name":"thread 1","unit":"nanoseconds""#), "{text}");
         assert!(text.contains(r#""samples":[[0],[0,1],[0,1]],"weights":[10,20,10]"#), "{text}");
+    }
+
+    #[test]
+    fn speedscope_shows_the_profile_with_most_weight_in_order() {
+        let (example, mut tables) = example();
+        let mut profile = Profile::new(Measure { period: 0, ..example.measure });
+        profile.keep_order();
+        let thread = tables.text(b"thread");
+        let stack = |tables: &mut Tables, name: &[u8]| {
+            let function = tables.text(name);
+            tables.stack(&[Frame { function, ..Frame::default() }])
+        };
+        let [a, b] = [stack(&mut tables, b"a"), stack(&mut tables, b"b")];
+        let [one, two] = [1, 2].map(|n| profile.labels(&[(thread, Label::Number(n))]));
+        for (stack, labels, weight) in [(a, one, 5), (a, two, 3), (b, two, 4), (a, two, 6)] {
+            profile.add(stack, labels, 1, weight);
+        }
+        let text = written(&(profile, tables), Format::Speedscope);
+        assert!(text.contains(r#""activeProfileIndex":1"#), "{text}");
+        assert!(text.contains(r#""samples":[[0],[1],[0]],"weights":[3,4,6]"#), "{text}");
+    }
+
+    #[test]
+    fn the_program_is_the_executable_of_the_process() {
+        let mut tables = Tables::new();
+        let [program, library] = [b"/bin/program".as_slice(), b"/lib/libc.so"].map(|path| {
+            let path = tables.text(path);
+            (path, tables.add_mapping(Mapping { path, ..Mapping::default() }))
+        });
+        let mut stack = |files: &[Option<MappingId>]| {
+            let frame = |(mapping, address)| Frame { mapping, address, ..Frame::default() };
+            let frames: Vec<_> = files.iter().copied().zip(1..).map(frame).collect();
+            tables.stack(&frames)
+        };
+        let started = stack(&[library.1, program.1, library.1]);
+        let other = stack(&[library.1]);
+        let process = tables.entity(Entity::new(EntityKind::Process, 7));
+        let entities = [process, None];
+        let mut profile = Profile::new(Measure { period: 0, ..example().0.measure });
+        let labels = profile.label_set(Labels { entities, ..Labels::default() });
+        profile.add(other, labels, 5, 5);
+        profile.add(started, labels, 1, 1);
+        let of = |profile: &Profile, tables: &Tables| View::new(profile, tables).program();
+        assert_eq!(of(&profile, &tables), library.1);
+        let executable = trace_timeline::Attribute::Executable;
+        tables.entities.describe(process.unwrap(), executable, program.0);
+        assert_eq!(of(&profile, &tables), program.1);
     }
 
     #[test]

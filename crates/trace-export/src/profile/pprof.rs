@@ -42,11 +42,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
         value_type(PERIOD_TYPE, &measure.weight, measure.unit.name(), strings);
     }
     // Viewers take the first mapping for the program.
-    let all = view.samples().iter().flat_map(|sample| view.frames(sample.stack));
-    let program = all
-        .filter_map(|frame| frame.mapping)
-        .find(|mapping| !view.tables.mapping(*mapping).is_kernel);
-    if let Some(program) = program {
+    if let Some(program) = view.program() {
         tables.mapping(program, view);
     }
     for sample in view.samples() {

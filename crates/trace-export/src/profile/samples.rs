@@ -24,6 +24,7 @@ pub struct Samples {
     profiles: BTreeMap<(SampleKind, SampledEventId), Spanned>,
     /// The labels of samples on and off the CPU, if they are one profile.
     states: Option<[GivenLabels; 2]>,
+    keeps_order: bool,
     /// Nanoseconds of the wall clock when the clock of the timeline shows 0.
     wall_clock: Option<i64>,
 }
@@ -52,6 +53,11 @@ impl Samples {
         Self { states: Some(states), ..Self::default() }
     }
 
+    /// Keeps the order of the samples: see [`Profile::keep_order`].
+    pub const fn keep_order(&mut self) {
+        self.keeps_order = true;
+    }
+
     /// Adds an event, if it is a sample. The first reading of the wall clock gives the time of the
     /// profiles. Samples have the labels `process`, `pid`, `cgroup`, `container`,
     /// `thread`, `comm` and `goroutine`, as far as they are known.
@@ -76,9 +82,9 @@ impl Samples {
                 (WALL, state.clone())
             }
         };
-        let is_wall = self.states.is_some();
-        let Spanned { profile, last, .. } = self.profiles.entry(key).or_insert_with(|| Spanned {
-            profile: Profile::new(match is_wall {
+        let (is_wall, keeps_order) = (self.states.is_some(), self.keeps_order);
+        let Spanned { profile, last, .. } = self.profiles.entry(key).or_insert_with(|| {
+            let mut profile = Profile::new(match is_wall {
                 true => Measure {
                     events: "samples".into(),
                     weight: WALL_NAME.into(),
@@ -86,9 +92,11 @@ impl Samples {
                     period: 0,
                 },
                 false => measure(kind, of, tables),
-            }),
-            first: event.at,
-            last: event.at,
+            });
+            if keeps_order {
+                profile.keep_order();
+            }
+            Spanned { profile, first: event.at, last: event.at }
         });
         *last = event.at.max(*last);
         let others = match labels {
@@ -128,6 +136,7 @@ fn name(kind: SampleKind, event: SampledEventId, tables: &Tables) -> String {
         SampleKind::GoCpu => "go-cpu".to_owned(),
         SampleKind::Managed => "managed".to_owned(),
         SampleKind::Allocation => "allocations".to_owned(),
+        SampleKind::OffCpu => "off-cpu".to_owned(),
         _ => "cpu".to_owned(),
     }
 }
@@ -135,6 +144,7 @@ fn name(kind: SampleKind, event: SampledEventId, tables: &Tables) -> String {
 pub(super) fn unit(kind: SampleKind, event: SampledEventId, tables: &Tables) -> Unit {
     match kind {
         SampleKind::Allocation => Unit::Bytes,
+        SampleKind::OffCpu => Unit::Nanoseconds,
         _ if event == SampledEventId::NONE => Unit::Count,
         _ if tables.get(tables.sampled_event(event).unit) == b"ns" => Unit::Nanoseconds,
         _ => Unit::Occurrences,

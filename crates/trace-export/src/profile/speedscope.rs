@@ -60,7 +60,13 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
     json::text(&mut text, concat!("trace-export ", env!("CARGO_PKG_VERSION")));
     text.push_str(",\"name\":");
     json::text(&mut text, title);
-    text.push_str(",\"activeProfileIndex\":0,\"shared\":{\"frames\":");
+    let total = |samples: &[(&[u32], u64)]| {
+        samples.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value))
+    };
+    // The first of those with the most weight.
+    let by_weight = threads.values().map(|samples| total(samples)).enumerate();
+    let shown = by_weight.rev().max_by_key(|(_, total)| *total).map_or(0, |(index, _)| index);
+    text.push_str(&format!(",\"activeProfileIndex\":{shown},\"shared\":{{\"frames\":"));
     json::list(&mut text, &frames.values, |text, (name, file, line)| {
         text.push_str("{\"name\":");
         json::text(text, names.get(*name));
@@ -88,7 +94,7 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
             None => title.to_owned(),
         };
         json::text(&mut text, &name);
-        let total = samples.iter().fold(0_u64, |sum, (_, value)| sum.saturating_add(*value));
+        let total = total(samples);
         text.push_str(&format!(
             ",\"unit\":\"{unit}\",\"startValue\":0,\"endValue\":{total},\"samples\":"
         ));

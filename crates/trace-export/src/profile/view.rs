@@ -57,6 +57,32 @@ impl<'a> View<'a> {
         entities.into_iter().flatten().find_map(|id| self.tables.entities.process_of(id))
     }
 
+    /// The file of the program: the executable of the processes with the most samples. Where it is
+    /// not known, the file that most stacks begin in.
+    pub(super) fn program(&self) -> Option<MappingId> {
+        let mut samples: HashMap<(bool, MappingId), u64> = HashMap::new();
+        for sample in self.samples() {
+            let executable = self
+                .process(sample)
+                .and_then(|process| self.tables.entities.attribute(process, Attribute::Executable));
+            let frames = self.frames(sample.stack).iter().rev();
+            let mut files = frames
+                .filter_map(|frame| frame.mapping)
+                .filter(|mapping| !self.tables.mapping(*mapping).is_kernel);
+            let is_program =
+                |mapping: &MappingId| executable == Some(self.tables.mapping(*mapping).path);
+            let program = files.clone().find(is_program);
+            if let Some(file) = program.or_else(|| files.next()) {
+                let sum = samples.entry((program.is_some(), file)).or_default();
+                *sum = sum.saturating_add(sample.count);
+            }
+        }
+        let most = samples.into_iter().max_by_key(|((is_program, file), count)| {
+            (*is_program, *count, std::cmp::Reverse(*file))
+        });
+        most.map(|((_, file), _)| file)
+    }
+
     /// The outermost frame of a sample: its process, if processes are shown.
     pub(super) fn root(&self, sample: &Sample) -> Option<String> {
         let process = self.process(sample).filter(|_| self.has_processes)?;

@@ -104,9 +104,14 @@ impl Group {
         }
     }
 
+    /// The time in which they were running, in system calls or runnable.
+    pub const fn active(&self) -> i64 {
+        self.running.total() + self.syscall.total() + self.runnable
+    }
+
     /// The sum of all times.
     pub const fn total(&self) -> i64 {
-        self.running.total() + self.syscall.total() + self.runnable + self.waiting + self.unknown
+        self.active() + self.waiting + self.unknown
     }
 }
 
@@ -331,8 +336,6 @@ pub struct Report {
     /// By process: times off the CPU of its goroutines and .NET threads, and of threads that execute
     /// none, by reason.
     pub off_cpu: Table<(Option<EntityId>, OffCpu), OffCpuTimes>,
-    /// The longest delays of threads and goroutines, longest first, at most [`Report::MAX_DELAYS`].
-    pub longest_delays: Vec<Delay>,
     /// By process: who had the CPU that its threads waited for.
     pub preempters: Table<(Option<EntityId>, Occupant), Preempter>,
     /// By process: who woke its threads and goroutines, and how often.
@@ -342,8 +345,6 @@ pub struct Report {
     pub gcs: BTreeMap<(Option<EntityId>, TextId), Histogram>,
     /// Stop-the-world pauses by process and reason.
     pub pauses: BTreeMap<(EntityId, TextId), Histogram>,
-    /// The longest pauses, longest first, at most [`Report::MAX_PAUSES`].
-    pub longest_pauses: Vec<Pause>,
     /// By process: throttling by CPU quotas.
     pub throttled: BTreeMap<EntityId, Throttled>,
     /// Losses by kind.
@@ -351,6 +352,8 @@ pub struct Report {
     /// Samples by whether the thread had a CPU: yes, no, not known.
     pub samples: [u64; 3],
     goroutines: Goroutines,
+    delays: Longest<Delay>,
+    long_pauses: Longest<Pause>,
     /// By the position of their entities.
     subjects: IdMap<Subject>,
     open_collections: HashMap<SpanId, ((Option<EntityId>, TextId), Timestamp)>,
@@ -358,10 +361,10 @@ pub struct Report {
 
 impl Report {
     /// Number of [`Report::longest_pauses`].
-    pub const MAX_PAUSES: usize = 10;
+    pub const MAX_PAUSES: usize = LONGEST;
 
     /// Number of [`Report::longest_delays`].
-    pub const MAX_DELAYS: usize = 10;
+    pub const MAX_DELAYS: usize = LONGEST;
 
     /// Number of goroutines, beside the live ones, whose own times are kept.
     pub const MAX_GOROUTINES: usize = 1 << 10;
@@ -377,15 +380,33 @@ impl Report {
         self.goroutines.kept.push(id);
     }
 
-    /// Goroutines with their own times, those with most scheduling latency first: the `worst`, and
-    /// all that [were kept](Report::keep_goroutine).
+    /// The longest delays of threads and goroutines of the processes for which `of` is true, longest
+    /// first, at most [`Report::MAX_DELAYS`].
+    pub fn longest_delays(&self, of: impl Fn(Option<EntityId>) -> bool) -> Vec<&Delay> {
+        self.delays.of(of)
+    }
+
+    /// The longest pauses of the processes for which `of` is true, longest first, at most
+    /// [`Report::MAX_PAUSES`].
+    pub fn longest_pauses(&self, of: impl Fn(Option<EntityId>) -> bool) -> Vec<&Pause> {
+        self.long_pauses.of(of)
+    }
+
+    /// Goroutines with their own times, those with most scheduling latency first: the `worst` of the
+    /// processes for which `of` is true, and all that [were kept](Report::keep_goroutine).
     ///
     /// Of goroutines that ended, the worst [`Report::MAX_GOROUTINES`] are known.
-    pub fn goroutines(&self, worst: usize, entities: &Entities) -> Vec<(EntityId, &Group)> {
+    pub fn goroutines(
+        &self,
+        worst: usize,
+        entities: &Entities,
+        of: impl Fn(Option<EntityId>) -> bool,
+    ) -> Vec<(EntityId, &Group)> {
         let Goroutines { live, ended, .. } = &self.goroutines;
         let live = live.iter().map(|(goroutine, times)| (*goroutine, times));
         let ended = ended.iter().map(|(goroutine, times)| (*goroutine, times));
-        let mut all: Vec<(EntityId, &Group)> = live.chain(ended).collect();
+        let mut all: Vec<(EntityId, &Group)> =
+            live.chain(ended).filter(|(id, _)| of(entities.process_of(*id))).collect();
         all.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
         let mut place = 0;
         all.retain(|(goroutine, _)| {
@@ -488,6 +509,13 @@ impl Report {
         let subject = self.subjects.insert(key(interval.subject));
         subject.off_cpu(interval, entity, &mut self.off_cpu);
         let delay = subject.delay(interval, entity.kind);
+        // That of a .NET thread is that of its kernel thread. Most are shorter than those of its process
+        // that are known.
+        if let Some(delay) = delay
+            .filter(|delay| delay.nanos > subject.enough && entity.kind != EntityKind::DotnetThread)
+        {
+            subject.enough = self.delays.add(entity.parent, delay.nanos, || delay);
+        }
         let counted = subject.counted;
         if entity.kind == EntityKind::Thread {
             let report = self.threads.hinted(interval.subject, &mut subject.own);
@@ -518,23 +546,6 @@ impl Report {
                 self.count(interval.subject, entities);
             }
         }
-        // That of a .NET thread is that of its kernel thread.
-        if let Some(delay) = delay.filter(|_| entity.kind != EntityKind::DotnetThread) {
-            self.delay(delay);
-        }
-    }
-
-    fn delay(&mut self, delay: Delay) {
-        let shortest = self.longest_delays.get(Self::MAX_DELAYS - 1);
-        if shortest.is_some_and(|shortest| shortest.nanos >= delay.nanos) {
-            return;
-        }
-        let longer = |known: &Delay| known.nanos >= delay.nanos;
-        let place = self.longest_delays.partition_point(longer);
-        if place < Self::MAX_DELAYS {
-            self.longest_delays.insert(place, delay);
-            self.longest_delays.truncate(Self::MAX_DELAYS);
-        }
     }
 
     fn flow(&mut self, flow: &ResolvedFlow, entities: &Entities) {
@@ -561,11 +572,44 @@ impl Report {
     fn pause(&mut self, pause: &Pause) {
         let nanos = |pause: &Pause| pause.end.nanos_since(pause.begin);
         self.pauses.entry((pause.process, pause.reason)).or_default().add(nanos(pause));
-        let place = self.longest_pauses.partition_point(|known| nanos(known) >= nanos(pause));
-        if place < Self::MAX_PAUSES {
-            self.longest_pauses.insert(place, pause.clone());
-            self.longest_pauses.truncate(Self::MAX_PAUSES);
+        self.long_pauses.add(Some(pause.process), nanos(pause), || pause.clone());
+    }
+}
+
+/// The number of delays and pauses that are kept of each process.
+const LONGEST: usize = 10;
+
+/// What took longest in each process, longest first.
+#[derive(Debug)]
+struct Longest<T>(BTreeMap<Option<EntityId>, Vec<(i64, T)>>);
+
+impl<T> Default for Longest<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Longest<T> {
+    /// Adds one, if it is above 0 and one of the longest. Returns what others must be longer than.
+    fn add(&mut self, process: Option<EntityId>, nanos: i64, item: impl FnOnce() -> T) -> i64 {
+        if nanos <= 0 {
+            return 0;
         }
+        let kept = self.0.entry(process).or_default();
+        let place = kept.partition_point(|(known, _)| *known >= nanos);
+        if place < LONGEST {
+            kept.insert(place, (nanos, item()));
+            kept.truncate(LONGEST);
+        }
+        kept.get(LONGEST - 1).map_or(0, |(shortest, _)| *shortest)
+    }
+
+    /// The longest of these processes.
+    fn of(&self, is_wanted: impl Fn(Option<EntityId>) -> bool) -> Vec<&T> {
+        let kept = self.0.iter().filter(|(process, _)| is_wanted(**process));
+        let mut all: Vec<&(i64, T)> = kept.flat_map(|(_, kept)| kept).collect();
+        all.sort_by_key(|(nanos, _)| Reverse(*nanos));
+        all.into_iter().take(LONGEST).map(|(_, item)| item).collect()
     }
 }
 
@@ -585,6 +629,8 @@ struct Subject {
     /// What the CPU executed longest meanwhile without a break, and for how long.
     occupant: Occupant,
     occupied: i64,
+    /// What a delay must be longer than to be one of the longest of its process.
+    enough: i64,
     /// In [`Report::threads`] or [`Report::groups`].
     own: Hint,
     /// The group that counts it.

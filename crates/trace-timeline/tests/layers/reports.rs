@@ -94,15 +94,48 @@ fn the_worst_goroutines_have_times_of_their_own() {
     let report = w.report(report);
     let entities = &w.tables.entities;
     let found: Vec<(i64, u64, i64)> = report
-        .goroutines(3, entities)
+        .goroutines(3, entities, |_| true)
         .into_iter()
         .map(|(id, g)| (entities.get(id).unwrap().number, g.latency.sum(), g.total()))
         .collect();
     let of = |number: i64| (number, number as u64, number + 1);
     assert_eq!(found, [of(ALL), of(ALL - 1), of(ALL - 2), of(5)]);
-    let all = report.goroutines(usize::MAX, entities).len();
+    let all = report.goroutines(usize::MAX, entities, |_| true).len();
     assert!((1_024..5_000).contains(&all), "{all}");
     assert_eq!(report.goroutines_dropped(), 0);
+}
+
+/// The longest delays of a process are known, however long those of others are.
+#[test]
+fn each_process_has_its_longest_delays() {
+    let mut w = World::default();
+    for (pid, delays) in [(1, 100..120), (2, 1..4)] {
+        let process = w.entity(EntityKind::Process, pid, None);
+        let m = w.entity(EntityKind::GoThread, 10 + pid, Some(process));
+        for delay in delays {
+            let goroutine = w.entity(EntityKind::Goroutine, delay, Some(process));
+            w.go(goroutine, State::Runnable, None, "");
+            w.at(w.now + delay).go(goroutine, State::Running, Some(m), "");
+            w.at(w.now + 1).push(EventKind::End { entity: goroutine });
+        }
+    }
+    let report = w.report(Report::new());
+    let entities = &w.tables.entities;
+    let of = |pid: Option<i64>| -> Vec<i64> {
+        let number = |id: Option<EntityId>| id.and_then(|id| entities.get(id)).map(|e| e.number);
+        let delays = report.longest_delays(|process| pid.is_none() || number(process) == pid);
+        delays.iter().map(|delay| delay.nanos).collect()
+    };
+    let longest: Vec<i64> = (110..120).rev().collect();
+    assert_eq!(of(None), longest);
+    assert_eq!(of(Some(1)), longest);
+    assert_eq!(of(Some(2)), [3, 2, 1]);
+    let worst = report.goroutines(2, entities, |process| {
+        process.and_then(|id| entities.get(id)).is_some_and(|process| process.number == 2)
+    });
+    let numbers: Vec<i64> =
+        worst.iter().map(|(id, _)| entities.get(*id).unwrap().number).collect();
+    assert_eq!(numbers, [3, 2]);
 }
 
 /// A goroutine has all of its times or none, also if many exist before the first of them has an
@@ -130,7 +163,7 @@ fn goroutines_without_own_times_are_counted() {
     let mut report = Report::new();
     report.keep_goroutine(ALL);
     let report = w.report(report);
-    let found = report.goroutines(usize::MAX, &w.tables.entities);
+    let found = report.goroutines(usize::MAX, &w.tables.entities, |_| true);
     assert_eq!(found.len(), MOST + 1);
     assert_eq!(report.goroutines_dropped(), ALL as u64 - found.len() as u64);
     for (goroutine, times) in found {

@@ -77,6 +77,7 @@ pub(crate) fn write_to(
         (stats.dropped, "intervals are not on it: there are too many"),
         (stats.summarized, "intervals of other processes are shown on the CPUs only"),
         (stats.folded, "goroutines or threads have no lane: there are too many"),
+        (stats.stacks_cut, "stacks have only their outermost frames in the flame graphs"),
     ] {
         if count > 0 {
             summary.push_str(&format!("; {count} {what}"));

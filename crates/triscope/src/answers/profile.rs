@@ -29,6 +29,9 @@ pub(crate) fn write(
     let file = ProfileFile::create(path)?;
     let mut tables = Tables::new();
     let (mut samples, mut lost) = (Samples::new(), Losses::default());
+    if file.has_order() {
+        samples.keep_order();
+    }
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
         samples.push(&below_goroutine(event, by_goroutine, tables), tables);
         lost.push(event);

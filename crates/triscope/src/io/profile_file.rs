@@ -28,6 +28,11 @@ impl ProfileFile {
         Ok(file)
     }
 
+    /// Whether it has the order of the samples.
+    pub(crate) fn has_order(&self) -> bool {
+        matches!(self.format, Format::Speedscope)
+    }
+
     /// Finds the format.
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let format = Format::of(path).ok_or_else(|| {

@@ -139,8 +139,13 @@ pub(crate) fn run(args: &Args) -> Result {
         if let Some(release) = &opened.kernel {
             sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
         }
-        let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
+        let mut failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
         sink.finish().map_err(|error| output.failure(&error))?;
+        let early = sink.stats().clamped_times;
+        if early > 0 {
+            let what = format!("{early} times before 0 of the clock are drawn at 0");
+            failures.push(Failure::about(output.name(), what));
+        }
         (failures, written.bytes.get())
     };
     if source.stats().first.is_none() {

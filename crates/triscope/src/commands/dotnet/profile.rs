@@ -65,7 +65,8 @@ enum Of {
 impl Of {
     fn measure(self) -> Measure {
         let (events, weight, unit) = match self {
-            Self::Samples => ("samples", "cpu", Unit::Nanoseconds),
+            // Of threads that run or wait.
+            Self::Samples => ("samples", "wall", Unit::Nanoseconds),
             Self::Allocations => ("allocations", "alloc_space", Unit::Bytes),
             Self::Exceptions => ("exceptions", "exceptions", Unit::Count),
             Self::Contention => ("contentions", "delay", Unit::Nanoseconds),

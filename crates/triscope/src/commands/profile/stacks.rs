@@ -64,6 +64,9 @@ impl Stacks {
             Output::Profile(file) => {
                 let mut samples =
                     if is_wall { Samples::wall_clock(tables) } else { Samples::new() };
+                if file.has_order() {
+                    samples.keep_order();
+                }
                 clock.iter().for_each(|event| samples.push(event, tables));
                 Collected::Profile(file, samples)
             }

@@ -227,8 +227,8 @@ impl View<'_> {
     }
 
     fn longest_pauses(&self) -> Vec<Value> {
-        let pauses = self.report.longest_pauses.iter();
-        pauses.filter(|p| self.is_shown(Some(p.process))).map(|p| self.pause(p)).collect()
+        let pauses = self.report.longest_pauses(|process| self.is_shown(process));
+        pauses.into_iter().map(|pause| self.pause(pause)).collect()
     }
 
     fn pause(&self, pause: &Pause) -> Value {

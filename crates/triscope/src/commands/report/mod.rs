@@ -82,7 +82,9 @@ pub(crate) fn run(args: &Args) -> Result {
     let pids = family.as_deref().unwrap_or(&args.pid);
     // Those that are given, otherwise the worst.
     let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
-    let goroutines = report.goroutines(worst, &tables.entities);
+    let goroutines = report.goroutines(worst, &tables.entities, |process| {
+        worst == 0 || is_one_of(process, pids, &tables)
+    });
     if let Some(id) = args.goroutine.iter().find(|id| {
         let is_it = |(goroutine, _): &(EntityId, &Group)| {
             tables.entities.get(*goroutine).is_some_and(|entity| entity.number == **id)
@@ -105,6 +107,12 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     output.finish()?;
     outcome
+}
+
+/// Whether a process has one of these ids. Every one has if there are none.
+fn is_one_of(process: Option<EntityId>, pids: &[i64], tables: &Tables) -> bool {
+    let process = process.and_then(|process| tables.entities.get(process));
+    pids.is_empty() || process.is_some_and(|process| pids.contains(&process.number))
 }
 
 fn has_process(pid: i64, tables: &Tables) -> bool {
@@ -172,10 +180,7 @@ fn family(pid: i64, tables: &Tables) -> Vec<i64> {
 
 impl View<'_> {
     fn is_shown(&self, process: Option<EntityId>) -> bool {
-        self.pids.is_empty()
-            || process
-                .and_then(|process| self.tables.entities.get(process))
-                .is_some_and(|process| self.pids.contains(&process.number))
+        is_one_of(process, self.pids, self.tables)
     }
 
     fn process(&self, process: Option<EntityId>) -> String {
@@ -199,11 +204,11 @@ impl View<'_> {
         threads
     }
 
-    /// Groups of goroutines by their time other than waiting.
+    /// Groups of goroutines by the time in which they were active.
     fn groups(&self) -> Vec<(Option<EntityId>, TextId, &Group)> {
         let groups = self.report.groups.iter().filter(|((process, _), _)| self.is_shown(*process));
         let mut groups: Vec<_> = groups.map(|((process, name), g)| (*process, *name, g)).collect();
-        groups.sort_by_key(|(.., g)| Reverse(g.total() - g.waiting));
+        groups.sort_by_key(|(.., g)| Reverse(g.active()));
         groups
     }
 
@@ -246,10 +251,7 @@ impl View<'_> {
     }
 
     fn delays(&self) -> impl Iterator<Item = &Delay> {
-        self.report.longest_delays.iter().filter(|delay| {
-            let process = self.tables.entities.process_of(delay.subject);
-            delay.nanos > 0 && self.is_shown(process)
-        })
+        self.report.longest_delays(|process| self.is_shown(process)).into_iter()
     }
 
     fn since_start(&self, at: Timestamp) -> i64 {

@@ -240,8 +240,7 @@ impl View<'_> {
             let what = format!("{}, {}", self.text(*reason), self.process(Some(*process)));
             line(out, h, what)?;
         }
-        let longest = self.report.longest_pauses.iter().filter(|p| shown(Some(p.process)));
-        for pause in longest.take(3) {
+        for pause in self.report.longest_pauses(shown).into_iter().take(3) {
             let took = pause.end.nanos_since(pause.begin);
             let at = self.since_start(pause.begin) as f64 / 1e9;
             let reason = self.text(pause.reason);
@@ -298,7 +297,7 @@ fn more(out: &mut Vec<u8>, rows: usize) -> io::Result<()> {
 
 /// The names of [`group_columns`].
 const GROUP_COLUMNS: &str = "     on CPU     no CPU  in kernel   running?    syscall   runnable    \
-                             waiting   latency       p50       p99";
+                             waiting    unknown   latency       p50       p99";
 
 /// The times of goroutines.
 fn group_columns(g: &Group) -> String {
@@ -310,7 +309,8 @@ fn group_columns(g: &Group) -> String {
         r.unknown,
         g.syscall.total(),
         g.runnable,
-        g.waiting + g.unknown,
+        g.waiting,
+        g.unknown,
     ];
     let times = times.map(|nanos| format!("{:>10}", duration(nanos))).join(" ");
     let [p50, p99] = [50.0, 99.0].map(|percent| duration(g.latency.percentile(percent) as i64));
