@@ -2,7 +2,7 @@
 
 use super::{Label, LabelSet, Labels, Measure, Profile, Sample};
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use trace_timeline::{Attribute, EntityId, EntityKind, Frame, MappingId, StackId, Tables, TextId};
 
 pub(super) struct View<'a> {
@@ -30,9 +30,30 @@ impl<'a> View<'a> {
     }
 
     /// Makes two views show processes alike, so that their stacks can be compared.
-    pub(super) const fn align(&mut self, other: &mut Self) {
-        let has_processes = self.has_processes || other.has_processes;
+    pub(super) fn align(&mut self, other: &mut Self) {
+        let has_some = |view: &Self| view.samples().iter().any(|s| view.process(s).is_some());
+        let has_processes = match (has_some(self), has_some(other)) {
+            (true, false) => self.has_roots_of(other),
+            (false, true) => other.has_roots_of(self),
+            _ => self.has_processes || other.has_processes,
+        };
         (self.has_processes, other.has_processes) = (has_processes, has_processes);
+    }
+
+    /// Whether the outermost frames of another profile are processes of this one, as in folded stacks.
+    fn has_roots_of(&self, other: &Self) -> bool {
+        let ids: HashSet<EntityId> =
+            self.samples().iter().filter_map(|sample| self.process(sample)).collect();
+        let mut names: HashSet<String> =
+            ids.into_iter().map(|id| process_name(id, self.tables)).collect();
+        // A function can have the name of its process.
+        for sample in self.samples() {
+            if let Some(frame) = self.frames(sample.stack).last() {
+                names.remove(&*self.name(frame));
+            }
+        }
+        let mut roots = other.samples().iter().filter_map(|s| other.frames(s.stack).last());
+        roots.any(|frame| names.contains(&*other.name(frame)))
     }
 
     pub(super) const fn measure(&self) -> &'a Measure {

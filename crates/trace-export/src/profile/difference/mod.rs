@@ -254,7 +254,7 @@ fn weight_name(measure: &Measure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{LabelSet, ReadLimits, Samples, read_folded};
+    use crate::profile::{Format, LabelSet, ReadLimits, Samples, read_folded, read_pprof};
     use trace_timeline::{
         Entity, EntityKind, Event, EventKind, Frame, SampleKind, SampledEventId, Timestamp,
     };
@@ -310,39 +310,80 @@ mod tests {
         assert_eq!(text.matches("width=\"300.000\"").count(), 4, "{text}");
     }
 
+    /// A sample of `main` of each process.
+    fn recorded(names: &[&str]) -> (Profile, Tables) {
+        let mut tables = Tables::new();
+        let function = tables.text(b"main");
+        let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+        let mut samples = Samples::new();
+        for (name, pid) in names.iter().zip(1..) {
+            let name = tables.text(name.as_bytes());
+            let process = Entity::new(EntityKind::Process, pid).named(name);
+            let process = tables.entity(process).unwrap();
+            let kind = EventKind::Sample {
+                entity: process,
+                kind: SampleKind::Cpu,
+                stack,
+                weight: 1,
+                thread: None,
+                cpu: None,
+                event: SampledEventId::NONE,
+                of: None,
+            };
+            samples.push(&Event { at: Timestamp::default(), kind }, &tables);
+        }
+        (samples.into_profiles(&tables).remove(0).1, tables)
+    }
+
+    /// The lines of a difference.
+    fn lines(before: &(Profile, Tables), after: &(Profile, Tables)) -> String {
+        let difference = Difference::new((&before.0, &before.1), (&after.0, &after.1));
+        let mut out = Vec::new();
+        difference.unwrap().write_folded(&mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_recording_is_the_same_in_each_format() {
+        for names in [&["shop"][..], &["shop", "make"], &["", "make"], &["main", "make"]] {
+            let recorded = recorded(names);
+            let written = |format| {
+                let mut file = Vec::new();
+                recorded.0.write(format, "", &recorded.1, &mut file).unwrap();
+                file
+            };
+            let mut tables = Tables::new();
+            let file = written(Format::Pprof);
+            let mut file = read_pprof(&file, &ReadLimits::default(), &mut tables).unwrap();
+            let pprof = (file.profiles.remove(file.default), tables);
+            // A process is one with all of its labels.
+            let mut again = Vec::new();
+            pprof.0.write(Format::Pprof, "", &pprof.1, &mut again).unwrap();
+            assert!(again == written(Format::Pprof), "{names:?}");
+            let folded = folded(&written(Format::Folded));
+            for other in [&pprof, &folded] {
+                for lines in [lines(&recorded, other), lines(other, &recorded)] {
+                    assert_eq!(lines.matches(" 1 1\n").count(), names.len(), "{lines}");
+                }
+            }
+        }
+    }
+
+    /// Processes are left out if stacks of a file without processes are not below them.
+    #[test]
+    fn stacks_without_a_process_are_found_in_those_of_several() {
+        let two = recorded(&["shop", "make"]);
+        assert_eq!(lines(&two, &folded(b"main 3\n")), "main 2 3\n");
+        // Stacks of one process are below it, where the file has several.
+        let several = folded(b"make;main 2\nshop;main 3\n");
+        assert_eq!(lines(&recorded(&["shop"]), &several), "shop;main 1 3\nmake;main 0 2\n");
+    }
+
     /// Processes are outermost frames of both profiles if one of them has several.
     #[test]
     fn stacks_of_one_process_are_found_among_those_of_several() {
-        let of = |names: &[&str]| {
-            let mut tables = Tables::new();
-            let function = tables.text(b"main");
-            let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
-            let mut samples = Samples::new();
-            for (name, pid) in names.iter().zip(1..) {
-                let name = tables.text(name.as_bytes());
-                let process = Entity::new(EntityKind::Process, pid).named(name);
-                let process = tables.entity(process).unwrap();
-                let kind = EventKind::Sample {
-                    entity: process,
-                    kind: SampleKind::Cpu,
-                    stack,
-                    weight: 1,
-                    thread: None,
-                    cpu: None,
-                    event: SampledEventId::NONE,
-                    of: None,
-                };
-                samples.push(&Event { at: Timestamp::default(), kind }, &tables);
-            }
-            (samples.into_profiles(&tables).remove(0).1, tables)
-        };
-        let (one, two) = (of(&["shop"]), of(&["shop", "make"]));
-        let folded = |before: &(Profile, Tables), after: &(Profile, Tables)| {
-            let difference = Difference::new((&before.0, &before.1), (&after.0, &after.1));
-            let mut out = Vec::new();
-            difference.unwrap().write_folded(&mut out).unwrap();
-            String::from_utf8(out).unwrap()
-        };
+        let (one, two) = (recorded(&["shop"]), recorded(&["shop", "make"]));
+        let folded = lines;
         assert_eq!(folded(&one, &two), "shop;main 1 1\nmake;main 0 1\n");
         assert_eq!(folded(&two, &one), "shop;main 1 1\nmake;main 1 0\n");
         assert_eq!(folded(&one, &one), "main 1 1\n");

@@ -1,12 +1,12 @@
 //! `profile.proto` of <https://github.com/google/pprof>.
 
 use super::{Budget, ReadError, ReadLimits};
-use crate::profile::{Label, Measure, Profile, Unit};
+use crate::profile::{Label, Labels, Measure, Profile, Unit};
 use flate2::read::MultiGzDecoder;
 use std::collections::HashMap;
 use std::io::Read;
 use trace_common::Cursor;
-use trace_timeline::{Frame, Mapping, MappingId, Tables, TextId};
+use trace_timeline::{Entity, EntityId, EntityKind, Frame, Mapping, MappingId, Tables, TextId};
 
 type Result<T> = std::result::Result<T, ReadError>;
 
@@ -32,6 +32,8 @@ pub struct PprofFile {
 /// is `samples`, others in `count` are [`Unit::Occurrences`], and those in the unit of the period have
 /// [`Measure::period`]. Other units are part of the name of the weight.
 ///
+/// A sample with the labels `process`, a text, and `pid`, a number, is of that process.
+///
 /// # Errors
 ///
 /// [`ReadError`]: the data is no complete profile, or larger than the limits. Profiles with negative
@@ -54,6 +56,7 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
     let mut profiles: Vec<Profile> =
         types.iter().map(|of| Profile::new(of.measure.clone())).collect();
     let (mut values, mut frames, mut labels) = (Vec::new(), Vec::new(), Vec::new());
+    let mut processes = Processes::default();
     for sample in &raw.samples {
         values.clear();
         frames.clear();
@@ -87,8 +90,10 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
             return Err(ReadError::Negative { value, offset });
         }
         let stack = texts.tables.stack(&frames);
+        let process = processes.take(&mut labels, texts.tables);
         for ((profile, of), value) in profiles.iter_mut().zip(&types).zip(&values) {
-            let labels = profile.labels(&labels);
+            let others = labels.as_slice().into();
+            let labels = profile.label_set(Labels { entities: [process, None], others });
             let count = of.count.map_or(Some(&1), |index| values.get(index)).copied();
             profile.add(stack, labels, count.unwrap_or(1), value.saturating_mul(of.scale));
         }
@@ -257,6 +262,35 @@ impl<'a> Texts<'a> {
             0 => (key, Label::Number(number as i64)),
             text => (key, Label::Text(self.get(text, offset)?)),
         })
+    }
+}
+
+/// The processes of samples, by their labels.
+#[derive(Default)]
+struct Processes(HashMap<(TextId, i64), Option<EntityId>>);
+
+impl Processes {
+    /// Takes the name and number of a process from the labels.
+    fn take(&mut self, labels: &mut Vec<(TextId, Label)>, tables: &mut Tables) -> Option<EntityId> {
+        let position = |name: &[u8]| labels.iter().position(|(key, _)| tables.get(*key) == name);
+        let places = [position(b"process")?, position(b"pid")?];
+        let [Some((_, Label::Text(name))), Some((_, Label::Number(pid)))] =
+            places.map(|place| labels.get(place).copied())
+        else {
+            return None;
+        };
+        if pid < 0 {
+            return None;
+        }
+        let of = || tables.entity(Entity::new(EntityKind::Process, pid).named(name));
+        // Above the limit of the tables, the labels remain.
+        let process = (*self.0.entry((name, pid)).or_insert_with(of))?;
+        let mut index = 0;
+        labels.retain(|_| {
+            index += 1;
+            !places.contains(&(index - 1))
+        });
+        Some(process)
     }
 }
 
