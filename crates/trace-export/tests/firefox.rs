@@ -193,6 +193,32 @@ fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
 }
 
+/// A thread that is sampled every 10 ms is not idle between.
+#[test]
+fn the_interval_is_that_of_the_samples() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    for at in [0, 10, 20, 31, 41, 141, 151] {
+        example.sample(at * 1_000_000, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let (file, _) = example.written();
+    assert_eq!(file["meta"]["interval"], 10);
+    let samples = &file["threads"][0]["samples"];
+    assert_eq!(samples["time"], serde_json::json!([0, 10, 20, 31, 41, 51, 141, 151]));
+    let busy = 10_000_000;
+    let expected = serde_json::json!([0, busy, busy, busy, busy, 0, busy, busy]);
+    assert_eq!(samples["threadCPUDelta"], expected);
+    let mut given = Example::new();
+    given.profile.set_interval(1_000_000);
+    let cycles = given.event("cycles", "");
+    for at in [0, 10, 20] {
+        given.sample(at * 1_000_000, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let (file, _) = given.written();
+    assert_eq!(file["meta"]["interval"], 1);
+    assert_eq!(file["threads"][0]["samples"]["length"], 5);
+}
+
 #[test]
 fn times_are_weights_from_their_begin() {
     let mut example = Example::new();

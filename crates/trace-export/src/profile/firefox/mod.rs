@@ -44,8 +44,8 @@ pub struct FirefoxProfile {
     end: i64,
     /// Nanoseconds since the Unix epoch at `begin`.
     epoch: Option<i64>,
-    /// Nanoseconds between two samples.
-    interval: u64,
+    /// Nanoseconds between two samples, if they were given.
+    interval: Option<u64>,
     samples: usize,
     markers: usize,
     dropped: FirefoxDropped,
@@ -122,13 +122,13 @@ impl FirefoxProfile {
 
     /// A profile without samples.
     pub fn new() -> Self {
-        Self { interval: 1_000_000, ..Self::default() }
+        Self::default()
     }
 
     /// Sets the time between two samples of a running thread, in nanoseconds: gaps that are longer are
-    /// shown as idle. The default is 1 ms.
+    /// shown as idle. The default is the median of the thread with most samples.
     pub const fn set_interval(&mut self, nanos: u64) {
-        self.interval = nanos;
+        self.interval = Some(nanos);
     }
 
     /// The number of samples.

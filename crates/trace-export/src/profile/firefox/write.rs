@@ -25,6 +25,9 @@ const VERSION: u32 = 60;
 /// The version of the format of Firefox itself, which has no meaning here.
 const GECKO_VERSION: u32 = 24;
 
+/// Nanoseconds between two samples where no thread has several.
+const INTERVAL: i64 = 1_000_000;
+
 pub(super) fn write(
     profile: &mut FirefoxProfile,
     title: &str,
@@ -32,10 +35,12 @@ pub(super) fn write(
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let weight = Chosen::of(&profile.series, tables);
+    let given = profile.interval.map(|nanos| i64::try_from(nanos).unwrap_or(i64::MAX));
+    let interval = given.or_else(|| weight.interval(profile, tables)).unwrap_or(INTERVAL);
     let mut shared = Shared::new(tables);
     let mut out = Output { gz: GzEncoder::new(out, Compression::default()), text: String::new() };
     out.text.push_str("{\"meta\":");
-    meta(&mut out.text, profile, title);
+    meta(&mut out.text, profile, interval, title);
     out.text.push_str(",\"threads\":[");
     let mut left_out = 0;
     let mut is_first = true;
@@ -46,7 +51,7 @@ pub(super) fn write(
         if !std::mem::take(&mut is_first) {
             out.text.push(',');
         }
-        left_out += weight.of_thread(*number, thread, profile.interval, &mut shared, &mut out)?;
+        left_out += weight.of_thread(*number, thread, interval, &mut shared, &mut out)?;
     }
     out.text.push_str("],");
     shared.write(&mut out)?;
@@ -107,7 +112,7 @@ fn millis(nanos: i64) -> String {
     }
 }
 
-fn meta(text: &mut String, profile: &FirefoxProfile, title: &str) {
+fn meta(text: &mut String, profile: &FirefoxProfile, interval: i64, title: &str) {
     let categories: Vec<(&str, &str)> =
         Origin::ALL.iter().map(|o| (o.name(), colour(*o))).collect();
     text.push_str(&format!(
@@ -119,7 +124,7 @@ fn meta(text: &mut String, profile: &FirefoxProfile, title: &str) {
          \"sampleUnits\":{{\"time\":\"ms\",\"eventDelay\":\"ms\",\"threadCPUDelta\":\"ns\"}},\
          \"interval\":{},\"startTime\":{},\"profilingStartTime\":0,\"profilingEndTime\":{},\
          \"product\":",
-        millis(i64::try_from(profile.interval).unwrap_or(i64::MAX)),
+        millis(interval),
         millis(profile.epoch.unwrap_or(0)),
         millis(profile.end),
     ));
@@ -266,12 +271,35 @@ impl Chosen {
         self.places.get(usize::from(sample.series)).copied().unwrap_or(Place::LeftOut)
     }
 
+    /// The time between two samples that are taken at regular intervals: the median of the thread with
+    /// most samples, which has a CPU most of the time. Samples of the idle thread are of several CPUs.
+    fn interval(&self, profile: &FirefoxProfile, tables: &Tables) -> Option<i64> {
+        if !self.is_regular {
+            return None;
+        }
+        let most = profile.threads.values().max_by_key(|thread| {
+            let kind = thread.entity.and_then(|entity| tables.entities.kind(entity));
+            (kind != Some(EntityKind::Cpu), thread.samples.len())
+        })?;
+        let taken = |sample: &&Taken| matches!(self.place(sample), Place::Samples { .. });
+        let mut times: Vec<i64> =
+            most.samples.iter().filter(taken).map(|sample| sample.at).collect();
+        times.sort_unstable();
+        let mut distances: Vec<i64> =
+            times.iter().zip(times.iter().skip(1)).map(|(at, next)| next - at).collect();
+        if distances.len() < 2 {
+            return None;
+        }
+        let middle = (distances.len() - 1) / 2;
+        Some(*distances.select_nth_unstable(middle).1).filter(|nanos| *nanos > 0)
+    }
+
     /// Writes a thread. Returns the number of its samples that are left out.
     fn of_thread(
         &self,
         (pid, tid): (i64, i64),
         thread: &mut Thread,
-        interval: u64,
+        interval: i64,
         shared: &mut Shared<'_>,
         out: &mut Output<'_>,
     ) -> io::Result<u64> {
@@ -305,8 +333,7 @@ impl Chosen {
     }
 
     /// The rows of the samples, in time order.
-    fn rows(&self, samples: &[Taken], interval: u64, shared: &mut Shared<'_>) -> (Vec<Row>, u64) {
-        let interval = i64::try_from(interval).unwrap_or(i64::MAX);
+    fn rows(&self, samples: &[Taken], interval: i64, shared: &mut Shared<'_>) -> (Vec<Row>, u64) {
         let mut left_out = 0;
         let mut rows: Vec<Row> = Vec::with_capacity(samples.len());
         let mut sorted: Vec<(i64, &Taken, bool)> = Vec::with_capacity(samples.len());
