@@ -95,7 +95,15 @@ fn intervals_above_the_limit_are_counted() {
     options.max_items = 100;
     let (page, stats) = page(1000, options);
     assert_eq!((stats.items, stats.dropped), (100, 3900));
-    assert!(data(&page).0.contains("\"dropped\":3900,"));
+    let json = data(&page).0;
+    assert!(json.contains("\"dropped\":3900,"));
+    // A lane that ends in the middle is not idle from there on.
+    let since = stats.missing_since.unwrap();
+    assert!((1..20_090 / 2).contains(&since), "{since}");
+    assert!(json.contains(&format!("\"missingSince\":{since},")), "{json}");
+    let (page, stats) = self::page(1000, HtmlOptions::default());
+    assert_eq!(stats.missing_since, None);
+    assert!(data(&page).0.contains("\"missingSince\":-1,"));
 }
 
 /// Requests whose critical paths are missing are not denied.

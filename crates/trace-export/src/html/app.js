@@ -343,6 +343,7 @@ function paint() {
     else if (row.group) paintGroup(g, row, y, w, usage);
     else paintPath(g, y, w);
   }
+  paintMissing(g, toX(data.missingSince), plotTop(), w, h);
   paintSelection(g, w, h);
   const at = cursorRow();
   if (at) {
@@ -375,6 +376,13 @@ function paintGrid(g, w, h) {
   for (let t = Math.ceil(view.t0 / step) * step; t <= view.t1; t += step) {
     g.fillRect(Math.round(toX(t)), plotTop(), 1, h);
   }
+}
+
+/** Shades the time in which intervals are missing: a lane without them looks idle. */
+function paintMissing(g, x, y, w, h) {
+  if (data.missingSince < 0 || x >= w) return;
+  g.fillStyle = theme.kinds[6] + '99';
+  g.fillRect(Math.max(GUTTER, x), y, w - Math.max(GUTTER, x), h);
 }
 
 function paintRuler(g, w) {
@@ -451,6 +459,7 @@ function paintOverview(g, w) {
       base[c] += part;
     }
   }
+  paintMissing(g, GUTTER + data.missingSince / (data.nanos || 1) * width, 0, w, OVERVIEW);
   const x0 = GUTTER + view.t0 / (data.nanos || 1) * width, x1 = GUTTER + view.t1 / (data.nanos || 1) * width;
   g.fillStyle = theme.dark ? '#0008' : '#fff9';
   g.fillRect(GUTTER, 0, Math.max(0, x0 - GUTTER), OVERVIEW);
@@ -1435,7 +1444,7 @@ function showLosses() {
   place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
   const table = el('table');
   for (const [what, times, records] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, records ? `${count(records)} records` : '')));
-  for (const [n, what] of [[data.dropped, 'intervals above the limit of the page are not on it'], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
+  for (const [n, what] of [[data.dropped, `intervals above the limit of the page are not on it: those that end from ${at(data.missingSince)} on, where lanes are shaded`], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
   const isKnown = !table.childElementCount && !data.notes.length;
@@ -1469,7 +1478,10 @@ async function start() {
   const lost = lossCount();
   if (lost || data.dropped || data.folded || data.stacksCut) {
     $('warning').hidden = false;
-    $('warning').textContent = !lost ? '⚠ not everything is shown' : `⚠ ${count(lost)} ${lost === 1 ? 'loss' : 'losses'}`;
+    const parts = [];
+    if (lost) parts.push(`${count(lost)} ${lost === 1 ? 'loss' : 'losses'}`);
+    if (data.dropped) parts.push(`intervals are missing from ${at(data.missingSince)} on`);
+    $('warning').textContent = '⚠ ' + (parts.join(', ') || 'not everything is shown');
     $('warning').addEventListener('click', () => show('losses'));
   }
   $('theme').addEventListener('click', () => { chooseTheme(!theme.dark); showDetails(); paintFlame(); });

@@ -26,7 +26,8 @@
 //! ```
 //!
 //! Intervals are kept as varints, about 9 bytes each, until [`HtmlTimeline::write`]: there are at
-//! most [`HtmlOptions::max_items`] of them, and those above are counted on the page.
+//! most [`HtmlOptions::max_items`] of them. The page counts those above, and shades the time in which
+//! they are missing.
 
 mod document;
 mod flame;
@@ -86,6 +87,9 @@ pub struct HtmlStats {
     pub items: u64,
     /// Those above [`HtmlOptions::max_items`].
     pub dropped: u64,
+    /// When the first of those above the limit ends, in nanoseconds from the start: what ends before
+    /// is on the page.
+    pub missing_since: Option<i64>,
     /// Goroutines, threads and spans above [`HtmlOptions::max_lanes`].
     pub folded: u64,
     /// Intervals above [`HtmlOptions::max_other_items`].
@@ -116,6 +120,7 @@ pub struct HtmlTimeline {
     wakes: HashMap<EntityId, (Timestamp, By)>,
     items: u64,
     dropped: u64,
+    missing_since: Option<i64>,
     /// Items that began before the end of the one before.
     cut: u64,
     paths_missing: u64,
@@ -173,6 +178,7 @@ impl HtmlTimeline {
             wakes: HashMap::new(),
             items: 0,
             dropped: 0,
+            missing_since: None,
             cut: 0,
             paths_missing: 0,
             notes: Vec::new(),
@@ -215,10 +221,15 @@ impl HtmlTimeline {
         at.nanos_since(*self.begin.get_or_insert(at)).max(0)
     }
 
-    fn has_room(&mut self) -> bool {
+    /// Whether there is room for an item that ends at this time.
+    fn has_room(&mut self, end: i64) -> bool {
         let has_room = self.items < self.options.max_items;
-        self.items += u64::from(has_room);
-        self.dropped += u64::from(!has_room);
+        if has_room {
+            self.items += 1;
+        } else {
+            self.dropped += 1;
+            self.missing_since = Some(self.missing_since.map_or(end, |since| since.min(end)));
+        }
         has_room
     }
 
@@ -263,7 +274,7 @@ impl HtmlTimeline {
             let nanos = u64::try_from(interval.nanos()).unwrap_or(0);
             self.flames.add(Of::Waits, process, interval.reason, stack, nanos);
         }
-        if !self.has_room() {
+        if !self.has_room(end) {
             return;
         }
         let item = Item { begin, end, kind: shown, who, by, text, stack };
@@ -279,7 +290,7 @@ impl HtmlTimeline {
 
     fn sample(&mut self, sample: &Sampled, tables: &Tables) {
         let end = self.time(sample.at);
-        if self.has_room() {
+        if self.has_room(end) {
             let (kind, nanos) = match sample.kind {
                 SampleKind::OffCpu => (Kind::OffCpuSample, sample.weight),
                 SampleKind::Allocation => (Kind::AllocationSample, 0),
@@ -333,7 +344,7 @@ impl HtmlTimeline {
                     SpanKind::LockWait => Kind::LockWait,
                     _ => Kind::Other,
                 };
-                if self.has_room() {
+                if self.has_room(at) {
                     let item = Item { who: of, by: by.into(), ..instant(kind, name, stack) };
                     self.open.insert(span, Span { owner: entity, item });
                 }
@@ -350,13 +361,13 @@ impl HtmlTimeline {
                     InstantKind::Other => Kind::Other,
                     _ => return,
                 };
-                if self.has_room() {
+                if self.has_room(at) {
                     self.spans.push(Span { owner: entity, item: instant(kind, name, stack) });
                 }
             }
             // A chart has no place for a value that is not finite.
             EventKind::Counter { entity, name, unit, value }
-                if value.is_finite() && self.has_room() =>
+                if value.is_finite() && self.has_room(at) =>
             {
                 let counter = self.counters.entry((entity, name)).or_default();
                 counter.changes |= counter.count > 0 && counter.value != value;
@@ -400,6 +411,7 @@ impl HtmlTimeline {
         let mut stats = HtmlStats {
             items: layout.items(),
             dropped: self.dropped,
+            missing_since: self.missing_since,
             folded: layout.folded,
             summarized: layout.summarized,
             stacks_cut: 0,
@@ -411,6 +423,7 @@ impl HtmlTimeline {
             ("nanos", nanos),
             ("items", i64::try_from(stats.items).unwrap_or(i64::MAX)),
             ("dropped", i64::try_from(stats.dropped).unwrap_or(i64::MAX)),
+            ("missingSince", stats.missing_since.unwrap_or(-1)),
             ("folded", i64::try_from(stats.folded).unwrap_or(i64::MAX)),
             ("summarized", i64::try_from(stats.summarized).unwrap_or(i64::MAX)),
             ("cut", i64::try_from(self.cut).unwrap_or(i64::MAX)),

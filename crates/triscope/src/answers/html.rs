@@ -73,8 +73,10 @@ pub(crate) fn write_to(
         summary.push_str(&format!(", {}", counted(paths.len() as u64, "explained request")));
     }
     summary.push_str(&format!(", {}", size(stats.bytes)));
+    let since = stats.missing_since.unwrap_or_default() as f64 / 1e9;
+    let missing = format!("intervals from {since:.3} s on are not on it: there are too many");
     for (count, what) in [
-        (stats.dropped, "intervals are not on it: there are too many"),
+        (stats.dropped, &*missing),
         (stats.summarized, "intervals of other processes are shown on the CPUs only"),
         (stats.folded, "goroutines or threads have no lane: there are too many"),
         (stats.stacks_cut, "stacks have only their outermost frames in the flame graphs"),
