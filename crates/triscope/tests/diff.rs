@@ -137,6 +137,26 @@ fn formats_are_recognized_by_their_content() {
     assert!(String::from_utf8_lossy(&missing.stderr).contains("no samples of cycles: there are"));
 }
 
+/// A recording of several processes and its pprof file, which has them as labels, are the same.
+#[test]
+fn a_recording_is_equal_to_its_own_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    let recording =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../perf-data/tests/data/perf.perf.data");
+    let profile = dir.path().join("own.pb.gz");
+    let mut made = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    made.arg("convert").arg(&recording).arg("-o").arg(&profile);
+    assert!(made.output().unwrap().status.success());
+    for files in [[&*profile, &*recording], [&*recording, &*profile]] {
+        let same: Value = serde_json::from_str(text(&diff(&["--json"], &files))).unwrap();
+        assert_eq!(same["before"]["total"], same["after"]["total"]);
+        let functions = same["functions"].as_array().unwrap();
+        let is_same = |of: &Value| of["before"] == of["after"];
+        let are_same = functions.iter().all(|f| is_same(&f["self"]) && is_same(&f["total"]));
+        assert!(functions.len() > 5 && are_same, "{same}");
+    }
+}
+
 #[test]
 fn other_inputs_are_refused() {
     let dir = tempfile::tempdir().unwrap();
