@@ -54,6 +54,8 @@ pub struct ChromeStats {
     pub switches: u64,
     /// Wake-ups of threads, which the format cannot express.
     pub wakings_omitted: u64,
+    /// Values of counters that are not finite, which JSON cannot express.
+    pub values_omitted: u64,
     /// Ends of slices that had not begun, omitted.
     pub unmatched_ends: u64,
     /// Names and stacks that were used after they were evicted from the table.
@@ -442,6 +444,10 @@ impl<W: Write> Sink for ChromeSink<W> {
     }
 
     fn counter(&mut self, at: Timestamp, track: TrackId, value: CounterValue) -> io::Result<()> {
+        if matches!(value, CounterValue::Double(value) if !value.is_finite()) {
+            self.stats.values_omitted += 1;
+            return Ok(());
+        }
         let row = self.row(track)?;
         let (pid, tid, path) = (row.pid, row.tid, row.path.clone());
         self.open('C', pid, tid)?;
@@ -532,6 +538,17 @@ mod tests {
     use super::*;
     use crate::timeline::TimelineSource;
     use trace_timeline::{Entity, EntityKind, Event, EventKind, SpanKind, Tables};
+
+    #[test]
+    fn counters_have_finite_values_only() {
+        let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let track = sink.track(&Track::thread(1, 1, b"load")).unwrap();
+        for value in [1.5, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2.5] {
+            sink.counter(Timestamp::default(), track, CounterValue::Double(value)).unwrap();
+        }
+        assert_eq!(sink.stats.values_omitted, 3);
+        assert_eq!(sink.out.matches("\"value\":").count(), 2, "{}", sink.out);
+    }
 
     #[test]
     fn flows_of_tasks_that_have_ended_are_forgotten() {

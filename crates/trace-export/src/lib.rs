@@ -38,6 +38,8 @@
 
 mod chrome;
 mod cpu;
+#[cfg(any(feature = "html", feature = "profile"))]
+mod frame;
 #[cfg(feature = "html")]
 pub mod html;
 mod intern;

@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, Frame, SampleKind, SampledEventId, SpanKind,
-    State, Tables, TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
+    SpanKind, State, Tables, TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -177,8 +177,45 @@ fn counters_have_finite_values_only() {
         let event = Event { at: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     }
-    let stats = html.write("", &tables, &Report::new(), &[], Vec::new()).unwrap();
-    assert_eq!(stats.items, 2);
+    let mut out = Vec::new();
+    let stats = html.write("", &tables, &Report::new(), &[], &mut out).unwrap();
+    let (json, _) = data(&String::from_utf8(out).unwrap());
+    // A counter with two values, which are no intervals.
+    assert!(json.contains("\"heap\",3,5,2,"), "{json}");
+    assert_eq!(stats.items, 0);
+}
+
+/// Frames without a function are their position in the file, as in other profiles.
+#[test]
+fn frames_without_a_function_have_their_position() {
+    let mut tables = Tables::new();
+    let path = tables.text(b"/lib/libc.so");
+    let mapping = tables.add_mapping(Mapping { path, ..Mapping::default() });
+    let frames = [(mapping, 0x30), (mapping, 0x40), (None, 0x50), (None, 0)];
+    let frames = frames.map(|(mapping, address)| Frame { mapping, address, ..Frame::default() });
+    let mut html = HtmlTimeline::new(HtmlOptions::default());
+    let mut correlator = Correlator::new();
+    let entity = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+    let stacks = frames.map(|frame| tables.stack(&[frame]));
+    let mut push = |kind| {
+        let event = Event { at: Timestamp::default(), kind };
+        correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
+    };
+    push(EventKind::Start { entity });
+    for stack in stacks {
+        let (kind, weight, event) = (SampleKind::Cpu, 1, SampledEventId::NONE);
+        let (thread, cpu, of) = (None, None, None);
+        push(EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
+    }
+    let mut out = Vec::new();
+    html.write("", &tables, &Report::new(), &[], &mut out).unwrap();
+    let (json, _) = data(&String::from_utf8(out).unwrap());
+    for name in ["libc.so+0x30", "libc.so+0x40", "0x50", "[unknown]"] {
+        assert!(json.contains(&format!("\"{name}\"")), "{name}: {json}");
+    }
+    let (_, nodes) = json.split_once("\"nodes\":").unwrap();
+    let (nodes, _) = nodes.split_once("}").unwrap();
+    assert_eq!(nodes.matches('[').count(), 1 + 1 + 4, "{nodes}");
 }
 
 /// Two threads with ten samples each.
@@ -342,7 +379,7 @@ fn processes_above_the_limit_share_a_group_with_all_they_have() {
     let count = |track: &str| track.rsplit(',').nth(1).unwrap().parse::<u64>().unwrap();
     let items: u64 =
         tracks.trim_start_matches('[').split("],").map(|t| count(t.trim_end_matches(']'))).sum();
-    assert_eq!(items, stats.items);
+    assert_eq!(items, stats.items + PROCESSES as u64, "counters have values");
     assert_eq!(items, (2 * PROCESSES + PROCESSES * (PROCESSES + 1) / 2) as u64);
 }
 

@@ -104,6 +104,7 @@ async function load() {
     if (group.process && (isAny || group.main) && next < PALETTE.length) colors.set(processOf(group.process), PALETTE[next++]);
   }
   data.colors = colors;
+  data.charted = new Set(data.groups.filter(group => group.process).map(group => processOf(group.process)));
 }
 
 /** Kinds of items in the lanes that are decoded, and how many of them the legend has. */
@@ -408,7 +409,7 @@ function tick(t, step) {
   return `${(t / unit).toFixed(digits)} ${name}`;
 }
 
-/** Processes on CPUs by column: key → Float32Array, from the lanes of the CPUs. */
+/** Processes on CPUs by column: key → Float32Array, from the lanes of the CPUs. Those without a group share one. */
 let usageCache = { key: '' };
 function usageInView(w) {
   const key = `${view.t0},${view.t1},${w}`;
@@ -425,7 +426,7 @@ function cpuUse(t0, t1, columns) {
     const d = items(track);
     for (let i = firstAfter(d, t0); i < d.n && d.begin[i] < t1; i++) {
       if (track.form === 1 && !EXECUTES.has(d.kind[i])) continue;
-      const process = processOf(track.form === 0 ? d.who[i] : d.owner[i]);
+      const key = processOf(track.form === 0 ? d.who[i] : d.owner[i]), process = data.charted.has(key) ? key : null;
       let use = map.get(process);
       if (!use) map.set(process, use = new Float32Array(columns));
       let from = (Math.max(d.begin[i], t0) - t0) / perColumn;
@@ -630,25 +631,28 @@ function paintItems(g, track, d, y, w) {
 function paintCounter(g, track, d, y, height, w) {
   if (!d.n) return;
   if (d.most === undefined) {
-    d.most = 0;
-    for (let i = 0; i < d.n; i++) d.most = Math.max(d.most, d.value[i]);
+    d.least = d.most = 0;
+    for (const value of d.value) [d.least, d.most] = [Math.min(d.least, value), Math.max(d.most, value)];
   }
-  const most = d.most || 1, room = height - 6;
+  // Bars are from 0, up or down.
+  const unit = (height - 6) / (d.most - d.least || 1), zero = y + height - 2 + d.least * unit;
+  const bar = (x, width, low, high) => g.fillRect(x, zero - high * unit, width, (high - low) * unit);
   g.fillStyle = theme.dark ? '#4fb3d655' : '#46a6c955';
-  let column = -1, high = 0;
+  let column = -1, low = 0, high = 0;
   for (let i = Math.max(0, firstAfter(d, view.t0) - 1); i < d.n && d.begin[i] < view.t1; i++) {
     const x0 = Math.max(GUTTER, toX(d.begin[i])), x1 = Math.min(w, toX(d.end[i]));
-    const value = Math.max(0, d.value[i]) / most * room;
+    const value = d.value[i];
     if (x1 - x0 >= 1) {
-      g.fillRect(x0, y + height - 2 - value, x1 - x0, value);
-    } else if ((x0 | 0) !== column) {
-      g.fillRect(column, y + height - 2 - high, 1, high);
-      [column, high] = [x0 | 0, value];
+      bar(x0, x1 - x0, Math.min(0, value), Math.max(0, value));
     } else {
-      high = Math.max(high, value);
+      if ((x0 | 0) !== column) {
+        if (column >= 0) bar(column, 1, low, high);
+        [column, low, high] = [x0 | 0, 0, 0];
+      }
+      [low, high] = [Math.min(low, value), Math.max(high, value)];
     }
   }
-  if (column >= 0) g.fillRect(column, y + height - 2 - high, 1, high);
+  if (column >= 0) bar(column, 1, low, high);
 }
 
 function paintPath(g, y, w) {

@@ -1,12 +1,12 @@
 //! Call trees of samples and of waits.
 
 use super::json;
-use super::refs::Refs;
+use super::refs::{Refs, Text};
 use hashbrown::HashMap;
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use trace_timeline::{EntityId, Frame, SampledEventId, StackId, Tables, TextId};
+use trace_timeline::{EntityId, SampledEventId, StackId, Tables, TextId};
 
 /// What the stacks of a tree stand for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,9 +70,8 @@ impl Flames {
         *sum = sum.saturating_add(weight);
     }
 
-    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`, in the order in which a
-    /// reader wants to see them: those of processes of interest, for which `of` is true, first, then by kind and weight.
-    /// Returns the number of stacks whose inner frames are not there.
+    /// `[{"name","unit","process","nodes":[[parent, text, self], …]}, …]`: those of processes of
+    /// interest, for which `of` is true, first, then by kind and weight. Returns the number of stacks whose inner frames are not there.
     pub(super) fn write(
         &self,
         out: &mut String,
@@ -101,7 +100,7 @@ impl Flames {
                 out.push('[');
                 json::number(out, parent);
                 out.push(',');
-                json::number(out, refs.text(*text));
+                json::number(out, refs.name(*text));
                 out.push(',');
                 json::number(out, own);
                 out.push(']');
@@ -112,33 +111,26 @@ impl Flames {
     }
 }
 
-/// The function of a frame; its file if that is not known.
-fn function(frame: &Frame, tables: &Tables) -> TextId {
-    match frame.mapping {
-        Some(mapping) if frame.function.is_empty() => tables.mapping(mapping).path,
-        _ => frame.function,
-    }
-}
-
 /// A tree whose root is node 0.
 #[derive(Default)]
 struct Tree {
     /// Parent, function, and what belongs to the node itself.
-    nodes: Vec<(u32, TextId, u64)>,
-    children: HashMap<(u32, TextId), u32>,
+    nodes: Vec<(u32, Text, u64)>,
+    children: HashMap<(u32, Text), u32>,
     /// Stacks of which frames are missing.
     cut: u64,
 }
 
 impl Tree {
     fn new(sums: &Sums, tables: &Tables, room: &mut usize) -> Self {
-        let mut this = Self { nodes: vec![(0, TextId::EMPTY, 0)], ..Self::default() };
+        let mut this = Self { nodes: vec![(0, Text::Id(TextId::EMPTY), 0)], ..Self::default() };
         // The heaviest are complete. The order of a map is not deterministic.
         let mut sums: Vec<_> = sums.iter().collect();
         sums.sort_unstable_by_key(|(key, weight)| (Reverse(**weight), **key));
         for ((root, stack), weight) in sums {
-            let frames = tables.frames(*stack).iter().rev().map(|frame| function(frame, tables));
-            let path = Some(*root).filter(|root| !root.is_empty()).into_iter().chain(frames);
+            let frames = tables.frames(*stack).iter().rev().map(|frame| Text::of(frame, tables));
+            let root = Some(*root).filter(|root| !root.is_empty()).map(Text::Id);
+            let path = root.into_iter().chain(frames);
             let mut node = 0;
             for text in path {
                 match this.child(node, text, room) {
@@ -156,7 +148,7 @@ impl Tree {
         this
     }
 
-    fn child(&mut self, parent: u32, text: TextId, room: &mut usize) -> Option<u32> {
+    fn child(&mut self, parent: u32, text: Text, room: &mut usize) -> Option<u32> {
         if let Some(child) = self.children.get(&(parent, text)) {
             return Some(*child);
         }

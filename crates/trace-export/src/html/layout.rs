@@ -341,8 +341,9 @@ impl Layout {
 
     /// Intervals, spans and instants in the lanes. Those of CPUs are also of threads.
     pub(super) fn items(&self) -> u64 {
-        let is_item =
-            |track: &&Track| !matches!(track.form, Form::Cpu) && track.group != self.losses;
+        let is_item = |track: &&Track| {
+            !matches!(track.form, Form::Cpu | Form::Counter) && track.group != self.losses
+        };
         self.tracks.iter().filter(is_item).map(|track| track.count).sum()
     }
 

@@ -61,7 +61,7 @@ use trace_timeline::{
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct HtmlOptions {
-    /// Intervals, spans and instants on the page: about 9 bytes of memory each.
+    /// Intervals, spans, instants and values of counters on the page: about 9 bytes of memory each.
     pub max_items: u64,
     /// Lanes of a group, such as the goroutines of one entry function.
     pub max_lanes: usize,
@@ -85,7 +85,7 @@ impl Default for HtmlOptions {
 pub struct HtmlStats {
     /// Intervals, spans and instants on the page.
     pub items: u64,
-    /// Those above [`HtmlOptions::max_items`].
+    /// Those above [`HtmlOptions::max_items`], and values of counters above it.
     pub dropped: u64,
     /// When the first of those above the limit ends, in nanoseconds from the start: what ends before
     /// is on the page.

@@ -1,9 +1,11 @@
 //! The entities, texts and stacks that a page refers to.
 
 use super::json;
+use crate::frame::place;
 use hashbrown::HashMap;
+use std::borrow::Cow;
 use trace_common::Timestamp;
-use trace_timeline::{Attribute, EntityId, EntityKind, StackId, Tables, TextId, text};
+use trace_timeline::{Attribute, EntityId, EntityKind, Frame, StackId, Tables, TextId, text};
 
 /// Who ended a wait or has a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,6 +25,32 @@ impl From<Option<EntityId>> for By {
     }
 }
 
+/// A text of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Text {
+    Id(TextId),
+    /// The name of a frame without a function: its file and the position in it.
+    Place(TextId, u64),
+}
+
+impl Text {
+    /// The name of a frame.
+    pub(super) fn of(frame: &Frame, tables: &Tables) -> Self {
+        if !frame.function.is_empty() {
+            return Self::Id(frame.function);
+        }
+        let path = frame.mapping.map_or(TextId::EMPTY, |mapping| tables.mapping(mapping).path);
+        Self::Place(path, frame.address)
+    }
+
+    fn get(self, tables: &Tables) -> Cow<'_, str> {
+        match self {
+            Self::Id(id) => tables.str(id),
+            Self::Place(path, address) => place(&tables.str(path), address),
+        }
+    }
+}
+
 /// Numbers before those of entities: the variants of [`By`].
 const RESERVED: u32 = 4;
 
@@ -30,7 +58,7 @@ const RESERVED: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Refs {
     entities: (HashMap<EntityId, u32>, Vec<EntityId>),
-    texts: (HashMap<TextId, u32>, Vec<TextId>),
+    texts: (HashMap<Text, u32>, Vec<Text>),
     stacks: (HashMap<StackId, u32>, Vec<StackId>),
 }
 
@@ -61,7 +89,14 @@ impl Refs {
     }
 
     pub(super) fn text(&mut self, id: TextId) -> u32 {
-        if id.is_empty() { 0 } else { number(&mut self.texts, id) }
+        if id.is_empty() { 0 } else { number(&mut self.texts, Text::Id(id)) }
+    }
+
+    pub(super) fn name(&mut self, name: Text) -> u32 {
+        match name {
+            Text::Id(id) => self.text(id),
+            place => number(&mut self.texts, place),
+        }
     }
 
     pub(super) fn stack(&mut self, id: Option<StackId>) -> u32 {
@@ -126,12 +161,13 @@ impl Refs {
         let stacks = self.stacks.1.clone();
         json::list(out, stacks, |out, stack| {
             json::list(out, tables.frames(stack), |out, frame| {
-                let fields = [self.text(frame.function), self.text(frame.file), frame.line];
+                let name = self.name(Text::of(frame, tables));
+                let fields = [name, self.text(frame.file), frame.line];
                 json::list(out, fields, json::number);
             });
         });
         out.push_str(",\"texts\":");
-        json::list(out, &self.texts.1, |out, text| json::text(out, &tables.str(*text)));
+        json::list(out, &self.texts.1, |out, text| json::text(out, &text.get(tables)));
     }
 }
 

@@ -1,6 +1,7 @@
 //! A profile with the names of its stacks, as the formats need it.
 
 use super::{Label, LabelSet, Labels, Measure, Profile, Sample};
+use crate::frame::{module, place};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use trace_timeline::{Attribute, EntityId, EntityKind, Frame, MappingId, StackId, Tables, TextId};
@@ -181,15 +182,10 @@ pub(super) fn process_name(id: EntityId, tables: &Tables) -> String {
 pub(super) fn frame_name<'a>(frame: &Frame, tables: &'a Tables, has_modules: bool) -> Cow<'a, str> {
     let function = tables.str(frame.function);
     let path = frame.mapping.map_or("".into(), |id| tables.str(tables.mapping(id).path));
-    let module = path.rsplit(['/', '\\']).next().unwrap_or_default();
     if function.is_empty() {
-        let address = frame.address;
-        return match module {
-            "" if address == 0 => "[unknown]".into(),
-            "" => format!("{address:#x}").into(),
-            module => format!("{module}+{address:#x}").into(),
-        };
+        return place(&path, frame.address);
     }
+    let module = module(&path);
     if !has_modules || module.is_empty() {
         return function;
     }

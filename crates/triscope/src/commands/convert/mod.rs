@@ -130,8 +130,15 @@ pub(crate) fn run(args: &Args) -> Result {
         let mut sink = ChromeSink::new(output.writer()?, opened.domain);
         let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
         sink.finish().map_err(|error| output.failure(&error))?;
-        let wakings = sink.stats().wakings_omitted;
-        omitted = notes(&[(wakings, "wake-up omitted", "wake-ups omitted")]);
+        let stats = sink.stats();
+        omitted = notes(&[
+            (stats.wakings_omitted, "wake-up omitted", "wake-ups omitted"),
+            (
+                stats.values_omitted,
+                "value of a counter that is not finite omitted",
+                "values of counters that are not finite omitted",
+            ),
+        ]);
         (failures, sink.stats().bytes)
     } else {
         let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
