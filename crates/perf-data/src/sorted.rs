@@ -1,6 +1,6 @@
 //! Records in time order.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::layout::record_type;
 use crate::reader::{Entry, Reader, Session};
 use perf_monitor::{RawRecord, Timestamp};
@@ -41,6 +41,8 @@ pub struct SortedReader<R> {
     returned_up_to: Timestamp,
     late: u64,
     at_end: bool,
+    /// An error that comes after the records before it.
+    failed: Option<Error>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,7 @@ impl<R: Read> SortedReader<R> {
             returned_up_to: EARLIEST,
             late: 0,
             at_end: false,
+            failed: None,
         }
     }
 
@@ -87,11 +90,12 @@ impl<R: Read> SortedReader<R> {
         self.late
     }
 
-    /// The next record in time order. `None` at the end.
+    /// The next record in time order. `None` at the end. A truncated last record is the end of an
+    /// [incomplete](Reader::is_incomplete) file.
     ///
     /// # Errors
     ///
-    /// Those of [`Reader::next_record`]. Further calls return the records before the damage.
+    /// Those of [`Reader::next_record`], after all records before the damage.
     pub fn next_record(&mut self) -> Result<Option<Entry<'_>>> {
         let place = match self.waiting.get(self.returned).filter(|_| self.returned < self.ready) {
             Some(next) => {
@@ -127,8 +131,10 @@ impl<R: Read> SortedReader<R> {
                 }
                 Err(error) => {
                     self.at_end = true;
+                    let is_end = matches!(error, Error::Truncated { .. });
+                    self.failed = Some(error).filter(|_| !(is_end && self.reader.is_incomplete()));
                     self.make_ready(Timestamp::MAX);
-                    return Err(error);
+                    break;
                 }
             };
             if entry.raw.type_() == record_type::FINISHED_ROUND {
@@ -160,7 +166,7 @@ impl<R: Read> SortedReader<R> {
             }
         }
         if self.ready == 0 {
-            return Ok(None);
+            return self.failed.take().map_or(Ok(None), Err);
         }
         self.returned = 1;
         Ok(self.waiting.first().copied())

@@ -278,6 +278,28 @@ fn a_file_of_a_killed_recorder_has_its_records() {
 }
 
 #[test]
+fn records_before_damage_are_returned_in_order() {
+    let records: Vec<_> = [12, 11, 10].map(|time| sample(1, time)).into();
+    let whole = written(&[records])[0].clone();
+    let data = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+    // The last record is damaged; nothing was known to be complete before it.
+    let mut damaged = whole.clone();
+    damaged[data + 2 * 40 + 6] = 3;
+    let (seen, _, error) = times(&damaged, true, Limits::default());
+    assert_eq!(seen, [11, 12]);
+    assert!(matches!(error, Some(Error::Malformed { .. })), "{error:?}");
+    // The recorder was killed while it wrote the last record: that is the end.
+    let mut cut = whole;
+    cut.truncate(data + 2 * 40 + 20);
+    cut[48..56].fill(0); // size of the records
+    let (seen, _, error) = times(&cut, true, Limits::default());
+    assert_eq!((seen, error.map(|error| error.to_string())), (vec![11, 12], None));
+    let (seen, _, error) = times(&cut, false, Limits::default());
+    assert_eq!(seen, [12, 11]);
+    assert!(matches!(error, Some(Error::Truncated { .. })), "{error:?}");
+}
+
+#[test]
 fn a_feature_that_is_nowhere_is_damaged() {
     let mut file = written(&[vec![sample(1, 10)]])[0].clone();
     let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
