@@ -24,6 +24,7 @@ pub struct Synthesizer {
     has_identifier: bool,
     /// With `with_build_ids`.
     build_ids: Option<BuildIds>,
+    has_data: bool,
     layout: RecordLayout,
     record: Vec<u8>,
 }
@@ -44,9 +45,19 @@ impl Synthesizer {
             trailer: layout.sample_id_size(),
             has_identifier: attr.sample_type & PERF_SAMPLE_IDENTIFIER != 0,
             build_ids: with_build_ids.then(BuildIds::default),
+            has_data: false,
             layout,
             record: Vec::new(),
         }
+    }
+
+    /// Also writes the mappings that are readable and not executable, as the kernel does for an event with
+    /// `mmap_data`. perf(1) reads unwind tables through them: without them, its stacks of samples with
+    /// `PERF_SAMPLE_STACK_USER` have one frame.
+    #[must_use]
+    pub const fn with_data(mut self) -> Self {
+        self.has_data = true;
+        self
     }
 
     /// The mappings of the kernel and of its modules.
@@ -162,12 +173,14 @@ impl Synthesizer {
 
     fn mappings(&mut self, pid: u32, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
         // The lines of a process with many mappings are megabytes: as perf does, only those of
-        // code are written.
+        // code are written, if others are not wanted.
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         for map in maps.split(|b| *b == b'\n').filter_map(Mapping::parse) {
-            if map.prot & PROT_EXEC == 0 {
+            let is_data = map.prot & PROT_EXEC == 0;
+            if is_data && (!self.has_data || map.prot & PROT_READ == 0) {
                 continue;
             }
+            let kind = if is_data { PERF_RECORD_MISC_MMAP_DATA } else { 0 };
             let (major, minor) = map.device;
             let device = u64::from(major) | u64::from(minor) << 32;
             let mut file = [0; 24];
@@ -185,7 +198,7 @@ impl Synthesizer {
             self.put(
                 out,
                 PERF_RECORD_MMAP2,
-                PERF_RECORD_MISC_USER,
+                PERF_RECORD_MISC_USER | kind,
                 fixed.as_bytes(),
                 Some(map.name),
                 None,
@@ -386,6 +399,46 @@ mod tests {
         assert_eq!((anonymous.name, anonymous.flags), (&b"//anon"[..], MAP_SHARED));
         assert_eq!(Mapping::parse(b"2-1 rw-s 00000000 00:00 0 "), None);
         assert_eq!(Mapping::parse(b""), None);
+    }
+
+    /// The mappings of this process: data, and code.
+    struct Kinds {
+        layout: RecordLayout,
+        data: usize,
+        code: usize,
+    }
+
+    impl RecordWriter for Kinds {
+        fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+            if let Ok(perf_monitor::Record::Mmap(map)) = self.layout.decode(record) {
+                let is_executable = map.prot & PROT_EXEC != 0;
+                assert_ne!(map.is_data, is_executable, "{map:?}");
+                *(if map.is_data { &mut self.data } else { &mut self.code }) += 1;
+            }
+            Ok(())
+        }
+
+        fn finish_round(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn data_is_written_on_request_and_marked() {
+        let attr = perf_event_attr::default();
+        let kinds = |mut synthesizer: Synthesizer| {
+            let mut kinds = Kinds { layout: RecordLayout::new(&attr), data: 0, code: 0 };
+            synthesizer.process(std::process::id(), &mut kinds).unwrap();
+            kinds
+        };
+        let without = kinds(Synthesizer::new(&attr, false));
+        assert!(without.data == 0 && without.code > 0);
+        let with = kinds(Synthesizer::new(&attr, false).with_data());
+        assert!(with.data > 0 && with.code > 0);
     }
 
     #[test]

@@ -72,7 +72,9 @@ pub(super) fn run(
         set.sideband().map_or(Ok(()), |event| set.enable_event(event)).map_err(failure)?;
     }
     let attr = opened.events.first().map(|event| event.attr).unwrap_or_default();
-    synthesize(args, &mut Synthesizer::new(&attr, true), consumer).map_err(Failure::new)?;
+    let synthesizer = Synthesizer::new(&attr, true);
+    let mut synthesizer = if args.records_data() { synthesizer.with_data() } else { synthesizer };
+    synthesize(args, &mut synthesizer, consumer).map_err(Failure::new)?;
     if !target.starts_on_exec() {
         set.enable().map_err(failure)?;
     }

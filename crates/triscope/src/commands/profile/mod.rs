@@ -160,6 +160,12 @@ impl Args {
         self.goroutines || self.by.is_some()
     }
 
+    /// Whether mappings of data are recorded: perf reads the unwind tables of a recording through them.
+    fn records_data(&self) -> bool {
+        let is_recording = self.output.extension().is_some_and(|extension| extension == "data");
+        is_recording && matches!(self.call_graph, CallGraph::Dwarf { .. })
+    }
+
     /// Whether context switches are sampled.
     const fn has_switches(&self) -> bool {
         matches!(self.mode(), Mode::OffCpu | Mode::Wall)

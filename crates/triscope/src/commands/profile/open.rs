@@ -79,6 +79,7 @@ impl Args {
         }
         let (cpus, inherit) = (self.target.cpus()?, !self.target.is_system_wide());
         let cgroups = self.cgroup_dirs()?;
-        Ok(Scope { tids, cgroups, cpus, inherit, on_exec })
+        let data = self.records_data();
+        Ok(Scope { tids, cgroups, cpus, inherit, on_exec, data })
     }
 }

@@ -90,6 +90,8 @@ pub(crate) struct Scope {
     pub(crate) inherit: bool,
     /// Whether the events start with the program that the threads execute.
     pub(crate) on_exec: bool,
+    /// Whether mappings that are not executable are recorded, too.
+    pub(crate) data: bool,
 }
 
 /// The calling thread, as a target of events.
@@ -151,7 +153,7 @@ impl Scope {
         if let Some(Cpus(cpus)) = &self.cpus {
             options = options.cpus(cpus.iter().copied());
         }
-        let dummy = sideband(self.common(&Event::software(Software::Dummy)));
+        let dummy = sideband(self.common(&Event::software(Software::Dummy))).mmap_data(self.data);
         let options = options.wakeup_part(WAKEUP_PART).sideband_ring(&dummy, SIDE_PAGES);
         let (events, writers, features) = (Vec::new(), Vec::new(), Features::of_this_machine());
         Ok(Opened { set: options.open()?, events, writers, features, user_only })
