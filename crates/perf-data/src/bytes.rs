@@ -78,6 +78,16 @@ impl<'a> Section<'a> {
         Ok(count)
     }
 
+    /// The number of entries of a list that describes the machine or the command: an entry can be larger in
+    /// memory than in the file.
+    pub(crate) fn short_count(&mut self, least: usize) -> Result<usize> {
+        const MAX: usize = 1 << 16;
+        let offset = self.cursor.offset();
+        let count = self.count(least)?;
+        self.check(offset, count as u64, MAX)?;
+        Ok(count)
+    }
+
     fn check(&self, offset: u64, size: u64, limit: usize) -> Result<()> {
         if size > limit as u64 {
             return Err(Error::Limit { what: self.what, offset, size, limit: limit as u64 });

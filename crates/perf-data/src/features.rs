@@ -261,12 +261,15 @@ impl Features {
                 self.topology = Some(topology);
             }
             Feature::PmuMappings => {
-                for _ in 0..s.count(8)? {
+                // In pipe mode there can be several such sections.
+                self.pmus.clear();
+                for _ in 0..s.short_count(8)? {
                     self.pmus.push((s.u32()?, s.string()?));
                 }
             }
             Feature::GroupDesc => {
-                for _ in 0..s.count(12)? {
+                self.groups.clear();
+                for _ in 0..s.short_count(12)? {
                     let name = s.string()?;
                     self.groups.push(EventGroup { name, leader: s.u32()?, members: s.u32()? });
                 }
@@ -308,7 +311,7 @@ impl Features {
 }
 
 fn strings(s: &mut Section<'_>) -> Result<Vec<String>> {
-    (0..s.count(4)?).map(|_| s.string()).collect()
+    (0..s.short_count(4)?).map(|_| s.string()).collect()
 }
 
 /// Appends the events with their names.
@@ -454,6 +457,36 @@ mod tests {
         assert_eq!(theirs.damaged.len(), 1);
         assert_eq!(theirs.damaged[0].0, Feature::CmdLine.number());
         assert!(theirs.hostname.is_some());
+    }
+
+    /// An empty text has 24 bytes in memory, and 4 in a section.
+    #[test]
+    fn lists_of_the_machine_are_short() {
+        let lists = [
+            (Feature::CmdLine, 4),
+            (Feature::CpuTopology, 4),
+            (Feature::PmuMappings, 8),
+            (Feature::GroupDesc, 12),
+        ];
+        for (feature, size) in lists {
+            let list = |count: u32| {
+                let mut bytes = count.to_le_bytes().to_vec();
+                bytes.resize(4 + count as usize * size + 4, 0);
+                decoded(&[(feature, bytes)], &mut events()).damaged
+            };
+            assert!(list(1 << 16).is_empty(), "{feature:?}");
+            let damaged = list((1 << 16) + 1);
+            assert!(matches!(damaged[..], [(_, Error::Limit { .. })]), "{feature:?}: {damaged:?}");
+        }
+    }
+
+    #[test]
+    fn a_section_that_is_repeated_replaces_the_one_before() {
+        let mut features = of_a_machine();
+        features.groups = vec![EventGroup::new(0, 2)];
+        let once = features.sections(&events());
+        let theirs = decoded(&[&once[..], &once].concat(), &mut events());
+        assert_eq!(format!("{features:?}"), format!("{theirs:?}"));
     }
 
     proptest! {

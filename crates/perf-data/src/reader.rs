@@ -223,7 +223,7 @@ impl<R: Read + Seek> Reader<R> {
         let end = if is_open { len } else { data.saturating_add(size) };
         this.is_incomplete = is_open && data < len || end > len;
         if !is_open && end <= len {
-            this.read_features(end, &features);
+            this.read_features(end, &features, len);
         }
         this.session.name_tracepoints();
         this.seek(data)?;
@@ -290,8 +290,8 @@ impl<R: Read + Seek> Reader<R> {
         self.take(what, size)
     }
 
-    /// Reads the features, whose table is at `table`.
-    fn read_features(&mut self, table: u64, features: &[u32]) {
+    /// Reads the features, whose table is at `table`, of an input with `len` bytes.
+    fn read_features(&mut self, table: u64, features: &[u32], len: u64) {
         let place = (table, (features.len() * SECTION) as u64);
         let table = match self.take_at("the table of features", place) {
             Ok(table) => words(&table),
@@ -300,8 +300,18 @@ impl<R: Read + Seek> Reader<R> {
                 return;
             }
         };
+        // Sections that share bytes would take memory for each.
+        let mut all = 0_u64;
         for (number, place) in features.iter().zip(table.chunks_exact(2)) {
             let [offset, size] = *place else { continue };
+            let Some(sum) = all.checked_add(size).filter(|sum| *sum <= len) else {
+                let (what, why) =
+                    ("a feature section", "the sections have more bytes than the file");
+                let error = Error::Malformed { what, offset, why };
+                self.session.features.damaged.push((*number, error));
+                continue;
+            };
+            all = sum;
             match self.take_at("a feature section", (offset, size)) {
                 Ok(bytes) => self.read_feature(*number, &bytes, offset),
                 Err(error) => self.session.features.damaged.push((*number, error)),

@@ -310,6 +310,25 @@ fn a_feature_that_is_nowhere_is_damaged() {
     assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
 }
 
+/// A table can name the same bytes for each feature, and a file can be sparse or compressed.
+#[test]
+fn features_together_have_no_more_bytes_than_the_file() {
+    let mut file = written(&[vec![sample(1, 10)]])[0].clone();
+    let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
+    const FEATURE_BITS: usize = 72;
+    let features = number(FEATURE_BITS).count_ones() as usize;
+    let table = (number(40) + number(48)) as usize;
+    let place = [0, file.len() as u64].map(u64::to_le_bytes).concat();
+    for section in file[table..].chunks_exact_mut(16).take(features) {
+        section.copy_from_slice(&place);
+    }
+    let reader = Reader::open(Cursor::new(file), Limits::default()).unwrap();
+    let damaged = &reader.session().features().damaged;
+    let is_refused = |error: &Error| error.to_string().contains("more bytes than the file");
+    let refused = damaged.iter().filter(|(_, error)| is_refused(error)).count();
+    assert_eq!(refused, features - 1, "{damaged:?}");
+}
+
 #[test]
 fn ids_of_all_events_have_a_limit() {
     let mut events = events();
