@@ -71,12 +71,22 @@ impl BuildIdEntry {
         let file = text(section.bytes(name)?);
         let len = match field.get(BuildId::MAX) {
             Some(len) if misc & MISC_BUILD_ID_SIZE != 0 => usize::from(*len),
-            _ => BuildId::MAX,
+            _ => len_of_padded(field),
         };
         let build_id = field.get(..len.min(BuildId::MAX)).and_then(BuildId::new);
         let is_kernel = misc & PERF_RECORD_MISC_CPUMODE_MASK == PERF_RECORD_MISC_KERNEL;
         Ok(build_id.map(|build_id| Self { pid, is_kernel, build_id, file }))
     }
+}
+
+/// The bytes of a build id whose size was not recorded, as before Linux 5.12: shorter ones have zeros at
+/// the end. Linkers make them of 20 bytes (SHA-1), 16 (MD5, UUID) or 8 (`--build-id=fast` of LLD).
+fn len_of_padded(field: &[u8]) -> usize {
+    let is_padded = |len: &usize| {
+        let padding = field.get(*len..BuildId::MAX).unwrap_or(&[1]);
+        padding.iter().all(|byte| *byte == 0)
+    };
+    [8, 16].into_iter().find(is_padded).unwrap_or(BuildId::MAX)
 }
 
 #[cfg(test)]
@@ -95,6 +105,23 @@ mod tests {
                 Section { what: "test", cursor: Cursor::new(&bytes), limits: Limits::default() };
             assert_eq!(BuildIdEntry::parse_next(&mut section).unwrap(), Some(entry));
             assert!(section.cursor.is_empty());
+        }
+    }
+
+    #[test]
+    fn zeros_after_a_build_id_without_a_size_are_padding() {
+        for len in [20, 16, 8] {
+            let build_id = BuildId::new(&[7; 20][..len]).unwrap();
+            let entry = BuildIdEntry::new(build_id, "/bin/x".into(), false);
+            let mut bytes = Vec::new();
+            entry.put(&mut bytes);
+            const MISC: std::ops::Range<usize> = 4..6;
+            bytes[MISC].copy_from_slice(&PERF_RECORD_MISC_USER.to_le_bytes());
+            // Not defined then.
+            bytes[12 + BuildId::MAX] = 0xaa;
+            let mut section =
+                Section { what: "test", cursor: Cursor::new(&bytes), limits: Limits::default() };
+            assert_eq!(BuildIdEntry::parse_next(&mut section).unwrap(), Some(entry));
         }
     }
 }
