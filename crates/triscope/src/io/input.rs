@@ -35,12 +35,14 @@ pub(crate) enum Format {
 
 impl Format {
     fn of(head: &[u8]) -> Self {
-        const SIGNATURES: [(&[u8], Format); 8] = [
+        const SIGNATURES: [(&[u8], Format); 9] = [
             (b"go 1.", Format::GoTrace),
             (b"Trace Go", Format::GoText),
             (b"-- expect --", Format::GoTest),
             (b"PERFILE2", Format::PerfData),
             (b"PERFFILE", Format::PerfData),
+            // Of a big-endian machine.
+            (b"2ELIFREP", Format::PerfData),
             (b"Nettrace", Format::NetTrace),
             (crate::sources::quota::SIGNATURE, Format::CpuStat),
             (b"\x14\0\0\0!FastSerialization", Format::NetTrace),

@@ -58,11 +58,12 @@ pub enum PerfError {
          with perf record -k CLOCK_MONOTONIC"
     )]
     Clock,
-    /// Its records have no time, or those of the scheduler no CPU.
-    #[error(
-        "the records have no time, or those of the scheduler no CPU: record them with perf record -a"
-    )]
+    /// The records of the scheduler have no CPU.
+    #[error("the records of the scheduler have no CPU: record them with perf record -a")]
     Fields,
+    /// Its records have no time, as of `perf record --per-thread`.
+    #[error("the records have no time: record them with perf record -T")]
+    Time,
 }
 
 /// Statistics of the samples of a [`PerfSource`].
@@ -178,7 +179,7 @@ impl PerfSource {
     ///
     /// # Errors
     ///
-    /// [`PerfError::Fields`].
+    /// [`PerfError::Fields`] and [`PerfError::Time`].
     pub fn with_offset(session: &Session, offset: i64) -> Result<Self, PerfError> {
         let formats = session.features().tracing.iter().flat_map(TracingData::formats);
         // Of a part of the switches, as of `perf record -F`, no state follows: they are samples.
@@ -194,9 +195,10 @@ impl PerfSource {
             |field| move |event: &perf_data::RecordedEvent| event.attr.sample_type & field == field;
         let needs_cpu = |event: &&perf_data::RecordedEvent| decoder.decodes(event);
         let mut of_scheduler = session.events().iter().filter(needs_cpu);
-        if !session.events().iter().all(has(perf_sys::PERF_SAMPLE_TIME))
-            || !of_scheduler.all(has(perf_sys::PERF_SAMPLE_CPU))
-        {
+        if !session.events().iter().all(has(perf_sys::PERF_SAMPLE_TIME)) {
+            return Err(PerfError::Time);
+        }
+        if !of_scheduler.all(has(perf_sys::PERF_SAMPLE_CPU)) {
             return Err(PerfError::Fields);
         }
         let mut kernel = KernelSource::new();
