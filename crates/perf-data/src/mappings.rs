@@ -15,9 +15,11 @@ pub struct MappedFile {
     /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; `/tmp/perf-PID.map` for
     /// executable memory without a file.
     pub name: String,
-    /// The build id, if the recording has it.
+    /// The build id, if the recording has it: that of the mapping, or of a list by path that the recorder
+    /// made at its end.
     pub build_id: Option<BuildId>,
-    /// The inode, if the recording has it instead of the build id.
+    /// The inode, if the mapping has it instead of a build id. A build id is then that of the list, and of
+    /// another file if this one was replaced during the recording: that is for the reader to find out.
     pub inode: Option<Inode>,
     /// The time from which on it must not have changed, to have the code that was mapped: that of the first
     /// record of its mapping. Of a mapping before the recording, that of the first record with a time.
@@ -221,7 +223,6 @@ impl Mappings {
         process: Option<u32>,
     ) -> usize {
         let build_id = own_id.or_else(|| self.build_ids.get(&name).copied());
-        let inode = inode.filter(|_| build_id.is_none());
         let next = self.files.len();
         let key = (name, build_id, inode);
         if let Some(known) = self.numbers.get(&key) {
@@ -440,6 +441,26 @@ mod tests {
         let dump = Some("/w/jit-7.dump");
         assert_eq!([jitdump(7, 0x1800), jitdump(7, 0x3800)], [dump; 2]);
         assert_eq!([jitdump(7, 0x2800), jitdump(8, 0x1800)], [None; 2]);
+    }
+
+    /// A program can be built again while it is recorded: the list of build ids has that of the last file.
+    #[test]
+    fn files_with_a_build_id_by_path_keep_their_inode() {
+        let id = BuildId::new(&[7; 20]).unwrap();
+        let mut features = Features::default();
+        features.build_ids.push(crate::BuildIdEntry::new(id, "/bin/x".into(), false));
+        let mut mappings = Mappings::new(&features);
+        for (start, inode) in [(0x1000_u64, 5_u64), (0x2000, 6)] {
+            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let file = [0, inode, 0].map(u64::to_ne_bytes).concat();
+            let body =
+                [&words(&[7, 7])[..], &place, &file, &words(&[5, 2]), b"/bin/x\0\0"].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP2, &body);
+        }
+        let file = |address| mappings.file(mappings.at(7, address, false)?.file);
+        let [first, second] = [0x1800, 0x2800].map(|address| file(address).unwrap());
+        assert_eq!([first.build_id, second.build_id], [Some(id); 2]);
+        assert_eq!([first, second].map(|file| file.inode.unwrap().inode), [5, 6]);
     }
 
     #[test]

@@ -133,8 +133,7 @@ fn each_process_has_its_longest_delays() {
     let worst = report.goroutines(2, entities, |process| {
         process.and_then(|id| entities.get(id)).is_some_and(|process| process.number == 2)
     });
-    let numbers: Vec<i64> =
-        worst.iter().map(|(id, _)| entities.get(*id).unwrap().number).collect();
+    let numbers: Vec<i64> = worst.iter().map(|(id, _)| entities.get(*id).unwrap().number).collect();
     assert_eq!(numbers, [3, 2]);
 }
 

@@ -19,5 +19,23 @@ pub(crate) mod runtimes;
 #[cfg_attr(not(unix), path = "symbols_wasi.rs")]
 pub(crate) mod symbols;
 
+use std::path::Path;
+
+/// Why the directory of a recording of perf is not read, if it is one.
+pub(crate) fn perf_directory(path: &Path) -> Option<String> {
+    let data = path.join("data");
+    if !data.is_file() {
+        None
+    } else if path.join("data.0").is_file() {
+        let why = "is a directory of perf record --threads, which is not read: record without \
+                   --threads";
+        Some(why.to_owned())
+    } else if path.join("kcore_dir").is_dir() {
+        Some(format!("is a directory of perf record --kcore: use its file {}", data.display()))
+    } else {
+        None
+    }
+}
+
 /// Of a recording of perf that is [incomplete](perf_data::Reader::is_incomplete).
 pub(crate) const INCOMPLETE: &str = "the recorder did not complete it: the end can be missing";

@@ -4,7 +4,7 @@ mod perf;
 
 use super::go::{MAX_REPORTS, Recovery, Trace, report};
 use super::quota::{QUOTAS, QuotaReader};
-use super::symbols;
+use super::{perf_directory, symbols};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::input::{self, Format, Input};
 use crate::io::per_file::offsets;
@@ -47,6 +47,9 @@ pub(crate) struct Traces {
     /// A title that is not that of the files.
     #[arg(skip)]
     title: Option<String>,
+    /// Whether functions of recordings of perf have files and lines, and inlined ones are frames.
+    #[arg(skip)]
+    has_lines: bool,
 }
 
 /// The program of a trace: a Go trace does not record its process id and name.
@@ -73,6 +76,8 @@ struct Opening<'a> {
     summary: Summary,
     /// Whether each place of damage is reported when reading resumes after it.
     lists_damage: bool,
+    /// As of [`Traces`].
+    has_lines: bool,
 }
 
 /// Traces that are open, to be read as one stream.
@@ -237,7 +242,14 @@ impl Traces {
     /// Traces that a command wrote or was given.
     pub(crate) fn of(files: Vec<PathBuf>) -> Self {
         let (offset, programs) = (Vec::new(), Vec::new());
-        Self { files, offset, recovery: Recovery::default(), programs, title: None }
+        Self {
+            files,
+            offset,
+            recovery: Recovery::default(),
+            programs,
+            title: None,
+            has_lines: false,
+        }
     }
 
     /// Traces with the options of a command; `programs` has one for each file.
@@ -247,7 +259,7 @@ impl Traces {
         recovery: Recovery,
         programs: Vec<Program>,
     ) -> Self {
-        Self { files, offset, recovery, programs, title: None }
+        Self { files, offset, recovery, programs, title: None, has_lines: false }
     }
 
     /// The files and directories as they were given.
@@ -259,6 +271,13 @@ impl Traces {
     pub(crate) fn recorded(&self) -> Option<i64> {
         let [dir] = self.files.as_slice() else { return None };
         about_recording(dir).ok()??.get("pid")?.as_i64()
+    }
+
+    /// The same traces, for a profile: functions of recordings of perf have files and lines, and inlined
+    /// ones are frames, as in a profile of a program that runs.
+    pub(crate) fn with_lines(mut self) -> Self {
+        self.has_lines = true;
+        self
     }
 
     /// The same traces with this title.
@@ -288,6 +307,9 @@ impl Traces {
                 continue;
             }
             let fail = |error| Failure::about(path.display(), error);
+            if let Some(why) = perf_directory(path) {
+                return Err(Failure::about(path.display(), why));
+            }
             // That of a flight recorder has its traces in its dumps.
             let dumps = path.join(DUMPS);
             if path.join(BOOT).is_file() && dumps.is_dir() {
@@ -480,6 +502,7 @@ impl Traces {
                 notes: notes.clone(),
                 summary,
                 lists_damage,
+                has_lines: self.has_lines,
             };
             opening.add(&mut opened)?;
         }

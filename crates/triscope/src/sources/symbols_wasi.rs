@@ -14,7 +14,7 @@ impl Problems {
 }
 
 /// A recording as it is.
-pub(crate) const fn named(source: PerfSource, _: &Features) -> (PerfSource, Problems) {
+pub(crate) const fn named(source: PerfSource, _: &Features, _: bool) -> (PerfSource, Problems) {
     (source, Problems)
 }
 

@@ -266,5 +266,10 @@ fn samples(args: &Args) -> Result<Result> {
     if let Some((option, _)) = of_timelines.iter().find(|(_, is_given)| *is_given) {
         return Err(Failure::new(format!("not for a profile: {option}")).with_code(2));
     }
-    profile::write(&traces(args)?, &args.output, args.samples.as_deref(), args.by.is_some())
+    profile::write(
+        &traces(args)?.with_lines(),
+        &args.output,
+        args.samples.as_deref(),
+        args.by.is_some(),
+    )
 }

@@ -1,7 +1,6 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::sources::recording::read;
-use crate::sources::symbols::demangled;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -129,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result {
             Column::Symbol => place.as_ref().map_or_else(String::new, |place| {
                 let level = if place.is_kernel { "[k]" } else { "[.]" };
                 match &place.symbol {
-                    Some((name, _)) => format!("{level} {}", demangled(name)),
+                    Some(symbol) => format!("{level} {}", symbol.name),
                     None => format!("{level} {:#018x}", place.address),
                 }
             }),

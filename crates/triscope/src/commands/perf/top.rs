@@ -8,8 +8,8 @@ use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
 use crate::sources::kernel::sampling::{THIS_THREAD, with_kernel_or_not, without_kernel};
 use crate::sources::kernel::{self, failure, report_small_rings, rings};
+use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
-use crate::sources::symbols::{Symbols, demangled};
 use crossbeam_channel::after;
 use perf_data::Features;
 use perf_monitor::{
@@ -216,7 +216,7 @@ impl Live {
             let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), is_kernel);
             let level = if is_kernel { "[k]" } else { "[.]" };
             let symbol = match &place.symbol {
-                Some((name, _)) => format!("{level} {}", demangled(name)),
+                Some(symbol) => format!("{level} {}", symbol.name),
                 None => format!("{level} {:#018x}", place.address),
             };
             let file = place.file.unwrap_or("[unknown]").to_owned();

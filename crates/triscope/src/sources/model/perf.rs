@@ -47,7 +47,8 @@ impl Opening<'_> {
             PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
             error => fail(&error),
         })?;
-        let (mut source, problems) = symbols::named(source, reader.session().features());
+        let (mut source, problems) =
+            symbols::named(source, reader.session().features(), self.has_lines);
         let names = event_names(reader.session());
         let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
         let lists_problems = self.lists_damage;

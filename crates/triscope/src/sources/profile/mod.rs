@@ -212,11 +212,14 @@ fn others(input: Input) -> Result<Read> {
 fn samples(path: &Path) -> Result<Read> {
     let mut tables = Tables::new();
     let (mut samples, mut lost) = (Samples::new(), Losses::default());
-    let outcome = Traces::of(vec![path.to_owned()]).merge(&mut tables, &mut |event, tables| {
-        samples.push(event, tables);
-        lost.push(event);
-        Ok(())
-    })?;
+    let outcome = Traces::of(vec![path.to_owned()]).with_lines().merge(
+        &mut tables,
+        &mut |event, tables| {
+            samples.push(event, tables);
+            lost.push(event);
+            Ok(())
+        },
+    )?;
     lost.report(&path.display().to_string());
     // Half a trace has other shares than all of it.
     outcome?;

@@ -13,13 +13,12 @@ use managed::Managed;
 use perf_data::{ClockReference, Features, MappedFile, Mappings};
 use perf_monitor::{RawRecord, Record};
 use problems::Problems;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use trace_common::ClockDomain;
 use trace_symbols::{
-    Debuginfod, Frame, Location, Module, ModuleId, ModuleKind, Unresolved, build_id,
+    BuildId, Debuginfod, Frame, Location, Module, ModuleId, ModuleKind, Unresolved, build_id,
 };
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
 
@@ -29,9 +28,14 @@ pub(crate) struct Symbols {
     files: RefCell<Files>,
 }
 
-/// A recording with the functions and callers of its samples, and the frames without a function.
-pub(crate) fn named(source: PerfSource, features: &Features) -> (PerfSource, Problems) {
-    let files = Files::new(features);
+/// A recording with the functions and callers of its samples, and the frames without a function. With
+/// `lines` functions have files and lines, and those that were inlined are frames.
+pub(crate) fn named(
+    source: PerfSource,
+    features: &Features,
+    lines: bool,
+) -> (PerfSource, Problems) {
+    let files = Files::with_lines(features, lines, None);
     let problems = files.problems.clone();
     (source.with_unwinder(unwind::Unwinder::new(features)).with_symbols(files), problems)
 }
@@ -43,6 +47,10 @@ pub(crate) struct Files {
     modules: Vec<Option<ModuleId>>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
+    /// Why the kernel has no symbols, if it is not the running one.
+    kernel: Option<&'static str>,
+    /// Whether the recording is of this machine: its files have the inodes of the recording.
+    is_ours: bool,
     /// That of the records. The perf clock cannot be related to others.
     clock: Option<ClockReference>,
     problems: Problems,
@@ -52,9 +60,15 @@ pub(crate) struct Files {
     managed: Managed,
 }
 
-/// The name of a symbol as its source has it, for Rust; other names stay as they are.
-pub(crate) fn demangled(name: &str) -> Cow<'_, str> {
-    trace_symbols::demangle_rust(name).map_or(Cow::Borrowed(name), Cow::Owned)
+/// A function that is not inlined.
+#[derive(Clone)]
+pub(crate) struct Symbol {
+    /// As its source has it, for Rust and C++.
+    pub(crate) name: Arc<str>,
+    /// As the file has it.
+    pub(crate) mangled: Arc<str>,
+    /// The offset of the address in it.
+    pub(crate) offset: u64,
 }
 
 /// What is at an address.
@@ -63,8 +77,7 @@ pub(crate) struct Place<'a> {
     pub(crate) address: u64,
     /// The file, `[kernel.kallsyms]` or a module.
     pub(crate) file: Option<&'a str>,
-    /// The symbol, and the offset in it.
-    pub(crate) symbol: Option<(Arc<str>, u64)>,
+    pub(crate) symbol: Option<Symbol>,
     pub(crate) is_kernel: bool,
 }
 
@@ -75,9 +88,9 @@ pub(crate) fn put_place(
     is_demangled: bool,
 ) -> std::fmt::Result {
     match &place.symbol {
-        Some((name, offset)) => {
-            let name = if is_demangled { demangled(name) } else { Cow::Borrowed(&**name) };
-            write!(line, " {}+{offset:#x}", OneLine(&name))?;
+        Some(Symbol { name, mangled, offset }) => {
+            let name = if is_demangled { name } else { mangled };
+            write!(line, " {}+{offset:#x}", OneLine(name))?;
         }
         None => line.push_str(" [unknown]"),
     }
@@ -117,29 +130,34 @@ impl Symbols {
         }
     }
 
-    fn kernel_symbol(&self, address: u64) -> Option<(Arc<str>, u64)> {
+    fn kernel_symbol(&self, address: u64) -> Option<Symbol> {
         let file = self.mappings.file(0)?;
         symbol(self.files.borrow_mut().frames(0, file, address))
     }
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
     pub(crate) fn kernel_name(&self, address: u64) -> Option<String> {
-        self.kernel_symbol(address).map(|(name, offset)| format!("{name}+{offset:#x}"))
+        let Symbol { mangled, offset, .. } = self.kernel_symbol(address)?;
+        Some(format!("{mangled}+{offset:#x}"))
     }
 }
 
-/// The symbol of the function that has the code at an address, and the offset in it.
-fn symbol(frames: &[Frame]) -> Option<(Arc<str>, u64)> {
+/// The function that has the code at an address.
+fn symbol(frames: &[Frame]) -> Option<Symbol> {
     let frame = frames.last()?;
-    Some((Arc::clone(&frame.symbol), frame.offset?))
+    let (name, mangled) = (Arc::clone(&frame.function), Arc::clone(&frame.symbol));
+    Some(Symbol { name, mangled, offset: frame.offset? })
 }
 
-/// Whether a recording is of the running kernel.
-fn is_of_this_kernel(features: &Features) -> bool {
+/// Why the kernel of a recording is not known to be the running one. `None` if it is.
+fn of_another_kernel(features: &Features) -> Option<&'static str> {
     let ours = Features::of_this_machine();
     match (features.build_id(Mappings::KERNEL), build_id::of_kernel()) {
-        (Some(theirs), Some(ours)) => theirs == ours,
-        _ => features.os_release == ours.os_release && features.hostname == ours.hostname,
+        (Some(theirs), Some(ours)) if theirs == ours => None,
+        (Some(_), Some(_)) => Some("the recording is of another kernel than the running one"),
+        _ if features.os_release.is_none() => Some("the recording does not say of which kernel"),
+        _ if features.os_release == ours.os_release && features.hostname == ours.hostname => None,
+        _ => Some("the recording is of another kernel or machine"),
     }
 }
 
@@ -154,7 +172,9 @@ impl Files {
 
     fn with_lines(features: &Features, lines: bool, servers: Option<Debuginfod>) -> Self {
         let mut options = trace_symbols::Options::default();
-        options.kernel = is_of_this_kernel(features);
+        let is_ours = features.hostname == Features::of_this_machine().hostname;
+        let kernel = of_another_kernel(features);
+        options.kernel = kernel.is_none();
         // Files without a build id, of recordings without inodes or a known clock. They are reported.
         options.unverified = true;
         options.lines = lines;
@@ -162,7 +182,17 @@ impl Files {
         let symbolizer = trace_symbols::Symbolizer::new(options);
         let clock = features.clock;
         let (modules, managed, problems) = (Vec::new(), Managed::default(), Problems::default());
-        Self { symbolizer, modules, is_live: false, clock, problems, samples: 1, managed }
+        Self {
+            symbolizer,
+            modules,
+            is_live: false,
+            kernel,
+            is_ours,
+            clock,
+            problems,
+            samples: 1,
+            managed,
+        }
     }
 
     /// The symbols for a recording that is made now, also of processes in containers, with inlined
@@ -244,11 +274,29 @@ impl Files {
         self.at(number, file, address).unwrap_or_default()
     }
 
+    /// Whether a build id of the list by path is known to be that of a file which replaced the mapped one
+    /// before the recorder made the list.
+    fn is_of_another(&self, id: BuildId, file: &MappedFile) -> bool {
+        let Some(inode) = file.inode.filter(|_| self.is_ours && !self.is_live) else {
+            return false;
+        };
+        let is_unchanged = match build_id::changed(std::process::id(), &file.name, inode) {
+            Some(changed) => {
+                let mapped_at = self.clock.zip(file.mapped_at);
+                let mapped_at = mapped_at.and_then(|(clock, at)| clock.realtime_at(at));
+                mapped_at.is_none_or(|at| build_id::is_unchanged_since(changed, at))
+            }
+            None => false,
+        };
+        !is_unchanged && build_id::of_file(&file.name) == Some(id)
+    }
+
     /// The module of a file.
     fn module(&self, file: &MappedFile) -> Module {
         let mut module = file.module(self.clock.as_ref());
-        if self.is_live && module.kind == ModuleKind::File {
-            module.process = file.process;
+        if module.kind == ModuleKind::File {
+            module.build_id = module.build_id.filter(|id| !self.is_of_another(*id, file));
+            module.process = file.process.filter(|_| self.is_live);
         }
         module
     }
@@ -290,8 +338,26 @@ impl Symbolizer for Files {
     fn missing(&mut self, number: usize, file: &MappedFile, address: u64) {
         let problems = self.problems.clone();
         let samples = self.samples;
+        let kernel = self.kernel.filter(|_| file.is_kernel);
         if let Err(why) = self.at(number, file, address) {
+            let why = kernel.map_or_else(|| why.to_string(), str::to_owned);
             problems.missing(&file.name, why, samples);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_symbols_has_a_reason() {
+        let why = |features: &Features| Files::new(features).kernel.unwrap_or_default();
+        let mut features = Features::of_this_machine();
+        features.build_ids.clear();
+        assert_eq!(why(&features), "");
+        features.os_release = Some("2.6.32".to_owned());
+        assert!(why(&features).contains("another kernel"));
+        assert!(why(&Features::default()).contains("does not say of which kernel"));
     }
 }

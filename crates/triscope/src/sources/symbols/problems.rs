@@ -4,7 +4,6 @@ use crate::failure::OneLine;
 use crate::timeline::counted;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use trace_symbols::Unresolved;
 
 /// Number of files that are named.
 const SHOWN: usize = 3;
@@ -23,8 +22,8 @@ enum Problem {
 
 impl Problems {
     /// Counts a frame without a function.
-    pub(super) fn missing(&self, file: &str, why: &Unresolved, count: u64) {
-        self.add(file, Problem::Unresolved(why.to_string()), count);
+    pub(super) fn missing(&self, file: &str, why: String, count: u64) {
+        self.add(file, Problem::Unresolved(why), count);
     }
 
     /// Counts an address with the function of a file that may not be the one that was mapped.
@@ -87,7 +86,7 @@ mod tests {
     fn the_files_with_most_frames_are_named() {
         let problems = Problems::default();
         for (file, count) in [("/a", 5), ("/b", 9), ("/c", 7), ("/d", 1), ("/e", 2), ("/b", 1)] {
-            problems.missing(file, &Unresolved::NoSymbols, count);
+            problems.missing(file, trace_symbols::Unresolved::NoSymbols.to_string(), count);
         }
         let shown = |file, count| {
             format!("{file}: {count} frames without a function: the file has no symbols")

@@ -24,7 +24,7 @@ pub(crate) struct Unwinder {
 impl Unwinder {
     /// For a recording of a machine like this one.
     pub(crate) fn new(features: &Features) -> Self {
-        Self::with_clock(features.clock, false, super::is_of_this_kernel(features))
+        Self::with_clock(features.clock, false, super::of_another_kernel(features).is_none())
     }
 
     /// For a recording that is made now.

@@ -256,11 +256,10 @@ impl Frames<'_> {
     fn json(&self) -> Value {
         let frame = |place: crate::sources::symbols::Place<'_>| {
             let symbol = place.symbol.as_ref();
-            let symbol = symbol.map(|(name, _)| crate::sources::symbols::demangled(name));
             json!({
                 "address": format!("{:#x}", place.address),
-                "symbol": symbol,
-                "offset": place.symbol.as_ref().map(|(_, offset)| offset),
+                "symbol": symbol.map(|symbol| &*symbol.name),
+                "offset": symbol.map(|symbol| symbol.offset),
                 "file": place.file,
             })
         };
