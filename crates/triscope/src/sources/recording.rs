@@ -1,20 +1,28 @@
 //! Recordings of perf as the commands read them: records in time order, with the tasks and the
 //! mappings at their time.
 
-use super::INCOMPLETE;
 use super::symbols::Symbols;
+use super::symbols::unwind::Unwinder;
+use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
 use perf_data::{Entry, Limits, Reader, Session, SortedReader};
 use perf_monitor::{Loss, Record, Sample, Tasks, Timestamp};
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use trace_timeline::sources::perf::Unwinder as _;
 
 /// What is known at the time of a record.
 pub(crate) struct State {
     pub(crate) tasks: Tasks,
     pub(crate) symbols: Option<Symbols>,
+    unwinder: Option<RefCell<Unwinder>>,
+    /// Stacks that were unwound incompletely.
+    cut: Cell<u64>,
+    /// Stacks that have no callers in user space here.
+    without_callers: Cell<u64>,
     losses: Losses,
     /// Records that could not be decoded.
     pub(crate) undecodable: u64,
@@ -27,6 +35,25 @@ impl State {
     /// Number of samples and records that the kernel or the hardware lost.
     pub(crate) fn lost(&self) -> u64 {
         self.losses.total()
+    }
+
+    /// Counts a stack whose callers in user space are neither in its call chain nor in a copy of the stack.
+    pub(crate) fn count_without_callers(&self) {
+        self.without_callers.set(self.without_callers.get() + 1);
+    }
+
+    /// The addresses of user space that follow from the registers and the copy of the stack of a sample:
+    /// its instruction, then return addresses. `None` if it has none of these.
+    pub(crate) fn unwind(&self, sample: &Sample<'_>) -> Option<Vec<u64>> {
+        let unwinder = self.unwinder.as_ref()?;
+        if sample.regs_user.is_none() || sample.stack_user.is_none() {
+            return None;
+        }
+        let mut addresses = Vec::new();
+        let at = sample.time.unwrap_or(Timestamp::MAX);
+        let is_whole = unwinder.borrow_mut().unwind(sample, at, &mut addresses);
+        self.cut.set(self.cut.get() + u64::from(!is_whole));
+        Some(addresses)
     }
 }
 
@@ -79,6 +106,9 @@ pub(crate) fn read(
     let mut state = State {
         tasks: Tasks::new(),
         symbols: None,
+        unwinder: None,
+        cut: Cell::new(0),
+        without_callers: Cell::new(0),
         losses: Losses::default(),
         undecodable: 0,
         values: HashMap::new(),
@@ -87,6 +117,9 @@ pub(crate) fn read(
         let reader = Reader::open_pipe(io::stdin().lock(), limits).map_err(failed)?;
         read_all(reader, &mut state, &failed, &mut on_sample)?
     } else {
+        if let Some(why) = perf_directory(path) {
+            return Err(Failure::about(&name, why));
+        }
         let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
         let reader = Reader::open(file, limits).map_err(failed)?;
         if reader.is_incomplete() {
@@ -102,6 +135,8 @@ pub(crate) fn read(
     report(state.lost(), "samples or records were lost when it was recorded");
     report(late, "records were out of order");
     report(state.undecodable, "records could not be decoded");
+    report(state.cut.get(), "stacks were unwound incompletely");
+    report(state.without_callers.get(), "stacks are without callers in user space");
     Ok(state)
 }
 
@@ -138,6 +173,8 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
+    let unwinder = state.unwinder.get_or_insert_with(|| Unwinder::new(session.features()).into());
+    unwinder.get_mut().apply(&record, entry.raw, entry.time());
     state.losses.add(&record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {

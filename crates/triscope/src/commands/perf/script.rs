@@ -15,6 +15,8 @@ mod tests;
 ///
 /// A line has the thread's name and id, the CPU, the time, the period, the event, and for a tracepoint
 /// its text; then the address with its symbol and file, or the call chain in lines of its own.
+/// Callers in user space of --call-graph dwarf are found by unwind tables, as far as perf script does;
+/// those of --call-graph lbr are not shown, and counted.
 /// Addresses of a program or kernel that is not that of the recording have no symbols.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -28,7 +30,7 @@ pub(crate) struct Args {
     /// Times in nanoseconds
     #[arg(long)]
     ns: bool,
-    /// Names of symbols as they are in the file. Otherwise those of Rust are demangled
+    /// Names of symbols as they are in the file. Otherwise those of Rust and C++ are demangled
     #[arg(long)]
     no_demangle: bool,
 }
@@ -119,6 +121,7 @@ fn put(
     match sample.callchain {
         Some(chain) => {
             line.push('\n');
+            let mut frames: Vec<(u64, bool)> = Vec::new();
             for frame in chain.frames() {
                 let is_kernel = match frame.context {
                     CallchainContext::Kernel => true,
@@ -127,7 +130,21 @@ fn put(
                     CallchainContext::UserDeferred => continue,
                     _ => of.is_kernel,
                 };
-                let place = symbols.at(pid, frame.ip, is_kernel);
+                frames.push((frame.ip, is_kernel));
+            }
+            let unwound = state.unwind(sample);
+            if unwound.is_none() && attr.exclude_callchain_user() {
+                state.count_without_callers();
+            }
+            let unwound = unwound.unwrap_or_default();
+            // A return address is after the call, which can be the end of its function.
+            let calls = unwound.iter().skip(1).map(|address| address.wrapping_sub(1));
+            frames.extend(unwound.first().copied().into_iter().chain(calls).map(|ip| (ip, false)));
+            if frames.is_empty() {
+                frames.extend(sample.ip.map(|ip| (ip, of.is_kernel)));
+            }
+            for (ip, is_kernel) in frames {
+                let place = symbols.at(pid, ip, is_kernel);
                 write!(line, "\t{:>16x}", place.address)?;
                 put_place(line, &place, !args.no_demangle)?;
                 line.push('\n');
