@@ -9,6 +9,7 @@
     reason = "helpers of tests may panic"
 )]
 
+mod conversions;
 mod flight;
 mod flight_budgets;
 mod flight_faults;
