@@ -328,7 +328,7 @@ impl Symbolizer for Files {
         }
         let module = self.modules.get(number).copied().flatten();
         if let Some(why) = module.and_then(|module| self.symbolizer.problem(module)) {
-            self.problems.partial(&file.name, why);
+            self.problems.partial(&file.name, why.to_string());
         }
         if !self.is_verified(file) {
             self.problems.unverified(&file.name);

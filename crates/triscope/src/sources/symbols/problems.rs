@@ -32,8 +32,8 @@ impl Problems {
     }
 
     /// Counts an address with a function, of a file whose debug information is not used.
-    pub(super) fn partial(&self, file: &str, why: &Unresolved) {
-        self.add(file, Problem::Partial(why.to_string()), 1);
+    pub(super) fn partial(&self, file: &str, why: String) {
+        self.add(file, Problem::Partial(why), 1);
     }
 
     fn add(&self, file: &str, problem: Problem, count: u64) {
