@@ -114,9 +114,13 @@ fn sample_shows_where_a_process_is_busy() {
     let mut command = example("sample", "sample").unwrap();
     command.args([short.0.id().to_string(), "60".into()]);
     let sample = Busy(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
-    let maps = format!("/proc/{}/maps", sample.0.id());
-    testkit::wait::until("it samples", || {
-        std::fs::read_to_string(&maps).unwrap().contains("[perf_event]")
+    let threads = format!("/proc/{}/task", sample.0.id());
+    // Its event is open then.
+    testkit::wait::until("it reads on a thread", || {
+        std::fs::read_dir(&threads).unwrap().flatten().any(|thread| {
+            let name = std::fs::read(thread.path().join("comm"));
+            name.is_ok_and(|name| name.starts_with(b"perf-monitor"))
+        })
     });
     drop(short.0.stdin.take());
     short.0.wait().unwrap();

@@ -163,7 +163,9 @@ impl Outcome {
         if let Some(cpu) = self.cpu {
             eprintln!("   time     {:.1} s of CPU; {}", cpu.as_secs_f64(), long.join(", "));
         }
-        if let Err(why) = &self.verdict {
+        let has_failed = self.count(|m| *m == Mark::Failed) > 0;
+        let why = self.verdict.as_ref().err().cloned();
+        if let Some(why) = why.or_else(|| has_failed.then(|| "a test has no result".into())) {
             let lines: Vec<&str> = self.text.lines().collect();
             let tail = &lines[lines.len().saturating_sub(120)..];
             eprintln!("   {}: {why}; the end of its console:\n{}", self.name, tail.join("\n"));

@@ -12,11 +12,7 @@ fn dummy() -> perf_monitor::EventBuilder {
 fn reason(result: Result<impl Sized, Error>) -> OpenErrorReason {
     match result {
         Ok(_) => panic!("it opened"),
-        Err(error) => {
-            let reason = error.reason().unwrap_or_else(|| panic!("{error}")).clone();
-            eprintln!("# {error}");
-            reason
-        }
+        Err(error) => error.reason().unwrap_or_else(|| panic!("{error}")).clone(),
     }
 }
 
