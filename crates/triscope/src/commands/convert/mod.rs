@@ -150,8 +150,9 @@ pub(crate) fn run(args: &Args) -> Result {
         sink.finish().map_err(|error| output.failure(&error))?;
         let early = sink.stats().clamped_times;
         if early > 0 {
-            let what = format!("{early} times before 0 of the clock are drawn at 0");
-            failures.push(Failure::about(output.name(), what));
+            let what =
+                format!("{early} times before 0 of the clock are drawn at 0 on the timeline");
+            failures.push(Failure::new(what));
         }
         (failures, written.bytes.get())
     };
