@@ -241,15 +241,7 @@ const MAX_ERRORS: u32 = 1_000;
 impl Traces {
     /// Traces that a command wrote or was given.
     pub(crate) fn of(files: Vec<PathBuf>) -> Self {
-        let (offset, programs) = (Vec::new(), Vec::new());
-        Self {
-            files,
-            offset,
-            recovery: Recovery::default(),
-            programs,
-            title: None,
-            has_lines: false,
-        }
+        Self::with(files, Vec::new(), Recovery::default(), Vec::new())
     }
 
     /// Traces with the options of a command; `programs` has one for each file.

@@ -6,7 +6,7 @@ use super::symbols::unwind::Unwinder;
 use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
 use perf_data::{Entry, Limits, Reader, Session, SortedReader};
-use perf_monitor::{Loss, Record, Sample, Tasks, Timestamp};
+use perf_monitor::{Loss, Record, Sample, SampleFlags, Tasks, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,6 +18,7 @@ use trace_timeline::sources::perf::Unwinder as _;
 pub(crate) struct State {
     pub(crate) tasks: Tasks,
     pub(crate) symbols: Option<Symbols>,
+    /// Of a recording with copies of stacks.
     unwinder: Option<RefCell<Unwinder>>,
     /// Stacks that were unwound incompletely.
     cut: Cell<u64>,
@@ -156,13 +157,24 @@ fn read_all<R: Read>(
     Ok(records.late())
 }
 
+/// Whether samples have what callers are found from by unwind tables.
+fn has_copies_of_stacks(session: &Session) -> bool {
+    let needed = SampleFlags::REGS_USER | SampleFlags::STACK_USER;
+    let mut events = session.events().iter();
+    events.any(|event| SampleFlags::from_bits_retain(event.attr.sample_type).contains(needed))
+}
+
 fn apply(
     entry: &Entry<'_>,
     state: &mut State,
     on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
 ) -> Result {
     let session = entry.session;
-    // In pipe mode the features come before the records.
+    // In pipe mode the events and features come before the records.
+    if state.symbols.is_none() {
+        let unwinder = has_copies_of_stacks(session).then(|| Unwinder::new(session.features()));
+        state.unwinder = unwinder.map(RefCell::new);
+    }
     let symbols = state.symbols.get_or_insert_with(|| Symbols::new(session.features()));
     let record = match entry.decode() {
         Some(Ok(record)) => record,
@@ -173,8 +185,9 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
-    let unwinder = state.unwinder.get_or_insert_with(|| Unwinder::new(session.features()).into());
-    unwinder.get_mut().apply(&record, entry.raw, entry.time());
+    if let Some(unwinder) = &mut state.unwinder {
+        unwinder.get_mut().apply(&record, entry.raw, entry.time());
+    }
     state.losses.add(&record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {

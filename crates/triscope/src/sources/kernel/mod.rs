@@ -34,15 +34,13 @@ pub(crate) fn is_privilege(error: &Error) -> bool {
         Error::NoTracefs | Error::File { .. } => true,
         other => {
             let refusal = other.reason();
-            matches!(
-                refusal,
-                Some(
-                    OpenErrorReason::Privilege { .. }
-                        | OpenErrorReason::UserNamespace { .. }
-                        | OpenErrorReason::SystemCallFiltered
-                        | OpenErrorReason::LockedMemory { .. }
+            refusal.is_some_and(remedy::is_missing)
+                || matches!(
+                    refusal,
+                    Some(
+                        OpenErrorReason::SystemCallFiltered | OpenErrorReason::LockedMemory { .. }
+                    )
                 )
-            )
         }
     }
 }
