@@ -113,15 +113,21 @@ fn sample_shows_where_a_process_is_busy() {
     let mut short = Busy(Command::new("cat").stdin(Stdio::piped()).spawn().unwrap());
     let mut command = example("sample", "sample").unwrap();
     command.args([short.0.id().to_string(), "60".into()]);
-    let sample = Busy(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
+    let mut sample = Busy(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
     let threads = format!("/proc/{}/task", sample.0.id());
-    // Its event is open then.
-    testkit::wait::until("it reads on a thread", || {
-        std::fs::read_dir(&threads).unwrap().flatten().any(|thread| {
-            let name = std::fs::read(thread.path().join("comm"));
-            name.is_ok_and(|name| name.starts_with(b"perf-monitor"))
-        })
+    // Its event is open when it reads on a thread.
+    testkit::wait::until(&format!("{threads} has the reading thread"), || {
+        sample.0.try_wait().unwrap().is_some()
+            || std::fs::read_dir(&threads).unwrap().flatten().any(|thread| {
+                let name = std::fs::read(thread.path().join("comm"));
+                name.is_ok_and(|name| name.starts_with(b"perf-monitor"))
+            })
     });
+    if let Some(status) = sample.0.try_wait().unwrap() {
+        let Output { stdout, stderr, .. } = sample.output();
+        let [stdout, stderr] = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        panic!("it ended before the process: {status}\n{stdout}{stderr}");
+    }
     drop(short.0.stdin.take());
     short.0.wait().unwrap();
     let text = stdout(&sample.output());
