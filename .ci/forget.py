@@ -55,18 +55,22 @@ class Names:
 
 def main():
     ours = Names()
-    # <name>-<16 digits>, and an extension of files.
-    artifact = re.compile(r"(?P<name>.+)-[0-9a-f]{16}(\..*)?")
+    # <name>-<16 digits>, and an extension of files. Programs are there without the digits too: a test
+    # would run one of another version, if nothing builds it.
+    artifact = re.compile(r"(?P<name>.+?)(?P<digits>-[0-9a-f]{16})?(\.[^.]+)?")
 
     removed = 0
     for fingerprints in Path(sys.argv[1]).rglob(".fingerprint"):
-        for part in (".fingerprint", "deps", "build", "examples"):
+        for part in (".fingerprint", "deps", "build", "examples", "."):
             directory = fingerprints.parent / part
             for path in directory.iterdir() if directory.is_dir() else ():
                 match = artifact.fullmatch(path.name)
-                if match and ours.of(part, match["name"]):
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-                    removed += 1
+                if not match or not ours.of(part, match["name"]):
+                    continue
+                if match["digits"] is None and not (part in ("examples", ".") and path.is_file()):
+                    continue
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+                removed += 1
     print(f"{removed} compiled files of the repository removed from {sys.argv[1]}")
 
 

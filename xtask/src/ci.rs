@@ -242,7 +242,9 @@ const LIVE: &str = "perf";
 fn release_tests() -> Result {
     let mut names = integration_tests()?;
     names.remove(LIVE);
-    tests(&["--release"], &["--lib", "--bins", "--examples"], &names)
+    // As programs, which one of the tests runs: `cargo test --examples` would compile them as tests.
+    cargo(&["build", "--quiet", "--release", "--examples"])?;
+    tests(&["--release"], &["--lib", "--bins"], &names)
 }
 
 /// These targets and integration tests, and the examples of the documentation.

@@ -46,6 +46,7 @@ fn run() -> Result<(), DecoderError> {
         Ok(())
     };
     let stream = monitor.spawn(16, Overflow::Block)?;
+    eprintln!("sampling process {pid} for {seconds} s, or until it ends");
     while let Some(batch) = stream.next_batch_within(Duration::from_millis(100)) {
         count(batch)?;
         if Instant::now() > end || threads(pid).is_empty() {
