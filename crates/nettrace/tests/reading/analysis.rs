@@ -24,7 +24,7 @@ fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
 fn larger(name: &str) -> Option<PathBuf> {
     let file = common::more_captures().map(|dir| dir.join(name)).filter(|f| f.exists());
     if file.is_none() {
-        eprintln!("==== SKIPPED: NETTRACE_CAPTURES does not name a folder with {name}");
+        testkit::skip::without(&format!("NETTRACE_CAPTURES, a folder with {name}"));
     }
     file
 }

@@ -42,7 +42,7 @@ fn captures_have_the_answers_of_an_independent_reader() {
 #[test]
 fn losses_are_what_the_workload_says() {
     let Some(dir) = common::more_captures() else {
-        eprintln!("==== SKIPPED: NETTRACE_CAPTURES does not name a folder with t31-drops.nettrace");
+        testkit::skip::without("NETTRACE_CAPTURES, a folder with t31-drops.nettrace");
         return;
     };
     let bytes = std::fs::read(dir.join("t31-drops.nettrace")).unwrap();

@@ -22,7 +22,7 @@ fn stacks(text: &str) -> BTreeSet<String> {
 #[test]
 fn stacks_are_those_of_the_go_client() {
     let Some(dir) = std::env::var_os("DOTNETDIAG_TESTDATA") else {
-        eprintln!("==== SKIPPED: DOTNETDIAG_TESTDATA does not name the Go client's test data");
+        testkit::skip::without("DOTNETDIAG_TESTDATA, the folder of the Go client's test data");
         return;
     };
     for (name, more) in [("single-thread", 0), ("webapp", 3)] {

@@ -32,9 +32,7 @@ struct Found {
 #[test]
 fn event_types_counts_and_first_payloads_are_those_of_trace_event() {
     let Some(dir) = std::env::var_os("TRACEEVENT_INPUTS") else {
-        eprintln!(
-            "==== SKIPPED: TRACEEVENT_INPUTS does not name the folder of TraceEvent's inputs"
-        );
+        testkit::skip::without("TRACEEVENT_INPUTS, the folder of TraceEvent's inputs");
         return;
     };
     let mut files: Vec<_> = std::fs::read_dir(&dir)

