@@ -82,7 +82,7 @@ const STEPS: &[Step] = &[
     step("public API", || public_api::task(&[])),
     step("tests, debug", debug_tests).waits(),
     step("tests, release", release_tests),
-    step("live programs, release", || again::cargo_test(&["--release"], &["--test", LIVE])).waits(),
+    step("live programs, release", live_tests).waits(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
         // The default is one of the other combinations.
@@ -224,33 +224,32 @@ fn children_cpu() -> Result<f64> {
     Ok(ticks as f64 / 100.0)
 }
 
-/// Integration tests that the check of real kernels runs, without optimization too, as root and where
-/// none may be skipped.
+/// Integration tests that have checks of their own, as root and where none may be skipped: they wait for
+/// most of their time, and run the examples.
 const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
 
-/// All tests, except [`OF_KERNELS`]. Only those run the examples: their check builds them.
+/// All tests, except [`OF_KERNELS`]: that of real kernels runs those.
 fn debug_tests() -> Result {
+    tests(&[])
+}
+
+/// All tests, except [`OF_KERNELS`]: [`live_tests`] runs those.
+fn release_tests() -> Result {
+    tests(&["--release"])
+}
+
+/// [`OF_KERNELS`], optimized.
+fn live_tests() -> Result {
+    test_kernel::optimized()?;
+    again::cargo_test(&["--release"], &["--test", "perf"])
+}
+
+/// Unit tests, integration tests, and the examples of the documentation.
+fn tests(options: &[&str]) -> Result {
     let mut names = integration_tests()?;
     names.retain(|name| !OF_KERNELS.contains(&name.as_str()));
-    tests(&[], &["--lib", "--bins"], &names)
-}
-
-/// Integration tests of live programs, which wait for most of their time.
-const LIVE: &str = "perf";
-
-/// All tests, except [`LIVE`].
-fn release_tests() -> Result {
-    let mut names = integration_tests()?;
-    names.remove(LIVE);
-    // As programs, which one of the tests runs: `cargo test --examples` would compile them as tests.
-    cargo(&["build", "--quiet", "--release", "--examples"])?;
-    tests(&["--release"], &["--lib", "--bins"], &names)
-}
-
-/// These targets and integration tests, and the examples of the documentation.
-fn tests(options: &[&str], targets: &[&str], names: &BTreeSet<String>) -> Result {
     let names = names.iter().flat_map(|name| ["--test", name]);
-    let targets: Vec<&str> = targets.iter().copied().chain(names).collect();
+    let targets: Vec<&str> = ["--lib", "--bins"].into_iter().chain(names).collect();
     again::cargo_test(options, &targets)?;
     again::cargo_test(options, &["--doc"])
 }

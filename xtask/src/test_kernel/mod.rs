@@ -173,12 +173,15 @@ fn uapi() -> Result {
 
 /// Records perf-monitor's test data on the kernel of this machine.
 pub(crate) fn record_fixtures() -> Result {
-    for test in toolchain::host_tests("perf-monitor", &["kernel"])? {
+    for test in toolchain::host_tests(&[], "perf-monitor", &["kernel"])? {
         let mut command = run::with_tracefs(&test);
         run::run(command.args(["--test-threads=1", "--ignored", "fixtures"]))?;
     }
     Ok(())
 }
+
+/// Integration tests of perf-monitor that need root and a tracefs.
+const OF_MONITOR: &[&str] = &["kernel", "examples"];
 
 /// Runs the tests on the kernel of this machine, with private tracefs and other mounts.
 fn host(options: &Options) -> Result<Outcome> {
@@ -190,17 +193,11 @@ fn host(options: &Options) -> Result<Outcome> {
     ensure_program("perf", "linux-perf")?;
     let mut text = String::new();
     let mut good = true;
-    let mut tests = toolchain::host_tests("perf-monitor", &["kernel", "examples"])?;
-    tests.extend(toolchain::host_tests("perf-data", &["perf"])?);
+    let mut tests = toolchain::host_tests(&[], "perf-monitor", OF_MONITOR)?;
+    tests.extend(toolchain::host_tests(&[], "perf-data", &["perf"])?);
     for test in tests {
-        let mut command = run::with_tracefs(&test);
-        command
-            .arg("--test-threads=1")
-            .args(&options.filter)
-            .env("PERF_TEST_REPORT", &report)
-            .env("PERF_TEST_OWN_MOUNTS", "1")
-            .env("PERF_TEST_STRICT", "1");
-        let output = run::attempt(&mut command)?;
+        let mut command = strict(&test);
+        let output = run::attempt(command.args(&options.filter).env("PERF_TEST_REPORT", &report))?;
         text.push_str(&String::from_utf8_lossy(&output.stdout));
         text.push_str(&String::from_utf8_lossy(&output.stderr));
         good &= output.status.success();
@@ -213,6 +210,23 @@ fn host(options: &Options) -> Result<Outcome> {
     let version = String::from_utf8_lossy(&version).trim().to_owned();
     let verdict = good.then_some(()).ok_or("the tests failed".to_owned());
     Ok(Outcome::new("host".into(), version, &text, verdict, start.elapsed()))
+}
+
+/// A test program of this machine where all that can run must run.
+fn strict(test: &Path) -> Command {
+    let mut command = run::with_tracefs(test);
+    command.arg("--test-threads=1");
+    command.env("PERF_TEST_OWN_MOUNTS", "1").env("PERF_TEST_STRICT", "1");
+    command
+}
+
+/// Runs the tests of perf-monitor on the kernel of this machine, optimized.
+pub(crate) fn optimized() -> Result {
+    needs_root()?;
+    for test in toolchain::host_tests(&["--release"], "perf-monitor", OF_MONITOR)? {
+        run::run(&mut strict(&test))?;
+    }
+    Ok(())
 }
 
 fn needs_root() -> Result {
@@ -232,7 +246,7 @@ fn command_line(options: &Options) -> Result {
     }
     ensure_program("perf", "linux-perf")?;
     let start = Instant::now();
-    for test in toolchain::host_tests("triscope", &["perf"])? {
+    for test in toolchain::host_tests(&[], "triscope", &["perf"])? {
         let mut command = Command::new(test);
         let output = run::attempt(command.args(&options.filter).env("PERF_TEST_STRICT", "1"))?;
         let text = String::from_utf8_lossy(&output.stdout);

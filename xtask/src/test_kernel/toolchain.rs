@@ -21,10 +21,10 @@ pub(crate) struct Programs {
 const TEST: &[&str] = &["test", "--no-run", "--package", "perf-monitor", "--test", "kernel"];
 
 /// Test programs of a package, for this machine, and the examples that one of them can run.
-pub(crate) fn host_tests(package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
+pub(crate) fn host_tests(profile: &[&str], package: &str, names: &[&str]) -> Result<Vec<PathBuf>> {
     // As programs: `cargo test --examples` would compile them as tests.
-    run::run(run::cargo().args(["build", "--quiet", "--examples"]))?;
-    let built = Artifacts::build(run::tests(names).arg("--no-run"))?;
+    run::run(run::cargo().args(["build", "--quiet", "--examples"]).args(profile))?;
+    let built = Artifacts::build(run::tests(names).arg("--no-run").args(profile))?;
     names.iter().map(|name| built.executable_of(package, name)).collect()
 }
 
