@@ -214,6 +214,55 @@ fn with_runtime(dir: &Path, args: &[&str]) -> Command {
     command
 }
 
+/// The variable with the directory of [`two_runtimes`], which are this program as a COMMAND.
+const TWO_RUNTIMES: &str = "TRISCOPE_TEST_TWO_RUNTIMES";
+
+/// Not a test: a program of the next one with two runtimes at its diagnostic port. The first one never
+/// replies; the file `resumed` says whether it still has its request when the second one is resumed.
+#[test]
+fn two_runtimes() {
+    let Some(dir) = std::env::var_os(TWO_RUNTIMES) else { return };
+    let connect = |runtime: u128| {
+        let path = std::env::var("DOTNET_DiagnosticPorts").unwrap();
+        let mut stream = UnixStream::connect(path).unwrap();
+        let advertise =
+            Advertise { cookie: Guid::from_u128(runtime), pid: std::process::id().into() };
+        stream.write_all(&advertise.encode()).unwrap();
+        let command = request(&mut stream);
+        (stream, command)
+    };
+    let (mut hung, _) = connect(1);
+    // Keeps its session.
+    let mut streams = Vec::new();
+    loop {
+        let (mut stream, command) = connect(2);
+        let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+        stream.write_all(&reply).unwrap();
+        streams.push(stream);
+        if command == Ipc::ResumeRuntime {
+            break;
+        }
+    }
+    hung.set_nonblocking(true).unwrap();
+    let is_open = hung.read(&mut [0]).is_err_and(|e| e.kind() == std::io::ErrorKind::WouldBlock);
+    std::fs::write(Path::new(&dir).join("resumed"), if is_open { "in time" } else { "late" })
+        .unwrap();
+}
+
+/// Runtimes of a recorded command wait for their port. One of them hangs.
+#[test]
+fn a_runtime_that_hangs_delays_no_other_of_a_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    record.env_remove("XDG_RUNTIME_DIR").env_remove("DOTNET_DiagnosticPorts");
+    record.args(["record", "--dotnet", "-o", "out.pftrace", "--"]).current_dir(dir.path());
+    record.arg(std::env::current_exe().unwrap());
+    record.args(["--exact", "two_runtimes", "--test-threads=1"]).env(TWO_RUNTIMES, dir.path());
+    let output = record.env("TMPDIR", dir.path()).stdin(Stdio::null()).output().unwrap();
+    let resumed = std::fs::read_to_string(dir.path().join("resumed"));
+    assert_eq!(resumed.unwrap(), "in time", "{}", errors(&output));
+}
+
 #[test]
 fn a_command_whose_trace_is_cut_has_its_own_exit_code() {
     let dir = tempfile::tempdir().unwrap();

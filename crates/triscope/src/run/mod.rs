@@ -1,6 +1,8 @@
 //! Starting, monitoring and stopping commands and processes.
 
 #[cfg(unix)]
+mod candidate;
+#[cfg(unix)]
 pub(crate) mod child;
 pub(crate) mod cleanup;
 pub(crate) mod duration;

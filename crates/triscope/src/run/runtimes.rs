@@ -1,16 +1,19 @@
 //! The .NET runtimes of monitored processes: sessions to temporary files.
+//!
+//! A socket may hang: each request has a thread of its own, and delays no other runtime.
 
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
+use crate::run::candidate::{Answer, Candidate};
 use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
 use crate::run::procfs;
 use crate::timeline::counted;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select};
-use diag_ipc::reverse::Runtime;
-use diag_ipc::{
-    Client, Error, Level, NoSocketReason, Provider, StopHandle, TracingConfig, TruncationReason,
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, unbounded,
 };
+use diag_ipc::reverse::Runtime;
+use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use rustix::process::geteuid;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,12 +25,11 @@ use std::time::{Duration, Instant};
 /// Poll interval while the recorder waits for a runtime.
 const TICK: Duration = Duration::from_millis(50);
 
-/// Time limit for a suspended runtime to connect to the port after it replies at its own socket.
-const SUSPENDED: Duration = Duration::from_secs(5);
+/// Time limit at the end for sessions that were requested, and for runtimes to be resumed.
+const END: Duration = Duration::from_secs(5);
 
-/// As [`SUSPENDED`], for a runtime that is not: one that cannot reach the port is recorded by its own
-/// socket.
-const RUNNING: Duration = Duration::from_secs(1);
+/// What is said of a runtime whose socket hangs.
+pub(crate) const NO_REPLY: &str = "its runtime has not replied";
 
 /// Age at which a process without a runtime is looked at less often.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -160,6 +162,11 @@ struct Runtimes<'a> {
     config: TracingConfig,
     received: &'a Count,
     sessions: Vec<FileSession>,
+    /// The processes of requests to begin.
+    beginning: Vec<u32>,
+    replies: (Sender<Reply>, Receiver<Reply>),
+    /// Whether sessions that begin are to end.
+    is_ending: bool,
     failures: Vec<Failure>,
     /// Failures without a name.
     unnamed: u64,
@@ -174,14 +181,12 @@ struct Runtimes<'a> {
     turns: Turns,
 }
 
-/// A process that may have a runtime.
-struct Candidate {
-    since: Instant,
-    /// Time since which its runtime replies at its socket and has not connected to the port.
-    answers: Option<Instant>,
-    is_reported: bool,
-    /// Whether it belongs to another user, whose processes this one may not look into.
-    is_unreadable: bool,
+/// The reply to a request to a runtime.
+enum Reply {
+    /// It was resumed if that was requested. Without a request for a session, there is none.
+    Begun { pid: u32, session: Option<Result<FileSession>>, resumed: Result },
+    /// A candidate at its own socket.
+    Answer(u32, Answer),
 }
 
 impl<'a> Runtimes<'a> {
@@ -191,6 +196,9 @@ impl<'a> Runtimes<'a> {
             config,
             received,
             sessions: Vec::new(),
+            beginning: Vec::new(),
+            replies: unbounded(),
+            is_ending: false,
             failures: Vec::new(),
             unnamed: 0,
             unrecorded: 0,
@@ -205,6 +213,7 @@ impl<'a> Runtimes<'a> {
         loop {
             if self.port.is_some() {
                 self.accept();
+                self.settle_all();
                 match over.try_recv() {
                     Err(crossbeam_channel::TryRecvError::Empty) => {}
                     _ => return,
@@ -218,32 +227,31 @@ impl<'a> Runtimes<'a> {
                     recv(looks) -> processes => match processes {
                         Ok(processes) => self.look(&processes),
                         Err(_) => return,
-                    }
+                    },
+                    recv(self.replies.1) -> reply => reply.into_iter().for_each(|r| self.settle(r)),
                 }
             }
         }
     }
 
-    /// Records a runtime that connects to the port within a tick.
+    /// Records a runtime that connects to the port within a tick. At the end, it is only resumed.
     fn accept(&mut self) {
         let Some(port) = &self.port else { return };
         let runtime = match port.server.accept(TICK) {
             Ok(runtime) => runtime,
             Err(Error::Timeout { .. }) => return,
             Err(error) => {
-                self.fail(Failure::about("the diagnostic port", error));
+                if !self.is_ending {
+                    self.fail(Failure::about("the diagnostic port", error));
+                }
                 self.port = None;
                 return;
             }
         };
-        let is_suspended = port.startup() == Startup::Suspended;
+        let is_suspended = self.is_ending || port.startup() == Startup::Suspended;
         let pid = u32::try_from(process_of(&runtime)).unwrap_or_default();
-        self.record(&runtime.client(), pid);
-        // The program must run in any case.
-        if let Some(Err(failure)) = is_suspended.then(|| resume(&runtime)) {
-            failure.print(); // someone may wait for the program
-            self.fail(failure);
-        }
+        let client = (!self.is_ending).then(|| runtime.client());
+        self.begin(client, pid, is_suspended.then_some(runtime));
     }
 
     /// Looks for runtimes that have not connected to the port.
@@ -257,33 +265,106 @@ impl<'a> Runtimes<'a> {
             self.candidates.entry(*pid).or_insert_with(|| Candidate::new(now));
         }
         let is_young = |candidate: &Candidate| {
-            candidate.answers.is_some() || now.duration_since(candidate.since) < YOUNG
+            candidate.replies() || now.duration_since(candidate.since) < YOUNG
         };
         let young = self.candidates.iter().filter(|(_, c)| is_young(c)).map(|(pid, _)| *pid);
         let pids: BTreeSet<u32> = young.chain(again).collect();
         for pid in pids {
             let Some(candidate) = self.candidates.get_mut(&pid) else { continue };
-            let client = candidate.look(pid, self.port.as_ref());
+            let client = candidate.find(pid);
             match candidate.is_unreadable {
                 true => self.unreadable.insert(pid),
                 false => self.unreadable.remove(&pid),
             };
-            if let Some(client) = client {
-                self.candidates.remove(&pid);
-                self.record(&client, pid);
+            let Some(client) = client else { continue };
+            let port = self.port.as_ref();
+            match port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path())) {
+                Some(_) if candidate.is_asked => {}
+                Some(port) => {
+                    candidate.is_asked = true;
+                    let (startup, is_late) = (port.startup(), candidate.is_late(port.startup()));
+                    self.ask(move || Reply::Answer(pid, Answer::of(client, startup, is_late)));
+                }
+                None => self.record(client, pid),
             }
         }
     }
 
-    fn record(&mut self, client: &Client, pid: u32) {
-        self.known.insert(pid, procfs::start_time(pid));
-        if self.sessions.len() >= MAX_SESSIONS {
-            self.unrecorded += 1;
+    fn record(&mut self, client: Client, pid: u32) {
+        self.candidates.remove(&pid);
+        self.begin(Some(client), pid, None);
+    }
+
+    /// Requests a session, and resumes the runtime then: the program must run in any case.
+    fn begin(&mut self, client: Option<Client>, pid: u32, suspended: Option<Runtime>) {
+        let mut client = client;
+        if client.is_some() {
+            self.known.insert(pid, procfs::start_time(pid));
+            if self.sessions.len() + self.beginning.len() >= MAX_SESSIONS {
+                self.unrecorded += 1;
+                client = None;
+            }
+        }
+        if client.is_none() && suspended.is_none() {
             return;
         }
-        match to_file(client, pid, &self.config, self.received) {
-            Ok(session) => self.sessions.push(session),
-            Err(failure) => self.fail(failure),
+        let (config, received) = (self.config.clone(), self.received.clone());
+        self.beginning.push(pid);
+        self.ask(move || Reply::Begun {
+            pid,
+            session: client.map(|client| to_file(&client, pid, &config, &received)),
+            resumed: suspended.map_or(Ok(()), |runtime| resume(&runtime)),
+        });
+    }
+
+    /// Sends a request on a thread.
+    fn ask(&self, request: impl FnOnce() -> Reply + Send + 'static) {
+        let to = self.replies.0.clone();
+        std::thread::spawn(move || {
+            let _ = to.send(request()); // nothing may want it any more
+        });
+    }
+
+    /// Takes the replies that there are.
+    fn settle_all(&mut self) {
+        while let Ok(reply) = self.replies.1.try_recv() {
+            self.settle(reply);
+        }
+    }
+
+    fn settle(&mut self, reply: Reply) {
+        match reply {
+            Reply::Begun { pid, session, resumed } => {
+                // A process can have several.
+                let at = self.beginning.iter().position(|beginning| *beginning == pid);
+                at.map(|at| self.beginning.swap_remove(at));
+                match session {
+                    Some(Ok(session)) => {
+                        if self.is_ending {
+                            session.stop();
+                        }
+                        self.sessions.push(session);
+                    }
+                    Some(Err(failure)) => self.fail(failure),
+                    None => {}
+                }
+                if let Err(failure) = resumed {
+                    if !self.is_ending {
+                        failure.print(); // someone may wait for the program
+                    }
+                    self.fail(failure);
+                }
+            }
+            Reply::Answer(pid, answer) => {
+                let startup = self.port.as_ref().map(Port::startup);
+                // It may have connected meanwhile.
+                let candidate =
+                    self.candidates.get_mut(&pid).filter(|_| !self.known.contains_key(&pid));
+                let client = candidate.and_then(|candidate| candidate.take(pid, answer, startup));
+                if let Some(client) = client.filter(|_| !self.is_ending) {
+                    self.record(client, pid);
+                }
+            }
         }
     }
 
@@ -297,18 +378,26 @@ impl<'a> Runtimes<'a> {
 
     /// Ends all sessions.
     fn end(mut self) -> Ended {
+        self.is_ending = true;
         Session::ask(&self.sessions);
-        // Runtimes that connect from now on are not recorded. After this the rescue process of the
-        // port resumes them.
-        while let Some(port) = &self.port {
-            if self.sessions.iter().all(Session::has_ended) {
+        let until = Instant::now() + END;
+        loop {
+            let is_waiting = !self.beginning.is_empty() && Instant::now() < until;
+            let has_sessions = !self.sessions.iter().all(Session::has_ended);
+            // Runtimes that connect from now on are not recorded. After this the rescue process of the
+            // port resumes them.
+            if self.port.is_some() && (is_waiting || has_sessions) {
+                self.accept();
+                self.settle_all();
+            } else if is_waiting {
+                let reply = self.replies.1.recv_deadline(until);
+                reply.into_iter().for_each(|reply| self.settle(reply));
+            } else {
                 break;
             }
-            match port.server.accept(TICK).map(|runtime| resume(&runtime)) {
-                Ok(Err(failure)) => self.fail(failure),
-                Ok(Ok(())) | Err(Error::Timeout { .. }) => {}
-                Err(_) => break,
-            }
+        }
+        for pid in std::mem::take(&mut self.beginning) {
+            self.fail(Failure::about(format!("process {pid}"), NO_REPLY));
         }
         let sessions = Session::end(self.sessions);
         if self.unnamed > 0 {
@@ -407,47 +496,6 @@ fn resume(runtime: &Runtime) -> Result {
         let process = format!("process {}", process_of(runtime));
         Failure::about(process, format!("its .NET runtime is still suspended: {error}"))
     })
-}
-
-impl Candidate {
-    const fn new(since: Instant) -> Self {
-        Self { since, answers: None, is_reported: false, is_unreadable: false }
-    }
-
-    /// The runtime of the process, if it has one that will not connect to the port.
-    fn look(&mut self, pid: u32, port: Option<&Port>) -> Option<Client> {
-        let client = match Client::for_process(pid) {
-            Ok(client) => client,
-            Err(error) => {
-                let reason = NoSocketReason::PermissionDenied;
-                let is_refused =
-                    matches!(error, Error::NoSocket { reason: found, .. } if found == reason);
-                self.is_unreadable = is_refused && procfs::is_unreadable(pid);
-                return None;
-            }
-        };
-        self.is_unreadable = false;
-        let port = port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path()));
-        let Some(port) = port else { return Some(client) };
-        let is_suspended = port.startup() == Startup::Suspended;
-        let limit = if is_suspended { SUSPENDED } else { RUNNING };
-        match client.process_info() {
-            // .NET Core 3.1.
-            Err(error) if error.is_unknown_command() => return Some(client),
-            Ok(_) if self.answers.get_or_insert_with(Instant::now).elapsed() < limit => {}
-            Ok(_) if !is_suspended || matches!(client.is_suspended(), Ok(Some(false))) => {
-                return Some(client);
-            }
-            Ok(_) if !self.is_reported => {
-                self.is_reported = true;
-                let why = "its .NET runtime is suspended and cannot reach the diagnostic port: \
-                           does it run as another user? With --sched it is not suspended";
-                Failure::about(format!("process {pid}"), why).print();
-            }
-            _ => {}
-        }
-        None
-    }
 }
 
 /// The name of a .NET program: that of its assembly, if the host `dotnet` runs it.

@@ -7,7 +7,7 @@
 //!
 //! A socket may hang: each session is started and ended by threads of its own.
 
-use super::dotnet_trace::{Begun, NO_REPLY, Start, Trace};
+use super::dotnet_trace::{Begun, Start, Trace};
 use super::dotnet_watch::{DotnetWatch, Process, providers};
 use super::{Collected, MAX_NAMED, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
@@ -16,7 +16,7 @@ use crate::failure::{Failure, Result};
 use crate::io::private;
 use crate::run::family::Turns;
 use crate::run::procfs;
-use crate::run::runtimes::{always, program};
+use crate::run::runtimes::{NO_REPLY, always, program};
 use crate::timeline::now;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use diag_ipc::{Client, TracingConfig, discovery};

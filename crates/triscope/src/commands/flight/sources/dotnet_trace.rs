@@ -6,7 +6,7 @@ use super::dotnet_watch::{DotnetWatch, Process};
 use super::masked::Masked;
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
-use crate::run::runtimes::Session;
+use crate::run::runtimes::{NO_REPLY, Session};
 use crate::timeline::now;
 use diag_ipc::{Client, TracingConfig};
 use std::fs::{self, File};
@@ -16,9 +16,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use trace_flight::Timestamp;
-
-/// What a dump says of a runtime whose socket hangs.
-pub(super) const NO_REPLY: &str = "its runtime has not replied";
 
 /// Time without data after which a dump does not wait for the end of a session any more: a runtime collects the
 /// names of the methods of a large program in a few seconds.

@@ -1,0 +1,106 @@
+//! A process that may have a .NET runtime, and the replies of the runtime at its own socket.
+
+use super::port::Startup;
+use super::procfs;
+use crate::failure::Failure;
+use diag_ipc::{Client, Error, NoSocketReason};
+use std::time::{Duration, Instant};
+
+/// Time limit for a suspended runtime to connect to the port after it replies at its own socket.
+const SUSPENDED: Duration = Duration::from_secs(5);
+
+/// As [`SUSPENDED`], for a runtime that is not: one that cannot reach the port is recorded by its own
+/// socket.
+const RUNNING: Duration = Duration::from_secs(1);
+
+/// A process that may have a runtime.
+pub(super) struct Candidate {
+    pub(super) since: Instant,
+    /// Time since which its runtime replies at its socket and has not connected to the port.
+    answers: Option<Instant>,
+    /// Whether its runtime was asked and has not replied.
+    pub(super) is_asked: bool,
+    is_reported: bool,
+    /// Whether it belongs to another user, whose processes this one may not look into.
+    pub(super) is_unreadable: bool,
+}
+
+/// The reply of a runtime at its own socket that has not connected to the port.
+pub(super) enum Answer {
+    None,
+    /// It may still connect.
+    Replies,
+    /// It will not connect.
+    Runs(Client),
+}
+
+impl Candidate {
+    pub(super) const fn new(since: Instant) -> Self {
+        Self { since, answers: None, is_asked: false, is_reported: false, is_unreadable: false }
+    }
+
+    /// The runtime of the process at its own socket, if it has one.
+    pub(super) fn find(&mut self, pid: u32) -> Option<Client> {
+        let found = Client::for_process(pid);
+        self.is_unreadable = found.as_ref().is_err_and(|error| {
+            let reason = NoSocketReason::PermissionDenied;
+            matches!(error, Error::NoSocket { reason: found, .. } if *found == reason)
+                && procfs::is_unreadable(pid)
+        });
+        found.ok()
+    }
+
+    /// Whether its runtime should have connected to the port.
+    pub(super) fn is_late(&self, startup: Startup) -> bool {
+        let limit = match startup {
+            Startup::Suspended => SUSPENDED,
+            Startup::Running => RUNNING,
+        };
+        self.answers.is_some_and(|since| since.elapsed() >= limit)
+    }
+
+    /// Whether its runtime has replied.
+    pub(super) const fn replies(&self) -> bool {
+        self.answers.is_some()
+    }
+
+    /// Takes the answer of its runtime. Returns it if it is to be recorded at its own socket.
+    pub(super) fn take(
+        &mut self,
+        pid: u32,
+        answer: Answer,
+        startup: Option<Startup>,
+    ) -> Option<Client> {
+        self.is_asked = false;
+        match answer {
+            Answer::Runs(client) => return Some(client),
+            Answer::None => return None,
+            Answer::Replies => {}
+        }
+        self.answers.get_or_insert_with(Instant::now);
+        let is_suspended = startup == Some(Startup::Suspended);
+        if is_suspended && self.is_late(Startup::Suspended) && !self.is_reported {
+            self.is_reported = true;
+            let why = "its .NET runtime is suspended and cannot reach the diagnostic port: \
+                       does it run as another user? With --sched it is not suspended";
+            Failure::about(format!("process {pid}"), why).print();
+        }
+        None
+    }
+}
+
+impl Answer {
+    pub(super) fn of(client: Client, startup: Startup, is_late: bool) -> Self {
+        match client.process_info() {
+            // .NET Core 3.1 connects to no port.
+            Err(error) if error.is_unknown_command() => Self::Runs(client),
+            Err(_) => Self::None,
+            Ok(_) if !is_late => Self::Replies,
+            Ok(_) if startup == Startup::Running => Self::Runs(client),
+            Ok(_) => match client.is_suspended() {
+                Ok(Some(false)) => Self::Runs(client),
+                _ => Self::Replies,
+            },
+        }
+    }
+}
