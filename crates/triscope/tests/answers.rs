@@ -130,7 +130,7 @@ fn pieces_of_the_longest_requests_sum_to_them() {
     let longest = requests[0]["pieces"].as_array().unwrap();
     let is_context = |piece: &&Value| {
         piece["waiter_reason"] == "sync"
-            && piece["context"]["kind"] == "Task"
+            && piece["context"]["kind"] == "task"
             && piece["depth"] == 1
     };
     assert!(longest.iter().any(|piece| is_context(&piece)), "{longest:#?}");
@@ -447,7 +447,7 @@ fn activities_are_explained() {
     let trace = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
     let requests = json(&["explain", "--json", "--worst", "3", &trace]);
     for request in requests.as_array().unwrap() {
-        assert_eq!(request["subject"]["kind"], "DotnetThread");
+        assert_eq!(request["subject"]["kind"], "dotnet_thread");
         let pieces = request["pieces"].as_array().unwrap();
         let sum: i64 = pieces.iter().map(|piece| piece["nanos"].as_i64().unwrap()).sum();
         assert_eq!(sum, request["nanos"].as_i64().unwrap(), "{request}");

@@ -23,7 +23,7 @@ fn entity(id: EntityId, tables: &Tables) -> Value {
     let entity = tables.entities.get(id);
     let process = tables.entities.process_of(id).and_then(|id| tables.entities.get(id));
     json!({
-        "kind": entity.map(|e| format!("{:?}", e.kind)),
+        "kind": entity.map(|e| e.kind.name()),
         "number": entity.map(|e| e.number),
         "name": entity.map(|e| tables.str(e.name)),
         "pid": process.map(|process| process.number).filter(|pid| *pid >= 0),
