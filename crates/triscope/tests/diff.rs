@@ -157,6 +157,27 @@ fn a_recording_is_equal_to_its_own_profile() {
     }
 }
 
+/// The entries of a file are stacks with the sums of their weights.
+#[test]
+fn stacks_of_a_file_are_not_samples() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |weights: &str| {
+        format!(
+            r#"{{"shared":{{"frames":[{{"name":"main"}},{{"name":"read"}}]}},"profiles":[
+            {{"type":"sampled","unit":"milliseconds","samples":[[0],[0,1]],"weights":{weights}}}]}}"#
+        )
+    };
+    let [before, after] = files(dir.path(), [&file("[3,4]"), &file("[3,5]")], "json");
+    let table = diff(&[], &[&before, &after]);
+    let first = text(&table).lines().next().unwrap();
+    assert!(first.ends_with(": 2 stacks of nanoseconds, 7.000 ms"), "{first}");
+    let json: Value = serde_json::from_str(text(&diff(&["--json"], &[&before, &after]))).unwrap();
+    assert_eq!(
+        (&json["before"]["events"], &json["unit"]),
+        (&"stacks".into(), &"nanoseconds".into())
+    );
+}
+
 #[test]
 fn other_inputs_are_refused() {
     let dir = tempfile::tempdir().unwrap();

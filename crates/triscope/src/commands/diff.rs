@@ -95,7 +95,11 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let wanted = args.samples.as_deref();
     let (before, after) = (load(&args.before, wanted)?, load(&args.after, wanted)?);
-    let side = |loaded: &Loaded| (loaded.profile.count(), loaded.name.clone());
+    let side = |loaded: &Loaded| Side {
+        count: loaded.profile.count(),
+        events: loaded.profile.measure().events.clone().into_owned(),
+        weight: loaded.name.clone(),
+    };
     let sides = [side(&before), side(&after)];
     let difference =
         Difference::new((&before.profile, &before.tables), (&after.profile, &after.tables));
@@ -161,8 +165,15 @@ fn points(change: Change, difference: &Difference) -> f64 {
     (after - before) * 100.0 + 0.0
 }
 
-/// The number of samples of a profile, and their name.
-type Side = (u64, String);
+/// What a profile has.
+struct Side {
+    /// The number of its events.
+    count: u64,
+    /// Their name, plural: those of a file are not always samples.
+    events: String,
+    /// The name of their weight.
+    weight: String,
+}
 
 fn print(
     args: &Args,
@@ -172,12 +183,15 @@ fn print(
 ) -> io::Result<()> {
     let (totals, unit) = (difference.totals(), difference.unit());
     let weights = [("before", &args.before, totals.before), ("after", &args.after, totals.after)];
-    for ((when, path, weight), (count, name)) in weights.into_iter().zip(sides) {
+    for ((when, path, weight), Side { count, events, weight: name }) in
+        weights.into_iter().zip(sides)
+    {
         let path = path.display().to_string();
         let (path, weight) = (OneLine(&path), unit.show(weight));
+        let (events, name) = (OneLine(events), OneLine(name));
         match unit {
-            Unit::Count => writeln!(out, "{when}: {path}: {weight} {}", OneLine(name))?,
-            _ => writeln!(out, "{when}: {path}: {count} samples of {}, {weight}", OneLine(name))?,
+            Unit::Count => writeln!(out, "{when}: {path}: {weight} {name}")?,
+            _ => writeln!(out, "{when}: {path}: {count} {events} of {name}, {weight}")?,
         }
     }
     let functions = sorted(args, difference);
@@ -246,9 +260,9 @@ fn as_json(args: &Args, difference: &Difference, sides: &[Side; 2]) -> serde_jso
         })
     });
     let [before, after] = sides;
-    let side = |path: &Path, (count, name): &Side, total| {
+    let side = |path: &Path, Side { count, events, weight }: &Side, total| {
         let file = path.display().to_string();
-        json!({ "file": file, "samples": count, "weight": name, "total": total })
+        json!({ "file": file, "samples": count, "events": events, "weight": weight, "total": total })
     };
     json!({
         "unit": difference.unit().name(),

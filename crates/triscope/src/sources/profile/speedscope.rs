@@ -87,7 +87,8 @@ fn unit(name: &str) -> Result<(Unit, f64)> {
 fn measure(unit: Unit) -> Measure {
     let (events, weight) = match unit {
         Unit::Count => ("counts", "counts"),
-        unit => ("samples", unit.name()),
+        // A profile of type "sampled" can have one entry for all samples of a stack.
+        unit => ("stacks", unit.name()),
     };
     Measure { events: events.into(), weight: weight.into(), unit, period: 0 }
 }
