@@ -91,6 +91,8 @@ impl perf::Unwinder for Unwinder {
                 self.spaces.fork(fork.ppid, fork.pid, at);
             }
             Record::Comm(comm) if comm.by_exec => self.spaces.exec(comm.pid),
+            // Memory would grow with the number of processes that a long recording has seen.
+            Record::Exit(exit) if exit.pid == exit.tid => self.spaces.exit(exit.pid),
             _ => {}
         }
     }
@@ -112,5 +114,52 @@ impl perf::Unwinder for Unwinder {
         let Some(registers) = registers else { return false };
         let locate = |address| self.spaces.code_at(process, address, at);
         self.unwinder.unwind(&registers, stack.copied(), locate, out).is_complete()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_monitor::{RecordLayout, perf_event_attr};
+    use trace_timeline::sources::perf::Unwinder as _;
+
+    /// Puts a record together.
+    fn record(type_: u32, body: &[&[u8]]) -> Vec<u8> {
+        let body = body.concat();
+        let size = u16::try_from(8 + body.len()).unwrap();
+        let header = [&type_.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
+        [header, body].concat()
+    }
+
+    fn ids(ids: &[u32]) -> Vec<u8> {
+        ids.iter().flat_map(|id| id.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn processes_that_ended_long_ago_are_forgotten() {
+        const MMAP: u32 = 1;
+        const EXIT: u32 = 4;
+        let mut unwinder = Unwinder::with_clock(None, false, false);
+        let layout = RecordLayout::new(&perf_event_attr::default());
+        let apply = |unwinder: &mut Unwinder, bytes: &[u8]| {
+            let (raw, _) = RawRecord::split_first(bytes, 0).unwrap();
+            let at = Timestamp::from_nanos(1);
+            unwinder.apply(&layout.decode(raw).unwrap(), raw, Some(at));
+        };
+        let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        let has_code = |unwinder: &Unwinder, process| {
+            unwinder.spaces.code_at(process, 0x1800, Timestamp::from_nanos(2)).is_some()
+        };
+        for process in 1..=2000 {
+            let map = record(MMAP, &[&ids(&[process, process]), &place, b"/bin/x\0\0"]);
+            apply(&mut unwinder, &map);
+            // A thread of it does not end the process.
+            for tid in [process + 5000, process] {
+                let exit = record(EXIT, &[&ids(&[process, 1, tid, 1]), &1_u64.to_ne_bytes()]);
+                apply(&mut unwinder, &exit);
+            }
+        }
+        assert!(has_code(&unwinder, 2000), "its last samples are unwound");
+        assert!(!has_code(&unwinder, 1));
     }
 }
