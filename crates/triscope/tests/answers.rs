@@ -293,6 +293,32 @@ fn a_page_has_the_notes_of_the_report() {
     assert!(unknown["rows"].as_array().unwrap().contains(&row), "{unknown}");
 }
 
+/// A dump of a flight recorder has its manifest beside the traces.
+#[test]
+fn what_a_dump_lacks_is_in_the_report_and_printed_by_export() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("shop.trace"), dir.path().join("shop.trace")).unwrap();
+    let manifest = r#"{"missing": ["the newest segment was truncated"], "sources": [
+        {"kind": "dotnet", "name": "web", "pid": 7, "missing": "its runtime has not replied"}]}"#;
+    std::fs::write(dir.path().join("manifest.json"), manifest).unwrap();
+    let traces = dir.path().to_str().unwrap();
+    let notes = [
+        format!("{traces}: missing: the newest segment was truncated"),
+        format!("{traces}: missing: dotnet of web (7): its runtime has not replied"),
+    ];
+    let report = text(&triscope(&["report", traces]).stdout);
+    let json = text(&triscope(&["report", "--json", traces]).stdout);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["notes"], Value::from(notes.to_vec()));
+    let out = tempfile::tempdir().unwrap();
+    let output = out.path().join("dataset");
+    let export = text(&triscope(&["export", traces, "-o", output.to_str().unwrap()]).stderr);
+    for note in &notes {
+        assert!(report.contains(note), "{report}");
+        assert!(export.contains(note), "{export}");
+    }
+}
+
 /// Without a request, the main thread of a recorded process is the proposal.
 #[test]
 fn a_recording_without_requests_names_its_main_thread() {

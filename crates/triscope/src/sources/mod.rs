@@ -8,6 +8,7 @@ pub(crate) mod goroutines;
 pub(crate) mod kernel;
 #[cfg(unix)]
 pub(crate) mod live;
+pub(crate) mod manifest;
 pub(crate) mod model;
 pub(crate) mod processes;
 pub(crate) mod profile;

@@ -3,6 +3,7 @@
 mod perf;
 
 use super::go::{MAX_REPORTS, Recovery, Trace, report};
+use super::manifest::{self, MANIFEST};
 use super::quota::{QUOTAS, QuotaReader};
 use super::{perf_directory, symbols};
 use crate::failure::{Failure, OneLine, Result};
@@ -217,9 +218,6 @@ fn about_recording(dir: &Path) -> Result<Option<serde_json::Value>> {
     serde_json::from_slice(&bytes).map(Some).map_err(|error| Failure::about(path.display(), error))
 }
 
-/// The file that describes a dump of a flight recorder.
-pub(crate) const MANIFEST: &str = "manifest.json";
-
 /// The dumps of a flight recorder, beside [`BOOT`].
 pub(crate) const DUMPS: &str = "dumps";
 
@@ -395,23 +393,31 @@ impl Traces {
     ) -> Result<(Result, Vec<String>)> {
         let notes = Notes::default();
         let failures = self.read(tables, each, &notes)?;
-        self.note_steal(&notes);
+        self.note_directories(&notes);
         Ok((outcome(&failures), notes.0.take()))
     }
 
     /// What the traces have that the model does not, when `opened` was read: as of `derive_with_notes`.
     pub(crate) fn notes(&self, opened: &Opened) -> Vec<String> {
-        self.note_steal(&opened.notes);
+        self.note_directories(&opened.notes);
         opened.notes.0.take()
     }
 
-    /// The records of switches show threads on their CPUs in steal time.
-    fn note_steal(&self, notes: &Notes) {
+    /// What files of the directories say of their traces.
+    fn note_directories(&self, notes: &Notes) {
         for dir in &self.files {
+            let missing = manifest::missing(dir).unwrap_or_else(|failure| {
+                notes.0.borrow_mut().push(failure.message().to_owned());
+                Vec::new()
+            });
+            for what in missing {
+                notes.say(&dir.display().to_string(), &format!("missing: {what}"));
+            }
             let about = about_recording(dir).unwrap_or_else(|failure| {
                 notes.0.borrow_mut().push(failure.message().to_owned());
                 None
             });
+            // The records of switches show threads on their CPUs in steal time.
             let steal = about.as_ref().and_then(|about| about.get("steal_nanos")?.as_i64());
             if let Some(steal) = steal.filter(|steal| *steal > 0) {
                 let what = "of steal time: the hypervisor had a CPU while a thread is shown on it";
