@@ -226,11 +226,16 @@ impl Pull {
     }
 }
 
-/// Whether a server will answer the same to the next request: it serves something else. While another one has the
-/// trace, it answers with 500.
+/// Whether a server will answer the same to the next request: it serves something else, or refuses this program.
+/// While another one has the trace, it answers with 500.
 fn is_final(error: &io::Error) -> bool {
-    const CLIENT: std::ops::Range<u16> = 400..500;
-    Refusal::of(error).is_some_and(|refusal| refusal.code.is_none_or(|code| CLIENT.contains(&code)))
+    Refusal::of(error).is_some_and(|refusal| {
+        refusal.code.is_none_or(|code| match code {
+            // Request Timeout, Too Early, Too Many Requests.
+            408 | 425 | 429 => false,
+            code => (400..500).contains(&code),
+        })
+    })
 }
 
 /// Receives a trace up to its end. Returns why it ended early.

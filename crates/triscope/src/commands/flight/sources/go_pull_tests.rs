@@ -103,14 +103,19 @@ fn a_program_that_never_answers_is_refused() {
     server.join().unwrap();
 }
 
-/// A server of something else is asked no more; one that cannot send its trace now, again.
+/// A server of something else, or one that refuses, is asked no more; one that cannot send its trace now, again.
 #[test]
-fn only_a_server_of_something_else_is_refused() {
+fn only_a_server_that_will_not_send_its_trace_is_refused() {
     for (reply, is_refused) in [
         ("SSH-2.0-OpenSSH\r\n\r\n", true),
         ("200 200 200\r\n\r\n", true),
         ("HTTP/1.1 404 Not Found\r\n\r\n", true),
         ("HTTP/1.0 400 Bad Request\r\n\r\nto an HTTPS server", true),
+        ("HTTP/1.1 401 Unauthorized\r\n\r\n", true),
+        ("HTTP/1.1 403 Forbidden\r\n\r\n", true),
+        ("HTTP/1.1 408 Request Timeout\r\n\r\n", false),
+        ("HTTP/1.1 429 Too Many Requests\r\n\r\n", false),
+        ("HTTP/1.1 503 Service Unavailable\r\n\r\n", false),
         ("HTTP/1.1 500 Internal Server Error\r\n\r\nalready enabled", false),
         ("", false),
     ] {
