@@ -204,6 +204,20 @@ async function tableKeys(page) {
   check('a table is sorted with the space bar', await page.eval("document.querySelector('#report th').getAttribute('aria-sort')") === 'ascending');
 }
 
+/** The tabs are one stop of Tab, and arrows move between them. */
+async function tabKeys(page) {
+  const shown = () => page.eval("[...document.querySelectorAll('[role=tab][aria-selected=true]')].map(tab => tab.id).join()");
+  const focused = () => page.eval('document.activeElement.id');
+  await page.eval("triscope.show('report'), document.getElementById('tab-report').focus()");
+  const view = await page.view();
+  for (const [key, tab] of [['ArrowRight', 'tab-losses'], ['ArrowRight', 'tab-timeline'], ['ArrowLeft', 'tab-losses'], ['Home', 'tab-timeline'], ['End', 'tab-losses']]) {
+    await page.key(key);
+    check(`${key} selects ${tab}`, (await shown()) === tab && (await focused()) === tab, [await shown(), await focused()]);
+  }
+  check('it moves nothing else', JSON.stringify(await page.view()) === JSON.stringify(view));
+  check('Tab reaches the selected one', await page.eval("[...document.querySelectorAll('[role=tab]')].filter(tab => tab.tabIndex === 0).map(tab => tab.id).join() === 'tab-losses'"));
+}
+
 /** The colours that the legend explains, and the kinds of the lanes that are decoded. */
 const legend = page => page.eval(`(() => {
   const names = new Set();
@@ -365,6 +379,7 @@ async function main(browser) {
       check('the tables of the report are there', (await page.eval("document.querySelectorAll('#report table').length")) >= 3);
       await page.shot(name + '-report');
       await tableKeys(page);
+      await tabKeys(page);
       await page.eval("triscope.show('timeline')");
     }
     if (kind === 'hostile') {

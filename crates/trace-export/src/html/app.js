@@ -1467,6 +1467,8 @@ function show(id, isFirst) {
   for (const [tab, , act] of TABS) {
     $(tab).hidden = tab !== id;
     $('tab-' + tab).setAttribute('aria-selected', tab === id);
+    // Tab moves to the selected one, arrows to the others.
+    $('tab-' + tab).tabIndex = tab === id ? 0 : -1;
     if (tab === id && act) act();
   }
   // Keys need no focus; without one there is no outline at the start.
@@ -1479,6 +1481,17 @@ async function start() {
   $('title').textContent = data.title;
   $('summary').textContent = `${duration(data.nanos)} · ${count(data.items)} intervals`;
   for (const [id, name] of TABS) $('tabs').append(el('button', { id: 'tab-' + id, role: 'tab', 'aria-controls': id, onclick: () => show(id) }, name));
+  $('tabs').addEventListener('keydown', e => {
+    const at = TABS.findIndex(([id]) => e.target.id === 'tab-' + id), n = TABS.length;
+    const next = { ArrowLeft: at + n - 1, ArrowRight: at + 1, Home: 0, End: n - 1 }[e.key];
+    if (at < 0 || next === undefined || e.ctrlKey || e.metaKey || e.altKey) return;
+    const [id] = TABS[next % n];
+    show(id);
+    $('tab-' + id).focus();
+    e.preventDefault();
+    // They move the timeline elsewhere.
+    e.stopPropagation();
+  });
   const lost = lossCount();
   if (lost || data.dropped || data.folded || data.stacksCut) {
     $('warning').hidden = false;
