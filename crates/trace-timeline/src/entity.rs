@@ -168,7 +168,7 @@ pub enum Attribute {
     KernelRelease,
     /// The architecture of a machine.
     Architecture,
-    /// The runtime of a process, with its version.
+    /// The runtime of a process: `Go` or `.NET`.
     Runtime,
 }
 
