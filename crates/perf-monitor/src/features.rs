@@ -156,11 +156,12 @@ impl KernelFeatures {
     }
 
     /// Whether a tracepoint that used up its [`refresh`](crate::Counter::refresh) can be enabled
-    /// again: true up to Linux 6.17. Other events always can. Tried once per process.
+    /// again: true up to Linux 6.17. Other events always can. Tried once
+    /// per process; again after a failure, such as too many open files, for which this is true.
     pub fn refresh_restarts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
         // A feature that cannot be tried is not rejected in advance.
-        *ANSWER.get_or_init(|| try_refresh().unwrap_or(true))
+        answer_once(&ANSWER, || try_refresh().ok()).unwrap_or(true)
     }
 
     /// Whether the kernel counts the losses of each event (`ReadFormat::LOST`, Linux 6.0). Tried once
@@ -173,11 +174,13 @@ impl KernelFeatures {
             Err(Errno::INVAL) => Some(false),
             Err(_) => None,
         };
-        match ANSWER.get() {
-            Some(answer) => *answer,
-            None => answer().is_some_and(|answer| *ANSWER.get_or_init(|| answer)),
-        }
+        answer_once(&ANSWER, answer).unwrap_or(false)
     }
+}
+
+/// The first answer of `ask`, which is called until it has one.
+fn answer_once(known: &OnceLock<bool>, ask: impl FnOnce() -> Option<bool>) -> Option<bool> {
+    known.get().copied().or_else(|| ask().map(|answer| *known.get_or_init(|| answer)))
 }
 
 /// Uses up the refresh of a tracepoint, enables it, and checks whether it samples.

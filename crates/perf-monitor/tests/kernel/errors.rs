@@ -1,8 +1,8 @@
 use crate::kernel_tests;
 use crate::support::{NOBODY, TestChild, as_nobody, until};
 use perf_monitor::{
-    BreakpointAccess, Error, Event, Field, Hardware, KernelFeatures, OpenErrorReason, Pmu,
-    SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
+    BreakpointAccess, Error, Event, Field, Hardware, KernelFeatures, KernelVersion,
+    OpenErrorReason, Pmu, SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
 };
 
 fn dummy() -> perf_monitor::EventBuilder {
@@ -32,10 +32,15 @@ pub(crate) fn run_out_of_files() {
     assert_eq!(error.reason(), Some(&OpenErrorReason::OpenFiles { limit: Some(20) }), "{error}");
     assert!(error.to_string().contains("ulimit -n"));
     // A feature that could not be tried is tried again.
-    assert!(!KernelFeatures::has_lost_counts());
+    assert!(!KernelFeatures::has_lost_counts() && KernelFeatures::refresh_restarts());
     drop(counters);
-    let has_lost = KernelFeatures::probe().read_format.contains(perf_monitor::ReadFormat::LOST);
+    let features = KernelFeatures::probe();
+    let has_lost = features.read_format.contains(perf_monitor::ReadFormat::LOST);
     assert_eq!(KernelFeatures::has_lost_counts(), has_lost);
+    if features.tracefs_readable && features.privileged {
+        let restarts = features.version < KernelVersion(6, 18);
+        assert_eq!(KernelFeatures::refresh_restarts(), restarts, "{}", features.version);
+    }
 }
 
 /// What a user without capabilities may open at this `perf_event_paranoid`, and the error otherwise.
