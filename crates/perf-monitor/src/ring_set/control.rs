@@ -600,6 +600,8 @@ impl Control {
             match self.open_cpu(cpu) {
                 Ok(()) => {}
                 Err(error) if targets::is_offline(&error) => continue,
+                // Without a thread left there is nothing to measure there.
+                Err(error) if targets::is_of_ended_thread(&error) => continue,
                 Err(error) => return Err(error),
             }
             let of_cpu = |e: &OpenEvent| -> Result<()> {

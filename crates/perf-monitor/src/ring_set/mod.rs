@@ -557,6 +557,9 @@ impl RingSet {
     /// Opens the events on CPUs that came online, and closes those of CPUs that went offline. This
     /// reads a file of sysfs: call it about once a second.
     ///
+    /// When all threads of the set have exited, it opens no events, also not those of
+    /// [`add_in_cgroup`](Self::add_in_cgroup): their rings belong to the threads.
+    ///
     /// # Errors
     ///
     /// Those of [`RingSetBuilder::open`].

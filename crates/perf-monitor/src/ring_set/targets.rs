@@ -117,7 +117,8 @@ impl Targets {
     }
 }
 
-fn is_of_ended_thread(error: &Error) -> bool {
+/// Whether all threads of the set have ended.
+pub(crate) fn is_of_ended_thread(error: &Error) -> bool {
     matches!(error.reason(), Some(OpenErrorReason::NoSuchThread(_)))
 }
 

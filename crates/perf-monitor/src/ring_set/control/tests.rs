@@ -48,3 +48,26 @@ fn an_event_that_cannot_be_read_is_removed() {
     let [retiring] = published.retiring.as_slice() else { panic!("{published:?}") };
     assert_eq!((&retiring.ids, retiring.removed), (&ids, Some(place)));
 }
+
+#[test]
+fn a_cpu_that_comes_online_after_the_threads_ended_is_no_error() {
+    // It waits for its input.
+    let mut child = std::process::Command::new("cat");
+    let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let parts = RingSet::builder().thread(child.id()).pages(1).open_parts();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let (mut control, _) = match parts {
+        Ok(parts) => parts,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let cpus: Vec<u32> = control.cpus().collect();
+    // All went offline and came back.
+    let changes = control.replace_cpus(cpus.clone(), cpus.clone()).unwrap();
+    assert_eq!((changes.gone, changes.opened), (cpus, vec![]));
+    assert_eq!(control.cpus().count(), 0);
+    assert_eq!(control.shared.lock().ended_rings.len(), control.next_ring as usize);
+}
