@@ -189,9 +189,10 @@ impl RingSetBuilder {
         self
     }
 
-    /// Also measures the tasks of a cgroup: see [`Target::Cgroup`](crate::Target::Cgroup).
+    /// Also measures the tasks of a cgroup, once if its directory is given twice: see
+    /// [`Target::Cgroup`](crate::Target::Cgroup).
     pub fn cgroup(mut self, dir: OwnedFd) -> Self {
-        self.targets.cgroups.push(Arc::new(dir));
+        self.targets.add_cgroup(dir);
         self
     }
 

@@ -6,6 +6,8 @@ use crate::{Target, system};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
 /// What a set measures on each CPU. Everything, if there are neither tasks nor cgroups.
@@ -15,7 +17,16 @@ pub(crate) struct Targets {
     pub(crate) cpus: Option<Vec<u32>>,
     /// Each once.
     threads: Vec<Thread>,
-    pub(crate) cgroups: Vec<Arc<OwnedFd>>,
+    /// Each once.
+    cgroups: Vec<Cgroup>,
+}
+
+/// A cgroup to measure.
+#[derive(Clone, Debug)]
+struct Cgroup {
+    dir: Arc<OwnedFd>,
+    /// Device and inode of the directory, which can have several paths. `None` if they cannot be read.
+    id: Option<(u64, u64)>,
 }
 
 /// A thread to measure.
@@ -57,6 +68,15 @@ impl Targets {
         }
     }
 
+    /// Adds the cgroup with this directory, unless it is there.
+    pub(crate) fn add_cgroup(&mut self, dir: OwnedFd) {
+        let dir = File::from(dir);
+        let id = dir.metadata().ok().map(|directory| (directory.dev(), directory.ino()));
+        if id.is_none() || self.cgroups.iter().all(|cgroup| cgroup.id != id) {
+            self.cgroups.push(Cgroup { dir: Arc::new(dir.into()), id });
+        }
+    }
+
     pub(crate) fn has_threads(&self) -> bool {
         !self.threads.is_empty()
     }
@@ -82,8 +102,8 @@ impl Targets {
             return Ok(vec![open(Target::Cpu(cpu))?]);
         }
         let mut opened = Vec::new();
-        for dir in &self.cgroups {
-            opened.push(open(Target::Cgroup { dir: dir.as_fd(), cpu })?);
+        for cgroup in &self.cgroups {
+            opened.push(open(Target::Cgroup { dir: cgroup.dir.as_fd(), cpu })?);
         }
         let mut ended = None;
         for thread in &mut self.threads {
@@ -138,6 +158,20 @@ pub(crate) fn is_short_of_memory(error: &Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_directory_that_is_given_twice_is_opened_once() {
+        let mut targets = Targets::default();
+        for dir in ["/proc", "/", "/proc/..", "/proc/."] {
+            targets.add_cgroup(File::open(dir).unwrap().into());
+        }
+        let opened = targets.open(0, "an event", |target| match target {
+            Target::Cgroup { dir, .. } => Ok(rustix::fs::fstat(dir).unwrap().st_ino),
+            other => panic!("{other}"),
+        });
+        let inode = |dir| rustix::fs::stat(dir).unwrap().st_ino;
+        assert_eq!(opened.unwrap(), [inode("/proc"), inode("/")]);
+    }
 
     #[test]
     fn an_id_is_not_opened_again_when_its_thread_has_ended() {
