@@ -41,6 +41,12 @@
 //!
 //! The crate is `no_std`. On other systems than Linux it has the structures and constants, not the
 //! system calls.
+//!
+//! # File descriptors
+//!
+//! The first argument of the `ioctl_*` functions must be a descriptor of [`perf_event_open`]. The kernel
+//! reserves their request numbers for perf events, so that its other files return `ENOTTY`. A device whose
+//! driver does not keep to that can do anything with the request and its argument, also write to memory.
 #![no_std]
 #![warn(clippy::missing_errors_doc)]
 #![deny(unsafe_code)]

@@ -210,8 +210,10 @@ pub fn attr_size_of_kernel() -> Result<u32, Errno> {
 fn ioctl(fd: impl AsFd, request: c_ulong, argument: c_ulong) -> Result<i32, Errno> {
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: callers pass the argument that `request` expects: a number, or a pointer to memory of
-    // the size that it reads or writes. For a descriptor of another kind of file, the number '$'
-    // returns ENOTTY.
+    // the size that it reads or writes. The kernel reserves '$' with 0x00-0x0f for perf events
+    // (Documentation/userspace-api/ioctl/ioctl-number.rst): other files return ENOTTY. A driver that
+    // gives these numbers another meaning breaks that rule, and the precondition in the documentation
+    // of the crate excludes its files.
     let result = unsafe { libc::ioctl(fd, request as _, argument) };
     if result < 0 { Err(last_errno()) } else { Ok(result) }
 }
