@@ -250,7 +250,8 @@ impl<W: Write> PipeWriter<W> {
     /// # Errors
     ///
     /// [`Error::Io`], and [`Error::Limit`] if the ids of an event (about 8000) or its name do not fit in a
-    /// record, or the names of events without ids do not fit in one together.
+    /// record, the names of events without ids do not fit in one together, or the formats of tracepoints
+    /// have 4 GiB.
     pub fn new(out: W, events: &[RecordedEvent], features: &Features) -> Result<Self> {
         const WHAT: &str = "write the header";
         let mut this = Self { output: Output { out, at: 0, is_open: false }, start: 0 };
@@ -282,7 +283,12 @@ impl<W: Write> PipeWriter<W> {
         if let Some(tracing) = &features.tracing {
             let mut bytes = tracing.to_bytes();
             bytes.resize(bytes.len().next_multiple_of(8), 0);
-            let size = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+            let size = u32::try_from(bytes.len()).map_err(|_| Error::Limit {
+                what: "the formats of tracepoints",
+                offset: this.output.at,
+                size: bytes.len() as u64,
+                limit: u32::MAX.into(),
+            })?;
             this.put(WHAT, record_type::HEADER_TRACING_DATA, &size.to_le_bytes())?;
             this.output.put(WHAT, &bytes)?;
         }

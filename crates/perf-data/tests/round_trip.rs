@@ -180,6 +180,32 @@ fn names_that_no_pipe_can_have_are_errors() {
     refused(&|event| event.name = "n".repeat(65_504));
 }
 
+#[test]
+fn features_that_fit_in_no_record_are_not_in_pipes() {
+    // The header and the number of the feature, two lengths, and text in units of 64 bytes.
+    const LONGEST: usize = (65_535 - 16 - 8) / 64 * 64 - 1;
+    let samples = [sample(1, 10), sample(2, 20)];
+    for (len, is_there) in [(LONGEST, true), (LONGEST + 1, false), (1 << 20, false)] {
+        let mut features = features();
+        features.command_line = vec!["a".repeat(len)];
+        let mut pipe = PipeWriter::new(Vec::new(), &events(), &features).unwrap();
+        for bytes in &samples {
+            pipe.record(RawRecord::split_first(bytes, 0).unwrap().0).unwrap();
+        }
+        let bytes = pipe.finish(&features.build_ids).unwrap();
+        assert_eq!(times(&bytes, false, Limits::default()).0, [10, 20]);
+        let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+        while reader.next_record().unwrap().is_some() {}
+        assert_eq!(reader.session().events(), events());
+        let read = reader.session().features();
+        assert!(read.damaged.is_empty(), "{:?}", read.damaged);
+        assert_eq!(read.command_line.concat().len(), if is_there { len } else { 0 });
+        // The features around it.
+        assert_eq!(read.topology, features.topology);
+        assert_eq!(read.build_ids, features.build_ids);
+    }
+}
+
 /// The format of a tracepoint, as a record of pipe mode.
 fn tracing_record(number: u64, name: &str) -> Vec<u8> {
     let mut tracing = TracingData::default();
