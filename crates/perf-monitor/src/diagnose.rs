@@ -242,10 +242,11 @@ fn other_user(target: Target<'_>) -> Option<OpenErrorReason> {
     let is_other = uid != rustix::process::geteuid().as_raw() && !system::may_look_at(tid);
     is_other.then(|| match system::is_privileged_in_vain() {
         // The number of a user outside of the namespace is not shown.
-        true => OpenErrorReason::UserNamespace {
+        true => OpenErrorReason::Privilege {
             paranoid: system::paranoid_level(),
             allowed_at: None,
             user_space_alone_is_allowed: false,
+            held_in_user_namespace: true,
         },
         false => OpenErrorReason::OtherUser { tid, uid },
     })
@@ -286,21 +287,17 @@ pub(crate) fn open(
     match errno {
         Errno::ACCESS | Errno::PERM if !exists(attempt) => OpenErrorReason::NoSuchEvent,
         Errno::ACCESS | Errno::PERM => {
-            let paranoid = system::paranoid_level();
-            let allowed_at = allowed_at(attempt);
             // An event of the kernel alone would count nothing.
             let user_space_alone_is_allowed = !attr.exclude_kernel()
                 && !attr.exclude_user()
                 && without_kernel != WithoutKernel::Nothing
                 && attempt.opens_with(user_space_only);
-            if system::is_privileged_in_vain() {
-                return OpenErrorReason::UserNamespace {
-                    paranoid,
-                    allowed_at,
-                    user_space_alone_is_allowed,
-                };
+            OpenErrorReason::Privilege {
+                paranoid: system::paranoid_level(),
+                allowed_at: allowed_at(attempt),
+                user_space_alone_is_allowed,
+                held_in_user_namespace: system::is_privileged_in_vain(),
             }
-            OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }
         }
         Errno::SRCH => {
             attempt.target.tid().map_or(OpenErrorReason::Unknown, OpenErrorReason::NoSuchThread)

@@ -23,17 +23,9 @@ pub enum OpenErrorReason {
         /// Whether the event opens with `exclude_kernel` and then counts user space: see
         /// [`Event::without_kernel`](crate::Event::without_kernel).
         user_space_alone_is_allowed: bool,
-    },
-    /// The user has the privilege only in another user namespace than the initial one, as in a
-    /// rootless container. There it has no effect on perf events.
-    UserNamespace {
-        /// The current value of `kernel.perf_event_paranoid`.
-        paranoid: Option<i64>,
-        /// The highest level at which this is permitted without `CAP_PERFMON`; `None` if there is
-        /// none, as for a thread of another user.
-        allowed_at: Option<i64>,
-        /// As of [`Privilege`](Self::Privilege).
-        user_space_alone_is_allowed: bool,
+        /// Whether the user has the privilege in another user namespace than the initial one, as in a
+        /// rootless container. There it has no effect on perf events.
+        held_in_user_namespace: bool,
     },
     /// A filter of system calls (`seccomp(2)`) blocks `perf_event_open(2)` for this process, whatever
     /// its event: the default profiles of Docker, Podman and containerd do so without `CAP_PERFMON`.
@@ -126,12 +118,18 @@ impl fmt::Display for OpenErrorReason {
                 }
                 Ok(())
             }
-            Self::Privilege { paranoid, allowed_at, user_space_alone_is_allowed } => {
-                privilege(f, *paranoid, *allowed_at, "", *user_space_alone_is_allowed)
-            }
-            Self::UserNamespace { paranoid, allowed_at, user_space_alone_is_allowed } => {
-                let place = " in the initial user namespace: this process has capabilities only in \
-                             another one, as in a rootless container";
+            Self::Privilege {
+                paranoid,
+                allowed_at,
+                user_space_alone_is_allowed,
+                held_in_user_namespace,
+            } => {
+                let place = if *held_in_user_namespace {
+                    " in the initial user namespace: this process has capabilities only in another \
+                     one, as in a rootless container"
+                } else {
+                    ""
+                };
                 privilege(f, *paranoid, *allowed_at, place, *user_space_alone_is_allowed)
             }
             Self::SystemCallFiltered => f.write_str(
@@ -234,12 +232,13 @@ mod tests {
 
     #[test]
     fn the_remedy_depends_on_the_level() {
-        let text = |paranoid, allowed_at| {
-            let user_space_alone_is_allowed = false;
-            let reason =
-                OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed };
-            reason.to_string()
+        let reason = |paranoid, allowed_at, held_in_user_namespace| OpenErrorReason::Privilege {
+            paranoid,
+            allowed_at,
+            user_space_alone_is_allowed: false,
+            held_in_user_namespace,
         };
+        let text = |paranoid, allowed_at| reason(paranoid, allowed_at, false).to_string();
         assert_eq!(
             text(Some(2), Some(1)),
             "not permitted: kernel.perf_event_paranoid is 2, this needs 1 or less (as root: sysctl \
@@ -260,13 +259,8 @@ mod tests {
             "not permitted: kernel.perf_event_paranoid is 4, this needs CAP_SYS_ADMIN; above level \
              2, CAP_PERFMON does not suffice"
         );
-        let namespaced = OpenErrorReason::UserNamespace {
-            paranoid: Some(2),
-            allowed_at: None,
-            user_space_alone_is_allowed: false,
-        };
         assert_eq!(
-            namespaced.to_string(),
+            reason(Some(2), None, true).to_string(),
             "not permitted: kernel.perf_event_paranoid is 2, this needs CAP_PERFMON (probes: \
              CAP_SYS_ADMIN) in the initial user namespace: this process has capabilities only in \
              another one, as in a rootless container"

@@ -50,8 +50,12 @@ fn unprivileged(level: i64, switch: &Event, of_root: u32) {
             return drop(result.unwrap_or_else(|e| panic!("{what} at level {level}: {e}")));
         }
         let error = result.expect_err(what);
-        let Some(OpenErrorReason::Privilege { paranoid, allowed_at, user_space_alone_is_allowed }) =
-            error.reason()
+        let Some(OpenErrorReason::Privilege {
+            paranoid,
+            allowed_at,
+            user_space_alone_is_allowed,
+            held_in_user_namespace: false,
+        }) = error.reason()
         else {
             panic!("{what} at level {level}: {error}")
         };
@@ -141,10 +145,11 @@ pub(crate) fn in_user_namespace(of_root: u32) {
     let faults = || Event::software(Software::PageFaults).builder();
     let user = || faults().exclude_kernel(true).exclude_hv(true);
     let paranoid = paranoid_level();
-    let namespaced = |allowed_at, user_space_alone_is_allowed| OpenErrorReason::UserNamespace {
+    let namespaced = |allowed_at, user_space_alone_is_allowed| OpenErrorReason::Privilege {
         paranoid,
         allowed_at,
         user_space_alone_is_allowed,
+        held_in_user_namespace: true,
     };
     let level = paranoid.unwrap();
     if level <= 2 {

@@ -64,19 +64,9 @@ fn reason(error: &Error) -> String {
         Error::NoTracefs => "no tracefs is mounted".to_owned(),
         Error::File { path, source } => format!("{}: {source}", path.display()),
         Error::Open { reason: OpenErrorReason::Unknown, errno, .. } => errno.to_string(),
-        Error::Open { reason: OpenErrorReason::Privilege { paranoid, allowed_at, .. }, .. } => {
-            let level = paranoid.map_or("?".to_owned(), |level| level.to_string());
-            let needed = match allowed_at {
-                Some(needed) if is_above_perfmon(*paranoid) => {
-                    format!("{needed} or less, or CAP_SYS_ADMIN")
-                }
-                Some(needed) => format!("{needed} or less, or CAP_PERFMON"),
-                None => "CAP_SYS_ADMIN".to_owned(),
-            };
-            format!("kernel.perf_event_paranoid is {level}; this needs {needed}")
-        }
         Error::Open {
-            reason: OpenErrorReason::UserNamespace { paranoid, allowed_at, .. }, ..
+            reason: OpenErrorReason::Privilege { paranoid, allowed_at, held_in_user_namespace, .. },
+            ..
         } => {
             let needed = allowed_at.map_or(String::new(), |level| format!("{level} or less, or "));
             let capability = if is_above_perfmon(*paranoid) || allowed_at.is_none() {
@@ -84,11 +74,9 @@ fn reason(error: &Error) -> String {
             } else {
                 "CAP_PERFMON"
             };
+            let place = if *held_in_user_namespace { " in the initial user namespace" } else { "" };
             let level = paranoid.map_or("?".to_owned(), |level| level.to_string());
-            format!(
-                "kernel.perf_event_paranoid is {level}; this needs {needed}{capability} in the \
-                 initial user namespace"
-            )
+            format!("kernel.perf_event_paranoid is {level}; this needs {needed}{capability}{place}")
         }
         Error::Open { reason: OpenErrorReason::SystemCallFiltered, .. } => {
             "a seccomp filter blocks perf_event_open(2)".to_owned()
@@ -107,6 +95,12 @@ fn fix(error: &Error) -> Option<String> {
             Some(format!("{MOUNT}{setcap}"))
         }
         other => match other.reason()? {
+            OpenErrorReason::Privilege { allowed_at, held_in_user_namespace: true, .. } => {
+                let level = allowed_at.map(|level| {
+                    format!("sudo sysctl kernel.perf_event_paranoid={level} on the host, or ")
+                });
+                Some(format!("{}{}", level.unwrap_or_default(), privilege()))
+            }
             OpenErrorReason::Privilege { paranoid, allowed_at: Some(level), .. }
                 if is_above_perfmon(*paranoid) =>
             {
@@ -115,12 +109,6 @@ fn fix(error: &Error) -> Option<String> {
             OpenErrorReason::Privilege { allowed_at: Some(level), .. } => {
                 let privilege = privilege();
                 Some(format!("sudo sysctl kernel.perf_event_paranoid={level}, or {privilege}"))
-            }
-            OpenErrorReason::UserNamespace { allowed_at, .. } => {
-                let level = allowed_at.map(|level| {
-                    format!("sudo sysctl kernel.perf_event_paranoid={level} on the host, or ")
-                });
-                Some(format!("{}{}", level.unwrap_or_default(), privilege()))
             }
             OpenErrorReason::Privilege { allowed_at: None, .. } => {
                 Some("sudo triscope …".to_owned())

@@ -53,16 +53,12 @@ pub(crate) fn missing_for_tracepoints(
 
 /// Whether the reason is a privilege that this user lacks.
 pub(crate) const fn is_missing(reason: &OpenErrorReason) -> bool {
-    matches!(reason, OpenErrorReason::Privilege { .. } | OpenErrorReason::UserNamespace { .. })
+    matches!(reason, OpenErrorReason::Privilege { .. })
 }
 
 /// Whether it is lacking for the kernel's side alone, and an event of user space would open.
 pub(crate) const fn is_missing_for_kernel(reason: &OpenErrorReason) -> bool {
-    matches!(
-        reason,
-        OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. }
-            | OpenErrorReason::UserNamespace { user_space_alone_is_allowed: true, .. }
-    )
+    matches!(reason, OpenErrorReason::Privilege { user_space_alone_is_allowed: true, .. })
 }
 
 /// Why this user may not record tracepoints, with all the commands that change it: an error names what
