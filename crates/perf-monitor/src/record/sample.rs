@@ -237,6 +237,12 @@ impl<'a> StackUser<'a> {
 }
 
 impl<'a> Sample<'a> {
+    /// The registers and the copy of the stack of user space, from which callers are found by unwind
+    /// tables. `None` if the sample lacks one of the two.
+    pub fn user_stack(&self) -> Option<(Registers<'a>, StackUser<'a>)> {
+        self.regs_user.zip(self.stack_user)
+    }
+
     /// Fills in the fields of an empty sample. A sample is large: copying one costs more than this.
     #[inline]
     pub(super) fn fill(

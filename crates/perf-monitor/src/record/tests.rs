@@ -453,6 +453,8 @@ fn every_field_of_a_sample_is_decoded() {
     );
     let stack = s.stack_user.unwrap();
     assert_eq!((stack.copied(), stack.data.len()), (&b"stack"[..], 8));
+    assert_eq!(s.user_stack(), Some((regs, stack)));
+    assert_eq!(Sample { stack_user: None, ..s }.user_stack(), None);
     let weight = s.weight.unwrap();
     assert_eq!((weight.var1_dw(), weight.var2_w(), weight.var3_w()), (1, 2, 3));
     assert_eq!((s.data_src.unwrap().mem_op(), s.data_src.unwrap().mem_lvl()), (2, 1));

@@ -46,10 +46,7 @@ impl State {
     /// The addresses of user space that follow from the registers and the copy of the stack of a sample:
     /// its instruction, then return addresses. `None` if it has none of these.
     pub(crate) fn unwind(&self, sample: &Sample<'_>) -> Option<Vec<u64>> {
-        let unwinder = self.unwinder.as_ref()?;
-        if sample.regs_user.is_none() || sample.stack_user.is_none() {
-            return None;
-        }
+        let unwinder = self.unwinder.as_ref().filter(|_| sample.user_stack().is_some())?;
         let mut addresses = Vec::new();
         let at = sample.time.unwrap_or(Timestamp::MAX);
         let is_whole = unwinder.borrow_mut().unwind(sample, at, &mut addresses);

@@ -33,7 +33,7 @@ pub trait Symbolizer {
 }
 
 /// Finds the callers of user space of samples that have registers and a copy of the stack
-/// (`PERF_SAMPLE_REGS_USER`, `PERF_SAMPLE_STACK_USER`), as of `perf record --call-graph dwarf`.
+/// ([`Sample::user_stack`]), as of `perf record --call-graph dwarf`.
 ///
 /// This crate reads no files: a program that does implements this for
 /// [`PerfSource::with_unwinder`](super::PerfSource::with_unwinder).
@@ -201,7 +201,7 @@ impl Stacks {
             return of_branches(sample, entry, &mut self.addresses);
         }
         let at = entry.time().unwrap_or(Timestamp::MAX);
-        let is_possible = sample.regs_user.is_some() && sample.stack_user.is_some();
+        let is_possible = sample.user_stack().is_some();
         if let Some(unwinder) = self.unwinder.as_mut().filter(|_| is_possible) {
             let is_whole = unwinder.unwind(sample, at, &mut self.addresses);
             self.cut += u64::from(!is_whole);

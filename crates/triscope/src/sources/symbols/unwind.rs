@@ -98,9 +98,7 @@ impl perf::Unwinder for Unwinder {
     }
 
     fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp, out: &mut Vec<u64>) -> bool {
-        let (Some(registers), Some(stack), Some(process)) =
-            (sample.regs_user, sample.stack_user, sample.pid)
-        else {
+        let (Some((registers, stack)), Some(process)) = (sample.user_stack(), sample.pid) else {
             return true;
         };
         // A kernel thread has none.
