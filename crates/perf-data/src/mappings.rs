@@ -3,7 +3,7 @@
 #[cfg(target_os = "linux")]
 use crate::features::ClockReference;
 use crate::features::Features;
-use perf_monitor::{CpuMode, FileId, Mmap, ProcessEvent, RawRecord, Record};
+use perf_monitor::{CpuMode, FileId, Ksymbol, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use trace_common::{BuildId, Inode, Timestamp};
@@ -12,8 +12,8 @@ use trace_common::{BuildId, Inode, Timestamp};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MappedFile {
-    /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; `/tmp/perf-PID.map` for
-    /// executable memory without a file.
+    /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; the name of a function that
+    /// was added to the kernel; `/tmp/perf-PID.map` for executable memory without a file.
     pub name: String,
     /// The build id, if the recording has it: that of the mapping, or of a list by path that the recorder
     /// made at its end.
@@ -26,8 +26,11 @@ pub struct MappedFile {
     pub mapped_at: Option<Timestamp>,
     /// The process that mapped it first: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
-    /// Whether it is the kernel or one of its modules.
+    /// Whether it is the kernel, one of its modules or a function that was added to it.
     pub is_kernel: bool,
+    /// Whether it is one function that was added to the running kernel, such as a program of BPF
+    /// (`PERF_RECORD_KSYMBOL`).
+    pub is_kernel_function: bool,
     /// Whether it is memory without a file, or with one in memory alone (`memfd_create(2)`): just-in-time compilers describe
     /// it in a file with this name.
     pub is_perf_map: bool,
@@ -52,6 +55,7 @@ impl MappedFile {
         use trace_symbols::Module;
         match self.process {
             _ if self.is_kernel && self.name == Mappings::KERNEL => Module::kernel(self.build_id),
+            _ if self.is_kernel_function => Module::kernel_function(&self.name),
             _ if self.is_kernel => Module::kernel_module(&self.name, self.build_id),
             Some(process) if self.is_perf_map => Module::jit(process),
             _ => {
@@ -76,8 +80,8 @@ impl MappedFile {
 pub struct MappedAddress {
     /// The number of the file, for [`Mappings::file`].
     pub file: usize,
-    /// The position in the file; of the kernel, its modules and memory without a file the address
-    /// itself.
+    /// The position in the file, or in the function that was added to the kernel; of the kernel, its
+    /// modules and memory without a file the address itself.
     pub address: u64,
     /// The first address of the mapping in memory.
     pub start: u64,
@@ -99,6 +103,8 @@ pub struct Mappings {
     ended: VecDeque<u32>,
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
+    /// End and file of the functions that were added to the kernel, by their start.
+    functions: BTreeMap<u64, (u64, usize)>,
     files: Vec<MappedFile>,
     /// The first time of a record.
     start: Option<Timestamp>,
@@ -132,6 +138,7 @@ impl Mappings {
             in_exec: HashSet::new(),
             ended: VecDeque::new(),
             kernel: BTreeMap::new(),
+            functions: BTreeMap::new(),
             files: Vec::new(),
             start: None,
             numbers: HashMap::new(),
@@ -150,6 +157,7 @@ impl Mappings {
         }
         match record {
             Record::Mmap(mmap) if !mmap.is_data => self.map(mmap, raw.cpu_mode(), at),
+            Record::Ksymbol(symbol) => self.kernel_function(symbol),
             Record::Fork(fork) => self.fork(fork, raw),
             // Until there are new mappings, the registers of the process are those of the old
             // program.
@@ -214,6 +222,32 @@ impl Mappings {
         insert(Arc::make_mut(space), mmap.addr, Mapping { end, pgoff: mmap.pgoff, file });
     }
 
+    /// The kernel adds a function, or removes one: `/proc/kallsyms` has those of now alone.
+    fn kernel_function(&mut self, symbol: &Ksymbol<'_>) {
+        let (start, end) = (symbol.addr, symbol.addr.saturating_add(symbol.len.into()));
+        if symbol.unregister {
+            self.functions.remove(&start);
+            return;
+        }
+        if start == end || symbol.name.is_empty() {
+            return;
+        }
+        // The records of their ends were lost.
+        let covered = self.functions.range(..end).rev();
+        let covered: Vec<u64> =
+            covered.take_while(|(_, (old, _))| *old > start).map(|(start, _)| *start).collect();
+        for old in covered {
+            self.functions.remove(&old);
+        }
+        let next = self.files.len();
+        let name = String::from_utf8_lossy(symbol.name).into_owned();
+        let file = self.add_file(name, None, None, None);
+        if let Some(new) = self.files.get_mut(next) {
+            new.is_kernel_function = true;
+        }
+        self.functions.insert(start, (end, file));
+    }
+
     /// Adds a file of a process, or of the kernel.
     fn add_file(
         &mut self,
@@ -237,6 +271,7 @@ impl Mappings {
             mapped_at: None,
             process,
             is_kernel,
+            is_kernel_function: false,
             is_perf_map: false,
             jitdump: None,
         });
@@ -261,6 +296,11 @@ impl Mappings {
     /// as the records report.
     pub fn at(&self, pid: u32, address: u64, is_kernel: bool) -> Option<MappedAddress> {
         if is_kernel {
+            let function = self.functions.range(..=address).next_back();
+            if let Some((start, (end, file))) = function.filter(|(_, (end, _))| address < *end) {
+                let (start, end, file) = (*start, *end, *file);
+                return Some(MappedAddress { file, address: address - start, start, end });
+            }
             let (start, (end, file)) = self.kernel.range(..=address).next_back()?;
             let (start, end, file) = (*start, *end, *file);
             return (address < end).then_some(MappedAddress { file, address, start, end });
@@ -461,6 +501,51 @@ mod tests {
         let [first, second] = [0x1800, 0x2800].map(|address| file(address).unwrap());
         assert_eq!([first.build_id, second.build_id], [Some(id); 2]);
         assert_eq!([first, second].map(|file| file.inode.unwrap().inode), [5, 6]);
+    }
+
+    #[test]
+    fn functions_are_in_the_kernel_until_they_are_removed() {
+        const TEXT: u64 = 0xffff_ffff_8000_0000;
+        const KERNEL: u16 = 1;
+        let mut mappings = Mappings::new(&Features::default());
+        let map = [TEXT, 0x4000_0000, TEXT].map(u64::to_ne_bytes).concat();
+        let map = [&words(&[u32::MAX, 0])[..], &map, b"[kernel.kallsyms]_text\0\0"].concat();
+        apply_with(&mut mappings, perf_sys::PERF_RECORD_MMAP, KERNEL, &map);
+        let symbol = |mappings: &mut Mappings, at: u64, len, name: &[u8], is_end: bool| {
+            let kind = u32::from(perf_sys::PERF_RECORD_KSYMBOL_TYPE_BPF);
+            let kind_and_flags = kind | u32::from(is_end) << 16;
+            let place = (TEXT + at).to_ne_bytes();
+            let body = [&place[..], &words(&[len, kind_and_flags]), name].concat();
+            apply(mappings, perf_sys::PERF_RECORD_KSYMBOL, &body);
+        };
+        let at = |mappings: &Mappings, at: u64| {
+            let found = mappings.at(7, TEXT + at, true).unwrap();
+            let file = mappings.file(found.file).unwrap();
+            assert!(file.is_kernel);
+            let is_function = file.is_kernel_function;
+            assert_eq!(is_function, found.address < TEXT);
+            is_function.then(|| (file.name.clone(), found.address))
+        };
+        let function = |name: &str, address| Some((name.to_owned(), address));
+        symbol(&mut mappings, 0x1000, 0x100, b"bpf_prog_a\0\0\0\0\0\0", false);
+        symbol(&mut mappings, 0x1100, 0x80, b"bpf_prog_b\0\0\0\0\0\0", false);
+        assert_eq!(at(&mappings, 0x10ff), function("bpf_prog_a", 0xff));
+        assert_eq!(at(&mappings, 0x1100), function("bpf_prog_b", 0));
+        assert_eq!([at(&mappings, 0xfff), at(&mappings, 0x1180)], [None, None]);
+        symbol(&mut mappings, 0x1000, 0x100, b"bpf_prog_a\0\0\0\0\0\0", true);
+        assert_eq!(at(&mappings, 0x10ff), None);
+        assert_eq!(at(&mappings, 0x1100), function("bpf_prog_b", 0));
+        // Another program where one was whose end is in no record.
+        symbol(&mut mappings, 0x1140, 0x40, b"bpf_prog_a\0\0\0\0\0\0", false);
+        assert_eq!(at(&mappings, 0x1150), function("bpf_prog_a", 0x10));
+        assert_eq!(at(&mappings, 0x1100), None);
+        // What has no code or no name is left out, and the kernel is no function.
+        symbol(&mut mappings, 0x2000, 0, b"bpf_prog_c\0\0\0\0\0\0", false);
+        symbol(&mut mappings, 0x2000, 9, b"\0\0\0\0\0\0\0\0", false);
+        assert_eq!(at(&mappings, 0x2000), None);
+        symbol(&mut mappings, 0x3000, 9, b"[kernel.kallsyms]\0\0\0\0\0\0\0", false);
+        assert!(!mappings.file(0).unwrap().is_kernel_function);
+        assert_eq!(mappings.files(), 3);
     }
 
     #[test]

@@ -64,6 +64,44 @@ fn recording(clock: Option<ClockReference>, at: u64) -> Vec<u8> {
     writer.finish(&features).unwrap().into_inner()
 }
 
+/// A recording of samples in the kernel at one address, where one program of BPF is after another.
+fn recording_of_programs() -> Vec<u8> {
+    const ADDRESS: u64 = 0xffff_ffff_c000_1000;
+    const KERNEL: u16 = 1;
+    let mut attr = perf_event_attr { sample_type: 0b111, ..perf_event_attr::new(1, 0) };
+    attr.set_sample_id_all(true);
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+    let mut writer = FileWriter::new(Cursor::new(Vec::new()), vec![event]).unwrap();
+    let symbol = |name: &[u8; 16], is_end: u64, at: u64| {
+        let fixed = [ADDRESS, 0x100 | 1 << 32 | is_end << 48].map(u64::to_ne_bytes).concat();
+        let id = [0, at].map(u64::to_ne_bytes).concat();
+        record(17, 0, &[&fixed[..], name, &id].concat())
+    };
+    let sample = |at| record(9, KERNEL, &[ADDRESS + 4, 7, at].map(u64::to_ne_bytes).concat());
+    let (first, second) = (b"bpf_prog_a\0\0\0\0\0\0", b"bpf_prog_b\0\0\0\0\0\0");
+    for bytes in [
+        sample(1),
+        symbol(first, 0, 2),
+        sample(3),
+        symbol(first, 1, 4),
+        sample(5),
+        symbol(second, 0, 6),
+        sample(7),
+        sample(8),
+    ] {
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    writer.finish(&Features::default()).unwrap().into_inner()
+}
+
+#[test]
+fn a_program_of_bpf_has_its_name_while_it_is_in_the_kernel() {
+    let expected = [("bpf_prog_a", 1), ("bpf_prog_b", 2), ("not mapped", 2)];
+    let expected = expected.map(|(name, count)| (name.to_owned(), count));
+    let found = functions(recording_of_programs(), Options::default());
+    assert_eq!(found, BTreeMap::from(expected));
+}
+
 fn functions(recording: Vec<u8>, options: Options) -> BTreeMap<String, u64> {
     let reader = Reader::open(Cursor::new(recording), Limits::default()).unwrap();
     example::linux::functions(reader, options).unwrap()

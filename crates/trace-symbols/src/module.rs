@@ -11,6 +11,9 @@ pub enum ModuleKind {
     Kernel,
     /// A module of the kernel. Its addresses are those in memory.
     KernelModule,
+    /// One function that was added to the running kernel, such as a program of BPF. Its addresses are
+    /// offsets in it.
+    KernelFunction,
     /// A mapped file: an executable or a library. Its addresses are positions in the file.
     File,
     /// The code that the kernel maps into every process (`vdso(7)`). Its addresses are positions in
@@ -27,8 +30,8 @@ pub enum ModuleKind {
 pub struct Module {
     /// The kind.
     pub kind: ModuleKind,
-    /// The path as the process sees it; `[kernel.kallsyms]`, `[NAME]` of a kernel module, `[vdso]`,
-    /// `[jit]`.
+    /// The path as the process sees it; `[kernel.kallsyms]`, `[NAME]` of a kernel module, the name of a
+    /// function of the kernel, `[vdso]`, `[jit]`.
     pub name: Box<str>,
     /// The build id of the contents. A file with another one is not used.
     pub build_id: Option<BuildId>,
@@ -62,6 +65,12 @@ impl Module {
     pub fn kernel_module(name: &str, build_id: Option<BuildId>) -> Self {
         let name = name.trim_start_matches('[').trim_end_matches(']');
         Self::new(ModuleKind::KernelModule, format!("[{name}]").into(), build_id)
+    }
+
+    /// A function that was added to the running kernel, such as a program of BPF: a recording has its name
+    /// (`PERF_RECORD_KSYMBOL`).
+    pub fn kernel_function(name: &str) -> Self {
+        Self::new(ModuleKind::KernelFunction, name.into(), None)
     }
 
     /// A mapped file.

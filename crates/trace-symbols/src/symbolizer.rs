@@ -51,6 +51,8 @@ pub struct Symbolizer {
 #[derive(Debug)]
 enum Resolver {
     Kernel,
+    /// A single function.
+    Function(Box<str>),
     File(Box<ObjectFile>),
     Jit(Box<JitSymbols>),
     None(Unresolved),
@@ -311,6 +313,10 @@ impl Symbolizer {
             Some((Resolver::Kernel, _)) => self.look_up_kernel(id, address).map(|frame| {
                 frames.push(frame);
             }),
+            Some((Resolver::Function(name), texts)) => {
+                frames.push(texts.frame(name, Some(address)));
+                Ok(())
+            }
             Some((Resolver::None(why), _)) => Err(why.clone()),
             Some((Resolver::Jit(_), _)) | None => Err(Unresolved::NotMapped),
         };
@@ -332,7 +338,7 @@ impl Symbolizer {
             Resolver::None(why) => Some(why),
             Resolver::Kernel => self.kernel.as_ref()?.as_ref().err(),
             Resolver::File(file) => file.problem(),
-            Resolver::Jit(_) => None,
+            Resolver::Function(_) | Resolver::Jit(_) => None,
         }
     }
 
@@ -370,6 +376,7 @@ impl Resolver {
     fn new(module: &Module, spaces: &AddressSpaces, options: &Options) -> Self {
         let made = match module.kind {
             ModuleKind::Kernel | ModuleKind::KernelModule if options.kernel => Ok(Self::Kernel),
+            ModuleKind::KernelFunction => Ok(Self::Function(module.name.clone())),
             ModuleKind::File => ObjectFile::of_module(module, options).map(Self::file),
             ModuleKind::Vdso => ObjectFile::of_vdso(module, options).map(Self::file),
             ModuleKind::Jit if options.perf_maps => {

@@ -126,6 +126,17 @@ fn the_kernel_has_the_names_of_kallsyms() {
 }
 
 #[test]
+fn functions_that_a_recording_names_need_no_symbols_of_the_kernel() {
+    let mut options = Options::default();
+    options.kernel = false;
+    let mut symbols = Symbolizer::new(options);
+    let module = symbols.spaces_mut().add_module(Module::kernel_function("bpf_prog_a"));
+    let found = symbols.resolve(Location { module, address: 5 }).frames.unwrap();
+    assert_eq!((found.len(), &*found[0].function, found[0].offset), (1, "bpf_prog_a", Some(5)));
+    assert_eq!(symbols.problem(module), None);
+}
+
+#[test]
 fn a_replaced_file_is_not_used() {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("program");
