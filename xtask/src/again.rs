@@ -2,15 +2,13 @@
 //!
 //! A test that watches a real kernel can fail because of something else on the machine: a hypervisor
 //! that takes the CPU, a buffer that another process fills. A check that is wrong fails each time.
-//! One that fails and then passes is named with [`UNSTEADY`], and is a defect of the test.
+//! One that fails and then passes is named with `==== UNSTEADY`, and is a defect of the test.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use task_support::remark::{self, Kind};
 use task_support::{Result, run};
-
-/// The mark of what passed only at the second time. Search the output of CI for it.
-pub(crate) const UNSTEADY: &str = "==== UNSTEADY";
 
 /// The integration tests that watch a live kernel or live programs: package and name. What another
 /// target finds once, such as a property test with its random input, is a defect, and is not run again.
@@ -30,16 +28,16 @@ const LIVE: &[(&str, &str)] = &[
 /// Targets that are run again. More than these are no accident.
 const MAX_TARGETS: usize = 3;
 
-/// Runs a check, and once more if it fails. Returns whether it was run once more.
-pub(crate) fn attempt(name: &str, check: fn() -> Result) -> Result<bool> {
-    let Err(error) = check() else { return Ok(false) };
-    once_more(name, &error.to_string(), check).map(|()| true)
+/// Runs a check, and once more if it fails.
+pub(crate) fn attempt(name: &str, check: fn() -> Result) -> Result {
+    check().or_else(|error| once_more(name, &error.to_string(), check))
 }
 
 fn once_more(name: &str, error: &str, check: impl FnOnce() -> Result) -> Result {
     eprintln!("\n==== FAILED: {name}: {error}\n==== once more: {name}");
     check()?;
-    eprintln!("\n{UNSTEADY}: {name} failed, and passed when it was run again");
+    let what = format_args!("{name} failed, and passed when it was run again");
+    remark::add(Kind::Unsteady, &what);
     Ok(())
 }
 
@@ -109,20 +107,19 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     #[test]
-    fn a_check_that_always_fails_fails() {
-        assert!(attempt("x", || Err("no".into())).is_err());
-        assert!(matches!(attempt("x", || Ok(())), Ok(false)));
-    }
-
-    #[test]
-    fn a_check_that_fails_once_is_named() {
+    fn only_a_check_that_fails_once_is_unsteady() {
         static CALLS: AtomicU32 = AtomicU32::new(0);
-        let check = || match CALLS.fetch_add(1, Ordering::Relaxed) {
+        assert!(attempt("x", || Err("no".into())).is_err());
+        attempt("x", || Ok(())).unwrap();
+        assert_eq!(remark::take(), []);
+        let once = || match CALLS.fetch_add(1, Ordering::Relaxed) {
             0 => Err("the first time".into()),
             _ => Ok(()),
         };
-        assert!(matches!(attempt("x", check), Ok(true)));
+        attempt("a check", once).unwrap();
         assert_eq!(CALLS.load(Ordering::Relaxed), 2);
+        let remarks = remark::take();
+        assert!(matches!(&remarks[..], [one] if one.kind == Kind::Unsteady), "{remarks:?}");
     }
 
     #[test]

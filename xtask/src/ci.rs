@@ -7,10 +7,12 @@ use crate::{
 };
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::fmt;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use task_support::remark::{self, Kind, Remark};
 use task_support::{Result, run};
 
 pub(crate) const OPTIONS: &str = "\
@@ -50,12 +52,8 @@ impl Step {
         self
     }
 
-    /// Returns whether it failed, and passed when it was run again.
-    fn run(&self) -> Result<bool> {
-        if self.is_live {
-            return again::attempt(self.name, self.run);
-        }
-        (self.run)().map(|()| false)
+    fn run(&self) -> Result {
+        if self.is_live { again::attempt(self.name, self.run) } else { (self.run)() }
     }
 }
 
@@ -134,9 +132,17 @@ pub(crate) fn task(args: &[String]) -> Result {
         (Err(error), Err(also)) => Err(format!("{error}\n{also}").into()),
         (result, beside) => result.and(beside),
     };
-    eprintln!("\n==== {}\n{}", if result.is_ok() { "all green" } else { "failed" }, report.0);
+    let lacking = report.lacking().len();
+    let verdict = match (&result, lacking) {
+        (Err(_), _) => "failed".to_owned(),
+        (Ok(()), 0) => "all green".to_owned(),
+        (Ok(()), _) => {
+            format!("green, but {lacking} of {} checks were not run, or only in part", steps.len())
+        }
+    };
+    eprintln!("\n==== {verdict}\n{report}");
     result?;
-    println!("{} passed, 0 failed", steps.len());
+    println!("{} passed, 0 failed, {lacking} not run or only in part", steps.len() - lacking);
     Ok(())
 }
 
@@ -153,25 +159,42 @@ fn run(steps: &[&Step], report: &mut Report, beside: &mut Option<Beside>) -> Res
         }
         eprintln!("\n==== {}", step.name);
         let (start, cpu) = (Instant::now(), children_cpu()?);
-        let again = step.run().map_err(|error| format!("{}: {error}", step.name))?;
-        let name = if again {
-            format!("{} (at the second time)", step.name)
-        } else {
-            step.name.to_owned()
-        };
-        report.add(&name, start.elapsed(), children_cpu()? - cpu);
+        let result = step.run();
+        report.remark(step.name, remark::take());
+        result.map_err(|error| format!("{}: {error}", step.name))?;
+        report.add(step.name, start.elapsed(), children_cpu()? - cpu);
     }
     Ok(())
 }
 
-/// The times of the checks that have passed.
+/// The checks that have passed.
 #[derive(Default)]
-struct Report(String);
+struct Report {
+    /// A line with the times of each.
+    times: String,
+    /// What their success does not show.
+    remarks: Vec<(&'static str, Remark)>,
+}
 
 impl Report {
     fn add(&mut self, name: &str, wall: Duration, cpu: f64) {
         let wall = wall.as_secs_f64();
-        self.0.push_str(&format!("{wall:>6.1} s  {cpu:>6.1} s of CPU  {name}\n"));
+        self.times.push_str(&format!("{wall:>6.1} s  {cpu:>6.1} s of CPU  {name}\n"));
+    }
+
+    fn remark(&mut self, name: &'static str, remarks: impl IntoIterator<Item = Remark>) {
+        for remark in remarks.into_iter().map(|remark| (name, remark)) {
+            // A check that is run again skips the same.
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
+        }
+    }
+
+    /// The checks that were not run, or only in part.
+    fn lacking(&self) -> BTreeSet<&str> {
+        let not_run = self.remarks.iter().filter(|(_, remark)| remark.kind == Kind::NotRun);
+        not_run.map(|(name, _)| *name).collect()
     }
 
     /// Waits for the check that runs beside the others, if there is one, and prints its output.
@@ -184,10 +207,29 @@ impl Report {
         let mut errors = std::io::stderr().lock();
         errors.write_all(&output.stdout)?;
         errors.write_all(&output.stderr)?;
+        drop(errors);
+        self.remark(name, remark::parse(&String::from_utf8_lossy(&output.stderr)));
         if !output.status.success() {
             return Err(format!("{name}: {}", output.status).into());
         }
         self.add(name, wall, children_cpu()? - cpu);
+        Ok(())
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.times)?;
+        for (title, kind) in [("unsteady", Kind::Unsteady), ("not run", Kind::NotRun)] {
+            let remarks: Vec<_> =
+                self.remarks.iter().filter(|(_, remark)| remark.kind == kind).collect();
+            if !remarks.is_empty() {
+                writeln!(f, "{} {title}:", remarks.len())?;
+            }
+            for (name, Remark { text, .. }) in remarks {
+                writeln!(f, "  {name}: {text}")?;
+            }
+        }
         Ok(())
     }
 }
@@ -291,6 +333,31 @@ mod tests {
         let others = ["doctor", "layouts", "reading"];
         let all = OF_KERNELS.iter().chain(&others);
         assert!(all.into_iter().all(|name| names.contains(*name)), "{names:?}");
+    }
+
+    #[test]
+    fn the_summary_names_what_a_success_does_not_show() {
+        let mut report = Report::default();
+        report.add("miri", Duration::from_secs(1), 0.5);
+        assert_eq!(report.to_string(), "   1.0 s     0.5 s of CPU  miri\n");
+        let mut remark =
+            |name, kind, text: &str| report.remark(name, [Remark { kind, text: text.into() }]);
+        remark("miri", Kind::NotRun, "miri: not installed");
+        remark("real kernels", Kind::Unsteady, "6.1 panicked");
+        remark("real kernels", Kind::NotRun, "6.12: no QEMU");
+        remark("real kernels", Kind::NotRun, "7: no QEMU");
+        assert_eq!(
+            report.to_string().lines().skip(1).collect::<Vec<_>>(),
+            [
+                "1 unsteady:",
+                "  real kernels: 6.1 panicked",
+                "3 not run:",
+                "  miri: miri: not installed",
+                "  real kernels: 6.12: no QEMU",
+                "  real kernels: 7: no QEMU",
+            ]
+        );
+        assert_eq!(report.lacking(), BTreeSet::from(["miri", "real kernels"]));
     }
 
     #[test]

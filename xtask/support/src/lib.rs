@@ -1,12 +1,14 @@
 //! Shared code of `xtask` and the conformance suites: [`cache`] (downloads and builds, kept by
 //! version), [`pypi`] (packages that contain toolchains), [`run`] (child processes), [`lane`]
-//! (checks that a machine may not support) and [`parallel`].
+//! (checks that a machine may not support), [`remark`] (what the summary of the checks repeats) and
+//! [`parallel`].
 #![forbid(unsafe_code)]
 
 pub mod cache;
 pub mod lane;
 mod parallel;
 pub mod pypi;
+pub mod remark;
 pub mod run;
 
 pub use parallel::{on_threads, parallel};
