@@ -86,12 +86,10 @@ fn check(files: &[String], is_required: bool) -> Result {
     if is_required || std::env::var_os("TRACE_PROCESSOR").is_some() {
         return script("import by the trace processor", STATS, files);
     }
-    // Not lane::skip: a CI without a network passes without this check.
-    eprintln!(
-        "\n==== SKIPPED: import by Perfetto's trace processor\n==== because: it is downloaded when it \
-         is first used: {REQUIRE} allows that, or TRACE_PROCESSOR names one\n"
+    let why = format!(
+        "it is downloaded when it is first used: {REQUIRE} allows that, or TRACE_PROCESSOR names one"
     );
-    Ok(())
+    lane::skip("import by Perfetto's trace processor", &why)
 }
 
 /// `cargo xtask perfetto-bytes`: a table of the bytes of an event.
