@@ -15,6 +15,7 @@ mod deny;
 mod fuzz;
 mod golden;
 mod html;
+mod ignored;
 mod package;
 mod perfetto;
 mod procfs;

@@ -6,6 +6,7 @@
 //! the pid is the target's). Tests, scripts and developers start targets in the same way. The
 //! module `testkit::dotnet` documents the environment variables that `run` reads.
 
+use crate::ignored;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -24,10 +25,6 @@ const WORKLOAD: [(&str, &str); 2] = [
     ("Workload.cs", include_str!("../../crates/testkit/workload/Workload.cs")),
     ("Answers.cs", include_str!("../../crates/testkit/workload/Answers.cs")),
 ];
-
-/// The test suites that need targets, of testkit, diag-ipc, nettrace and triscope. All these tests
-/// are `#[ignore]`d so that a plain `cargo test` reports them as not run.
-const SUITES: &[&str] = &["runtimes", "dotnet", "dotnet_lines", "dotnet_profile", "dotnet_traces"];
 
 /// `cargo xtask runtimes`: downloads the runtimes and prints how to start one.
 pub(crate) fn fetch(_: &[String]) -> Result {
@@ -48,14 +45,8 @@ pub(crate) fn test(args: &[String]) -> Result {
         Ok(dir) => dir,
         Err(why) => return lane::skip("tests against real .NET runtimes", &why),
     };
-    run::run(
-        run::tests(SUITES)
-            // The targets share two cores in the worst case; the tests of one target run one after
-            // another.
-            .args(["--release", "--", "--ignored", "--test-threads=2"])
-            .args(args)
-            .env(VARIABLE, &dir),
-    )
+    // The targets share two cores in the worst case; the tests of one target run one after another.
+    ignored::test("test-runtimes", 2, args, [(VARIABLE, dir)])
 }
 
 /// The directory of targets: `3.1`, `9` and `10`, and `Workload.dll`.

@@ -23,14 +23,28 @@ pub(crate) fn miri(_: &[String]) -> Result {
         let why = "needs `rustup component add --toolchain nightly miri rust-src`";
         return lane::skip("miri", &why);
     }
-    for (package, filter) in TESTS {
+    for (package, filters) in TESTS {
         let mut test = nightly();
         test.args(["miri", "test", "--quiet", "--lib", "--package", package, "--"]);
-        test.args(*filter).env("MIRIFLAGS", "-Zmiri-disable-isolation");
-        run::run(test.env("PROPTEST_CASES", "8"))?;
+        test.env("MIRIFLAGS", "-Zmiri-disable-isolation").env("PROPTEST_CASES", "8");
+        run_tests(&mut test, filters)?;
     }
     Ok(())
 }
+
+/// Runs the tests whose names contain one of the filters, and requires one for each.
+fn run_tests(test: &mut Command, filters: &[&str]) -> Result {
+    let passed = run::passed(test.arg("--format=pretty").args(filters))?;
+    let is_used = |filter: &&&str| passed.names.iter().any(|name| name.contains(**filter));
+    match filters.iter().find(|filter| !is_used(filter)) {
+        Some(unused) => Err(format!("the name of no test contains {unused:?}").into()),
+        None if passed.count == 0 => Err("no test ran".into()),
+        None => Ok(()),
+    }
+}
+
+/// The modules of these crates whose tests run with the sanitizers.
+const MODULES: [&str; 4] = ["ring::", "record::", "merge::", "cursor::"];
 
 /// The target must be named, so that build scripts are compiled without the sanitizer.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -45,12 +59,12 @@ pub(crate) fn sanitize(_: &[String]) -> Result {
     if run::output(nightly().arg("--version")).is_err() {
         return lane::skip("sanitizers", &"needs a nightly compiler");
     }
-    run::run(&mut test("address", "-Zsanitizer=address"))?;
+    run_tests(&mut test("address", "-Zsanitizer=address"), &MODULES)?;
     let suppressed = std::env::temp_dir().join(format!("triscope-tsan-{}", std::process::id()));
     std::fs::write(&suppressed, SUPPRESSED)?;
     let mut threads = test("thread", "-Zsanitizer=thread -Cunsafe-allow-abi-mismatch=sanitizer");
     threads.env("TSAN_OPTIONS", format!("suppressions={}", suppressed.display()));
-    let result = run::run(&mut threads);
+    let result = run_tests(&mut threads, &MODULES);
     std::fs::remove_file(suppressed)?;
     result
 }
@@ -60,11 +74,28 @@ fn test(name: &str, flags: &str) -> Command {
     test.args(["test", "--quiet", "--lib", "--target", TARGET]);
     test.arg("--target-dir").arg(target_dir().join(format!("sanitize-{name}")));
     test.args(TESTS.iter().flat_map(|(package, _)| ["--package", package]));
-    test.arg("--").args(["ring::", "record::", "merge::", "cursor::"]);
+    test.arg("--");
     // Without debug information, also that of the standard library, inlined functions are missing
     // from stacks. `SUPPRESSED` names some.
     test.env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
     test.env_remove("CARGO_PROFILE_TEST_DEBUG");
     test.env("RUSTFLAGS", flags).env("PROPTEST_CASES", "16");
     test
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_filter_has_a_test_that_passed() {
+        let run = |output: &str, filters: &[&str]| {
+            let output = format!("printf '{output}'");
+            run_tests(Command::new("sh").args(["-c", &output]), filters)
+        };
+        let one = "test ring::a ... ok\\ntest result: ok. 1 passed;\\n";
+        assert!(run(one, &["ring::"]).is_ok() && run(one, &[]).is_ok());
+        assert!(run(one, &["ring::", "merge::"]).is_err());
+        assert!(run("test result: ok. 0 passed;\\n", &[]).is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! Child processes whose failure names the command.
 
 use crate::Result;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -143,6 +144,48 @@ pub fn tests(names: &[&str]) -> Command {
     command
 }
 
+/// The tests that passed in a run of `cargo test`.
+#[derive(Debug, Default)]
+pub struct Passed {
+    /// Their number.
+    pub count: usize,
+    /// The names of those that the harness prints on lines of their own: with `--format=pretty`, and
+    /// where no test writes to its standard output.
+    pub names: Vec<String>,
+}
+
+impl Passed {
+    fn add(&mut self, line: &str) {
+        if let Some(counts) = line.strip_prefix("test result: ok. ") {
+            let count = counts.split_once(" passed").and_then(|(count, _)| count.parse().ok());
+            self.count += count.unwrap_or(0);
+        }
+        let name = line.strip_prefix("test ").and_then(|test| test.strip_suffix(" ... ok"));
+        self.names.extend(name.map(str::to_owned));
+    }
+}
+
+/// Runs tests with their output shown, and returns those that passed: a filter or a list that selects
+/// none is no error of `cargo test`.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn passed(command: &mut Command) -> Result<Passed> {
+    let failure = |e: std::io::Error, command: &Command| format!("{}: {e}", line(command));
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(|e| failure(e, command))?;
+    let mut passed = Passed::default();
+    for text in
+        child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).split(b'\n'))
+    {
+        let text = text.map_err(|e| failure(e, command))?;
+        let text = String::from_utf8_lossy(&text);
+        println!("{text}");
+        passed.add(&text);
+    }
+    let status = child.wait().map_err(|e| failure(e, command))?;
+    if status.success() { Ok(passed) } else { Err(format!("{}: {status}", line(command)).into()) }
+}
+
 /// Builds the program `triscope`, optimized, and returns its path.
 ///
 /// As [`tests`] do, it reuses what `cargo test --release` has built.
@@ -211,6 +254,16 @@ mod tests {
             };
             assert!(found.lines().any(|line| line == "sched"), "{found}");
         }
+    }
+
+    #[test]
+    fn tests_that_passed_are_counted() {
+        let script = "echo 'test a::b ... ok'; echo 'test c ... ignored, why'; \
+                      echo 'test result: ok. 2 passed; 0 failed; 1 ignored'; \
+                      echo 'test result: ok. 40 passed; 0 failed; 0 ignored'";
+        let found = passed(Command::new("sh").args(["-c", script])).unwrap();
+        assert_eq!((found.count, found.names), (42, vec!["a::b".to_owned()]));
+        assert!(passed(Command::new("sh").args(["-c", "exit 3"])).is_err());
     }
 
     #[test]
