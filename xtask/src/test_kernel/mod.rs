@@ -94,11 +94,18 @@ pub(crate) fn task(args: &[String]) -> Result {
     {
         lane::skip("perf-sys beside the kernel's headers", &error)?;
     }
+    let path = task_support::workspace().join(TABLE);
+    let committed = if options.write { None } else { Some(fs::read_to_string(&path)?) };
+    let table = committed.as_deref().map(Table::parse).transpose()?;
     let mut outcomes = Vec::new();
     if options.wants("host", Arch::HOST) {
         match host(&options) {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => lane::skip("the kernel of this machine", &error)?,
+        }
+        // Before what takes minutes. A test that failed is reported with the others.
+        if let Some(table) = table.as_ref().filter(|_| outcomes.iter().all(Outcome::is_good)) {
+            require_rows(table, &outcomes, &options)?;
         }
         command_line(&options)?;
     }
@@ -119,17 +126,21 @@ pub(crate) fn task(args: &[String]) -> Result {
     if !bad.is_empty() {
         return Err(format!("failed on: {}", bad.join(", ")).into());
     }
-    let path = task_support::workspace().join(TABLE);
-    if options.write {
+    let Some(table) = table else {
         if !options.is_whole() {
             return Err("--write needs a whole run".into());
         }
         fs::write(path, report::markdown(&outcomes))?;
         eprintln!("wrote {TABLE}");
         return Ok(());
+    };
+    require_rows(&table, &outcomes, &options)?;
+    let missing = table.without_outcome(&outcomes);
+    if options.is_whole() && !missing.is_empty() {
+        // Their lanes are skipped on this machine, or the table is older than the list of kernels.
+        let why = "their columns are compared with nothing (--write removes those of no kernel)";
+        lane::skip(&format!("kernels of {TABLE}: {}", missing.join(", ")), &why)?;
     }
-    let committed = fs::read_to_string(path)?;
-    let table = Table::parse(&committed)?;
     let broken: Vec<String> =
         outcomes.iter().flat_map(|o| table.broken_promises(o, options.filter.is_some())).collect();
     if broken.is_empty() {
@@ -140,6 +151,25 @@ pub(crate) fn task(args: &[String]) -> Result {
         broken.join("\n  ")
     )
     .into())
+}
+
+/// Reports the tests without a row in the table, which nothing would miss on a kernel where they no
+/// longer work. In a whole run that is an error: it can write the rows.
+fn require_rows(table: &Table<'_>, outcomes: &[Outcome], options: &Options) -> Result {
+    let tests = table.without_row(outcomes);
+    if tests.is_empty() {
+        return Ok(());
+    }
+    let text = format!(
+        "{} tests have no row in {TABLE} (`cargo xtask test-kernel --write` adds them):\n  {}",
+        tests.len(),
+        tests.join("\n  ")
+    );
+    if options.is_whole() {
+        return Err(text.into());
+    }
+    eprintln!("\n== {text}");
+    Ok(())
 }
 
 /// Compares perf-sys with the headers of several releases.

@@ -1,6 +1,6 @@
 //! The results of the tests: printed, as the table in the documentation, and compared with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
@@ -208,6 +208,19 @@ impl<'a> Table<'a> {
         Ok(Self { columns: columns[1..].to_vec(), versions, rows: rows.collect() })
     }
 
+    /// The tests of these outcomes that have no row.
+    pub(crate) fn without_row(&self, outcomes: &[Outcome]) -> Vec<String> {
+        let has_row = |test: &str| self.rows.iter().any(|(row, _)| *row == row_of(test));
+        let tests: BTreeSet<&String> = outcomes.iter().flat_map(|o| o.tests.keys()).collect();
+        tests.into_iter().filter(|test| !has_row(test)).cloned().collect()
+    }
+
+    /// The kernels with a column and without an outcome.
+    pub(crate) fn without_outcome(&self, outcomes: &[Outcome]) -> Vec<&'a str> {
+        let ran = |name: &str| outcomes.iter().any(|outcome| outcome.name == name);
+        self.columns.iter().copied().filter(|name| !ran(name)).collect()
+    }
+
     /// The entries of the table that `outcome` does not fulfil.
     ///
     /// The host's column applies to the kernel on which it was generated, and to other builds of it; another
@@ -250,6 +263,11 @@ impl<'a> Table<'a> {
     }
 }
 
+/// The name of a test in the table.
+fn row_of(test: &str) -> String {
+    test.replace('_', " ")
+}
+
 /// The release of a kernel without the number of its build: `6.18.44-fc-v` of `6.18.44-fc-v595`.
 fn source_of(release: &str) -> &str {
     match release.rsplit_once('-') {
@@ -283,11 +301,10 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
     outcomes.iter().for_each(|_| line(" :-: |".to_owned()));
     line("\n| version |".to_owned());
     outcomes.iter().for_each(|o| line(format!(" {} |", o.version)));
-    let tests: std::collections::BTreeSet<&String> =
-        outcomes.iter().flat_map(|o| o.tests.keys()).collect();
+    let tests: BTreeSet<&String> = outcomes.iter().flat_map(|o| o.tests.keys()).collect();
     let mut refusals: BTreeMap<&str, BTreeMap<&str, Vec<&str>>> = BTreeMap::new();
     for test in tests {
-        line(format!("\n| {} |", test.replace('_', " ")));
+        line(format!("\n| {} |", row_of(test)));
         for outcome in outcomes {
             line(match outcome.tests.get(test) {
                 Some(Mark::Passed) => " ✓ |".to_owned(),
@@ -305,7 +322,7 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
     }
     line("\n\n## What was refused\n".to_owned());
     for (test, reasons) in refusals {
-        line(format!("\n- {}\n", test.replace('_', " ")));
+        line(format!("\n- {}\n", row_of(test)));
         for (reason, kernels) in reasons {
             line(format!("  - {reason}: {}\n", kernels.join(", ")));
         }
@@ -314,7 +331,7 @@ pub(crate) fn markdown(outcomes: &[Outcome]) -> String {
     for outcome in outcomes {
         let _ = write!(notes, "\n### {} ({})\n\n", outcome.name, outcome.version);
         for (test, note) in &outcome.notes {
-            let _ = writeln!(notes, "- {}: {note}", test.replace('_', " "));
+            let _ = writeln!(notes, "- {}: {note}", row_of(test));
         }
     }
     out + &notes
@@ -369,6 +386,21 @@ mod tests {
             table.broken_promises(&outcome("6.1.0", &less), false),
             ["6.1 x86_64: two: lacks a field"]
         );
+    }
+
+    #[test]
+    fn tests_without_a_row_and_kernels_without_an_outcome_are_found() {
+        let outcome = |name: &str, text: &str| {
+            Outcome::new(name.to_owned(), "6.1.0".into(), text, Ok(()), Duration::ZERO)
+        };
+        let old = "test a_test ... ok\n";
+        let committed = markdown(&[outcome("6.1", old), outcome("6.12", old)]);
+        let table = Table::parse(&committed).unwrap();
+        let new = outcome("6.1", "test a_test ... ok\ntest x::a_new_test ... ok\n");
+        assert_eq!(table.without_row(std::slice::from_ref(&new)), ["a_new_test"]);
+        assert_eq!(table.without_outcome(&[new]), ["6.12"]);
+        let both = [outcome("6.1", old), outcome("6.12", old)];
+        assert!(table.without_row(&both).is_empty() && table.without_outcome(&both).is_empty());
     }
 
     #[test]
