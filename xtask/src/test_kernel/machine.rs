@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use task_support::Result;
+use task_support::remark::{self, Kind};
 
 /// Limits after which a machine is considered hung.
 ///
@@ -213,7 +214,9 @@ impl Machine {
         if verdict.is_err() && console.deserves_another_try() {
             let lines: Vec<&str> = console.text.lines().collect();
             let tail = lines[lines.len().saturating_sub(40)..].join("\n");
-            eprintln!("\n==== {}: THE KERNEL PANICKED; one more try\n{tail}\n", self.name());
+            let what =
+                format_args!("the kernel of {} panicked, and is booted again\n{tail}", self.name());
+            remark::add(Kind::Unsteady, &what);
             console = Console::default();
             verdict = self.watch(&mut console);
         }
