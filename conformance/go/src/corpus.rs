@@ -71,7 +71,9 @@ fn compare(tools: &Tools, item: &Path) -> Result<Compared> {
 /// Returns a directory with one directory for each trace of the corpus: `trace`, the `trace.test`
 /// that it was generated from if it is text, and the reference's output.
 fn prepared(tools: &Tools, toolchains: &[Toolchain]) -> Result<PathBuf> {
-    cache::entry(&format!("go/corpus/{}", tools.newest.version), |dir| {
+    let (sources, generating) = (toolchain::VERSIONS.join(" "), GENERATING.join(" "));
+    let hash = toolchain::content_hash(&[("sources", &sources), ("generating", &generating)]);
+    cache::entry(&format!("go/corpus/{}-{hash:016x}", tools.newest.version), |dir| {
         eprintln!("collecting Go's own corpus of traces");
         let mut seen = BTreeSet::new();
         let generated = parallel(GENERATING.to_vec(), |version| {

@@ -131,13 +131,13 @@ pub(crate) fn task(args: &[String]) -> Result {
 
 /// A Python with the readers.
 fn environment() -> Result<PathBuf> {
-    pypi::environment("dataset-duckdb-2.0.0", PACKAGES)
+    pypi::environment(PACKAGES)
 }
 
 /// A Python with Spark, and a Java for it.
 fn spark() -> Result<PathBuf> {
     crate::debian::ensure_program("java", "default-jre-headless")?;
-    pypi::environment("spark-4.3.0", &["pyspark==4.3.0"])
+    pypi::environment(&["pyspark==4.3.0"])
 }
 
 /// Makes an empty directory.

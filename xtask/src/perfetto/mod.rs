@@ -41,7 +41,7 @@ FILE -o OUT.svg [--from-ms MS] [--ms MS] [--most N] [--only PATH]...
 /// Runs a script, which may use [`PACKETS`], with `args`; nothing without the Python packages. It
 /// prints a line with `FAULT` for each fault: they are the error.
 fn script(task: &str, script: &str, args: &[String]) -> Result {
-    let python = match pypi::environment("perfetto-0.59.1", PACKAGES) {
+    let python = match pypi::environment(PACKAGES) {
         Ok(python) => python,
         Err(error) => return lane::skip(task, &error),
     };

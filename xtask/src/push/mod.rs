@@ -16,8 +16,8 @@ const BUSY: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done
     head -c 1000000000 /dev/zero > /dev/null";
 
 pub(crate) fn task(_: &[String]) -> Result {
-    let tools = pypi::environment("push-otlp-1.45.2", PACKAGES)
-        .and_then(|python| Ok((python, conformance_go::pprof_tool()?)));
+    let tools =
+        pypi::environment(PACKAGES).and_then(|python| Ok((python, conformance_go::pprof_tool()?)));
     let (python, pprof) = match tools {
         Ok(tools) => tools,
         Err(why) => return lane::skip("profiles to servers", &why),

@@ -31,12 +31,14 @@ fn unpack(wheel: &Path, dir: &Path) -> Result {
     Ok(())
 }
 
-/// A Python with `packages` installed (as pip requirements), in a separate virtual environment.
+/// A Python with `packages` installed (`NAME==VERSION`), in a separate virtual environment. Its key in
+/// the cache is all of them: with another version of one, it is another environment.
 ///
 /// # Errors
 /// Python has no `venv`, or pip cannot install them.
-pub fn environment(name: &str, packages: &[&str]) -> Result<PathBuf> {
-    let dir = cache::entry(&format!("python/{name}"), |dir| {
+pub fn environment(packages: &[&str]) -> Result<PathBuf> {
+    let key = packages.join("+").replace("==", "-");
+    let dir = cache::entry(&format!("python/{key}"), |dir| {
         eprintln!("making a Python environment with {}", packages.join(", "));
         run::output(Command::new("python3").args(["-m", "venv"]).arg(dir))?;
         // The environment is moved when it is complete. Then only its Python works, which finds its
