@@ -26,6 +26,7 @@ mod timeline;
 pub use quota::Cgroup;
 
 use std::path::Path;
+use task_support::remark::{self, Kind};
 use task_support::{Result, run};
 
 /// Records the programs whose name contains `word` and checks the answers. `targets` has the .NET
@@ -64,18 +65,13 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
     Ok(())
 }
 
-/// The recordings that are made of a program until its answers agree with it.
+/// Records a program, and once more if its answers do not agree with it.
 ///
 /// Other programs of a busy machine disturb some recordings: they are the ones that the kernel runs, and it
-/// can lose records, or leave switches out of them. A wrong answer is wrong in all recordings.
-const ATTEMPTS: usize = 5;
-
+/// can lose records, or leave switches out of them. A wrong answer is wrong in both recordings.
 fn repeated(name: &str, mut check: impl FnMut() -> Result<()>) -> Result<()> {
-    for attempt in 1..ATTEMPTS {
-        match check() {
-            Ok(()) => return Ok(()),
-            Err(error) => eprintln!("{name}, recording {attempt} of {ATTEMPTS}: {error}"),
-        }
-    }
-    check()
+    check().or_else(|error| {
+        remark::add(Kind::Unsteady, &format_args!("{name}, the first of two recordings: {error}"));
+        check()
+    })
 }

@@ -13,6 +13,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use task_support::remark::{self, Kind};
 use task_support::{Result, cache, lane, run};
 
 const PROGRAM: &str = include_str!("flight/main.go");
@@ -258,6 +259,8 @@ impl Check<'_> {
             if let Some(core) = files.into_iter().find(is_core) {
                 break core;
             }
+            let what = format_args!("{}: a crash left no core file: {end}", self.name);
+            remark::add(Kind::Unsteady, &what);
             ends.push(end.to_string());
             if ends.len() == 3 {
                 return Err(format!("{}: no core file: {}", self.name, ends.join(", ")).into());

@@ -14,6 +14,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
+use task_support::remark::{self, Kind};
 use task_support::{Result, cache, run};
 use trace_symbols::Symbolizer;
 
@@ -34,8 +35,11 @@ const AGREED: f64 = 0.99;
 /// The least share of the samples of goroutines that have one by the execution trace of the same run.
 const TRACED: f64 = 0.99;
 
-/// The most recordings of a program.
+/// The most recordings of a program whose memory is read while it runs: a busy machine delays the reader.
 const RECORDINGS: usize = 4;
+
+/// The most recordings of a program whose samples are compared afterwards.
+const TRACED_RECORDINGS: usize = 2;
 
 /// The first Go 1.N whose traces have the threads and the clock of samples.
 const TRACED_SINCE: u32 = 22;
@@ -67,46 +71,61 @@ pub(crate) fn check(toolchains: &[Toolchain]) -> Result<usize> {
     for toolchain in toolchains {
         for (build, options) in builds(toolchain) {
             let program = program(toolchain, options)?;
-            if toolchain.minor() >= TRACED_SINCE {
-                let mut is_good = false;
-                for _ in 0..RECORDINGS {
-                    let traced = Traced::of(&triscope, &program, dir.path())?;
-                    println!("  by the trace, Go {}, {build}: {traced}", toolchain.version);
-                    is_good = traced.is_good();
-                    if is_good {
-                        break;
-                    }
-                }
-                if !is_good {
-                    println!(
-                        "GOROUTINES: Go {}, {build}: the trace names too few",
-                        toolchain.version
-                    );
-                    problems += 1;
-                }
+            let name = format!("Go {}, {build}", toolchain.version);
+            let is_traced = toolchain.minor() >= TRACED_SINCE;
+            let by_trace = || {
+                let traced = Traced::of(&triscope, &program, dir.path())?;
+                println!("  by the trace, {name}: {traced}");
+                Ok(traced.verdict())
+            };
+            if is_traced && !repeated(TRACED_RECORDINGS, &name, by_trace)? {
+                println!("GOROUTINES: {name}: the trace names too few");
+                problems += 1;
             }
-            let mut is_good = false;
-            // A busy machine delays the reader; what is wrong is wrong in each recording.
-            for _ in 0..RECORDINGS {
+            let by_memory = || {
                 let recorded = Recorded::of(&program, &dir.path().join("trace"))?;
-                let mut counts = recorded.locked();
-                if toolchain.minor() >= TRACED_SINCE {
+                let counts = if is_traced {
                     let trace = fs::read(dir.path().join("trace"))?;
-                    counts = recorded.compared(&History::read(&trace)?);
-                }
-                println!("  goroutines of samples, Go {}, {build}: {counts}", toolchain.version);
-                is_good = counts.is_good();
-                if is_good {
-                    break;
-                }
-            }
-            if !is_good {
-                println!("GOROUTINES: Go {}, {build}: too few are right", toolchain.version);
+                    recorded.compared(&History::read(&trace)?)
+                } else {
+                    recorded.locked()
+                };
+                println!("  goroutines of samples, {name}: {counts}");
+                Ok(counts.verdict())
+            };
+            if !repeated(RECORDINGS, &name, by_memory)? {
+                println!("GOROUTINES: {name}: too few are right");
                 problems += 1;
             }
         }
     }
     Ok(problems)
+}
+
+/// The goroutines of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    /// Too few samples have one. A busy machine can be the reason.
+    Few,
+    /// Too many are other ones. No machine is the reason.
+    Wrong,
+}
+
+/// Records until the goroutines are good or wrong, at most `most` times. Returns whether they are good.
+fn repeated(most: usize, name: &str, mut record: impl FnMut() -> Result<Verdict>) -> Result<bool> {
+    for recording in 1..=most {
+        match record()? {
+            Verdict::Good => return Ok(true),
+            Verdict::Wrong => break,
+            Verdict::Few => {
+                let what =
+                    format_args!("{name}: few goroutines in recording {recording} of {most}");
+                remark::add(Kind::Unsteady, &what);
+            }
+        }
+    }
+    Ok(false)
 }
 
 /// All kinds for the newest release, the first for others.
@@ -268,8 +287,14 @@ impl Traced {
         self.wrong as f64 / self.locked.max(1) as f64
     }
 
-    fn is_good(&self) -> bool {
-        self.locked > 0 && self.named() >= TRACED && self.wrong() <= 1.0 - AGREED
+    fn verdict(&self) -> Verdict {
+        if self.wrong() > 1.0 - AGREED {
+            Verdict::Wrong
+        } else if self.locked == 0 || self.named() < TRACED {
+            Verdict::Few
+        } else {
+            Verdict::Good
+        }
     }
 }
 
@@ -309,13 +334,19 @@ impl Counts {
     }
 
     /// On a busy machine, goroutines are read late and are then missing, but not wrong.
-    fn is_good(&self) -> bool {
+    fn verdict(&self) -> Verdict {
         let missing: u64 = self.missing.values().sum();
         let attributed = (self.agreed + self.other) as f64;
         let all = attributed + missing as f64;
-        attributed >= ATTRIBUTED * all
-            && attributed > 100.0
-            && self.agreed as f64 >= AGREED * attributed
+        if attributed <= 100.0 {
+            Verdict::Few
+        } else if (self.agreed as f64) < AGREED * attributed {
+            Verdict::Wrong
+        } else if attributed < ATTRIBUTED * all {
+            Verdict::Few
+        } else {
+            Verdict::Good
+        }
     }
 }
 
@@ -458,5 +489,31 @@ impl History {
         let exact = changes.partition_point(|(time, _)| *time <= at);
         changes.get(exact.checked_sub(1)?)?.1?;
         Some(around.iter().filter_map(|(_, goroutine)| *goroutine).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_recordings_with_few_goroutines_are_repeated() {
+        let counts = |agreed, other, late| {
+            let missing = BTreeMap::from([(Unattributed::Changed, late)]);
+            Counts { agreed, other, missing, ..Counts::default() }.verdict()
+        };
+        assert_eq!(counts(1000, 5, 10), Verdict::Good);
+        assert_eq!(counts(1000, 5, 100), Verdict::Few);
+        assert_eq!(counts(1000, 20, 100), Verdict::Wrong);
+        let recordings = |verdicts: &[Verdict]| {
+            let mut left = verdicts.iter().copied();
+            (
+                repeated(2, "x", || left.next().ok_or("recorded too often".into())).unwrap(),
+                left.len(),
+            )
+        };
+        assert_eq!(recordings(&[Verdict::Few, Verdict::Good, Verdict::Good]), (true, 1));
+        assert_eq!(recordings(&[Verdict::Few, Verdict::Few, Verdict::Good]), (false, 1));
+        assert_eq!(recordings(&[Verdict::Wrong, Verdict::Good]), (false, 1));
     }
 }
