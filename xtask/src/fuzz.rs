@@ -5,9 +5,9 @@ use flate2::read::GzDecoder;
 use lexopt::prelude::*;
 use std::fs;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
-use task_support::{Result, lane, parallel, run, target_dir};
+use task_support::{Result, lane, parallel, run, target_dir, workspace};
 
 pub(crate) const OPTIONS: &str = "\
 [--seconds N] [WORD]
@@ -50,6 +50,10 @@ pub(crate) fn smoke(seconds: u32, filter: &str) -> Result {
 /// The inputs that a target executes at least, if it can in [`MOST_ROUNDS`].
 const LEAST: u64 = 10_000;
 
+/// With fewer, a target has executed little more than its seeds, and has found nothing because it has
+/// tried nothing.
+const FEW: u64 = 100;
+
 /// Rounds of the requested time.
 const MOST_ROUNDS: u32 = 2;
 
@@ -59,7 +63,9 @@ fn fuzz(target: &str, seconds: u32) -> Result {
     let artifacts = PathBuf::from("fuzz/artifacts").join(target);
     fs::create_dir_all(&corpus)?;
     fs::create_dir_all(&artifacts)?;
-    seed(target, &corpus)?;
+    for (name, bytes) in seeds(target)? {
+        fs::write(corpus.join(name), bytes)?;
+    }
     let binary = binary(target)?;
     let (mut executed, mut rounds) = (0, 0);
     while executed < LEAST && rounds < MOST_ROUNDS {
@@ -83,6 +89,9 @@ fn fuzz(target: &str, seconds: u32) -> Result {
         rounds += 1;
     }
     let seconds = rounds * seconds;
+    if executed < FEW {
+        return Err(format!("{target}: only {executed} inputs in {seconds} s").into());
+    }
     eprintln!("  {target}: nothing found with {executed} inputs in {seconds} s");
     Ok(())
 }
@@ -115,18 +124,42 @@ fn cargo_fuzz(subcommand: &str) -> Command {
 /// Larger inputs slow the fuzzer down.
 const MAX_SEED: usize = 128 << 10;
 
-/// Copies the fixtures of the target's crate (`gotrace_v2` belongs to `gotrace`) into its corpus.
-fn seed(target: &str, corpus: &Path) -> Result {
-    for entry in fs::read_dir("crates")? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy().replace('-', "_");
-        let data = path.join("tests/data");
-        if !target.starts_with(&format!("{name}_")) || !data.is_dir() {
-            continue;
+/// The crates whose fixtures are seeds of a target, each with what the target reads before a file:
+/// `gotrace_v2` belongs to `gotrace`.
+fn sources(target: &str) -> Result<Vec<(PathBuf, &'static [u8])>> {
+    let crates = workspace().join("crates");
+    let data = |name: &str| crates.join(name).join("tests/data");
+    if target == "timeline_sources" {
+        // The first byte selects the format.
+        return Ok(vec![
+            (data("gotrace"), &[0]),
+            (data("nettrace"), &[1]),
+            (data("perf-data"), &[2]),
+        ]);
+    }
+    let mut sources: Vec<(PathBuf, &[u8])> = Vec::new();
+    for entry in fs::read_dir(&crates)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if target.starts_with(&format!("{}_", name.replace('-', "_"))) {
+            sources.push((data(&name), &[]));
         }
-        for file in fs::read_dir(data)? {
+    }
+    Ok(sources)
+}
+
+/// Descriptions and expected output beside fixtures, which are in none of their formats.
+const TEXTS: [&str; 4] = ["c", "md", "tsv", "txt"];
+
+/// The fixtures that are seeds of a target, by name.
+fn seeds(target: &str) -> Result<Vec<(String, Vec<u8>)>> {
+    let mut seeds = Vec::new();
+    for (data, first) in sources(target)? {
+        let files = if data.is_dir() { Some(fs::read_dir(&data)?) } else { None };
+        for file in files.into_iter().flatten() {
             let file = file?.path();
-            if !file.is_file() {
+            let is_text = file.extension().is_some_and(|e| TEXTS.iter().any(|text| e == *text));
+            // Others read texts, too.
+            if !file.is_file() || !first.is_empty() && is_text {
                 continue;
             }
             let mut bytes = fs::read(&file)?;
@@ -137,16 +170,45 @@ fn seed(target: &str, corpus: &Path) -> Result {
             }
             if bytes.len() <= MAX_SEED {
                 let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                fs::write(corpus.join(format!("seed-{name}")), bytes)?;
+                seeds.push((format!("seed-{name}"), [first, &bytes[..]].concat()));
             }
         }
     }
-    Ok(())
+    Ok(seeds)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Targets without seeds: no file has the bytes that they read.
+    const SEEDLESS: [&str; 7] = [
+        "cgroup",
+        "diag_ipc_reply",
+        "diag_ipc_request",
+        "diag_ipc_startup_hook",
+        "go_flight_core",
+        "go_flight_memory",
+        "go_flight_program",
+    ];
+
+    #[test]
+    fn targets_have_seeds_or_are_listed() {
+        let mut targets = Vec::new();
+        for entry in fs::read_dir(workspace().join("fuzz/fuzz_targets")).unwrap() {
+            let path = entry.unwrap().path();
+            if fs::read_to_string(&path).unwrap().contains("fuzz_target!") {
+                targets.push(path.file_stem().unwrap().to_string_lossy().into_owned());
+            }
+        }
+        assert!(SEEDLESS.iter().all(|name| targets.iter().any(|target| target == name)));
+        for target in targets {
+            let is_listed = SEEDLESS.contains(&target.as_str());
+            assert_eq!(seeds(&target).unwrap().is_empty(), is_listed, "{target}");
+        }
+        let go = seeds("timeline_sources").unwrap();
+        assert!(go.iter().any(|(_, bytes)| bytes.starts_with(b"\0go 1.2")));
+    }
 
     #[test]
     fn executions_are_counted() {
