@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use task_support::remark::{self, Kind};
-use task_support::{Result, run};
+use task_support::{Result, lane, run};
 
 /// The integration tests that watch a live kernel or live programs: package and name. What another
 /// target finds once, such as a property test with its random input, is a defect, and is not run again.
@@ -63,6 +63,11 @@ fn cargo_test_once(options: &[&str], targets: &[&str]) -> Result<(Result, BTreeS
     let mut command = run::cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]).args(options).args(targets);
     command.stderr(Stdio::piped());
+    if lane::is_ci() {
+        // What these tests need is installed there: one that cannot run fails.
+        command.env("PERF_TEST_STRICT", "1");
+        command.env(testkit::go::VARIABLE, conformance_go::newest_go()?);
+    }
     let mut child = command.spawn()?;
     let mut failed = BTreeSet::new();
     if let Some(errors) = child.stderr.take() {
