@@ -92,34 +92,6 @@ fn every_analysis_prints_tables_json_and_csv() {
     }
 }
 
-/// The header of a table without rows has the names of one with rows.
-#[test]
-fn an_empty_csv_has_its_header() {
-    let header = |args: &[&str], trace: &str| -> Vec<String> {
-        let csv = printed(&[args, &["--csv"]].concat(), trace);
-        csv.lines()
-            .next()
-            .unwrap_or_else(|| panic!("{args:?}"))
-            .split(',')
-            .map(str::to_owned)
-            .collect()
-    };
-    let cases: [(&[&str], &[&str]); 5] = [
-        (&["tasks"], &["--type", "nothing"]),
-        (&["tasks", "--logs"], &["--type", "nothing"]),
-        (&["tasks", "--by-type"], &["--type", "nothing"]),
-        (&["regions"], &["--from", "0", "--to", "0.000001"]),
-        (&["gc"], &["--from", "0", "--to", "0.000001"]),
-    ];
-    for (args, none) in cases {
-        let restricted = [args, none].concat();
-        assert_eq!(json(&restricted, "shop.trace").len(), 0, "{restricted:?}");
-        let (empty, full) = (header(&restricted, "shop.trace"), header(args, "shop.trace"));
-        let unknown: Vec<_> = empty.iter().filter(|name| !full.contains(name)).collect();
-        assert!(empty.len() >= 3 && unknown.is_empty(), "{args:?}: {unknown:?}");
-    }
-}
-
 #[test]
 fn time_begins_after_damage_in_the_first_generation() {
     let dir = tempfile::tempdir().unwrap();

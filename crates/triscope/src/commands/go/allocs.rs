@@ -86,17 +86,6 @@ fn types(args: &Args, report: &AllocationsReport) -> Result {
     types.retain(|ty| ty.existing.objects > 0 || ty.allocated.objects > 0);
     types.sort_by_key(|ty| (Reverse(ty.live.bytes), Reverse(ty.allocated.bytes), ty.name.clone()));
     args.rows.print(
-        &[
-            "allocated.bytes",
-            "allocated.objects",
-            "existing.bytes",
-            "existing.objects",
-            "freed.bytes",
-            "freed.objects",
-            "live.bytes",
-            "live.objects",
-            "type",
-        ],
         &types,
         |ty| {
             json!({
@@ -135,7 +124,6 @@ fn over_time(args: &Args, report: &AllocationsReport) -> Result {
         })
         .collect();
     args.rows.print(
-        &["bytes", "objects", "time", "type"],
         &rows,
         |(time, ty, count)| {
             json!({

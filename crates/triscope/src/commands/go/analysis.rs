@@ -229,10 +229,9 @@ impl Rows {
         self.json || self.csv
     }
 
-    /// Prints rows as a JSON array, as CSV, or as a table. `columns` are those of CSV without rows.
+    /// Prints rows as a JSON array, as CSV, or as a table.
     pub(super) fn print<T>(
         &self,
-        columns: &[&str],
         rows: &[T],
         to_json: impl Fn(&T) -> Value,
         table: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
@@ -240,7 +239,7 @@ impl Rows {
         let mut output = Output::new();
         if self.csv {
             let rows: Vec<Value> = rows.iter().map(to_json).collect();
-            csv::write(columns, &rows, &mut output.buffer);
+            csv::write(&rows, &mut output.buffer);
         } else if self.json {
             let rows: Vec<Value> = rows.iter().map(to_json).collect();
             let text = serde_json::to_string_pretty(&rows).unwrap_or_default();

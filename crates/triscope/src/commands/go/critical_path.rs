@@ -130,58 +130,13 @@ pub(super) fn run(args: &Args) -> Result {
     let paths = answer.to_json();
     if args.rows.is_csv() {
         let pieces: Vec<Value> = paths.iter().flat_map(pieces).collect();
-        args.rows.print(COLUMNS, &pieces, Value::clone, |_| Ok(()))?;
+        args.rows.print(&pieces, Value::clone, |_| Ok(()))?;
     } else {
         let style = Style { frames: args.frames, has_pieces: true };
-        args.rows.print(&[], &paths, Value::clone, |out| answer.print(style, out))?;
+        args.rows.print(&paths, Value::clone, |out| answer.print(style, out))?;
     }
     reading.into_result()
 }
-
-/// The fields of a piece.
-const COLUMNS: &[&str] = &[
-    "begin",
-    "depth",
-    "during",
-    "entity.kind",
-    "entity.name",
-    "entity.number",
-    "entity.pid",
-    "entity.process",
-    "nanos",
-    "reason",
-    "request.begin",
-    "request.name",
-    "request.nanos",
-    "request.subject.kind",
-    "request.subject.name",
-    "request.subject.number",
-    "request.subject.pid",
-    "request.subject.process",
-    "samples",
-    "stack",
-    "text",
-    "thread",
-    "unblocker",
-    "waiter_reason",
-    "waiter_stack",
-    "what",
-    "context.kind",
-    "context.name",
-    "context.number",
-    "context.pid",
-    "context.process",
-    "waiter.kind",
-    "waiter.name",
-    "waiter.number",
-    "waiter.pid",
-    "waiter.process",
-    "by.kind",
-    "by.name",
-    "by.number",
-    "by.pid",
-    "by.process",
-];
 
 /// The pieces of a path, each with its request.
 fn pieces(path: &Value) -> impl Iterator<Item = Value> {

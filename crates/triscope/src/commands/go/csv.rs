@@ -4,14 +4,10 @@ use serde_json::{Map, Value};
 use std::collections::HashSet;
 
 /// Writes the rows, which are objects, with a header. The fields of nested objects are columns
-/// `OUTER.INNER`; arrays are JSON. Columns are in the order of first appearance. Without rows, the header
-/// has `columns`: a reader of the file finds the names in it.
+/// `OUTER.INNER`; arrays are JSON. Columns are in the order of first appearance.
 ///
 /// Source: RFC 4180.
-pub(super) fn write(columns: &[&str], rows: &[Value], out: &mut Vec<u8>) {
-    if rows.is_empty() {
-        return line(columns.iter().map(|name| (*name).to_owned()), out);
-    }
+pub(super) fn write(rows: &[Value], out: &mut Vec<u8>) {
     let rows: Vec<Vec<(String, &Value)>> = rows.iter().map(flatten).collect();
     let mut known = HashSet::new();
     let mut columns: Vec<&str> = Vec::new();
@@ -120,16 +116,9 @@ mod tests {
             json!({}),
         ];
         let mut out = Vec::new();
-        super::write(&["unused"], &rows, &mut out);
+        super::write(&rows, &mut out);
         let text = String::from_utf8(out).unwrap();
         assert_eq!(text, "a,b.c,b.d,e\r\n1,\"x,\"\"y\"\"\n\",,\r\n2.5,,,\"[1,2]\"\r\n,,,\r\n");
-    }
-
-    #[test]
-    fn an_empty_table_has_a_header() {
-        let mut out = Vec::new();
-        super::write(&["a", "b.c"], &[], &mut out);
-        assert_eq!(out, b"a,b.c\r\n");
     }
 
     #[test]

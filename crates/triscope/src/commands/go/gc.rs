@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = report(&args.analysis, 0)?;
-    args.rows.print(COLUMNS, &report.cycles, to_json, |out| print(&report, out))?;
+    args.rows.print(&report.cycles, to_json, |out| print(&report, out))?;
     reading.into_result()
 }
 
@@ -41,22 +41,6 @@ pub(super) fn report(
 fn mark(cycle: &GcCycle) -> Option<Duration> {
     Some(cycle.end? - cycle.start?)
 }
-
-/// The fields of a cycle.
-const COLUMNS: &[&str] = &[
-    "assist_count",
-    "assists",
-    "end",
-    "goal",
-    "heap_after",
-    "heap_before",
-    "mark",
-    "pauses",
-    "reclaimed",
-    "start",
-    "sweep",
-    "trigger",
-];
 
 fn to_json(cycle: &GcCycle) -> Value {
     json!({

@@ -65,16 +65,6 @@ fn groups(args: &Args) -> Result {
     };
     let groups = groups.sorted(|group| group.times.running);
     args.rows.print(
-        &[
-            "count",
-            "entry",
-            "times.runnable",
-            "times.running",
-            "times.syscall",
-            "times.syscall_blocked",
-            "times.total",
-            "times.unknown",
-        ],
         &groups,
         |group| {
             json!({
@@ -110,19 +100,6 @@ fn each(args: &Args, wanted: &str) -> Result {
     let (goroutines, omitted) = longest.finish();
     limit.note(&reading, omitted, "goroutines");
     args.rows.print(
-        &[
-            "created",
-            "ended",
-            "entry",
-            "id",
-            "started",
-            "times.runnable",
-            "times.running",
-            "times.syscall",
-            "times.syscall_blocked",
-            "times.total",
-            "times.unknown",
-        ],
         &goroutines,
         |goroutine| {
             json!({

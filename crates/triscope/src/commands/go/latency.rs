@@ -36,7 +36,7 @@ struct Row<'a> {
 pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = report(&args.analysis, SchedulingOptions::default())?;
     let rows = rows(&report);
-    args.rows.print(COLUMNS, &rows, to_json, |out| print(&rows, &report, args.histogram, out))?;
+    args.rows.print(&rows, to_json, |out| print(&rows, &report, args.histogram, out))?;
     reading.into_result()
 }
 
@@ -61,9 +61,6 @@ fn rows(report: &SchedulingReport) -> Vec<Row<'_>> {
         blocked.map(|(reason, times)| Row { of: "blocked", name: reason.to_string(), times });
     std::iter::once(all).chain(causes).chain(entries).chain(blocked).collect()
 }
-
-/// The fields of a row.
-const COLUMNS: &[&str] = &["count", "histogram", "max", "name", "of", "p50", "p90", "p99", "sum"];
 
 fn to_json(row: &Row<'_>) -> Value {
     let mut json = json!({ "of": row.of, "name": row.name });

@@ -57,7 +57,6 @@ pub(super) fn run(args: &Args) -> Result {
     let curve = utilization.finish();
     let rows: Vec<Row> = windows().map(|window| row(&curve, window, args.worst)).collect();
     args.rows.print(
-        &["utilization", "window", "worst"],
         &rows,
         |row| {
             let worst = row.worst.iter().map(|window| {

@@ -30,7 +30,6 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = gc::report(&args.analysis, args.worst)?;
     args.rows.print(
-        &["count", "histogram", "longest", "max", "p50", "p90", "p99", "reason", "sum"],
         &report.pauses,
         |(reason, pauses)| {
             let longest = report.longest.iter().filter(|pause| pause.reason == *reason);

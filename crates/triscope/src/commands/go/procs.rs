@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Result {
     options.intervals = args.intervals as usize;
     let (report, reading) = latency::report(&args.analysis, options)?;
     let rows = &report.processors;
-    args.rows.print(COLUMNS, rows, to_json, |out| {
+    args.rows.print(rows, to_json, |out| {
         writeln!(
             out,
             "                start    length   procs  running     gc  syscall   idle  runnable"
@@ -41,10 +41,6 @@ pub(super) fn run(args: &Args) -> Result {
     })?;
     reading.into_result()
 }
-
-/// The fields of a row.
-const COLUMNS: &[&str] =
-    &["gc", "idle", "length", "procs", "runnable", "running", "start", "syscall"];
 
 pub(super) fn to_json(row: &ProcessorUse) -> Value {
     json!({

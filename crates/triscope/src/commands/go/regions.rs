@@ -33,24 +33,6 @@ pub(super) fn run(args: &Args) -> Result {
     })?;
     let groups = groups.sorted(|group| group.times.total);
     args.rows.print(
-        &[
-            "count",
-            "durations.count",
-            "durations.histogram",
-            "durations.max",
-            "durations.p50",
-            "durations.p90",
-            "durations.p99",
-            "durations.sum",
-            "longest",
-            "times.runnable",
-            "times.running",
-            "times.syscall",
-            "times.syscall_blocked",
-            "times.total",
-            "times.unknown",
-            "type",
-        ],
         &groups,
         |group| {
             json!({

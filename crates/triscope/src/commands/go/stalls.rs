@@ -30,23 +30,9 @@ pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = latency::report(&args.analysis, options)?;
     let delays = report.delays.iter().map(|stall| ("runnable", stall));
     let rows: Vec<_> = delays.chain(report.blocks.iter().map(|stall| ("blocked", stall))).collect();
-    args.rows.print(COLUMNS, &rows, to_json, |out| print(&rows, out))?;
+    args.rows.print(&rows, to_json, |out| print(&rows, out))?;
     reading.into_result()
 }
-
-/// The fields of a row.
-const COLUMNS: &[&str] = &[
-    "by.entry",
-    "by.goroutine",
-    "by.stack",
-    "duration",
-    "entry",
-    "goroutine",
-    "reason",
-    "stack",
-    "start",
-    "state",
-];
 
 fn to_json((state, stall): &(&str, &Stall)) -> Value {
     json!({

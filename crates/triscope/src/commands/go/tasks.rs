@@ -75,29 +75,7 @@ pub(super) fn run(args: &Args) -> Result {
         entries = task_log::entries(&args.analysis, &tasks)?;
     }
     let of = |task: &Task| entries.get(&task.id).map_or(&[][..], Vec::as_slice);
-    let mut columns = vec![
-        "duration",
-        "end",
-        "goroutine",
-        "goroutines",
-        "id",
-        "logs",
-        "parent",
-        "regions",
-        "start",
-        "times.runnable",
-        "times.running",
-        "times.syscall",
-        "times.syscall_blocked",
-        "times.total",
-        "times.unknown",
-        "type",
-    ];
-    if args.logs {
-        columns.push("entries");
-    }
     args.rows.print(
-        &columns,
         &tasks,
         |task| to_json(task, args.logs.then(|| of(task))),
         |out| {
@@ -157,23 +135,6 @@ fn print(task: &Task, out: &mut Vec<u8>) -> io::Result<()> {
 fn types(args: &Args, groups: Groups) -> Result {
     let groups = groups.sorted(|group| group.durations.sum());
     args.rows.print(
-        &[
-            "durations.count",
-            "durations.histogram",
-            "durations.max",
-            "durations.p50",
-            "durations.p90",
-            "durations.p99",
-            "durations.sum",
-            "incomplete",
-            "times.runnable",
-            "times.running",
-            "times.syscall",
-            "times.syscall_blocked",
-            "times.total",
-            "times.unknown",
-            "type",
-        ],
         &groups,
         |group| {
             json!({
