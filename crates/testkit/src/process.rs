@@ -128,3 +128,16 @@ pub fn kill(name: &str, pid: u32) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(status.unwrap().success());
 }
+
+/// Stops a process. Each of its threads stops by itself, a moment after the signal.
+pub fn stop(pid: u32) {
+    kill("STOP", pid);
+    let is_stopped = |task: std::fs::DirEntry| {
+        let status = std::fs::read_to_string(task.path().join("status"));
+        status.is_ok_and(|status| status.contains("State:\tT"))
+    };
+    crate::wait::until(&format!("{pid} is stopped"), || {
+        let mut tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+        tasks.all(|task| task.is_ok_and(is_stopped))
+    });
+}

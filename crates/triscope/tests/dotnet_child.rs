@@ -11,7 +11,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use testkit::nettrace;
-use testkit::process::{Running, kill};
+use testkit::process::{Running, kill, stop};
 
 /// The program, with ports in the temporary directory, and without those of the user.
 fn triscope(args: &[&str]) -> Command {
@@ -428,7 +428,7 @@ impl Server {
 #[test]
 fn a_heap_dump_of_a_stopped_process_ends_at_the_timeout() {
     let server = Server::start();
-    kill("STOP", server.child.id());
+    stop(server.child.id());
     let output = server.gcdump("0.5");
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(1), "{errors}");

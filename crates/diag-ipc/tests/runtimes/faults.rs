@@ -94,15 +94,7 @@ fn the_socket_of_somebody_else() {
 /// Stops a target and returns its process, to be continued.
 pub(crate) fn stop(target: &mut Checked) -> Pid {
     let pid = Pid::from_raw(i32::try_from(target.pid()).unwrap()).unwrap();
-    kill_process(pid, Signal::STOP).unwrap();
-    // Each thread stops by itself, the server's too.
-    target.wait_until("is stopped", |t| {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", t.pid())).unwrap();
-        tasks.flatten().all(|task| {
-            let status = std::fs::read_to_string(task.path().join("status"));
-            status.is_ok_and(|status| status.contains("State:\tT"))
-        })
-    });
+    testkit::process::stop(target.pid());
     pid
 }
 

@@ -12,6 +12,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use testkit::process::stop;
 use testkit::wait::until;
 
 /// The numbers of a reply by name. It must be valid text for Prometheus: each number has a help text and a
@@ -147,7 +148,7 @@ fn a_recorder_that_is_stopped_keeps_nobody_waiting() {
     needs_root!();
     let base = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(base.path(), &["--forward", "200ms"]);
-    recorder.running.signal("STOP");
+    stop(recorder.running.id());
     for request in ["status", "dump"] {
         let ran = run(&["flight", request, "-d", recorder.dir.to_str().unwrap()]);
         ran.is_refused(1, &["control.sock", "no reply within 10 s"]);
