@@ -57,7 +57,7 @@ def main():
     ours = Names()
     # <name>-<16 digits>, and an extension of files. Programs are there without the digits too: a test
     # would run one of another version, if nothing builds it.
-    artifact = re.compile(r"(?P<name>.+?)(?P<digits>-[0-9a-f]{16})?(\.[^.]+)?")
+    artifact = re.compile(r"(?P<name>[^.]+?)(?P<digits>-[0-9a-f]{16})?(\..*)?")
 
     removed = 0
     for fingerprints in Path(sys.argv[1]).rglob(".fingerprint"):
