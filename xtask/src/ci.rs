@@ -78,8 +78,8 @@ const STEPS: &[Step] = &[
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
     step("public API", || public_api::task(&[])),
-    step("tests, debug", debug_tests).waits(),
-    step("tests, release", release_tests),
+    step("tests, debug", || tests(&[])).waits(),
+    step("tests, release", || tests(&["--release"])),
     step("live programs, release", live_tests).waits(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
@@ -270,23 +270,13 @@ fn children_cpu() -> Result<f64> {
 /// most of their time, and run the examples.
 const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
 
-/// All tests, except [`OF_KERNELS`]: that of real kernels runs those.
-fn debug_tests() -> Result {
-    tests(&[])
-}
-
-/// All tests, except [`OF_KERNELS`]: [`live_tests`] runs those.
-fn release_tests() -> Result {
-    tests(&["--release"])
-}
-
-/// [`OF_KERNELS`], optimized.
+/// [`OF_KERNELS`], optimized. Without optimization, the check of real kernels runs them.
 fn live_tests() -> Result {
     test_kernel::optimized()?;
     again::cargo_test(&["--release"], &["--test", "perf"])
 }
 
-/// Unit tests, integration tests, and the examples of the documentation.
+/// Unit tests, integration tests except [`OF_KERNELS`], and the examples of the documentation.
 fn tests(options: &[&str]) -> Result {
     let mut names = integration_tests()?;
     names.retain(|name| !OF_KERNELS.contains(&name.as_str()));

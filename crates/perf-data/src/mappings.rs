@@ -296,14 +296,15 @@ impl Mappings {
     /// as the records report.
     pub fn at(&self, pid: u32, address: u64, is_kernel: bool) -> Option<MappedAddress> {
         if is_kernel {
-            let function = self.functions.range(..=address).next_back();
-            if let Some((start, (end, file))) = function.filter(|(_, (end, _))| address < *end) {
-                let (start, end, file) = (*start, *end, *file);
+            let at = |ranges: &BTreeMap<u64, (u64, usize)>| {
+                let (start, (end, file)) = ranges.range(..=address).next_back()?;
+                (address < *end).then_some((*start, *end, *file))
+            };
+            if let Some((start, end, file)) = at(&self.functions) {
                 return Some(MappedAddress { file, address: address - start, start, end });
             }
-            let (start, (end, file)) = self.kernel.range(..=address).next_back()?;
-            let (start, end, file) = (*start, *end, *file);
-            return (address < end).then_some(MappedAddress { file, address, start, end });
+            let (start, end, file) = at(&self.kernel)?;
+            return Some(MappedAddress { file, address, start, end });
         }
         let (start, mapping) = self.processes.get(&pid)?.range(..=address).next_back()?;
         if address >= mapping.end {
