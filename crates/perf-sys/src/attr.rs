@@ -63,9 +63,19 @@ pub struct perf_event_attr {
     pub config4: u64,
 }
 
-/// Bit position of C's bit field `n` of `width` bits in its word.
+/// Position of C's bit field of `width` bits after `n` others in a word of `size` bits.
+const fn position(n: u32, width: u32, size: u32, is_big_endian: bool) -> u32 {
+    if is_big_endian { size - n - width } else { n }
+}
+
+/// Position of a bit field of [`perf_event_attr::flags`].
 const fn shift(n: u32, width: u32) -> u32 {
-    if cfg!(target_endian = "big") { 64 - n - width } else { n }
+    position(n, width, 64, cfg!(target_endian = "big"))
+}
+
+/// Bit `n` of [`perf_event_attr::aux_action`].
+const fn action(n: u32, is_big_endian: bool) -> u32 {
+    1 << position(n, 1, 32, is_big_endian)
 }
 
 macro_rules! bits {
@@ -178,11 +188,11 @@ bits! {
 
 impl perf_event_attr {
     /// Bit of `aux_action`: the AUX event starts paused (Linux 6.13).
-    pub const AUX_START_PAUSED: u32 = 1 << shift(32, 1).saturating_sub(32);
+    pub const AUX_START_PAUSED: u32 = action(0, cfg!(target_endian = "big"));
     /// Bit of `aux_action`: an overflow pauses the AUX event of the group (Linux 6.13).
-    pub const AUX_PAUSE: u32 = Self::AUX_START_PAUSED << 1;
+    pub const AUX_PAUSE: u32 = action(1, cfg!(target_endian = "big"));
     /// Bit of `aux_action`: an overflow resumes the AUX event of the group (Linux 6.13).
-    pub const AUX_RESUME: u32 = Self::AUX_START_PAUSED << 2;
+    pub const AUX_RESUME: u32 = action(2, cfg!(target_endian = "big"));
 
     /// An attribute of the newest size for an event; all other fields are zero.
     pub const fn new(type_: u32, config: u64) -> Self {
@@ -225,5 +235,18 @@ impl perf_event_attr {
     pub const fn set_precise_ip(&mut self, skid: u8) {
         let at = shift(15, 2);
         self.flags = self.flags & !(3 << at) | ((skid & 3) as u64) << at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first bit field has the lowest bits on little-endian machines, the highest on big-endian ones.
+    #[test]
+    fn bit_fields_are_in_the_order_of_the_machine() {
+        assert_eq!([0, 1, 2].map(|n| action(n, false)), [1, 2, 4]);
+        assert_eq!([0, 1, 2].map(|n| action(n, true)), [1 << 31, 1 << 30, 1 << 29]);
+        assert_eq!([position(15, 2, 64, false), position(15, 2, 64, true)], [15, 47]);
     }
 }

@@ -206,6 +206,19 @@ fn check(header: &Header, scratch: &Path) -> usize {
     attr.set_precise_ip(3);
     assert_eq!(attr.precise_ip(), 3);
     bit("perf_event_attr", "struct", "precise_ip", 40, attr.flags);
+    // Eight bytes are compared: `aux_sample_size` and then these bits.
+    let place = offset_of!(perf_event_attr, aux_sample_size);
+    for (name, action) in [
+        ("aux_start_paused", perf_event_attr::AUX_START_PAUSED),
+        ("aux_pause", perf_event_attr::AUX_PAUSE),
+        ("aux_resume", perf_event_attr::AUX_RESUME),
+    ] {
+        if has_word(&header.text, name) {
+            let attr = perf_event_attr { aux_action: action, ..Default::default() };
+            let bytes = attr.as_bytes()[place..].first_chunk().unwrap();
+            bit("perf_event_attr", "struct", name, place, u64::from_ne_bytes(*bytes));
+        }
+    }
     for &(name, at, width) in perf_branch_entry::FIELDS {
         let since = match name {
             "spec" => "PERF_BR_SPEC_NA",
