@@ -169,6 +169,8 @@ pub struct Reader<R> {
     end: Option<u64>,
     limits: Limits,
     session: Session,
+    /// About the bytes that `session` keeps of records for readers.
+    kept: u64,
     /// The last record that was read from the input.
     record: Vec<u8>,
     /// Decompressed records.
@@ -254,18 +256,13 @@ impl<R: Read + Seek> Reader<R> {
             let limit = self.limits.max_entries as u64;
             return Err(Error::Limit { what: WHAT, offset, size, limit });
         }
-        // Events can share a section.
-        let mut all_ids = 0_u64;
         for chunk in bytes.chunks_exact(entry) {
             const IDS: &str = "the ids of the events";
             let (attr, ids) = chunk.split_at(entry - SECTION);
             let mut s = section(WHAT, ids, offset, self.limits);
             let (offset, size) = (s.u64()?, s.u64()?);
-            all_ids = all_ids.saturating_add(size);
-            let limit = self.limits.max_buffer as u64;
-            if all_ids > limit {
-                return Err(Error::Limit { what: IDS, offset, size: all_ids, limit });
-            }
+            // Events can share a section.
+            self.keep(size.saturating_add(entry as u64), offset)?;
             let ids = words(&self.take_at(IDS, (offset, size))?);
             let attr = event::from_bytes(attr);
             self.session.add(RecordedEvent { name: event::name_of(&attr), attr, ids })?;
@@ -340,6 +337,7 @@ impl<R: Read> Reader<R> {
             end: None,
             limits,
             session: Session::default(),
+            kept: 0,
             record: Vec::new(),
             inflated: Inflated::default(),
             is_pipe: true,
@@ -491,6 +489,9 @@ impl<R: Read> Reader<R> {
     fn own_record(&mut self, type_: u32, misc: u16, body: &[u8], offset: u64) -> Result<bool> {
         let limits = self.limits;
         let mut s = section("a record", body, offset + 8, limits);
+        if KEPT.contains(&type_) {
+            self.keep(body.len() as u64, offset)?;
+        }
         match type_ {
             record_type::HEADER_ATTR => {
                 let size = section("an event", body.get(4..).unwrap_or_default(), offset, limits)
@@ -522,10 +523,7 @@ impl<R: Read> Reader<R> {
                 let mut record = record_header_of(type_, misc, body.len());
                 record.extend_from_slice(body);
                 let mut s = section("a build id", &record, offset, limits);
-                let entry = BuildIdEntry::parse_next(&mut s)?;
-                if self.session.features.build_ids.len() < limits.max_entries {
-                    self.session.features.build_ids.extend(entry);
-                }
+                self.session.features.build_ids.extend(BuildIdEntry::parse_next(&mut s)?);
             }
             record_type::EVENT_UPDATE => {
                 let (kind, id) = (s.u64()?, s.u64()?);
@@ -557,6 +555,22 @@ impl<R: Read> Reader<R> {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// Counts the memory for something of this size that the session keeps: in pipe mode there can be any
+    /// number of such records, and a few compressed bytes can stand for many.
+    fn keep(&mut self, size: u64, offset: u64) -> Result<()> {
+        /// An event, a build id or a damaged section, with the entries of the tables that refer to it.
+        const ENTRY: u64 = 512;
+        /// An id of 8 bytes is in the list of its event and in two tables.
+        const FACTOR: u64 = 12;
+        self.kept = self.kept.saturating_add(size.saturating_mul(FACTOR)).saturating_add(ENTRY);
+        let (size, limit) = (self.kept, self.limits.max_buffer as u64);
+        if size > limit {
+            let what = "the description of the recording";
+            return Err(Error::Limit { what, offset, size, limit });
+        }
+        Ok(())
     }
 
     fn read_feature(&mut self, number: u32, bytes: &[u8], offset: u64) {
@@ -652,6 +666,16 @@ impl<R: Read> Reader<R> {
         Ok(false)
     }
 }
+
+/// Records that the session keeps something of. Of the tracing data it keeps the last only, which has a
+/// limit of its own; those that are damaged are counted by their record.
+const KEPT: [u32; 5] = [
+    record_type::HEADER_ATTR,
+    record_type::HEADER_TRACING_DATA,
+    record_type::HEADER_BUILD_ID,
+    record_type::HEADER_FEATURE,
+    record_type::EVENT_UPDATE,
+];
 
 /// Where the bytes of a record are.
 enum Place {

@@ -76,6 +76,20 @@ fn a_few_bytes_that_stand_for_gigabytes_are_read_block_by_block() {
 }
 
 #[test]
+fn a_few_bytes_that_stand_for_many_events_are_an_error() {
+    // An attribute without ids, a million times: gigabytes of events.
+    let attr = [&[0; 4][..], &64u32.to_le_bytes(), &[0; 56]].concat();
+    let events = record(record_type::HEADER_ATTR, &attr).repeat(1 << 20);
+    let data = zstd::stream::encode_all(&events[..], 3).unwrap();
+    assert!(data.len() < 60_000, "{}", data.len());
+    let mut bytes = recording(&[], 1, 1 << 10, false, false);
+    let at = bytes.len() as u64;
+    bytes.extend(record(record_type::COMPRESSED, &data));
+    let (_, error) = read(&bytes);
+    assert!(matches!(error, Some(Error::Limit { offset, .. }) if offset == at), "{error:?}");
+}
+
+#[test]
 fn damage_is_an_error_with_its_place() {
     let times: Vec<u64> = (1..5000).collect();
     let whole = recording(&times, 3, 1000, false, false);

@@ -366,9 +366,41 @@ fn ids_of_all_events_have_a_limit() {
         let limits = Limits { max_buffer, ..Limits::default() };
         Reader::open(Cursor::new(&file), limits).map(drop)
     };
-    open(24_000).unwrap();
-    let error = open(23_999).unwrap_err();
-    assert!(matches!(error, Error::Limit { limit: 23_999, .. }), "{error:?}");
+    open(400_000).unwrap();
+    let error = open(200_000).unwrap_err();
+    assert!(matches!(error, Error::Limit { limit: 200_000, .. }), "{error:?}");
+}
+
+/// A pipe that begins like `written`, then has a million records for its reader.
+#[test]
+fn records_for_the_reader_have_a_limit() {
+    let [_, pipe] = written(&[]);
+    let limits = Limits { max_buffer: 1 << 20, ..Limits::default() };
+    let attr = perf_event_attr { size: 64, ..attr(0) };
+    let attr: Vec<u64> = zerocopy::IntoBytes::as_bytes(&attr)[..64]
+        .chunks(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap()))
+        .collect();
+    // An event without ids, a build id, an unknown feature, a damaged feature, a name of an event.
+    let mut build_id = vec![u64::from(u32::MAX)];
+    build_id.extend([1; 4]);
+    for (type_, words) in [
+        (64, &attr[..]),
+        (67, &build_id),
+        (80, &[200]),
+        (80, &[11, u64::MAX]),
+        (78, &[1, 1, u64::from_le_bytes(*b"name\0\0\0\0")]),
+    ] {
+        let record = record(type_, words);
+        let bytes = [&pipe[..], &record.repeat(1 << 16)].concat();
+        let mut reader = Reader::open_pipe(&bytes[..], limits).unwrap();
+        let Err(Error::Limit { offset, size, limit: 1_048_576, .. }) = reader.next_record() else {
+            panic!("type {type_}");
+        };
+        let from_start = offset as usize - pipe.len();
+        assert_eq!(from_start % record.len(), 0, "type {type_}");
+        assert!((1 << 20..1 << 21).contains(&size), "type {type_}");
+    }
 }
 
 #[test]
