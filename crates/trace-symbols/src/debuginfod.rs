@@ -4,11 +4,11 @@ use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use trace_common::BuildId;
 
 /// Servers with debug information, and where it is kept.
@@ -27,7 +27,8 @@ pub struct Debuginfod {
     pub cache: PathBuf,
     /// Maximum size of a file in bytes.
     pub max_bytes: u64,
-    /// Maximum time for a connection, and for each part of an answer.
+    /// Maximum time for the connection to a server, all its addresses together, and for each part of
+    /// its answer. Neither the look-up of its name nor the whole answer has a limit.
     pub timeout: Duration,
     failed: Failures,
 }
@@ -138,9 +139,8 @@ impl Debuginfod {
         }
         let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
         let address = if has_port { host.to_owned() } else { format!("{host}:80") };
-        let address = address.to_socket_addrs()?.next();
-        let address = address.ok_or(Unresolved::File(io::ErrorKind::NotFound))?;
-        let mut stream = TcpStream::connect_timeout(&address, self.timeout)?;
+        let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+        let mut stream = self.connect(&addresses)?;
         stream.set_read_timeout(Some(self.timeout))?;
         stream.set_write_timeout(Some(self.timeout))?;
         // Version 1.0: the answer ends with the connection.
@@ -163,6 +163,23 @@ impl Debuginfod {
             return Err(Unresolved::File(io::ErrorKind::UnexpectedEof));
         }
         Ok(true)
+    }
+
+    /// Connects to the first address that accepts. Each has an equal share of the time that is left.
+    fn connect(&self, addresses: &[SocketAddr]) -> Result<TcpStream> {
+        let start = Instant::now();
+        let mut refused = Unresolved::File(io::ErrorKind::NotFound);
+        for (address, others) in addresses.iter().zip((1..=addresses.len() as u32).rev()) {
+            let time = self.timeout.saturating_sub(start.elapsed()) / others;
+            if time.is_zero() {
+                return Err(Unresolved::File(io::ErrorKind::TimedOut));
+            }
+            match TcpStream::connect_timeout(address, time) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => refused = error.into(),
+            }
+        }
+        Err(refused)
     }
 }
 
@@ -215,6 +232,21 @@ mod tests {
         assert_eq!(found.cache, Path::new("/x/debuginfod_client"));
         let found = of(&[urls, ("XDG_CACHE_HOME", "/x"), ("DEBUGINFOD_CACHE_PATH", "/y")]).unwrap();
         assert_eq!(found.cache, Path::new("/y"));
+    }
+
+    #[test]
+    fn all_addresses_of_a_server_are_tried() {
+        use std::net::{Ipv4Addr, TcpListener};
+        let listener = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let server = listener();
+        let there = server.local_addr().unwrap();
+        // Nobody listens there any more.
+        let gone = listener().local_addr().unwrap();
+        let servers = Debuginfod::new(Vec::new(), "");
+        let connect = |addresses: &[SocketAddr]| servers.connect(addresses).map(drop);
+        assert_eq!(connect(&[gone, gone, there]), Ok(()));
+        assert_eq!(connect(&[gone]), Err(Unresolved::File(io::ErrorKind::ConnectionRefused)));
+        assert_eq!(connect(&[]), Err(Unresolved::File(io::ErrorKind::NotFound)));
     }
 
     #[test]
