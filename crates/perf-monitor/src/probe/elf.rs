@@ -28,6 +28,7 @@ const MAX_NAME: usize = 4096;
 const MAX_SCAN: usize = 1 << 30;
 /// Sections of the functions of Go programs; the second in a PIE.
 const GO_TABLES: [&str; 2] = [".gopclntab", ".data.rel.ro.gopclntab"];
+const NOT_IN_CODE: &str = "its address is not in executable code of the file";
 /// Symbols that are compared to find similar names.
 const MAX_COMPARED: usize = 1 << 18;
 
@@ -319,27 +320,88 @@ impl<R: Read + Seek> ElfFile<R> {
 
     /// A function of a Go program whose symbols were stripped.
     fn go_function(&mut self, name: &str) -> Result<Option<Function>> {
-        let find = |names: &[&str]| {
-            self.headers.sections.iter().find(|s| names.contains(&s.name.as_str()))
-        };
-        let Some(table) = find(&GO_TABLES) else { return Ok(None) };
-        let (offset, size) = (table.offset, table.size);
-        // From Go 1.26 the table has no address: it is that of the section.
-        let section = find(&[".text"]).map_or(0, |text| text.address);
+        let sections = &self.headers.sections;
+        let table = sections.iter().find(|s| GO_TABLES.contains(&s.name.as_str()));
+        let Some(&Section { address: table, offset, size, .. }) = table else { return Ok(None) };
         let bytes = self.read(offset, size, MAX_TABLE)?;
         let Some(functions) = GoFunctions::parse(&bytes) else { return Ok(None) };
-        let text = if functions.text == 0 { section } else { functions.text };
-        let found = functions.iter().find(|f| f.name == name.as_bytes()).and_then(|f| {
-            let address = text.checked_add(u64::from(f.start))?;
-            Some(Function {
-                symbol: name.to_owned(),
-                address,
-                size: u64::from(f.end.saturating_sub(f.start)),
-                offset: self.offset_of(address)?,
-                path: self.path.clone(),
-            })
-        });
-        Ok(found)
+        let found = functions.iter().find(|f| f.name == name.as_bytes());
+        let Some(found) = found else { return Ok(None) };
+        let text = self.go_text(table, &functions)?.ok_or_else(|| {
+            self.unusable(
+                name,
+                "the file does not say where its Go code begins: link it without -s",
+            )
+        })?;
+        let address = text.wrapping_add(u64::from(found.start));
+        let offset = self.offset_of(address).ok_or_else(|| self.unusable(name, NOT_IN_CODE))?;
+        Ok(Some(Function {
+            symbol: name.to_owned(),
+            address,
+            size: u64::from(found.end.saturating_sub(found.start)),
+            offset,
+            path: self.path.clone(),
+        }))
+    }
+
+    /// The address that the offsets of the functions of a Go program are relative to. `table` is the
+    /// address of their table.
+    ///
+    /// It is not the start of `.text`: with an external linker, code of C is before that of Go.
+    fn go_text(&mut self, table: u64, functions: &GoFunctions<'_>) -> Result<Option<u64>> {
+        /// The text of the table's header, in words.
+        const TEXT: u64 = 3;
+        /// Fields of `runtime.moduledata`, in words.
+        const MIN_PC: u64 = 20;
+        const MAX_PC: u64 = 21;
+        const MODULE_TEXT: u64 = 22;
+        if let [Some(text @ 1..)] = self.words([(table, TEXT)])? {
+            return Ok(Some(text));
+        }
+        // From Go 1.26 on, the header has 0 and the description of the program its own section.
+        let sections = &self.headers.sections;
+        let module = sections.iter().find(|s| s.name == ".go.module").map(|s| s.address);
+        let Some(module) = module else { return Ok(None) };
+        let fields = [0, MIN_PC, MAX_PC, MODULE_TEXT].map(|field| (module, field));
+        let [Some(header), Some(min), Some(max), Some(text)] = self.words(fields)? else {
+            return Ok(None);
+        };
+        // In a large program the linker can separate parts of the code. Then the end differs.
+        let code = (min.wrapping_sub(text), max.wrapping_sub(text));
+        Ok((header == table && functions.range() == Some(code)).then_some(text))
+    }
+
+    /// Words of 64 bits by an address and their number from there, as they are when the file is loaded
+    /// at its own addresses: those of a position-independent program are in relocations.
+    fn words<const N: usize>(&mut self, places: [(u64, u64); N]) -> Result<[Option<u64>; N]> {
+        const R_X86_64_RELATIVE: u32 = 8;
+        const R_AARCH64_RELATIVE: u32 = 1027;
+        let places = places.map(|(address, n)| address.wrapping_add(n * 8));
+        let mut words = [None; N];
+        for (word, place) in words.iter_mut().zip(places) {
+            let segments = &self.headers.segments;
+            let Some(offset) = segments.iter().find_map(|s| s.offset_of(place)) else { continue };
+            *word = self.read(offset, 8, 8)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+        }
+        let tables = self.headers.sections.iter().filter(|s| s.type_ == elf::SHT_RELA);
+        let tables: Vec<_> = tables.map(|table| (table.offset, table.size)).collect();
+        // Crafted tables can share their bytes.
+        let mut left = MAX_TABLE;
+        for (offset, size) in tables {
+            let table = self.read(offset, size, left)?;
+            left -= size;
+            for entry in table.chunks_exact(24) {
+                let mut entry = Cursor::new(entry);
+                let (Ok(place), Ok(type_)) = (entry.u64(), entry.u32()) else { continue };
+                let (Ok(_symbol), Ok(value)) = (entry.u32(), entry.u64()) else { continue };
+                let n = places.iter().position(|p| *p == place);
+                let word = n.and_then(|n| words.get_mut(n));
+                if let (Some(word), R_X86_64_RELATIVE | R_AARCH64_RELATIVE) = (word, type_) {
+                    *word = Some(value);
+                }
+            }
+        }
+        Ok(words)
     }
 
     /// The one function among symbols of the same name.
@@ -368,9 +430,9 @@ impl<R: Read + Seek> ElfFile<R> {
                  probe the implementation",
             )),
             [symbol] => {
-                let offset = self.offset_of(symbol.address).ok_or_else(|| {
-                    self.unusable(name, "its address is not in executable code of the file")
-                })?;
+                let offset = self
+                    .offset_of(symbol.address)
+                    .ok_or_else(|| self.unusable(name, NOT_IN_CODE))?;
                 Ok(Some(Function {
                     symbol: symbol_name(*symbol),
                     address: symbol.address,

@@ -14,8 +14,6 @@ pub(super) struct GoFunctions<'a> {
     functions: &'a [u8],
     /// Names, each with a NUL.
     names: &'a [u8],
-    /// The address of the first function, if the linker wrote it.
-    pub(super) text: u64,
 }
 
 /// A function: its name, and its offsets from the start of the text.
@@ -38,7 +36,7 @@ impl<'a> GoFunctions<'a> {
         if !MAGIC.contains(&magic) || word != 8 {
             return Ok(None);
         }
-        let (count, _files, text) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
+        let (count, _files, _text) = (cursor.u64()?, cursor.u64()?, cursor.u64()?);
         let names = cursor.u64()?;
         cursor.skip(3 * 8)?;
         let functions = cursor.u64()?;
@@ -48,7 +46,7 @@ impl<'a> GoFunctions<'a> {
         };
         let len = usize::try_from(count).ok().and_then(|n| n.checked_mul(8)?.checked_add(4));
         let Some(entries) = len.and_then(|len| functions.get(..len)) else { return Ok(None) };
-        Ok(Some(Self { table: functions, functions: entries, names, text }))
+        Ok(Some(Self { table: functions, functions: entries, names }))
     }
 
     /// The functions, in the order of their addresses.
@@ -63,6 +61,12 @@ impl<'a> GoFunctions<'a> {
             let end = word(self.functions, (i + 1) * 8)?;
             Some(GoFunction { name: self.name(name)?, start, end })
         })
+    }
+
+    /// The offsets from the start of the text of the first function and of the end of the last one.
+    pub(super) fn range(&self) -> Option<(u64, u64)> {
+        let offset = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
+        Some((offset(self.functions.first_chunk()?), offset(self.functions.last_chunk()?)))
     }
 
     fn name(&self, at: u32) -> Option<&'a [u8]> {
@@ -98,7 +102,7 @@ mod tests {
     fn functions_have_names_and_ends() {
         let bytes = table();
         let functions = GoFunctions::parse(&bytes).unwrap();
-        assert_eq!(functions.text, 0x40_1000);
+        assert_eq!(functions.range(), Some((0, 0x90)));
         let all: Vec<_> = functions.iter().map(|f| (f.name, f.start, f.end)).collect();
         assert_eq!(all, [(&b"main.main"[..], 0, 0x40), (b"main.add", 0x40, 0x90)]);
         let mut old = bytes.clone();
