@@ -15,7 +15,8 @@ use std::sync::atomic::{Ordering, fence};
 /// `kernel.perf_user_access` (Linux 5.17) and on `config1` of the event having bit 1 (and bit 0
 /// for a 64-bit counter).
 ///
-/// It is not `Send`: the instruction reads the counter of the CPU that runs it.
+/// It is not `Send`: the instruction reads the counter of the CPU that runs it. It has no count of an
+/// event that another thread opened, or that is not for [`Target::ThisThread`](crate::Target::ThisThread).
 #[derive(Debug)]
 pub struct UserPage {
     mapping: Mapping,
@@ -28,15 +29,20 @@ pub struct UserPage {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct UserCount {
-    /// The count; `None` if only [`Counter::read`] can read it: the PMU does not support it, or the
-    /// event is not on a counter now.
+    /// The count; `None` if only [`Counter::read`] can read it: the PMU does not support it, the event
+    /// is not on a counter now, or it was not opened by this thread for
+    /// [`Target::ThisThread`](crate::Target::ThisThread).
     pub value: Option<u64>,
     /// Nanoseconds that the event was enabled, up to now if `times_are_current`.
     pub time_enabled: u64,
     /// Nanoseconds that it was on the PMU, up to now if `times_are_current`.
     pub time_running: u64,
     /// Whether the hardware clock extrapolated the times up to now. Otherwise they are from the
-    /// kernel's last update of the page.
+    /// kernel's last update of the page, and [`Counter::read`] has the times of now.
+    ///
+    /// They are extrapolated while the page names the hardware counter of the event: then both times
+    /// pass. Otherwise the page does not say whether they do: the event can be disabled, wait for a
+    /// counter, or be one that no instruction can read, such as a software event.
     pub times_are_current: bool,
 }
 
@@ -109,12 +115,11 @@ impl UserPage {
                 times_are_current: false,
             };
             let index = page.index().load(Ordering::Relaxed);
-            if self.has(CAP_USER_TIME) {
+            // `perf_event_index` gives an index to active events only.
+            if self.has(CAP_USER_TIME) && index != 0 {
                 if let Some(delta) = self.time_since_update() {
                     out.time_enabled = out.time_enabled.wrapping_add(delta);
-                    if index != 0 {
-                        out.time_running = out.time_running.wrapping_add(delta);
-                    }
+                    out.time_running = out.time_running.wrapping_add(delta);
                     out.times_are_current = true;
                 }
             }
@@ -235,12 +240,18 @@ mod tests {
         let delta = 7 + 1001 * 3 / 2;
         assert!(count.times_are_current);
         assert_eq!((count.time_enabled, count.time_running), (100 + delta, 40 + delta));
-        // Not on a counter: enabled, but not running.
-        page.mapping.index().store(0, Ordering::Relaxed);
-        let count = page.read();
-        assert_eq!((count.time_enabled, count.time_running), (100 + delta, 40));
         let now = page.perf_clock().unwrap();
         assert_eq!(now.nanos(), 10_000 + 1001 * 3 / 2);
+    }
+
+    /// The page of an event that is disabled is like that of one that waits or that is of software.
+    #[test]
+    #[cfg(all(not(miri), any(target_arch = "x86_64", target_arch = "aarch64")))]
+    fn times_without_a_counter_are_those_of_the_page() {
+        let page = page_with_clock();
+        let count = page.read();
+        assert!(page.offers_time() && !count.times_are_current);
+        assert_eq!((count.time_enabled, count.time_running), (100, 40));
     }
 
     #[test]

@@ -218,6 +218,14 @@ kernel_tests! {
         let by_call = counter.read().unwrap().value;
         t.note(format!("100 k turns {} cycles by instruction", after - before));
         assert!(after > before && by_call >= after, "{before} {after} {by_call}");
+        if page.offers_time() {
+            const SLACK: u64 = 1_000_000; // the two clocks drift
+            // Between two readings of the kernel, however long the thread was off the CPU.
+            let enabled = || counter.read().unwrap().time_enabled.unwrap();
+            let (before, read, after) = (enabled(), page.read(), enabled());
+            let inside = before.saturating_sub(SLACK)..=after + SLACK;
+            assert!(read.times_are_current && inside.contains(&read.time_enabled), "{read:?}");
+        }
     }
 
     fn a_pinned_event_off_the_pmu_is_an_error(t) {
