@@ -221,7 +221,9 @@ fn allowed_at(attempt: &Attempt<'_>) -> Option<i64> {
     let attr = &attempt.attr;
     let raw_tracepoint =
         attr.type_ == PERF_TYPE_TRACEPOINT && attr.sample_type & PERF_SAMPLE_RAW != 0;
-    if attempt.path.is_some() {
+    // A kprobe at an address has no path.
+    let is_kprobe = || Pmu::open("kprobe").is_ok_and(|pmu| pmu.type_() == attr.type_);
+    if attempt.path.is_some() || is_kprobe() {
         None
     } else if raw_tracepoint {
         Some(-1)

@@ -153,7 +153,8 @@ impl Event {
     }
 
     /// A probe `offset` bytes into a kernel function. The kprobe PMU (Linux 4.17) creates and
-    /// removes it with the event. Its raw data contains only the address. Needs `CAP_SYS_ADMIN`.
+    /// removes it with the event. Its raw data contains only the address. Needs `CAP_PERFMON`
+    /// (`CAP_SYS_ADMIN` before Linux 5.8).
     ///
     /// # Errors
     ///
@@ -184,7 +185,7 @@ impl Event {
 
     /// A probe `offset` bytes into the file of a program or library. The uprobe PMU (Linux 4.17)
     /// creates and removes it with the event. Its raw data contains only the address. Needs
-    /// `CAP_SYS_ADMIN`.
+    /// `CAP_SYS_ADMIN`; Linux 5.8 to 6.15 without a later fix accept `CAP_PERFMON`.
     ///
     /// # Errors
     ///

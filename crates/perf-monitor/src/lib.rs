@@ -52,8 +52,8 @@
 //! | 3, 4 (Debian, Ubuntu) | | | | |
 //!
 //! Names and fields of tracepoints need a readable tracefs ([`Tracefs`]), which is root's by
-//! default. Kprobes and uprobes need `CAP_SYS_ADMIN`. The pages of rings count as locked memory
-//! ([`mlock_kb`]). Errors name the remedy.
+//! default. Kprobes need `CAP_PERFMON`, uprobes `CAP_SYS_ADMIN`. The pages of rings count as locked
+//! memory ([`mlock_kb`]). Errors name the remedy.
 //!
 //! # Kernels
 //!

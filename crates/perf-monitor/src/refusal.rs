@@ -217,7 +217,7 @@ fn privilege(
             ("CAP_SYS_ADMIN", "; above level 2, CAP_PERFMON does not suffice")
         }
         (_, Some(_)) => ("CAP_PERFMON", ""),
-        (_, None) => ("CAP_PERFMON (probes: CAP_SYS_ADMIN)", ""),
+        (_, None) => ("CAP_PERFMON (uprobes: CAP_SYS_ADMIN)", ""),
     };
     write!(f, "{capability}{place}{remark}")?;
     if user_space_alone_is_allowed {
@@ -252,7 +252,7 @@ mod tests {
         );
         assert_eq!(
             text(None, None),
-            "not permitted, this needs CAP_PERFMON (probes: CAP_SYS_ADMIN)"
+            "not permitted, this needs CAP_PERFMON (uprobes: CAP_SYS_ADMIN)"
         );
         assert_eq!(
             text(Some(4), None),
@@ -261,7 +261,7 @@ mod tests {
         );
         assert_eq!(
             reason(Some(2), None, true).to_string(),
-            "not permitted: kernel.perf_event_paranoid is 2, this needs CAP_PERFMON (probes: \
+            "not permitted: kernel.perf_event_paranoid is 2, this needs CAP_PERFMON (uprobes: \
              CAP_SYS_ADMIN) in the initial user namespace: this process has capabilities only in \
              another one, as in a rootless container"
         );

@@ -53,8 +53,8 @@
 //!
 //! # Privileges
 //!
-//! Both interfaces need `CAP_SYS_ADMIN` in practice: tracefs is root's by default, and the PMUs check
-//! it (`CAP_PERFMON` is enough for kprobes from Linux 5.8).
+//! tracefs is root's by default. The kprobe PMU needs `CAP_PERFMON` (`CAP_SYS_ADMIN` before Linux 5.8),
+//! the uprobe PMU `CAP_SYS_ADMIN`.
 
 mod builder;
 mod control;
