@@ -11,6 +11,7 @@ use crate::sampler::Sampler;
 use crate::{Target, system};
 use perf_sys::*;
 use rustix::fd::BorrowedFd;
+use rustix::io::Errno;
 use trace_common::ClockDomain;
 
 /// Minimum period of a timer event, in nanoseconds, without [`EventBuilder::allow_short_period`]. A
@@ -68,10 +69,7 @@ impl EventBuilder {
         attr.config3 = config3;
         attr.config4 = config4;
         attr.bp_type = event.bp_type;
-        attr.set_exclude_user(event.exclude.user);
-        attr.set_exclude_kernel(event.exclude.kernel);
-        attr.set_exclude_hv(event.exclude.hv);
-        attr.set_precise_ip(event.exclude.precise);
+        attr.flags = event.flags;
         attr.set_disabled(true);
         let times = ReadFormat::TOTAL_TIME_ENABLED | ReadFormat::TOTAL_TIME_RUNNING;
         attr.read_format = times.bits();
@@ -178,7 +176,8 @@ impl EventBuilder {
         self
     }
 
-    /// Permitted skid between the event and the address of its sample: 0 (any) to 3 (none).
+    /// Permitted skid between the event and the address of its sample: 0 (any) to 3 (none). With the
+    /// modifier `P` of the event, lower levels are tried, too.
     #[must_use]
     pub fn precise_ip(mut self, level: u8) -> Self {
         self.attr.set_precise_ip(level);
@@ -300,10 +299,15 @@ impl EventBuilder {
         flags: u64,
     ) -> Result<Counter> {
         self.check_period()?;
-        let attempt =
+        let mut attempt =
             Attempt { attr: self.attr, path: self.event.path.as_deref(), target, group, flags };
-        match attempt.open() {
-            Ok(fd) => Ok(Counter::new(fd, self.attr, self.event.clone(), target)),
+        let opened = if self.event.is_most_precise {
+            most_precise(&mut attempt, Attempt::open)
+        } else {
+            attempt.open()
+        };
+        match opened {
+            Ok(fd) => Ok(Counter::new(fd, attempt.attr, self.event.clone(), target)),
             Err(errno) => Err(Error::Open {
                 event: self.event.name.clone(),
                 target: target.to_string(),
@@ -396,5 +400,44 @@ impl EventBuilder {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// Opens an event with the highest `precise_ip` that is accepted, from that of its attribute down.
+fn most_precise<'a, T>(
+    attempt: &mut Attempt<'a>,
+    open: impl Fn(&Attempt<'a>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    loop {
+        let level = attempt.attr.precise_ip();
+        match open(attempt) {
+            // A level that the PMU lacks has one of these.
+            Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOENT | Errno::NODEV) if level > 0 => {
+                attempt.attr.set_precise_ip(level - 1);
+            }
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_highest_precise_level_that_opens_is_taken() {
+        let event = Event::parse("cycles:P").unwrap();
+        let opened = |accepted: u8, errno: Errno| {
+            let (attr, target) = (*event.builder().attr(), Target::ThisThread);
+            let mut attempt = Attempt { attr, path: None, target, group: None, flags: 0 };
+            let result = most_precise(&mut attempt, |attempt| {
+                if attempt.attr.precise_ip() <= accepted { Ok(()) } else { Err(errno) }
+            });
+            result.map(|()| attempt.attr.precise_ip())
+        };
+        assert_eq!(opened(3, Errno::OPNOTSUPP), Ok(3));
+        assert_eq!(opened(1, Errno::OPNOTSUPP), Ok(1));
+        assert_eq!(opened(0, Errno::INVAL), Ok(0));
+        assert_eq!(opened(0, Errno::ACCESS), Err(Errno::ACCESS), "no level changes that");
     }
 }

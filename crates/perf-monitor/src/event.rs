@@ -30,7 +30,10 @@ pub struct Event {
     pub(crate) config: [u64; 5],
     pub(crate) bp_type: u32,
     pub(crate) path: Option<CString>,
-    pub(crate) exclude: Exclude,
+    /// Bits of [`perf_event_attr::flags`] that modifiers such as `:u` set.
+    pub(crate) flags: u64,
+    /// `:P`: the highest `precise_ip` that the kernel accepts.
+    pub(crate) is_most_precise: bool,
     pub(crate) unit: EventUnit,
     pub(crate) cpus: Option<Vec<u32>>,
 }
@@ -45,15 +48,6 @@ pub enum WithoutKernel {
     Everything,
     /// It counts nothing: the event only occurs in the kernel, such as context switches.
     Nothing,
-}
-
-/// Levels that a modifier such as `:u` excludes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Exclude {
-    pub(crate) user: bool,
-    pub(crate) kernel: bool,
-    pub(crate) hv: bool,
-    pub(crate) precise: u8,
 }
 
 /// The unit of a count: `count * scale` is in the unit `name`.
@@ -87,7 +81,8 @@ impl Event {
             config: [config, 0, 0, 0, 0],
             bp_type: 0,
             path: None,
-            exclude: Exclude::default(),
+            flags: 0,
+            is_most_precise: false,
             unit: EventUnit::default(),
             cpus: None,
         }
@@ -262,6 +257,16 @@ impl Event {
     /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kretprobe:SYMBOL`,
     /// `uprobe:FILE:OFFSET`, `uretprobe:FILE:OFFSET`.
     ///
+    /// | modifier | |
+    /// | --- | --- |
+    /// | `u`, `k`, `h` | counts user space, the kernel, the hypervisor: only those that are named |
+    /// | `G`, `H` | counts virtual machines, the host: only those that are named |
+    /// | `I` | does not count when the CPU is idle |
+    /// | `p`, `pp`, `ppp` | [`precise_ip`](EventBuilder::precise_ip) of 1, 2, 3 |
+    /// | `P` | the highest `precise_ip` that the kernel accepts, also 0: see [`Counter::attr`](crate::Counter::attr) |
+    /// | `D` | [`pinned`](EventBuilder::pinned) |
+    /// | `e` | [`exclusive`](EventBuilder::exclusive) |
+    ///
     /// # Errors
     ///
     /// [`Error::EventSyntax`], [`Error::UnknownEvent`] with similar names that exist, and the errors
@@ -286,6 +291,8 @@ impl Event {
                 rest.rsplit_once('/').ok_or(syntax("a closing / is missing"))?;
             return Pmu::open(pmu)?.event(terms)?.modified(modifiers, text);
         }
+        // The rest after the n-th colon: modifiers contain none.
+        let after = |n: usize| text.splitn(n + 1, ':').nth(n).unwrap_or("");
         let mut parts = text.split(':');
         let (first, second) = (parts.next().unwrap_or(""), parts.next());
         match (first, second) {
@@ -301,7 +308,7 @@ impl Event {
                     _ => return Err(syntax("the access is one of r, w, rw, x")),
                 };
                 let event = Self::breakpoint(address, len, access);
-                event.modified(parts.next().unwrap_or(""), text)
+                event.modified(after(3), text)
             }
             ("kprobe", Some(symbol)) => {
                 let (symbol, offset) = symbol.split_once('+').unwrap_or((symbol, "0"));
@@ -309,9 +316,8 @@ impl Event {
             }
             ("kretprobe", Some(symbol)) => Self::kretprobe(symbol),
             ("uprobe" | "uretprobe", Some(_)) => {
-                let rest = text.split_once(':').map_or("", |(_, r)| r);
                 let (file, offset) =
-                    rest.rsplit_once(':').ok_or(syntax("FILE:OFFSET is needed"))?;
+                    after(1).rsplit_once(':').ok_or(syntax("FILE:OFFSET is needed"))?;
                 let offset = number(offset).ok_or(syntax("not an offset"))?;
                 if first == "uprobe" {
                     Self::uprobe(file, offset)
@@ -319,37 +325,34 @@ impl Event {
                     Self::uretprobe(file, offset)
                 }
             }
-            (name, None) => Self::by_name(name),
-            (name, Some(modifiers)) if is_modifiers(modifiers) && Self::by_name(name).is_ok() => {
-                Self::by_name(name)?.modified(modifiers, text)
-            }
-            (system, Some(name)) => {
-                tracefs()?.event(system, name)?.modified(parts.next().unwrap_or(""), text)
-            }
+            (name, None) => Self::by_name(name).ok_or_else(|| Self::unknown(name)),
+            (first, Some(second)) => match Self::by_name(first) {
+                Some(event) => event.modified(after(1), text),
+                None => tracefs()?.event(first, second)?.modified(after(2), text),
+            },
         }
     }
 
-    fn by_name(name: &str) -> Result<Self> {
-        if let Some(event) = Hardware::by_name(name) {
-            return Ok(Self::hardware(event));
-        }
-        if let Some(event) = Software::by_name(name) {
-            return Ok(Self::software(event));
-        }
-        if let Some(raw) = name.strip_prefix('r').and_then(|hex| u64::from_str_radix(hex, 16).ok())
-        {
-            return Ok(Self::raw(raw));
-        }
-        if let Some(event) = Self::all_cache().find(|event| event.name == name) {
-            return Ok(event);
-        }
+    fn by_name(name: &str) -> Option<Self> {
+        let raw = || {
+            let hex = name.strip_prefix('r')?;
+            u64::from_str_radix(hex, 16).ok().map(Self::raw)
+        };
+        Hardware::by_name(name)
+            .map(Self::hardware)
+            .or_else(|| Software::by_name(name).map(Self::software))
+            .or_else(raw)
+            .or_else(|| Self::all_cache().find(|event| event.name == name))
+    }
+
+    fn unknown(name: &str) -> Error {
         let mut known: Vec<String> = Self::all_cache().map(|e| e.name).collect();
         known.extend(Hardware::ALL.iter().flat_map(|(_, n)| *n).map(|n| (*n).to_owned()));
         known.extend(Software::ALL.iter().flat_map(|(_, n)| *n).map(|n| (*n).to_owned()));
-        Err(Error::UnknownEvent {
+        Error::UnknownEvent {
             name: name.to_owned(),
             near: system::near_matches(name, known.iter().map(String::as_str), 3),
-        })
+        }
     }
 
     /// All generalised cache events. A CPU supports some of them.
@@ -361,17 +364,27 @@ impl Event {
         if modifiers.is_empty() {
             return Ok(self);
         }
-        if !is_modifiers(modifiers) {
-            let why = "modifiers are letters of u, k, h and up to three p";
+        if let Some(why) = refused_modifier(modifiers) {
             return Err(Error::EventSyntax { text: text.to_owned(), why });
         }
         let has = |c| modifiers.contains(c);
-        self.exclude.precise = modifiers.matches('p').count().min(3) as u8;
+        let mut attr = perf_event_attr::default();
         if has('u') || has('k') || has('h') {
-            self.exclude.user = !has('u');
-            self.exclude.kernel = !has('k');
-            self.exclude.hv = !has('h');
+            attr.set_exclude_user(!has('u'));
+            attr.set_exclude_kernel(!has('k'));
+            attr.set_exclude_hv(!has('h'));
         }
+        if has('G') != has('H') {
+            attr.set_exclude_host(has('G'));
+            attr.set_exclude_guest(has('H'));
+        }
+        attr.set_exclude_idle(has('I'));
+        attr.set_pinned(has('D'));
+        attr.set_exclusive(has('e'));
+        self.is_most_precise = has('P');
+        let precise = if has('P') { 3 } else { modifiers.matches('p').count() as u8 };
+        attr.set_precise_ip(precise);
+        self.flags = attr.flags;
         self.name = format!("{}:{modifiers}", self.name);
         Ok(self)
     }
@@ -436,11 +449,19 @@ impl fmt::Display for Event {
     }
 }
 
-fn is_modifiers(text: &str) -> bool {
-    !text.is_empty()
-        && text.chars().all(|c| "ukhp".contains(c))
-        && text.matches('p').count() <= 3
-        && ["u", "k", "h"].iter().all(|c| text.matches(c).count() <= 1)
+/// Why modifiers cannot be used, if one cannot.
+fn refused_modifier(modifiers: &str) -> Option<&'static str> {
+    modifiers.chars().find_map(|c| match (c, modifiers.matches(c).count()) {
+        ('p', 1..=3) | ('u' | 'k' | 'h' | 'P' | 'G' | 'H' | 'I' | 'D' | 'e', 1) => None,
+        ('p', _) => Some("there are at most three modifiers p"),
+        ('u' | 'k' | 'h' | 'P' | 'G' | 'H' | 'I' | 'D' | 'e', _) => Some("a modifier is repeated"),
+        ('S', _) => Some("the modifier S, samples with the counts of a group, is not of one event"),
+        ('W', _) => Some("the modifier W, a group that can be divided, is not supported"),
+        ('b', _) => Some("the modifier b, counting by a BPF program, is not supported"),
+        ('R', _) => Some("the modifier R, the latency of retirement, is not supported"),
+        ('X', _) => Some("the modifier X, an event that stays in its place, is not supported"),
+        _ => Some("the modifiers are u, k, h, G, H, I, p (up to three), P, D and e"),
+    })
 }
 
 /// Parses a number in C syntax: decimal or with 0x.
@@ -465,9 +486,34 @@ mod tests {
         assert_eq!(ok("LLC-prefetches").config[0], 0x202);
         let watch = ok("mem:0x1000/8:w");
         assert_eq!((watch.bp_type, watch.config[1], watch.config[2]), (2, 0x1000, 8));
-        let user = ok("instructions:u");
-        assert!(user.exclude.kernel && user.exclude.hv && !user.exclude.user);
-        assert_eq!(ok("cycles:ppp").exclude.precise, 3);
+    }
+
+    #[test]
+    fn modifiers_of_perf_set_the_attribute() {
+        let attr = |text: &str| {
+            let event = Event::parse(text).unwrap();
+            let modifiers = text.split_once(':').map_or("", |(_, modifiers)| modifiers);
+            assert!(event.name().ends_with(modifiers), "{}", event.name());
+            *event.builder().attr()
+        };
+        let user = attr("instructions:u");
+        assert!(user.exclude_kernel() && user.exclude_hv() && !user.exclude_user());
+        for (text, precise) in [("cycles:p", 1), ("cycles:ppp", 3), ("cycles:P", 3)] {
+            assert_eq!(attr(text).precise_ip(), precise, "{text}");
+            assert_eq!(Event::parse(text).unwrap().is_most_precise, text.ends_with('P'));
+        }
+        let of_vms = |text| {
+            let attr = attr(text);
+            (attr.exclude_host(), attr.exclude_guest())
+        };
+        assert_eq!(of_vms("cycles:G"), (true, false));
+        assert_eq!(of_vms("cycles:H"), (false, true));
+        assert_eq!(of_vms("cycles:GH"), (false, false));
+        let all = attr("cycles:ukDeI");
+        assert!(all.pinned() && all.exclusive() && all.exclude_idle() && all.exclude_hv());
+        assert!(!all.exclude_user() && !all.exclude_kernel());
+        // Each sets no other bit.
+        assert_eq!(attr("cycles:DeI").flags.count_ones(), attr("cycles").flags.count_ones() + 3);
     }
 
     #[test]
@@ -479,6 +525,16 @@ mod tests {
         assert!(error("instuctions").contains("did you mean instructions?"));
         assert!(error("uprobe:/bin/true").contains("FILE:OFFSET"));
         assert!(error("nosuchpmu/x/").contains("nosuchpmu"));
+        for c in ["S", "W", "b", "R", "X"] {
+            let error = error(&format!("cycles:u{c}"));
+            assert!(error.contains(&format!("the modifier {c}, ")), "{error}");
+        }
+        assert!(error("cycles:z").contains("the modifiers are"), "{}", error("cycles:z"));
+        for text in ["cycles:u:k", "mem:0x1000/8:w:u:k"] {
+            assert!(error(text).contains("the modifiers are"), "{}", error(text));
+        }
+        assert!(error("cycles:uku").contains("repeated"));
+        assert!(error("cycles:pppp").contains("at most three"));
         assert!(Event::kprobe("a\0b", 0).unwrap_err().to_string().contains("NUL"));
     }
 }

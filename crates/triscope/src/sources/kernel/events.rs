@@ -66,8 +66,11 @@ fn members(group: &str) -> Result<(Vec<String>, bool)> {
     };
     let leader_samples = modifiers.contains('S');
     let modifiers = modifiers.replace('S', "");
+    // A group is pinned or exclusive by its leader.
+    let of_members = modifiers.replace(['D', 'e'], "");
+    let of = |n| if n == 0 { &modifiers } else { &of_members };
     let members: Vec<String> =
-        split(list).into_iter().map(|event| modified(event, &modifiers)).collect();
+        split(list).into_iter().zip(0..).map(|(event, n)| modified(event, of(n))).collect();
     if members.is_empty() || list.contains(['{', '}']) {
         return Err(Failure::about(group, "a group consists of events"));
     }
@@ -297,6 +300,8 @@ mod tests {
             )
         );
         assert_eq!(members("{cs}"), Some(vec!["cs".to_owned()]));
+        let pinned = ["cs:uDe", "faults:u"].map(str::to_owned);
+        assert_eq!(members("{cs,faults}:uDe"), Some(pinned.to_vec()), "by its leader");
         let sampled = |group: &str| super::members(group).ok();
         assert_eq!(sampled("{cs}:uS"), Some((vec!["cs:u".to_owned()], true)));
         assert_eq!(sampled("{cs}:u"), Some((vec!["cs:u".to_owned()], false)));
