@@ -542,7 +542,7 @@ impl Parser {
                 }
                 let version = self.framing.version;
                 state.trace = Some(if version >= 6 {
-                    Trace::parse_v6(&mut c, version)?
+                    Trace::parse_v6(&mut c, version, &state.limits)?
                 } else {
                     Trace::parse(&mut c, version)?
                 });

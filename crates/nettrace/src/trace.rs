@@ -1,4 +1,4 @@
-use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
+use trace_common::{ClockDomain, ClockMap, Cursor, Limits, Timestamp};
 
 use crate::filetime::days_from_civil;
 use crate::{Error, Result};
@@ -104,11 +104,20 @@ impl Trace {
     }
 
     /// The trace block of version 6.
-    pub(crate) fn parse_v6(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
+    pub(crate) fn parse_v6(c: &mut Cursor<'_>, version: u32, limits: &Limits) -> Result<Self> {
         let mut trace = Self::parse_start(c, version)?;
+        let mut memory = 0_usize;
         for _ in 0..c.u32()? {
+            let at = c.offset();
             let key = crate::strings::utf8(c)?.into_owned();
             let value = crate::strings::utf8(c)?.into_owned();
+            // A list that grows has up to twice as many places.
+            let pair = 2 * size_of::<(String, String)>() + key.len() + value.len();
+            memory = memory.saturating_add(pair);
+            if memory > limits.max_buffer {
+                let what = "size of trace properties";
+                return Err(Error::limit(at, what, memory as u64, limits.max_buffer));
+            }
             match key.as_str() {
                 "ProcessId" => trace.process_id = value.parse().unwrap_or(0),
                 "HardwareThreadCount" => trace.processors = value.parse().unwrap_or(0),

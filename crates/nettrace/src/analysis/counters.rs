@@ -14,6 +14,9 @@ pub enum CounterKind {
     Rate,
     /// The distribution of values during the interval.
     Histogram,
+    /// The distribution of values in buckets that grow exponentially, since the session began; during the
+    /// interval, if the session asked for `reportDeltas`. The event does not say which.
+    ExponentialHistogram,
 }
 
 /// One value of a counter.
@@ -37,7 +40,8 @@ pub struct Counter {
     /// Meaning of the value.
     pub kind: CounterKind,
     /// The value. For [`CounterKind::Rate`], the increment during the interval; for
-    /// [`CounterKind::Histogram`], the sum (meters) or the mean.
+    /// [`CounterKind::Histogram`], the sum (meters) or the mean; for
+    /// [`CounterKind::ExponentialHistogram`], the sum.
     pub value: f64,
     /// Length of the interval in seconds, if the event has it.
     pub interval_seconds: Option<f64>,
@@ -45,7 +49,8 @@ pub struct Counter {
     pub count: Option<u64>,
     /// Smallest and greatest value, if the event has them.
     pub range: Option<(f64, f64)>,
-    /// Quantiles and their values, for a meter's histogram.
+    /// Quantiles and their values, for a meter's histogram. Those of
+    /// [`CounterKind::ExponentialHistogram`] are computed here: each is the geometric middle of its bucket.
     pub quantiles: Vec<(f64, f64)>,
 }
 
@@ -68,6 +73,7 @@ pub struct CounterTracker {
     intervals: HashMap<u64, f64>,
     errors: u64,
     conflicts: u64,
+    undecoded: u64,
 }
 
 /// Maximum number of processes whose interval is kept.
@@ -89,6 +95,12 @@ impl CounterTracker {
     /// are ignored, because another session has other settings (.NET 8 and later).
     pub fn conflicts(&self) -> u64 {
         self.conflicts
+    }
+
+    /// Number of values of meters that were not decoded completely: of an unknown kind of instrument,
+    /// or of an event that lacks a field or has a malformed one. .NET 6 writes histograms without their sum.
+    pub fn undecoded(&self) -> u64 {
+        self.undecoded
     }
 
     /// Processes an event and returns the counter value that it contains, if any.
@@ -136,18 +148,33 @@ impl CounterTracker {
             "UpDownCounterRateValuePublished" => (CounterKind::Gauge, "value"),
             "GaugeValuePublished" => (CounterKind::Gauge, "lastValue"),
             "HistogramValuePublished" => (CounterKind::Histogram, "sum"),
-            _ => return None,
+            "Base2ExponentialHistogramValuePublished" => (CounterKind::ExponentialHistogram, "sum"),
+            name => {
+                self.undecoded += u64::from(name.ends_with("ValuePublished"));
+                return None;
+            }
         };
-        // The first report of a rate is empty, because there is no earlier value.
-        let value = event.field(value)?;
-        // Numbers are text, except the sum of a histogram.
-        let value = match value.as_f64() {
-            Some(value) => value,
-            None => value.as_text()?.to_string().parse().ok()?,
+        let number = |name: &str| {
+            let value = event.field(name)?;
+            // Numbers are text, except those of a histogram.
+            value.as_f64().or_else(|| value.as_text()?.to_string().parse().ok())
         };
+        let Some(value) = number(value) else {
+            // The first report of a rate is empty, because there is no earlier value.
+            let is_empty = text(event, value).is_some_and(|text| text.is_empty());
+            self.undecoded += u64::from(!is_empty);
+            return None;
+        };
+        let count = event.field("count").and_then(|v| v.as_u64());
+        let range = number("minimum").zip(number("maximum")).filter(|_| count != Some(0));
         let quantiles = match kind {
             CounterKind::Histogram => {
                 parse_quantiles(&text(event, "quantiles").unwrap_or_default())
+            }
+            CounterKind::ExponentialHistogram => {
+                let quantiles = exponential_quantiles(event, range);
+                self.undecoded += u64::from(quantiles.is_none());
+                quantiles.unwrap_or_default()
             }
             _ => Vec::new(),
         };
@@ -163,8 +190,8 @@ impl CounterTracker {
             kind,
             value,
             interval_seconds: self.intervals.get(&process_id).copied(),
-            count: event.field("count").and_then(|v| v.as_u64()),
-            range: None,
+            count,
+            range,
             quantiles,
         })
     }
@@ -176,6 +203,41 @@ fn parse_quantiles(text: &str) -> Vec<(f64, f64)> {
         .filter_map(|pair| pair.split_once('='))
         .filter_map(|(q, v)| Some((q.trim().parse().ok()?, v.trim().parse().ok()?)))
         .collect()
+}
+
+/// Quantiles of a histogram whose bucket `n` has the values in `(base^n, base^(n + 1)]`, for
+/// `base = 2^(2^-scale)`. `range` is that of its values. `None` if the event is malformed.
+fn exponential_quantiles(event: &Event<'_>, range: Option<(f64, f64)>) -> Option<Vec<(f64, f64)>> {
+    /// Those that the runtime computes for other histograms.
+    const QUANTILES: [f64; 3] = [0.5, 0.95, 0.99];
+    let scale = event.field("scale")?.as_i64().filter(|scale| (-11..=20).contains(scale))?;
+    let zeros = event.field("zeroCount")?.as_u64()?;
+    let buckets = text(event, "buckets")?;
+    let buckets = buckets.split(',').map(str::trim).filter(|count| !count.is_empty());
+    let buckets: Vec<u64> = buckets.map(|count| count.parse().ok()).collect::<Option<_>>()?;
+    let total = buckets.iter().try_fold(zeros, |sum, count| sum.checked_add(*count))?;
+    if total == 0 {
+        return Some(Vec::new());
+    }
+    let (min, max) = range.filter(|(min, max)| 0.0 <= *min && min <= max && max.is_finite())?;
+    let buckets_per_doubling = f64::from(scale as i32).exp2();
+    // The event has no number of its first bucket. The greatest value is in the last one with a count.
+    let last = buckets.iter().rposition(|count| *count > 0).unwrap_or_default();
+    let number_of_last = (max.log2() * buckets_per_doubling).ceil() - 1.0;
+    let value_at = |rank: u64| {
+        let mut below = zeros;
+        let n = buckets.iter().position(|count| {
+            below += count;
+            rank <= below
+        });
+        let number = number_of_last - (last as f64 - n.unwrap_or(last) as f64);
+        ((number + 0.5) / buckets_per_doubling).exp2().clamp(min, max)
+    };
+    let quantile = |q: f64| {
+        let rank = (q * total as f64).ceil() as u64;
+        (q, if rank <= zeros { 0.0 } else { value_at(rank) })
+    };
+    Some(QUANTILES.map(quantile).to_vec())
 }
 
 fn event_counter(event: &Event<'_>) -> Option<Counter> {

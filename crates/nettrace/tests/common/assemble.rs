@@ -165,12 +165,13 @@ pub struct V6(pub Vec<u8>);
 
 impl V6 {
     pub fn new() -> Self {
+        Self::with_properties(1, &[utf8("ProcessId"), utf8("42")].concat())
+    }
+
+    /// A stream whose trace block has this number of properties.
+    pub fn with_properties(count: u32, properties: &[u8]) -> Self {
         let mut s = Self(b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0".to_vec());
-        let mut trace = clock();
-        trace.extend(1u32.to_le_bytes());
-        trace.extend(utf8("ProcessId"));
-        trace.extend(utf8("42"));
-        s.block(1, &trace);
+        s.block(1, &[&clock()[..], &count.to_le_bytes(), properties].concat());
         s
     }
 

@@ -4,7 +4,7 @@
 
 use crate::common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 use crate::common::parse;
-use nettrace::analysis::{CounterKind, CounterTracker};
+use nettrace::analysis::{Counter, CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 
 /// A field of version 6: its size, name and type.
@@ -574,6 +574,24 @@ fn returned_events_are_not_held() {
     assert_eq!((events, parser.stats().early_flushes), (500, 0));
 }
 
+/// The values of an event of a meter, and the number of those that were not decoded.
+fn meter(name: &str, fields: &[(&str, u32)], payload: &[u8]) -> (Vec<Counter>, u64) {
+    let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+    for (name, ty) in fields {
+        described.extend(ty.to_le_bytes());
+        described.extend(utf16z(name));
+    }
+    let bytes = assemble::v4_named("System.Diagnostics.Metrics", 6, name, &described, payload);
+    let mut tracker = CounterTracker::new();
+    let mut seen = Vec::new();
+    parse(&bytes, Order::Time, |item| {
+        if let Item::Event(event) = item {
+            seen.extend(tracker.observe(&event));
+        }
+    });
+    (seen, tracker.undecoded())
+}
+
 /// No capture has a histogram: its quantiles are text, its count and sum are numbers.
 #[test]
 fn histograms_of_meters_have_quantiles() {
@@ -586,33 +604,116 @@ fn histograms_of_meters_have_quantiles() {
         ("count", 9),
         ("sum", 14),
     ];
-    let mut described = (fields.len() as u32).to_le_bytes().to_vec();
-    for (name, ty) in fields {
-        described.extend(ty.to_le_bytes());
-        described.extend(utf16z(name));
-    }
     let mut payload =
         ["M", "latency", "ms", "k=v", "0.5=1.5;0.95=20;0.99=1e3"].map(utf16z).concat();
     payload.extend(12i32.to_le_bytes());
     payload.extend(34.5f64.to_le_bytes());
-    let bytes = assemble::v4_named(
-        "System.Diagnostics.Metrics",
-        6,
-        "HistogramValuePublished",
-        &described,
-        &payload,
-    );
-    let mut tracker = CounterTracker::new();
-    let mut seen = Vec::new();
-    parse(&bytes, Order::Time, |item| {
-        if let Item::Event(event) = item {
-            seen.extend(tracker.observe(&event));
-        }
-    });
-    let [histogram] = &seen[..] else { panic!("{seen:?}") };
+    let (seen, undecoded) = meter("HistogramValuePublished", &fields, &payload);
+    let ([histogram], 0) = (&seen[..], undecoded) else { panic!("{seen:?} {undecoded}") };
     assert_eq!((histogram.kind, histogram.value), (CounterKind::Histogram, 34.5));
     assert_eq!((histogram.count, histogram.tags.as_str()), (Some(12), "k=v"));
     assert_eq!(histogram.quantiles, [(0.5, 1.5), (0.95, 20.0), (0.99, 1_000.0)]);
+}
+
+/// A histogram with a scale, a number of zeros, the range of its values and its buckets.
+fn exponential(
+    scale: i32,
+    zeros: i64,
+    (min, max): (f64, f64),
+    buckets: &str,
+) -> (Vec<Counter>, u64) {
+    let fields = [
+        ("meterName", 18),
+        ("instrumentName", 18),
+        ("instrumentId", 9),
+        ("unit", 18),
+        ("tags", 18),
+        ("scale", 9),
+        ("sum", 14),
+        ("count", 11),
+        ("zeroCount", 11),
+        ("minimum", 14),
+        ("maximum", 14),
+        ("buckets", 18),
+    ];
+    let counts = buckets.split(", ").filter_map(|count| count.parse::<i64>().ok());
+    let count = counts.fold(0i64, i64::wrapping_add);
+    let payload = [
+        ["M", "latency"].map(utf16z).concat(),
+        7i32.to_le_bytes().to_vec(),
+        ["ms", "k=v"].map(utf16z).concat(),
+        scale.to_le_bytes().to_vec(),
+        34.5f64.to_le_bytes().to_vec(),
+        [count.wrapping_add(zeros), zeros].map(i64::to_le_bytes).concat(),
+        [min, max].map(f64::to_le_bytes).concat(),
+        utf16z(buckets),
+    ];
+    meter("Base2ExponentialHistogramValuePublished", &fields, &payload.concat())
+}
+
+#[test]
+fn exponential_histograms_have_quantiles() {
+    let one = |histogram: (Vec<Counter>, u64)| {
+        let (Ok([counter]), 0) = (<[Counter; 1]>::try_from(histogram.0), histogram.1) else {
+            panic!("not one value")
+        };
+        counter
+    };
+    // Buckets of (128, 256], (256, 512] and (512, 1024]. The last one has been emptied.
+    let counter = one(exponential(0, 2, (0.0, 1000.0), "1, 0, 3, 0"));
+    assert_eq!((counter.kind, counter.value), (CounterKind::ExponentialHistogram, 34.5));
+    assert_eq!((counter.count, counter.range), (Some(6), Some((0.0, 1000.0))));
+    assert_eq!((&*counter.name, &*counter.unit, &*counter.tags), ("latency", "ms", "k=v"));
+    assert_eq!(
+        counter.quantiles,
+        [(0.5, 7.5f64.exp2()), (0.95, 9.5f64.exp2()), (0.99, 9.5f64.exp2())]
+    );
+    // One value, which the range has exactly.
+    let counter = one(exponential(20, 0, (3.0, 3.0), "5"));
+    assert_eq!(counter.quantiles, [(0.5, 3.0), (0.95, 3.0), (0.99, 3.0)]);
+    // None, and zeros alone.
+    let counter = one(exponential(20, 0, (f64::MAX, f64::MIN), ""));
+    assert_eq!((counter.count, counter.range, counter.quantiles), (Some(0), None, vec![]));
+    let counter = one(exponential(20, 4, (0.0, 0.0), ""));
+    assert_eq!(counter.quantiles, [(0.5, 0.0), (0.95, 0.0), (0.99, 0.0)]);
+    // 1 to 1000, in buckets as the runtime finds them.
+    for scale in [-2, 0, 3, 5] {
+        let per_doubling = f64::from(scale).exp2();
+        let bucket = |n: i32| ((f64::from(n).log2() * per_doubling).ceil() - 1.0) as i32;
+        let count = |b| (1..=1000).filter(|n| bucket(*n) == b).count().to_string();
+        let counts: Vec<_> = (bucket(1)..=bucket(1000)).map(count).collect();
+        let counter = one(exponential(scale, 0, (1.0, 1000.0), &counts.join(", ")));
+        for (quantile, value) in counter.quantiles {
+            let (exact, base) = (quantile * 1000.0, per_doubling.recip().exp2());
+            assert!((exact / base..=exact * base).contains(&value), "{scale}: {quantile} {value}");
+        }
+    }
+}
+
+#[test]
+fn values_of_meters_that_are_not_decoded_are_counted() {
+    let range = (1.0, 2.0);
+    for (scale, zeros, range, buckets) in [
+        (21, 0, range, "1"),
+        (0, -1, range, "1"),
+        (0, 0, (2.0, 1.0), "1"),
+        (0, 0, (f64::NAN, 1.0), "1"),
+        (0, 0, range, "1, x"),
+        (0, 0, range, "9223372036854775807, 9223372036854775807, 9"),
+    ] {
+        let (seen, undecoded) = exponential(scale, zeros, range, buckets);
+        assert_eq!((seen.len(), undecoded), (1, 1), "the sum is there: {buckets}");
+        assert_eq!(seen[0].quantiles, []);
+    }
+    // A later kind of instrument, a histogram without its sum, a rate without an earlier value.
+    for (name, fields, undecoded) in [
+        ("OtherValuePublished", &[("value", 18)], 1),
+        ("HistogramValuePublished", &[("quantiles", 18)], 1),
+        ("CounterRateValuePublished", &[("rate", 18)], 0),
+        ("CollectionStop", &[("sessionId", 18)], 0),
+    ] {
+        assert_eq!(meter(name, fields, &utf16z("")), (vec![], undecoded), "{name}");
+    }
 }
 
 #[test]

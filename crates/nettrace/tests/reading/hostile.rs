@@ -336,6 +336,11 @@ fn the_memory_of_tables_is_bounded() {
     assert_eq!(limited(&manifest, by_width(1 << 17)).1, Some("metadata size"), "{}", rows.len());
     assert_eq!(limited(&manifest, 4 << 20), (501, None));
 
+    // Properties without a name and a value: two bytes each.
+    let properties = assemble::V6::with_properties(10_000, &[0; 20_000]).end();
+    assert_eq!(limited(&properties, by_width(1 << 19)), (0, Some("size of trace properties")));
+    assert_eq!(limited(&properties, 1 << 20), (1, None));
+
     // Stacks without frames.
     let mut stacks = [1u32, 10_000].iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>();
     stacks.extend([0; 40_000]);
