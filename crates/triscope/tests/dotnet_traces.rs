@@ -222,6 +222,51 @@ fn totals_of_histograms_are_those_of_all_intervals() {
     assert!(text.contains(totals), "{text}");
 }
 
+/// The runtime reports them since the start of the session.
+#[test]
+fn totals_of_exponential_histograms_are_the_last_ones() {
+    let texts = ["meterName", "instrumentName", "unit", "tags", "buckets"].map(|name| (name, 18));
+    let numbers = [("scale", 9), ("zeroCount", 11), ("count", 11)];
+    let fields = [&texts[..], &numbers, &["sum", "minimum", "maximum"].map(|name| (name, 14))];
+    let fields = fields.concat();
+    let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+    for (name, ty) in fields {
+        described.extend(u32::to_le_bytes(ty));
+        described.extend(assemble::utf16z(name));
+    }
+    let name = "Base2ExponentialHistogramValuePublished";
+    let described = assemble::metadata("System.Diagnostics.Metrics", 19, 1, name, 0, &described);
+    let event = |count: i64| {
+        let buckets = count.to_string();
+        let payload = [
+            ["Shop", "latency", "ms", "", &buckets].map(assemble::utf16z).concat(),
+            0i32.to_le_bytes().to_vec(),
+            [0, count].map(i64::to_le_bytes).concat(),
+            [3.0 * count as f64, 3.0, 3.0].map(f64::to_le_bytes).concat(),
+        ];
+        assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload.concat())
+    };
+    let trace = assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &described))
+        .compressed("EventBlock", &[event(1), event(3)].concat())
+        .end();
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, trace).unwrap();
+    let file = file.to_str().unwrap();
+    let text = ok(&["dotnet", "counters", file, "--format", "prometheus"]);
+    for line in [
+        "# TYPE shop_latency summary\n",
+        "shop_latency{quantile=\"0.5\"} 3\n",
+        "shop_latency_sum 9\nshop_latency_count 3\n",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
+    let json = lines(&ok(&["dotnet", "counters", file, "--format", "json"]));
+    assert_eq!(json.len(), 2);
+    assert_eq!((&json[1]["kind"], &json[1]["count"]), (&"histogram".into(), &3.into()));
+}
+
 #[test]
 fn meters_of_other_sessions_are_not_shown_and_a_conflict_is_reported() {
     let dir = tempfile::tempdir().unwrap();

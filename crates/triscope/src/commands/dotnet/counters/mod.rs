@@ -100,6 +100,10 @@ pub(super) fn run(args: &Args) -> Result {
             "triscope: the runtime reported {n} times that it does not collect all time series"
         );
     }
+    if tracker.undecoded() > 0 {
+        let n = tracker.undecoded();
+        message!("triscope: {n} values of meters were not decoded");
+    }
     if tracker.conflicts() > 0 {
         message!(
             "triscope: the runtime does not collect these meters: another session has other meters \
@@ -161,7 +165,7 @@ fn shown(counter: &Counter) -> f64 {
 fn kind(counter: &Counter) -> &'static str {
     match counter.kind {
         CounterKind::Rate => "rate",
-        CounterKind::Histogram => "histogram",
+        CounterKind::Histogram | CounterKind::ExponentialHistogram => "histogram",
         _ => "gauge",
     }
 }

@@ -14,7 +14,8 @@ use std::fmt::Write;
 pub(super) struct Metrics {
     /// By metric and labels.
     newest: BTreeMap<(String, String), Counter>,
-    /// Sum and number of the values of each histogram: the runtime reports those of an interval.
+    /// Sum and number of the values of each histogram: the runtime reports those of an interval, except of
+    /// histograms with exponential buckets.
     totals: BTreeMap<(String, String), (f64, u64)>,
     interval_began: Option<i64>,
 }
@@ -33,10 +34,17 @@ impl Metrics {
             self.interval_began = Some(time);
         }
         let key = (metric(&counter), labels(&counter.tags));
-        if !counter.quantiles.is_empty() {
-            let (sum, count) = self.totals.entry(key.clone()).or_default();
-            *sum += counter.value;
-            *count = count.saturating_add(counter.count.unwrap_or(0));
+        let (value, n) = (counter.value, counter.count.unwrap_or(0));
+        match counter.kind {
+            CounterKind::Histogram => {
+                let (sum, count) = self.totals.entry(key.clone()).or_default();
+                *sum += value;
+                *count = count.saturating_add(n);
+            }
+            CounterKind::ExponentialHistogram => {
+                self.totals.insert(key.clone(), (value, n));
+            }
+            _ => {}
         }
         self.newest.insert(key, counter);
     }
@@ -48,20 +56,19 @@ impl Metrics {
         for (key, counter) in &self.newest {
             let (name, labels) = key;
             if name != last {
-                let kind = if counter.quantiles.is_empty() { "gauge" } else { "summary" };
+                let kind = if self.totals.contains_key(key) { "summary" } else { "gauge" };
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
                 let _ = writeln!(out, "# TYPE {name} {kind}");
                 last = name;
             }
-            if counter.quantiles.is_empty() {
+            let Some((sum, count)) = self.totals.get(key) else {
                 let _ = writeln!(out, "{name}{} {}", braces(labels), shown(counter));
                 continue;
-            }
+            };
             for (quantile, value) in &counter.quantiles {
                 let comma = if labels.is_empty() { "" } else { "," };
                 let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
             }
-            let (sum, count) = self.totals.get(key).copied().unwrap_or_default();
             let _ = writeln!(out, "{name}_sum{} {sum}", braces(labels));
             let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
         }
