@@ -169,13 +169,25 @@ impl KernelFeatures {
     /// this is false.
     pub fn has_lost_counts() -> bool {
         static ANSWER: OnceLock<bool> = OnceLock::new();
-        let answer = || match opens(|a| a.read_format = PERF_FORMAT_LOST) {
-            Ok(()) => Some(true),
-            Err(Errno::INVAL) => Some(false),
-            Err(_) => None,
-        };
-        answer_once(&ANSWER, answer).unwrap_or(false)
+        accepts(&ANSWER, |a| a.read_format = PERF_FORMAT_LOST)
     }
+
+    /// Whether the kernel reports its new functions ([`EventBuilder::ksymbol`](crate::EventBuilder::ksymbol),
+    /// Linux 5.1). Tried as [`has_lost_counts`](Self::has_lost_counts) is.
+    pub fn has_ksymbols() -> bool {
+        static ANSWER: OnceLock<bool> = OnceLock::new();
+        accepts(&ANSWER, |a| a.set_ksymbol(true))
+    }
+}
+
+/// Whether the kernel accepts an attribute with this change.
+fn accepts(known: &OnceLock<bool>, change: impl FnOnce(&mut perf_event_attr)) -> bool {
+    let answer = || match opens(change) {
+        Ok(()) => Some(true),
+        Err(Errno::INVAL) => Some(false),
+        Err(_) => None,
+    };
+    answer_once(known, answer).unwrap_or(false)
 }
 
 /// The first answer of `ask`, which is called until it has one.

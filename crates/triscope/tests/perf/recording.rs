@@ -628,3 +628,15 @@ fn other_recorders_are_not_disturbed() {
         assert!(is_found, "{name}");
     }
 }
+
+/// `/proc/kallsyms` has those that are there at the end alone.
+#[test]
+fn functions_that_the_kernel_adds_are_recorded() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    run_in(dir.path(), &["perf", "record", "-a", "-o", "x.data", "--", "true"]).is_good();
+    let file = std::fs::File::open(dir.path().join("x.data")).unwrap();
+    let reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let is_asked = reader.session().events().iter().any(|event| event.attr.ksymbol());
+    assert_eq!(is_asked, perf_monitor::KernelFeatures::has_ksymbols());
+}

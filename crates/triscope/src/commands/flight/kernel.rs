@@ -165,7 +165,7 @@ const fn least(cpus: usize, page: usize) -> usize {
 const COMMON: SampleFlags = SampleFlags::TID.union(SampleFlags::CPU);
 
 fn sideband() -> EventBuilder {
-    symbols::live::sideband(&Event::software(Software::Dummy).builder().sample(COMMON))
+    symbols::live::sideband(Event::software(Software::Dummy).builder().sample(COMMON))
 }
 
 /// Pages of a CPU's buffer and of its sideband buffer, so that those of all CPUs are within this many bytes.

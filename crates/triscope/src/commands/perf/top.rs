@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Args) -> Result {
         .enable_on_exec(on_exec);
     let open = |user_only| {
         let builder = without_kernel(sampled.clone(), user_only);
-        let mut options = rings(None, PAGES).sideband(&sideband(&builder));
+        let mut options = rings(None, PAGES).sideband(&sideband(builder));
         for tid in &tids {
             options = options.thread(*tid);
         }

@@ -148,7 +148,7 @@ const COMMON: SampleFlags = SampleFlags::TID.union(SampleFlags::CPU);
 fn sideband(wanted: Wanted) -> EventBuilder {
     let dummy = Event::software(Software::Dummy).builder().sample(COMMON);
     match wanted.is_any() {
-        true => symbols::live::sideband(&dummy),
+        true => symbols::live::sideband(dummy),
         false => dummy.comm(true).comm_exec(true).task(true),
     }
 }

@@ -4,6 +4,7 @@ use super::events::Cpus;
 use super::remedy::{is_missing, is_missing_for_kernel};
 use super::{failure, rings, tracefs};
 use crate::failure::{Failure, Result};
+use crate::sources::symbols;
 use perf_data::{Features, RecordedEvent, TracingData};
 use perf_monitor::{
     Event, EventBuilder, RingSet, SampleFlags, SetEvent, Software, max_sample_rate, max_stack,
@@ -27,19 +28,6 @@ const WAKEUP_PART: u32 = 8;
 
 /// Requested time slice of the reader. A chunk of 512 KiB takes about as long.
 pub(crate) const SLICE: Duration = Duration::from_micros(100);
-
-/// The event of the records about tasks and mappings, which it writes into a ring of its own: a flood
-/// of samples does not lose them.
-fn sideband(dummy: EventBuilder) -> EventBuilder {
-    dummy
-        .exclude_kernel(true)
-        .exclude_hv(true)
-        .mmap(true)
-        .mmap2(true)
-        .comm(true)
-        .comm_exec(true)
-        .task(true)
-}
 
 /// Bytes in a ring that wake the recorder.
 pub(crate) fn watermark(set: &RingSet) -> u64 {
@@ -153,7 +141,10 @@ impl Scope {
         if let Some(Cpus(cpus)) = &self.cpus {
             options = options.cpus(cpus.iter().copied());
         }
-        let dummy = sideband(self.common(&Event::software(Software::Dummy))).mmap_data(self.data);
+        let dummy = self.common(&Event::software(Software::Dummy));
+        let dummy = dummy.exclude_kernel(true).exclude_hv(true).mmap_data(self.data);
+        // In rings of its own: a flood of samples does not lose records about tasks and mappings.
+        let dummy = symbols::live::sideband(dummy);
         let options = options.wakeup_part(WAKEUP_PART).sideband_ring(&dummy, SIDE_PAGES);
         let (events, writers, features) = (Vec::new(), Vec::new(), Features::of_this_machine());
         Ok(Opened { set: options.open()?, events, writers, features, user_only })

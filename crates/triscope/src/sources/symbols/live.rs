@@ -3,11 +3,13 @@
 use crate::failure::{Failure, Result};
 use crate::sources::kernel::failure;
 use perf_data::{RecordWriter, Synthesizer};
-use perf_monitor::{EventBuilder, RawRecord, RecordLayout, RingSet};
+use perf_monitor::{EventBuilder, KernelFeatures, RawRecord, RecordLayout, RingSet};
 
-/// The event with the records that symbols need: of mappings, forks and `execve(2)`.
-pub(crate) fn sideband(event: &EventBuilder) -> EventBuilder {
-    event.clone().mmap(true).mmap2(true).comm(true).comm_exec(true).task(true)
+/// The event with the records that symbols need: of mappings, forks and `execve(2)`, and of functions that
+/// the kernel adds, such as programs of BPF.
+pub(crate) fn sideband(event: EventBuilder) -> EventBuilder {
+    let event = event.mmap(true).mmap2(true).comm(true).comm_exec(true).task(true);
+    event.ksymbol(KernelFeatures::has_ksymbols())
 }
 
 /// The processes whose tasks and mappings exist before a set is enabled.

@@ -158,7 +158,7 @@ fn open<'a>(
     };
     if args.call_graph {
         let dummy = Event::software(Software::Dummy).builder().sample(SampleFlags::TID);
-        options = options.sideband(&sideband(&common(dummy)));
+        options = options.sideband(&sideband(common(dummy)));
     }
     let mut set = options.open()?;
     if args.pages.is_none() {
