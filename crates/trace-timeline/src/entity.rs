@@ -2,7 +2,7 @@
 
 use crate::tables::TextId;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
 use trace_common::Timestamp;
@@ -330,6 +330,30 @@ impl Entities {
         if entity.kind == EntityKind::Process { Some(id) } else { entity.parent }
     }
 
+    /// The processes with this process id, and all their descendants.
+    ///
+    /// A process can be in the table before its parent: the trace of a runtime names its process, and
+    /// the kernel's records say later which process is the parent.
+    pub fn family(&self, pid: i64) -> BTreeSet<EntityId> {
+        let mut children: HashMap<EntityId, Vec<EntityId>> = HashMap::new();
+        let mut found = Vec::new();
+        for (id, process) in self.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
+            if process.number == pid {
+                found.push(id);
+            }
+            if let Some(parent) = process.parent {
+                children.entry(parent).or_default().push(id);
+            }
+        }
+        let mut family = BTreeSet::new();
+        while let Some(id) = found.pop() {
+            if family.insert(id) {
+                found.extend(children.remove(&id).into_iter().flatten());
+            }
+        }
+        family
+    }
+
     /// All entities that are not forgotten, in the order in which the sources found them.
     pub fn iter(&self) -> impl Iterator<Item = (EntityId, &Entity)> {
         self.pages.iter().zip(0u32..).flat_map(|(page, number)| {
@@ -368,6 +392,38 @@ impl Entities {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A process id that is used again, a cycle, and children that are in the table before their parents.
+    #[test]
+    fn a_family_is_found_in_any_order() {
+        let mut entities = Entities::default();
+        let mut process = |pid, parent| {
+            let process = Entity::new(EntityKind::Process, pid).child_of(parent);
+            entities.add(process, usize::MAX).unwrap()
+        };
+        let grandchild = process(3, None);
+        let child = process(2, None);
+        let root = process(1, None);
+        let other = process(2, None);
+        let of_other = process(4, Some(other));
+        let cycle = [5, 6].map(|pid| process(pid, None));
+        let mut adopt = |id, parent| entities.get_mut(id).unwrap().parent = Some(parent);
+        adopt(child, root);
+        adopt(grandchild, child);
+        adopt(cycle[0], cycle[1]);
+        adopt(cycle[1], cycle[0]);
+        assert_eq!(entities.family(1), BTreeSet::from([grandchild, child, root]));
+        assert_eq!(entities.family(4), BTreeSet::from([of_other]));
+        assert_eq!(entities.family(5), BTreeSet::from(cycle));
+        assert!(entities.family(7).is_empty());
+        // A long line of descendants.
+        let mut last = root;
+        for pid in 100..400 {
+            let process = Entity::new(EntityKind::Process, pid).child_of(Some(last));
+            last = entities.add(process, usize::MAX).unwrap();
+        }
+        assert_eq!(entities.family(1).len(), 3 + 300);
+    }
 
     #[test]
     fn forgotten_entities_are_gone_and_their_numbers_are_not_used_again() {

@@ -22,7 +22,7 @@
 //! ```
 
 use super::pusher::Pusher;
-use crate::entity::EntityId;
+use crate::entity::{Entity, EntityId};
 use crate::event::{Event, EventKind};
 use crate::tables::Tables;
 use trace_common::Timestamp;
@@ -121,7 +121,13 @@ impl CgroupSource {
         self.throttled.nanos = self.throttled.nanos.saturating_add(nanos);
         let push = &mut Pusher { at, tables, out };
         if self.process.is_none() {
-            self.process = push.process(self.pid, b"");
+            // A process that has ended since the earlier reading was throttled before its end.
+            let entities = &push.tables.entities;
+            let existed = |process: &Entity| process.end.is_none_or(|end| end >= since);
+            let known = entities.process(self.pid);
+            self.process = known
+                .filter(|id| entities.get(*id).is_some_and(existed))
+                .or_else(|| push.process(self.pid, b""));
         }
         let Some(process) = self.process else { return };
         let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);
@@ -162,6 +168,26 @@ mod tests {
         };
         let all: Vec<_> = out.iter().filter_map(throttled).collect();
         assert_eq!(all, [(at(20), at(40), 5, 1), (at(40), at(50), 4, 1)]);
+    }
+
+    /// The last reading of a process can come after its end.
+    #[test]
+    fn a_process_that_has_ended_is_the_same_one() {
+        use crate::entity::EntityKind;
+        let (mut tables, mut out) = (Tables::new(), Vec::new());
+        let at = Timestamp::from_nanos;
+        let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+        tables.entities.get_mut(process).unwrap().end = Some(at(25));
+        let mut throttled = |before: i64, after: i64| {
+            let mut source = CgroupSource::new(7);
+            for (time, nanos) in [(before, 0), (after, 5)] {
+                let stat = CpuStat { periods: nanos, nanos };
+                source.push_stat(at(time), stat, &mut tables, &mut out);
+            }
+            source.process.unwrap()
+        };
+        assert_eq!(throttled(20, 30), process);
+        assert_ne!(throttled(30, 40), process, "its process id is used again");
     }
 
     #[test]
