@@ -1,6 +1,6 @@
 //! The sources of the timeline model, on any input: Go and .NET traces, also behind damage,
 //! recordings of perf, records of the scheduler, counters of a cgroup. Intervals partition lives,
-//! pieces partition requests, and all of it can be drawn.
+//! pieces partition requests, times can be summed, and all of it can be drawn.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use trace_common::{ClockDomain, Cursor, Limits, Timestamp};
 use trace_export::timeline::TimelineSource;
 use trace_export::{PerfettoSink, Sink};
-use trace_timeline::answers::{History, RequestFilter, Requests, critical_path};
+use trace_timeline::answers::{History, Report, RequestFilter, Requests, critical_path};
 use trace_timeline::sources::cgroup::CgroupSource;
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::go::GoSource;
@@ -161,10 +161,12 @@ fn check(events: &[Event], tables: &Tables) {
     let mut correlator = Correlator::new();
     let mut requests = Requests::new(RequestFilter::default(), 16);
     let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+    let mut report = Report::new();
     let mut last: HashMap<EntityId, Timestamp> = HashMap::new();
     let mut each = |derived: Derived<'_>| {
         requests.push(&derived);
         history.push(&derived);
+        report.push(&derived, entities);
         if let Derived::Interval(interval) = derived {
             assert!(interval.end > interval.begin);
             let before = last.insert(interval.subject, interval.end);
@@ -178,6 +180,7 @@ fn check(events: &[Event], tables: &Tables) {
         correlator.push(event, entities, &mut each);
     }
     correlator.finish(&mut each);
+    report.groups.values().for_each(|group| assert!(group.total() >= group.active()));
     history.finish();
     for r in requests.into_worst() {
         let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);

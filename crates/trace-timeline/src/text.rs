@@ -325,7 +325,7 @@ pub const fn loss(kind: LossKind) -> &'static str {
 pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
     let who = name(tables, stop.holder.or(stop.thread).unwrap_or(stop.entity));
     let mut text = format!("{who} stopped after {}", duration(stop.at.nanos_since(pause.begin)));
-    if stop.on_cpu + stop.runnable > 0 {
+    if stop.on_cpu.max(stop.runnable) > 0 {
         let (on_cpu, runnable) = (duration(stop.on_cpu), duration(stop.runnable));
         text.push_str(&format!(": {on_cpu} on a CPU, {runnable} without one"));
     }
@@ -337,7 +337,7 @@ pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
 pub fn requester(pause: &Pause, tables: &Tables) -> Option<String> {
     let requester = pause.requester.as_ref()?;
     let stopping = requester.stopping.runnable;
-    let runnable = stopping + requester.stopped.runnable;
+    let runnable = stopping.saturating_add(requester.stopped.runnable);
     if runnable == 0 {
         return None;
     }

@@ -34,7 +34,7 @@ pub struct CpuTimes {
 
 impl CpuTimes {
     fn add(&mut self, kernel: Kernel, nanos: i64) {
-        *match kernel {
+        let time = match kernel {
             Kernel::OnCpu { .. } => &mut self.on_cpu,
             Kernel::Runnable { is_preempted: true, .. } => &mut self.preempted,
             Kernel::Runnable { .. } => &mut self.woken,
@@ -42,18 +42,34 @@ impl CpuTimes {
             Kernel::Blocked => &mut self.blocked,
             Kernel::Stopped => &mut self.stopped,
             Kernel::Unknown | Kernel::Absent => &mut self.unknown,
-        } += nanos;
+        };
+        *time = time.saturating_add(nanos);
     }
 
     /// The sum.
     pub const fn total(&self) -> i64 {
-        self.on_cpu
-            + self.preempted
-            + self.woken
-            + self.sleeping
-            + self.blocked
-            + self.stopped
-            + self.unknown
+        let known = self.on_cpu.saturating_add(self.without_cpu());
+        known.saturating_add(self.in_kernel()).saturating_add(self.unknown)
+    }
+
+    /// The time in which it waited for a CPU.
+    pub const fn without_cpu(&self) -> i64 {
+        self.preempted.saturating_add(self.woken)
+    }
+
+    /// The time in which it slept, was blocked or stopped.
+    pub const fn in_kernel(&self) -> i64 {
+        self.sleeping.saturating_add(self.blocked).saturating_add(self.stopped)
+    }
+
+    /// The names of [`CpuTimes::columns`].
+    pub const COLUMNS: [&'static str; 7] =
+        ["on CPU", "preempted", "woken", "sleeping", "blocked", "stopped", "unknown"];
+
+    /// The times as the columns of a table.
+    pub const fn columns(&self) -> [i64; Self::COLUMNS.len()] {
+        let Self { on_cpu, preempted, woken, sleeping, blocked, stopped, unknown } = *self;
+        [on_cpu, preempted, woken, sleeping, blocked, stopped, unknown]
     }
 }
 
@@ -95,9 +111,9 @@ impl Group {
         match interval.state {
             State::Running => self.running.add(interval.kernel, nanos),
             State::Syscall => self.syscall.add(interval.kernel, nanos),
-            State::Runnable => self.runnable += nanos,
-            State::Waiting => self.waiting += nanos,
-            State::Unknown | State::Idle => self.unknown += nanos,
+            State::Runnable => self.runnable = self.runnable.saturating_add(nanos),
+            State::Waiting => self.waiting = self.waiting.saturating_add(nanos),
+            State::Unknown | State::Idle => self.unknown = self.unknown.saturating_add(nanos),
         }
         if let Some(delay) = delay {
             self.latency.add(delay.nanos);
@@ -106,23 +122,53 @@ impl Group {
 
     /// The time in which they were running, in system calls or runnable.
     pub const fn active(&self) -> i64 {
-        self.running.total() + self.syscall.total() + self.runnable
+        let executing = self.running.total().saturating_add(self.syscall.total());
+        executing.saturating_add(self.runnable)
     }
 
     /// The sum of all times.
     pub const fn total(&self) -> i64 {
-        self.active() + self.waiting + self.unknown
+        self.active().saturating_add(self.waiting).saturating_add(self.unknown)
+    }
+
+    /// The names of [`Group::columns`].
+    pub const COLUMNS: [&'static str; 8] =
+        ["on CPU", "no CPU", "in kernel", "running", "syscall", "runnable", "waiting", "unknown"];
+
+    /// The times as the columns of a table: the running time is divided by what the kernel did with
+    /// the thread, and `running` is the part of which that is not known.
+    pub const fn columns(&self) -> [i64; Self::COLUMNS.len()] {
+        let running = &self.running;
+        [
+            running.on_cpu,
+            running.without_cpu(),
+            running.in_kernel(),
+            running.unknown,
+            self.syscall.total(),
+            self.runnable,
+            self.waiting,
+            self.unknown,
+        ]
     }
 }
 
-/// Goroutines: those that run, and of those that ended the ones that waited longest for a P.
+/// Goroutines: those that run, and of those of each process that ended the ones that waited longest
+/// for a P.
 #[derive(Debug, Default)]
 struct Goroutines {
     live: HashMap<EntityId, Group>,
-    ended: Vec<(EntityId, Group)>,
+    ended: BTreeMap<Option<EntityId>, Ended>,
     /// The goroutine ids whose reports are all kept.
     kept: Vec<i64>,
     dropped: u64,
+}
+
+/// The goroutines of a process that ended.
+#[derive(Debug, Default)]
+struct Ended {
+    worst: Vec<(EntityId, Group)>,
+    /// Those that are not among the worst.
+    others: u64,
 }
 
 impl Goroutines {
@@ -150,26 +196,34 @@ impl Goroutines {
 
     fn end(&mut self, goroutine: EntityId, entities: &Entities) {
         let Some(times) = self.live.remove(&goroutine) else { return };
-        self.ended.push((goroutine, times));
-        if self.ended.len() >= 4 * Report::MAX_GOROUTINES {
-            self.shrink(entities);
+        let ended = self.ended.entry(entities.process_of(goroutine)).or_default();
+        ended.worst.push((goroutine, times));
+        if ended.worst.len() >= 2 * Report::MAX_GOROUTINES {
+            ended.shrink(|goroutine| is_one_of(&self.kept, goroutine, entities));
         }
     }
 
     fn is_kept(&self, goroutine: EntityId, entities: &Entities) -> bool {
-        let entity = entities.get(goroutine);
-        entity.is_some_and(|entity| self.kept.contains(&entity.number))
+        is_one_of(&self.kept, goroutine, entities)
     }
+}
 
-    fn shrink(&mut self, entities: &Entities) {
-        let ended = std::mem::take(&mut self.ended);
+impl Ended {
+    fn shrink(&mut self, is_kept: impl Fn(EntityId) -> bool) {
+        let all = std::mem::take(&mut self.worst);
         let (kept, mut others): (Vec<_>, Vec<_>) =
-            ended.into_iter().partition(|(goroutine, _)| self.is_kept(*goroutine, entities));
+            all.into_iter().partition(|(goroutine, _)| is_kept(*goroutine));
         others.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
+        self.others += others.len().saturating_sub(Report::MAX_GOROUTINES) as u64;
         others.truncate(Report::MAX_GOROUTINES);
         others.extend(kept);
-        self.ended = others;
+        self.worst = others;
     }
+}
+
+/// Whether a goroutine has one of these ids.
+fn is_one_of(ids: &[i64], goroutine: EntityId, entities: &Entities) -> bool {
+    entities.get(goroutine).is_some_and(|entity| ids.contains(&entity.number))
 }
 
 /// Most time of scheduling latency first.
@@ -187,6 +241,13 @@ pub struct Preempter {
     pub woken: i64,
     /// Number of intervals.
     pub count: u64,
+}
+
+impl Preempter {
+    /// The sum of both times.
+    pub const fn total(&self) -> i64 {
+        self.preempted.saturating_add(self.woken)
+    }
 }
 
 /// The source of wake-ups of threads or goroutines of a process.
@@ -366,7 +427,7 @@ impl Report {
     /// Number of [`Report::longest_delays`].
     pub const MAX_DELAYS: usize = LONGEST;
 
-    /// Number of goroutines, beside the live ones, whose own times are kept.
+    /// Number of goroutines of each process, beside the live ones, whose own times are kept.
     pub const MAX_GOROUTINES: usize = 1 << 10;
 
     /// Makes an empty report.
@@ -393,9 +454,11 @@ impl Report {
     }
 
     /// Goroutines with their own times, those with most scheduling latency first: the `worst` of the
-    /// processes for which `of` is true, and all that [were kept](Report::keep_goroutine).
+    /// processes for which `of` is true, and all of these processes that [were
+    /// kept](Report::keep_goroutine).
     ///
-    /// Of goroutines that ended, the worst [`Report::MAX_GOROUTINES`] are known.
+    /// Of the goroutines of each process that ended, the worst [`Report::MAX_GOROUTINES`] at least are
+    /// known: see [`Report::goroutines_left_out`].
     pub fn goroutines(
         &self,
         worst: usize,
@@ -404,9 +467,11 @@ impl Report {
     ) -> Vec<(EntityId, &Group)> {
         let Goroutines { live, ended, .. } = &self.goroutines;
         let live = live.iter().map(|(goroutine, times)| (*goroutine, times));
-        let ended = ended.iter().map(|(goroutine, times)| (*goroutine, times));
+        let live = live.filter(|(goroutine, _)| of(entities.process_of(*goroutine)));
+        let ended = ended.iter().filter(|(process, _)| of(**process));
+        let ended = ended.flat_map(|(_, ended)| &ended.worst);
         let mut all: Vec<(EntityId, &Group)> =
-            live.chain(ended).filter(|(id, _)| of(entities.process_of(*id))).collect();
+            live.chain(ended.map(|(goroutine, times)| (*goroutine, times))).collect();
         all.sort_by_key(|(goroutine, times)| worst_first(*goroutine, times));
         let mut place = 0;
         all.retain(|(goroutine, _)| {
@@ -419,6 +484,24 @@ impl Report {
     /// Number of goroutines without own times, because too many lived at once.
     pub const fn goroutines_dropped(&self) -> u64 {
         self.goroutines.dropped
+    }
+
+    /// Number of goroutines of the processes for which `of` is true that ended and are not among
+    /// [`Report::goroutines`], because others of their process had more scheduling latency.
+    pub fn goroutines_left_out(&self, of: impl Fn(Option<EntityId>) -> bool) -> u64 {
+        let ended = self.goroutines.ended.iter().filter(|(process, _)| of(**process));
+        ended.map(|(_, ended)| ended.others).sum()
+    }
+
+    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
+    pub fn has_scheduler(&self) -> bool {
+        self.threads.values().any(|thread| thread.times.unknown < thread.times.total())
+    }
+
+    /// The time of threads before their first switch, or after a loss.
+    pub fn unknown(&self, of: impl Fn(Option<EntityId>) -> bool, entities: &Entities) -> i64 {
+        let threads = self.threads.iter().filter(|(thread, _)| of(entities.process_of(**thread)));
+        threads.fold(0, |sum: i64, (_, thread)| sum.saturating_add(thread.times.unknown))
     }
 
     /// Adds derived data.
@@ -532,7 +615,7 @@ impl Report {
                     None => self.preempters.entry(key),
                 };
                 let sum = if is_preempted { &mut entry.preempted } else { &mut entry.woken };
-                *sum += nanos;
+                *sum = sum.saturating_add(nanos);
                 entry.count += 1;
             }
         } else if let Some(key) = group_of(interval.subject, entities) {
@@ -675,8 +758,8 @@ impl Subject {
             (self.reason, self.off) = (Some(reason), 0);
             times.count += 1;
         }
-        self.off += interval.nanos();
-        times.nanos += interval.nanos();
+        self.off = self.off.saturating_add(interval.nanos());
+        times.nanos = times.nanos.saturating_add(interval.nanos());
         times.longest = times.longest.max(self.off);
     }
 
@@ -695,7 +778,7 @@ impl Subject {
             &mut table.hinted((entity.parent, interval.reason), &mut self.wait).durations;
         if self.waits_for == Some(interval.reason) {
             let before = self.waited;
-            self.waited += interval.nanos();
+            self.waited = self.waited.saturating_add(interval.nanos());
             durations.grow(before, self.waited);
         } else {
             (self.waits_for, self.waited) = (Some(interval.reason), interval.nanos());
@@ -719,7 +802,7 @@ impl Subject {
                     self.occupant = Occupant::Unknown;
                     self.occupied = 0;
                 }
-                self.queued += interval.nanos();
+                self.queued = self.queued.saturating_add(interval.nanos());
                 if let Kernel::Runnable { occupant, .. } = interval.kernel {
                     if interval.nanos() > self.occupied {
                         self.occupant = occupant;

@@ -173,9 +173,9 @@ impl Subject {
         let mut times = self.times;
         let passed = at.nanos_since(times.since).max(0);
         if self.place.is_on_cpu() {
-            times.on_cpu += passed;
+            times.on_cpu = times.on_cpu.saturating_add(passed);
         } else if self.place.is_queued() {
-            times.runnable += passed;
+            times.runnable = times.runnable.saturating_add(passed);
         }
         times.since = at;
         times
@@ -214,7 +214,7 @@ impl Correlator {
                 if self.cpus.contains(entity.key()) {
                     self.lost(entity, LossKind::SchedulerRecords, at, at, out);
                 } else {
-                    self.end(entity, at, out);
+                    self.end(entity, at, entities, out);
                 }
                 out(Derived::Event(*event));
                 return;
@@ -381,10 +381,17 @@ impl Correlator {
         }
     }
 
-    fn end(&mut self, id: EntityId, at: Timestamp, out: &mut (impl Out + ?Sized)) {
+    fn end(
+        &mut self,
+        id: EntityId,
+        at: Timestamp,
+        entities: &Entities,
+        out: &mut (impl Out + ?Sized),
+    ) {
         self.close(id, at, out);
         let Some(subject) = self.subjects.remove(id.key()) else { return };
         let subject = std::mem::take(subject);
+        let number = entities.get(id).map(|entity| entity.number);
         self.woken.remove(&id);
         self.pauses.remove_member(id, at);
         leave_queue(&mut self.cpus, id, subject.place);
@@ -394,7 +401,7 @@ impl Correlator {
         }
         match subject.kind {
             EntityKind::Thread => {
-                self.threads.retain(|_, thread| *thread != id);
+                remove_number(&mut self.threads, number, id);
                 if let Some(runtime) = subject.carries {
                     if let Some(subject) = self.subjects.get_mut(runtime.key()) {
                         subject.thread = None;
@@ -403,7 +410,7 @@ impl Correlator {
                 }
             }
             EntityKind::GoThread | EntityKind::DotnetThread => {
-                self.runtime_threads.retain(|_, thread| *thread != id);
+                remove_number(&mut self.runtime_threads, number, id);
                 if let Some(thread) = subject.thread {
                     if let Some(subject) = self.subjects.get_mut(thread.key()) {
                         subject.carries = None;
@@ -705,6 +712,13 @@ fn queued(thread: EntityId, place: Place, running: Running) -> Seen {
     // A thread is queued where it is preempted before the next one gets the CPU.
     let is_other = running != Running::of(thread);
     Seen::new(place, if is_other { running } else { Running::UNKNOWN })
+}
+
+/// Removes the number of a thread that ends, unless another one has it by now.
+fn remove_number(threads: &mut HashMap<i64, EntityId>, number: Option<i64>, id: EntityId) {
+    if let Some(number) = number.filter(|number| threads.get(number) == Some(&id)) {
+        threads.remove(&number);
+    }
 }
 
 fn leave_queue(cpus: &mut IdMap<Cpu>, id: EntityId, place: Place) {

@@ -5,6 +5,7 @@ use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::State;
 use crate::tables::{SpanId, TextId};
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use trace_common::Timestamp;
 
 /// The open pauses.
@@ -12,7 +13,7 @@ use trace_common::Timestamp;
 pub(super) struct Pauses {
     open: Vec<Open>,
     /// Live Ps and .NET threads.
-    members: Vec<EntityId>,
+    members: BTreeSet<EntityId>,
 }
 
 #[derive(Debug)]
@@ -36,13 +37,12 @@ const MAX_OPEN: usize = 64;
 
 impl Pauses {
     pub(super) fn add_member(&mut self, id: EntityId) {
-        self.members.push(id);
+        self.members.insert(id);
     }
 
     pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp) {
-        self.members.retain(|member| *member != id);
-        for open in &mut self.open {
-            open.stop(id, at, None);
+        if self.members.remove(&id) {
+            self.open.iter_mut().for_each(|open| open.stop(id, at, None));
         }
     }
 
@@ -62,13 +62,15 @@ impl Pauses {
 impl Requester {
     fn add(&mut self, kernel: Kernel, nanos: i64) {
         match kernel {
-            Kernel::OnCpu { .. } => self.stopped.on_cpu += nanos,
+            Kernel::OnCpu { .. } => {
+                self.stopped.on_cpu = self.stopped.on_cpu.saturating_add(nanos);
+            }
             Kernel::Runnable { occupant, .. } => {
-                self.stopped.runnable += nanos;
+                self.stopped.runnable = self.stopped.runnable.saturating_add(nanos);
                 let is_full = self.occupants.len() >= MAX_OCCUPANTS;
                 let occupant = if is_full { Occupant::Unknown } else { occupant };
                 match self.occupants.iter_mut().find(|(known, _)| *known == occupant) {
-                    Some((_, sum)) => *sum += nanos,
+                    Some((_, sum)) => *sum = sum.saturating_add(nanos),
                     None => self.occupants.push((occupant, nanos)),
                 }
             }
@@ -79,8 +81,8 @@ impl Requester {
     /// One more has stopped: the time up to now was that until all had stopped.
     const fn one_stopped(&mut self) {
         let now = std::mem::replace(&mut self.stopped, RequesterTimes { on_cpu: 0, runnable: 0 });
-        self.stopping.on_cpu += now.on_cpu;
-        self.stopping.runnable += now.runnable;
+        self.stopping.on_cpu = self.stopping.on_cpu.saturating_add(now.on_cpu);
+        self.stopping.runnable = self.stopping.runnable.saturating_add(now.runnable);
     }
 }
 

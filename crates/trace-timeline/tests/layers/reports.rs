@@ -102,7 +102,91 @@ fn the_worst_goroutines_have_times_of_their_own() {
     assert_eq!(found, [of(ALL), of(ALL - 1), of(ALL - 2), of(5)]);
     let all = report.goroutines(usize::MAX, entities, |_| true).len();
     assert!((1_024..5_000).contains(&all), "{all}");
+    assert_eq!(report.goroutines_left_out(|_| true), ALL as u64 - all as u64);
     assert_eq!(report.goroutines_dropped(), 0);
+}
+
+/// The worst goroutines of each process are known, however many worse ones others have, and those that
+/// are left out are counted.
+#[test]
+fn each_process_has_its_worst_goroutines() {
+    const MANY: i64 = 10_000;
+    let mut w = World::default();
+    let mut number = 0;
+    for (pid, count, delay) in [(1, MANY, 50), (2, 3, 1), (3, MANY, 70)] {
+        let process = w.entity(EntityKind::Process, pid, None);
+        let m = w.entity(EntityKind::GoThread, 10 + pid, Some(process));
+        for _ in 0..count {
+            number += 1;
+            let goroutine = w.entity(EntityKind::Goroutine, number, Some(process));
+            w.go(goroutine, State::Runnable, None, "");
+            w.at(w.now + delay).go(goroutine, State::Running, Some(m), "");
+            w.at(w.now + 1).push(EventKind::End { entity: goroutine });
+        }
+    }
+    let mut report = Report::new();
+    report.keep_goroutine(MANY);
+    report.keep_goroutine(MANY + 2);
+    let report = w.report(report);
+    let entities = &w.tables.entities;
+    let number = |id: EntityId| entities.get(id).unwrap().number;
+    let is = |pid: i64| move |process: Option<EntityId>| process.map(number) == Some(pid);
+    let found = |worst, pid| -> Vec<i64> {
+        let found = report.goroutines(worst, entities, is(pid));
+        found.iter().map(|(goroutine, _)| number(*goroutine)).collect()
+    };
+    assert_eq!(found(usize::MAX, 2), [MANY + 1, MANY + 2, MANY + 3]);
+    // One that was kept is among those of its process only.
+    assert_eq!(found(0, 1), [MANY]);
+    assert_eq!(found(0, 2), [MANY + 2]);
+    assert_eq!(found(0, 3), [0; 0]);
+    for (pid, count) in [(1, MANY), (2, 3), (3, MANY)] {
+        let known = found(usize::MAX, pid).len() as u64;
+        assert!(known >= (count as u64).min(Report::MAX_GOROUTINES as u64), "{known}");
+        assert_eq!(known + report.goroutines_left_out(is(pid)), count as u64);
+    }
+}
+
+/// Times at both ends of the clock, as damaged records have.
+#[test]
+fn sums_of_any_times_are_clamped() {
+    let mut w = World { now: i64::MIN, ..World::default() };
+    let process = w.entity(EntityKind::Process, 1, None);
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let [thread, other] = [1, 2].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let m = w.entity(EntityKind::GoThread, 1, Some(process));
+    let goroutine = w.entity(EntityKind::Goroutine, 1, Some(process));
+    let states = [
+        ThreadState::Preempted,
+        ThreadState::Sleeping,
+        ThreadState::Blocked,
+        ThreadState::Stopped,
+        ThreadState::Unknown,
+    ];
+    for (turn, now) in [i64::MIN, i64::MIN + 9, -9, 0, 9, i64::MAX - 9].into_iter().enumerate() {
+        w.at(now).go(goroutine, State::Running, Some(m), "");
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+        let pause = w.begin(process, SpanKind::StopTheWorld, "stop", Some(goroutine), None);
+        w.at(now + 2).switch(cpu, Some(thread), states[turn % states.len()], Some(other));
+        w.at(now + 4).go(goroutine, State::Runnable, None, "");
+        w.finish(pause, None);
+    }
+    w.at(i64::MAX).push(EventKind::End { entity: goroutine });
+    let report = w.report(Report::new());
+    let longest = report.threads.values().map(|thread| thread.times.total()).max();
+    assert_eq!(longest, Some(i64::MAX));
+    for group in report.groups.values() {
+        assert_eq!(group.total(), i64::MAX);
+        assert_eq!(group.columns().len(), trace_timeline::answers::Group::COLUMNS.len());
+    }
+    for preempter in report.preempters.values() {
+        assert!(preempter.total() >= preempter.preempted.max(preempter.woken));
+    }
+    let unknown = report.unknown(|_| true, &w.tables.entities);
+    assert!(unknown >= 0, "{unknown}");
+    for pause in w.pauses() {
+        let _ = text::requester(&pause, &w.tables);
+    }
 }
 
 /// The longest delays of a process are known, however long those of others are.
