@@ -6,13 +6,15 @@ use crate::event::{EventKind, InstantKind, SampleKind, SpanKind, State};
 use crate::tables::{SpanId, StackId, TextId};
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use trace_common::Timestamp;
 
 /// Intervals, flows, spans and stacks of samples of all entities within windows of time: what
 /// [`critical_path`](super::critical_path) needs.
 #[derive(Debug)]
 pub struct History {
-    windows: Vec<(Timestamp, Timestamp)>,
+    /// The ends of the windows by their begin: those that overlap are one.
+    windows: BTreeMap<Timestamp, Timestamp>,
     intervals: HashMap<EntityId, Vec<Interval>>,
     /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
     /// P, and which thread takes it.
@@ -21,6 +23,8 @@ pub struct History {
     outside: HashMap<EntityId, ResolvedFlow>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
+    /// The ends of `spans`.
+    ends: HashMap<EntityId, Ends>,
     /// The begins of tasks and activities among `spans`, and of regions of them, each with the latest
     /// end up to there.
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
@@ -103,19 +107,65 @@ pub(super) struct Throttle {
     pub(super) nanos: i64,
 }
 
+/// The ends of a list of spans, to find those that end after a time without a look at all of them.
+///
+/// A binary tree of maxima: the children of node `n` are `2 * n` and `2 * n + 1`, and the second half has
+/// the ends themselves.
+#[derive(Debug)]
+struct Ends(Vec<Timestamp>);
+
+impl Ends {
+    fn new(spans: &[Span]) -> Self {
+        let leaves = spans.len().next_power_of_two();
+        let mut tree = vec![Timestamp::MIN; leaves];
+        tree.extend(spans.iter().map(|span| span.end));
+        tree.resize(2 * leaves, Timestamp::MIN);
+        for node in (1..leaves).rev() {
+            let latest = tree.get(2 * node).max(tree.get(2 * node + 1)).copied();
+            if let (Some(latest), Some(node)) = (latest, tree.get_mut(node)) {
+                *node = latest;
+            }
+        }
+        Self(tree)
+    }
+
+    /// The positions of the first `count` spans that end later than `at`, in order.
+    fn after(&self, at: Timestamp, count: usize) -> Vec<usize> {
+        let leaves = self.0.len() / 2;
+        let mut found = Vec::new();
+        // Nodes that can have some, the first one last, with the position of their first leaf and the
+        // number of their leaves.
+        let mut nodes = vec![(1, 0, leaves)];
+        while let Some((node, first, len)) = nodes.pop() {
+            if first >= count || self.0.get(node).is_none_or(|latest| *latest <= at) {
+                continue;
+            }
+            if len <= 1 {
+                found.push(first);
+                continue;
+            }
+            let half = len / 2;
+            nodes.push((2 * node + 1, first + half, half));
+            nodes.push((2 * node, first, half));
+        }
+        found
+    }
+}
+
 impl History {
     /// Maximum number of intervals, flows, spans and samples: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
     /// Makes an empty history of the time from `begin` to `end`.
     pub fn new(begin: Timestamp, end: Timestamp) -> Self {
-        Self {
-            windows: vec![(begin, end)],
+        let mut history = Self {
+            windows: BTreeMap::new(),
             intervals: HashMap::new(),
             runnable: HashSet::new(),
             outside: HashMap::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
+            ends: HashMap::new(),
             tasks: HashMap::new(),
             lock_waits: HashMap::new(),
             work_items: HashMap::new(),
@@ -128,17 +178,31 @@ impl History {
             throttles: Vec::new(),
             items: 0,
             dropped: 0,
-        }
+        };
+        history.add_window(begin, end);
+        history
     }
 
     /// Keeps this window of time too.
-    pub fn add_window(&mut self, begin: Timestamp, end: Timestamp) {
-        self.windows.push((begin, end));
+    pub fn add_window(&mut self, mut begin: Timestamp, mut end: Timestamp) {
+        if begin > end {
+            return;
+        }
+        while let Some((first, last)) = self.last_window(end).filter(|(_, last)| *last >= begin) {
+            self.windows.remove(&first);
+            (begin, end) = (begin.min(first), end.max(last));
+        }
+        self.windows.insert(begin, end);
+    }
+
+    /// The last window that does not begin later.
+    fn last_window(&self, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        self.windows.range(..=at).next_back().map(|(begin, end)| (*begin, *end))
     }
 
     /// Whether a window overlaps this time.
     fn overlaps(&self, begin: Timestamp, end: Timestamp) -> bool {
-        self.windows.iter().any(|window| window.1 >= begin && window.0 <= end)
+        self.last_window(end).is_some_and(|(_, last)| last >= begin)
     }
 
     /// Whether an interval is within a window, or the first one after it of a goroutine that waits for
@@ -242,6 +306,7 @@ impl History {
         for (entity, spans) in &mut self.spans {
             // Of those that begin together, the outer ones first.
             spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
+            self.ends.insert(*entity, Ends::new(spans));
             let mut latest = Timestamp::MIN;
             let tasks = spans.iter().filter(|span| span.task().is_some()).map(|span| {
                 latest = latest.max(span.end);
@@ -341,6 +406,13 @@ impl History {
         self.spans.get(&entity).map_or(&[], Vec::as_slice)
     }
 
+    /// The spans of an entity that are open at this time, and before them the position of the first one
+    /// that begins later.
+    pub(super) fn open_spans(&self, entity: EntityId, at: Timestamp) -> (usize, Vec<usize>) {
+        let later = self.spans(entity).partition_point(|span| span.begin <= at);
+        (later, self.ends.get(&entity).map_or_else(Vec::new, |ends| ends.after(at, later)))
+    }
+
     /// The most frequent stack of the samples of a goroutine or thread from `begin` to `end`, the
     /// earliest of several, and the number of samples.
     pub(super) fn sampled(
@@ -422,5 +494,32 @@ impl History {
         let intervals = self.intervals(subject);
         let index = intervals.partition_point(|i| i.begin < at).checked_sub(1)?;
         intervals.get(index).map(|interval| (index, interval))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Windows that are merged overlap what one of them overlaps.
+        #[test]
+        fn merged_windows_are_the_same_time(
+            windows in proptest::collection::vec((0..100i64, 0..20i64), 1..20),
+            begin in -5..125i64,
+            nanos in 0..30i64,
+        ) {
+            let at = Timestamp::from_nanos;
+            let windows: Vec<_> =
+                windows.into_iter().map(|(begin, nanos)| (at(begin), at(begin + nanos))).collect();
+            let mut history = History::new(windows[0].0, windows[0].1);
+            windows[1..].iter().for_each(|(begin, end)| history.add_window(*begin, *end));
+            let (begin, end) = (at(begin), at(begin + nanos));
+            let any = windows.iter().any(|window| window.1 >= begin && window.0 <= end);
+            prop_assert_eq!(history.overlaps(begin, end), any);
+            let merged: Vec<_> = history.windows.iter().collect();
+            prop_assert!(merged.is_sorted_by(|before, after| before.1 < after.0));
+        }
     }
 }

@@ -58,7 +58,7 @@ impl<'a> Sweep<'a> {
     /// entity change next.
     pub(super) fn advance(&mut self, entity: EntityId, at: Timestamp) -> Timestamp {
         let history = self.history;
-        let open = self.open.entry(entity).or_insert_with(|| Open::new(history.spans(entity)));
+        let open = self.open.entry(entity).or_insert_with(|| Open::new(history, entity, at));
         open.advance(at);
         open.next()
     }
@@ -83,15 +83,25 @@ impl<'a> Sweep<'a> {
 }
 
 impl<'a> Open<'a> {
-    fn new(rest: &'a [Span]) -> Self {
-        Self {
-            rest,
-            position: 0,
+    /// The spans of an entity that are open at this time. Those that ended before are not looked at: many
+    /// requests may have paths.
+    fn new(history: &'a History, entity: EntityId, at: Timestamp) -> Self {
+        let spans = history.spans(entity);
+        let (position, found) = history.open_spans(entity, at);
+        let mut open = Self {
+            rest: spans.get(position..).unwrap_or_default(),
+            position,
             ends: BinaryHeap::new(),
             stops: BTreeMap::new(),
             runtime: BTreeMap::new(),
             tasks: BTreeMap::new(),
+        };
+        for position in found {
+            if let Some(span) = spans.get(position).filter(|span| is_shown(span)) {
+                open.begin(span, position);
+            }
         }
+        open
     }
 
     fn advance(&mut self, at: Timestamp) {
@@ -110,19 +120,19 @@ impl<'a> Open<'a> {
                 break;
             }
             if span.begin <= at && span.end > at && is_shown(span) {
-                self.begin(span);
+                self.begin(span, self.position);
             }
             self.rest = rest;
             self.position += 1;
         }
     }
 
-    fn begin(&mut self, span: &'a Span) {
-        self.ends.push(Reverse((span.end, self.position)));
+    fn begin(&mut self, span: &'a Span, position: usize) {
+        self.ends.push(Reverse((span.end, position)));
         match (span.task(), span.kind) {
-            (Some(task), _) => drop(self.tasks.insert(self.position, task)),
-            (None, SpanKind::StopTheWorld) => drop(self.stops.insert(self.position, span)),
-            (None, _) => drop(self.runtime.insert(self.position, span)),
+            (Some(task), _) => drop(self.tasks.insert(position, task)),
+            (None, SpanKind::StopTheWorld) => drop(self.stops.insert(position, span)),
+            (None, _) => drop(self.runtime.insert(position, span)),
         }
     }
 
@@ -137,4 +147,66 @@ impl<'a> Open<'a> {
 const fn is_shown(span: &Span) -> bool {
     use SpanKind::{GcAssist, Jit, LockWait, StopTheWorld};
     matches!(span.kind, GcAssist | Jit | LockWait | StopTheWorld) || span.task().is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::Derived;
+    use crate::entity::{Entity, EntityKind};
+    use crate::event::{Event, EventKind};
+    use crate::tables::{Tables, TextId};
+    use proptest::prelude::*;
+
+    const KINDS: [SpanKind; 6] = [
+        SpanKind::Task,
+        SpanKind::Region,
+        SpanKind::GcAssist,
+        SpanKind::StopTheWorld,
+        SpanKind::LockWait,
+        SpanKind::Queued,
+    ];
+
+    proptest! {
+        /// A sweep that starts at a time has the same spans as one that has come there.
+        #[test]
+        fn a_sweep_can_start_at_any_time(
+            spans in proptest::collection::vec((0..100i64, 0..60i64, 0..KINDS.len()), 0..40),
+            times in proptest::collection::btree_set(-1..120i64, 1..20),
+        ) {
+            let at = Timestamp::from_nanos;
+            let (mut tables, mut events) = (Tables::new(), Vec::new());
+            let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+            let of = tables.entity(Entity::new(EntityKind::Task, 2));
+            for (begin, nanos, kind) in spans {
+                let (span, kind, name) = (tables.new_span(), KINDS[kind], TextId::EMPTY);
+                let (by, stack) = (None, None);
+                let begun = EventKind::Begin { span, entity, kind, name, by, of, stack };
+                events.push((begin, begun));
+                // Some do not end.
+                if nanos < 50 {
+                    events.push((begin + nanos, EventKind::Finish { span, by }));
+                }
+            }
+            events.sort_by_key(|(time, _)| *time);
+            let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+            for (time, kind) in events {
+                history.push(&Derived::Event(Event { at: at(time), kind }));
+            }
+            history.finish();
+            let mut swept = Sweep::new(&history);
+            swept.advance(entity, Timestamp::MIN);
+            for time in times {
+                let next = swept.advance(entity, at(time));
+                let mut started = Sweep::new(&history);
+                prop_assert_eq!(started.advance(entity, at(time)), next);
+                prop_assert_eq!(started.task(entity), swept.task(entity));
+                let tasks = |sweep: &Sweep<'_>| sweep.tasks(entity).collect::<Vec<_>>();
+                prop_assert_eq!(tasks(&started), tasks(&swept));
+                for stops in [Stops::None, Stops::Of(entity), Stops::OfOthers(entity)] {
+                    prop_assert_eq!(started.during(entity, stops), swept.during(entity, stops));
+                }
+            }
+        }
+    }
 }
