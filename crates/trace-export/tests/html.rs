@@ -450,3 +450,67 @@ fn the_process_of_interest_is_first() {
     let place = |name| threads.find(name).unwrap_or_else(|| panic!("{name}: {threads}"));
     assert!(place("program7") < place("program1"), "{threads}");
 }
+
+/// The page of these events, with its JSON.
+fn drawn(tables: &Tables, events: &[Event], options: HtmlOptions) -> serde_json::Value {
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    let mut html = HtmlTimeline::new(options);
+    let mut each = |derived: trace_timeline::Derived<'_>| {
+        report.push(&derived, &tables.entities);
+        html.push(&derived, tables);
+    };
+    for event in events {
+        correlator.push(event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    let mut out = Vec::new();
+    html.write("", tables, &report, &[], &mut out).unwrap();
+    serde_json::from_str(&data(&String::from_utf8(out).unwrap()).0).unwrap()
+}
+
+/// Two processes that had one process id, one after the other, have a group each. Only one of them
+/// descends from the process of interest.
+#[test]
+fn a_process_id_that_is_used_again_is_another_process() {
+    let mut tables = Tables::new();
+    let mut add = |kind, number, name: &[u8], parent| {
+        let name = tables.text(name);
+        tables.entity(Entity::new(kind, number).child_of(parent).named(name)).unwrap()
+    };
+    let cpu = add(EntityKind::Cpu, 0, b"", None);
+    // The child is in the table before its parent, as that of a runtime's trace.
+    let child = add(EntityKind::Process, 8, b"child", None);
+    let root = add(EntityKind::Process, 7, b"root", None);
+    let other = add(EntityKind::Process, 8, b"other", None);
+    let threads = [child, other].map(|process| add(EntityKind::Thread, 8, b"t", Some(process)));
+    tables.entities.get_mut(child).unwrap().parent = Some(root);
+    let mut events = Vec::new();
+    let mut push = |at, kind| events.push(Event { at: Timestamp::from_nanos(at), kind });
+    push(0, EventKind::Start { entity: cpu });
+    let (is_next_unknown, prio) = (false, 120);
+    for (at, thread) in [(10, threads[0]), (30, threads[1])] {
+        push(at, EventKind::Start { entity: thread });
+        let (prev, left, next) = (None, ThreadState::Unknown, Some(thread));
+        push(at, EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio });
+        let (prev, left, next) = (Some(thread), ThreadState::Stopped, None);
+        push(at + 10, EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio });
+        push(at + 15, EventKind::End { entity: thread });
+    }
+    let mut options = HtmlOptions::default();
+    options.process = Some(7);
+    let page = drawn(&tables, &events, options);
+    let groups = page["groups"].as_array().unwrap();
+    let main = |name: &str| {
+        let group = groups.iter().find(|group| group[0] == name);
+        group.unwrap_or_else(|| panic!("{groups:?}"))[4].as_u64()
+    };
+    assert_eq!((main("child (process 8)"), main("other (process 8)")), (Some(1), Some(0)));
+    let threads = page["tables"].as_array().unwrap().iter().find(|t| t["title"] == "Threads");
+    let threads = threads.unwrap();
+    let column = |name: &str| threads["columns"].as_array().unwrap().iter().position(|c| c == name);
+    let row = &threads["rows"][0];
+    assert_eq!(row[column("on CPU").unwrap()], serde_json::json!([10]));
+    // It is known that it was stopped.
+    assert_eq!(row[column("stopped").unwrap()], serde_json::json!([5]));
+    assert_eq!(row[column("unknown").unwrap()], serde_json::json!([0]));
+}

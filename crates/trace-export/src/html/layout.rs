@@ -7,7 +7,7 @@ use super::{HtmlTimeline, Loss, Span, json};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use trace_timeline::answers::Report;
-use trace_timeline::{EntityId, EntityKind, Tables, TextId, text};
+use trace_timeline::{Entities, EntityId, EntityKind, Tables, TextId, text};
 
 /// Processes with a group of their own; the others share one.
 const MAX_PROCESSES: usize = 16;
@@ -81,15 +81,6 @@ struct Process {
     constants: Vec<Track>,
 }
 
-/// Whether a process has this id, or an ancestor has it.
-pub(super) fn descends_from(process: Option<EntityId>, pid: i64, tables: &Tables) -> bool {
-    /// Parents that are followed.
-    const MAX_DEPTH: usize = 64;
-    let parent = |id: &EntityId| tables.entities.get(*id).and_then(|entity| entity.parent);
-    let mut line = std::iter::successors(process, parent).take(MAX_DEPTH);
-    line.any(|id| tables.entities.get(id).is_some_and(|entity| entity.number == pid))
-}
-
 impl Process {
     /// Whether a runtime describes it.
     fn has_runtime(&self) -> bool {
@@ -129,7 +120,13 @@ fn merge<K: Ord, T>(lists: &mut BTreeMap<K, Vec<T>>, others: BTreeMap<K, Vec<T>>
 }
 
 impl Layout {
-    pub(super) fn new(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Self {
+    /// With the processes that are of interest, if they were chosen.
+    pub(super) fn new(
+        html: &mut HtmlTimeline,
+        family: Option<&BTreeSet<EntityId>>,
+        tables: &Tables,
+        report: &Report,
+    ) -> Self {
         let mut this = Self {
             groups: Vec::new(),
             tracks: Vec::new(),
@@ -162,15 +159,15 @@ impl Layout {
             this.losses = this.group("Losses", 0, true, 0);
             this.spans(this.losses, "Losses", losses, refs);
         }
-        let of_interest = html.options.process;
         for process in &mut processes {
-            let is_descendant =
-                of_interest.is_some_and(|pid| descends_from(process.entity, pid, tables));
-            process.is_main = is_descendant || of_interest.is_none() && process.has_runtime();
+            process.is_main = match family {
+                Some(family) => process.entity.is_some_and(|id| family.contains(&id)),
+                None => process.has_runtime(),
+            };
         }
         processes.sort_by_key(Process::rank);
         this.has_main = processes.iter().any(|process| process.is_main);
-        if of_interest.is_some() && this.has_main {
+        if family.is_some() && this.has_main {
             this.summarize(&mut processes, html.options.max_other_items);
         }
         let rest = processes.split_off(processes.len().min(MAX_PROCESSES));
@@ -382,31 +379,33 @@ impl Layout {
     }
 }
 
-/// Everything by process. Sources make an entity each for one process: they become one.
+/// The process of an entity, which is added if it is new.
+fn process_of<'a>(
+    id: EntityId,
+    processes: &'a mut BTreeMap<Option<EntityId>, Process>,
+    entities: &Entities,
+) -> &'a mut Process {
+    let entity = entities.process_of(id);
+    processes.entry(entity).or_insert_with(|| Process { entity, ..Process::default() })
+}
+
+/// Everything by process.
 fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Process> {
     let entities = &tables.entities;
-    let key = |id: EntityId| {
-        let process = entities.process_of(id);
-        let number = process.and_then(|process| entities.get(process)).map(|p| p.number);
-        (number.filter(|number| *number >= 0), process.filter(|_| number.is_none_or(|n| n < 0)))
-    };
-    let mut processes: BTreeMap<_, Process> = BTreeMap::new();
-    // The kernel's name of a process is that of its program.
+    let mut processes: BTreeMap<Option<EntityId>, Process> = BTreeMap::new();
     let mut subjects: Vec<(EntityId, Strip)> = html.subjects.drain().collect();
-    subjects.sort_unstable_by_key(|(id, _)| (entities.kind(*id) != Some(EntityKind::Thread), *id));
+    subjects.sort_unstable_by_key(|(id, _)| *id);
     let has_scheduler = !html.cpus.is_empty();
     for (id, strip) in subjects {
         // Without the scheduler, the lane of a kernel thread would be empty.
         if !has_scheduler && !strip.is_known && entities.kind(id) == Some(EntityKind::Thread) {
             continue;
         }
-        let process = processes.entry(key(id)).or_default();
-        if process.entity.is_none() {
-            process.entity = entities.process_of(id);
-        }
+        let process = process_of(id, &mut processes, entities);
         match entities.kind(id) {
             Some(EntityKind::Thread) => {
-                process.on_cpu += report.threads.get(&id).map_or(0, |thread| thread.times.on_cpu);
+                let on_cpu = report.threads.get(&id).map_or(0, |thread| thread.times.on_cpu);
+                process.on_cpu = process.on_cpu.saturating_add(on_cpu);
                 process.threads.push((id, strip));
             }
             Some(EntityKind::Proc) => process.procs.push((id, strip)),
@@ -420,10 +419,7 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
         }
     }
     for span in std::mem::take(&mut html.spans) {
-        let process = processes.entry(key(span.owner)).or_default();
-        if process.entity.is_none() {
-            process.entity = entities.process_of(span.owner);
-        }
+        let process = process_of(span.owner, &mut processes, entities);
         match span.item.kind {
             Kind::Gc | Kind::StopTheWorld => process.runtime.push(span),
             Kind::Task | Kind::Activity => {
@@ -441,15 +437,12 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
         }
     }
     for (id, strip) in std::mem::take(&mut html.samples) {
-        let process = processes.entry(key(id)).or_default();
-        if process.entity.is_none() {
-            process.entity = entities.process_of(id);
-        }
+        let process = process_of(id, &mut processes, entities);
         process.sampled += u64::from(strip.count);
         process.samples.push((id, strip));
     }
     for ((entity, name), counter) in std::mem::take(&mut html.counters) {
-        let process = processes.entry(key(entity)).or_default();
+        let process = process_of(entity, &mut processes, entities);
         let unit = tables.str(counter.unit);
         let name = tables.str(name);
         let counters = if counter.changes { &mut process.counters } else { &mut process.constants };

@@ -45,9 +45,9 @@ pub use plot::{Form, Plot, Scale};
 use crate::json;
 use flame::{Flames, Of};
 use hashbrown::HashMap;
-use layout::{Layout, descends_from};
+use layout::Layout;
 use refs::{By, Refs};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use strip::{Item, Kind, Strip};
 use trace_timeline::answers::{CriticalPath, Report, Request};
@@ -407,7 +407,8 @@ impl HtmlTimeline {
             self.spans.push(Span { owner, item: Item { end: nanos, ..item } });
         }
         let begin = self.begin.unwrap_or_default();
-        let layout = Layout::new(&mut self, tables, report);
+        let family = self.options.process.map(|pid| tables.entities.family(pid));
+        let layout = Layout::new(&mut self, family.as_ref(), tables, report);
         let mut stats = HtmlStats {
             items: layout.items(),
             dropped: self.dropped,
@@ -437,9 +438,9 @@ impl HtmlTimeline {
         head.push(',');
         layout.write(&mut head);
         head.push_str(",\"flames\":");
-        let of_interest = self.options.process;
         let is_main = |process: Option<EntityId>| {
-            of_interest.is_none_or(|pid| descends_from(process, pid, tables))
+            let has = |family: &BTreeSet<EntityId>| process.is_some_and(|id| family.contains(&id));
+            family.as_ref().is_none_or(has)
         };
         stats.stacks_cut = self.flames.write(&mut head, &mut self.refs, tables, &is_main);
         head.push_str(",\"stacksCut\":");

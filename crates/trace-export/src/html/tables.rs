@@ -2,7 +2,7 @@
 
 use super::json;
 use std::cmp::Reverse;
-use trace_timeline::answers::{Group, Histogram, Report};
+use trace_timeline::answers::{CpuTimes, Group, Histogram, Report};
 use trace_timeline::{EntityId, Tables, TextId, Timestamp, text};
 
 /// Rows of a table.
@@ -25,7 +25,7 @@ enum Cell {
 struct Table {
     title: &'static str,
     note: &'static str,
-    columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     rows: Vec<Vec<Cell>>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn write(
         out.push_str(",\"note\":");
         json::text(out, table.note);
         out.push_str(",\"columns\":");
-        json::list(out, table.columns, |out, name| json::text(out, name));
+        json::list(out, &table.columns, |out, name| json::text(out, name));
         out.push_str(",\"more\":");
         json::number(out, table.rows.len().saturating_sub(MAX_ROWS));
         out.push_str(",\"rows\":");
@@ -89,24 +89,12 @@ pub(super) fn write(
     });
 }
 
-/// Columns of [`View::times`].
-const TIMES: [&str; 10] = [
-    "on CPU",
-    "no CPU",
-    "in kernel",
-    "running",
-    "syscall",
-    "runnable",
-    "waiting",
-    "unknown",
-    "latency p50",
-    "latency p99",
-];
+/// The columns of a histogram of latencies.
+const LATENCY: [&str; 2] = ["latency p50", "latency p99"];
 
-/// The columns `first` before [`TIMES`].
-const fn with_times([a, b, c]: [&'static str; 3]) -> [&'static str; 13] {
-    let [d, e, f, g, h, i, j, k, l, m] = TIMES;
-    [a, b, c, d, e, f, g, h, i, j, k, l, m]
+/// The columns `first`, those of times, and [`LATENCY`].
+fn columns(first: &[&'static str], times: &[&'static str]) -> Vec<&'static str> {
+    [first, times, &LATENCY].concat()
 }
 
 struct View<'a> {
@@ -130,47 +118,21 @@ impl View<'_> {
         Cell::Text(if text.is_empty() { "(unknown)".to_owned() } else { text.into_owned() })
     }
 
-    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
-    fn has_scheduler(&self) -> bool {
-        self.report.threads.values().any(|thread| thread.times.unknown < thread.times.total())
-    }
-
     fn threads(&self) -> Table {
         // Without the scheduler, every time of them would be 0.
-        let has_scheduler = self.has_scheduler();
+        let has_scheduler = self.report.has_scheduler();
         let mut threads: Vec<_> = self.report.threads.iter().filter(|_| has_scheduler).collect();
         threads.sort_by_key(|(_, report)| Reverse(report.times.on_cpu));
         let rows = threads.into_iter().map(|(thread, report)| {
             let parent = self.tables.entities.get(*thread).and_then(|thread| thread.parent);
-            let t = &report.times;
-            vec![
-                self.entity(Some(*thread)),
-                self.process(parent),
-                Cell::Nanos(t.on_cpu),
-                Cell::Nanos(t.preempted),
-                Cell::Nanos(t.woken),
-                Cell::Nanos(t.sleeping),
-                Cell::Nanos(t.blocked),
-                Cell::Nanos(t.unknown + t.stopped),
-                Cell::Nanos(report.latency.percentile(50.0) as i64),
-                Cell::Nanos(report.latency.percentile(99.0) as i64),
-            ]
+            let names = [self.entity(Some(*thread)), self.process(parent)];
+            let times = report.times.columns().map(Cell::Nanos);
+            names.into_iter().chain(times).chain(Self::latency(&report.latency)).collect()
         });
         Table {
             title: "Threads",
             note: "Latency is the time from runnable to on a CPU.",
-            columns: &[
-                "thread",
-                "process",
-                "on CPU",
-                "preempted",
-                "woken",
-                "sleeping",
-                "blocked",
-                "unknown",
-                "latency p50",
-                "latency p99",
-            ],
+            columns: columns(&["thread", "process"], &CpuTimes::COLUMNS),
             rows: rows.collect(),
         }
     }
@@ -185,7 +147,7 @@ impl View<'_> {
         Table {
             title: "Goroutines and .NET threads",
             note: "Running time is divided by what the kernel did with the thread.",
-            columns: const { &with_times(["entry function", "process", "count"]) },
+            columns: columns(&["entry function", "process", "count"], &Group::COLUMNS),
             rows: rows.collect(),
         }
     }
@@ -202,26 +164,19 @@ impl View<'_> {
         Table {
             title: "Goroutines with most scheduling latency",
             note: "Those that waited longest for a P.",
-            columns: const { &with_times(["goroutine", "process", "runs"]) },
+            columns: columns(&["goroutine", "process", "runs"], &Group::COLUMNS),
             rows: rows.collect(),
         }
     }
 
-    /// The values of [`TIMES`].
-    fn times(group: &Group) -> [Cell; TIMES.len()] {
-        let r = &group.running;
-        [
-            Cell::Nanos(r.on_cpu),
-            Cell::Nanos(r.preempted + r.woken),
-            Cell::Nanos(r.sleeping + r.blocked + r.stopped),
-            Cell::Nanos(r.unknown),
-            Cell::Nanos(group.syscall.total()),
-            Cell::Nanos(group.runnable),
-            Cell::Nanos(group.waiting),
-            Cell::Nanos(group.unknown),
-            Cell::Nanos(group.latency.percentile(50.0) as i64),
-            Cell::Nanos(group.latency.percentile(99.0) as i64),
-        ]
+    /// The values of [`Group::COLUMNS`] and [`LATENCY`].
+    fn times(group: &Group) -> impl Iterator<Item = Cell> {
+        group.columns().map(Cell::Nanos).into_iter().chain(Self::latency(&group.latency))
+    }
+
+    /// The values of [`LATENCY`].
+    fn latency(latency: &Histogram) -> [Cell; LATENCY.len()] {
+        [50.0, 99.0].map(|percent| Cell::Nanos(latency.percentile(percent) as i64))
     }
 
     fn off_cpu(&self) -> Table {
@@ -239,7 +194,7 @@ impl View<'_> {
         Table {
             title: "Off CPU by reason",
             note: "Of goroutines, .NET threads, and threads that execute none.",
-            columns: &["reason", "process", "count", "sum", "longest"],
+            columns: vec!["reason", "process", "count", "sum", "longest"],
             rows: rows.collect(),
         }
     }
@@ -262,7 +217,7 @@ impl View<'_> {
         Table {
             title: "Longest scheduling delays",
             note: "",
-            columns: &["who", "process", "delay", "until", "its CPU had"],
+            columns: vec!["who", "process", "delay", "until", "its CPU had"],
             rows: rows.collect(),
         }
     }
@@ -284,7 +239,7 @@ impl View<'_> {
         Table {
             title: "Longest stop-the-world pauses",
             note: "Those that stopped last prolonged a pause.",
-            columns: &["reason", "process", "at", "duration", "until all had stopped", "late"],
+            columns: vec!["reason", "process", "at", "duration", "until all had stopped", "late"],
             rows: rows.collect(),
         }
     }
@@ -299,7 +254,7 @@ impl View<'_> {
         Table {
             title: "Throttled by the CPU quota of the cgroup",
             note: "Nanoseconds summed over CPUs.",
-            columns: &["process", "time", "periods"],
+            columns: vec!["process", "time", "periods"],
             rows: rows.collect(),
         }
     }
@@ -319,8 +274,8 @@ impl View<'_> {
         for (kind, losses) in &report.losses {
             rows.push(vec![Cell::Text(text::loss(*kind).into()), Cell::Count(losses.count)]);
         }
-        let unknown: i64 = report.threads.values().map(|thread| thread.times.unknown).sum();
-        let scheduler = if self.has_scheduler() {
+        let unknown = report.unknown(|_| true, &self.tables.entities);
+        let scheduler = if report.has_scheduler() {
             vec![
                 Cell::Text("time of threads before their first switch, or after a loss".into()),
                 Cell::Nanos(unknown),
@@ -337,7 +292,7 @@ impl View<'_> {
         // Their numbers are within the text.
         let notes = notes.iter().map(|note| [note.clone(), String::new()].map(Cell::Text).into());
         rows.extend(notes);
-        Table { title: "Not known", note: "", columns: &["what", "how much"], rows }
+        Table { title: "Not known", note: "", columns: vec!["what", "how much"], rows }
     }
 
     fn durations(histogram: &Histogram) -> [Cell; 5] {
@@ -368,7 +323,7 @@ impl View<'_> {
         Table {
             title: "Waits of goroutines and .NET threads",
             note: "",
-            columns: &["reason", "process", "count", "sum", "p50", "p99", "max"],
+            columns: vec!["reason", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(waits, |this, (process, reason)| {
                 [this.text(*reason), this.process(*process)]
             }),
@@ -379,7 +334,7 @@ impl View<'_> {
         Table {
             title: "Stop-the-world pauses",
             note: "From the request to the resumption.",
-            columns: &["reason", "process", "count", "sum", "p50", "p99", "max"],
+            columns: vec!["reason", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(self.report.pauses.iter(), |this, (process, reason)| {
                 [this.text(*reason), this.process(Some(*process))]
             }),
@@ -390,7 +345,7 @@ impl View<'_> {
         Table {
             title: "Garbage collections",
             note: "",
-            columns: &["GC", "process", "count", "sum", "p50", "p99", "max"],
+            columns: vec!["GC", "process", "count", "sum", "p50", "p99", "max"],
             rows: self.by_sum(self.report.gcs.iter(), |this, (process, name)| {
                 [this.text(*name), this.process(*process)]
             }),
@@ -399,7 +354,7 @@ impl View<'_> {
 
     fn preempters(&self) -> Table {
         let mut all: Vec<_> = self.report.preempters.iter().collect();
-        all.sort_by_key(|(_, p)| Reverse(p.preempted + p.woken));
+        all.sort_by_key(|(_, p)| Reverse(p.total()));
         let rows = all.into_iter().map(|((process, occupant), p)| {
             let who = Cell::Text(text::occupant(*occupant, self.tables));
             let times = [Cell::Nanos(p.preempted), Cell::Nanos(p.woken), Cell::Count(p.count)];
@@ -408,7 +363,7 @@ impl View<'_> {
         Table {
             title: "Who had the CPU that threads waited for",
             note: "",
-            columns: &["on the CPU", "waiting process", "preempted", "woken", "count"],
+            columns: vec!["on the CPU", "waiting process", "preempted", "woken", "count"],
             rows: rows.collect(),
         }
     }
@@ -423,7 +378,7 @@ impl View<'_> {
         Table {
             title: "Who woke",
             note: "",
-            columns: &["waker", "in process", "wake-ups"],
+            columns: vec!["waker", "in process", "wake-ups"],
             rows: rows.collect(),
         }
     }
