@@ -171,6 +171,50 @@ fn waits_are_slices_below_their_thread() {
     assert_eq!(timeline.count(" sample "), 0);
 }
 
+/// Nested cgroups are read at times of their own: slices that overlap are on different tracks.
+#[test]
+fn throttling_of_nested_cgroups_is_on_lanes() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, "p", None);
+    // The second group is read later, and the first one again.
+    for (since, at, nanos) in [(10, 40, 9), (20, 50, 8), (40, 70, 7), (30, 80, 6), (70, 90, 5)] {
+        w.now = at;
+        let since = Timestamp::from_nanos(since);
+        w.push(EventKind::Throttle { process, since, nanos, periods: 1 });
+    }
+    let (trace, _) = w.draw(TimelineOptions::default());
+    chrome(&w.events, &w.tables);
+    let timeline = Timeline::read(&trace);
+    let track = "p 7/Throttled by the CPU quota";
+    let mut slices: Vec<(&str, i64, &str)> = Vec::new();
+    for line in &timeline.lines {
+        let Some((at, rest)) = line.split_once(' ') else { continue };
+        let Some((lane, what)) = rest.strip_prefix(track).and_then(|rest| rest.split_once(": "))
+        else {
+            continue;
+        };
+        slices.push((lane, at.parse().unwrap(), what));
+    }
+    slices.sort_by_key(|(lane, ..)| *lane);
+    let shown: Vec<String> = slices
+        .iter()
+        .map(|(lane, at, what)| format!("{lane} {at} {}", what.split(' ').next().unwrap()))
+        .collect();
+    let expected = [
+        " 10 begin",
+        " 40 end",
+        " 40 begin",
+        " 70 end",
+        " 70 begin",
+        " 90 end",
+        "/#2 20 begin",
+        "/#2 50 end",
+        "/#3 30 begin",
+        "/#3 80 end",
+    ];
+    assert_eq!(shown, expected, "{:#?}", timeline.lines);
+}
+
 /// The options of a timeline of the scheduler alone change what it costs, not what is drawn.
 #[test]
 fn the_scheduler_alone_is_drawn_without_correlation() {

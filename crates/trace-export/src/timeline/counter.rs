@@ -2,6 +2,7 @@
 
 use super::process::rank;
 use super::{Context, Drawing};
+use crate::lanes::Lanes;
 use crate::model::{
     Category, CounterValue, DebugAnnotation, Sink, Track, TrackEvent, TrackId, Unit, Value,
 };
@@ -13,7 +14,16 @@ use trace_timeline::{EntityId, EntityKind, TextId};
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     tracks: HashMap<(EntityId, TextId), TrackId>,
-    throttled: HashMap<EntityId, TrackId>,
+    throttled: HashMap<EntityId, Throttled>,
+}
+
+/// The throttling of a process. Each cgroup that contains it is read at times of its own: what
+/// overlaps is on several lanes.
+#[derive(Debug)]
+struct Throttled {
+    lanes: Lanes,
+    /// When each lane is free again.
+    ends: Vec<Timestamp>,
 }
 
 /// A value of a counter.
@@ -85,16 +95,28 @@ impl Drawing {
         periods: u32,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
-        let track = match self.counters.throttled.get(&process) {
-            Some(track) => *track,
+        if !self.counters.throttled.contains_key(&process) {
+            let parent = self.process_track(Some(process), cx)?;
+            let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
+            let lanes = Lanes::on(cx.sink.track(&track.rank(rank::COUNTERS).ordered())?);
+            let throttled = Throttled { lanes, ends: vec![Timestamp::MIN] };
+            self.counters.throttled.insert(process, throttled);
+        }
+        let Some(Throttled { lanes, ends }) = self.counters.throttled.get_mut(&process) else {
+            return Ok(());
+        };
+        let lane = match ends.iter().position(|end| *end <= since) {
+            Some(lane) => lane,
             None => {
-                let parent = self.process_track(Some(process), cx)?;
-                let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
-                let track = cx.sink.track(&track.rank(rank::COUNTERS))?;
-                self.counters.throttled.insert(process, track);
-                track
+                ends.push(Timestamp::MIN);
+                lanes.add(cx.sink)? as usize
             }
         };
+        let (Some(lane), Some(end)) = (lanes.lanes.get(lane), ends.get_mut(lane)) else {
+            return Ok(());
+        };
+        *end = at;
+        let track = lane.track;
         let name = self.names.fixed("Throttled", cx.sink);
         let args = [
             DebugAnnotation::new(self.names.fixed("nanoseconds", cx.sink), Value::Int(nanos)),
