@@ -5,8 +5,8 @@ use serde_json::Value;
 use std::io::Read as _;
 use trace_export::profile::FirefoxProfile;
 use trace_timeline::{
-    Entity, EntityId, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEvent,
-    SampledEventId, SpanKind, StackId, Tables, TextId, Timestamp,
+    Entity, EntityId, EntityKind, Event, EventKind, Frame, LossKind, Mapping, SampleKind,
+    SampledEvent, SampledEventId, SpanKind, StackId, Tables, TextId, ThreadState, Timestamp,
 };
 
 /// A process with a thread, and stacks.
@@ -267,4 +267,54 @@ fn spans_are_markers_of_their_thread_or_of_the_main_thread() {
         assert_eq!(thread["markers"]["endTime"], *end);
         assert_eq!(thread["markers"]["data"][0]["detail"], "sweep");
     }
+}
+
+/// Of a wait, the part is shown that the records prove: not the time of a loss, and not what the kernel
+/// did not report.
+#[test]
+fn waits_end_where_their_end_is_not_known() {
+    let mut example = Example::new();
+    let [cpu, other] = [0, 1].map(|number| {
+        let cpu = Entity::new(EntityKind::Cpu, number);
+        example.tables.entity(cpu).unwrap()
+    });
+    let thread = example.thread;
+    let ms = |ms: i64| ms * 1_000_000;
+    let switch = |cpu, prev, left, next| EventKind::Switch {
+        cpu,
+        prev,
+        left,
+        next,
+        is_next_unknown: false,
+        prio: 120,
+    };
+    let loss = |cpu, kind, since| {
+        let (entity, since) = (Some(cpu), Timestamp::from_nanos(ms(since)));
+        EventKind::Loss { entity, kind, since, count: None }
+    };
+    let leaves = switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    let comes = switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let repair = switch(other, Some(thread), ThreadState::Unknown, Some(thread));
+    example.push(0, leaves);
+    example.push(ms(1), comes);
+    // Records of any CPU are missing: it may have run there.
+    example.push(ms(2), leaves);
+    example.push(ms(6), loss(other, LossKind::SchedulerRecords, 4));
+    example.push(ms(7), comes);
+    // It came without a record, after the last one of that CPU.
+    example.push(ms(10), leaves);
+    example.push(ms(15), loss(other, LossKind::UnreportedSwitch, 13));
+    example.push(ms(15), repair);
+    example.push(ms(16), switch(other, Some(thread), ThreadState::Blocked, None));
+    // The loss is of another CPU.
+    example.push(ms(18), loss(other, LossKind::UnreportedSwitch, 17));
+    example.push(ms(20), comes);
+    // The recording ends.
+    example.push(ms(21), leaves);
+    example.push(ms(25), EventKind::End { entity: cpu });
+    example.push(ms(30), comes);
+    let (file, _) = example.written();
+    let markers = &file["threads"][0]["markers"];
+    assert_eq!(markers["startTime"], serde_json::json!([0, 2, 10, 16, 21]));
+    assert_eq!(markers["endTime"], serde_json::json!([1, 4, 13, 20, 25]));
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::io;
 use trace_timeline::{
-    EntityId, EntityKind, Event, EventKind, InstantKind, SampleKind, SampledEventId, SpanId,
-    SpanKind, StackId, Tables, TextId, ThreadState, Timestamp,
+    EntityId, EntityKind, Event, EventKind, InstantKind, LossKind, SampleKind, SampledEventId,
+    SpanId, SpanKind, StackId, Tables, TextId, ThreadState, Timestamp,
 };
 
 /// Collects the samples of a timeline with their times, and its spans, for the Firefox Profiler:
@@ -40,6 +40,8 @@ pub struct FirefoxProfile {
     open: HashMap<SpanId, Open>,
     /// Threads that left the CPU, by records of the scheduler.
     away: HashMap<EntityId, (i64, ThreadState)>,
+    /// The last record of each CPU before one whose switches the kernel did not report.
+    gaps: HashMap<EntityId, i64>,
     begin: Option<Timestamp>,
     end: i64,
     /// Nanoseconds since the Unix epoch at `begin`.
@@ -170,16 +172,18 @@ impl FirefoxProfile {
                 let sample = Taken { at, weight, stack, series };
                 self.threads.entry(key).or_default().samples.push(sample);
             }
-            EventKind::Switch { prev, left, next, .. } => {
+            EventKind::Switch { cpu, prev, left, next, .. } => {
                 let at = self.time(at);
+                let gap = self.gaps.remove(&cpu);
                 if let Some(prev) = prev {
-                    self.away.insert(prev, (at, left));
+                    // No record says when it came. One that left for itself is there.
+                    self.come(prev, gap.unwrap_or(at), tables);
+                    if next != Some(prev) {
+                        self.away.insert(prev, (at, left));
+                    }
                 }
-                if let Some((next, (since, left))) =
-                    next.and_then(|next| Some((next, self.away.remove(&next)?)))
-                {
-                    let key = self.thread(next, tables);
-                    self.mark(key, Marker::span(since, at, MarkerKind::OffCpu(left)));
+                if let Some(next) = next {
+                    self.come(next, at, tables);
                 }
             }
             EventKind::Begin { span, entity, kind, name, stack, .. } => {
@@ -205,6 +209,22 @@ impl FirefoxProfile {
                 let key = self.thread(entity, tables);
                 let marker = Marker::span(at, at, MarkerKind::Instant(kind));
                 self.mark(key, Marker { is_instant: true, name, stack, ..marker });
+            }
+            EventKind::Loss {
+                kind: LossKind::UnreportedSwitch, entity: Some(cpu), since, ..
+            } => {
+                let since = self.time(since);
+                self.gaps.insert(cpu, since);
+            }
+            // Any thread may have been on that CPU meanwhile.
+            EventKind::Loss { kind: LossKind::SchedulerRecords, since, .. } => {
+                let since = self.time(since);
+                self.come_all(since, tables);
+            }
+            // The end of a recording: another one may follow.
+            EventKind::End { entity } if tables.entities.kind(entity) == Some(EntityKind::Cpu) => {
+                let at = self.time(at);
+                self.come_all(at, tables);
             }
             EventKind::Clock { time, domain: trace_timeline::ClockDomain::Realtime, reading } => {
                 let begin = self.begin.unwrap_or(time);
@@ -247,6 +267,23 @@ impl FirefoxProfile {
             self.mark(thread, Marker { end: self.end, ..marker });
         }
         write::write(&mut self, title, tables, out)
+    }
+
+    /// A thread is not known to be off the CPU after this time.
+    fn come(&mut self, thread: EntityId, at: i64, tables: &Tables) {
+        let away = self.away.remove(&thread).filter(|(since, _)| *since < at);
+        if let Some((since, left)) = away {
+            let key = self.thread(thread, tables);
+            self.mark(key, Marker::span(since, at, MarkerKind::OffCpu(left)));
+        }
+    }
+
+    /// The same of all threads.
+    fn come_all(&mut self, at: i64, tables: &Tables) {
+        let mut away: Vec<EntityId> = self.away.keys().copied().collect();
+        // The order of a map is not deterministic.
+        away.sort_unstable();
+        away.into_iter().for_each(|thread| self.come(thread, at, tables));
     }
 
     /// Nanoseconds since the begin.
