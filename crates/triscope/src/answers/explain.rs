@@ -149,7 +149,8 @@ fn names(traces: &Traces, kind: SpanKind) -> Result<Vec<String>> {
                 let Some((name, begin)) = open.remove(&span) else { return };
                 let name = tables.str(name).into_owned();
                 if sums.len() < MAX || sums.contains_key(&name) {
-                    *sums.entry(name).or_default() += event.at.nanos_since(begin);
+                    let sum = sums.entry(name).or_default();
+                    *sum = sum.saturating_add(event.at.nanos_since(begin));
                 }
             }
             _ => {}

@@ -32,7 +32,7 @@ pub(super) fn uses<'a>(path: &'a CriticalPath, tables: &Tables) -> Vec<Use<'a>> 
         let place = *places.entry(key).or_insert(uses.len());
         match uses.get_mut(place) {
             Some(known) => {
-                known.nanos += piece.nanos();
+                known.nanos = known.nanos.saturating_add(piece.nanos());
                 known.count += 1;
                 if piece.nanos() > known.longest.nanos() {
                     known.longest = piece;

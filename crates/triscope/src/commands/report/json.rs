@@ -112,7 +112,8 @@ impl View<'_> {
     }
 
     fn goroutine_rows(&self) -> Vec<Value> {
-        let row = |(goroutine, times)| {
+        let row = |(goroutine, times): &(EntityId, &Group)| {
+            let goroutine = *goroutine;
             let entity = self.tables.entities.get(goroutine);
             let of = json!({
                 "goroutine": self.number(goroutine),
@@ -121,7 +122,7 @@ impl View<'_> {
             });
             with(of, group_json(times))
         };
-        self.goroutines().map(row).collect()
+        self.goroutines.iter().map(row).collect()
     }
 
     fn waits(&self) -> Vec<Value> {

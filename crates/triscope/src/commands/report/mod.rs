@@ -9,12 +9,12 @@ use crate::io::stdout::Output;
 use crate::run::stop::Listener;
 use crate::sources::model::{Traces, name};
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
 use trace_timeline::text;
 use trace_timeline::{
-    Attribute, Entity, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
+    Attribute, Entities, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
 };
 
 /// Report where the time of processes, threads and goroutines went
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID", conflicts_with = "html")]
     goroutine: Vec<i64>,
     /// Number of single goroutines, those with most scheduling latency first
-    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with = "html")]
+    #[arg(long, value_name = "N", default_value_t = 10, conflicts_with_all = ["html", "goroutine"])]
     worst: usize,
     /// Print JSON, with all threads
     #[arg(long, conflicts_with = "html")]
@@ -77,26 +77,36 @@ pub(crate) fn run(args: &Args) -> Result {
     let (outcome, notes) = args.traces.derive_with_notes(&mut tables, &mut |derived, tables| {
         report.push(&derived, &tables.entities);
     })?;
+    let entities = &tables.entities;
     let recorded = args.traces.recorded().filter(|_| args.pid.is_empty() && !args.all);
-    let family = recorded.map(|pid| family(pid, &tables));
-    let pids = family.as_deref().unwrap_or(&args.pid);
-    // Those that are given, otherwise the worst.
-    let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
-    let goroutines = report.goroutines(worst, &tables.entities, |process| {
-        worst == 0 || is_one_of(process, pids, &tables)
-    });
-    if let Some(id) = args.goroutine.iter().find(|id| {
-        let is_it = |(goroutine, _): &(EntityId, &Group)| {
-            tables.entities.get(*goroutine).is_some_and(|entity| entity.number == **id)
-        };
-        !goroutines.iter().any(is_it)
-    }) {
-        return Err(Failure::new(format_args!("goroutine {id} is not in the traces")));
-    }
-    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, &tables)) {
+    let shown = match recorded {
+        Some(pid) => Some(entities.family(pid)),
+        None => of_pids(&args.pid, entities),
+    };
+    let is_shown = |process| is_one_of(process, shown.as_ref());
+    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
         return Err(missing_process(*pid, &report, &tables));
     }
-    let view = View { report: &report, tables: &tables, goroutines, pids, recorded, notes: &notes };
+    // Those that are given, otherwise the worst.
+    let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
+    let goroutines = report.goroutines(worst, entities, is_shown);
+    let number = |goroutine| entities.get(goroutine).map(|entity| entity.number);
+    if let Some(id) = args
+        .goroutine
+        .iter()
+        .find(|id| !goroutines.iter().any(|(goroutine, _)| number(*goroutine) == Some(**id)))
+    {
+        let all = report.goroutines(0, entities, |_| true);
+        let others = all.iter().filter(|(goroutine, _)| number(*goroutine) == Some(*id));
+        return Err(missing_goroutine(*id, others.map(|(goroutine, _)| *goroutine), &tables));
+    }
+    let left_out = match worst > Report::MAX_GOROUTINES {
+        true => report.goroutines_left_out(is_shown),
+        false => 0,
+    };
+    let notes = &notes;
+    let view =
+        View { report: &report, tables: &tables, goroutines, left_out, shown, recorded, notes };
     let mut output = Output::new();
     if args.json {
         let text = serde_json::to_string_pretty(&view.json()).unwrap_or_default();
@@ -109,14 +119,34 @@ pub(crate) fn run(args: &Args) -> Result {
     outcome
 }
 
-/// Whether a process has one of these ids. Every one has if there are none.
-fn is_one_of(process: Option<EntityId>, pids: &[i64], tables: &Tables) -> bool {
-    let process = process.and_then(|process| tables.entities.get(process));
-    pids.is_empty() || process.is_some_and(|process| pids.contains(&process.number))
+/// The processes with these ids; `None`, which is every process, if there are none.
+fn of_pids(pids: &[i64], entities: &Entities) -> Option<BTreeSet<EntityId>> {
+    let processes = entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
+    let processes = processes.filter(|(_, process)| pids.contains(&process.number));
+    (!pids.is_empty()).then(|| processes.map(|(id, _)| id).collect())
 }
 
-fn has_process(pid: i64, tables: &Tables) -> bool {
-    tables.entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == pid)
+/// Whether a process is one of these. Every one is if none were chosen.
+fn is_one_of(process: Option<EntityId>, chosen: Option<&BTreeSet<EntityId>>) -> bool {
+    chosen.is_none_or(|chosen| process.is_some_and(|process| chosen.contains(&process)))
+}
+
+fn has_process(pid: i64, entities: &Entities) -> bool {
+    entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == pid)
+}
+
+/// The failure if a goroutine is not in the traces, or only in processes that are not shown.
+fn missing_goroutine(id: i64, others: impl Iterator<Item = EntityId>, tables: &Tables) -> Failure {
+    let process = |goroutine| tables.entities.process_of(goroutine);
+    let others: Vec<String> =
+        others.filter_map(process).map(|process| name(tables, process)).collect();
+    Failure::new(match others.is_empty() {
+        true => format!("goroutine {id} is not in the traces"),
+        false => {
+            let of = others.join(", ");
+            format!("goroutine {id} is not in the processes that are shown; it is in {of}")
+        }
+    })
 }
 
 /// The failure if a process is not in the traces. It names some that are: those with most time of their
@@ -127,7 +157,8 @@ fn missing_process(pid: i64, report: &Report, tables: &Tables) -> Failure {
     let mut add = |process: Option<EntityId>, nanos: i64| {
         let known = process.and_then(|process| tables.entities.get(process));
         if let Some(known) = known.filter(|known| known.number >= 0) {
-            *ran.entry((known.number, known.name)).or_default() += nanos;
+            let sum = ran.entry((known.number, known.name)).or_default();
+            *sum = sum.saturating_add(nanos);
         }
     };
     for (id, _) in tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
@@ -158,29 +189,19 @@ struct View<'a> {
     tables: &'a Tables,
     /// Single goroutines.
     goroutines: Vec<(EntityId, &'a Group)>,
-    pids: &'a [i64],
+    /// Goroutines that would be among them if their process had fewer.
+    left_out: u64,
+    /// The processes that are shown; `None` for all.
+    shown: Option<BTreeSet<EntityId>>,
     /// The process to which the report is limited, with its children.
     recorded: Option<i64>,
     /// What the traces have that is in no table.
     notes: &'a [String],
 }
 
-/// A process and its descendants.
-fn family(pid: i64, tables: &Tables) -> Vec<i64> {
-    let mut family = vec![pid];
-    // A process is in the table after its parent.
-    for (_, entity) in tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
-        let parent = entity.parent.and_then(|parent| tables.entities.get(parent));
-        if parent.is_some_and(|parent| family.contains(&parent.number)) {
-            family.push(entity.number);
-        }
-    }
-    family
-}
-
 impl View<'_> {
     fn is_shown(&self, process: Option<EntityId>) -> bool {
-        is_one_of(process, self.pids, self.tables)
+        is_one_of(process, self.shown.as_ref())
     }
 
     fn process(&self, process: Option<EntityId>) -> String {
@@ -239,17 +260,6 @@ impl View<'_> {
         nanos as f64 / 1e9
     }
 
-    /// Whether the scheduler was recorded: otherwise threads are known of samples or wake-ups.
-    fn has_scheduler(&self) -> bool {
-        self.report.threads.values().any(|thread| thread.times.unknown < thread.times.total())
-    }
-
-    /// Single goroutines of the processes that are shown.
-    fn goroutines(&self) -> impl Iterator<Item = (EntityId, &Group)> {
-        let goroutines = self.goroutines.iter().copied();
-        goroutines.filter(|(goroutine, _)| self.is_shown(self.process_of(*goroutine)))
-    }
-
     fn delays(&self) -> impl Iterator<Item = &Delay> {
         self.report.longest_delays(|process| self.is_shown(process)).into_iter()
     }
@@ -258,17 +268,11 @@ impl View<'_> {
         self.report.begin.map_or(0, |begin| at.nanos_since(begin))
     }
 
-    /// Throttled processes, as the kernel's records name them.
+    /// Throttled processes.
     fn throttled(&self) -> impl Iterator<Item = (EntityId, &Throttled)> {
-        let entities = &self.tables.entities;
-        let named = move |process: EntityId| {
-            let number = entities.get(process).map(|process| process.number);
-            let is_it = |e: &Entity| e.kind == EntityKind::Process && Some(e.number) == number;
-            let mut all = entities.iter().filter(|(_, e)| is_it(e) && e.name != TextId::EMPTY);
-            all.next().map_or(process, |(named, _)| named)
-        };
-        let shown = self.report.throttled.iter().filter(|(p, _)| self.is_shown(Some(**p)));
-        shown.map(move |(process, throttled)| (named(*process), throttled))
+        let throttled = self.report.throttled.iter();
+        let throttled = throttled.map(|(process, throttled)| (*process, throttled));
+        throttled.filter(|(process, _)| self.is_shown(Some(*process)))
     }
 
     /// What is in no table.
@@ -277,6 +281,14 @@ impl View<'_> {
         let own = (goroutines > 0).then(|| {
             format!("{goroutines} goroutines have no times of their own: too many lived at once")
         });
+        let left_out = (self.left_out > 0).then(|| {
+            let (count, most) = (self.left_out, Report::MAX_GOROUTINES);
+            format!(
+                "{count} goroutines that ended are not among the single ones: of each process, those \
+                 with most scheduling latency have times of their own, at least {most}"
+            )
+        });
+        let own = own.into_iter().chain(left_out);
         let dropped = text::dropped(self.tables.dropped());
         let dropped = dropped.map(|(count, what)| format!("{count} {what}"));
         self.notes.iter().cloned().chain(dropped).chain(own)

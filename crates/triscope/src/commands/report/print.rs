@@ -5,7 +5,7 @@ use crate::failure::OneLine;
 use crate::sources::model::{duration, name};
 use std::cmp::Reverse;
 use std::io::{self, Write};
-use trace_timeline::answers::{Group, Histogram};
+use trace_timeline::answers::{CpuTimes, Group, Histogram};
 use trace_timeline::{Attribute, EntityKind, Occupant, Timestamp, text};
 
 impl View<'_> {
@@ -69,31 +69,14 @@ impl View<'_> {
 
     fn print_threads(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let threads = self.threads();
-        if threads.is_empty() || !self.has_scheduler() {
+        if threads.is_empty() || !self.report.has_scheduler() {
             return Ok(());
         }
-        writeln!(
-            out,
-            "\nThreads{:>27} {:>10} {:>10} {:>10} {:>10} {:>10}   latency {:>9} {:>9}",
-            "on CPU", "preempted", "woken", "sleeping", "blocked", "unknown", "p50", "p99"
-        )?;
+        writeln!(out, "\nThreads                {}", header(&CpuTimes::COLUMNS))?;
         for (thread, times, latency) in threads.iter().take(ROWS) {
-            let t = |nanos| duration(nanos);
-            let unknown = times.unknown + times.stopped;
-            writeln!(
-                out,
-                "{:<23} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}           {:>9} {:>9}  {}",
-                name(self.tables, *thread),
-                t(times.on_cpu),
-                t(times.preempted),
-                t(times.woken),
-                t(times.sleeping),
-                t(times.blocked),
-                t(unknown),
-                t(latency.percentile(50.0) as i64),
-                t(latency.percentile(99.0) as i64),
-                self.process(self.process_of(*thread)),
-            )?;
+            let process = self.process(self.process_of(*thread));
+            let columns = columns(&times.columns(), latency);
+            writeln!(out, "{:<23}{columns}  {process}", name(self.tables, *thread))?;
         }
         more(out, threads.len())
     }
@@ -103,26 +86,29 @@ impl View<'_> {
         if groups.is_empty() {
             return Ok(());
         }
-        writeln!(out, "\nGoroutines and .NET threads\n    count{GROUP_COLUMNS}")?;
+        writeln!(out, "\nGoroutines and .NET threads\n    count{}", header(&Group::COLUMNS))?;
         for (process, entry, g) in groups.iter().take(ROWS) {
             let (entry, process) = (self.entry(*entry, *process), self.process(*process));
-            writeln!(out, "{:>9} {}  {entry}, {process}", g.count, group_columns(g))?;
+            let columns = columns(&g.columns(), &g.latency);
+            writeln!(out, "{:>9}{columns}  {entry}, {process}", g.count)?;
         }
         more(out, groups.len())
     }
 
     fn print_goroutines(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        if self.goroutines().next().is_none() {
+        if self.goroutines.is_empty() {
             return Ok(());
         }
         writeln!(
             out,
-            "\nSingle goroutines, most scheduling latency first\n     runs{GROUP_COLUMNS}"
+            "\nSingle goroutines, most scheduling latency first\n     runs{}",
+            header(&Group::COLUMNS)
         )?;
-        for (goroutine, g) in self.goroutines() {
-            let process = self.process(self.process_of(goroutine));
-            let (runs, goroutine) = (g.latency.count(), name(self.tables, goroutine));
-            writeln!(out, "{runs:>9} {}  {goroutine}, {process}", group_columns(g))?;
+        for (goroutine, g) in &self.goroutines {
+            let process = self.process(self.process_of(*goroutine));
+            let (runs, goroutine) = (g.latency.count(), name(self.tables, *goroutine));
+            let columns = columns(&g.columns(), &g.latency);
+            writeln!(out, "{runs:>9}{columns}  {goroutine}, {process}")?;
         }
         Ok(())
     }
@@ -171,7 +157,7 @@ impl View<'_> {
     fn print_others(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let shown = self.report.preempters.iter().filter(|((p, _), _)| self.is_shown(*p));
         let mut preempters: Vec<_> = shown.collect();
-        preempters.sort_by_key(|(_, p)| Reverse(p.preempted + p.woken));
+        preempters.sort_by_key(|(_, p)| Reverse(p.total()));
         if !preempters.is_empty() {
             writeln!(out, "\nWho had the CPU that threads waited for   preempted      woken")?;
             for ((process, occupant), p) in preempters.iter().take(ROWS) {
@@ -211,8 +197,8 @@ impl View<'_> {
 
     fn print_pauses(&self, out: &mut Vec<u8>) -> io::Result<()> {
         let line = |out: &mut Vec<u8>, h: &Histogram, what: String| {
-            let (sum, max) = (duration(h.sum() as i64), duration(h.max() as i64));
-            let median = duration(h.percentile(50.0) as i64);
+            let [sum, median, max] = [h.sum(), h.percentile(50.0), h.max()]
+                .map(|nanos| duration(i64::try_from(nanos).unwrap_or(i64::MAX)));
             writeln!(
                 out,
                 "{:>9}  sum {sum:>10}  p50 {median:>10}  max {max:>10}  {what}",
@@ -263,8 +249,9 @@ impl View<'_> {
 
     fn print_losses(&self, out: &mut Vec<u8>) -> io::Result<()> {
         writeln!(out, "\nNot known")?;
-        let unknown: i64 = self.threads().iter().map(|(_, times, _)| times.unknown).sum();
-        if !self.has_scheduler() {
+        let entities = &self.tables.entities;
+        let unknown = self.report.unknown(|process| self.is_shown(process), entities);
+        if !self.report.has_scheduler() {
             writeln!(out, "  The kernel's scheduler was not recorded: running is not on a CPU.")?;
         } else {
             let unknown = duration(unknown);
@@ -295,24 +282,35 @@ fn more(out: &mut Vec<u8>, rows: usize) -> io::Result<()> {
     Ok(())
 }
 
-/// The names of [`group_columns`].
-const GROUP_COLUMNS: &str = "     on CPU     no CPU  in kernel   running?    syscall   runnable    \
-                             waiting    unknown   latency       p50       p99";
+/// The names of times, and of [`columns`].
+fn header(times: &[&str]) -> String {
+    let times: String = times.iter().map(|name| format!(" {name:>10}")).collect();
+    format!("{times}   latency {:>9} {:>9}", "p50", "p99")
+}
 
-/// The times of goroutines.
-fn group_columns(g: &Group) -> String {
-    let r = &g.running;
-    let times = [
-        r.on_cpu,
-        r.preempted + r.woken,
-        r.sleeping + r.blocked + r.stopped,
-        r.unknown,
-        g.syscall.total(),
-        g.runnable,
-        g.waiting,
-        g.unknown,
-    ];
-    let times = times.map(|nanos| format!("{:>10}", duration(nanos))).join(" ");
-    let [p50, p99] = [50.0, 99.0].map(|percent| duration(g.latency.percentile(percent) as i64));
+/// Times, and the median and a percentile of the latency.
+fn columns(times: &[i64], latency: &Histogram) -> String {
+    let times: String = times.iter().map(|nanos| format!(" {:>10}", duration(*nanos))).collect();
+    let [p50, p99] = [50.0, 99.0].map(|percent| duration(latency.percentile(percent) as i64));
     format!("{times}           {p50:>9} {p99:>9}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names and values are below each other, and each time of a thread has a column.
+    #[test]
+    fn columns_have_their_names() {
+        let names = header(&CpuTimes::COLUMNS);
+        let values = columns(&[1, 2, 3, 4, 5, 6, 7], &Histogram::default());
+        assert_eq!(names.len(), values.len());
+        for (index, name) in CpuTimes::COLUMNS.into_iter().enumerate() {
+            let value = format!(" {} ns", index + 1);
+            let ends = (names.find(&format!(" {name}")), values.find(&value));
+            let ends = (ends.0.unwrap() + name.len() + 1, ends.1.unwrap() + value.len());
+            assert_eq!(ends.0, ends.1, "{name}: {names}\n{values}");
+        }
+        assert!(names.contains(" stopped"), "{names}");
+    }
 }
