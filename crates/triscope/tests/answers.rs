@@ -217,6 +217,10 @@ fn wrong_usage_is_named() {
         assert_eq!(text(&output.stdout), "");
     };
     usage(&["explain", "--worst", "0", &shop], "invalid value '0' for '--worst <N>'");
+    usage(
+        &["report", "--goroutine", "1", "--worst", "5", &shop],
+        "the argument '--goroutine <ID>' cannot be used with '--worst <N>'",
+    );
     usage(&["explain", &shop, "--between", "nan", "nan"], "not a number of seconds");
     usage(
         &["explain", &shop, "--between", "1", "0.5"],
@@ -250,6 +254,101 @@ fn a_missing_process_is_an_error() {
         &["report", "--pid", "77", &shop],
         "process 77 is not in the traces; they name no process ids",
     );
+}
+
+/// A recording with the traces of two programs, of which the first one was recorded.
+fn two_programs() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::copy(fixture("go1.26-mixed.trace.gz"), dir.path().join("go-77.trace")).unwrap();
+    std::fs::copy(fixture("shop.trace"), dir.path().join("go-88.trace")).unwrap();
+    std::fs::write(dir.path().join("recording.json"), "{\"pid\": 77}").unwrap();
+    dir
+}
+
+/// A goroutine of a process that is not shown is an error that names the process.
+#[test]
+fn a_goroutine_is_one_of_the_processes_that_are_shown() {
+    let dir = two_programs();
+    let traces = dir.path().to_str().unwrap();
+    let ids = |pid: &str| -> std::collections::BTreeSet<i64> {
+        let report = json(&["report", "--json", "--worst", "1000", "--pid", pid, traces]);
+        let rows = report["single_goroutines"].as_array().unwrap().iter();
+        rows.map(|row| row["goroutine"].as_i64().unwrap()).collect()
+    };
+    let (own, other) = (ids("77"), ids("88"));
+    let both = own.intersection(&other).next().unwrap().to_string();
+    let only = other.difference(&own).next().unwrap().to_string();
+    let pids = |args: &[&str]| -> Vec<Value> {
+        let report = json(&[&["report", "--json", traces], args].concat());
+        let rows = report["single_goroutines"].as_array().unwrap().iter();
+        rows.map(|row| row["process"]["pid"].clone()).collect()
+    };
+    assert_eq!(pids(&["--goroutine", &both]), [77]);
+    assert_eq!(pids(&["--goroutine", &both, "--pid", "88"]), [88]);
+    assert_eq!(pids(&["--goroutine", &both, "--all"]).len(), 2);
+    assert_eq!(pids(&["--goroutine", &only, "--all"]), [88]);
+    let message = |id: &str, of: &str| {
+        format!("goroutine {id} is not in the processes that are shown; it is in {of}")
+    };
+    let of_other = "go-88 (process 88)";
+    assert_fails(&["report", "--goroutine", &only, traces], &message(&only, of_other));
+    assert_fails(
+        &["report", "--goroutine", &only, "--pid", "77", traces],
+        &message(&only, of_other),
+    );
+    assert_fails(
+        &["report", "--goroutine", "99999", traces],
+        "goroutine 99999 is not in the traces",
+    );
+    // Without the others.
+    let report = json(&["report", "--json", traces]);
+    for table in ["processes", "goroutines", "waits", "off_cpu"] {
+        let rows = report[table].as_array().unwrap();
+        assert!(!rows.is_empty(), "{table}");
+        for row in rows {
+            let pid = if table == "processes" { &row["pid"] } else { &row["process"]["pid"] };
+            assert_eq!(pid, 77, "{table}");
+        }
+    }
+}
+
+/// All files of a directory are read: an output among them would be one of the inputs of the next command.
+#[test]
+fn an_output_in_the_directory_of_the_traces_is_refused() {
+    let dir = two_programs();
+    let traces = dir.path().to_str().unwrap();
+    let names = || -> Vec<_> {
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        let mut names: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let refused = |output: &str| {
+        format!(
+            "{traces}/{output}: is in {traces}, whose files are all read as inputs: the output needs \
+             another directory"
+        )
+    };
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    assert_fails(&["report", traces, "--html", &path("x.html")], &refused("x.html"));
+    for name in ["x.html", "x.pftrace", "x.json", "x.folded", "x.json.gz"] {
+        assert_fails(&["convert", traces, "-o", &path(name)], &refused(name));
+        assert_eq!(names(), before);
+    }
+    // By another name.
+    let link = tempfile::tempdir().unwrap();
+    let link = link.path().join("link");
+    std::os::unix::fs::symlink(dir.path(), &link).unwrap();
+    let output = triscope(&["report", link.to_str().unwrap(), "--html", &path("x.html")]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    assert_eq!(names(), before);
+    // The files of a directory below it are not read.
+    let output = triscope(&["export", traces, "-o", &path("dataset"), "--host", "x"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    std::fs::create_dir(path("pages")).unwrap();
+    assert!(triscope(&["report", traces, "--html", &path("pages/x.html")]).status.success());
+    assert!(triscope(&["report", traces]).status.success());
 }
 
 /// Samples of `sched_switch` are no record of the scheduler.

@@ -405,6 +405,60 @@ fn each_trace_is_a_process_of_its_own() {
     assert_eq!(convert(dir.path(), &args).status.code(), Some(2), "whose is it?");
 }
 
+/// Options with a value for each file name the files of a directory.
+#[test]
+fn the_files_of_a_directory_have_options() {
+    let dir = directory();
+    fs::create_dir(dir.path().join("in")).unwrap();
+    fs::rename(dir.path().join("shop.trace"), dir.path().join("in/shop.trace")).unwrap();
+    let alone = ["in", "-o", "out.pftrace", "--pid", "77", "--name", "one"];
+    let output = convert(dir.path(), &alone);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let track = |name: &str| {
+        let lines = lines(&dir.path().join("out.pftrace"));
+        lines.iter().any(|line| line.starts_with(&format!("track {name}")))
+    };
+    assert!(track("one 77"));
+    // The clock of the older trace needs an offset, which the failure asks for.
+    let old = trace().with_file_name("go1.21-mixed.trace.gz");
+    fs::copy(old, dir.path().join("in/old.trace")).unwrap();
+    let both = ["in", "-o", "out.pftrace", "--name", "in/shop.trace=two"];
+    let output = convert(dir.path(), &both);
+    let stderr = text(&output.stderr);
+    assert!(stderr.starts_with("triscope: in/old.trace: its clock cannot be related"), "{stderr}");
+    for output in ["out.pftrace", "out.html", "out.svg"] {
+        let offset = ["in", "-o", output, "--offset", "in/old.trace=12.5"];
+        let output = convert(dir.path(), &offset);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+    let output = convert(dir.path(), &[&both[..], &["--offset=in/old.trace=12.5"]].concat());
+    assert!(output.status.success() && track("two"), "{}", text(&output.stderr));
+    for option in ["--offset=in=12.5", "--pid=in=7", "--name=in=x", "--pid=7"] {
+        let output = convert(dir.path(), &["in", "-o", "out.pftrace", option]);
+        assert_eq!(output.status.code(), Some(2), "{option}: {}", text(&output.stderr));
+    }
+}
+
+/// A recording of the kernel has the process ids and names of all programs.
+#[test]
+fn a_recording_of_the_kernel_takes_no_process_id() {
+    let dir = directory();
+    recording_of_files(1, &dir.path().join("perf.data"));
+    let before = names(dir.path());
+    for option in ["--pid=perf.data=7", "--name=perf.data=x"] {
+        for output in ["out.pftrace", "out.folded"] {
+            let output = convert(dir.path(), &["perf.data", "-o", output, option]);
+            let stderr = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{stderr}");
+            assert!(
+                stderr.starts_with("triscope: perf.data: has the process ids and "),
+                "{stderr}"
+            );
+            assert_eq!(names(dir.path()), before);
+        }
+    }
+}
+
 #[test]
 fn a_trace_that_is_cut_by_a_byte_names_the_option_that_helps() {
     let dir = directory();

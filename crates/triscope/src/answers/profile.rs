@@ -1,6 +1,7 @@
 //! The samples of traces as one profile.
 
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::OutputFile;
 use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::Traces;
@@ -23,6 +24,7 @@ pub(crate) fn write(
     event: Option<&str>,
     by_goroutine: bool,
 ) -> Result<Result> {
+    OutputFile::create(path, traces.inputs())?;
     if let Some(file) = FirefoxFile::of(path)? {
         return firefox(traces, file, event, by_goroutine);
     }

@@ -25,7 +25,8 @@ enum Kind {
 }
 
 impl OutputFile {
-    /// Prepares `path`, which must not be one of `inputs`.
+    /// Prepares `path`, which must be neither one of `inputs` nor a file of a directory among them: all
+    /// files of a directory are read, this time or the next.
     pub(crate) fn create(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
         let path = path.to_owned();
         let fail = |message: &str| Err(Failure::about(path.display(), message));
@@ -38,8 +39,17 @@ impl OutputFile {
             return Ok(Self::new(path, Kind::Stdout));
         }
         if let Some(output) = resolved(&path) {
-            if inputs.iter().any(|input| resolved(input).is_some_and(|input| input == output)) {
+            let is_input = |input: &PathBuf| resolved(input).is_some_and(|input| input == output);
+            if inputs.iter().any(is_input) {
                 return fail("is the input: the output needs another name");
+            }
+            let inside =
+                |input: &&PathBuf| input.is_dir() && resolved(input).as_deref() == output.parent();
+            if let Some(dir) = inputs.iter().find(inside) {
+                let dir = dir.display();
+                return fail(&format!(
+                    "is in {dir}, whose files are all read as inputs: the output needs another directory"
+                ));
             }
         }
         if path.file_name().is_none() {

@@ -42,7 +42,7 @@ pub(crate) struct Traces {
     offset: Vec<String>,
     #[command(flatten)]
     recovery: Recovery,
-    /// The programs of the traces, by file.
+    /// The programs of the traces, by file: see [`Traces::files`].
     #[arg(skip)]
     programs: Vec<Program>,
     /// A title that is not that of the files.
@@ -242,7 +242,8 @@ impl Traces {
         Self::with(files, Vec::new(), Recovery::default(), Vec::new())
     }
 
-    /// Traces with the options of a command; `programs` has one for each file.
+    /// Traces with the options of a command; `programs` has one for each file, those of directories
+    /// expanded as by [`Traces::files`].
     pub(crate) fn with(
         files: Vec<PathBuf>,
         offset: Vec<String>,
@@ -479,11 +480,9 @@ impl Traces {
             given_up: Vec::new(),
             notes: notes.clone(),
         };
-        for (path, offset) in files.iter().zip(offsets) {
-            let given = self.files.iter().position(|given| given == path);
+        for (index, (path, offset)) in files.iter().zip(offsets).enumerate() {
             let (damage, summary) = (Damage::default(), Summary::default());
-            let program =
-                given.and_then(|index| self.programs.get(index)).cloned().unwrap_or_default();
+            let program = self.programs.get(index).cloned().unwrap_or_default();
             let name = program.trace.clone().unwrap_or_else(|| match path.as_os_str() {
                 name if name == "-" => "standard input".to_owned(),
                 _ => path.display().to_string(),
@@ -678,6 +677,14 @@ impl Opening<'_> {
     fn add(self, opened: &mut Opened) -> Result {
         let mut input = Input::open(self.path, Progress::bytes())?;
         input.name = self.program.trace.clone().unwrap_or(input.name);
+        let Program { pid, name, .. } = &self.program;
+        if matches!(input.format, Format::PerfData | Format::CpuStat)
+            && (pid.is_some() || name.is_some())
+        {
+            let what = "has the process ids and names of its programs: --pid and --name are for the \
+                        traces of a runtime";
+            return Err(input.failure(what).with_code(2));
+        }
         let is_test = self.path.extension().is_some_and(|extension| extension == "test");
         match input.format {
             Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, opened),

@@ -3,7 +3,7 @@
 use crate::answers::{html, profile};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
-use crate::io::per_file::{offsets, per_file};
+use crate::io::per_file::per_file;
 use crate::io::profile_file::FirefoxFile;
 use crate::run::stop::Listener;
 use crate::sources::go::Recovery;
@@ -192,9 +192,9 @@ pub(crate) fn run(args: &Args) -> Result {
 
 /// The traces, with the names and process ids of their programs.
 fn traces(args: &Args) -> Result<Traces> {
-    let pids = per_file(&args.pid, "--pid", &args.files)?;
-    let names = per_file(&args.name, "--name", &args.files)?;
-    offsets(&args.offset, &args.files)?;
+    let files = Traces::of(args.files.clone()).files()?;
+    let pids = per_file(&args.pid, "--pid", &files)?;
+    let names = per_file(&args.name, "--name", &files)?;
     let usage = |message: String| Failure::new(message).with_code(2);
     let mut programs = Vec::new();
     for (pid, name) in pids.into_iter().zip(names) {
