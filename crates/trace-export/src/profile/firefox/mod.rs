@@ -176,11 +176,9 @@ impl FirefoxProfile {
                 let at = self.time(at);
                 let gap = self.gaps.remove(&cpu);
                 if let Some(prev) = prev {
-                    // No record says when it came. One that left for itself is there.
+                    // One that was away has come since the last record of the CPU.
                     self.come(prev, gap.unwrap_or(at), tables);
-                    if next != Some(prev) {
-                        self.away.insert(prev, (at, left));
-                    }
+                    self.away.insert(prev, (at, left));
                 }
                 if let Some(next) = next {
                     self.come(next, at, tables);
