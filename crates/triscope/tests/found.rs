@@ -148,6 +148,28 @@ threading.Event().wait()";
     assert!(timeline.contains(") -> sleep "), "{timeline}");
 }
 
+/// The trace of a runtime is read before the records of the kernel that name the parent of its process.
+#[test]
+fn a_grandchild_with_a_trace_is_in_the_report() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_scheduler(dir.path()) {
+        return;
+    }
+    let inner = "sh -c 'sleep 0.01; echo $$; :'; :";
+    let command = ["record", "--sched", "--keep", "kept", "sh", "-c", "sh -c \"$0\"; :", inner];
+    let ran = run_in(dir.path(), &command);
+    assert!(ran.is_good, "{}", ran.stderr);
+    let pid: i64 = ran.stdout.trim().parse().unwrap();
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+    std::fs::copy(shop, dir.path().join(format!("kept/go-{pid}.trace"))).unwrap();
+    let report: Value =
+        serde_json::from_str(&run_in(dir.path(), &["report", "--json", "kept"]).stdout).unwrap();
+    let process = report["processes"].as_array().unwrap().iter().find(|p| p["pid"] == pid).unwrap();
+    assert_eq!((&process["runtime"], process["parent"].is_i64()), (&"Go".into(), true));
+    let goroutines = report["goroutines"].as_array().unwrap();
+    assert!(goroutines.iter().any(|group| group["process"]["pid"] == pid), "{goroutines:#?}");
+}
+
 #[test]
 fn the_demo_writes_a_timeline_and_a_page() {
     let dir = tempfile::tempdir().unwrap();
