@@ -1,13 +1,14 @@
 //! `cargo xtask public-api`: the public API of each library, compared with the committed list.
 //!
 //! The lists are in `docs/public-api/`. A difference is a change that users notice: it is reviewed
-//! with the change of the code.
+//! with the change of the code. A warning in their documentation is an error.
 
 use crate::rust::LIBRARIES;
 use lexopt::prelude::*;
 use std::collections::HashSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use task_support::{Result, lane, run, target_dir, workspace};
 
 pub(crate) const OPTIONS: &str = "\
@@ -32,12 +33,11 @@ pub(crate) fn task(args: &[String]) -> Result {
     if let Some(name) = only.iter().find(|name| !LIBRARIES.contains(&name.as_str())) {
         return Err(format!("{name} is none of the libraries: {}", LIBRARIES.join(" ")).into());
     }
+    document()?;
+    let is_chosen = |name: &&str| only.is_empty() || only.iter().any(|chosen| chosen == name);
     let mut changed = Vec::new();
-    for name in LIBRARIES {
-        if !only.is_empty() && !only.iter().any(|chosen| chosen == name) {
-            continue;
-        }
-        let json = rustdoc_json(name)?;
+    for name in LIBRARIES.iter().copied().filter(is_chosen) {
+        let json = target_dir().join("doc").join(format!("{}.json", name.replace('-', "_")));
         let format = format_version(&json)?;
         if format != FORMAT {
             let why = format!("rustdoc writes JSON format {format}, and this task reads {FORMAT}");
@@ -50,7 +50,7 @@ pub(crate) fn task(args: &[String]) -> Result {
             fs::write(&path, &items)?;
         } else if let Some(difference) = difference(&committed(&path)?, &items) {
             println!("{name}:\n{difference}");
-            changed.push(*name);
+            changed.push(name);
         } else {
             eprintln!("{name}: {} public items, as committed", items.lines().count());
         }
@@ -121,14 +121,24 @@ fn without_bounds(ty: &str) -> &str {
     ty.split_once(" where ").map_or(ty, |(ty, _)| ty)
 }
 
-/// Documents a crate as JSON and returns the file.
-fn rustdoc_json(name: &str) -> Result<PathBuf> {
+/// Permits the stable `rustdoc` to write JSON. If all of cargo had this variable, the build scripts of
+/// some dependencies would run again, and most packages would be compiled again, now and by the next
+/// command without it.
+const RUSTDOC: &str = "#!/bin/sh\nRUSTC_BOOTSTRAP=1 exec rustdoc \"$@\"\n";
+
+/// Documents the libraries as JSON, in `target/doc`. Always all of them: they are compiled with the
+/// features that any of them selects of another crate, which some names in the lists depend on.
+fn document() -> Result {
+    let rustdoc = target_dir().join("public-api/rustdoc");
+    fs::create_dir_all(rustdoc.with_file_name(""))?;
+    fs::write(&rustdoc, RUSTDOC)?;
+    fs::set_permissions(&rustdoc, fs::Permissions::from_mode(0o755))?;
     let mut command = run::cargo();
-    command.args(["rustdoc", "--quiet", "--package", name, "--lib", "--all-features"]);
-    command.args(["--", "-Zunstable-options", "--output-format=json", "--cap-lints=allow"]);
-    // The variable permits a stable compiler to write JSON.
-    run::run(command.env("RUSTC_BOOTSTRAP", "1").env_remove("RUSTDOCFLAGS"))?;
-    Ok(target_dir().join("doc").join(format!("{}.json", name.replace('-', "_"))))
+    command.args(["doc", "--quiet", "--no-deps", "--lib", "--all-features"]);
+    command.args(LIBRARIES.iter().flat_map(|name| ["--package", name]));
+    command.env("RUSTDOC", rustdoc);
+    let flags = "-D warnings -Zunstable-options --output-format=json";
+    run::run(command.env("RUSTDOCFLAGS", flags))
 }
 
 /// The lines that only one of two lists has, or `None` if the lists are equal.
