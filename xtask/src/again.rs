@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use task_support::remark::{self, Kind};
 use task_support::{Result, lane, run};
 
@@ -58,16 +58,20 @@ pub(crate) fn cargo_test(options: &[&str], targets: &[&str]) -> Result {
     Ok(())
 }
 
+/// In CI, makes a test that cannot run fail: what tests need is installed there.
+pub(crate) fn strictly(command: &mut Command) -> Result {
+    if lane::is_ci() {
+        command.env("PERF_TEST_STRICT", "1");
+        command.env(testkit::go::VARIABLE, conformance_go::newest_go()?);
+    }
+    Ok(())
+}
+
 /// The result, and the targets that failed.
 fn cargo_test_once(options: &[&str], targets: &[&str]) -> Result<(Result, BTreeSet<Failed>)> {
     let mut command = run::cargo();
     command.args(["test", "--quiet", "--no-fail-fast"]).args(options).args(targets);
-    command.stderr(Stdio::piped());
-    if lane::is_ci() {
-        // What these tests need is installed there: one that cannot run fails.
-        command.env("PERF_TEST_STRICT", "1");
-        command.env(testkit::go::VARIABLE, conformance_go::newest_go()?);
-    }
+    strictly(command.stderr(Stdio::piped()))?;
     let mut child = command.spawn()?;
     let mut failed = BTreeSet::new();
     if let Some(errors) = child.stderr.take() {

@@ -5,7 +5,6 @@ use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
     runtimes, rust, sanitize, soak, sql, test_kernel, timeline, wasm, web,
 };
-use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
@@ -79,8 +78,8 @@ const STEPS: &[Step] = &[
         command.args(rust::LIBRARIES.iter().flat_map(|name| ["--exclude", name]));
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
-    step("tests, debug", || tests(&[])).waits(),
-    step("tests, release", || tests(&["--release"])),
+    step("integration tests, debug", integration_tests).waits(),
+    step("tests, release", optimized_tests),
     step("live programs, release", live_tests).waits(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
@@ -94,12 +93,17 @@ const STEPS: &[Step] = &[
     step("dependencies", || deny::task(&[])),
     step("sanitizers", || sanitize::sanitize(&[])),
     step(".NET runtimes", || runtimes::test(&[])).waits().live(),
-    step("packages", || package::task(&[])),
+    step("packages, with unit tests, debug", || package::task(&[])),
     step("benches run", || {
-        cargo(&["bench", "--quiet", "--package", "triscope-benches", "--", "--test"])?;
+        // Of the workspace: of their package alone, the libraries have fewer features, and are compiled
+        // again.
+        let benches = targets("bench")?;
+        let benches: Vec<&str> = benches.iter().flat_map(|name| ["--bench", name]).collect();
+        let bench = ["bench", "--quiet", "--workspace"];
+        cargo(&[&bench[..], &benches, &["--", "--test"]].concat())?;
         // Fails above its limit on memory.
-        let example = ["--package", "triscope-benches", "--example", "profile_hour"];
-        cargo(&[&["run", "--quiet", "--release"], &example[..]].concat())
+        let example = ["build", "--release", "--workspace", "--example", "profile_hour"];
+        run::run(&mut Command::new(run::artifact(&mut command(&example), "profile_hour")?))
     }),
     step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("Perfetto's own schema", || perfetto::lint(&[])),
@@ -277,24 +281,39 @@ fn live_tests() -> Result {
     again::cargo_test(&["--release"], &["--test", "perf"])
 }
 
-/// Unit tests, integration tests except [`OF_KERNELS`], and the examples of the documentation.
-fn tests(options: &[&str]) -> Result {
-    let mut names = integration_tests()?;
-    names.retain(|name| !OF_KERNELS.contains(&name.as_str()));
-    let names = names.iter().flat_map(|name| ["--test", name]);
-    let targets: Vec<&str> = ["--lib", "--bins"].into_iter().chain(names).collect();
-    again::cargo_test(options, &targets)?;
+/// Integration tests, and unit tests of this program, without optimization. The packages have the unit
+/// tests of the other ones, and the examples of the documentation.
+fn integration_tests() -> Result {
+    let tests = names_of_integration_tests()?;
+    let tests = tests.iter().flat_map(|name| ["--test", name]);
+    again::cargo_test(&[], &["--bin", "xtask"].into_iter().chain(tests).collect::<Vec<_>>())
+}
+
+/// Integration tests, unit tests of libraries, and the examples of the documentation.
+///
+/// Not unit tests of programs: the integration tests run the programs themselves, optimized.
+fn optimized_tests() -> Result {
+    let tests = names_of_integration_tests()?;
+    let tests = tests.iter().flat_map(|name| ["--test", name]);
+    let options = &["--release"];
+    again::cargo_test(options, &["--lib"].into_iter().chain(tests).collect::<Vec<_>>())?;
     again::cargo_test(options, &["--doc"])
 }
 
-/// The names of the integration tests of all packages.
-fn integration_tests() -> Result<BTreeSet<String>> {
+/// The integration tests of all packages except [`OF_KERNELS`].
+fn names_of_integration_tests() -> Result<BTreeSet<String>> {
+    let mut names = targets("test")?;
+    names.retain(|name| !OF_KERNELS.contains(&name.as_str()));
+    Ok(names)
+}
+
+/// The names of the targets of one kind, of all packages.
+fn targets(kind: &str) -> Result<BTreeSet<String>> {
     let metadata = run::metadata()?;
     let packages = metadata["packages"].as_array().into_iter().flatten();
     let targets = packages.flat_map(|package| package["targets"].as_array()).flatten();
-    let is_test = |target: &&Json| target["kind"][0] == "test";
-    let name = |target: &Json| target["name"].as_str().map(str::to_owned);
-    Ok(targets.filter(is_test).filter_map(name).collect())
+    let targets = targets.filter(|target| target["kind"][0] == kind);
+    Ok(targets.filter_map(|target| target["name"].as_str()).map(str::to_owned).collect())
 }
 
 fn cargo(args: &[&str]) -> Result {
@@ -320,7 +339,7 @@ mod tests {
 
     #[test]
     fn tests_of_kernels_are_among_all() {
-        let names = integration_tests().unwrap();
+        let names = targets("test").unwrap();
         let others = ["doctor", "layouts", "reading"];
         let all = OF_KERNELS.iter().chain(&others);
         assert!(all.into_iter().all(|name| names.contains(*name)), "{names:?}");

@@ -1,8 +1,10 @@
 //! `cargo xtask package`: all steps of a release, except publishing.
 //!
 //! Each published crate is packed, unpacked into a separate workspace, and built and tested there,
-//! which finds files missing from the package.
+//! which finds files missing from the package. The packages have unit tests and examples of the
+//! documentation: `cargo xtask ci` runs these without optimization only here.
 
+use crate::{again, rust};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -38,6 +40,9 @@ const MOST_DEPENDENCIES: &[(&str, usize)] = &[
     // gotrace, nettrace and zlib-rs (12 packages with them) are optional.
     ("trace-export", 20),
 ];
+
+/// The feature of the program in the web page, which is compiled to WebAssembly alone.
+const PAGE: &str = "page";
 
 /// Files that every package contains.
 const REQUIRED: &[&str] = &["README.md", "CHANGELOG.md"];
@@ -88,10 +93,12 @@ pub(crate) fn task(_: &[String]) -> Result {
     }
     // The lock file of the repository, so that the tested versions are used.
     fs::copy(workspace().join("Cargo.lock"), unpacked.join("Cargo.lock"))?;
-    let mut test = run::cargo();
-    test.args(["test", "--quiet", "--workspace", "--offline"]).current_dir(&unpacked);
     // The dependencies of the repository are not compiled again.
-    run::run(test.env("CARGO_TARGET_DIR", &target))?;
+    let mut test = run::cargo();
+    test.args(["test", "--quiet", "--workspace", "--offline", "--features"]);
+    test.arg(rust::features(&metadata, &names, PAGE));
+    again::strictly(&mut test)?;
+    run::run(test.current_dir(&unpacked).env("CARGO_TARGET_DIR", &target))?;
     eprintln!("{} packages build and pass their tests by themselves", names.len());
     Ok(())
 }

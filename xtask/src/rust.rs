@@ -113,7 +113,7 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     let metadata = run::metadata()?;
     let check = |crates: &[&str]| {
         let mut command = run::cargo();
-        command.args(["check", "--quiet", "--features", &features(&metadata, crates)]);
+        command.args(["check", "--quiet", "--features", &features(&metadata, crates, NEWER)]);
         command.args(crates.iter().flat_map(|name| ["--package", name]));
         toolchain.apply(&mut command, "oldest-rust");
         command
@@ -143,14 +143,14 @@ pub(crate) fn check_platforms(_: &[String]) -> Result {
     Ok(())
 }
 
-/// All features of these crates but [`NEWER`].
-fn features(metadata: &Json, crates: &[&str]) -> String {
+/// All features of these crates but one.
+pub(crate) fn features(metadata: &Json, crates: &[&str], but: &str) -> String {
     let mut all = Vec::new();
     for package in metadata["packages"].as_array().into_iter().flatten() {
         let name = package["name"].as_str().unwrap_or_default();
         let features = package["features"].as_object().filter(|_| crates.contains(&name));
         let features = features.into_iter().flat_map(|features| features.keys());
-        all.extend(features.filter(|f| *f != NEWER).map(|feature| format!("{name}/{feature}")));
+        all.extend(features.filter(|f| *f != but).map(|feature| format!("{name}/{feature}")));
     }
     all.join(",")
 }
