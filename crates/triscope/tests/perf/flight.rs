@@ -595,6 +595,48 @@ fn a_process_that_is_killed_fires() {
     recorder.end("TERM");
 }
 
+/// Its last records are read after its end.
+#[test]
+fn a_command_that_a_signal_ends_fires() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("flight");
+    let command = ["--", "sh", "-c", "kill -SEGV $$"];
+    let start = ["flight", "-d", dir.to_str().unwrap(), "--trigger", "exit-signal"];
+    let ran = run(&[&start[..], &SHORT, &command].concat());
+    assert_eq!(ran.code, Some(128 + 11), "{}", ran.stderr);
+    let dumps = dumps(&dir);
+    let [(dump, manifest)] = &dumps[..] else { panic!("{}", ran.stderr) };
+    let [cause] = &causes(manifest)[..] else { panic!("{manifest:#}") };
+    assert_eq!(cause["trigger"], "exit-signal");
+    assert!(script(dump).contains("signal:signal_deliver: sig=11 "), "{manifest:#}");
+}
+
+/// What happened before a signal is read after it.
+#[test]
+fn triggers_just_before_the_end_fire() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit-signal\"]\n").unwrap();
+    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
+    let kill = || {
+        let killed = Running::spawn(Command::new("sh").args(["-c", "kill -SEGV $$"]));
+        let pid = killed.id();
+        killed.end();
+        pid
+    };
+    let pid = kill();
+    recorder.running.signal("HUP");
+    recorder.wait_for("the settings were read again");
+    until("its dump", || recorder.has_dump_about("exit-signal", pid));
+    let pid = kill();
+    let dir = recorder.dir.clone();
+    recorder.end("TERM");
+    let has = |(_, manifest): &(PathBuf, Value)| causes(manifest).iter().any(|c| c["tid"] == pid);
+    assert!(dumps(&dir).iter().any(has));
+}
+
 /// A signal of another process is no cause, and the cause of KILL is the thread that it is for.
 #[test]
 fn with_a_process_only_its_signals_fire() {

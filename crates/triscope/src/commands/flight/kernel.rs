@@ -361,51 +361,11 @@ impl Kernel {
         let start = now().map_err(Failure::new)?;
         self.begin(store, start);
         let mut causes = Vec::new();
-        let Self {
-            set,
-            build_ids,
-            tasks,
-            fields,
-            fired,
-            detector,
-            current,
-            stats,
-            waking,
-            last,
-            switch_records,
-            ..
-        } = self;
-        let waking = *waking;
-        let mut failed = None;
-        let result = set.round(|record| {
-            let raw = build_ids.apply(record.layout, record.raw);
-            *last = record.time.max(*last);
-            match record.layout.raw_data(raw) {
-                Some(data) => take(&record, data, fields, waking, fired, detector, &mut causes),
-                // Two for each switch: they say nothing else.
-                None if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE => {
-                    if let Some(arrival) = Arrival::of(record.layout, raw) {
-                        let left = fields.chain.arrive(&arrival);
-                        if let Some(left) = left.filter(|_| detector.is_active()) {
-                            // Whether it is still to run is not known.
-                            let (cpu, prev) = (arrival.cpu, (left, false));
-                            detector.switch(record.time, cpu, prev, arrival.tid, &mut causes);
-                        }
-                    }
-                }
-                None => {
-                    detector.sideband(record.cpu, record.layout, raw);
-                    tasks.apply(raw);
-                }
-            }
-            write(raw, current, stats, &mut failed);
-            Ok::<(), perf_monitor::Error>(())
-        });
-        result.map_err(kernel::failure)?;
-        let Chain { switches, gaps, recovered, .. } = fields.chain;
-        let seen = Seen { switches, missing: gaps + recovered, lost: set.stats().rings.lost };
-        switch_records.adjust(set, seen).map_err(kernel::failure)?;
-        if let Some(current) = current.as_mut().filter(|_| failed.is_none()) {
+        let mut failed = self.read(false, &mut causes)?;
+        let Chain { switches, gaps, recovered, .. } = self.fields.chain;
+        let seen = Seen { switches, missing: gaps + recovered, lost: self.set.stats().rings.lost };
+        self.switch_records.adjust(&mut self.set, seen).map_err(kernel::failure)?;
+        if let Some(current) = self.current.as_mut().filter(|_| failed.is_none()) {
             let flushed = current.writer.finish_round().and_then(|()| current.writer.flush());
             failed = flushed.err();
         }
@@ -419,6 +379,45 @@ impl Kernel {
         let recorded = self.recorded();
         self.detector.look(recorded, &mut causes);
         Ok(causes)
+    }
+
+    /// Reads the records of the rings, or all that are left in them: passes each one on to the segment, and finds the
+    /// causes of triggers. Returns why the segment cannot be written, if so.
+    fn read(
+        &mut self,
+        is_last: bool,
+        causes: &mut Vec<(Timestamp, Cause)>,
+    ) -> Result<Option<perf_data::Error>> {
+        let Self { set, build_ids, tasks, fields, fired, detector, current, stats, .. } = self;
+        let (waking, last) = (self.waking, &mut self.last);
+        let mut failed = None;
+        let pass = |record: SetRecord<'_>| {
+            let raw = build_ids.apply(record.layout, record.raw);
+            *last = record.time.max(*last);
+            match record.layout.raw_data(raw) {
+                Some(data) => take(&record, data, fields, waking, fired, detector, causes),
+                // Two for each switch: they say nothing else.
+                None if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE => {
+                    if let Some(arrival) = Arrival::of(record.layout, raw) {
+                        let left = fields.chain.arrive(&arrival);
+                        if let Some(left) = left.filter(|_| detector.is_active()) {
+                            // Whether it is still to run is not known.
+                            let (cpu, prev) = (arrival.cpu, (left, false));
+                            detector.switch(record.time, cpu, prev, arrival.tid, causes);
+                        }
+                    }
+                }
+                None => {
+                    detector.sideband(record.cpu, record.layout, raw);
+                    tasks.apply(raw);
+                }
+            }
+            write(raw, current, stats, &mut failed);
+            Ok::<(), perf_monitor::Error>(())
+        };
+        let read = if is_last { set.drain(pass) } else { set.round(pass) };
+        read.map_err(kernel::failure)?;
+        Ok(failed)
     }
 
     /// Starts a segment, if none is in progress. Without space, what is recorded is counted and not
@@ -624,30 +623,27 @@ impl Kernel {
         Ok(())
     }
 
-    /// Stops the events, writes what remains and seals the segment.
-    pub(super) fn finish(&mut self, store: &mut Store) -> Result {
+    /// Stops the events, writes what remains and seals the segment. Returns the causes of triggers in what remained: the
+    /// last records of a process that has ended are among it.
+    pub(super) fn finish(&mut self, store: &mut Store) -> Result<Vec<(Timestamp, Cause)>> {
+        // Up to this time, nothing is missing.
+        let watched = now().map_err(Failure::new)?;
         // Otherwise they report the last switches alone.
         self.switch_records.refuse(&mut self.set).map_err(kernel::failure)?;
         self.set.disable().map_err(kernel::failure)?;
-        self.begin(store, now().map_err(Failure::new)?);
-        let Self { set, build_ids, tasks, current, stats, .. } = self;
-        let mut failed = None;
-        let result = set.drain(|record| {
-            let raw = build_ids.apply(record.layout, record.raw);
-            tasks.apply(raw);
-            write(raw, current, stats, &mut failed);
-            Ok::<(), perf_monitor::Error>(())
-        });
-        result.map_err(kernel::failure)?;
-        set.count_losses().map_err(kernel::failure)?;
-        if let Some(error) = failed {
-            self.abandon(store, &error);
-            return Ok(());
-        }
+        self.begin(store, watched);
+        let mut causes = Vec::new();
+        let failed = self.read(true, &mut causes)?;
+        self.detector.look(watched, &mut causes);
+        self.set.count_losses().map_err(kernel::failure)?;
         let end = now().map_err(Failure::new)?;
         // Nothing comes after this.
         self.starts = std::iter::repeat_n(end, ROUNDS).collect();
-        self.seal(store)
+        match failed {
+            Some(error) => self.abandon(store, &error),
+            None => self.seal(store)?,
+        }
+        Ok(causes)
     }
 
     /// Goes on counting after these events, which are finished.

@@ -357,9 +357,8 @@ impl Recorder {
     fn round(&mut self) -> Result {
         // All that is there now, and was recorded before.
         let _ = self.kernel.set().wait(Some(Duration::ZERO)).map_err(failure)?;
-        for (at, cause) in self.kernel.round(&mut self.store)? {
-            self.fire(at, cause, false);
-        }
+        let causes = self.kernel.round(&mut self.store)?;
+        self.fire_all(causes);
         let at = now().map_err(Failure::new)?;
         let space = self.store.ring.budget().bytes / PART;
         if self.kernel.age(at) >= length(&self.settings) || self.kernel.bytes() >= space {
@@ -379,6 +378,13 @@ impl Recorder {
             self.dump(window);
         }
         Ok(())
+    }
+
+    /// Fires the triggers of the kernel's records.
+    fn fire_all(&mut self, causes: Vec<(Timestamp, Cause)>) {
+        for (at, cause) in causes {
+            self.fire(at, cause, false);
+        }
     }
 
     fn fire(&mut self, at: Timestamp, cause: Cause, is_demand: bool) {
@@ -463,7 +469,9 @@ impl Recorder {
         match reopened {
             Ok(kernel) => {
                 let mut old = std::mem::replace(&mut self.kernel, kernel);
-                old.finish(&mut self.store)?;
+                // What both have seen fires twice: the time in which both are open is not left out.
+                let causes = old.finish(&mut self.store)?;
+                self.fire_all(causes);
                 self.kernel.follow(&old)?;
                 self.machine.reopened()?;
             }
@@ -665,7 +673,10 @@ impl Recorder {
     /// Ends the recording: the open window becomes a dump.
     fn finish(&mut self) -> Result {
         self.is_over.store(true, Ordering::Relaxed);
-        self.kernel.finish(&mut self.store)?;
+        // Triggers that were reported during the last round.
+        let _ = self.messages()?;
+        let causes = self.kernel.finish(&mut self.store)?;
+        self.fire_all(causes);
         if let Some(window) = self.windows.finish(self.kernel.recorded()) {
             self.dump(window);
         }
