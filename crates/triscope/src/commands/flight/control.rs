@@ -6,7 +6,8 @@
 //! | `GET /metrics` | numbers of the recorder for Prometheus |
 //!
 //! The loopback port of `--metrics` has the numbers alone. Any user of the machine can connect to it, and a
-//! browser for any web site whose name resolves to it: such a name is refused.
+//! browser for any web site whose name resolves to it: such a name is refused. Requests in a row get the same
+//! numbers: the recorder, which reads the kernel's buffers, is asked once per second.
 
 use super::inbox::{Message, Outbox};
 use super::store;
@@ -20,8 +21,8 @@ use std::net::{IpAddr, TcpListener};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 pub(super) const SOCKET: &str = "control.sock";
 
@@ -34,6 +35,9 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Time limit for the numbers of a recorder, which has them at once.
 const REPLY: Duration = Duration::from_secs(10);
+
+/// How long the numbers of the recorder are those for the loopback port.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// Connections to the metrics at a time: others are closed.
 const MAX_CONNECTIONS: usize = 16;
@@ -59,7 +63,7 @@ pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
             // A dump takes as long as its look-forward.
             std::thread::spawn(move || {
                 let timed = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, Access::All));
+                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, None));
             });
         }
     });
@@ -69,30 +73,44 @@ pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
 /// Serves the metrics on a loopback port.
 pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
     let outbox = outbox.clone();
-    let connections = Arc::new(());
+    let metrics = Arc::new(Metrics::new(FRESH));
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let connection = Arc::clone(&connections);
-            if Arc::strong_count(&connections) > MAX_CONNECTIONS + 1 {
+            // Each connection has one.
+            let metrics = Arc::clone(&metrics);
+            if Arc::strong_count(&metrics) > MAX_CONNECTIONS + 1 {
                 continue;
             }
             let outbox = outbox.clone();
             std::thread::spawn(move || {
-                let _connection = connection;
                 let input = Timed::new(&stream, TIMEOUT);
                 let timed = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = timed.and_then(|()| answer(input, &stream, &outbox, Access::Metrics));
+                let _ = timed.and_then(|()| answer(input, &stream, &outbox, Some(&metrics)));
             });
         }
     });
 }
 
-/// What a client may ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Access {
-    All,
-    /// The metrics, of a host that is this machine.
-    Metrics,
+/// The last numbers of the recorder, which stay for this time.
+struct Metrics {
+    last: Mutex<Option<(Instant, Reply)>>,
+    fresh: Duration,
+}
+
+impl Metrics {
+    const fn new(fresh: Duration) -> Self {
+        Self { last: Mutex::new(None), fresh }
+    }
+
+    /// The numbers, or `None` if the recorder has ended.
+    fn get(&self, outbox: &Outbox) -> Option<Reply> {
+        // Others wait for the same reply.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.as_ref().is_none_or(|(at, _)| at.elapsed() >= self.fresh) {
+            *last = ask(outbox, Message::Metrics).map(|reply| (Instant::now(), reply));
+        }
+        last.as_ref().map(|(_, reply)| reply.clone())
+    }
 }
 
 /// Whether the header `Host` names this machine.
@@ -106,14 +124,14 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address.parse().is_ok_and(is_loopback)
 }
 
-/// Answers a request.
+/// Answers a request. With `metrics`, it may be for these alone, by a host that is this machine.
 fn answer(
     input: impl Read,
     mut out: impl Write,
     outbox: &Outbox,
-    access: Access,
+    metrics: Option<&Metrics>,
 ) -> io::Result<()> {
-    let may_dump = access == Access::All;
+    let may_dump = metrics.is_none();
     let mut input = BufReader::new(input);
     let mut head = (&mut input).take(MAX_HEADERS);
     let mut first = String::new();
@@ -135,7 +153,10 @@ fn answer(
     // A query changes nothing.
     let path = target.split('?').next().unwrap_or_default();
     let reply = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ask(outbox, Message::Metrics),
+        ("GET" | "HEAD", "/metrics") => match metrics {
+            Some(metrics) => metrics.get(outbox),
+            None => ask(outbox, Message::Metrics),
+        },
         ("POST", "/dump") if may_dump && length > MAX_REASON => {
             let why = format!("the reason has {length} bytes: {MAX_REASON} are kept at most");
             return reply_with(out, "413 Content Too Large", &why);
@@ -271,5 +292,26 @@ mod tests {
         let refused = ask("POST /dump HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(text(refused).starts_with("HTTP/1.0 404 "));
         drop(idle);
+    }
+
+    #[test]
+    fn the_recorder_is_asked_for_metrics_once_in_their_time() {
+        let (inbox, outbox) = inbox::new().unwrap();
+        let get = |metrics: &Metrics, text: &str| {
+            std::thread::scope(|scope| {
+                let asked = scope.spawn(|| metrics.get(&outbox));
+                let Some(Message::Metrics(reply)) = inbox.recv() else { panic!("no request") };
+                reply.send(Ok(text.to_owned())).unwrap();
+                asked.join().unwrap()
+            })
+        };
+        let metrics = Metrics::new(Duration::MAX);
+        assert_eq!(get(&metrics, "first"), Some(Ok("first".to_owned())));
+        assert_eq!(metrics.get(&outbox), Some(Ok("first".to_owned())));
+        assert!(inbox.next().is_none());
+        let metrics = Metrics::new(Duration::ZERO);
+        for text in ["first", "second"] {
+            assert_eq!(get(&metrics, text), Some(Ok(text.to_owned())));
+        }
     }
 }

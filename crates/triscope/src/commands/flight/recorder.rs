@@ -414,8 +414,11 @@ impl Recorder {
 
     /// Does what others ask for. Returns whether to end.
     fn messages(&mut self) -> Result<bool> {
+        /// Messages between two reads of the rings, which must not wait for others.
+        const MOST: usize = 64;
         let mut is_over = false;
-        while let Some(message) = self.inbox.next() {
+        for _ in 0..MOST {
+            let Some(message) = self.inbox.next() else { break };
             let at = now().unwrap_or(Timestamp::MIN);
             match message {
                 Message::Stop => is_over = true,
