@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tempfile::tempfile;
 
 /// Time limit for the connection and the headers of the reply; for each part of the trace, after the end was
 /// requested.
@@ -103,10 +104,21 @@ fn loopback(local: &str) -> Option<SocketAddr> {
 
 /// A trace that a program sends while it runs. All waits are those of a thread of its own: a program answers
 /// when it has data, which can be a second later.
+///
+/// When it is dropped, the connection is closed: a program would go on tracing for nobody.
 pub(crate) struct Download {
     listening: Listening,
-    request: Arc<Request>,
+    request: Closing,
     thread: JoinHandle<io::Result<File>>,
+}
+
+/// A request that is closed in the end.
+struct Closing(Arc<Request>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
 }
 
 /// What is known of a download.
@@ -122,13 +134,9 @@ pub(crate) enum Answer {
 impl Download {
     /// Asks for a trace of at most `limit`.
     pub(crate) fn start(listening: Listening, limit: Duration) -> Self {
-        let (address, request) = (listening.address, Arc::new(Request::default()));
-        let shared = Arc::clone(&request);
-        let thread = std::thread::spawn(move || {
-            let mut body = shared.send(address, limit, TIMEOUT)?;
-            body.get_mut().each(Some(TIMEOUT))?;
-            shared.receive(&mut body)
-        });
+        let (address, request) = (listening.address, Closing(Arc::default()));
+        let shared = Closing(Arc::clone(&request.0));
+        let thread = std::thread::spawn(move || shared.0.download(address, limit, tempfile()?));
         Self { listening, request, thread }
     }
 
@@ -147,7 +155,7 @@ impl Download {
     pub(crate) fn answer(&self) -> Answer {
         // The thread may accept and end between two looks.
         let is_complete = self.is_complete();
-        match self.request.is_accepted() {
+        match self.request.0.is_accepted() {
             true => Answer::Accepted,
             false if is_complete => Answer::Refused,
             false => Answer::Pending,
@@ -159,7 +167,7 @@ impl Download {
     /// The server sees the end of the request and stops tracing, which writes the rest. The other
     /// direction is still open for it.
     pub(crate) fn stop(&self) {
-        self.request.end();
+        self.request.0.end();
     }
 
     /// Whether nothing more comes.
@@ -172,9 +180,13 @@ impl Download {
         self.stop();
         let failed = || io::Error::other("the download failed");
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
-        let name = || format!("http://{}/debug/pprof/trace", self.listening.address);
-        file.map_err(|error| Failure::about(name(), error))
+        file.map_err(|error| Failure::about(name(self.listening.address), error))
     }
+}
+
+/// The name of a trace in messages.
+fn name(address: SocketAddr) -> String {
+    format!("http://{address}/debug/pprof/trace")
 }
 
 /// A request for a trace that another thread can end.
@@ -255,9 +267,11 @@ impl Request {
         self.lock().ended.is_some_and(|ended| ended.elapsed() >= time)
     }
 
-    /// Receives the trace, until its end or a time limit.
-    fn receive(&self, body: &mut impl Read) -> io::Result<File> {
-        let mut file = tempfile::tempfile()?;
+    /// Requests a trace of at most `limit`, and receives it into `file`, until its end, a time limit or an error: that of
+    /// the file is printed at once.
+    fn download(&self, address: SocketAddr, limit: Duration, mut file: File) -> io::Result<File> {
+        let mut body = self.send(address, limit, TIMEOUT)?;
+        body.get_mut().each(Some(TIMEOUT))?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
         loop {
             let read = match self.has_ended_for(REST) {
@@ -270,7 +284,13 @@ impl Request {
             match read {
                 Ok(0) => return Ok(file),
                 Ok(size) => {
-                    file.write_all(chunk.get(..size).unwrap_or_default())?;
+                    let written = file.write_all(chunk.get(..size).unwrap_or_default());
+                    if let Err(error) = written {
+                        let dir = std::env::temp_dir();
+                        let why = format_args!("truncated: {}: {error}", dir.display());
+                        Failure::about(name(address), why).print();
+                        return Ok(file);
+                    }
                     length += size;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -339,10 +359,10 @@ mod tests {
         let download = Download::start(Listening { address, ..found }, Duration::from_secs(60));
         assert_eq!(answered(&download), Answer::Accepted);
         download.look();
-        assert!(!download.request.has_ended_for(Duration::ZERO));
+        assert!(!download.request.0.has_ended_for(Duration::ZERO));
         drop(listener);
         download.look();
-        assert!(download.request.has_ended_for(Duration::ZERO));
+        assert!(download.request.0.has_ended_for(Duration::ZERO));
         let file = download.finish().unwrap();
         assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");
     }
@@ -396,6 +416,44 @@ mod tests {
             panic!("it was not refused")
         };
         assert!(why.contains("400 Bad Request"), "{why}");
+    }
+
+    /// A server that sends this and waits for the end of the connection, and how often that came.
+    fn endless(sent: &'static str) -> (SocketAddr, std::sync::mpsc::Receiver<()>) {
+        let (end, ended) = std::sync::mpsc::channel();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(sent.as_bytes()).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new()); // it may be reset
+            end.send(()).unwrap();
+        });
+        (address, ended)
+    }
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn the_connection_of_a_download_that_is_dropped_is_closed() {
+        let (address, ended) = endless("HTTP/1.0 200 OK\r\n\r\ngo 1.27");
+        let download = Download::start(Listening::at(address), LIMIT);
+        assert_eq!(answered(&download), Answer::Accepted);
+        drop(download);
+        ended.recv_timeout(LIMIT).unwrap();
+    }
+
+    #[test]
+    fn the_connection_of_a_trace_that_cannot_be_written_is_closed() {
+        let (address, ended) = endless("HTTP/1.0 200 OK\r\n\r\ngo 1.27");
+        let full = File::options().read(true).write(true).open("/dev/full").unwrap();
+        let request = Closing(Arc::default());
+        let shared = Closing(Arc::clone(&request.0));
+        let thread = std::thread::spawn(move || shared.0.download(address, LIMIT, full));
+        // The request is still there, as that of a recording.
+        ended.recv_timeout(LIMIT).unwrap();
+        thread.join().unwrap().unwrap();
+        assert!(request.0.is_accepted());
     }
 
     /// A program sends nothing before the end of its trace: who records does not wait for it.
