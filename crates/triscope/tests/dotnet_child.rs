@@ -155,12 +155,17 @@ fn a_port_is_removed_at_the_end_and_is_in_the_directory_of_the_user() {
 
 /// Reads a request.
 fn request(stream: &mut UnixStream) -> Ipc {
+    next_request(stream).unwrap()
+}
+
+/// `None` if the connection is closed instead.
+fn next_request(stream: &mut UnixStream) -> Option<Ipc> {
     let mut header = [0; Header::LEN];
-    stream.read_exact(&mut header).unwrap();
+    stream.read_exact(&mut header).ok()?;
     let mut message = header.to_vec();
     message.resize(usize::from(Header::decode(&header).unwrap().size), 0);
     stream.read_exact(&mut message[Header::LEN..]).unwrap();
-    Request::decode(&message).unwrap().command()
+    Some(Request::decode(&message).unwrap().command())
 }
 
 /// The variable with the directory of a [`runtime`], which is this program as a COMMAND.
@@ -310,6 +315,69 @@ fn a_signal_ends_a_request_at_a_port() {
     assert_eq!(request(&mut stream), Ipc::ProcessEnvironment);
     ends_by_sigterm(child);
     drop(stream);
+}
+
+/// A runtime that is suspended at the port of this command, and refuses sessions. Returns its requests.
+fn suspended(args: &[&str]) -> (Vec<Ipc>, String) {
+    let dir = tempfile::tempdir().unwrap();
+    let (port, log) = (dir.path().join("port"), dir.path().join("log"));
+    let mut command = triscope(args);
+    command.args(["--diagnostic-port", port.to_str().unwrap()]).current_dir(dir.path());
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let mut child = Running::spawn(&mut command);
+    let mut requests = Vec::new();
+    testkit::wait::until("the end", || {
+        let advertise = Advertise { cookie: Guid::EMPTY, pid: 1 }.encode();
+        let connected = UnixStream::connect(&port)
+            .and_then(|mut stream| stream.write_all(&advertise).map(|()| stream));
+        if let Ok(mut stream) = connected {
+            if let Some(request) = next_request(&mut stream) {
+                let reply = match request {
+                    Ipc::ResumeRuntime => Reply::Ok(&0u32.to_le_bytes()),
+                    _ => Reply::Error { code: HResult::Fail, message: None },
+                };
+                stream.write_all(&reply.encode().unwrap()).unwrap();
+                requests.push(request);
+            }
+        }
+        child.child().try_wait().unwrap().is_some()
+    });
+    assert_eq!(child.end().code, Some(1));
+    (requests, std::fs::read_to_string(&log).unwrap())
+}
+
+#[test]
+fn a_suspended_runtime_is_resumed_if_its_session_cannot_begin() {
+    let resumes = |args: &[&str]| {
+        let (requests, errors) = suspended(args);
+        assert!(errors.contains("triscope: process "), "{errors}");
+        requests.iter().position(|request| *request == Ipc::ResumeRuntime) == Some(1)
+            && requests.len() == 2
+    };
+    assert!(resumes(&["collect", "-o", "out.nettrace"]));
+    assert!(resumes(&["events"]));
+    let (requests, _) = suspended(&["collect", "-o", "out.nettrace", "--resume-runtime", "false"]);
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_ne!(requests, [Ipc::ResumeRuntime]);
+}
+
+/// A runtime that connects would wait for a trace that nobody writes.
+#[test]
+fn an_output_that_cannot_be_written_is_an_error_before_a_runtime_connects() {
+    let dir = tempfile::tempdir().unwrap();
+    let port = dir.path().join("port");
+    let run = |args: &[&str]| {
+        let output = triscope(args).current_dir(dir.path()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        errors(&output)
+    };
+    for output in ["missing/out.nettrace", "."] {
+        let args = ["collect", "-o", output, "--diagnostic-port", port.to_str().unwrap()];
+        let errors = run(&args);
+        assert!(errors.starts_with(&format!("triscope: {output}: ")), "{errors}");
+    }
+    run(&["collect", "-o", "missing/out.nettrace", "--", "touch", "ran"]);
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
 /// The output of a session is more than a pipe holds.

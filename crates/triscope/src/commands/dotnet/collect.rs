@@ -14,6 +14,7 @@ use diag_ipc::{
     BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
     ProviderPreset, Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -101,10 +102,21 @@ const STARTUP: Duration = Duration::from_secs(30);
 
 pub(super) fn run(args: &Args) -> Result {
     let config = config(args)?;
+    // A runtime that connects is suspended, and a command has begun: an output that cannot be written is reported before.
+    check_output(args.output.as_deref())?;
     if args.command.is_empty() {
         let target = args.target.resolve()?;
         let waits = target.server.is_some();
-        return Recording::start(args, &target, &config, waits)?.finish().result;
+        let recording = match Recording::start(args, &target, &config, waits) {
+            Ok(recording) => recording,
+            Err(failure) => {
+                if args.resume_runtime {
+                    target.resume_after_failure();
+                }
+                return Err(failure);
+            }
+        };
+        return recording.finish().result;
     }
     if !args.target.is_empty() {
         return Err(Failure::new("either a process or a COMMAND, not both").with_code(2));
@@ -335,6 +347,30 @@ fn summary(name: &str, end: &SessionEnd, counts: Option<Counts>) -> String {
         None => "events not counted".to_owned(),
     };
     format!("{}: {} bytes, {events}, {end}", OneLine(name), end.bytes)
+}
+
+/// Whether the output can be written, as far as this is known before: without a name, in this directory.
+fn check_output(output: Option<&Path>) -> Result {
+    let path = output.unwrap_or(Path::new("."));
+    if output.is_some_and(|path| path.as_os_str() == "-") {
+        return Ok(());
+    }
+    let fail = |error: io::Error| Failure::about(path.display(), error);
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() && output.is_some() => {
+            Err(fail(io::ErrorKind::IsADirectory.into()))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+            may_write(dir.unwrap_or(Path::new("."))).map_err(fail)
+        }
+        _ => may_write(path).map_err(fail),
+    }
+}
+
+/// As the user that opens it, not the one that started a program with the set-user-ID bit.
+fn may_write(path: &Path) -> io::Result<()> {
+    Ok(accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS)?)
 }
 
 /// Where the stream is written. A file keeps its content until there is a session.

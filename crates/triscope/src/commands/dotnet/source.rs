@@ -180,11 +180,21 @@ impl Stream {
     ) -> Result<Self> {
         let target = live.target();
         let name = target.name.clone();
-        let session = target.client.collect_tracing(config).map_err(target.failure())?;
-        let stop_on_signal = match begin(&live, &session, duration) {
-            Ok(stop_on_signal) => stop_on_signal,
+        let session = target.client.collect_tracing(config).map_err(target.failure());
+        let begun = session.and_then(|session| match begin(&live, &session, duration) {
+            Ok(stop_on_signal) => Ok((session, stop_on_signal)),
             Err(failure) => {
                 let _ = session.stop(); // the first failure is more useful
+                Err(failure)
+            }
+        });
+        let (session, stop_on_signal) = match begun {
+            Ok(begun) => begun,
+            Err(failure) => {
+                // A program that was started for the session ends instead.
+                if let Live::Running(target) = &live {
+                    target.resume_after_failure();
+                }
                 return Err(failure);
             }
         };

@@ -190,6 +190,16 @@ impl Target {
         self.pid.or_else(|| self.client.peer().ok()?.pid)
     }
 
+    /// Resumes a runtime that is suspended at a diagnostic port after a failure: nothing else would.
+    pub(super) fn resume_after_failure(&self) {
+        if self.server.is_none() {
+            return;
+        }
+        if let Err(error) = self.client.resume_runtime() {
+            Failure::about(&self.name, format_args!("it is not resumed: {error}")).print();
+        }
+    }
+
     /// Converts an error of a request to this process to a failure.
     pub(crate) fn failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| Failure::about(&self.name, error)
