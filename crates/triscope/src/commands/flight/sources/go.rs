@@ -17,7 +17,6 @@ use crate::timeline::now;
 use gotrace::Generations;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -288,24 +287,11 @@ impl Programs {
             None if process.program.has_pprof => format!("it does not listen; {error}"),
             None => format!("it does not serve net/http/pprof; {error}"),
         })?;
+        let mut trace = Vec::new();
+        snapshot.write_to(&mut trace).map_err(|error| error.to_string())?;
         let path = self.dir.join(format!("go-{pid}-{}.snapshot", window.until.nanos()));
-        let mut bytes = Vec::new();
-        let write = || -> io::Result<()> {
-            snapshot.write_to(&mut bytes)?;
-            fs::write(&path, &bytes)
-        };
-        let mut write = write;
-        write().map_err(|error| format!("{}: {error}", path.display()))?;
-        let mut covered = None;
-        let generations = Generations::with_limits(&bytes[..], limits());
-        let mut generations = generations.map_err(|error| error.to_string())?;
-        while let Ok(Some((span, _))) = generations.next_generation() {
-            covered = Some(match covered {
-                None => (span.first, span.last),
-                Some((first, _)) => (first, span.last),
-            });
-        }
-        covered.map(|covered| (path, covered)).ok_or_else(|| "its trace is empty".to_owned())
+        let covered = save(&path, &trace)?;
+        Ok((path, covered))
     }
 
     /// Ends all traces.
@@ -316,6 +302,26 @@ impl Programs {
         pulls.iter().for_each(Pull::close);
         pulls.into_iter().for_each(Pull::remove);
     }
+}
+
+/// Writes a trace to a file, if it has events. Returns the time that it covers.
+fn save(path: &Path, trace: &[u8]) -> Result<(Timestamp, Timestamp), String> {
+    let mut covered = None;
+    let generations = Generations::with_limits(trace, limits());
+    let mut generations = generations.map_err(|error| error.to_string())?;
+    while let Ok(Some((span, _))) = generations.next_generation() {
+        covered = Some(match covered {
+            None => (span.first, span.last),
+            Some((first, _)) => (first, span.last),
+        });
+    }
+    let covered = covered.ok_or_else(|| "its trace is empty".to_owned())?;
+    fs::write(path, trace).map_err(|error| {
+        // No dump takes it, and it counts in no budget.
+        let _ = fs::remove_file(path);
+        format!("{}: {error}", path.display())
+    })?;
+    Ok(covered)
 }
 
 /// Whether the traces of a program have a clock that cannot be related to that of the kernel's records: nothing of

@@ -174,6 +174,8 @@ impl Pull {
                     (Some(why), is_final(&error))
                 }
             };
+            // Nothing is read any more: the program would wait for that.
+            asked.close();
             to.change(|pulled| {
                 (pulled.has_ended, pulled.is_refused) = (true, is_refused);
                 if let Some(failure) = failure {

@@ -34,6 +34,25 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
 }
 
 #[test]
+fn a_snapshot_that_is_of_no_use_leaves_no_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("go-1-2.snapshot");
+    let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+    let trace = fs::read(shop).unwrap();
+    let (from, until) = save(&path, &trace).unwrap();
+    assert!(from < until && fs::read(&path).unwrap() == trace);
+    fs::remove_file(&path).unwrap();
+    for other in [&b"no trace"[..], b"go 1.26 trace\0\0\0", b""] {
+        save(&path, other).unwrap_err();
+        assert!(!path.exists());
+    }
+    std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+    let why = save(&path, &trace).unwrap_err();
+    assert!(why.contains("No space left"), "{why}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn an_address_that_refuses_is_asked_less_and_less() {
     let begin = Instant::now();
     let address = |port: u16| Listening::at(([127, 0, 0, 1], port).into());
