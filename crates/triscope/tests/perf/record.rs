@@ -346,8 +346,23 @@ fn a_pipe_instead_of_the_partial_file_is_refused_before_the_command() {
     assert_eq!(names(dir.path()), ["out.partial"]);
 }
 
+/// The recording that is kept in this directory, and is named in the log, becomes a page.
+#[track_caller]
+fn is_kept(temporary: &Path, page: &Path, log: &str) {
+    let [kept] = &names(temporary)[..] else { panic!("{:?}: {log}", names(temporary)) };
+    let recording = temporary.join(kept).join("recording");
+    let (recording, page) = (recording.display(), page.display());
+    let command = format!("report {recording} --html {page}");
+    let message = format!("triscope: the recording is kept in {recording}: triscope {command}\n");
+    assert!(log.ends_with(&message), "{log}");
+    let out = temporary.join("out.html");
+    let recording = recording.to_string();
+    run_in(temporary, &["report", &recording, "--html", "out.html"]).is_good();
+    assert!(std::fs::read_to_string(out).unwrap().ends_with("</html>\n"));
+}
+
 #[test]
-fn a_page_that_is_interrupted_leaves_nothing() {
+fn a_page_that_is_interrupted_leaves_the_recording() {
     needs_root!();
     let dir = tempdir().unwrap();
     let page = dir.path().join("page.html");
@@ -364,11 +379,25 @@ fn a_page_that_is_interrupted_leaves_nothing() {
         record.still_runs();
         std::fs::read_to_string(&log).unwrap().contains("recorded: ")
     });
-    assert_ne!(names(&temporary), [""; 0]);
     record.signal("INT");
     let status = record.child().wait().unwrap();
-    assert_eq!(status.code(), Some(128 + 2), "{}", std::fs::read_to_string(&log).unwrap());
-    assert_eq!(names(&temporary), [""; 0]);
+    let log = std::fs::read_to_string(&log).unwrap();
+    assert_eq!(status.code(), Some(128 + 2), "{log}");
+    is_kept(&temporary, &page, &log);
+}
+
+#[test]
+fn a_page_that_cannot_be_written_leaves_the_recording() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let (page, temporary) = (dir.path().join("page.html"), dir.path().join("tmp"));
+    std::os::unix::fs::symlink("/dev/full", &page).unwrap();
+    std::fs::create_dir(&temporary).unwrap();
+    let mut record = triscope(&["record", "-o", page.to_str().unwrap(), "true"]);
+    let ran = Running::start(record.env("TMPDIR", &temporary)).end();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("page.html: cannot be written"), "{}", ran.stderr);
+    is_kept(&temporary, &page, &ran.stderr);
 }
 
 /// A directory where anybody may write.

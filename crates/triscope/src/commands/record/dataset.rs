@@ -2,7 +2,7 @@
 
 use super::Args;
 use crate::answers::dataset::{Export, PATHS};
-use crate::failure::{Failure, ForShell, OneLine, Result};
+use crate::failure::{Failure, ForShell, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
 use std::fs;
@@ -35,7 +35,9 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
         return outcome.and(Err(Failure::about(dataset.display(), why)));
     }
     drop(guard);
-    let kept = is_temporary.then(|| kept(&dir.path().join(RECORDED), dataset));
+    let recording = dir.path().join(RECORDED);
+    let export = format!("triscope export {} -o {}", ForShell(&recording), ForShell(dataset));
+    let kept = is_temporary.then(|| super::kept(&recording, &export));
     // A signal that ends the export leaves the directory.
     let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // A command that failed was recorded, too.
@@ -46,13 +48,5 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
         let _ = dir.keep(); // the text names it
         message!("{kept}");
     }
-    let (Failure::Message(_, code) | Failure::Quiet(code)) = failure;
-    outcome.and(Err(Failure::Quiet(code)))
-}
-
-/// What can be done with a recording that was not exported.
-fn kept(recording: &Path, dataset: &Path) -> String {
-    let command = format!("triscope export {} -o {}", ForShell(recording), ForShell(dataset));
-    let text = format!("the recording is kept in {}: {command}", recording.display());
-    format!("triscope: {}", OneLine(&text))
+    outcome.and(Err(failure.printed()))
 }

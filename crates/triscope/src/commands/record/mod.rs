@@ -236,9 +236,7 @@ fn print_next_step(open: Option<&str>, keep: Option<&Path>) {
     let is_kept = |dir: &&Path| Traces::of(vec![dir.to_path_buf()]).files().is_ok();
     let report = keep.filter(is_kept).map(|dir| {
         let page = format!("{}.html", dir.display());
-        let command =
-            format!("triscope report {} --html {}", ForShell(dir), ForShell(page.as_ref()));
-        OneLine(&command).to_string()
+        OneLine(&page_command(dir, page.as_ref())).to_string()
     });
     match (open, report) {
         (Some(open), Some(report)) => message!("next: {report}; or {open}"),
@@ -246,6 +244,17 @@ fn print_next_step(open: Option<&str>, keep: Option<&Path>) {
         (None, Some(report)) => message!("next: {report}"),
         (None, None) => {}
     }
+}
+
+/// The message about a recording after a step that has failed or was interrupted: `command` repeats it.
+fn kept(recording: &Path, command: &str) -> String {
+    let text = format!("the recording is kept in {}: {command}", recording.display());
+    format!("triscope: {}", OneLine(&text))
+}
+
+/// The command that writes the page of a recording.
+fn page_command(recording: &Path, page: &Path) -> String {
+    format!("triscope report {} --html {}", ForShell(recording), ForShell(page))
 }
 
 impl Args {

@@ -24,14 +24,19 @@ pub(super) fn run(args: &Args) -> Result {
     let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
     let path = dir.path().to_owned();
-    let _guard = cleanup::on_exit(move || {
+    let guard = cleanup::on_exit(move || {
         let _ = fs::remove_dir_all(&path); // nothing is left to report to
     });
     let mut args = args.clone();
-    let kept = args.keep.clone();
+    let named = args.keep.clone();
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
     let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
+    drop(guard);
+    let command = super::page_command(&keep, &args.output);
+    let kept = named.is_none().then(|| super::kept(&keep, &command));
+    // A signal that ends the writing of the page leaves the directory.
+    let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // Signals are for the command until its end, and end this program from then on.
     let _listener = Listener::exit()?;
     message!("{}", OneLine(&format!("recorded: {summary}")));
@@ -43,11 +48,21 @@ pub(super) fn run(args: &Args) -> Result {
                    was recorded";
         return outcome.and(Err(Failure::about(args.output.display(), why)));
     }
-    let written = html::write_to(&traces, output, writer)?;
+    let written = match html::write_to(&traces, output, writer) {
+        Ok(written) => written,
+        Err(failure) => {
+            failure.print();
+            if let Some(kept) = kept {
+                let _ = dir.keep(); // the text names it
+                message!("{kept}");
+            }
+            return outcome.and(Err(failure.printed()));
+        }
+    };
     if args.open {
         serve::open(Viewer::Browser, &args.output)?;
     } else if !args.is_part {
-        super::print_next_step(Some(OPEN_PAGE), kept.as_deref());
+        super::print_next_step(Some(OPEN_PAGE), named.as_deref());
     }
     outcome.and(written)
 }
