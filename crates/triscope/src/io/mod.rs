@@ -18,6 +18,8 @@ pub(crate) mod progress;
 #[cfg(unix)]
 pub(crate) mod recording;
 pub(crate) mod regular;
+#[cfg(unix)]
+pub(crate) mod skeleton;
 #[cfg_attr(not(unix), path = "spool_wasi.rs")]
 pub(crate) mod spool;
 pub(crate) mod stdout;

@@ -400,6 +400,16 @@ fn a_page_that_cannot_be_written_leaves_the_recording() {
     is_kept(&temporary, &page, &ran.stderr);
 }
 
+#[test]
+fn the_directory_of_a_recording_that_cannot_begin_can_be_named_again() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let ran = run_in(dir.path(), &["record", "--keep", "kept", "./no-such-command"]);
+    ran.is_refused(127, &["command not found"]);
+    assert_eq!(names(dir.path()), [""; 0]);
+    run_in(dir.path(), &["record", "--keep", "kept", "true"]).is_good();
+}
+
 /// A directory where anybody may write.
 pub(crate) fn open_directory() -> tempfile::TempDir {
     use std::os::unix::fs::PermissionsExt;

@@ -10,7 +10,6 @@ mod kernel;
 mod machine;
 mod pressure;
 mod recorder;
-mod skeleton;
 mod sources;
 mod store;
 mod trigger;

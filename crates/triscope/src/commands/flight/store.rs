@@ -13,9 +13,9 @@
 
 use super::assemble::{Assembled, Input, assemble, is_within};
 use super::control::SOCKET;
-use super::skeleton::Skeleton;
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::skeleton::Skeleton;
 use crate::io::{private, private_dir};
 use crate::sources::manifest::MANIFEST;
 use crate::sources::model::{BOOT, DUMPS, RECORDING, SCHEDULER};

@@ -2,6 +2,7 @@
 //! which the layers are related.
 
 use crate::failure::{Failure, Result};
+use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
 use crate::io::{private, private_dir};
 use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER};
@@ -73,21 +74,24 @@ impl Seek for KeptFile {
 }
 
 impl Keep {
-    /// Creates the directory, which is private. An existing one must be empty, and of this user.
-    pub(super) fn create(dir: &Path) -> Result<Self> {
+    /// Creates the directory, which is private. An existing one must be empty, and of this user. The second result is what
+    /// to remove if the recording cannot begin.
+    pub(super) fn create(dir: &Path) -> Result<(Self, Skeleton)> {
         let fail = |error| Failure::about(dir.display(), error);
         let is_empty = || match fs::read_dir(dir).map_err(fail)?.next() {
             Some(_) => Err(Failure::about(dir.display(), "the directory is not empty")),
             None => Ok(()),
         };
-        if dir.is_dir() {
+        let is_new = !dir.is_dir();
+        if !is_new {
             is_empty()?;
         } else if let Some(parent) = dir.parent() {
             fs::create_dir_all(parent).map_err(fail)?;
         }
         private_dir::create(dir)?;
         is_empty()?;
-        Ok(Self { dir: dir.to_owned(), unnamed: None })
+        let skeleton = Skeleton::new(dir, is_new, &[], &[SCHEDULER, PROCESSES, QUOTAS, RECORDING]);
+        Ok((Self { dir: dir.to_owned(), unnamed: None }, skeleton))
     }
 
     /// Keeps the kernel's records until the end of the recording, on the file system of the output.
@@ -228,6 +232,24 @@ mod tests {
     }
 
     #[test]
+    fn a_recording_that_cannot_begin_leaves_no_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let new = dir.path().join("kept");
+        for (kept, is_new) in [(new.as_path(), true), (dir.path(), false)] {
+            let (mut keep, skeleton) = Keep::create(kept).unwrap();
+            keep.scheduler().unwrap();
+            keep.processes().unwrap();
+            keep.quotas().unwrap();
+            keep.describe(1, "x", None).unwrap();
+            drop(keep);
+            assert!(Keep::create(kept).is_err());
+            skeleton.remove();
+            assert_eq!(kept.exists(), !is_new);
+        }
+        Keep::create(dir.path()).map(drop).unwrap();
+    }
+
+    #[test]
     fn files_are_private_and_never_written_through_links() {
         use std::os::unix::fs::{PermissionsExt, symlink};
         let dir = tempfile::tempdir().unwrap();
@@ -235,7 +257,7 @@ mod tests {
         let victim = dir.path().join("victim");
         fs::write(&victim, "x").unwrap();
         let kept = dir.path().join("a/kept");
-        let mut keep = Keep::create(&kept).unwrap();
+        let (mut keep, _) = Keep::create(&kept).unwrap();
         assert_eq!(mode(&kept), private_dir::MODE);
         // As another user would make them in a directory of their own.
         for name in ["recording.json.part", "go-1.trace", "dotnet-1.nettrace", SCHEDULER] {
@@ -248,7 +270,7 @@ mod tests {
         assert_eq!(fs::read(&victim).unwrap(), b"x");
         fs::remove_dir_all(&kept).unwrap();
 
-        let keep = Keep::create(&kept).unwrap();
+        let (keep, _) = Keep::create(&kept).unwrap();
         keep.describe(1, "x", None).unwrap();
         keep.describe(1, "x", Some(2)).unwrap();
         keep.go(1, &victim).unwrap();

@@ -18,6 +18,7 @@ mod subject;
 use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
+use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
 use crate::run::family::Family;
 use crate::run::port::{Port, Startup};
@@ -316,19 +317,25 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         }
         opened => opened.transpose()?,
     };
-    let keep = match &args.keep {
-        Some(dir) => Some(Keep::create(dir)?),
+    let (keep, skeleton) = match &args.keep {
+        Some(dir) => Keep::create(dir).map(|(keep, skeleton)| (Some(keep), Some(skeleton)))?,
         None if scheduler.is_some() && args.can_have_runtime() && related::is_possible(args) => {
-            Some(Keep::beside(&args.output))
+            (Some(Keep::beside(&args.output)), None)
         }
-        None => None,
+        None => (None, None),
     };
     // The thread that compresses has its nice value, the command that is started later has not.
     let nice = prefer();
-    let (sink, written) = timeline::open_with_queue(output, args.uncompressed, QUEUE)?;
+    let opened = timeline::open_with_queue(output, args.uncompressed, QUEUE);
     drop(nice);
-    let mut recording =
-        Recording::start(args, running, port, config, scheduler, go, keep, sink, written, output)?;
+    let started = opened.and_then(|(sink, written)| {
+        Recording::start(args, running, port, config, scheduler, go, keep, sink, written, output)
+    });
+    if started.is_err() {
+        // The same directory can be named again.
+        skeleton.into_iter().for_each(Skeleton::remove);
+    }
+    let mut recording = started?;
     match recording.watch() {
         Ok(()) => recording.finish(),
         Err(failure) => recording.fail(failure),

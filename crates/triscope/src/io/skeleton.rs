@@ -1,11 +1,11 @@
-//! What a recorder creates before it records.
+//! What a recorder creates in a directory before it records.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 /// The files and directories of a recorder that has recorded nothing.
-pub(super) struct Skeleton {
+pub(crate) struct Skeleton {
     dir: PathBuf,
     /// Whether the directory was created.
     is_new: bool,
@@ -14,13 +14,13 @@ pub(super) struct Skeleton {
 }
 
 impl Skeleton {
-    pub(super) fn new(dir: &Path, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
+    pub(crate) fn new(dir: &Path, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
         let of = |names: &[&str]| names.iter().map(|name| dir.join(name)).collect();
         Self { dir: dir.to_owned(), is_new, files: of(files), dirs: of(dirs) }
     }
 
     /// Removes them, if there is nothing in them.
-    pub(super) fn remove(self) {
+    pub(crate) fn remove(self) {
         let is_gone = |path: &PathBuf| match fs::remove_dir(path) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
