@@ -221,7 +221,7 @@ pub(super) fn dump(dir: &Path, reason: &str) -> Result<String> {
 fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> Result<String> {
     let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
     let opened = File::open(dir).map_err(|e| Failure::about(dir.display(), e))?;
-    if !store::is_locked(dir) {
+    if !store::is_locked(dir)? {
         return Err(Failure::about(dir.display(), "no recorder runs in this directory"));
     }
     let mut stream = UnixStream::connect(short(&opened)).map_err(fail)?;

@@ -614,11 +614,19 @@ fn lock(dir: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Whether a recorder uses the directory.
-pub(super) fn is_locked(dir: &Path) -> bool {
-    File::open(dir.join(LOCK)).is_ok_and(|file| {
-        flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(rustix::io::Errno::WOULDBLOCK)
-    })
+/// Whether a recorder uses the directory. One that is no directory of a recorder is an error.
+pub(super) fn is_locked(dir: &Path) -> Result<bool> {
+    let path = dir.join(LOCK);
+    match File::open(&path) {
+        Ok(file) => {
+            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+            Ok(locked == Err(rustix::io::Errno::WOULDBLOCK))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(Failure::about(dir.display(), "is no directory of a flight recorder"))
+        }
+        Err(error) => Err(Failure::about(path.display(), error)),
+    }
 }
 
 /// The segment that the name of a file describes.
@@ -748,6 +756,21 @@ mod tests {
             manifest.missing.iter().any(|what| what.contains("cannot be read")),
             "{manifest:?}"
         );
+    }
+
+    #[test]
+    fn a_directory_whose_lock_cannot_be_opened_is_an_error_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let why = || is_locked(dir.path()).unwrap_err().message().to_owned();
+        assert!(why().contains("is no directory of a flight recorder"), "{}", why());
+        // Root may enter any directory.
+        std::os::unix::fs::symlink(LOCK, dir.path().join(LOCK)).unwrap();
+        assert!(why().contains("lock: Too many levels of symbolic links"), "{}", why());
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        let store = open(dir.path());
+        assert!(is_locked(dir.path()).unwrap());
+        drop(store);
+        assert!(!is_locked(dir.path()).unwrap());
     }
 
     /// Links that another user has made, before or after the recorder.
