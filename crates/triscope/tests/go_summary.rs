@@ -293,6 +293,31 @@ fn an_interrupt_ends_the_request_and_keeps_the_trace() {
 }
 
 #[test]
+fn a_fetched_trace_that_cannot_be_written_replaces_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("fetched.trace");
+    std::fs::write(&output, "an older one").unwrap();
+    let mut content = std::fs::read(shop()).unwrap();
+    content.resize(1 << 20, 0);
+    let (url, server) = server(move |stream, _| {
+        stream.write_all(b"HTTP/1.0 200 OK\r\n\r\n").unwrap();
+        let _ = stream.write_all(&content); // it is not read to its end
+    });
+    // A limit of the size is an error of the file, as a full disk is.
+    let script = "ulimit -f 16 && exec \"$@\"";
+    let program = env!("CARGO_BIN_EXE_triscope");
+    let mut fetch = Command::new("sh");
+    fetch.args(["-c", script, "sh", program, "go", "fetch", &url, "-o"]).arg(&output);
+    let ran = fetch.output().unwrap();
+    let errors = text(&ran.stderr);
+    assert!(!ran.status.success() && errors.contains("cannot be written"), "{errors}");
+    assert!(!errors.contains("truncated"), "{errors}");
+    server.join().unwrap();
+    assert_eq!(std::fs::read_to_string(&output).unwrap(), "an older one");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+#[test]
 fn a_failed_fetch_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let output = dir.path().join("none.trace");

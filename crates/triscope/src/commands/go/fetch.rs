@@ -43,6 +43,9 @@ pub(crate) struct Args {
 
 const DEFAULT: &str = "/debug/pprof/trace?seconds=5";
 
+/// Bytes of a trace that are in memory at a time.
+const CHUNK: usize = 1 << 16;
+
 fn parse(text: &str) -> std::result::Result<Url, String> {
     Url::parse(text, DEFAULT)
 }
@@ -86,17 +89,28 @@ pub(super) fn run(args: &Args) -> Result {
         }
     }
     let mut writer = output.writer()?;
-    let mut bytes = head.len() as u64;
     writer.write_all(&head).map_err(|error| output.failure(&error))?;
-    let copied = io::copy(&mut body, &mut writer);
-    bytes += *copied.as_ref().unwrap_or(&0);
+    let (mut chunk, mut bytes) = (vec![0; CHUNK], head.len() as u64);
+    let received = loop {
+        match body.read(&mut chunk) {
+            Ok(0) => break Ok(()),
+            Ok(size) => {
+                // The file that was there before stays if this one cannot be written.
+                let written = writer.write_all(chunk.get(..size).unwrap_or_default());
+                written.map_err(|error| output.failure(&error))?;
+                bytes += size as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => break Err(error),
+        }
+    };
     writer.flush().map_err(|error| output.failure(&error))?;
     drop(writer);
     let name = output.name();
     output.complete()?;
     message!("{name}: {}", size(bytes));
     // A program that ends closes the connection in one way or another: what came is kept.
-    copied.map(drop).map_err(|error| Failure::about(name, format_args!("truncated: {error}")))
+    received.map_err(|error| Failure::about(name, format_args!("truncated: {error}")))
 }
 
 /// The first bytes of a compressed reply.
