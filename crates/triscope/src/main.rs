@@ -104,6 +104,7 @@ enum Command {
 
 fn main() -> ExitCode {
     report_size_limits();
+    keep_exit_statuses();
     let result = match Cli::parse().command {
         Command::Open(args) => open::run(&args),
         Command::Convert(args) => convert::run(&args),
@@ -135,4 +136,14 @@ fn main() -> ExitCode {
 fn report_size_limits() {
     // Without the handler the default action stays in place.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
+}
+
+/// Makes the kernel keep the exit statuses of children: it does not where SIGCHLD was ignored by the program that started
+/// this one.
+fn keep_exit_statuses() {
+    use signal_hook::consts::SIGCHLD;
+    if run::stop::not_ignored(&[SIGCHLD]).is_empty() {
+        // A handler without effect, which children do not inherit.
+        let _ = signal_hook::flag::register(SIGCHLD, Arc::default());
+    }
 }

@@ -103,6 +103,19 @@ fn signals_ignored_from_the_start_stay_ignored() {
 }
 
 #[test]
+fn a_command_has_its_exit_status_where_sigchld_was_ignored() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let mut stat = Command::new("env");
+    stat.args(["--ignore-signal=CHLD", env!("CARGO_BIN_EXE_triscope")]);
+    stat.args(["perf", "stat", "-e", "task-clock", "sh", "-c", "exit 7"]);
+    let ran = Running::start(&mut stat).end();
+    assert_eq!(ran.code, Some(7), "{}", ran.stderr);
+    assert!(ran.stderr.contains("task-clock"), "{}", ran.stderr);
+}
+
+#[test]
 fn sigint_ends_what_a_script_has_started_in_the_background() {
     if !can("perf events", users_may_count() || is_root()) {
         return;
