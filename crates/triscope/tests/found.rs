@@ -57,6 +57,53 @@ fn a_written_go_trace_is_found() {
     assert!(!ran.stderr.contains("goroutine"), "{}", ran.stderr);
 }
 
+/// A shell that is a program in Go for those who look at its file; `None` without binutils.
+fn go_shell(dir: &Path) -> Option<PathBuf> {
+    let (info, shell) = (dir.join("buildinfo"), dir.join("go-shell"));
+    let version = b"\x06go1.26";
+    let head = [&b"\xff Go buildinf:\x08\x02"[..], &[0; 16]].concat();
+    std::fs::write(&info, [&head[..], version].concat()).unwrap();
+    let mut objcopy = Command::new("objcopy");
+    objcopy.arg("--add-section").arg(format!(".go.buildinfo={}", info.display()));
+    let made = objcopy.arg(std::fs::canonicalize("/bin/sh").unwrap()).arg(&shell).status();
+    made.is_ok_and(|status| status.success()).then_some(shell)
+}
+
+/// The name of the file is another one, or none, outside of the namespace.
+#[test]
+fn a_go_trace_in_another_mount_namespace_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_scheduler(dir.path()) {
+        return;
+    }
+    let unshared = Command::new("unshare").args(["--mount", "true"]).status();
+    let has_namespaces = unshared.is_ok_and(|status| status.success());
+    let shell = go_shell(dir.path());
+    if !testkit::skip::can("a mount namespace and objcopy", has_namespaces && shell.is_some()) {
+        return;
+    }
+    let mount = dir.path().join("mount");
+    std::fs::create_dir(&mount).unwrap();
+    let shop = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
+    let mut record = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    record.args(["record", "unshare", "--mount", "sh", "-c"]).current_dir(dir.path());
+    // The file stays open until the end of the input.
+    let program = "exec 9>\"$0/written.trace\"; cat \"$1\" >&9; read line";
+    record.arg("mount -t tmpfs none \"$0\" && exec \"$1\" -c \"$2\" \"$0\" \"$3\"");
+    record.arg(&mount).arg(shell.unwrap()).arg(program).arg(&shop).stdin(Stdio::piped());
+    let mut recorder = testkit::process::Running::start(&mut record);
+    let files = format!("/proc/{}/fd", recorder.id());
+    testkit::wait::until("the trace", || {
+        let open = std::fs::read_dir(&files).unwrap();
+        let targets = open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+        targets.into_iter().any(|target| target.ends_with("written.trace"))
+    });
+    drop(recorder.child().stdin.take());
+    let ran = recorder.end();
+    assert!(ran.stderr.contains("150 goroutines"), "{}", ran.stderr);
+    assert!(!mount.join("written.trace").exists());
+}
+
 /// Nothing of .NET can be recorded without a directory for the port: all else is.
 #[test]
 fn a_recording_needs_no_temporary_directory() {

@@ -182,6 +182,11 @@ impl Download {
         let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
         file.map_err(|error| Failure::about(name(self.listening.address), error))
     }
+
+    /// Its name in messages.
+    pub(crate) fn name(&self) -> String {
+        name(self.listening.address)
+    }
 }
 
 /// The name of a trace in messages.

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a command line and of an environment that are read. A process can make its own as long as it
 /// wants, by `PR_SET_MM`.
@@ -126,7 +127,7 @@ pub(crate) fn is_in_container() -> bool {
 }
 
 /// The targets of the open files of a process.
-fn open_files(pid: u32) -> impl Iterator<Item = (u32, std::path::PathBuf)> {
+fn open_files(pid: u32) -> impl Iterator<Item = (u32, PathBuf)> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     entries.filter_map(|entry| {
         let fd = entry.file_name().to_str()?.parse().ok()?;
@@ -150,8 +151,9 @@ fn inode(target: &Path) -> Option<u64> {
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
 
-/// The files that a process has open for writing.
-pub(crate) fn written_files(pid: u32) -> Vec<std::path::PathBuf> {
+/// The files that a process has open for writing: where this program can open them, also those of other mount
+/// namespaces, and their names in that of the process.
+pub(crate) fn written_files(pid: u32) -> Vec<(PathBuf, PathBuf)> {
     /// `O_WRONLY` and `O_RDWR`, in the octal number that `fdinfo` shows.
     const WRITES: u32 = 0o3;
     let is_written = |fd: u32| {
@@ -160,7 +162,18 @@ pub(crate) fn written_files(pid: u32) -> Vec<std::path::PathBuf> {
         flags.and_then(|f| u32::from_str_radix(f.trim(), 8).ok()).is_some_and(|f| f & WRITES != 0)
     };
     let files = open_files(pid).filter(|(fd, target)| target.is_absolute() && is_written(*fd));
-    files.map(|(_, target)| target).collect()
+    files.map(|(fd, target)| (format!("/proc/{pid}/fd/{fd}").into(), target)).collect()
+}
+
+/// The root directory of a process, if its paths are other ones than those of this program.
+pub(crate) fn other_root(pid: u32) -> Option<File> {
+    let paths = |pid: &str| {
+        let root = std::fs::metadata(format!("/proc/{pid}/root")).ok()?;
+        let namespace = std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
+        Some((namespace, root.dev(), root.ino()))
+    };
+    let is_other = paths(&pid.to_string()) != paths("self");
+    is_other.then(|| File::open(format!("/proc/{pid}/root")).ok())?
 }
 
 /// Whether a process is in the network namespace of this program.
@@ -190,6 +203,28 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_running(pid));
+    }
+
+    #[test]
+    fn written_files_can_be_opened_without_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("written"), dir.path().join("read"));
+        std::fs::write(&path, "text").unwrap();
+        std::fs::write(&other, "").unwrap();
+        let _written = File::options().append(true).open(&path).unwrap();
+        let _read = File::open(&other).unwrap();
+        let written = written_files(std::process::id());
+        let found = |name: &Path| written.iter().find(|(_, known)| known == name);
+        assert!(found(&other).is_none());
+        let (opened, _) = found(&path).unwrap();
+        // As in another mount namespace.
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(std::fs::read_to_string(opened).unwrap(), "text");
+    }
+
+    #[test]
+    fn this_program_has_no_other_root() {
+        assert!(other_root(std::process::id()).is_none());
     }
 
     #[test]

@@ -9,8 +9,9 @@ use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
@@ -52,14 +53,21 @@ pub(super) struct GoTraces {
 struct Process {
     file: Option<FileId>,
     program: Option<Rc<GoProgram>>,
-    /// Files that its command line names.
-    arguments: Vec<PathBuf>,
+    arguments: Arguments,
     has_trace: bool,
     /// Whether it was seen before. Between `fork(2)` and `execve(2)`, a child has the executable and
     /// the files of its parent.
     is_settled: bool,
     tried: HashSet<SocketAddr>,
     refusal: Option<Failure>,
+}
+
+/// Files that the command line of a process names.
+#[derive(Default)]
+struct Arguments {
+    paths: Vec<PathBuf>,
+    /// The root directory of the process, if it is another one than that of this program: paths are below its descriptor.
+    _root: Option<File>,
 }
 
 struct Found {
@@ -70,8 +78,8 @@ struct Found {
 }
 
 enum Source {
-    /// The program writes it.
-    File(PathBuf),
+    /// The program writes it. A process can have it under another name than this program, or under none.
+    File(File, PathBuf),
     Download(Download),
 }
 
@@ -80,21 +88,14 @@ pub(super) struct GoTrace {
     pub(super) pid: u32,
     /// The name of the program; empty for that of the command.
     pub(super) name: String,
-    file: EndedFile,
-}
-
-enum EndedFile {
-    Written(PathBuf),
-    /// It has no name.
-    Downloaded(File),
+    /// Its name in messages.
+    pub(super) shown: String,
+    file: File,
 }
 
 impl GoTrace {
     pub(super) fn path(&self) -> PathBuf {
-        match &self.file {
-            EndedFile::Written(path) => path.clone(),
-            EndedFile::Downloaded(file) => descriptor(file),
-        }
+        descriptor(&self.file)
     }
 }
 
@@ -193,7 +194,7 @@ impl GoTraces {
             // It executes another program: a trace of the one before has ended.
             self.conclude(pid);
             let program = file.and_then(|file| self.programs.go(pid, file));
-            let arguments = program.as_ref().map(|_| argument_files(pid)).unwrap_or_default();
+            let arguments = program.as_ref().map(|_| Arguments::of(pid)).unwrap_or_default();
             let (tried, refusal) = (HashSet::new(), None);
             let (has_trace, is_settled) = (false, pid == self.subject);
             let process =
@@ -207,9 +208,10 @@ impl GoTraces {
         let Some(program) = process.program.clone() else { return };
         let may_ask = process.is_settled && self.found.len() + self.asked.len() < MAX_TRACES;
         process.is_settled = true;
-        if let Some(path) = procfs::written_files(pid).into_iter().find(|f| is_go_trace(f)) {
+        let mut written = procfs::written_files(pid).into_iter();
+        if let Some((file, path)) = written.find_map(|(at, path)| Some((go_trace(&at)?, path))) {
             process.has_trace = true;
-            self.add(pid, program.name.clone(), Source::File(path));
+            self.add(pid, program.name.clone(), Source::File(file, path));
         } else if may_ask {
             let Some(listening) = process.untried(pid, &program) else { return };
             process.tried.insert(listening.address);
@@ -219,9 +221,9 @@ impl GoTraces {
 
     /// Adds a trace, unless it is known or there are too many.
     fn add(&mut self, pid: u32, name: String, source: Source) {
-        if let Source::File(path) = &source {
+        if let Source::File(file, _) = &source {
             let is_same =
-                |found: &Found| matches!(&found.source, Source::File(f) if is_same(f, path));
+                |found: &Found| matches!(&found.source, Source::File(f, _) if is_same(f, file));
             if self.found.iter().any(is_same) {
                 return;
             }
@@ -241,12 +243,13 @@ impl GoTraces {
         else {
             return;
         };
-        let is_new = |path: &&PathBuf| {
-            let written = std::fs::metadata(path).and_then(|metadata| metadata.modified());
-            written.is_ok_and(|at| at >= self.began) && is_go_trace(path)
+        let new = |path: PathBuf| {
+            let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
+            let is_new = written.is_ok_and(|at| at >= self.began);
+            Some((is_new.then(|| go_trace(&path))??, path))
         };
-        if let Some(path) = process.arguments.iter().find(is_new).cloned() {
-            self.add(pid, program.name.clone(), Source::File(path));
+        if let Some((file, path)) = process.arguments.paths.into_iter().find_map(new) {
+            self.add(pid, program.name.clone(), Source::File(file, path));
             return;
         }
         let why = match process.refusal {
@@ -280,7 +283,7 @@ impl GoTraces {
     fn downloads(&self) -> impl Iterator<Item = &Download> {
         self.found.iter().filter_map(|found| match &found.source {
             Source::Download(download) => Some(download),
-            Source::File(_) => None,
+            Source::File(..) => None,
         })
     }
 
@@ -289,26 +292,24 @@ impl GoTraces {
         self.stop();
         let left: Vec<u32> = self.processes.keys().copied().collect();
         left.into_iter().for_each(|pid| self.conclude(pid));
-        let written = |(path, before): &(PathBuf, Version)| {
-            (Version::of(path) != *before && is_go_trace(path)).then(|| path.clone())
+        let written = |(path, before): (PathBuf, Version)| {
+            let is_written = Version::of(&path) != before;
+            Some((is_written.then(|| go_trace(&path))??, path))
         };
         let arguments = std::mem::take(&mut self.arguments);
-        for path in arguments.iter().filter_map(written) {
-            self.add(self.subject, String::new(), Source::File(path));
+        for (file, path) in arguments.into_iter().filter_map(written) {
+            self.add(self.subject, String::new(), Source::File(file, path));
         }
         let (mut traces, mut failures) = (Vec::new(), Vec::new());
         for Found { pid, name, source } in self.found {
             let name = if pid == self.subject { String::new() } else { name };
-            match source {
-                Source::File(path) => {
-                    traces.push(GoTrace { pid, name, file: EndedFile::Written(path) });
-                }
-                Source::Download(download) => match download.finish() {
-                    Ok(file) => {
-                        traces.push(GoTrace { pid, name, file: EndedFile::Downloaded(file) });
-                    }
-                    Err(failure) => failures.push(failure),
-                },
+            let (shown, file) = match source {
+                Source::File(file, path) => (path.display().to_string(), Ok(file)),
+                Source::Download(download) => (download.name(), download.finish()),
+            };
+            match file {
+                Ok(file) => traces.push(GoTrace { pid, name, shown, file }),
+                Err(failure) => failures.push(failure),
             }
         }
         let named = self.missing.len().min(MAX_NAMED);
@@ -343,26 +344,33 @@ fn paths<'a>(command: impl Iterator<Item = &'a str>) -> impl Iterator<Item = Pat
     values.filter(|word| !word.is_empty()).map(PathBuf::from)
 }
 
-/// The files that the command line of a process names, from its working directory.
-fn argument_files(pid: u32) -> Vec<PathBuf> {
-    let dir = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-    let line = procfs::command_line(pid);
-    paths(line.iter().map(String::as_str)).map(|path| dir.join(path)).collect()
+impl Arguments {
+    /// Those of a process, from its working directory.
+    fn of(pid: u32) -> Self {
+        let dir = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        let line = procfs::command_line(pid);
+        let paths = paths(line.iter().map(String::as_str)).map(|path| dir.join(path));
+        let root = procfs::other_root(pid);
+        let here = |path: PathBuf| match &root {
+            Some(root) => descriptor(root).join(path.strip_prefix("/").unwrap_or(&path)),
+            None => path,
+        };
+        Self { paths: paths.map(here).collect(), _root: root }
+    }
 }
 
-fn is_same(a: &Path, b: &Path) -> bool {
-    let id = |path: &Path| path.canonicalize().ok();
-    a == b || (id(a).is_some() && id(a) == id(b))
+fn is_same(a: &File, b: &File) -> bool {
+    let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
+    id(a).is_some() && id(a) == id(b)
 }
 
-/// Whether a file begins as a Go execution trace does.
-fn is_go_trace(path: &Path) -> bool {
+/// Opens a file, if it begins as a Go execution trace does.
+fn go_trace(path: &Path) -> Option<File> {
     let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+    let file = is_file.then(|| File::open(path).ok())??;
     let mut head = Vec::new();
-    let read = is_file
-        .then(|| File::open(path))
-        .and_then(|file| BufReader::new(file.ok()?).take(16).read_to_end(&mut head).ok());
-    read.is_some() && head.starts_with(b"go 1.") && has(&head, b" trace\0")
+    (&file).take(16).read_to_end(&mut head).ok()?;
+    (head.starts_with(b"go 1.") && has(&head, b" trace\0")).then_some(file)
 }
 
 #[cfg(test)]
@@ -379,11 +387,21 @@ mod tests {
     #[test]
     fn a_file_with_two_names_is_one() {
         let dir = tempfile::tempdir().unwrap();
-        let (a, b) = (dir.path().join("a"), dir.path().join("b"));
-        std::fs::write(&a, "").unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|name| dir.path().join(name));
+        for path in [&a, &c] {
+            std::fs::write(path, b"go 1.26 trace\0\0\0rest").unwrap();
+        }
         std::os::unix::fs::symlink(&a, &b).unwrap();
-        assert!(is_same(&a, &b));
-        assert!(!is_same(&a, &dir.path().join("c")));
+        let mut traces = GoTraces::of_process(1, None);
+        for path in [a, b, c.clone()] {
+            traces.add(1, String::new(), Source::File(go_trace(&path).unwrap(), path));
+        }
+        // Their process can remove them.
+        std::fs::remove_file(&c).unwrap();
+        let (traces, _) = traces.finish();
+        let read = |trace: &GoTrace| std::fs::read(trace.path()).unwrap().ends_with(b"rest");
+        assert!(traces.len() == 2 && traces.iter().all(read));
+        assert_eq!(traces[1].shown, c.display().to_string());
     }
 
     #[test]
@@ -391,9 +409,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, b"go 1.26 trace\0\0\0rest").unwrap();
-        assert!(is_go_trace(&path));
+        assert!(go_trace(&path).is_some());
         std::fs::write(&path, b"go 1.26 is out").unwrap();
-        assert!(!is_go_trace(&path));
-        assert!(!is_go_trace(dir.path()));
+        assert!(go_trace(&path).is_none());
+        assert!(go_trace(dir.path()).is_none());
     }
 }

@@ -842,7 +842,12 @@ impl<'a> Recording<'a> {
         let mut traces = Vec::new();
         for (pid, name, origin) in found {
             let name = if name.is_empty() { self.subject.name() } else { name };
-            let program = Program { pid: Some(pid.into()), name: Some(name), ..Program::default() };
+            let shown = match &origin {
+                Origin::Go(trace) => Some(trace.shown.clone()),
+                Origin::Named(_) | Origin::Dotnet(_) => None,
+            };
+            let (pid_of, name) = (Some(pid.into()), Some(name));
+            let program = Program { pid: pid_of, name, trace: shown, ..Program::default() };
             let trace = RuntimeTrace { program, origin };
             match (check(&trace), &trace.origin) {
                 (Ok(()), _) => {
@@ -917,7 +922,8 @@ fn check(trace: &RuntimeTrace) -> Result {
     }
     let why = "its clock cannot be related to CLOCK_MONOTONIC, as that of Go 1.21 and older: build \
                the program with Go 1.22 or later";
-    Err(Failure::about(path.display(), why))
+    let name = trace.program.trace.clone().unwrap_or_else(|| path.display().to_string());
+    Err(Failure::about(name, why))
 }
 
 /// Opens a trace to be drawn.
