@@ -336,6 +336,10 @@ fn an_output_in_the_directory_of_the_traces_is_refused() {
         assert_fails(&["convert", traces, "-o", &path(name)], &refused(name));
         assert_eq!(names(), before);
     }
+    for name in ["x.html", "x.pftrace"] {
+        assert_fails(&["record", "--keep", traces, "-o", &path(name), "true"], &refused(name));
+        assert_eq!(names(), before);
+    }
     // By another name.
     let link = tempfile::tempdir().unwrap();
     let link = link.path().join("link");

@@ -341,7 +341,7 @@ impl Store {
     pub(super) fn dump(&mut self, window: Window, slug: &str, more: u64) -> Result<Dump> {
         let segments: Vec<Segment> = self.ring.overlapping(&window).copied().collect();
         if segments.is_empty() {
-            let why = "no segment of the window is left: use more --disk";
+            let why = "no segment of the window is left: it needs more --disk, or more space on the file system";
             return Err(Failure::about(self.dir.display(), why));
         }
         self.dump_of(window, segments, slug, more)

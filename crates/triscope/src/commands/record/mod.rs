@@ -210,7 +210,7 @@ fn run_one(args: &Args) -> Result {
     if page::is_wanted(args) {
         return page::run(args);
     }
-    let inputs: Vec<PathBuf> = args.go_trace.iter().cloned().collect();
+    let inputs: Vec<PathBuf> = args.go_trace.iter().chain(&args.keep).cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
     timeline::check_format(&args.output, &[".html"])?;
     let result = record(args, &mut output);

@@ -19,7 +19,7 @@ pub(super) fn is_wanted(args: &Args) -> bool {
 /// Records, and writes the page of what is kept: its critical paths need a second pass.
 pub(super) fn run(args: &Args) -> Result {
     // Report an output that cannot be written before anything is recorded.
-    let mut output = OutputFile::create(&args.output, &[])?;
+    let mut output = OutputFile::create(&args.output, args.keep.as_slice())?;
     let writer = output.writer()?;
     let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
     let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
