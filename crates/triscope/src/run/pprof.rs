@@ -292,7 +292,7 @@ impl Request {
                     let written = file.write_all(chunk.get(..size).unwrap_or_default());
                     if let Err(error) = written {
                         let dir = std::env::temp_dir();
-                        let why = format_args!("truncated: {}: {error}", dir.display());
+                        let why = format!("truncated: {}: {error}", dir.display());
                         Failure::about(name(address), why).print();
                         return Ok(file);
                     }
