@@ -1,6 +1,7 @@
 use trace_common::{ClockDomain, ClockMap, Cursor, Limits, Timestamp};
 
 use crate::filetime::days_from_civil;
+use crate::tables::memory_of;
 use crate::{Error, Result};
 
 /// The stream's `Trace` object.
@@ -109,15 +110,16 @@ impl Trace {
         let mut memory = 0_usize;
         for _ in 0..c.u32()? {
             let at = c.offset();
-            let key = crate::strings::utf8(c)?.into_owned();
-            let value = crate::strings::utf8(c)?.into_owned();
+            let property =
+                (crate::strings::utf8(c)?.into_owned(), crate::strings::utf8(c)?.into_owned());
             // A list that grows has up to twice as many places.
-            let pair = 2 * size_of::<(String, String)>() + key.len() + value.len();
-            memory = memory.saturating_add(pair);
+            let size = memory_of(std::slice::from_ref(&property)) + size_of_val(&property);
+            memory = memory.saturating_add(size);
             if memory > limits.max_buffer {
                 let what = "size of trace properties";
                 return Err(Error::limit(at, what, memory as u64, limits.max_buffer));
             }
+            let (key, value) = &property;
             match key.as_str() {
                 "ProcessId" => trace.process_id = value.parse().unwrap_or(0),
                 "HardwareThreadCount" => trace.processors = value.parse().unwrap_or(0),
@@ -126,7 +128,7 @@ impl Trace {
                 }
                 _ => {}
             }
-            trace.properties.push((key, value));
+            trace.properties.push(property);
         }
         Ok(trace)
     }
