@@ -22,8 +22,8 @@ pub(super) struct Counters {
 #[derive(Debug)]
 struct Throttled {
     lanes: Lanes,
-    /// When each lane is free again.
-    ends: Vec<Timestamp>,
+    /// The lanes in use, and when each one is free again.
+    used: Vec<(u32, Timestamp)>,
 }
 
 /// A value of a counter.
@@ -99,23 +99,22 @@ impl Drawing {
             let parent = self.process_track(Some(process), cx)?;
             let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
             let lanes = Lanes::on(cx.sink.track(&track.rank(rank::COUNTERS).ordered())?);
-            let throttled = Throttled { lanes, ends: vec![Timestamp::MIN] };
+            let throttled = Throttled { lanes, used: Vec::new() };
             self.counters.throttled.insert(process, throttled);
         }
-        let Some(Throttled { lanes, ends }) = self.counters.throttled.get_mut(&process) else {
+        let Some(Throttled { lanes, used }) = self.counters.throttled.get_mut(&process) else {
             return Ok(());
         };
-        let lane = match ends.iter().position(|end| *end <= since) {
-            Some(lane) => lane,
-            None => {
-                ends.push(Timestamp::MIN);
-                lanes.add(cx.sink)? as usize
+        used.retain(|(lane, end)| {
+            let is_used = *end > since;
+            if !is_used {
+                lanes.release(*lane);
             }
-        };
-        let (Some(lane), Some(end)) = (lanes.lanes.get(lane), ends.get_mut(lane)) else {
-            return Ok(());
-        };
-        *end = at;
+            is_used
+        });
+        let lane = lanes.acquire(cx.sink)?;
+        used.push((lane, at));
+        let Some(lane) = lanes.lanes.get(lane as usize) else { return Ok(()) };
         let track = lane.track;
         let name = self.names.fixed("Throttled", cx.sink);
         let args = [
