@@ -289,15 +289,14 @@ fn integration_tests() -> Result {
     again::cargo_test(&[], &["--bin", "xtask"].into_iter().chain(tests).collect::<Vec<_>>())
 }
 
-/// Integration tests, unit tests of libraries, and the examples of the documentation.
+/// Integration tests, and unit tests of libraries.
 ///
-/// Not unit tests of programs: the integration tests run the programs themselves, optimized.
+/// Not unit tests of programs: the integration tests run the programs themselves, optimized. Not the
+/// examples of the documentation, which rustdoc does not optimize: the packages have them.
 fn optimized_tests() -> Result {
     let tests = names_of_integration_tests()?;
     let tests = tests.iter().flat_map(|name| ["--test", name]);
-    let options = &["--release"];
-    again::cargo_test(options, &["--lib"].into_iter().chain(tests).collect::<Vec<_>>())?;
-    again::cargo_test(options, &["--doc"])
+    again::cargo_test(&["--release"], &["--lib"].into_iter().chain(tests).collect::<Vec<_>>())
 }
 
 /// The integration tests of all packages except [`OF_KERNELS`].

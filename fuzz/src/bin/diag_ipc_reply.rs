@@ -1,0 +1,5 @@
+#![no_main]
+
+use triscope_fuzz::targets::diag_ipc_reply;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| diag_ipc_reply::target(data));

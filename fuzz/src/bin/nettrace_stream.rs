@@ -1,0 +1,5 @@
+#![no_main]
+
+use triscope_fuzz::targets::nettrace_stream;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| nettrace_stream::target(data));

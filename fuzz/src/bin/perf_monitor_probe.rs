@@ -1,0 +1,5 @@
+#![no_main]
+
+use triscope_fuzz::targets::perf_monitor_probe;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| perf_monitor_probe::target(data));

@@ -1,0 +1,5 @@
+#![no_main]
+
+use triscope_fuzz::targets::trace_symbols_names;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| trace_symbols_names::target(data));

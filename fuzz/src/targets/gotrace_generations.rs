@@ -1,0 +1,30 @@
+//! The generations of a trace: consecutive parts of it, and each a trace of its own.
+
+use gotrace::{Generations, Index, Reader};
+use std::io::Cursor;
+
+pub fn target(data: &[u8]) {
+    for version in ["22", "23", "25", "26"] {
+        let mut trace = format!("go 1.{version} trace\0\0\0").into_bytes();
+        trace.extend_from_slice(data);
+        let mut generations = Generations::new(&trace[..]).unwrap();
+        let (mut end, mut count) = (16, 0);
+        while let Ok(Some((span, bytes))) = generations.next_generation() {
+            assert_eq!(span.offset, end as u64);
+            assert_eq!(bytes, &trace[end..end + span.len as usize]);
+            assert!(!bytes.is_empty() && span.first <= span.last);
+            end += bytes.len();
+            count += 1;
+        }
+        let index = Index::read(&trace[..]).unwrap();
+        assert_eq!(index.generations().len(), count);
+        for start in 0..count.min(4) {
+            let mut part = Vec::new();
+            index.copy(Cursor::new(&trace), start..start + 1, &mut part).unwrap();
+            let again = Index::read(&part[..]).unwrap();
+            assert_eq!(again.generations().len(), 1);
+            let mut reader = Reader::new(&part[..]).unwrap();
+            while let Ok(Some(_)) = reader.next_event() {}
+        }
+    }
+}
