@@ -10,8 +10,8 @@ use flate2::read::GzDecoder;
 use gotrace::analysis::{GcCycles, GcTrigger};
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    EventKind as GoEventKind, GoId, GoState, RangeName, Reader, StackFrame, StateTransition,
-    ThreadId,
+    EventKind as GoEventKind, GoId, GoState, ProcId, ProcState, Range, RangeName, Reader, Region,
+    ResourceId, StackFrame, StateTransition, Task, TaskId, ThreadId,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -122,6 +122,73 @@ fn states_end_with_a_damaged_generation() {
         }
     }
     assert!(known.iter().any(|known| *known > 5), "{known:?}");
+}
+
+/// Makes a synthetic event at this time.
+fn synthetic(time: i64, goroutine: i64, details: EventDetails<'_>) -> gotrace::OwnedEvent {
+    let config = EventConfig::new(details).time(Timestamp::from_nanos(time));
+    config.goroutine(GoId(goroutine)).thread(ThreadId(7)).build().unwrap()
+}
+
+/// Each loss would take milliseconds if it took time for all goroutines, Ps and stops of the world.
+#[test]
+fn a_loss_takes_no_time_for_what_ended_at_others() {
+    const COUNT: i64 = 50_000;
+    let mut tables = Tables::new();
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    for id in 1..=COUNT {
+        let change =
+            StateTransition::of_goroutine(GoId(id), GoState::Undetermined, GoState::Waiting);
+        let event = synthetic(id, id, EventDetails::StateTransition(change));
+        source.push(event.as_event(), &mut tables, &mut events);
+        let change =
+            StateTransition::of_proc(ProcId(id), ProcState::Undetermined, ProcState::Running);
+        let event = synthetic(id, id, EventDetails::StateTransition(change));
+        source.push(event.as_event(), &mut tables, &mut events);
+        let stop =
+            Range::new(RangeName::StopTheWorld("GC".into()), ResourceId::Goroutine(GoId(id)));
+        let event = synthetic(id, id, EventDetails::RangeBegin(stop));
+        source.push(event.as_event(), &mut tables, &mut events);
+    }
+    events.clear();
+    source.loss("damaged", None, &mut tables, &mut events);
+    let ends = |events: &[Event]| {
+        events.iter().filter(|e| matches!(e.kind, EventKind::Finish { .. })).count()
+    };
+    let states = events.iter().filter(|e| matches!(e.kind, EventKind::State { .. })).count();
+    assert_eq!((ends(&events), states), (COUNT as usize, 2 * COUNT as usize));
+    events.clear();
+    for time in COUNT + 1..=3 * COUNT {
+        // A region of a goroutine with an unknown state.
+        let region = Region::new(TaskId::BACKGROUND, "region");
+        let event = synthetic(time, 5, EventDetails::RegionBegin(region));
+        source.push(event.as_event(), &mut tables, &mut events);
+        source.loss("damaged", None, &mut tables, &mut events);
+        assert_eq!(ends(&events), 1);
+        events.clear();
+    }
+}
+
+/// Only the end of a task says when it ended.
+#[test]
+fn a_task_outlives_a_loss() {
+    let mut tables = Tables::new();
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    let task = || Task::new(TaskId(5), TaskId::BACKGROUND, "checkout");
+    let event = synthetic(100, 1, EventDetails::TaskBegin(task()));
+    source.push(event.as_event(), &mut tables, &mut events);
+    source.loss("damaged", None, &mut tables, &mut events);
+    let event = synthetic(300, 1, EventDetails::TaskEnd(task()));
+    source.push(event.as_event(), &mut tables, &mut events);
+    let spans = events.iter().filter_map(|event| match event.kind {
+        EventKind::Begin { span, kind: SpanKind::Task, .. } | EventKind::Finish { span, .. } => {
+            Some((event.at.nanos(), span))
+        }
+        _ => None,
+    });
+    let spans: Vec<_> = spans.collect();
+    assert_eq!(spans.len(), 2);
+    assert_eq!(((100, spans[0].1), (300, spans[0].1)), (spans[0], spans[1]));
 }
 
 #[test]

@@ -43,6 +43,7 @@ use gotrace::{
     RangeName, ResourceId, StateTransition, TaskId, ThreadId,
 };
 use hashbrown::HashMap;
+use std::collections::BTreeMap;
 use trace_common::{ClockDomain, IdMap, Timestamp};
 
 /// Options of a [`GoSource`].
@@ -84,6 +85,9 @@ pub struct GoSource {
     process: Option<EntityId>,
     goroutines: IdMap<Option<Goroutine>>,
     procs: IdMap<Option<Proc>>,
+    /// Goroutines and Ps that had a state or an open region since the last loss: the next one ends that.
+    mentioned: BTreeMap<EntityId, GoId>,
+    mentioned_procs: BTreeMap<EntityId, ProcId>,
     threads: IdMap<Option<EntityId>>,
     tasks: IdMap<Option<(EntityId, SpanId)>>,
     open: HashMap<Range, SpanId>,
@@ -244,7 +248,9 @@ impl GoSource {
     }
 
     /// Reports that a part of the trace is missing here: all states are unknown until the trace
-    /// mentions them again, and all spans end.
+    /// mentions them again, and all spans end, except those of user tasks. The end of a task has its
+    /// identifier, so that it can still follow.
+    ///
     /// `why` says how the trace is damaged, and `bytes` how many of it are lost, if that is known. Losses
     /// before the first event are one, and have its time.
     pub fn loss(
@@ -271,18 +277,22 @@ impl GoSource {
         self.forget_states(&mut Pusher { at, tables, out });
     }
 
-    /// All states are unknown from the last event on, and all spans end.
+    /// All states are unknown from the last event on, and all spans end, except those of user tasks.
     fn forget(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
         let mut push = Pusher { at, tables, out };
-        let mut spans: Vec<SpanId> = self.open.drain().map(|(_, span)| span).collect();
-        let ids: Vec<i64> = self.goroutines.ids().collect();
-        for id in ids {
-            let Some(goroutine) = self.known_mut(GoId(id)) else { continue };
+        // Not drained: that takes time for the capacity.
+        let open = std::mem::take(&mut self.open);
+        let mut spans: Vec<SpanId> = open.into_values().collect();
+        for id in self.mentioned.values() {
+            let goroutine = self.goroutines.get_mut(id.0).and_then(Option::as_mut);
+            let Some(goroutine) = goroutine else { continue };
             spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
             goroutine.ignored = 0;
         }
         self.forget_states(&mut push);
+        self.mentioned.clear();
+        self.mentioned_procs.clear();
         spans.sort_unstable();
         for span in spans {
             push.event(EventKind::Finish { span, by: None });
@@ -295,24 +305,17 @@ impl GoSource {
     }
 
     fn forget_states(&mut self, push: &mut Pusher<'_>) {
-        // The order of a map is not deterministic.
-        let mut ids: Vec<i64> = self.goroutines.ids().collect();
-        let entity = |id: &i64| self.goroutines.get(*id)?.as_ref().map(|g| g.entity);
-        ids.sort_unstable_by_key(entity);
-        for id in ids {
-            let Some(goroutine) = self.goroutines.get_mut(id).and_then(Option::as_mut) else {
-                continue;
-            };
+        for id in self.mentioned.values() {
+            let goroutine = self.goroutines.get_mut(id.0).and_then(Option::as_mut);
+            let Some(goroutine) = goroutine else { continue };
             let is_known = goroutine.state != State::Unknown;
             (goroutine.state, goroutine.on) = (State::Unknown, None);
             if is_known {
                 push.unknown(goroutine.entity);
             }
         }
-        let mut ids: Vec<i64> = self.procs.ids().collect();
-        ids.sort_unstable_by_key(|id| self.proc_of(ProcId(*id)));
-        for id in ids {
-            let Some(proc) = self.procs.get_mut(id).and_then(Option::as_mut) else { continue };
+        for id in self.mentioned_procs.values() {
+            let Some(proc) = self.procs.get_mut(id.0).and_then(Option::as_mut) else { continue };
             let is_known = proc.state != State::Unknown;
             (proc.state, proc.on) = (State::Unknown, None);
             if is_known {
@@ -489,9 +492,12 @@ impl GoSource {
                 stack: by,
             });
         }
-        goroutine.state = state;
-        goroutine.on = on;
         let entity = goroutine.entity;
+        let before = std::mem::replace(&mut goroutine.state, state);
+        goroutine.on = on;
+        if before == State::Unknown {
+            self.mentioned.insert(entity, id);
+        }
         let reason = push.tables.text(transition.reason());
         push.event(EventKind::State { entity, state, on, reason, stack });
         (is_first && from == GoState::Undetermined).then_some(entity)
@@ -513,6 +519,7 @@ impl GoSource {
         let Some(mut goroutine) = self.goroutines.remove(id.0).and_then(Option::take) else {
             return;
         };
+        self.mentioned.remove(&goroutine.entity);
         for (span, _) in goroutine.regions.drain(..).rev() {
             push.event(EventKind::Finish { span, by: None });
         }
@@ -542,6 +549,9 @@ impl GoSource {
         // A status that is repeated may be reported by another thread.
         let is_repeated = from != ProcState::Idle && proc.state == state && proc.on.is_some();
         if (proc.state, proc.on) != (state, on) && !is_repeated {
+            if proc.state == State::Unknown {
+                self.mentioned_procs.insert(proc.entity, id);
+            }
             (proc.state, proc.on) = (state, on);
             push.state(proc.entity, state, on);
         }
@@ -614,13 +624,18 @@ impl GoSource {
         let Some(region) = event.region() else { return };
         let task = self.task_of(region.task);
         let stack = self.stack(event.stack(), push.tables);
-        let Some(goroutine) = self.known_mut(event.goroutine()) else { return };
+        let id = event.goroutine();
+        let Some(goroutine) = self.known_mut(id) else { return };
         let name = push.tables.text(region.ty);
         if event.kind() == GoEventKind::RegionBegin {
             if goroutine.regions.len() < MAX_REGIONS && goroutine.ignored == 0 {
                 let begin = Begin::named(goroutine.entity, SpanKind::Region, name);
                 let span = push.begin(begin.of(task).stack(stack));
                 goroutine.regions.push((span, name));
+                let entity = goroutine.entity;
+                if goroutine.state == State::Unknown {
+                    self.mentioned.insert(entity, id);
+                }
             } else {
                 goroutine.ignored += 1;
                 self.stats.regions_dropped += 1;
