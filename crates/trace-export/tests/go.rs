@@ -8,7 +8,7 @@
 )]
 
 use gotrace::raw::TextToWire;
-use gotrace::{EventKind, GoState, Reader};
+use gotrace::{EventKind, EventType, GoState, Reader};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
@@ -103,7 +103,7 @@ fn nothing_of_recorded_traces_is_missing() {
         let converted = convert(&trace[..], options(), TimelineOptions::default());
         let timeline = Timeline::read(&converted.bytes);
 
-        let (mut states, mut wake_ups, mut creations) = ([0; 3], 0, 0);
+        let (mut states, mut wake_ups, mut switches, mut creations) = ([0; 3], 0, 0, 0);
         let (mut tasks, mut regions, mut logs, mut samples) = (0, 0, 0, 0);
         let (mut goroutines, mut alive) = (0, HashSet::new());
         for event in Reader::new(&trace[..]).unwrap() {
@@ -128,7 +128,13 @@ fn nothing_of_recorded_traces_is_missing() {
                 alive.insert(id)
             };
             creations += usize::from(from == GoState::NotExist);
-            wake_ups += usize::from((from, to) == (GoState::Waiting, GoState::Runnable));
+            let ends_wait = (from, to) == (GoState::Waiting, GoState::Runnable);
+            let is_switch = matches!(
+                event.wire_type(),
+                Some(EventType::GO_SWITCH | EventType::GO_SWITCH_DESTROY)
+            );
+            wake_ups += usize::from(ends_wait && !is_switch);
+            switches += usize::from(ends_wait && is_switch);
             if from != to {
                 match to {
                     GoState::Running => states[0] += 1,
@@ -143,6 +149,7 @@ fn nothing_of_recorded_traces_is_missing() {
         assert_eq!(count(": begin Syscall"), states[1], "{name}");
         assert_eq!(count(": begin Waiting"), states[2], "{name}");
         assert_eq!(count(": instant unblock ->"), wake_ups, "{name}");
+        assert_eq!(count(": instant coroutine switch ->"), switches, "{name}");
         assert_eq!(count(": instant go ->"), creations, "{name}");
         assert_eq!(converted.goroutines, goroutines, "{name}");
         assert_eq!(count(" sample 1/") + count(": instant CPU sample"), samples, "{name}");

@@ -10,8 +10,8 @@ use flate2::read::GzDecoder;
 use gotrace::analysis::{GcCycles, GcTrigger};
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    EventKind as GoEventKind, GoId, GoState, ProcId, ProcState, Range, RangeName, Reader, Region,
-    ResourceId, StackFrame, StateTransition, Task, TaskId, ThreadId,
+    EventKind as GoEventKind, EventType, GoId, GoState, ProcId, ProcState, Range, RangeName,
+    Reader, Region, ResourceId, StackFrame, StateTransition, Task, TaskId, ThreadId,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
@@ -22,8 +22,8 @@ use trace_timeline::answers::{
 };
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
-    Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, InstantKind, Interval,
-    SampleKind, SpanKind, State, Tables, ThreadState, Timestamp, Value,
+    Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, InstantKind,
+    Interval, SampleKind, SpanKind, State, Tables, ThreadState, Timestamp, Value,
 };
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -189,6 +189,30 @@ fn a_task_outlives_a_loss() {
     let spans: Vec<_> = spans.collect();
     assert_eq!(spans.len(), 2);
     assert_eq!(((100, spans[0].1), (300, spans[0].1)), (spans[0], spans[1]));
+}
+
+/// A switch is three events, and one flow.
+#[test]
+fn coroutine_switches_hand_over() {
+    let (_, bytes) =
+        fixtures().into_iter().find(|(name, _)| name == "go1.23-coroutines").expect("the fixture");
+    let mut reader = Reader::new(&bytes[..]).unwrap();
+    let mut switches = Vec::new();
+    while let Some(event) = reader.next_event().unwrap() {
+        if matches!(event.wire_type(), Some(EventType::GO_SWITCH | EventType::GO_SWITCH_DESTROY)) {
+            switches.push((event.time(), event.goroutine().0));
+        }
+    }
+    let mut tables = Tables::new();
+    let events = read(&bytes, &mut tables);
+    let flows = events.iter().filter_map(|event| match event.kind {
+        EventKind::Flow { kind: FlowKind::HandsOver, from, .. } => {
+            Some((event.at, tables.entities.get(from?)?.number))
+        }
+        _ => None,
+    });
+    assert!(switches.len() > 100, "{}", switches.len());
+    assert!(flows.eq(switches), "the flows are others");
 }
 
 #[test]

@@ -39,8 +39,8 @@ use crate::event::{
 use crate::tables::{Frame, SampledEventId, SpanId, StackId, Tables, TextId};
 use gotrace::analysis::GcTrigger;
 use gotrace::{
-    Event as GoEvent, EventKind as GoEventKind, GoId, GoState, Metric, ProcId, ProcState,
-    RangeName, ResourceId, StateTransition, TaskId, ThreadId,
+    Event as GoEvent, EventKind as GoEventKind, EventType, GoId, GoState, Metric, ProcId,
+    ProcState, RangeName, ResourceId, StateTransition, TaskId, ThreadId,
 };
 use hashbrown::HashMap;
 use std::collections::BTreeMap;
@@ -452,9 +452,11 @@ impl GoSource {
         let is_new = from == GoState::NotExist;
         let flow = match (from, to) {
             (GoState::NotExist, _) => Some(FlowKind::Creates),
-            (GoState::Waiting, GoState::Runnable) => Some(FlowKind::Wakes),
-            // A coroutine gets the P of the goroutine that switches to it.
-            (GoState::Waiting, GoState::Running) => Some(FlowKind::HandsOver),
+            // The first event of a switch: the coroutine gets the P of the goroutine that it is of.
+            (GoState::Waiting, GoState::Runnable) => Some(match event.wire_type() {
+                Some(EventType::GO_SWITCH | EventType::GO_SWITCH_DESTROY) => FlowKind::HandsOver,
+                _ => FlowKind::Wakes,
+            }),
             _ => None,
         };
         let cause = flow.and_then(|_| self.cause(event, push));
