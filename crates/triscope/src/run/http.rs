@@ -65,27 +65,8 @@ impl fmt::Display for Url {
 /// The content of a reply. It ends with the connection.
 pub(crate) type Body = BufReader<Timed<TcpStream>>;
 
-/// A reply with a status of success.
-pub(crate) struct Reply {
-    /// The connection, to end the request.
-    pub(crate) stream: TcpStream,
-    pub(crate) body: Body,
-}
-
-/// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at the first of
-/// `addresses` that accepts a connection. There is no time limit.
-///
-/// # Errors
-///
-/// Those of the connection. Another status than that of success is an error with the text of the server.
-pub(crate) fn get(addresses: &[SocketAddr], host: &str, target: &str) -> io::Result<Reply> {
-    let stream = connect(addresses, None)?;
-    send(&stream, host, target)?;
-    let body = reply(&stream, None)?;
-    Ok(Reply { stream, body })
-}
-
-/// Requests `target` of the server `host` at the other end of a connection.
+/// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at the other end of
+/// a connection.
 pub(crate) fn send(mut stream: &TcpStream, host: &str, target: &str) -> io::Result<()> {
     // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
     write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")
@@ -187,7 +168,7 @@ impl Refusal {
 ///
 /// # Errors
 ///
-/// As those of [`get`].
+/// Those of the connection. Another status than that of success is an error with the text of the server.
 pub(crate) fn reply(stream: &TcpStream, until: Option<Instant>) -> io::Result<Body> {
     let mut body = BufReader::new(Timed::until(stream.try_clone()?, until));
     let mut head = (&mut body).take(MAX_HEADERS);

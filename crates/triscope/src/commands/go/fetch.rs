@@ -61,10 +61,12 @@ pub(super) fn run(args: &Args) -> Result {
     let mut output = OutputFile::create(&args.output, &[])?;
     let fail = |error: io::Error| Failure::about(&name, error);
     let addresses = args.url.addresses().map_err(fail)?;
-    let reply = http::get(&addresses, host, target).map_err(fail)?;
-    let connection = reply.stream.try_clone().map_err(fail)?;
+    let stream = http::connect(&addresses, None).map_err(fail)?;
+    let connection = stream.try_clone().map_err(fail)?;
+    // A program can hold back all of a reply until it ends.
     let _listener = Listener::stop(move || http::end(&connection))?;
-    let mut body = reply.body;
+    http::send(&stream, host, target).map_err(fail)?;
+    let mut body = http::reply(&stream, None).map_err(fail)?;
     let mut head = Vec::new();
     (&mut body).take(Version::HEADER_LEN as u64).read_to_end(&mut head).map_err(fail)?;
     let is_trace = head.starts_with(b"go 1.");
