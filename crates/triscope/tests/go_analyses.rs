@@ -267,6 +267,38 @@ fn goroutines_are_restricted_to_tasks_and_regions() {
     }
 }
 
+/// Regions belong to their task also if it began before the range.
+#[test]
+fn regions_of_tasks_from_before_the_range_count() {
+    let (first, last) = span("shop.trace");
+    let from = first + (last - first) / 2;
+    let seconds = format!("{:.9}", (from - first) as f64 / 1e9);
+    let ty = "GET /cart";
+    let tasks = json(&["tasks", "--logs", "--type", ty], "shop.trace");
+    let (mut expected, mut cut) = (0, 0);
+    for task in &tasks {
+        let (start, end) = (task["start"].as_i64().unwrap(), task["end"].as_i64().unwrap());
+        if from <= start {
+            expected += end - start;
+        } else if from < end {
+            // Only its regions have a known time: they follow each other.
+            cut += 1;
+            let mut begun = start;
+            for entry in task["entries"].as_array().unwrap() {
+                let time = entry["time"].as_i64().unwrap();
+                match entry["kind"].as_str().unwrap() {
+                    "region begins" => begun = time,
+                    "region ends" if from <= time => expected += time - begun.max(from),
+                    _ => {}
+                }
+            }
+        }
+    }
+    let rows = json(&["goroutines", "--task", ty, "--from", &seconds], "shop.trace");
+    let sum: u64 = rows.iter().map(|row| nanos(&row["times"]["total"])).sum();
+    assert!(cut > 0 && sum as i64 == expected, "{cut} tasks, {sum} ns, {expected} ns");
+}
+
 #[test]
 fn profiles_are_restricted_to_tasks() {
     let dir = tempfile::tempdir().unwrap();
@@ -554,7 +586,7 @@ fn an_analysis_of_two_passes_needs_a_file() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let output = dir.path().join("x.folded");
     let profile = ["profile", "sync", "-o", output.to_str().unwrap()];
-    let commands: [(&[&str], &str); 8] = [
+    let commands: [(&[&str], &str); 9] = [
         (&["critical-path"], "critical-path"),
         (&["tasks", "--logs"], "--logs"),
         (&["allocs", "--from", "1"], "a restriction to a range of time"),
@@ -563,6 +595,7 @@ fn an_analysis_of_two_passes_needs_a_file() {
         (&[&profile[..], &["--task", "a"]].concat(), "a profile of goroutines, regions or tasks"),
         (&[&profile[..], &["--goroutine", "a"]].concat(), "a profile of goroutines,"),
         (&["critical-path", "--from", "1"], "critical-path"),
+        (&["goroutines", "--task", "a", "--to", "1"], "--task in a range of time"),
     ];
     for (args, reader) in commands {
         for (input, name) in [

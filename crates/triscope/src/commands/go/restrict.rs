@@ -2,12 +2,13 @@
 
 use super::analysis::{Analysis, Part};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::input;
 use crate::sources::go::Reading;
 use gotrace::analysis::{Name, ProfileScope, Region, Summarizer, Summary, Task, Times};
 use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
 /// Restricts an analysis to tasks or regions.
 #[derive(clap::Args)]
@@ -31,6 +32,29 @@ pub(super) struct Selected {
     entries: HashMap<GoId, Name>,
 }
 
+/// The tasks of a type. One that began before the trace has the empty type.
+struct OfType<'a> {
+    name: &'a str,
+    /// Those that began with this type; with another one, if it is empty.
+    begun: HashSet<TaskId>,
+}
+
+impl OfType<'_> {
+    /// Learns of an event. Returns whether it begins a task of the type.
+    fn event(&mut self, event: Event<'_>) -> bool {
+        let (EventKind::TaskBegin, Some(task)) = (event.kind(), event.task()) else { return false };
+        let is_of_type = *task.ty == *self.name.as_bytes();
+        if is_of_type != self.name.is_empty() {
+            self.begun.insert(task.id);
+        }
+        is_of_type
+    }
+
+    fn has(&self, id: TaskId) -> bool {
+        id != TaskId::BACKGROUND && self.begun.contains(&id) != self.name.is_empty()
+    }
+}
+
 impl Restriction {
     /// Whether there is a restriction.
     pub(super) const fn is_given(&self) -> bool {
@@ -42,7 +66,7 @@ impl Restriction {
         let mut regions: Vec<Region> = Vec::new();
         let mut entries = HashMap::new();
         // The tasks of the type, and the goroutines with selected time.
-        let begun = RefCell::new(HashSet::new());
+        let of_type = RefCell::new(self.of_type(analysis)?);
         let goroutines = RefCell::new(HashSet::new());
         let mut visit = |part: Part<'_>| match part {
             Part::Goroutine(goroutine) => {
@@ -54,12 +78,8 @@ impl Restriction {
             Part::Region(region) => {
                 let is_wanted = match &self.region {
                     Some(name) => !region.inherited && **region.name == *name.as_bytes(),
-                    // A region begins after its task. A task that began before the trace has the
-                    // empty type.
-                    None => {
-                        let is_unnamed = self.task.as_ref().is_some_and(String::is_empty);
-                        is_unnamed || begun.borrow().contains(&region.task)
-                    }
+                    // A region begins after its task.
+                    None => of_type.borrow().as_ref().is_some_and(|tasks| tasks.has(region.task)),
                 };
                 if is_wanted {
                     goroutines.borrow_mut().insert(region.goroutine);
@@ -69,13 +89,7 @@ impl Restriction {
             Part::Task(_) => {}
         };
         let mut beside = |event: Event<'_>| {
-            let (EventKind::TaskBegin, Some(name), Some(task)) =
-                (event.kind(), &self.task, event.task())
-            else {
-                return Ok(());
-            };
-            if *task.ty == *name.as_bytes() {
-                begun.borrow_mut().insert(task.id);
+            if of_type.borrow_mut().as_mut().is_some_and(|tasks| tasks.event(event)) {
                 goroutines.borrow_mut().insert(event.goroutine());
             }
             Ok(())
@@ -91,10 +105,6 @@ impl Restriction {
             Some(name) => tasks.retain(|task| **task.name == *name.as_bytes()),
             None => tasks.clear(),
         }
-        if self.task.is_some() {
-            let ids: BTreeSet<TaskId> = tasks.iter().map(|task| task.id).collect();
-            regions.retain(|region| ids.contains(&region.task));
-        }
         if regions.is_empty() && tasks.iter().all(|task| task.own.is_none()) {
             let (what, name) = match (&self.task, &self.region) {
                 (Some(name), _) if tasks.is_empty() => ("no task", name),
@@ -103,11 +113,23 @@ impl Restriction {
                 }
                 (_, region) => ("no region", region.as_ref().unwrap_or(&reading.name)),
             };
-            let message = format!("the trace contains {what} of type {name:?}");
+            let place = if analysis.range.is_given() { "range" } else { "trace" };
+            let message = format!("the {place} contains {what} of type {name:?}");
             return Err(Failure::about(&reading.name, message));
         }
         let name = reading.name.clone();
         Ok((Selected { name, regions, tasks, entries }, reading))
+    }
+
+    /// The tasks of the type so far. In a range, regions can be of those that began before it.
+    fn of_type(&self, analysis: &Analysis) -> Result<Option<OfType<'_>>> {
+        let Some(name) = &self.task else { return Ok(None) };
+        let mut tasks = OfType { name, begun: HashSet::new() };
+        if analysis.range.is_given() {
+            input::check_twice(&analysis.file, "--task in a range of time")?;
+            analysis.whole().read_again(|event| _ = tasks.event(event))?;
+        }
+        Ok(Some(tasks))
     }
 }
 
