@@ -7,8 +7,9 @@
 )]
 
 use flate2::read::GzDecoder;
+use flate2::write::GzEncoder;
 use serde_json::Value;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use testkit::process::Running;
@@ -615,44 +616,133 @@ fn an_analysis_of_two_passes_needs_a_file() {
     assert!(connection.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
 }
 
-/// A trace of Go 1.22: goroutine 1 has this number of tasks, beside as many goroutines that wait.
-fn many(count: u64) -> Vec<u8> {
-    const PROC_STATUS: u64 = 13;
-    const GO_STATUS: u64 = 25;
-    const TASK_BEGIN: u64 = 40;
-    const TASK_END: u64 = 41;
-    let uvarint = |out: &mut Vec<u8>, mut value: u64| {
-        while value >= 0x80 {
-            out.push(value as u8 | 0x80);
-            value >>= 7;
+const STRINGS: u64 = 4;
+const STRING: u64 = 5;
+const FREQUENCY: u64 = 8;
+const PROC_STATUS: u64 = 13;
+const GO_STATUS: u64 = 25;
+const TASK_BEGIN: u64 = 40;
+const TASK_END: u64 = 41;
+
+/// A trace of Go 1.22.
+struct Wire(Vec<u8>);
+
+impl Wire {
+    fn new() -> Self {
+        Self(b"go 1.22 trace\0\0\0".to_vec())
+    }
+
+    /// Begins a generation, in which goroutine 1 runs on thread 1. The names are strings 1, 2, ….
+    fn generation(&mut self, number: u64, names: &[String]) {
+        self.batch(number, u64::MAX, 1, &[&[FREQUENCY, 15_625_000]]);
+        for (names, first) in names.chunks(1000).zip((1..).step_by(1000)) {
+            let string = |(id, name): (u64, &String)| {
+                let head = [STRING, id, name.len() as u64];
+                head.into_iter().chain(name.bytes().map(u64::from)).collect()
+            };
+            let strings: Vec<Vec<u64>> = (first..).zip(names).map(string).collect();
+            let strings = [&[STRINGS][..]].into_iter().chain(strings.iter().map(Vec::as_slice));
+            self.batch(number, u64::MAX, 1, &strings.collect::<Vec<_>>());
         }
-        out.push(value as u8);
-    };
-    let mut trace = b"go 1.22 trace\0\0\0".to_vec();
-    let mut batch = |thread: u64, ticks: u64, events: &[&[u64]]| {
+        let start = [&[PROC_STATUS, 1, 0, 1][..], &[GO_STATUS, 1, 1, 1, 2]];
+        self.batch(number, 1, number * 1_000_000, &start);
+    }
+
+    fn batch(&mut self, generation: u64, thread: u64, ticks: u64, events: &[&[u64]]) {
         let mut data = Vec::new();
         events.iter().copied().flatten().for_each(|value| uvarint(&mut data, *value));
-        for field in [1, 1, thread, ticks, data.len() as u64] {
-            uvarint(&mut trace, field);
+        self.0.push(1);
+        for field in [generation, thread, ticks, data.len() as u64] {
+            uvarint(&mut self.0, field);
         }
-        trace.extend(data);
-    };
-    batch(u64::MAX, 1, &[&[8, 15_625_000]]);
-    batch(1, 1, &[&[PROC_STATUS, 1, 0, 1], &[GO_STATUS, 1, 1, 1, 2]]);
+        self.0.extend(data);
+    }
+}
+
+fn uvarint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+/// A trace in which goroutine 1 has this number of tasks, beside as many goroutines that wait.
+fn many(count: u64, names: &[String]) -> Vec<u8> {
+    let mut wire = Wire::new();
+    wire.generation(1, names);
     for id in 1..=count {
         let waits = [GO_STATUS, 1, 1 + id, u64::MAX, 4];
+        let name = id.min(names.len() as u64);
         // Each lasts longer than the one before.
-        let (begins, ends) = ([TASK_BEGIN, 1, id, 0, 0, 0], [TASK_END, id, id, 0]);
-        batch(1, 10_000 * id, &[&waits, &begins, &ends]);
+        let (begins, ends) = ([TASK_BEGIN, 1, id, 0, name, 0], [TASK_END, id, id, 0]);
+        wire.batch(1, 1, 1_000_000 + 10_000 * id, &[&waits, &begins, &ends]);
     }
-    trace
+    wire.0
+}
+
+/// The first task began in the generation before.
+#[test]
+fn tasks_from_before_the_range_have_their_type() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, compressed) = (dir.path().join("plain.trace"), dir.path().join("x.trace.gz"));
+    let mut wire = Wire::new();
+    wire.generation(1, &["checkout".to_owned()]);
+    wire.batch(1, 1, 1_100_000, &[&[TASK_BEGIN, 1, 7, 0, 1, 0]]);
+    wire.generation(2, &["search".to_owned()]);
+    let ends = [&[TASK_END, 1, 7, 0][..], &[TASK_BEGIN, 1, 8, 0, 1, 0], &[TASK_END, 1, 8, 0]];
+    wire.batch(2, 1, 2_100_000, &ends);
+    std::fs::write(&plain, &wire.0).unwrap();
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(&wire.0).unwrap();
+    std::fs::write(&compressed, gzip.finish().unwrap()).unwrap();
+    for path in [&plain, &compressed] {
+        for args in [&["tasks"][..], &["tasks", "--by-type"]] {
+            let output = go(&[args, &["--json", "--from", "0.1"]].concat(), path);
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            let tasks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+            let mut types: Vec<&str> = tasks.iter().map(|t| t["type"].as_str().unwrap()).collect();
+            types.sort_unstable();
+            assert_eq!(types, ["checkout", "search"], "{args:?} {}", path.display());
+        }
+    }
+}
+
+/// A generation begins with events about states. They are those of the whole trace.
+#[test]
+fn events_of_a_range_are_lines_of_all_events() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("trace");
+    for trace in ["go1.22-mixed.trace.gz", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {
+        std::fs::write(&path, recorded(trace)).unwrap();
+        let (first, last) = span(trace);
+        let seconds = format!("{:.9}", (last - first) as f64 * 0.7 / 1e9);
+        let whole = text(&go(&["events"], &path).stdout);
+        let part = text(&go(&["events", "--from", &seconds], &path).stdout);
+        assert!(part.len() > whole.len() / 10 && whole.ends_with(&part), "{trace}");
+        let compressed = printed(&["events", "--from", &seconds], trace);
+        assert!(compressed == part, "{trace}");
+    }
+}
+
+#[test]
+fn a_range_after_the_end_is_an_error() {
+    for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {
+        for command in ["goroutines", "tasks", "latency", "mmu", "summary", "stats", "events"] {
+            let output = go(&[command, "--from", "9999"], &fixture(trace));
+            let found = (output.status.code(), &*text(&output.stdout));
+            assert_eq!(found, (Some(1), ""), "{command} {trace}");
+            let message = text(&output.stderr);
+            assert!(message.contains("has no events in this range"), "{command}: {message}");
+        }
+    }
 }
 
 #[test]
 fn rows_that_are_left_out_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("many.trace");
-    std::fs::write(&trace, many(1234)).unwrap();
+    std::fs::write(&trace, many(1234, &[])).unwrap();
     let rows = |args: &[&str]| {
         let output = go(&[args, &["--json"]].concat(), &trace);
         assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
@@ -682,7 +772,7 @@ fn rows_that_are_left_out_are_counted() {
 fn the_use_of_an_unknown_number_of_processors_has_no_shares() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("many.trace");
-    std::fs::write(&trace, many(3)).unwrap();
+    std::fs::write(&trace, many(3, &[])).unwrap();
     let summary = text(&go(&["summary"], &trace).stdout);
     let line = summary.lines().find(|line| line.starts_with("processors")).unwrap();
     assert!(line.contains("unknown number") && !line.contains('%'), "{line}");

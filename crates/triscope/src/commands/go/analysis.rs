@@ -28,6 +28,9 @@ pub(super) struct Analysis {
     pub(super) recovery: Recovery,
     #[command(flatten)]
     pub(super) range: TimeRange,
+    /// Whether to read all before the range, too.
+    #[arg(skip)]
+    reads_all: bool,
 }
 
 /// How the rows of a result are printed.
@@ -70,8 +73,13 @@ fn pass_on(goroutine: &Goroutine, visit: &mut impl FnMut(Part<'_>)) {
 impl Analysis {
     /// The same trace without the restriction to a range.
     pub(super) fn whole(&self) -> Self {
-        let Self { file, recovery, .. } = self;
-        Self { file: file.clone(), recovery: *recovery, range: TimeRange::default() }
+        Self { range: TimeRange::default(), ..self.reading_all() }
+    }
+
+    /// The same for what depends on generations before the range.
+    pub(super) fn reading_all(&self) -> Self {
+        let Self { file, recovery, range, .. } = self;
+        Self { file: file.clone(), recovery: *recovery, range: *range, reads_all: true }
     }
 
     /// Passes the events of the range, and the states at its start, to another pass, which does not
@@ -87,7 +95,10 @@ impl Analysis {
     /// Passes the events of the range to an analysis that depends on earlier events: it learns of
     /// losses, too.
     fn clip(&self, progress: Progress, visitor: &mut impl Visitor) -> Result<Reading> {
-        let opened = self.range.open(&self.file, progress, self.recovery)?;
+        let opened = match self.reads_all {
+            true => self.range.open_whole(&self.file, progress)?,
+            false => self.range.open(&self.file, progress, self.recovery)?,
+        };
         opened.clip(self.recovery, visitor)
     }
 

@@ -46,7 +46,8 @@ pub(super) fn run(args: &Args) -> Result {
     let reading = if args.follow {
         go::follow(&args.file, progress, |opened| opened.filter(args.recovery, &mut visitor))?
     } else {
-        args.range.open(&args.file, progress, args.recovery)?.filter(args.recovery, &mut visitor)?
+        // The first events of a generation depend on those before it.
+        args.range.open_whole(&args.file, progress)?.filter(args.recovery, &mut visitor)?
     };
     output.finish()?;
     reading.into_result()

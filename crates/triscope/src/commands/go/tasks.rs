@@ -44,8 +44,10 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    // The type of a task is known since its begin.
+    let analysis = args.analysis.reading_all();
     if args.logs {
-        input::check_twice(&args.analysis.file, "--logs")?;
+        input::check_twice(&analysis.file, "--logs")?;
     }
     let is_wanted = |task: &Task| {
         let of_type = |ty: &String| **task.name == *ty.as_bytes();
@@ -54,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result {
     };
     if args.by_type {
         let mut groups = Groups::default();
-        let reading = args.analysis.summarize(|part| match part {
+        let reading = analysis.summarize(|part| match part {
             Part::Task(task) if is_wanted(task) => groups.add_task(task),
             _ => {}
         })?;
@@ -63,7 +65,7 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let count = args.limit.count();
     let longest = Summarizer::longest_tasks(count, args.ty.as_ref().map(|ty| ty.as_str().into()));
-    let (summary, reading) = args.analysis.pass(longest, &mut |_| {})?;
+    let (summary, reading) = analysis.pass(longest, &mut |_| {})?;
     let mut tasks = summary.tasks;
     tasks.retain(is_wanted);
     tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
@@ -72,7 +74,7 @@ pub(super) fn run(args: &Args) -> Result {
     args.limit.note(&reading, summary.omitted_tasks + incomplete as u64, "tasks");
     let mut entries = BTreeMap::new();
     if args.logs {
-        entries = task_log::entries(&args.analysis, &tasks)?;
+        entries = task_log::entries(&analysis, &tasks)?;
     }
     let of = |task: &Task| entries.get(&task.id).map_or(&[][..], Vec::as_slice);
     args.rows.print(

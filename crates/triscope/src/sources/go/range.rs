@@ -19,6 +19,10 @@ use trace_common::ClockDomain;
 #[group(id = "range", multiple = true)]
 pub(crate) struct TimeRange {
     /// Only from this time on, in seconds after the start of the trace
+    ///
+    /// Of a trace of Go 1.22 or later that is not compressed, most commands read only the generations of
+    /// the range. They do not know types of tasks, stacks and names that only earlier generations
+    /// have. go events and go tasks read from the start of the trace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) from: Option<i64>,
     /// Only up to this time, in seconds after the start of the trace
@@ -81,13 +85,17 @@ impl TimeRange {
     ) -> Result<Opened> {
         self.check()?;
         let section = if self.is_given() { self.section(path, recovery.limits())? } else { None };
-        let Some((section, start)) = section else {
-            return Ok(Opened { trace: Trace::open(path, progress)?, start: None, range: self });
-        };
+        let Some((section, start)) = section else { return self.open_whole(path, progress) };
         let name = path.display().to_string();
         let bytes = section.open(path).map_err(|error| Failure::about(&name, error))?;
         let bytes = Box::new(bytes);
         Ok(Opened { trace: Trace { name, bytes, progress }, start: Some(start), range: self })
+    }
+
+    /// All of the trace, for what depends on earlier generations.
+    pub(crate) fn open_whole(self, path: &Path, progress: Progress) -> Result<Opened> {
+        self.check()?;
+        Ok(Opened { trace: Trace::open(path, progress)?, start: None, range: self })
     }
 
     /// Analyses the range, on several threads if possible.
@@ -135,13 +143,15 @@ impl TimeRange {
         let (from, to) = self.bounds(start);
         let selected = index.generations().get(index.select(from, to)).unwrap_or_default();
         let (Some(first), Some(last)) = (selected.first(), selected.last()) else {
-            return Err(Failure::about(path.display(), "has no events in this range"));
+            return Err(Failure::about(path.display(), NO_EVENTS));
         };
         let (header, offset) = (index.version().header(), first.offset);
         let len = last.offset + last.len - offset;
         Ok(Some((Section { header, offset, len }, start)))
     }
 }
+
+const NO_EVENTS: &str = "has no events in this range";
 
 /// A trace, or the part of it that overlaps a range of time.
 pub(crate) struct Opened {
@@ -163,8 +173,10 @@ impl Opened {
         if !range.is_given() {
             return read(trace, recovery, visitor);
         }
-        let mut clipped = Cut { range, start, clip: None, visitor };
+        let bounds = start.map(|start| range.bounds(start));
+        let mut clipped = Cut { range, bounds, clip: None, has_begun: false, visitor };
         let mut reading = read(trace, recovery, &mut clipped)?;
+        check_begun(clipped.has_begun, &reading)?;
         reading.repeated = clipped.finish()?;
         Ok(reading)
     }
@@ -176,7 +188,18 @@ impl Opened {
             return read(trace, recovery, visitor);
         }
         let bounds = start.map(|start| range.bounds(start));
-        read(trace, recovery, &mut Filtered { range, bounds, is_over: false, visitor })
+        let mut filtered = Filtered { range, bounds, has_begun: false, is_over: false, visitor };
+        let reading = read(trace, recovery, &mut filtered)?;
+        check_begun(filtered.has_begun, &reading)?;
+        Ok(reading)
+    }
+}
+
+/// Refuses a range after the end of the trace, unless the trace ends with an error.
+fn check_begun(has_begun: bool, reading: &Reading) -> Result {
+    match &reading.error {
+        None if !has_begun => Err(Failure::about(&reading.name, NO_EVENTS)),
+        _ => Ok(()),
     }
 }
 
@@ -207,8 +230,9 @@ impl<A> AsMut<Clipped<A>> for ClippedAnalyst<'_, A> {
 
 struct Cut<'a, V> {
     range: TimeRange,
-    start: Option<Timestamp>,
+    bounds: Option<(Timestamp, Timestamp)>,
     clip: Option<Clip>,
+    has_begun: bool,
     visitor: &'a mut V,
 }
 
@@ -235,11 +259,10 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
     }
 
     fn event(&mut self, event: Event<'_>) -> Result {
-        let (range, start) = (self.range, self.start);
-        let clip = self.clip.get_or_insert_with(|| {
-            let (from, to) = range.bounds(start.unwrap_or(event.time()));
-            Clip::new(from, to)
-        });
+        let range = self.range;
+        let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
+        self.has_begun |= event.time() >= from;
+        let clip = self.clip.get_or_insert_with(|| Clip::new(from, to));
         let mut outcome = Ok(());
         clip.event(event, &mut |event| pass(self.visitor, event, &mut outcome));
         outcome
@@ -260,6 +283,7 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
 struct Filtered<'a, V> {
     range: TimeRange,
     bounds: Option<(Timestamp, Timestamp)>,
+    has_begun: bool,
     is_over: bool,
     visitor: &'a mut V,
 }
@@ -272,6 +296,7 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
     fn event(&mut self, event: Event<'_>) -> Result {
         let range = self.range;
         let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
+        self.has_begun |= event.time() >= from;
         self.is_over = event.time() > to;
         if self.is_over || event.time() < from { Ok(()) } else { self.visitor.event(event) }
     }
