@@ -739,6 +739,21 @@ fn a_range_after_the_end_is_an_error() {
 }
 
 #[test]
+fn types_above_the_limit_are_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("many.trace");
+    let names: Vec<String> = (0..5000).map(|number| format!("type {number}")).collect();
+    std::fs::write(&trace, many(5001, &names)).unwrap();
+    let output = go(&["tasks", "--by-type", "--json"], &trace);
+    let types: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(types.len(), 4096 + 1);
+    let rest = types.iter().find(|ty| ty["type"] == "").unwrap();
+    assert_eq!(nanos(&rest["durations"]["count"]), 5001 - 4096);
+    let message = text(&output.stderr);
+    assert!(message.contains(": 905 tasks of too many names are in one row"), "{message}");
+}
+
+#[test]
 fn rows_that_are_left_out_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("many.trace");

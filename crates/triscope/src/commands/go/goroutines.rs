@@ -63,7 +63,7 @@ fn groups(args: &Args) -> Result {
             }
         })?
     };
-    let groups = groups.sorted(|group| group.times.running);
+    let groups = groups.sorted(&reading, "goroutines", |group| group.times.running);
     args.rows.print(
         &groups,
         |group| {

@@ -1,7 +1,9 @@
 //! Goroutines, regions or tasks by name.
 
 use super::analysis;
-use gotrace::analysis::{Histogram, Name, Task, Times};
+use crate::failure::OneLine;
+use crate::sources::go::Reading;
+use gotrace::analysis::{Histogram, Name, Scheduling, Task, Times};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -18,16 +20,28 @@ pub(super) struct Group {
     pub(super) times: Times,
 }
 
+/// The groups of up to [`MAX`] names: all others are in that of the empty name.
 #[derive(Default)]
-pub(super) struct Groups(HashMap<Name, Group>);
+pub(super) struct Groups {
+    groups: HashMap<Name, Group>,
+    /// Number of those with other names.
+    merged: u64,
+}
+
+/// Number of names, as of [`gotrace::analysis::Scheduling`].
+const MAX: usize = Scheduling::MAX_NAMES;
 
 impl Groups {
     pub(super) fn add(&mut self, name: &Name, duration: Option<Duration>, times: Option<&Times>) {
-        if !self.0.contains_key(name) {
+        if !self.groups.contains_key(name) {
+            if self.groups.len() >= MAX && !name.is_empty() {
+                self.merged += 1;
+                return self.add(&Name::default(), duration, times);
+            }
             let group = Group { name: name.clone(), ..Group::default() };
-            self.0.insert(name.clone(), group);
+            self.groups.insert(name.clone(), group);
         }
-        let Some(group) = self.0.get_mut(name) else { return };
+        let Some(group) = self.groups.get_mut(name) else { return };
         match duration {
             Some(time) => {
                 group.durations.add(i64::try_from(analysis::nanos(time)).unwrap_or(i64::MAX));
@@ -43,9 +57,19 @@ impl Groups {
         self.add(&task.name, task.duration(), task.own.as_ref().map(|(_, times)| times));
     }
 
-    /// The groups, largest first.
-    pub(super) fn sorted<K: Ord>(self, size: impl Fn(&Group) -> K) -> Vec<Group> {
-        let mut groups: Vec<Group> = self.0.into_values().collect();
+    /// The groups, largest first. Reports the number of those that have no group of their name.
+    pub(super) fn sorted<K: Ord>(
+        self,
+        reading: &Reading,
+        what: &str,
+        size: impl Fn(&Group) -> K,
+    ) -> Vec<Group> {
+        if self.merged > 0 {
+            let (name, merged) = (OneLine(&reading.name), self.merged);
+            let place = "are in one row without a name";
+            message!("triscope: {name}: {merged} {what} of too many names {place}");
+        }
+        let mut groups: Vec<Group> = self.groups.into_values().collect();
         groups.sort_by(|a, b| {
             Reverse(size(a)).cmp(&Reverse(size(b))).then_with(|| a.name.cmp(&b.name))
         });

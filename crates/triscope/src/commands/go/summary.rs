@@ -108,10 +108,10 @@ impl Summary {
         Ok(Self {
             span: span.times,
             events: span.events.saturating_sub(reading.repeated),
+            goroutines: goroutines.sorted(&reading, "goroutines", |group| group.times.running),
+            regions: regions.sorted(&reading, "regions", |group| group.times.total),
+            tasks: tasks.sorted(&reading, "tasks", |group| group.durations.sum()),
             reading,
-            goroutines: goroutines.sorted(|group| group.times.running),
-            regions: regions.sorted(|group| group.times.total),
-            tasks: tasks.sorted(|group| group.durations.sum()),
             scheduling: scheduling.finish(),
             gc: gc.finish(),
             utilization: utilization.finish(),

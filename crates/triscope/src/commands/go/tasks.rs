@@ -4,6 +4,7 @@ use super::longest::Limit;
 use super::task_log::{self, Entry};
 use crate::failure::Result;
 use crate::io::input;
+use crate::sources::go::Reading;
 use gotrace::analysis::{Summarizer, Task};
 use gotrace::{TaskId, Timestamp};
 use serde_json::{Value, json};
@@ -60,7 +61,7 @@ pub(super) fn run(args: &Args) -> Result {
             Part::Task(task) if is_wanted(task) => groups.add_task(task),
             _ => {}
         })?;
-        types(args, groups)?;
+        types(args, groups, &reading)?;
         return reading.into_result();
     }
     let count = args.limit.count();
@@ -134,8 +135,8 @@ fn print(task: &Task, out: &mut Vec<u8>) -> io::Result<()> {
     )
 }
 
-fn types(args: &Args, groups: Groups) -> Result {
-    let groups = groups.sorted(|group| group.durations.sum());
+fn types(args: &Args, groups: Groups, reading: &Reading) -> Result {
+    let groups = groups.sorted(reading, "tasks", |group| group.durations.sum());
     args.rows.print(
         &groups,
         |group| {
