@@ -151,13 +151,25 @@ const PARTIAL: &str = ".partial";
 /// hosts share, its process id is no evidence.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Removes the hidden directories that killed exports left.
+/// The name of a hidden directory.
+fn hidden_name(recording: i64, process: u32) -> String {
+    format!(".{recording:016x}.{process}{PARTIAL}")
+}
+
+/// Whether [`hidden_name`] makes this name, of any recording and process.
+fn is_hidden_name(name: &str) -> bool {
+    let inner = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
+    inner.and_then(|inner| inner.split_once('.')).is_some_and(|(recording, process)| {
+        let recording = u64::from_str_radix(recording, 16).map(|number| number as i64);
+        let numbers = recording.ok().zip(process.parse().ok());
+        numbers.is_some_and(|(recording, process)| hidden_name(recording, process) == name)
+    })
+}
+
+/// Removes the hidden directories that killed exports left, and no other ones: the dataset can be in
+/// a directory that has those of other programs.
 fn remove_abandoned(dir: &Path) {
-    let hidden = |entry: &fs::DirEntry| {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        name.starts_with('.') && name.ends_with(PARTIAL)
-    };
+    let hidden = |entry: &fs::DirEntry| entry.file_name().to_str().is_some_and(is_hidden_name);
     // One that cannot be looked at is left.
     for entry in fs::read_dir(dir).into_iter().flatten().flatten().filter(hidden) {
         let path = entry.path();
@@ -358,8 +370,7 @@ impl Dataset {
     ///
     /// The directory, or a file in it, cannot be created.
     pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self, Error> {
-        let name = format!(".{:016x}.{}{PARTIAL}", options.recording, std::process::id());
-        let temporary = dir.join(name);
+        let temporary = dir.join(hidden_name(options.recording, std::process::id()));
         remove_abandoned(dir);
         // The hidden directory is not the one that the caller knows.
         fs::create_dir_all(&temporary).map_err(at(dir))?;

@@ -215,7 +215,8 @@ fn a_recording_is_in_one_partition() {
 #[test]
 fn what_killed_exports_left_is_removed_a_day_later() {
     let dir = tempfile::tempdir().unwrap();
-    let [old, new] = [".1.2.partial", ".1.3.partial"].map(|name| dir.path().join(name));
+    let names = [".0000000000000001.2.partial", ".ffffffffffffffff.3.partial"];
+    let [old, new] = names.map(|name| dir.path().join(name));
     for path in [&old, &new] {
         fs::create_dir(path).unwrap();
         fs::write(path.join("clocks"), "").unwrap();
@@ -227,6 +228,30 @@ fn what_killed_exports_left_is_removed_a_day_later() {
     Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
     assert!(!old.exists());
     assert!(new.join("clocks").exists(), "something wrote into it");
+}
+
+#[test]
+fn directories_of_others_are_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = [
+        ".partial",
+        ".download.partial",
+        ".1.2.partial",
+        ".0000000000000001.partial",
+        ".0000000000000001..partial",
+        ".0000000000000001.x.partial",
+        ".000000000000000g.2.partial",
+        "0000000000000001.2.partial",
+    ];
+    let before = SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+    for name in names {
+        let path = dir.path().join(name);
+        fs::create_dir(&path).unwrap();
+        fs::File::open(path).unwrap().set_modified(before).unwrap();
+    }
+    Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    let left = names.into_iter().filter(|name| dir.path().join(name).exists());
+    assert_eq!(left.collect::<Vec<_>>(), names);
 }
 
 #[test]
