@@ -18,6 +18,15 @@ const JIT_CODE_CLOSE: u32 = 3;
 
 /// Bytes in front of the contents of a record.
 const PREFIX: usize = 16;
+/// The size of a record can be rounded up to a multiple of this.
+const ALIGNMENT: usize = 8;
+
+/// The reserved word of the header in files of V8 and Dart.
+const ADDS_ELF_HEADER: u32 = 0xdead_beef;
+/// Machines of 32 bits that V8 and Dart have: `EM_386` and `EM_ARM`.
+const MACHINES_32: [u32; 2] = [3, 40];
+/// The size of the header of an ELF file of 64 bits, and of 32 bits.
+const ELF_HEADER: [u64; 2] = [0x40, 0x34];
 
 /// The methods that a jitdump file describes, by address and time.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +35,8 @@ pub(crate) struct JitDump {
     names: String,
     /// Positions in the code: address, file (a part of the names), line.
     lines: Vec<Line>,
+    /// The offset of a line where its code begins: see [`Header::elf_header`].
+    elf_header: u64,
     /// Records that could not be read.
     pub(crate) damaged: u64,
 }
@@ -70,7 +81,9 @@ impl JitDump {
         }
         c.skip(4).map_err(&error)?;
         let size = c.u32().map_err(&error)?;
-        c.skip(20).map_err(&error)?;
+        let header =
+            Header { machine: c.u32().map_err(&error)?, reserved: c.u32().map_err(&error)? };
+        c.skip(12).map_err(&error)?;
         let flags = c.u64().map_err(&error)?;
         if flags & ARCHITECTURE_TIMESTAMP != 0 {
             return Err(Unresolved::Malformed { what: "a clock of the processor", offset: 32 });
@@ -90,6 +103,7 @@ impl JitDump {
             };
             this.damaged += u64::from(read.is_err());
         }
+        this.elf_header = header.elf_header(pending.begins);
         Ok(this)
     }
 
@@ -103,11 +117,10 @@ impl JitDump {
         let (_, start, size, _) = (c.u64()?, c.u64()?, c.u64()?, c.u64()?);
         let name = c.rest().split(|byte| *byte == 0).next().unwrap_or_default();
         let name = self.text(name);
-        let lines = match pending.address {
+        let lines = match pending.address.take() {
             Some(address) if address == start => pending.lines,
             _ => (0, 0),
         };
-        *pending = Pending::default();
         self.methods.insert(start, start.saturating_add(size), at, Method { start, name, lines });
         Ok(())
     }
@@ -140,9 +153,20 @@ impl JitDump {
             let offset = address.wrapping_sub(start);
             self.lines.push(Line { offset, file: last, line });
         }
+        // Versions of V8 write freed memory as names of files. Where it has a zero, the entries after it
+        // are misread.
+        if c.remaining() >= ALIGNMENT {
+            self.damaged += 1;
+            return Ok(());
+        }
         let lines = self.lines.get_mut(first as usize..).unwrap_or_default();
         lines.sort_by_key(|line| line.offset);
-        *pending = Pending { address: Some(start), lines: (first, self.lines.len() as u32) };
+        if let Some(Line { offset, .. }) = lines.first() {
+            let (least, greatest) = pending.begins.unwrap_or((*offset, *offset));
+            pending.begins = Some((least.min(*offset), greatest.max(*offset)));
+        }
+        pending.address = Some(start);
+        pending.lines = (first, self.lines.len() as u32);
         Ok(())
     }
 
@@ -184,7 +208,8 @@ impl JitDump {
         let offset = address - method.start;
         let lines = self.lines.get(method.lines.0 as usize..method.lines.1 as usize);
         let lines = lines.unwrap_or_default();
-        let line = lines.partition_point(|line| line.offset <= offset).checked_sub(1);
+        let position = offset.saturating_add(self.elf_header);
+        let line = lines.partition_point(|line| line.offset <= position).checked_sub(1);
         let line = line.and_then(|index| lines.get(index));
         let line = line.map(|line| (self.get(line.file), line.line));
         Found { name: self.get(method.name), offset, line }
@@ -196,6 +221,30 @@ impl JitDump {
 struct Pending {
     address: Option<u64>,
     lines: (u32, u32),
+    /// The least and the greatest offset of a first line, of all code so far.
+    begins: Option<(u64, u64)>,
+}
+
+/// The parts of the header that show how addresses of lines are meant.
+#[derive(Clone, Copy, Debug)]
+struct Header {
+    machine: u32,
+    reserved: u32,
+}
+
+impl Header {
+    /// Bytes that the addresses of lines are too high. They are addresses in the code, but V8, Dart and
+    /// LLVM add the size of an ELF header, as a former perf(1) put one in front of the code. V8 and
+    /// Dart leave a mark. LLVM has a line at the begin of each function.
+    fn elf_header(self, begins: Option<(u64, u64)>) -> u64 {
+        let [elf64, elf32] = ELF_HEADER;
+        let marked = if MACHINES_32.contains(&self.machine) { elf32 } else { elf64 };
+        match begins {
+            Some((least, _)) if self.reserved == ADDS_ELF_HEADER && least >= marked => marked,
+            Some(begins) if begins == (elf64, elf64) => elf64,
+            _ => 0,
+        }
+    }
 }
 
 /// The next record: its kind, time and contents.
@@ -212,8 +261,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn header(flags: u64) -> Vec<u8> {
+        header_of(62, 0, flags)
+    }
+
+    fn header_of(machine: u32, reserved: u32, flags: u64) -> Vec<u8> {
         let mut bytes = Vec::new();
-        for word in [MAGIC, 1, 40, 62, 0, 7] {
+        for word in [MAGIC, 1, 40, machine, reserved, 7] {
             bytes.extend(word.to_le_bytes());
         }
         bytes.extend(0u64.to_le_bytes());
@@ -228,6 +281,20 @@ mod tests {
         out.extend(at.to_le_bytes());
         out.extend(words.iter().flat_map(|word| word.to_le_bytes()));
         out.extend(rest);
+    }
+
+    /// Code of 256 bytes with lines at these offsets: 1, 2 and so on.
+    fn code(out: &mut Vec<u8>, start: u64, offsets: &[u64], name: &[u8]) {
+        let mut lines = Vec::new();
+        for (offset, line) in offsets.iter().zip(1u32..) {
+            lines.extend((start + offset).to_le_bytes());
+            lines.extend(line.to_le_bytes());
+            lines.extend(0u32.to_le_bytes());
+            lines.extend(name);
+        }
+        lines.resize(lines.len().next_multiple_of(8), 0);
+        record(out, JIT_CODE_DEBUG_INFO, 1, &[start, offsets.len() as u64], &lines);
+        record(out, JIT_CODE_LOAD, 2, &[0, start, start, 256, 1], b"f\0");
     }
 
     const fn at(nanos: i64) -> Timestamp {
@@ -265,6 +332,50 @@ mod tests {
         assert_eq!([any(0x1009), any(0x2004)], [Ok(Some("first")), Ok(Some("second"))]);
         assert_eq!(any(0x3000), Ok(None));
         assert!(JitDump::parse(&header(1)).is_err(), "another clock");
+    }
+
+    /// The line at an offset of the code at 0x1000.
+    fn line_at(header: Vec<u8>, others: &[u64], offsets: &[u64], offset: u64) -> Option<u32> {
+        let mut file = header;
+        code(&mut file, 0x1000, offsets, b"a.js\0");
+        code(&mut file, 0x2000, others, b"a.js\0");
+        let dump = JitDump::parse(&file).unwrap();
+        assert_eq!(dump.damaged, 0);
+        dump.at(0x1000 + offset, at(5))?.line.map(|(_, line)| line)
+    }
+
+    #[test]
+    fn lines_have_no_elf_header_in_front() {
+        let v8 = || header_of(62, ADDS_ELF_HEADER, 0);
+        assert_eq!(line_at(v8(), &[0x43], &[0x40, 0x48], 7), Some(1));
+        assert_eq!(line_at(v8(), &[0x43], &[0x40, 0x48], 8), Some(2));
+        let v8_32 = || header_of(40, ADDS_ELF_HEADER, 0);
+        assert_eq!(line_at(v8_32(), &[0x37], &[0x34, 0x3c], 7), Some(1));
+        assert_eq!(line_at(v8_32(), &[0x37], &[0x34, 0x3c], 8), Some(2));
+        // One that does not add it.
+        assert_eq!(line_at(v8(), &[0x10], &[0x40, 0x48], 8), None);
+        let llvm = || header(0);
+        assert_eq!(line_at(llvm(), &[0x40], &[0x40, 0x48], 8), Some(2));
+    }
+
+    #[test]
+    fn lines_of_other_compilers_are_where_they_say() {
+        for others in [0, 0x10, 0x43] {
+            assert_eq!(line_at(header(0), &[others], &[0x40, 0x48], 8), None);
+            assert_eq!(line_at(header(0), &[others], &[0x40, 0x48], 0x47), Some(1));
+        }
+    }
+
+    #[test]
+    fn names_of_freed_memory_are_damage() {
+        let mut file = header_of(62, ADDS_ELF_HEADER, 0);
+        code(&mut file, 0x1000, &[0x40, 0x48], b"\xe6M\x02\0\0\0\0\0\x07\xf0\0");
+        code(&mut file, 0x2000, &[0x40], b"a.js\0");
+        let dump = JitDump::parse(&file).unwrap();
+        assert_eq!(dump.damaged, 1);
+        let found = |address| dump.at(address, at(5)).map(|found| (found.name, found.line));
+        assert_eq!(found(0x1010), Some(("f", None)));
+        assert_eq!(found(0x2010), Some(("f", Some(("a.js", 1)))));
     }
 
     proptest! {
