@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
-    SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, Frame, LossKind, Mapping, SampleKind,
+    SampledEventId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -466,6 +466,23 @@ fn drawn(tables: &Tables, events: &[Event], options: HtmlOptions) -> serde_json:
     let mut out = Vec::new();
     html.write("", tables, &report, &[], &mut out).unwrap();
     serde_json::from_str(&data(&String::from_utf8(out).unwrap()).0).unwrap()
+}
+
+#[test]
+fn losses_have_their_unit() {
+    let lost = [(LossKind::GoTrace, 9, "bytes"), (LossKind::DotnetEvents, 7, "records")];
+    let events = lost.map(|(kind, count, _)| {
+        let at = Timestamp::default();
+        Event { at, kind: EventKind::Loss { entity: None, kind, since: at, count: Some(count) } }
+    });
+    let page = drawn(&Tables::new(), &events, HtmlOptions::default());
+    for list in ["kinds", "all"] {
+        let rows = page["losses"][list].as_array().unwrap();
+        assert_eq!(rows.len(), lost.len());
+        for (row, (_, count, unit)) in rows.iter().zip(lost) {
+            assert!(row.as_array().unwrap().ends_with(&[count.into(), unit.into()]), "{row}");
+        }
+    }
 }
 
 /// Two processes that had one process id, one after the other, have a group each. Only one of them

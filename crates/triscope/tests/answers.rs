@@ -544,6 +544,9 @@ fn reading_resumes_after_damage() {
     let stderr = text(&whole.stderr);
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with(&format!("triscope: {go}: damaged in 1 place, ")), "{stderr}");
+    let report = text(&triscope(&["report", "--recover", &go]).stdout);
+    let lost = report.lines().find(|line| line.contains("damaged parts"));
+    assert!(lost.is_some_and(|line| line.ends_with(" bytes")), "{lost:?}");
 
     let fixture = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
     let dotnet = damaged("app.nettrace", std::fs::read(&fixture).unwrap());

@@ -1447,15 +1447,15 @@ function showLosses() {
   const place = $('losses');
   place.replaceChildren(el('h2', { style: { marginTop: 0 } }, 'What is missing'));
   const table = el('table');
-  for (const [what, times, records] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, records ? `${count(records)} records` : '')));
+  for (const [what, times, n, unit] of data.losses.kinds) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, `${count(times)} times`), el('td', {}, n ? `${count(n)} ${unit}` : '')));
   for (const [n, what] of [[data.dropped, `intervals above the limit of the page are not on it: those that end from ${at(data.missingSince)} on, where lanes are shaded`], [data.folded, 'goroutines, threads or spans above the limit of lanes have no lane'], [data.summarized, 'intervals of other processes have no lane: the lanes of the CPUs show when they ran'], [data.stacksCut, 'stacks have only their outermost frames in the flame graphs: there are too many'], [data.cut, 'intervals overlapped the one before on their lane and were cut']]) {
     if (n) table.append(el('tr', {}, el('td', { class: 'text' }, what), el('td', {}, count(n)), el('td')));
   }
   const isKnown = !table.childElementCount && !data.notes.length;
   place.append(isKnown ? el('p', {}, 'Nothing: no source reported a loss.') : table, ...data.notes.map(note => el('p', {}, note)));
   const listed = data.losses.all.slice(0, 500), more = lossCount() - listed.length;
-  for (const [begin, end, what, id, n] of listed) {
-    place.append(el('p', {}, el('button', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} records` : ''}, within ${duration(end - begin)}`));
+  for (const [begin, end, what, id, n, unit] of listed) {
+    place.append(el('p', {}, el('button', { class: 'link', onclick: () => { const m = Math.max(end - begin, 1000); [view.t0, view.t1] = [begin - m, end + m]; show('timeline'); draw(); } }, at(begin)), ` ${what}${id ? ', ' + label(id) : ''}${n ? `, ${count(n)} ${unit}` : ''}, within ${duration(end - begin)}`));
   }
   if (more > 0) place.append(el('p', { class: 'dim' }, `${count(more)} more, not listed`));
 }

@@ -463,7 +463,7 @@ impl HtmlTimeline {
         Ok(stats)
     }
 
-    /// `{"kinds":[[text, losses, records], …],"all":[[begin, end, kind, entity, count], …]}`
+    /// `{"kinds":[[text, losses, number, unit], …],"all":[[begin, end, kind, entity, number, unit], …]}`
     fn write_losses(&mut self, out: &mut String, report: &Report) {
         out.push_str("{\"kinds\":");
         json::list(out, &report.losses, |out, (kind, losses)| {
@@ -472,7 +472,7 @@ impl HtmlTimeline {
             out.push(',');
             json::number(out, losses.count);
             out.push(',');
-            json::number(out, losses.records);
+            write_lost(out, *kind, losses.records.max(losses.bytes));
             out.push(']');
         });
         out.push_str(",\"all\":");
@@ -486,11 +486,18 @@ impl HtmlTimeline {
             out.push(',');
             json::number(out, self.refs.entity(loss.entity));
             out.push(',');
-            json::number(out, loss.count.unwrap_or(0));
+            write_lost(out, loss.kind, loss.count.unwrap_or(0));
             out.push(']');
         });
         out.push('}');
     }
+}
+
+/// The number of what is lost, with its unit.
+fn write_lost(out: &mut String, kind: LossKind, count: u64) {
+    json::number(out, count);
+    out.push(',');
+    json::text(out, if kind == LossKind::GoTrace { "bytes" } else { "records" });
 }
 
 /// The length of the JSON of a page. That of V8's longest string is the lowest limit of browsers.

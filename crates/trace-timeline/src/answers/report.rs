@@ -369,6 +369,8 @@ pub struct LossTotal {
     pub count: u64,
     /// The records that were lost, as far as their number is known.
     pub records: u64,
+    /// The bytes of Go traces that were lost, as far as their number is known.
+    pub bytes: u64,
 }
 
 /// The throttling of a process by the CPU quota of its cgroup: see [`EventKind::Throttle`].
@@ -561,7 +563,11 @@ impl Report {
                     EventKind::Loss { kind, count, .. } => {
                         let losses = self.losses.entry(kind).or_default();
                         losses.count += 1;
-                        losses.records = losses.records.saturating_add(count.unwrap_or(0));
+                        let lost = match kind {
+                            LossKind::GoTrace => &mut losses.bytes,
+                            _ => &mut losses.records,
+                        };
+                        *lost = lost.saturating_add(count.unwrap_or(0));
                     }
                     _ => {}
                 }

@@ -4,7 +4,8 @@ use crate::common::{World, at};
 use crate::go;
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, Occupant, SpanKind, State, ThreadState, text,
+    Context, EntityId, EntityKind, EventKind, LossKind, Occupant, SpanKind, State, ThreadState,
+    text,
 };
 
 /// A P keeps the world from stopping because its thread has no CPU.
@@ -219,6 +220,27 @@ fn each_process_has_its_longest_delays() {
     });
     let numbers: Vec<i64> = worst.iter().map(|(id, _)| entities.get(*id).unwrap().number).collect();
     assert_eq!(numbers, [3, 2]);
+}
+
+#[test]
+fn lost_bytes_are_no_records() {
+    let mut w = World::default();
+    let lost = [
+        (LossKind::GoTrace, Some(4_000)),
+        (LossKind::GoTrace, Some(96)),
+        (LossKind::GoTrace, None),
+        (LossKind::DotnetEvents, Some(7)),
+    ];
+    for (kind, count) in lost {
+        w.push(EventKind::Loss { entity: None, kind, since: at(0), count });
+    }
+    let report = w.report(Report::new());
+    let losses = |kind| {
+        let losses = report.losses[&kind];
+        (losses.count, losses.records, losses.bytes)
+    };
+    assert_eq!(losses(LossKind::GoTrace), (3, 0, 4_096));
+    assert_eq!(losses(LossKind::DotnetEvents), (1, 7, 0));
 }
 
 /// A goroutine has all of its times or none, also if many exist before the first of them has an

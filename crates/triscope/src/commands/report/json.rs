@@ -297,6 +297,7 @@ impl View<'_> {
                     "what": text::loss(*kind),
                     "count": losses.count,
                     "records": losses.records,
+                    "bytes": losses.bytes,
                 })
             })
             .collect()

@@ -258,11 +258,12 @@ impl View<'_> {
             writeln!(out, "  {unknown} of threads: before their first switch, or after a loss.")?;
         }
         for (kind, losses) in &self.report.losses {
-            let records = match losses.records {
+            let known = |count, unit| match count {
                 0 => String::new(),
-                records => format!(", {records} records"),
+                count => format!(", {count} {unit}"),
             };
-            writeln!(out, "  {} times: {}{records}", losses.count, text::loss(*kind))?;
+            let (records, bytes) = (known(losses.records, "records"), known(losses.bytes, "bytes"));
+            writeln!(out, "  {} times: {}{records}{bytes}", losses.count, text::loss(*kind))?;
         }
         let [.., samples] = self.report.samples;
         if samples > 0 {
