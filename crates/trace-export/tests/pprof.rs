@@ -9,7 +9,7 @@ use trace_export::profile::{
 };
 use trace_timeline::{
     ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
-    TableLimits, Tables, Timestamp,
+    TableLimits, Tables, TextId, Timestamp,
 };
 
 /// A sample: indexes of its frames, the value of its labels, count and weight.
@@ -160,7 +160,7 @@ fn mappings_have_the_addresses_of_their_frames() {
     };
     let mapping = Message::default().int(1, 1).int(2, start).int(3, 0x40_6000).int(4, offset);
     let expected: Vec<Vec<u8>> = [
-        Message::default().message(3, mapping.int(5, 5).int(7, 1)).0,
+        Message::default().message(3, mapping.int(5, 5)).0,
         Message::default().message(4, location(1, 0x40_1010)).0,
         Message::default().message(4, location(2, 0x40_2fff)).0,
         Message::default().message(4, location(3, 0)).0,
@@ -171,6 +171,52 @@ fn mappings_have_the_addresses_of_their_frames() {
         let has = message.windows(part.len()).any(|window| window == part);
         assert!(has, "{part:x?} in {message:x?}");
     }
+}
+
+/// `go tool pprof` looks for the names of functions of mappings that have none.
+#[test]
+fn mappings_with_names_for_all_frames_have_functions() {
+    let (mut tables, mut samples) = (Tables::new(), Vec::new());
+    let name = tables.text(b"main");
+    let files = [("/bin/named", 1..3), ("/bin/partly", 0..2), ("/bin/nameless", 0..1)];
+    for (path, addresses) in &files {
+        let path = tables.text(path.as_bytes());
+        let (start, end) = (0x40_0000, 0x40_1000);
+        let mapping = Mapping { path, start, end, ..Mapping::default() };
+        let mapping = tables.add_mapping(mapping);
+        for address in addresses.clone() {
+            let function = if address > 0 { name } else { TextId::EMPTY };
+            samples.push(Frame { function, mapping, address: 16 + address, ..Frame::default() });
+        }
+    }
+    let mut profile = Profile::new(Measure {
+        events: "samples".into(),
+        weight: "cpu".into(),
+        unit: Unit::Nanoseconds,
+        period: 0,
+    });
+    // The one without a name is the last one.
+    for frame in samples.iter().rev() {
+        let stack = tables.stack(&[*frame]);
+        profile.add(stack, LabelSet::default(), 1, 1);
+    }
+    let message = write(&profile, &tables);
+    let has = |part: Vec<u8>| message.windows(part.len()).any(|window| window == part);
+    let place = |id| Message::default().int(1, id).int(2, 0x40_0000).int(3, 0x40_1000);
+    let named: Vec<bool> = (1..=3)
+        .map(|id| {
+            let mapping = |has_functions: bool| {
+                (5..20).any(|path| {
+                    let mapping = place(id).int(5, path);
+                    let mapping = if has_functions { mapping.int(7, 1) } else { mapping };
+                    has(Message::default().message(3, mapping).0)
+                })
+            };
+            assert_ne!(mapping(true), mapping(false), "{id}");
+            mapping(true)
+        })
+        .collect();
+    assert_eq!(named.iter().filter(|named| **named).count(), 1, "{named:?}");
 }
 
 /// The time of a profile is that of the wall clock.

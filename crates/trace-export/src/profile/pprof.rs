@@ -101,6 +101,8 @@ impl Tables {
     fn mapping(&mut self, mapping: MappingId, view: &View<'_>) -> u64 {
         let (id, is_new) = self.symbols.mappings.of(mapping);
         if is_new {
+            // Viewers look for the names of functions of the others.
+            let has_functions = self.symbols.has_functions(mapping);
             let mapping = self.symbols.mapping(mapping, view);
             let [path, build_id] = [mapping.path, mapping.build_id]
                 .map(|text| self.symbols.strings.text(view.text(text)));
@@ -111,7 +113,7 @@ impl Tables {
                 m.int(4, mapping.offset);
                 m.int(5, path.into());
                 m.int(6, build_id.into());
-                m.int(7, 1); // has functions
+                m.int(7, has_functions.into());
             });
         }
         id

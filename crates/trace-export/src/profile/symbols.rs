@@ -2,7 +2,7 @@
 
 use super::message::Message;
 use super::view::{Names, View};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use trace_timeline::{Frame, Mapping, MappingId, TextId};
 
@@ -34,25 +34,37 @@ pub(super) struct Symbols {
     functions: Numbers<(TextId, TextId, Option<MappingId>)>,
     /// The first and the last address of the frames of each mapping.
     used: HashMap<MappingId, (u64, u64)>,
+    /// Mappings of frames without a function.
+    nameless: HashSet<MappingId>,
 }
 
 impl Symbols {
     pub(super) fn new(view: &View<'_>) -> Self {
         let mut strings = Names::default();
         strings.text("".into()); // number 0
-        let mut used = HashMap::new();
+        let (mut used, mut nameless) = (HashMap::new(), HashSet::new());
         for frame in view.samples().iter().flat_map(|sample| view.frames(sample.stack)) {
-            let (Some(mapping), at @ 1..) = (frame.mapping, address(frame, view)) else { continue };
+            let Some(mapping) = frame.mapping else { continue };
+            if frame.function.is_empty() {
+                nameless.insert(mapping);
+            }
+            let at @ 1.. = address(frame, view) else { continue };
             let (first, last) = used.entry(mapping).or_insert((at, at));
             (*first, *last) = (at.min(*first), at.max(*last));
         }
         Self {
             used,
+            nameless,
             strings,
             mappings: Numbers::default(),
             locations: Numbers::default(),
             functions: Numbers::default(),
         }
+    }
+
+    /// Whether all frames of a mapping have functions.
+    pub(super) fn has_functions(&self, id: MappingId) -> bool {
+        !self.nameless.contains(&id)
     }
 
     /// A mapping that has the addresses of all its frames: the program may have mapped more of the file
