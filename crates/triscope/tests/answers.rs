@@ -715,6 +715,11 @@ fn a_request_that_a_damaged_trace_lacks_is_not_said_to_be_missing() {
         "no task or region ended (runtime/trace.NewTask, WithRegion), and no activity of .NET \
          (start and stop events) in what could be read of the traces; pass --goroutine or --thread",
     );
+    lacks(
+        &["go", "critical-path", cut],
+        "no task or region ended (runtime/trace.NewTask, WithRegion) in what could be read of the \
+         traces; pass --goroutine",
+    );
 }
 
 #[test]

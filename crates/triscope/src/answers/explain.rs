@@ -62,7 +62,7 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
     let mut tables = Tables::new();
     let Some(mut paths) = Paths::new(found) else {
         failures.iter().for_each(Failure::print);
-        return Err(nothing(question, traces, failures.is_empty()));
+        return Err(nothing(question, traces, failures.is_empty(), Explained::All));
     };
     // This pass reports damage.
     let outcome = traces.derive(&mut tables, &mut |derived, _| paths.push(&derived))?;
@@ -93,9 +93,22 @@ pub(crate) fn paths_of(
     }
 }
 
+/// What a command can explain.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Explained {
+    All,
+    /// Tasks, regions and goroutines.
+    OfGo,
+}
+
 /// The failure if there is no such request. Names are those that exist. Of damaged traces it is about
 /// what was read.
-pub(crate) fn nothing(question: &Question, traces: &Traces, is_whole: bool) -> Failure {
+pub(crate) fn nothing(
+    question: &Question,
+    traces: &Traces,
+    is_whole: bool,
+    explained: Explained,
+) -> Failure {
     let read = if is_whole { "the traces" } else { "what could be read of the traces" };
     let named = |what: &str, name: &str, kind: SpanKind| {
         let others = names(traces, kind).unwrap_or_default();
@@ -116,9 +129,16 @@ pub(crate) fn nothing(question: &Question, traces: &Traces, is_whole: bool) -> F
                 format!(", as --thread {pid}, the main thread of the recorded process")
             });
             let of = if is_whole { String::new() } else { format!(" in {read}") };
+            let (activities, threads) = match explained {
+                Explained::All => (
+                    ", and no activity of .NET (start and stop events)",
+                    format!(" or --thread{thread}"),
+                ),
+                Explained::OfGo => ("", String::new()),
+            };
             format!(
-                "no task or region ended (runtime/trace.NewTask, WithRegion), and no activity of \
-                 .NET (start and stop events){}{of}; pass --goroutine or --thread{thread}",
+                "no task or region ended (runtime/trace.NewTask, WithRegion){activities}{}{of}; pass \
+                 --goroutine{threads}",
                 between(question)
             )
         }

@@ -1,6 +1,6 @@
 use super::analysis::{Analysis, Rows};
 use super::path_model;
-use crate::answers::explain::{self, Style};
+use crate::answers::explain::{self, Explained, Style};
 use crate::failure::{Failure, Result};
 use crate::io::input;
 use crate::sources::go::Visitor;
@@ -118,7 +118,7 @@ pub(super) fn run(args: &Args) -> Result {
         let question = Question { subject, between, ..Question::default() };
         let is_whole = reading.into_result().inspect_err(Failure::print).is_ok();
         let traces = Traces::of(vec![analysis.file.clone()]);
-        return Err(explain::nothing(&question, &traces, is_whole));
+        return Err(explain::nothing(&question, &traces, is_whole, Explained::OfGo));
     }
     let mut paths = CriticalPaths::new(requests);
     analysis.visit_again(&mut paths)?;
