@@ -130,6 +130,15 @@ fn formats_are_recognized_by_their_content() {
         "{same}"
     );
     refuses(&diff(&[], &[&profile, &before]), 1, "different units: nanoseconds and counts");
+    // Hints name only options that there are.
+    let damaged = dir.path().join("damaged.nettrace");
+    let cut =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../nettrace/tests/data/t9-killed.nettrace");
+    std::fs::copy(cut, &damaged).unwrap();
+    let output = diff(&[], &[&damaged, &profile]);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("damaged.nettrace: ") && !error.contains("--recover"), "{error}");
     let contentions = diff(&["--samples", "contentions"], &[&profile, &profile]);
     assert!(text(&contentions).starts_with("before: "));
     let missing = diff(&["--samples", "cycles"], &[&profile, &profile]);

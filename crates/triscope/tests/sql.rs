@@ -67,7 +67,22 @@ fn datasets_and_traces_reach_the_program() {
     let output = ask(dir.path(), &["cpu_time", CUT]);
     let (text, errors) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
     assert!(text.contains("argument cpu_time\n") && text.contains("\nrecordings\n"), "{text}");
-    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&errors));
+    let errors = String::from_utf8_lossy(&errors);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    // The option of the hint.
+    assert!(errors.contains("; --recover resumes after damage"), "{errors}");
+    let output = ask(dir.path(), &["cpu_time", "--recover", CUT]);
+    let (text, errors) = (String::from_utf8(output.stdout).unwrap(), output.stderr);
+    let errors = String::from_utf8_lossy(&errors);
+    assert!(text.contains("argument cpu_time\n") && !errors.contains("--recover"), "{errors}");
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let output = ask(dir.path(), &["cpu_time", TRACE, "--offset", "x"]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("--offset: x is not a number of seconds"), "{errors}");
+    for option in [&["--recover"][..], &["--offset", "-1"]] {
+        let output = ask(dir.path(), &[&["cpu_time", name], option].concat());
+        assert_eq!(output.status.code(), Some(2), "{option:?}");
+    }
 
     let failing = dir.path().join("fails");
     fs::create_dir_all(failing.join("recordings")).unwrap();

@@ -14,8 +14,8 @@ use std::process::{Command, ExitStatus};
 /// Answer SQL about a dataset, or about traces
 ///
 /// DIR is a dataset of triscope export. Traces are exported to a temporary dataset first, which is one
-/// recording. Of damaged traces, what could be read is in it, and the exit code is 1. DataFusion answers, in a program of its own: triscope-sql, beside this program or in
-/// PATH. It only reads.
+/// recording. Of damaged traces, what could be read is in it, and the exit code is 1. DataFusion answers, in a
+/// program of its own: triscope-sql, beside this program or in PATH. It only reads.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -44,6 +44,13 @@ pub(crate) struct Args {
     /// it goes to temporary files, or is an error [default: half of what is available]
     #[arg(long, value_name = "MB")]
     memory: Option<u32>,
+    /// Of damaged traces, resume after the damage, and report what is lost
+    #[arg(long)]
+    recover: bool,
+    /// CLOCK_MONOTONIC time in seconds at which the clock of a trace shows 0; with several traces
+    /// FILE=SECONDS
+    #[arg(long, value_name = "[FILE=]SECONDS", allow_hyphen_values = true)]
+    offset: Vec<String>,
     #[command(flatten)]
     cohorts: Cohorts,
 }
@@ -69,6 +76,10 @@ pub(crate) fn run(args: &Args) -> Result {
     command.args(["--", &query]);
     if let [dataset] = args.inputs.as_slice() {
         if is_dataset(dataset) {
+            if args.recover || !args.offset.is_empty() {
+                let what = "is a dataset: --recover and --offset are for traces";
+                return Err(Failure::about(dataset.display(), what).with_code(2));
+            }
             return Err(missing(&command.arg(dataset).exec()));
         }
     }
@@ -86,7 +97,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let _guard = cleanup::on_exit(move || {
         let _ = std::fs::remove_dir_all(&path); // nothing is left to report to
     });
-    let status = export(&args.inputs, temporary.path())?;
+    let status = export(args, temporary.path())?;
     let exported = outcome("triscope export", status);
     // Of damaged traces there is what could be read.
     if !matches!(status.code(), Some(0 | 1)) || !is_dataset(temporary.path()) {
@@ -125,16 +136,24 @@ fn missing(error: &std::io::Error) -> Failure {
     let failure = Failure::about(PROGRAM, error);
     match error.kind() {
         ErrorKind::NotFound => failure.and(
-            "it is built by itself: cargo install --path sql, in the sources of triscope; DuckDB answers \
-             without it: triscope questions --help",
+            "it is built by itself with Rust 1.94 or later: cargo install --path sql, in the sources of \
+             triscope; DuckDB answers without it: triscope questions --help",
         ),
         _ => failure,
     }
 }
 
 /// Exports traces by this program. What it has to say about them is printed.
-fn export(traces: &[PathBuf], dataset: &Path) -> Result<ExitStatus> {
+fn export(args: &Args, dataset: &Path) -> Result<ExitStatus> {
     let own = std::env::current_exe().map_err(|e| Failure::about("triscope export", e))?;
-    let args = ["export".as_ref(), "-o".as_ref(), dataset.as_os_str(), "--".as_ref()];
-    wait(own.as_os_str(), args.into_iter().chain(traces.iter().map(|path| path.as_os_str())))
+    let mut all: Vec<&OsStr> = vec!["export".as_ref(), "-o".as_ref(), dataset.as_os_str()];
+    if args.recover {
+        all.push("--recover".as_ref());
+    }
+    for offset in &args.offset {
+        all.extend::<[&OsStr; 2]>(["--offset".as_ref(), offset.as_ref()]);
+    }
+    all.push("--".as_ref());
+    all.extend(args.inputs.iter().map(|path| path.as_os_str()));
+    wait(own.as_os_str(), all)
 }

@@ -96,6 +96,10 @@ pub(crate) struct Recovery {
     /// Resume after damaged data, and report what is lost
     #[arg(long = "recover")]
     wanted: bool,
+    /// Whether the command has these options, and --offset if it reads several traces: hints name only
+    /// those. Not by default.
+    #[arg(skip = true)]
+    is_offered: bool,
     #[command(flatten)]
     limits: Resources,
 }
@@ -154,7 +158,12 @@ impl Recovery {
 
     /// The hint to append to a message about damage.
     pub(crate) const fn hint(self) -> &'static str {
-        if self.wanted { "" } else { "; --recover resumes after damage" }
+        if self.wanted || !self.is_offered { "" } else { "; --recover resumes after damage" }
+    }
+
+    /// The hint to append to a message about a clock that cannot be related to others.
+    pub(crate) const fn offset_hint(self) -> &'static str {
+        if self.is_offered { ", or pass --offset FILE=SECONDS" } else { "" }
     }
 }
 

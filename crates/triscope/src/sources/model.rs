@@ -722,9 +722,10 @@ impl Opening<'_> {
             opened.domain = reader.clock_domain();
         }
         if !is_single && !is_related {
+            let hint = recovery.offset_hint();
             let why = "its clock cannot be related to that of other traces, as that of Go 1.21 and \
-                       older: analyse it alone, or pass --offset FILE=SECONDS";
-            return Err(Failure::about(&name, why));
+                       older: analyse it alone";
+            return Err(Failure::about(&name, format_args!("{why}{hint}")));
         }
         let mut options = GoOptions::default();
         options.offset = offset.unwrap_or(0);

@@ -44,7 +44,7 @@ impl Opening<'_> {
             None => PerfSource::new(reader.session()),
         };
         let source = source.map_err(|error| match error {
-            PerfError::Clock => fail(&format_args!("{error}, or pass --offset FILE=SECONDS")),
+            PerfError::Clock => fail(&format_args!("{error}{}", self.recovery.offset_hint())),
             error => fail(&error),
         })?;
         let (mut source, problems) =
