@@ -539,6 +539,25 @@ fn help_has_examples() {
 }
 
 #[test]
+fn an_option_without_effect_is_refused() {
+    let files = Files::new();
+    for name in ["x.data", "x.pftrace", "x.html"] {
+        let output = text(&files.path(name));
+        let ran = run(&["profile", "--fold-stubs", "-o", &output, "true"]);
+        assert_wrong(&ran, "--fold-stubs is for profiles");
+    }
+}
+
+#[test]
+fn seconds_and_duration_are_one_option() {
+    for option in ["--seconds", "--duration"] {
+        let ran = run(&["record", option, "x", "-o", "x.pftrace", "true"]);
+        assert_eq!(ran.code, Some(2));
+        assert!(ran.stderr.contains("invalid value 'x' for '--seconds"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn shells_and_man_are_served() {
     for shell in ["bash", "zsh", "fish"] {
         let ran = run(&["completions", shell]);
@@ -549,8 +568,11 @@ fn shells_and_man_are_served() {
     let ran = run(&["man"]);
     assert!(String::from_utf8(ran.stdout).unwrap().contains(".TH triscope 1"));
     let files = Files::new();
-    let ran = run(&["man", &text(files.0.path())]);
+    // As of an account without manual pages.
+    let directory = files.path("share/man/man1");
+    let ran = run(&["man", &text(&directory)]);
     assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
-    let page = fs::read_to_string(files.path("triscope-go-stats.1")).unwrap();
+    let page = fs::read_to_string(directory.join("triscope-go-stats.1")).unwrap();
     assert!(page.contains("Summarize a trace"), "{page}");
+    assert!(!directory.join("triscope-rescue-runtimes.1").exists(), "it is hidden");
 }

@@ -151,6 +151,10 @@ fn without_a_terminal_one_interval_is_printed() {
     let functions = json["functions"].as_array().unwrap().iter();
     let own: f64 = functions.map(|function| function["self"].as_f64().unwrap()).sum();
     assert!((own - 1.0).abs() < 1e-6, "{own}");
+    for (filter, is_shown) in [("SH", true), ("no row", false)] {
+        let json: Value = serde_json::from_str(&top(&["--json", "--filter", filter])).unwrap();
+        assert_eq!(json["threads"][0]["name"] == "sh", is_shown, "{json}");
+    }
     let text = top(&["--once", "--by", "process"]);
     assert!(text.contains("PROCESS") && text.contains("100.00 %"), "{text}");
 }

@@ -37,11 +37,11 @@ pub(crate) fn question(name: &str) -> Result<&'static Question> {
 /// The two cohorts of recordings that a question compares.
 #[derive(clap::Args)]
 pub(crate) struct Cohorts {
-    /// Of a question that compares two cohorts of recordings, the first one: a condition in SQL on the
-    /// columns of recordings, such as host = 'web-1'
+    /// SQL condition on recordings that selects the first cohort of a question that compares two, such as
+    /// host = 'web-1'
     #[arg(long, value_name = "COND", requires = "after", value_parser = condition)]
     before: Option<String>,
-    /// The second one
+    /// SQL condition on recordings that selects the second cohort
     #[arg(long, value_name = "COND", requires = "before", value_parser = condition)]
     after: Option<String>,
 }

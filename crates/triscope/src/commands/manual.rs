@@ -47,6 +47,8 @@ impl Man {
         };
         // Pages are named after the full command: triscope-go-stats.
         program.build();
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Failure::about(directory.display(), error))?;
         pages(&program, directory)
     }
 }
@@ -61,6 +63,6 @@ fn pages(command: &Command, directory: &Path) -> Result {
         .map_err(|error| Failure::about(path.display(), error))?;
     command
         .get_subcommands()
-        .filter(|command| command.get_name() != "help")
+        .filter(|command| command.get_name() != "help" && !command.is_hide_set())
         .try_for_each(|command| pages(command, directory))
 }

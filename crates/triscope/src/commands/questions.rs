@@ -29,7 +29,7 @@ pub(crate) struct Args {
     /// Print the question as Spark takes it
     #[arg(long, requires = "name", conflicts_with = "views")]
     spark: bool,
-    /// List the questions as JSON: name, description and SQL
+    /// List the questions as JSON: name, about (the description), compares_cohorts and sql
     #[arg(long, conflicts_with_all = ["name", "views", "before", "after"])]
     json: bool,
     #[command(flatten)]

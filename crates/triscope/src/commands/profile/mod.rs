@@ -231,6 +231,10 @@ pub(crate) fn run(args: &Args) -> Result {
         let what = "--debuginfod is for profiles: timelines and .data have no lines";
         return Err(Failure::new(what).with_code(2));
     }
+    if args.fold_stubs && !matches!(kind, Kind::Profile(_)) {
+        let what = "--fold-stubs is for profiles: timelines and .data have all frames";
+        return Err(Failure::new(what).with_code(2));
+    }
     let viewer = args.open.then(|| Viewer::of(&args.output)).transpose()?;
     let event = args.sampled()?;
     args.call_graph.check(event.as_ref(), args.has_switches(), args.has_goroutines())?;

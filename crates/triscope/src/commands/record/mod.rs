@@ -154,7 +154,8 @@ pub(crate) struct Args {
     #[arg(long)]
     uncompressed: bool,
     /// Stop after SECONDS; a command then gets SIGTERM
-    #[arg(long, value_name = "SECONDS", value_parser = crate::run::duration::duration)]
+    #[arg(long, visible_alias = "duration", value_name = "SECONDS",
+          value_parser = crate::run::duration::duration)]
     seconds: Option<Duration>,
     /// Pages of each CPU's buffer, a power of two [default: 2048 (8 MiB), less if this user may
     /// lock less or the machine has little memory]

@@ -77,7 +77,7 @@ pub(crate) struct Args {
     /// Length of an interval
     #[arg(short, long, value_name = "SECONDS", value_parser = duration, default_value = "2")]
     delay: Duration,
-    /// Only rows with this text, in any case
+    /// Only rows with this text, ignoring case
     #[arg(long, value_name = "TEXT", default_value = "")]
     filter: String,
     /// Print the first interval as a table, and end; a command that still runs then gets SIGTERM
@@ -202,7 +202,7 @@ fn print(args: &Args, opened: &mut Opened, live: &mut Live, watch: &mut Watch) -
     live.rest(opened)?;
     let interval = live.interval(opened, start.elapsed())?;
     match args.json {
-        true => print::json(&interval),
+        true => print::json(&interval, &args.filter),
         false => print::table(&interval, args.by, &args.filter, args.rows),
     }?;
     live.print_problems();

@@ -22,8 +22,8 @@ pub(super) fn table(interval: &Interval, by: By, filter: &str, most: usize) -> R
     out.finish()
 }
 
-/// Prints the rows by everything.
-pub(super) fn json(interval: &Interval) -> Result {
+/// Prints the rows with the text `filter`, by everything.
+pub(super) fn json(interval: &Interval, filter: &str) -> Result {
     let rows = |by| {
         let row = |row: Row| {
             let (own, total) = (row.own, row.total);
@@ -36,7 +36,7 @@ pub(super) fn json(interval: &Interval) -> Result {
                 }
             }
         };
-        interval.rows(by, Sort::Own, "").into_iter().map(row).collect::<Vec<Value>>()
+        interval.rows(by, Sort::Own, filter).into_iter().map(row).collect::<Vec<Value>>()
     };
     let mut value = json!({
         "seconds": interval.duration.as_secs_f64(),

@@ -120,7 +120,7 @@ impl Interval {
         function.map_or(("", ""), |(name, file)| (name, file))
     }
 
-    /// The rows whose name or detail contains the filter, in any case.
+    /// The rows whose name or detail contains the filter, ignoring case.
     pub(super) fn rows(&self, by: By, sort: Sort, filter: &str) -> Vec<Row> {
         let mut rows = match by {
             By::Function => self.functions(),
