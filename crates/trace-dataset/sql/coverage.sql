@@ -1,6 +1,6 @@
 -- The recordings by host and kernel: how many, how much time from the first event of any source to the last one, for
--- how much of that the kernel's scheduler was recorded, how many of them are damaged or have losses. Whatever is asked
--- of a dataset is true of these times only. Recordings that overlap count their common time twice.
+-- how much of that the kernel's scheduler was recorded, how many of them are damaged or have losses. Answers about
+-- a dataset are about these times only. Recordings that overlap count their common time twice.
 --
 -- Example:
 --   host  kernel           recordings  recorded    scheduler   partial  with_losses

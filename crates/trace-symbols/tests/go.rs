@@ -29,7 +29,7 @@ fn toolchain(version: &str) -> Option<PathBuf> {
         assert!(command.status().unwrap().success());
         return Some(root);
     }
-    can(&format!("Go {version}, which cargo xtask compare-go installs"), false);
+    can(&format!("Go {version}, which cargo xtask test-go installs"), false);
     None
 }
 
