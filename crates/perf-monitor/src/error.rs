@@ -443,7 +443,7 @@ impl fmt::Display for PermissionHint<'_> {
         if self.0.kind() == std::io::ErrorKind::PermissionDenied {
             f.write_str(
                 " (by default only root may read tracefs: run as root, or mount it with \
-                 -o gid=GROUP,mode=0750)",
+                 -o remount,gid=GROUP,mode=0750)",
             )?;
         }
         Ok(())

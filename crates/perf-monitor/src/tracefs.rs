@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 ///
 /// Its mount points are in `/proc/self/mountinfo`; the usual ones are tried first. To mount it, as
 /// root: `mount -t tracefs nodev /sys/kernel/tracing`. Only root may read its files unless it is
-/// mounted with `-o gid=GROUP,mode=0750`.
+/// mounted with `-o gid=GROUP,mode=0750`, or with `-o remount,gid=GROUP,mode=0750` where it is mounted.
 #[derive(Clone, Debug)]
 pub struct Tracefs {
     root: PathBuf,

@@ -425,7 +425,7 @@ fn a_user_records_the_command_alone() {
     let script = ["sh", "-c", "sleep 0.05; /bin/true; sleep 0.02; :"];
     let args = [&["record", "-o", out.to_str().unwrap()][..], &script[..]].concat();
     let ran: Ran = as_nobody(&args).output().unwrap().into();
-    let remedies = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
+    let remedies = ["mount -t tracefs", "mount -o remount", "perf_event_paranoid", "container"];
     let is_named = remedies.iter().any(|words| ran.stderr.contains(words));
     assert!(is_named, "{}", ran.stderr);
     if !users_may_count() {
@@ -463,7 +463,7 @@ fn a_user_is_refused_the_rest_with_the_remedy() {
     };
     let ran = run(&["--all-tasks"]);
     ran.is_refused(1, &["triscope: "]);
-    let remedies = ["mount -t tracefs", "mount it with -o gid", "perf_event_paranoid", "container"];
+    let remedies = ["mount -t tracefs", "mount -o remount", "perf_event_paranoid", "container"];
     assert!(remedies.iter().any(|words| ran.stderr.contains(words)), "{}", ran.stderr);
     if users_may_count() {
         run(&["--pages", "3"]).is_refused(1, &["power of two"]);

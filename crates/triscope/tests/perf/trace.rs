@@ -21,7 +21,7 @@ fn missing_privilege_names_the_remedy() {
     let mounted = tracefs.iter().find(|path| path.join("events").exists());
     let remedy = match mounted.map(|path| is_readable_by_nobody(path)) {
         None => "mount -t tracefs",
-        Some(false) => "mount it with -o gid=GROUP",
+        Some(false) => "mount it with -o remount,gid=GROUP",
         Some(true) => "perf_event_paranoid",
     };
     assert!(ran.stderr.contains(remedy), "{remedy:?} is not in {}", ran.stderr);

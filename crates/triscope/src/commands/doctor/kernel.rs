@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
 use crate::sources::kernel::remedy::{
-    LOCKED_DOWN, MOUNT, UNLOCK, missing_for_tracepoints, privilege,
+    LOCKED_DOWN, MOUNT, REMOUNT, UNLOCK, missing_for_tracepoints, privilege,
 };
 use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
 use crate::sources::kernel::{self, CONFIDENTIALITY};
@@ -92,7 +92,7 @@ fn fix(error: &Error) -> Option<String> {
     match error {
         Error::NoTracefs => Some(format!("{MOUNT}{setcap}")),
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Some(format!("{MOUNT}{setcap}"))
+            Some(format!("{REMOUNT}{setcap}"))
         }
         other => match other.reason()? {
             OpenErrorReason::Privilege { allowed_at, held_in_user_namespace: true, .. } => {

@@ -19,6 +19,9 @@ pub(crate) fn privilege() -> &'static str {
 pub(crate) const MOUNT: &str =
     "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
 
+/// Where it is mounted, another mount fails with `EBUSY`.
+pub(crate) const REMOUNT: &str = "sudo mount -o remount,gid=$(id -g),mode=0750 /sys/kernel/tracing";
+
 pub(crate) const LOCKED_DOWN: &str = "the kernel is locked down: nobody may read it";
 
 pub(crate) const UNLOCK: &str = "boot with lockdown=integrity, or without lockdown";
@@ -46,7 +49,7 @@ pub(crate) fn missing_for_tracepoints(
     }
     if !features.tracefs_readable {
         why.push("tracefs cannot be read".to_owned());
-        fixes.push(MOUNT.to_owned());
+        fixes.push(if features.tracefs.is_some() { REMOUNT } else { MOUNT }.to_owned());
     }
     (why, fixes)
 }
@@ -79,6 +82,18 @@ pub(crate) fn refusal(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_monitor::Tracefs;
+
+    #[test]
+    fn a_mounted_tracefs_is_remounted() {
+        let mut features = KernelFeatures::probe();
+        features.tracefs_readable = false;
+        for (tracefs, fix) in [(Some(Tracefs::at("/nowhere")), REMOUNT), (None, MOUNT)] {
+            features.tracefs = tracefs;
+            let (_, fixes) = missing_for_tracepoints(None, &features, true);
+            assert_eq!(fixes, [fix]);
+        }
+    }
 
     #[test]
     fn tracepoints_need_privileges_and_tracefs() {
