@@ -195,7 +195,7 @@ def compare(name, connection, report):
     # Samples, losses, throttling, and the times of the recording.
     same("samples", ask("SELECT count(*) FROM samples")[0][0], sum(report["samples"].values()))
     lost = ask("SELECT count(*), coalesce(sum(count), 0) FROM losses")[0]
-    same("losses", lost, [sum(l["count"] for l in report["losses"]), sum(l["records"] for l in report["losses"])])
+    same("losses", lost, [sum(l["count"] for l in report["losses"]), sum(l["records"] + l["bytes"] for l in report["losses"])])
     throttled = ask("SELECT coalesce(sum(throttled), 0), coalesce(sum(periods), 0) FROM throttles")[0]
     same("throttling", throttled, [sum(t["nanos"] for t in report["throttled"]), sum(t["periods"] for t in report["throttled"])])
     same("times", ask("SELECT begin_monotonic, end_monotonic FROM recordings"), [[report["begin"], report["end"]]])
