@@ -36,6 +36,21 @@ pub struct Sample {
     pub kind: SampleKind,
     /// Its stack: see [`Profile::stack`].
     pub stack: u32,
+    /// Ticks that it represents, if it says so.
+    weight: Option<i64>,
+}
+
+/// The time that a CPU sample of version 6 represents, in ticks of the event clock.
+fn cpu_time(event: &Event<'_>) -> i64 {
+    const MILLISECOND: i128 = 1_000_000;
+    let periods = event.field_at(0).and_then(|value| value.as_u64()).unwrap_or(1);
+    let Some(trace) = event.trace() else { return 0 };
+    let period = match trace.expected_cpu_sampling_rate {
+        0 => MILLISECOND,
+        nanos => nanos.into(),
+    };
+    let ticks = (i128::from(periods) * period).saturating_mul(trace.qpc_frequency.into());
+    i64::try_from(ticks / 1_000_000_000).unwrap_or(i64::MAX)
 }
 
 /// The CPU samples of a stream, their deduplicated stacks, and the methods to resolve them.
@@ -92,12 +107,14 @@ impl Profile {
             _ => return,
         };
         let stack = self.stacks.intern(event);
+        let weight = (kind == SampleKind::Running).then(|| cpu_time(event));
         let sample = Sample {
             timestamp: event.header().timestamp,
             process_id: event.process_id(),
             thread_id: event.thread_id(),
             kind,
             stack,
+            weight,
         };
         self.samples.push(sample);
     }
@@ -107,10 +124,13 @@ impl Profile {
         &self.samples
     }
 
-    /// The time that each sample represents, in ticks of the event clock: the time since the
-    /// previous sample of the same thread.
+    /// The time that each sample represents, in ticks of the event clock.
     ///
-    /// If that exceeds four usual intervals, the thread was new or suspended and did not execute
+    /// For [`SampleKind::Running`] it is the field `Value`, a number of sampling periods: the thread
+    /// has no samples while it is not running. The period is [`Trace::expected_cpu_sampling_rate`](crate::Trace::expected_cpu_sampling_rate) in
+    /// nanoseconds, or 1 ms if the stream has none.
+    ///
+    /// For the other kinds it is the time since the previous sample of the same thread. If that exceeds four usual intervals, the thread was new or suspended and did not execute
     /// the stack all that time, so the excess is left out.
     pub fn weights(&self) -> Vec<i64> {
         let mut last = HashMap::new();
@@ -118,6 +138,9 @@ impl Profile {
             .samples
             .iter()
             .map(|s| {
+                if s.weight.is_some() {
+                    return None;
+                }
                 let before = last.insert((s.process_id, s.thread_id), s.timestamp)?;
                 Some(s.timestamp.saturating_sub(before))
             })
@@ -125,11 +148,12 @@ impl Profile {
         let mut intervals: Vec<i64> = since.iter().flatten().copied().collect();
         intervals.sort_unstable();
         let median = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
-        let weight = |since: Option<i64>| match since {
-            Some(since) => since.clamp(0, median.saturating_mul(4).max(0)),
-            None => median,
+        let weight = |(sample, since): (&Sample, Option<i64>)| match (sample.weight, since) {
+            (Some(weight), _) => weight,
+            (None, Some(since)) => since.clamp(0, median.saturating_mul(4).max(0)),
+            (None, None) => median,
         };
-        since.into_iter().map(weight).collect()
+        self.samples.iter().zip(since).map(weight).collect()
     }
 
     /// The known methods and modules.

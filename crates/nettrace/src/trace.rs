@@ -25,8 +25,8 @@ pub struct Trace {
     pub process_id: u32,
     /// Number of logical processors; 0 as for `process_id`.
     pub processors: u32,
-    /// As written by the runtime. The value 1000000 is a constant of the runtime, not the actual
-    /// rate.
+    /// Nanoseconds between two CPU samples, as written; 0 as for `process_id`. The value 1000000 is a
+    /// constant of the runtime, not the actual rate.
     pub expected_cpu_sampling_rate: u32,
     /// Key/value pairs of version 6.
     pub properties: Vec<(String, String)>,

@@ -149,6 +149,27 @@ fn stacks_of_samples_are_resolved() {
     assert!(named * 10 > frames * 9, "{named} of {frames} frames have a name");
 }
 
+/// Two kinds of samples of the same allocations.
+#[test]
+fn bytes_of_allocations_are_not_added_up_twice() {
+    let types = [(RUNTIME, 10, 1), (RUNTIME, 303, 0)];
+    let clr = 9_u16.to_le_bytes();
+    let tick = |at| event(1, at, 5, &[&100_000_u32.to_le_bytes(), &0_u32.to_le_bytes(), &clr]);
+    let sizes = [8_u64, 1_000_000, 0].map(u64::to_le_bytes).concat();
+    let ids = [0_u32.to_le_bytes().to_vec(), clr.to_vec(), vec![0; 8]].concat();
+    let sampled = event(2, 20, 5, &[&ids, &utf16("N.T"), &sizes]);
+    let weights = |events: &[_]| -> Vec<u64> {
+        let (_, events) = read(&trace(&types, events));
+        let weight = |event: &Event| match event.kind {
+            EventKind::Sample { kind: SampleKind::Allocation, weight, .. } => Some(weight),
+            _ => None,
+        };
+        events.iter().filter_map(weight).collect()
+    };
+    assert_eq!(weights(&[tick(10), tick(30)]), [100_000, 100_000]);
+    assert_eq!(weights(&[tick(10), sampled, tick(30)]), [100_000, 1_000_057]);
+}
+
 #[test]
 fn allocations_and_exceptions_are_those_of_the_trackers() {
     let (mut bytes_all, mut exceptions_all) = (0, 0);

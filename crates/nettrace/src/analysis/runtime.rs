@@ -98,7 +98,7 @@ pub struct Allocation {
     pub thread_id: u64,
     /// Type of the object that was allocated when the sample was due, if the runtime reports it.
     pub type_name: Option<String>,
-    /// Bytes allocated since the last sample.
+    /// Bytes that the sample stands for: see [`RuntimeEvent::Allocation`].
     pub amount: u64,
     /// Bytes of the object, if the runtime reports it.
     pub object_size: Option<u64>,

@@ -35,7 +35,11 @@ pub enum RuntimeEvent<'a> {
     Allocation {
         /// Type of the object that was allocated when the sample was due.
         type_name: Option<Text<'a>>,
-        /// Bytes allocated since the last sample. Of `AllocationSampled`, the bytes of the object.
+        /// Bytes that the sample stands for, so that the sum estimates all allocated bytes: those
+        /// allocated since the last sample. Of `AllocationSampled`, the bytes of the object, divided by
+        /// the probability that an object of this size is sampled.
+        ///
+        /// A stream can have both events for the same allocations: add up only one of them.
         amount: u64,
         /// Bytes of the object.
         object_size: Option<u64>,
@@ -130,7 +134,7 @@ impl<'a> RuntimeEvent<'a> {
                 let size = payload.u64("ObjectSize")?;
                 Self::Allocation {
                     type_name: Some(payload.text("TypeName")?),
-                    amount: size,
+                    amount: represented_by(size),
                     object_size: Some(size),
                     kind: payload.u32("AllocationKind")?,
                 }
@@ -174,6 +178,15 @@ impl<'a> RuntimeEvent<'a> {
             _ => return Ok(None),
         }))
     }
+}
+
+/// Bytes of allocations that a sampled object of this size stands for. Each byte is sampled with a
+/// probability of 1/102400, and an object once at most.
+fn represented_by(size: u64) -> u64 {
+    const PROBABILITY: f64 = 1.0 / 102_400.0;
+    let size = size as f64;
+    let is_sampled = -(size * (-PROBABILITY).ln_1p()).exp_m1();
+    (size / is_sampled).round() as u64
 }
 
 fn method_name<'a>(payload: Payload<'_, 'a>) -> Decoded<MethodName<'a>> {

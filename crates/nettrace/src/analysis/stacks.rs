@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::{GcReason, RuntimeEvent, number};
 use crate::Event;
@@ -10,7 +10,8 @@ use crate::stack_table::StackTable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum StackEvent {
-    /// Allocation samples, weighted by bytes: keyword `GC` (0x1), level 5.
+    /// Allocation samples, weighted by bytes: keyword `GC` (0x1), level 5. Those of a process that has
+    /// `AllocationSampled` events (keyword 0x80000000000, level 4) are only these.
     Allocation,
     /// Exceptions thrown, each of weight 1: keyword `Exception` (0x8000), level 2.
     Exception,
@@ -68,6 +69,8 @@ pub struct EventStacks {
     waiting: HashMap<u64, (u32, i64)>,
     index: HashMap<(u64, u64, u32, String), usize>,
     totals: Vec<StackTotal>,
+    /// Processes with `AllocationSampled` events.
+    sampled: HashSet<u64>,
     incomplete: u64,
 }
 
@@ -84,6 +87,7 @@ impl EventStacks {
             waiting: HashMap::new(),
             index: HashMap::new(),
             totals: Vec::new(),
+            sampled: HashSet::new(),
             incomplete: 0,
         }
     }
@@ -119,6 +123,9 @@ impl EventStacks {
         let thread_id = event.thread_id();
         let (type_name, weight, stack) = match (decoded, self.wanted) {
             (RuntimeEvent::Allocation { type_name, amount, .. }, StackEvent::Allocation) => {
+                if !self.counts_allocation(event) {
+                    return;
+                }
                 let name = type_name.map(|name| name.to_string()).unwrap_or_default();
                 (name, amount, self.stacks.intern(event))
             }
@@ -143,6 +150,23 @@ impl EventStacks {
             _ => return,
         };
         self.add(event, type_name, weight, stack);
+    }
+
+    /// Whether this allocation sample is added up. `AllocationSampled` estimates the same allocations
+    /// as `GCAllocationTick`, without its bias, so its first one replaces those of the process.
+    fn counts_allocation(&mut self, event: &Event<'_>) -> bool {
+        /// `AllocationSampled`
+        const SAMPLED: u32 = 303;
+        let process = event.process_id();
+        if event.id() != SAMPLED {
+            return !self.sampled.contains(&process);
+        }
+        if self.sampled.insert(process) {
+            self.totals.retain(|total| total.process_id != process);
+            let key = |t: &StackTotal| (t.process_id, t.thread_id, t.stack, t.type_name.clone());
+            self.index = self.totals.iter().enumerate().map(|(i, t)| (key(t), i)).collect();
+        }
+        true
     }
 
     fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {

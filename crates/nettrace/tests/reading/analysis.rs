@@ -405,6 +405,19 @@ fn allocation_of_version_2() -> Vec<u8> {
     .concat()
 }
 
+/// `AllocationSampled` of an object of `size` bytes.
+fn sampled_allocation(size: u64) -> (u32, u32, Vec<u8>) {
+    // Kind, number of the runtime, type and its name, address, bytes, offset of the sample.
+    let payload = [
+        &numbers(&[1], 2)[..],
+        &7_u64.to_le_bytes(),
+        &assemble::utf16z("S"),
+        &[8, size, 0].map(u64::to_le_bytes).concat(),
+    ]
+    .concat();
+    (303, 0, payload)
+}
+
 #[test]
 fn allocations_are_records_in_every_version() {
     let newest = [
@@ -413,20 +426,12 @@ fn allocations_are_records_in_every_version() {
         &24_u64.to_le_bytes(),
     ]
     .concat();
-    // Kind, number of the runtime, type and its name, address, bytes, offset of the sample.
-    let sampled = [
-        &numbers(&[1], 2)[..],
-        &7_u64.to_le_bytes(),
-        &assemble::utf16z("S"),
-        &[8, 400, 0].map(u64::to_le_bytes).concat(),
-    ]
-    .concat();
     let stream = runtime_events(&[
         (10, 0, numbers(&[100, 1], 0)),
         (10, 1, numbers(&[200, 1], 2)),
         (10, 2, allocation_of_version_2()),
         (10, 4, newest),
-        (303, 0, sampled),
+        sampled_allocation(400),
     ]);
     let (records, incomplete) = records(&stream);
     assert_eq!(incomplete, 0);
@@ -445,16 +450,27 @@ fn allocations_are_records_in_every_version() {
         (None, 200, None),
         (Some("T"), 300, None),
         (Some("T"), 300, Some(24)),
-        (Some("S"), 400, Some(400)),
+        // 400 / (1 - (1 - 1/102400)^400)
+        (Some("S"), 102_600, Some(400)),
     ];
     assert_eq!(allocations, expected);
-    let mut stacks = EventStacks::new(StackEvent::Allocation);
-    let mut reader = Reader::new(&stream[..]);
-    reader.for_each(|event| stacks.observe(&event)).unwrap();
-    let totals: Vec<_> =
-        stacks.totals().iter().map(|t| (t.type_name.as_str(), t.count, t.weight)).collect();
-    assert_eq!(totals, [("", 2, 300), ("T", 2, 600), ("S", 1, 400)]);
-    assert_eq!(stacks.incomplete(), 0);
+}
+
+#[test]
+fn bytes_of_allocations_are_those_of_one_kind_of_sample() {
+    let totals = |events: &[(u32, u32, Vec<u8>)]| -> Vec<(String, u64, u64)> {
+        let stream = runtime_events(events);
+        let mut stacks = EventStacks::new(StackEvent::Allocation);
+        let mut reader = Reader::new(&stream[..]);
+        reader.for_each(|event| stacks.observe(&event)).unwrap();
+        assert_eq!(stacks.incomplete(), 0);
+        stacks.totals().iter().map(|t| (t.type_name.clone(), t.count, t.weight)).collect()
+    };
+    let tick = || (10, 2, allocation_of_version_2());
+    let ticks = [(10, 0, numbers(&[100, 1], 0)), (10, 1, numbers(&[200, 1], 2)), tick(), tick()];
+    assert_eq!(totals(&ticks), [(String::new(), 2, 300), ("T".into(), 2, 600)]);
+    let both = [tick(), sampled_allocation(400), tick(), sampled_allocation(1_000_000)];
+    assert_eq!(totals(&both), [("S".into(), 2, 102_600 + 1_000_057)]);
 }
 
 /// A field of the version is missing, or one that no record has is cut short.
@@ -737,6 +753,33 @@ fn gcs_of_two_processes_have_their_own_ends() {
     assert_eq!(tracker.incomplete(), 0);
     let done = done.iter().map(|gc| (gc.process_id, gc.start, gc.end)).collect::<Vec<_>>();
     assert_eq!(done, [(20, 20, 30), (10, 10, 100)]);
+}
+
+/// A thread has samples while it is on a CPU, so the time between two can be a sleep.
+#[test]
+fn cpu_samples_have_the_weight_that_they_declare() {
+    let value: &[(&str, u8)] = &[("Value", 21)];
+    let rate = [assemble::utf8("ExpectedCPUSamplingRate"), assemble::utf8("2000000")].concat();
+    let rated = assemble::V6::with_properties(1, &rate);
+    // 1 ms without a rate; the ticks are nanoseconds.
+    for (mut stream, period) in [(assemble::V6::new(), 1_000_000), (rated, 2_000_000)] {
+        stream.block(6, &[1, 2].map(|n: u8| [5, 0, n, 2, n * 10, 3, n * 10 + 1]).concat());
+        let sampler = ("Microsoft-DotNETCore-SampleProfiler", 0, 0, "ThreadSample", value);
+        declare(&mut stream, &[("Universal.Events", 1, 0, "cpu", value), sampler]);
+        for (id, thread, time, payload) in [
+            (1, 1, 0, &[1][..]),
+            (2, 2, 0, &[2, 0, 0, 0]),
+            (2, 2, 3_000, &[2, 0, 0, 0]),
+            (1, 1, 10_000_000_000, &[3]),
+            (1, 2, 10_000_000_001, &[0]),
+            (1, 2, 10_000_000_002, &[255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+        ] {
+            write(&mut stream, id, thread, time, payload);
+        }
+        let stream = stream.end();
+        let profile = Profile::read(&mut Reader::new(&stream[..])).unwrap();
+        assert_eq!(profile.weights(), [period, 3_000, 3_000, 3 * period, 0, i64::MAX]);
+    }
 }
 
 #[test]

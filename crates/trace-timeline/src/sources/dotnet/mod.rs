@@ -14,7 +14,7 @@
 //! | other events of event sources | instants of the thread, with their fields |
 //! | event counters, meters | counters; quantiles are counters of their own |
 //! | exceptions | instants of the thread, with `message` |
-//! | samples, sampled allocations | samples; an allocation has its `type` |
+//! | samples, sampled allocations | samples; an allocation has its `type`, and as weight the bytes that it stands for. `GCAllocationTick` is skipped once a process has `AllocationSampled` |
 //! | sync point of the trace | [`EventKind::Clock`] |
 //!
 //! Stacks are those of events and samples, if [`DotnetSource::with_names`] got the methods of the
@@ -55,7 +55,7 @@ use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, FlowKind, LossKind, SampleKind, SpanKind, State};
 use crate::tables::{SampledEventId, SpanId, Tables};
 use custom::OpenActivity;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use nettrace::analysis::{ActivityTracker, CounterTracker};
 use nettrace::manifest::Provider;
 use nettrace::{Event as NetEvent, Guid, Item, Loss, Trace};
@@ -108,6 +108,8 @@ pub struct DotnetSource {
     threads: HashMap<(u64, u64), EntityId>,
     heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
+    /// Processes with `AllocationSampled` events.
+    sampled: HashSet<EntityId>,
     /// With their beginnings.
     open: HashMap<Open, (SpanId, Timestamp)>,
     /// The same, oldest first. Those that have ended stay for a while.
@@ -393,9 +395,13 @@ impl DotnetSource {
         };
         match Provider::by_name(event.provider()) {
             Some(Provider::Runtime) => self.runtime(event, process, thread, push),
-            Some(Provider::SampleProfiler) => self.sample(event, thread, SampleKind::Managed, push),
+            Some(Provider::SampleProfiler) => {
+                self.sample(event, thread, (SampleKind::Managed, 1), push)
+            }
             Some(Provider::UniversalEvents) if event.name() == "cpu" => {
-                self.sample(event, thread, SampleKind::Cpu, push);
+                // A number of samples.
+                let weight = event.field_at(0).and_then(|value| value.as_u64()).unwrap_or(1);
+                self.sample(event, thread, (SampleKind::Cpu, weight), push);
             }
             Some(Provider::Metrics) => self.counter(event, process, push),
             Some(_) => self.skip(event),
@@ -473,7 +479,7 @@ impl DotnetSource {
         &mut self,
         event: &NetEvent<'_>,
         entity: EntityId,
-        kind: SampleKind,
+        (kind, weight): (SampleKind, u64),
         push: &mut Pusher<'_>,
     ) {
         self.stats.samples += 1;
@@ -483,7 +489,7 @@ impl DotnetSource {
             entity,
             kind,
             stack,
-            weight: 1,
+            weight,
             thread: None,
             cpu: None,
             event: SampledEventId::default(),

@@ -11,6 +11,9 @@ use nettrace::analysis::{GcEvent, RuntimeEvent, RuntimeEventError};
 /// `ThreadAdjustmentReasonMap` of the runtime: no work item started for half a second.
 const STARVATION: u32 = 6;
 
+/// `AllocationSampled`. The other event about allocations is `GCAllocationTick`.
+const ALLOCATION_SAMPLED: u32 = 303;
+
 impl DotnetSource {
     pub(super) fn runtime(
         &mut self,
@@ -68,6 +71,12 @@ impl DotnetSource {
                 }
             }
             RuntimeEvent::Allocation { type_name, amount, .. } => {
+                // Both kinds of samples estimate the same allocations. Their sum would be twice as much.
+                if event.id() == ALLOCATION_SAMPLED {
+                    self.sampled.insert(process);
+                } else if self.sampled.contains(&process) {
+                    return self.skip(event);
+                }
                 let (stack, of) = (self.stack(event, push), self.activity_of(event));
                 if let Some(name) = type_name {
                     push.text(b"type", name.to_string().as_bytes());
