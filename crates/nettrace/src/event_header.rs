@@ -264,7 +264,8 @@ fn plain(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, ReadE
     let h = &mut d.header;
     let id = c.u32()?;
     h.metadata_id = id & 0x7fff_ffff;
-    h.is_sorted = id >> 31 != 0;
+    // The bit is set in events that are not sorted, unlike the flag of compressed headers.
+    h.is_sorted = id >> 31 == 0;
     h.sequence_number = c.u32()?;
     h.thread = c.u64()?;
     h.capture_thread = c.u64()?;

@@ -55,7 +55,8 @@ pub fn trace(types: &[(&str, u32, u32)], events: &[Written]) -> Vec<u8> {
     let blob = |out: &mut Vec<u8>, event: &Written, sequence: u32| {
         let start = out.len();
         out.extend([0; 4]);
-        out.extend(event.metadata.to_le_bytes());
+        // Each thread writes its own buffer: events are not sorted.
+        out.extend((event.metadata | 1 << 31).to_le_bytes());
         out.extend(sequence.to_le_bytes());
         out.extend(event.thread.to_le_bytes());
         out.extend(event.by.to_le_bytes());

@@ -437,11 +437,13 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
         out
     };
     let guids = [[1; 16], [2; 16]].concat();
-    let sorted = 1 << 31 | 1;
+    let unsorted = 1 << 31 | 1;
     // A payload of five bytes, so that padding is needed; and an event of 256 bytes, whose size
     // begins like a compressed header without flags.
-    let events =
-        [plain(sorted, 1, 100, &guids, &[9, 0, 0, 0, 0]), plain(1, 2, 101, &guids, &[8; 256 - 76])];
+    let events = [
+        plain(1, 1, 100, &guids, &[9, 0, 0, 0, 0]),
+        plain(unsorted, 2, 101, &guids, &[8; 256 - 76]),
+    ];
     let v4 = Stream::v4()
         .block("MetadataBlock", None, &block(&[plain(0, 0, 0, &guids, &metadata_payload)], true))
         .block("EventBlock", None, &block(&events, true))
@@ -450,7 +452,7 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
     v6.block(3, &metadata(1, "E", &[field("n", &[10])], &[]));
     let none = 0u32.to_le_bytes();
     let events =
-        [plain(sorted, 1, 100, &none, &[9, 0, 0, 0, 0]), plain(1, 2, 101, &none, &[8; 256 - 48])];
+        [plain(1, 1, 100, &none, &[9, 0, 0, 0, 0]), plain(unsorted, 2, 101, &none, &[8; 256 - 48])];
     v6.block(2, &block(&events, false));
     for (version, bytes) in [(4, v4), (6, v6.end())] {
         for order in [Order::Time, Order::Stream] {
