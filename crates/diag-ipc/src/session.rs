@@ -102,7 +102,9 @@ impl Shared {
 
     /// Reads the reply to the stop request, if one was sent, and marks the session as ended.
     fn reply(&self) -> Option<Result<()>> {
-        match std::mem::replace(&mut *self.lock(), Stop::Ended) {
+        // The lock ends here: the reply can take long, and `StopHandle::stop` does not wait for it.
+        let stop = std::mem::replace(&mut *self.lock(), Stop::Ended);
+        match stop {
             Stop::Asked(mut connection) => Some(self.client.stopped(self.id, &mut connection)),
             Stop::No | Stop::Ended => None,
         }
