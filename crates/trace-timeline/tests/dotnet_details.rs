@@ -6,6 +6,9 @@
     reason = "helpers of tests may panic"
 )]
 
+#[path = "../../nettrace/tests/common/assemble.rs"]
+mod assemble;
+
 use flate2::read::GzDecoder;
 use nettrace::analysis::{RuntimeRecord, RuntimeTracker};
 use nettrace::manifest::Provider;
@@ -147,6 +150,51 @@ fn stacks_of_samples_are_resolved() {
     }
     println!("{named} of {frames} frames have a name");
     assert!(named * 10 > frames * 9, "{named} of {frames} frames have a name");
+}
+
+/// The runtime reports an idle interval with a sum of 0 and without quantiles.
+#[test]
+fn an_idle_histogram_keeps_no_values() {
+    let provider = "System.Diagnostics.Metrics";
+    let texts = ["meterName", "instrumentName", "unit", "tags", "quantiles"].map(|name| (name, 18));
+    let mut fields = 7_u32.to_le_bytes().to_vec();
+    for (name, ty) in texts.into_iter().chain([("count", 9), ("sum", 14_u32)]) {
+        fields.extend(ty.to_le_bytes());
+        fields.extend(assemble::utf16z(name));
+    }
+    let ty = assemble::metadata(provider, 6, 0, "HistogramValuePublished", 0, &fields);
+    let value = |instrument: &str, quantiles: &str, count: i32, sum: f64| {
+        let mut payload = ["Shop", instrument, "ms", "", quantiles].map(assemble::utf16z).concat();
+        payload.extend(count.to_le_bytes());
+        payload.extend(sum.to_le_bytes());
+        assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload)
+    };
+    let events = [
+        // Nothing is known of it yet.
+        value("size", "", 0, 0.0),
+        value("latency", "0.5=1.5;0.99=20", 2, 21.5),
+        value("latency", "", 0, 0.0),
+    ];
+    let bytes = assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &ty))
+        .compressed("EventBlock", &events.concat())
+        .end();
+    let (tables, events) = read(&bytes);
+    let counter = |event: &Event| match event.kind {
+        EventKind::Counter { name, value, .. } => Some((tables.str(name).into_owned(), value)),
+        _ => None,
+    };
+    let counters: Vec<_> = events.iter().filter_map(counter).collect();
+    let expected = [
+        ("Shop/size sum", 0.0),
+        ("Shop/latency p50", 1.5),
+        ("Shop/latency p99", 20.0),
+        ("Shop/latency sum", 21.5),
+        ("Shop/latency p50", 0.0),
+        ("Shop/latency p99", 0.0),
+        ("Shop/latency sum", 0.0),
+    ];
+    assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
 /// Two kinds of samples of the same allocations.

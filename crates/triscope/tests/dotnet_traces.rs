@@ -181,12 +181,47 @@ fn counters_are_written_for_prometheus() {
         }
     }
     let ran = run(&["dotnet", "counters", &trace, "-o", "counters.pdf"]);
-    assert_eq!(ran.code, Some(1));
+    assert_eq!(ran.code, Some(2));
     assert!(ran.stderr.contains("use .csv, .json or .prom"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_wrong_command_line_has_a_status_of_its_own() {
+    for (args, error) in [
+        ("counters 1 --format table -o x.csv", "a table goes to the terminal"),
+        ("collect 1 --profile nosuch", "there is no profile nosuch"),
+        ("collect 1 --clrevents nosuch", "no keyword nosuch"),
+        ("collect 1 --clrevents gc --clreventlevel x", "a level is 0 to 5"),
+        ("collect 1 --providers A:x", "A:x"),
+        ("info --diagnostic-port p,foo", "listen or connect, not foo"),
+        ("set-env 1234", "no variables specified"),
+        ("set-env x A=1", "x: is not a PID"),
+        ("set-env 1234 A=", "cannot be set to an empty value"),
+    ] {
+        let words: Vec<_> = ["dotnet"].into_iter().chain(args.split(' ')).collect();
+        let ran = run(&words);
+        assert_eq!(ran.code, Some(2), "{args}: {}", ran.stderr);
+        assert!(ran.stderr.contains(error), "{args}: {}", ran.stderr);
+    }
 }
 
 /// Events of `System.Diagnostics.Metrics`: a value of each meter's histogram, and a conflict.
 fn meters(names: &[&str]) -> Vec<u8> {
+    let events: Vec<_> = names.iter().map(|name| histogram(name, "0.5=1.5", 12, 34.5)).collect();
+    of_meters(&[&[assemble::blob(&[0xc7, 2, 0, 9, 0, 9, 5], &[])], &events[..]].concat())
+}
+
+/// A value of a meter's histogram.
+fn histogram(meter: &str, quantiles: &str, count: i32, sum: f64) -> Vec<u8> {
+    let mut payload = [meter, "latency", "ms", "", quantiles].map(assemble::utf16z).concat();
+    payload.extend(count.to_le_bytes());
+    payload.extend(sum.to_le_bytes());
+    assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload)
+}
+
+/// A trace with events of meters: 1 is a histogram, 2 a conflict, 3 an error, 4 a counter of the event source
+/// `Shop`.
+fn of_meters(events: &[Vec<u8>]) -> Vec<u8> {
     let provider = "System.Diagnostics.Metrics";
     let texts = ["meterName", "instrumentName", "unit", "tags", "quantiles"].map(|name| (name, 18));
     let mut fields = 7_u32.to_le_bytes().to_vec();
@@ -198,18 +233,72 @@ fn meters(names: &[&str]) -> Vec<u8> {
     let name = "MultipleSessionsConfiguredIncorrectlyError";
     let mut conflict = assemble::metadata(provider, 17, 0, name, 0, &[0; 4]);
     conflict[0] = 2;
-    let types = [assemble::blob(&[0x80, 0], &value), assemble::blob(&[0x80, 0], &conflict)];
-    let mut events = assemble::blob(&[0xc7, 2, 0, 9, 0, 9, 5], &[]);
-    for name in names {
-        let mut payload = [name, "latency", "ms", "", "0.5=1.5"].map(assemble::utf16z).concat();
-        payload.extend(12i32.to_le_bytes());
-        payload.extend(34.5f64.to_le_bytes());
-        events.extend(assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload));
-    }
+    let described = |fields: &[(&str, u32)]| {
+        let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+        for (name, ty) in fields {
+            described.extend(ty.to_le_bytes());
+            described.extend(assemble::utf16z(name));
+        }
+        described
+    };
+    let fields = described(&[("sessionId", 18), ("errorMessage", 18)]);
+    let mut error = assemble::metadata(provider, 11, 0, "Error", 0, &fields);
+    error[0] = 3;
+    let fields = described(&[("Name", 18), ("Mean", 14)]);
+    let mut counter = assemble::metadata("Shop", 1, 0, "EventCounters", 0, &fields);
+    counter[0] = 4;
+    let types = [value, conflict, error, counter].map(|ty| assemble::blob(&[0x80, 0], &ty));
     assemble::Stream::v4()
         .compressed("MetadataBlock", &types.concat())
-        .compressed("EventBlock", &events)
+        .compressed("EventBlock", &events.concat())
         .end()
+}
+
+/// A value of a counter of the event source `Shop`.
+fn event_counter(name: &str, mean: f64) -> Vec<u8> {
+    let payload = [assemble::utf16z(name), mean.to_le_bytes().to_vec()].concat();
+    assemble::blob(&[0xc7, 4, 0, 9, 0, 9, 5], &payload)
+}
+
+/// As `System.Runtime` since .NET 9.
+#[test]
+fn an_event_source_and_a_meter_can_have_the_same_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    let events =
+        [event_counter("a", 1.0), event_counter("b", 2.0), histogram("Shop", "0.5=1.5", 1, 1.5)];
+    std::fs::write(&file, of_meters(&events)).unwrap();
+    let file = file.to_str().unwrap();
+    for (args, shown) in [
+        (&["--counters", "Shop[a]", "--meter", "Shop"][..], &["a", "latency"][..]),
+        (&["--counters", "Shop", "--meter", "Other"], &["a", "b"]),
+        (&["--counters", "Other", "--meter", "Shop"], &["latency"]),
+        (&["--counters", "Shop[a,latency]"], &["a", "latency"]),
+        (&["--meter", "Shop"], &["a", "b", "latency"]),
+        (&[], &["a", "b", "latency"]),
+    ] {
+        let ran = run(&[&["dotnet", "counters", file, "--format", "json"], args].concat());
+        let names: Vec<_> = lines(&ran.stdout).iter().map(|v| v["name"].clone()).collect();
+        assert_eq!(names, shown, "{args:?}");
+    }
+}
+
+#[test]
+fn an_idle_histogram_has_no_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    let error = ["1", "System.Exception: no\n   at A()"].map(assemble::utf16z).concat();
+    let events = [
+        histogram("Shop", "0.5=1.5", 1, 1.5),
+        histogram("Shop", "", 0, 0.0),
+        assemble::blob(&[0xc7, 3, 0, 9, 0, 9, 5], &error),
+    ];
+    std::fs::write(&file, of_meters(&events)).unwrap();
+    let file = file.to_str().unwrap();
+    let ran = run(&["dotnet", "counters", file, "--format", "table"]);
+    assert_eq!(ran.stdout, "Shop\n    latency        no values ms\n");
+    let message = "triscope: the runtime reported 1 error of meters: System.Exception: no\n";
+    assert!(ran.stderr.contains(message), "{}", ran.stderr);
 }
 
 #[test]

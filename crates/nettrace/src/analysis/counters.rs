@@ -29,6 +29,8 @@ pub struct Counter {
     pub process_id: u64,
     /// Name of the event source or the meter.
     pub provider: String,
+    /// Whether it is of a meter: since .NET 9, `System.Runtime` is an event source and a meter.
+    pub is_meter: bool,
     /// Name of the counter or the instrument.
     pub name: String,
     /// Name to show; empty if there is none.
@@ -72,9 +74,14 @@ pub struct CounterTracker {
     /// Interval of the meters' values, in seconds, by process.
     intervals: HashMap<u64, f64>,
     errors: u64,
+    first_error: Option<String>,
+    limits: u64,
     conflicts: u64,
     undecoded: u64,
 }
+
+/// Maximum number of characters of an error that are kept.
+const MAX_MESSAGE: usize = 1 << 10;
 
 /// Maximum number of processes whose interval is kept.
 const MAX_PROCESSES: usize = 1 << 12;
@@ -85,14 +92,26 @@ impl CounterTracker {
         Self::default()
     }
 
-    /// Number of events in which `System.Diagnostics.Metrics` reported an error, or that it reached
-    /// a limit on time series or histograms.
+    /// Number of events in which `System.Diagnostics.Metrics` reported an error: of its own, or of the
+    /// program's callback of an observable instrument.
     pub fn errors(&self) -> u64 {
         self.errors
     }
 
+    /// The message of the first of the [`errors`](Self::errors), at most 4 KiB: an exception with its
+    /// stack.
+    pub fn first_error(&self) -> Option<&str> {
+        self.first_error.as_deref()
+    }
+
+    /// Number of events in which `System.Diagnostics.Metrics` reported that it reached a limit on time
+    /// series or histograms, and collects no further ones.
+    pub fn limits(&self) -> u64 {
+        self.limits
+    }
+
     /// Number of events in which `System.Diagnostics.Metrics` reported that the meters of a session
-    /// are ignored, because another session has other settings (.NET 8 and later).
+    /// are ignored, because of another session: one with other settings (.NET 8 and later), or any.
     pub fn conflicts(&self) -> u64 {
         self.conflicts
     }
@@ -131,15 +150,21 @@ impl CounterTracker {
                 }
                 return None;
             }
-            "Error"
-            | "TimeSeriesLimitReached"
-            | "HistogramLimitReached"
-            | "ObservableInstrumentCallbackError"
-            | "MultipleSessionsNotSupportedError" => {
+            "Error" | "ObservableInstrumentCallbackError" => {
                 self.errors += 1;
+                if self.first_error.is_none() {
+                    self.first_error = event.field("errorMessage").and_then(|message| {
+                        let message = message.as_text()?.to_string();
+                        Some(message.chars().take(MAX_MESSAGE).collect())
+                    });
+                }
                 return None;
             }
-            "MultipleSessionsConfiguredIncorrectlyError" => {
+            "TimeSeriesLimitReached" | "HistogramLimitReached" => {
+                self.limits += 1;
+                return None;
+            }
+            "MultipleSessionsNotSupportedError" | "MultipleSessionsConfiguredIncorrectlyError" => {
                 self.conflicts += 1;
                 return None;
             }
@@ -183,6 +208,7 @@ impl CounterTracker {
             timestamp: event.header().timestamp,
             process_id,
             provider: text(event, "meterName").unwrap_or_default(),
+            is_meter: true,
             name: text(event, "instrumentName").unwrap_or_default(),
             display_name: String::new(),
             unit: text(event, "unit").unwrap_or_default(),
@@ -260,6 +286,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         timestamp: event.header().timestamp,
         process_id: event.process_id(),
         provider: event.provider().into(),
+        is_meter: false,
         name: text("Name"),
         display_name: text("DisplayName"),
         unit: text("DisplayUnits"),

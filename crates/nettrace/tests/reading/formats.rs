@@ -578,20 +578,53 @@ fn returned_events_are_not_held() {
 
 /// The values of an event of a meter, and the number of those that were not decoded.
 fn meter(name: &str, fields: &[(&str, u32)], payload: &[u8]) -> (Vec<Counter>, u64) {
+    let mut tracker = CounterTracker::new();
+    let seen = of_meter(&mut tracker, name, fields, payload);
+    (seen, tracker.undecoded())
+}
+
+/// The values of an event of a meter.
+fn of_meter(
+    tracker: &mut CounterTracker,
+    name: &str,
+    fields: &[(&str, u32)],
+    payload: &[u8],
+) -> Vec<Counter> {
     let mut described = (fields.len() as u32).to_le_bytes().to_vec();
     for (name, ty) in fields {
         described.extend(ty.to_le_bytes());
         described.extend(utf16z(name));
     }
     let bytes = assemble::v4_named("System.Diagnostics.Metrics", 6, name, &described, payload);
-    let mut tracker = CounterTracker::new();
     let mut seen = Vec::new();
     parse(&bytes, Order::Time, |item| {
         if let Item::Event(event) = item {
             seen.extend(tracker.observe(&event));
         }
     });
-    (seen, tracker.undecoded())
+    seen
+}
+
+#[test]
+fn errors_limits_and_conflicts_of_meters_are_counted() {
+    let mut tracker = CounterTracker::new();
+    let mut observe = |name, fields: &[(&str, u32)], texts: &[&str]| {
+        let payload: Vec<u8> = texts.iter().flat_map(|text| utf16z(text)).collect();
+        assert_eq!(of_meter(&mut tracker, name, fields, &payload), []);
+    };
+    let error = [("sessionId", 18), ("errorMessage", 18)];
+    let session = [("sessionId", 18)];
+    let long = format!("System.InvalidOperationException: no \n{}", "é".repeat(5_000));
+    observe("ObservableInstrumentCallbackError", &error, &["1", &long]);
+    observe("Error", &error, &["1", "second"]);
+    observe("TimeSeriesLimitReached", &session, &["1"]);
+    observe("HistogramLimitReached", &session, &["1"]);
+    observe("HistogramLimitReached", &session, &["1"]);
+    observe("MultipleSessionsNotSupportedError", &session, &["1"]);
+    observe("MultipleSessionsConfiguredIncorrectlyError", &session, &["1"]);
+    assert_eq!((tracker.errors(), tracker.limits(), tracker.conflicts()), (2, 3, 2));
+    let first = tracker.first_error().unwrap();
+    assert!(long.starts_with(first) && (1_000..=4 << 10).contains(&first.len()), "{first}");
 }
 
 /// No capture has a histogram: its quantiles are text, its count and sum are numbers.

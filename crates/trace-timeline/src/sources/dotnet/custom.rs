@@ -5,11 +5,16 @@ use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{EventKind, InstantKind, SpanKind, Value};
 use crate::sources::pusher::{Begin, Pusher};
 use crate::tables::SpanId;
-use nettrace::analysis::ActivityStep;
+use nettrace::analysis::{ActivityStep, Counter, CounterKind};
 use nettrace::{Event as NetEvent, Guid, Value as NetValue};
 
 /// Maximum number of bytes of an undecodable payload that an event keeps.
 const MAX_PAYLOAD: usize = 256;
+
+/// Maximum number of time series of histograms whose quantiles are known, and of these quantiles. The
+/// runtime reports three.
+const MAX_HISTOGRAMS: usize = 1 << 12;
+const MAX_QUANTILES: usize = 16;
 
 /// The activities that are requests: those of ASP.NET Core, and of `HttpClient`.
 const REQUESTS: [(&str, &str); 3] = [
@@ -48,15 +53,37 @@ impl DotnetSource {
             ("By" | "bytes", None) => "B".to_owned(),
             (unit, None) => unit.to_owned(),
         };
-        for (quantile, value) in &counter.quantiles {
-            let name = format!("{name} p{}", quantile * 100.0);
-            push.counter(process, name.as_bytes(), unit.as_bytes(), *value);
-        }
-        if !counter.quantiles.is_empty() {
+        if matches!(counter.kind, CounterKind::Histogram | CounterKind::ExponentialHistogram) {
+            for (quantile, value) in self.quantiles(process, &name, &counter, push) {
+                let name = format!("{name} p{}", quantile * 100.0);
+                push.counter(process, name.as_bytes(), unit.as_bytes(), value);
+            }
             name.push_str(" sum");
         }
         let value = per_second.unwrap_or(counter.value);
         push.counter(process, name.as_bytes(), unit.as_bytes(), value);
+    }
+
+    /// The quantiles of a histogram. They are 0 in an interval without values, which has none, so that
+    /// those of an earlier one do not last.
+    fn quantiles(
+        &mut self,
+        process: EntityId,
+        name: &str,
+        counter: &Counter,
+        push: &mut Pusher<'_>,
+    ) -> Vec<(f64, f64)> {
+        let key = (process, push.tables.text(name.as_bytes()));
+        if !counter.quantiles.is_empty() {
+            if self.histograms.len() >= MAX_HISTOGRAMS {
+                self.histograms.clear();
+            }
+            let quantiles = counter.quantiles.iter().map(|(quantile, _)| *quantile);
+            self.histograms.insert(key, quantiles.take(MAX_QUANTILES).collect());
+            return counter.quantiles.clone();
+        }
+        let known = self.histograms.get(&key).into_iter().flatten();
+        known.map(|quantile| (*quantile, 0.0)).collect()
     }
 
     /// An event of an event source: an activity, or an instant.

@@ -53,7 +53,7 @@ pub use stacks::{DotnetLines, frame, frame_with_line};
 use super::pusher::{Begin, Pusher};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, FlowKind, LossKind, SampleKind, SpanKind, State};
-use crate::tables::{SampledEventId, SpanId, Tables};
+use crate::tables::{SampledEventId, SpanId, Tables, TextId};
 use custom::OpenActivity;
 use hashbrown::{HashMap, HashSet};
 use nettrace::analysis::{ActivityTracker, CounterTracker};
@@ -128,6 +128,8 @@ pub struct DotnetSource {
     /// No open activity has a smaller number.
     oldest_activity: u64,
     counters: CounterTracker,
+    /// Quantiles of the histograms of meters, by process and name.
+    histograms: HashMap<(EntityId, TextId), Vec<f64>>,
     /// Work items in the queue of the thread pool, oldest first, by process and identifier. An
     /// object can be queued more than once.
     queued: HashMap<(EntityId, i64), VecDeque<WorkItem>>,

@@ -24,16 +24,22 @@ impl Selection {
     }
 }
 
-/// Whether a counter is selected: by a selection of its event source, or else by its meter. Without
-/// meters, everything is that no selection names (another source of a trace).
+/// Whether a counter is selected: one of an event source by a selection of it, and one of a meter by its
+/// meter, as both can have the same name. If there are only selections or only meters, they select from
+/// both. Without meters, everything is selected that no selection names (another source of a trace).
 pub(super) fn is_selected(selections: &[Selection], meters: &[String], counter: &Counter) -> bool {
+    let has_both = !selections.is_empty() && !meters.is_empty();
     let mut of_source = selections
         .iter()
+        .filter(|_| !(has_both && counter.is_meter))
         .flat_map(|selection| &selection.0)
         .filter(|wanted| wanted.provider == counter.provider)
         .peekable();
     if of_source.peek().is_some() {
         return of_source.any(|w| w.names.is_empty() || w.names.contains(&counter.name));
+    }
+    if has_both && !counter.is_meter {
+        return false;
     }
     let mut meters = meters.iter().flat_map(|list| list.split(',')).peekable();
     meters.peek().is_none() || meters.any(|meter| is_of_meter(meter.trim(), counter))

@@ -4,11 +4,12 @@ mod rows;
 mod table;
 
 use super::source::SourceOrCommand;
-use crate::failure::{Failure, Result};
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
+use crate::timeline::counted;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use filter::Selection;
 use nettrace::Order;
@@ -94,11 +95,18 @@ pub(super) fn run(args: &Args) -> Result {
         writer.add(time, utc, counter)
     })?;
     writer.finish()?;
-    if tracker.errors() > 0 {
-        let n = tracker.errors();
+    if tracker.limits() > 0 {
+        let n = tracker.limits();
         message!(
             "triscope: the runtime reported {n} times that it does not collect all time series"
         );
+    }
+    if tracker.errors() > 0 {
+        let errors = counted(tracker.errors(), "error");
+        // An exception, with its stack on the following lines.
+        let first = tracker.first_error().and_then(|message| message.lines().next());
+        let first = OneLine(first.unwrap_or("without a message"));
+        message!("triscope: the runtime reported {errors} of meters: {first}");
     }
     if tracker.undecoded() > 0 {
         let n = tracker.undecoded();
@@ -124,10 +132,10 @@ fn format(args: &Args, is_terminal: bool) -> Result<Format> {
         Some("csv") => Ok(Format::Csv),
         Some("json" | "jsonl" | "ndjson") => Ok(Format::Json),
         Some("prom") => Ok(Format::Prometheus),
-        _ => Err(Failure::about(
-            path.display(),
-            "unknown file name extension: use .csv, .json or .prom, or pass --format",
-        )),
+        _ => {
+            let hint = "unknown file name extension: use .csv, .json or .prom, or pass --format";
+            Err(Failure::about(path.display(), hint).with_code(2))
+        }
     }
 }
 
@@ -227,7 +235,8 @@ impl Writer {
             Format::Csv => rows(rows::Format::Csv),
             Format::Json => rows(rows::Format::Json),
             Format::Table if args.output.is_some() => {
-                Err(Failure::new("a table goes to the terminal: pass --format csv with -o"))
+                let hint = "a table goes to the terminal: pass --format csv with -o";
+                Err(Failure::new(hint).with_code(2))
             }
             Format::Table if is_live && is_terminal => Ok(Self::Live(table::Live::start())),
             Format::Table => {

@@ -1,6 +1,6 @@
 //! The newest value of every counter, as a table.
 
-use super::shown;
+use super::{kind, shown};
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -38,7 +38,8 @@ impl Table {
                 self.lines += 1;
                 last = provider;
             }
-            let _ = writeln!(out, "    {label:<width$} {value:>16.3} {unit}");
+            let value = value.map_or("no values".to_owned(), |value| format!("{value:.3}"));
+            let _ = writeln!(out, "    {label:<width$} {value:>16} {unit}");
         }
     }
 }
@@ -102,7 +103,8 @@ fn each_burst<T>(values: &Receiver<T>, mut draw: impl FnMut(Vec<T>) -> Result) -
 struct Row<'a> {
     provider: &'a str,
     label: String,
-    value: f64,
+    /// `None` for a histogram without values.
+    value: Option<f64>,
     unit: String,
 }
 
@@ -114,13 +116,16 @@ fn lines(counter: &Counter) -> Vec<Row<'_>> {
     let unit = OneLine(&counter.unit);
     let row =
         |label: &str, value, unit| Row { provider, label: OneLine(label).to_string(), value, unit };
+    if kind(counter) == "histogram" && counter.count == Some(0) {
+        return vec![row(&label, None, unit.to_string())];
+    }
     if counter.quantiles.is_empty() {
         let per = if counter.kind == CounterKind::Rate { "/s" } else { "" };
-        return vec![row(&label, shown(counter), format!("{unit}{per}"))];
+        return vec![row(&label, Some(shown(counter)), format!("{unit}{per}"))];
     }
     let percentiles = counter.quantiles.iter();
     percentiles
-        .map(|(q, value)| row(&format!("{label} p{}", q * 100.0), *value, unit.to_string()))
+        .map(|(q, value)| row(&format!("{label} p{}", q * 100.0), Some(*value), unit.to_string()))
         .collect()
 }
 
