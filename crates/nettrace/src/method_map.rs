@@ -189,24 +189,33 @@ impl Mappings {
         self.by_size.entry((process, size, start)).or_default().push(mapping);
     }
 
-    /// The mapping at an address: the newest at this time, or otherwise the first after it.
-    fn find(&self, process: u64, address: u64, at: i64) -> Option<Mapping> {
+    /// The mappings at an address over time.
+    fn at(&self, process: u64, address: u64) -> impl Iterator<Item = &Mapping> {
         let mut sizes = self.sizes.get(&process).copied().unwrap_or(0);
-        let mut best: Option<Mapping> = None;
-        while let Some(size) = sizes.checked_ilog2() {
+        let sizes = std::iter::from_fn(move || {
+            let size = sizes.checked_ilog2()?;
             sizes &= !(1 << size);
+            Some(size)
+        });
+        sizes.flat_map(move |size| {
             let lowest = address.saturating_sub(u64::MAX >> (63 - size));
             let near = self.by_size.range((process, size, lowest)..=(process, size, address)).rev();
             let near = near.take(MAX_OVERLAP).flat_map(|(_, mappings)| mappings.iter().rev());
-            for mapping in near.take(MAX_RANGES).filter(|mapping| address < mapping.end) {
-                let is_better = match best.map(|best| best.from) {
-                    None => true,
-                    Some(best) if mapping.from <= at => best > at || mapping.from > best,
-                    Some(best) => best > at && mapping.from < best,
-                };
-                if is_better {
-                    best = Some(*mapping);
-                }
+            near.take(MAX_RANGES).filter(move |mapping| address < mapping.end)
+        })
+    }
+
+    /// The mapping at an address: the newest at this time, or otherwise the first after it.
+    fn find(&self, process: u64, address: u64, at: i64) -> Option<Mapping> {
+        let mut best: Option<Mapping> = None;
+        for mapping in self.at(process, address) {
+            let is_better = match best.map(|best| best.from) {
+                None => true,
+                Some(best) if mapping.from <= at => best > at || mapping.from > best,
+                Some(best) => best > at && mapping.from < best,
+            };
+            if is_better {
+                best = Some(*mapping);
             }
         }
         best
@@ -528,15 +537,26 @@ impl MethodMap {
         Frame { address, method, module, il_offset }
     }
 
-    fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
+    /// Whether [`resolve`](Self::resolve) can find other methods or modules at an address at other times.
+    pub fn changes(&self, process: u64, address: u64) -> bool {
+        let mut ranges = self.ranges_at(process, address);
+        match ranges.next() {
+            Some(_) => ranges.next().is_some(),
+            None => self.mappings.at(process, address).nth(1).is_some(),
+        }
+    }
+
+    /// The compilations at an address over time.
+    fn ranges_at(&self, process: u64, address: u64) -> impl Iterator<Item = &Range> {
         let lowest = address.saturating_sub(self.longest);
-        let mut closest: Option<(u64, u32)> = None;
         let near = self.ranges.range((process, lowest)..=(process, address)).rev();
         let near = near.take(MAX_OVERLAP).flat_map(|(_, ranges)| ranges.iter().rev());
-        for range in near.take(MAX_RANGES) {
-            if address >= range.end {
-                continue;
-            }
+        near.take(MAX_RANGES).filter(move |range| address < range.end)
+    }
+
+    fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
+        let mut closest: Option<(u64, u32)> = None;
+        for range in self.ranges_at(process, address) {
             // Distance in time between `at` and the lifetime of the code.
             let miss = if at < range.from {
                 range.from.abs_diff(at)

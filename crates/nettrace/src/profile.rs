@@ -166,6 +166,12 @@ impl Profile {
         self.stacks.get(stack)
     }
 
+    /// Whether [`frames`](Self::frames) of samples of a process with this stack differ with their times:
+    /// see [`MethodMap::changes`].
+    pub fn changes(&self, process: u64, stack: u32) -> bool {
+        self.stacks.calls(stack).any(|(_, call)| self.methods.changes(process, call))
+    }
+
     /// The frames of a sample, innermost first.
     pub fn frames(&self, sample: &Sample) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
         self.stacks.frames(&self.methods, sample.process_id, sample.timestamp, sample.stack)

@@ -29,6 +29,15 @@ impl StackTable {
         self.stacks.get(stack as usize).map_or(&[], |s| s)
     }
 
+    /// The instruction pointers of a stack, innermost first, and an address within each instruction.
+    pub(crate) fn calls(&self, stack: u32) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        self.get(stack).iter().enumerate().map(|(depth, &ip)| {
+            // All but the innermost are return addresses: the call is before them, and may be
+            // the last instruction of its method.
+            (ip, if depth == 0 { ip } else { ip.saturating_sub(1) })
+        })
+    }
+
     /// The frames of a stack of a process at a time in ticks, innermost first.
     pub(crate) fn frames<'a>(
         &'a self,
@@ -37,11 +46,7 @@ impl StackTable {
         at: i64,
         stack: u32,
     ) -> impl ExactSizeIterator<Item = Frame<'a>> + 'a {
-        self.get(stack).iter().enumerate().map(move |(depth, &ip)| {
-            // All but the innermost are return addresses: the call is before them, and may be
-            // the last instruction of its method.
-            let call = if depth == 0 { ip } else { ip.saturating_sub(1) };
-            Frame { address: ip, ..methods.resolve(process, call, at) }
-        })
+        self.calls(stack)
+            .map(move |(ip, call)| Frame { address: ip, ..methods.resolve(process, call, at) })
     }
 }

@@ -646,6 +646,45 @@ fn sources_share_a_process() {
     }
 }
 
+/// Code of two methods was at one address, one after another.
+#[test]
+fn stacks_have_the_methods_of_their_times() {
+    let types = [(RUNTIME, 143, 1), (RUNTIME, 80, 1)];
+    let load = |at, id: u64, name| {
+        // The address of the stack is in it.
+        let ids = [id, 1, 0x1200].map(u64::to_le_bytes).concat();
+        let sizes = [0x100_u32, 3, 8].map(u32::to_le_bytes).concat();
+        let names = [utf16("N.T"), utf16(name), utf16("void ()")].concat();
+        event(1, at, 5, &[&ids, &sizes, &names, &9_u16.to_le_bytes()])
+    };
+    let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
+    let thrown = |at| {
+        let mut thrown = event(2, at, 5, &[&exception, &9_u16.to_le_bytes()]);
+        thrown.has_stack = true;
+        thrown
+    };
+    let functions = |written: &[_]| -> Vec<String> {
+        let bytes = trace(&types, written);
+        let mut names = DotnetNames::new();
+        Reader::new(&bytes[..]).for_each(|event| names.observe(&event)).unwrap();
+        let (mut source, mut tables) = (DotnetSource::with_names(0, names), Tables::new());
+        let (mut events, mut reader) = (Vec::new(), Reader::new(&bytes[..]));
+        while let Some(item) = reader.next_item().unwrap() {
+            source.push(&item, &mut tables, &mut events);
+        }
+        let stack = |event: &Event| match event.kind {
+            EventKind::Instant { stack, .. } => stack,
+            _ => None,
+        };
+        let stacks = events.iter().filter_map(stack);
+        stacks.map(|stack| tables.str(tables.frames(stack)[0].function).into_owned()).collect()
+    };
+    let (a, b) = ("N.T.A()", "N.T.B()");
+    assert_eq!(functions(&[load(10, 1, "A"), thrown(20), thrown(30)]), [a, a]);
+    let both = [load(10, 1, "A"), thrown(20), load(30, 2, "B"), thrown(40), thrown(50)];
+    assert_eq!(functions(&both), [a, b, b]);
+}
+
 /// Whatever the bytes are, the model's events are in time order, each span ends at most once, and
 /// every loss is one.
 #[test]

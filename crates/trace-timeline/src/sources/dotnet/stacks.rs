@@ -45,7 +45,7 @@ const MAX_FRAMES: usize = 1 << 10;
 /// Maximum number of bytes of addresses in the cache.
 const MAX_CACHED: usize = 16 << 20;
 
-/// Stacks that were resolved, by process and addresses.
+/// Stacks that were resolved, by process and addresses. Those whose names depend on the time are not kept.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
     known: HashMap<u64, HashMap<Box<[u8]>, Option<StackId>>>,
@@ -64,11 +64,20 @@ impl DotnetSource {
             return *known;
         }
         let at = event.header().timestamp;
-        let addresses = stack.instruction_pointers().take(MAX_FRAMES).enumerate();
-        let frames: Vec<Frame> = addresses
-            .map(|(depth, address)| self.frame(process, address, depth, at, push.tables))
+        let calls = || {
+            let addresses = stack.instruction_pointers().take(MAX_FRAMES).enumerate();
+            // All frames but the innermost are return addresses.
+            addresses.map(|(depth, address)| {
+                (address, if depth == 0 { address } else { address.saturating_sub(1) })
+            })
+        };
+        let frames: Vec<Frame> = calls()
+            .map(|(address, call)| self.frame(process, address, call, at, push.tables))
             .collect();
         let id = push.tables.stack(&frames);
+        if calls().any(|(_, call)| self.names.methods().changes(process, call)) {
+            return id;
+        }
         if self.stacks.bytes >= MAX_CACHED {
             self.stacks = Stacks::default();
         }
@@ -81,12 +90,10 @@ impl DotnetSource {
         &mut self,
         process: u64,
         address: u64,
-        depth: usize,
+        call: u64,
         at: i64,
         tables: &mut Tables,
     ) -> Frame {
-        // All frames but the innermost are return addresses.
-        let call = if depth == 0 { address } else { address.saturating_sub(1) };
         let mut resolved = self.names.methods().resolve(process, call, at);
         resolved.address = address;
         match &mut self.lines.0 {

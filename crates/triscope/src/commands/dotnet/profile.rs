@@ -216,10 +216,13 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
             continue;
         }
         span = extended(span, sample.timestamp);
-        // Stacks are few and samples many.
-        let stack = *resolved
-            .entry((sample.process_id, sample.stack))
-            .or_insert_with(|| stacks.resolve("", profile.frames(sample)));
+        // Stacks are few and samples many. A stack whose names depend on the time is not kept.
+        let key = (sample.process_id, sample.stack);
+        let known = resolved.entry(key).or_insert_with(|| {
+            let (process, stack) = key;
+            (!profile.changes(process, stack)).then(|| stacks.resolve("", profile.frames(sample)))
+        });
+        let stack = known.unwrap_or_else(|| stacks.resolve("", profile.frames(sample)));
         let labels = stacks.labels(sample.thread_id, state);
         stacks.add(labels, stack, (1, nanos(trace, weight)));
     }
