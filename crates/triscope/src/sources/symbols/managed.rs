@@ -12,16 +12,89 @@ use trace_timeline::sources::perf::PerfSource;
 #[derive(Default)]
 pub(crate) struct Managed {
     /// By the number of the file in the recording.
-    files: HashMap<usize, BTreeMap<u64, Code>>,
+    files: HashMap<usize, Codes>,
     lines: Lines,
+}
+
+/// The code of the methods in a file.
+#[derive(Default)]
+struct Codes {
+    methods: Vec<Code>,
+    /// By their first addresses. They do not overlap.
+    pieces: BTreeMap<u64, Piece>,
 }
 
 /// The code of a method.
 struct Code {
+    start: u64,
     end: u64,
-    /// `None` if several methods had their code there, one after another: stacks have no time.
-    name: Option<Box<str>>,
+    name: Box<str>,
     source: Source,
+}
+
+/// Addresses of which the same is known.
+#[derive(Clone, Copy)]
+struct Piece {
+    end: u64,
+    /// Index of the method that had its code there. `None` if several had, one after another: stacks have
+    /// no time.
+    method: Option<usize>,
+}
+
+impl Codes {
+    fn insert(&mut self, method: Code) {
+        let Code { start, end, .. } = method;
+        self.split(start);
+        self.split(end);
+        let before: Vec<(u64, Piece)> =
+            self.pieces.range(start..end).map(|(start, piece)| (*start, *piece)).collect();
+        let is_same = |known: &usize| {
+            let known = self.methods.get(*known);
+            known.is_some_and(|m| (m.start, m.end, &m.name) == (start, end, &method.name))
+        };
+        let same = before.iter().filter_map(|(_, piece)| piece.method).find(is_same);
+        let index = same.unwrap_or(self.methods.len());
+        let mut at = start;
+        for (from, piece) in before {
+            self.pieces.remove(&from);
+            self.put(at, from, Some(index));
+            self.put(from, piece.end, piece.method.filter(|method| *method == index));
+            at = piece.end;
+        }
+        self.put(at, end, Some(index));
+        match self.methods.get_mut(index) {
+            Some(known) => known.source.add(method.source),
+            None => self.methods.push(method),
+        }
+    }
+
+    /// Cuts the piece that has this address in its middle.
+    fn split(&mut self, at: u64) {
+        if let Some((_, piece)) = self.pieces.range_mut(..at).next_back() {
+            if piece.end > at {
+                let rest = *piece;
+                piece.end = at;
+                self.pieces.insert(at, rest);
+            }
+        }
+    }
+
+    /// Adds a piece, together with the one before it if the same is known of that.
+    fn put(&mut self, start: u64, end: u64, method: Option<usize>) {
+        if start >= end {
+            return;
+        }
+        match self.pieces.range_mut(..start).next_back() {
+            Some((_, before)) if before.end == start && before.method == method => before.end = end,
+            _ => _ = self.pieces.insert(start, Piece { end, method }),
+        }
+    }
+
+    /// The only method that had its code at an address.
+    fn at(&self, address: u64) -> Option<&Code> {
+        let (_, piece) = self.pieces.range(..=address).next_back()?;
+        self.methods.get(piece.method.filter(|_| address < piece.end)?)
+    }
 }
 
 /// Where the lines of code are.
@@ -77,34 +150,22 @@ impl Managed {
     }
 
     fn insert(&mut self, file: usize, start: u64, end: u64, name: String, source: Source) {
-        let code = self.files.entry(file).or_default();
-        let before = code.range_mut(..end).rev().take_while(|(_, code)| code.end > start);
-        let mut is_clear = true;
-        for (other, known) in before {
-            if (*other, known.end, known.name.as_deref()) == (start, end, Some(&*name)) {
-                known.source.add(source);
-                return;
-            }
-            known.name = None;
-            is_clear = false;
-        }
-        let name = Some(name.into()).filter(|_| is_clear);
-        code.insert(start, Code { end, name, source });
+        let method = Code { start, end, name: name.into(), source };
+        self.files.entry(file).or_default().insert(method);
     }
 
     /// The method at an address of a file, and its line if that is known.
     pub(super) fn at(&mut self, file: usize, address: u64) -> Option<(&str, Option<Line>)> {
-        let (start, code) = self.files.get(&file)?.range(..=address).next_back()?;
-        let name = code.name.as_deref().filter(|_| address < code.end)?;
+        let code = self.files.get(&file)?.at(address)?;
         let line = match &code.source {
             Source::Known(Origin { module, process, token, map }) => {
-                let offset = u32::try_from(address - start).ok();
+                let offset = u32::try_from(address - code.start).ok();
                 let il = offset.and_then(|offset| map.il_offset(offset));
                 il.and_then(|il| self.lines.find(Some(*process), module, *token, il))
             }
             Source::Unknown | Source::Ambiguous => None,
         };
-        Some((name, line))
+        Some((&code.name, line))
     }
 
     /// The assemblies whose PDB file cannot be used, and why.
@@ -156,9 +217,44 @@ mod tests {
             [at(9), at(10), at(19), at(50), at(60)],
             [None, Some("a"), Some("a"), Some("d"), None].map(|name| name.map(str::to_owned))
         );
-        // b and c.
-        assert!([at(20), at(26), at(39)].iter().all(Option::is_none));
+        // b, both, c.
+        assert_eq!(
+            [at(20), at(24), at(25), at(29), at(30), at(39), at(40)],
+            [Some("b"), Some("b"), None, None, Some("c"), Some("c"), None]
+                .map(|name| name.map(str::to_owned))
+        );
         assert!(managed.at(4, 10).is_none() && !managed.has(4));
+    }
+
+    #[test]
+    fn code_within_other_code_has_no_name() {
+        // Each address has the name of the only method that had it.
+        let methods = [
+            (10, 100, "a"),
+            (20, 30, "b"),
+            (50, 60, "c"),
+            (10, 15, "d"),
+            (90, 110, "e"),
+            (10, 100, "a"),
+            (0, 12, "f"),
+            (20, 30, "b"),
+            (40, 45, "a"),
+        ];
+        let mut managed = Managed::default();
+        for (start, end, name) in methods {
+            managed.insert(3, start, end, name.to_owned(), Source::Unknown);
+        }
+        for address in 0..120 {
+            let mut there: Vec<_> =
+                methods.iter().filter(|(start, end, _)| (start..end).contains(&&address)).collect();
+            there.sort_unstable();
+            there.dedup();
+            let only = match there[..] {
+                [(_, _, name)] => Some(*name),
+                _ => None,
+            };
+            assert_eq!(managed.at(3, address).map(|(name, _)| name), only, "{address}");
+        }
     }
 
     #[test]
