@@ -28,16 +28,18 @@ pub(super) fn run(args: &Args) -> Result {
     let mut summary = Summary::new();
     let mut names = std::collections::HashMap::new();
     let mut time: Option<(i64, i64)> = None;
-    let mut last_id = None;
+    let mut last = None;
     let reading = stream.read(|event| {
         summary.add(event);
         let now = event.timestamp().nanos();
         time = Some(time.map_or((now, now), |(first, last)| (first.min(now), last.max(now))));
-        if last_id != Some(event.header().metadata_id) {
-            last_id = Some(event.header().metadata_id);
-            names
-                .entry((event.provider().to_owned(), event.id()))
-                .or_insert_with(|| event.name().to_owned());
+        // Not by the id of the metadata, which has another meaning after a flush in version 6.
+        let is_last =
+            |(provider, id): &(String, u32)| provider == event.provider() && *id == event.id();
+        if !last.as_ref().is_some_and(is_last) {
+            let kind = (event.provider().to_owned(), event.id());
+            names.entry(kind.clone()).or_insert_with(|| event.name().to_owned());
+            last = Some(kind);
         }
         Ok(())
     })?;
