@@ -266,7 +266,7 @@ impl Dump {
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  DOTNET_DefaultDiagnosticPortSuspend=1 ./app & triscope dotnet resume $!
+  DOTNET_DefaultDiagnosticPortSuspend=1 ./app & sleep 1; triscope dotnet resume $!
   port=$XDG_RUNTIME_DIR/port
   DOTNET_DiagnosticPorts=$port ./app & triscope dotnet resume --diagnostic-port $port
 
