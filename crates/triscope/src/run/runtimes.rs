@@ -453,7 +453,8 @@ pub(crate) fn timeline(others: &[Provider]) -> TracingConfig {
 /// The providers of lists that are separated by commas: `NAME[:KEYWORDS[:LEVEL[:ARGUMENTS]]]`.
 pub(crate) fn providers(lists: &[String]) -> Result<Vec<Provider>> {
     let texts = lists.iter().flat_map(|list| split(list));
-    texts.map(|text| text.parse::<Provider>().map_err(Failure::new)).collect()
+    let usage = |error| Failure::new(error).with_code(2);
+    texts.map(|text| text.parse::<Provider>().map_err(usage)).collect()
 }
 
 /// Splits a list at commas outside quotes: arguments of a provider can contain quoted commas.

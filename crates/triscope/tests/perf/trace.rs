@@ -50,7 +50,7 @@ fn bad_arguments_name_the_remedy() {
     run(&["perf", "trace", "-e", "sched:sched_swich", "true"])
         .is_refused(1, &["did you mean", SWITCH]);
     run(&["perf", "trace", "-e", "page-faults", "true"])
-        .is_refused(1, &["page-faults", "not a tracepoint"]);
+        .is_refused(2, &["page-faults", "not a tracepoint"]);
     run(&["perf", "trace", "-e", SWITCH, "--filter", "nofield == 1", "true"])
         .is_refused(1, &["nofield", "the fields are prev_comm"]);
     run(&["perf", "trace", "-e", SWITCH, "--filter", "prev_pid ==", "true"])

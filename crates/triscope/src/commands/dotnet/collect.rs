@@ -145,10 +145,10 @@ fn config(args: &Args) -> Result<TracingConfig> {
     let mut providers = runtimes::providers(&args.providers)?;
     if let Some(names) = &args.clrevents {
         let keywords = runtime_keywords(names).map_err(|unknown| {
-            Failure::new(format!("--clrevents: the runtime has no keyword {unknown}"))
+            Failure::new(format!("--clrevents: the runtime has no keyword {unknown}")).with_code(2)
         })?;
         let level = args.clreventlevel.as_deref().unwrap_or("4");
-        let level = level.parse::<Level>().map_err(Failure::new)?;
+        let level = level.parse::<Level>().map_err(|e| Failure::new(e).with_code(2))?;
         let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
         providers = ProviderPreset::merge(providers, [runtime.keywords(keywords).level(level)]);
     }
@@ -159,7 +159,8 @@ fn config(args: &Args) -> Result<TracingConfig> {
     for name in profiles {
         let profile = ProviderPreset::find(name.trim()).ok_or_else(|| {
             let known: Vec<_> = PROVIDER_PRESETS.iter().map(|p| p.name).collect();
-            Failure::new(format!("there is no profile {name}; there are {}", known.join(", ")))
+            let known = known.join(", ");
+            Failure::new(format!("there is no profile {name}; there are {known}")).with_code(2)
         })?;
         providers = ProviderPreset::merge(providers, profile.providers());
         // Other events can need the rundown that the profile does not need.

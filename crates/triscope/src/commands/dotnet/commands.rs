@@ -160,27 +160,34 @@ pub(crate) struct SetEnv {
 
 impl SetEnv {
     pub(super) fn run(&self) -> Result {
-        let (target, variables) = match self.words.split_first() {
-            Some((pid, variables)) if self.target.is_empty() => {
-                let pid = pid.parse().map_err(|_| Failure::about(pid, "is not a PID"))?;
-                (target::process(pid)?, variables)
+        let (pid, words) = match self.words.split_first() {
+            Some((pid, words)) if self.target.is_empty() => {
+                let usage = |_| Failure::about(pid, "is not a PID").with_code(2);
+                (Some(pid.parse().map_err(usage)?), words)
             }
-            _ => (self.target.resolve()?, &self.words[..]),
+            _ => (None, &self.words[..]),
         };
-        if variables.is_empty() {
-            return Err(Failure::new(
-                "no variables specified: pass NAME=VALUE to set, NAME to unset",
-            ));
+        if words.is_empty() {
+            let hint = "no variables specified: pass NAME=VALUE to set, NAME to unset";
+            return Err(Failure::new(hint).with_code(2));
         }
-        for variable in variables {
-            let (name, value) = match variable.split_once('=') {
+        let mut variables = Vec::new();
+        for word in words {
+            let (name, value) = match word.split_once('=') {
                 Some((name, value)) => (name, Some(value)),
-                None => (variable.as_str(), None),
+                None => (word.as_str(), None),
             };
             if value == Some("") {
                 let hint = "cannot be set to an empty value: to unset it, omit the =";
-                return Err(Failure::about(name, hint));
+                return Err(Failure::about(name, hint).with_code(2));
             }
+            variables.push((name, value));
+        }
+        let target = match pid {
+            Some(pid) => target::process(pid)?,
+            None => self.target.resolve()?,
+        };
+        for (name, value) in variables {
             target.client.set_environment_variable(name, value).map_err(target.failure())?;
         }
         Ok(())

@@ -114,7 +114,8 @@ impl Options {
             }
             (path, "listen") => listen(Path::new(path)),
             (_, other) => {
-                Err(Failure::new(format!("a diagnostic port is listen or connect, not {other}")))
+                let what = format!("a diagnostic port is listen or connect, not {other}");
+                Err(Failure::new(what).with_code(2))
             }
         }
     }

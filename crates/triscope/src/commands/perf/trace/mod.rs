@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result {
             (event.as_tracepoint(), parts.next(), parts.next())
         else {
             let why = "not a tracepoint; see triscope perf list";
-            return Err(Failure::about(event.name(), why));
+            return Err(Failure::about(event.name(), why).with_code(2));
         };
         let format = tracefs.format(system, name).map_err(failure)?;
         formats.push((event, format));
