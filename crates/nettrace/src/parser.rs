@@ -231,7 +231,9 @@ impl Parser {
         self.complete
     }
 
-    /// Events lost so far by capture thread (a thread id; in version 6 a thread index).
+    /// Events lost so far by capture thread (a thread id; in version 6 a thread index), of the threads that
+    /// are still known: version 6 removes threads, and then uses their indices for others.
+    /// [`Stats::lost`] has all.
     pub fn lost_by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.state.losses.by_thread()
     }

@@ -85,7 +85,7 @@ pub enum RootKind {
     DependentHandle,
     /// A COM callable wrapper.
     Com,
-    /// A static variable, by name.
+    /// A static variable, by the name of its field. The runtime does not report the type that declares it.
     StaticVar(String),
     /// A kind that this version of the crate does not know.
     Other(u8),
