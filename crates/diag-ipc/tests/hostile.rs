@@ -327,6 +327,36 @@ fn a_stream_that_never_ends() {
     assert!(matches!(end.truncation, Some(TruncationReason::Abandoned)), "{end:?}");
 }
 
+/// The reply comes when other stops have returned.
+#[test]
+fn a_stop_does_not_wait_for_the_reply_to_another() {
+    let (returned, others) = std::sync::mpsc::channel();
+    let others = std::sync::Mutex::new(others);
+    let ok = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+    let (_dir, client) = server(move |mut connection| match request(&mut connection) {
+        Some(Request::CollectTracing { .. }) => {
+            connection.write_all(&[&ok[..], STREAM_HEAD, b"\x06\x01"].concat()).unwrap();
+        }
+        Some(Request::StopTracing { session: 7 }) => {
+            others.lock().unwrap().recv().unwrap();
+            connection.write_all(&ok).unwrap();
+        }
+        other => panic!("{other:?}"),
+    });
+    let session = client.collect_tracing(&config()).unwrap();
+    let stop = session.stop_handle();
+    stop.stop().unwrap();
+    let reader = std::thread::spawn(move || session.stop());
+    // Some of them while the reader waits.
+    for _ in 0..1000 {
+        stop.stop().unwrap();
+        std::thread::yield_now();
+    }
+    returned.send(()).unwrap();
+    let end = reader.join().unwrap();
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+}
+
 #[test]
 fn a_stream_that_continues_after_the_stop_is_truncated() {
     let (_dir, client) = stoppable(|connection, stop| {
