@@ -260,6 +260,29 @@ fn event_counter(name: &str, mean: f64) -> Vec<u8> {
     assemble::blob(&[0xc7, 4, 0, 9, 0, 9, 5], &payload)
 }
 
+/// An id of metadata has another meaning after a flush.
+#[test]
+fn event_types_after_a_flush_have_names() {
+    let mut stream = assemble::V6::new();
+    // Size, index, process id, thread id.
+    stream.block(6, &[5, 0, 1, 2, 10, 3, 11]);
+    let declare = |stream: &mut assemble::V6, provider, name| {
+        let mut row = [&[1], &*assemble::utf8(provider), &[1], &*assemble::utf8(name)].concat();
+        row.extend([0, 0, 0, 0]);
+        let size = (row.len() as u16).to_le_bytes();
+        stream.block(3, &[&[0, 0], &size[..], &row].concat());
+        stream.compressed(&assemble::blob(&[0xc7, 1, 0, 1, 0, 1, 5], &[]));
+    };
+    declare(&mut stream, "A", "first");
+    stream.block(4, &[&6i64.to_le_bytes()[..], &2u32.to_le_bytes(), &[0; 4]].concat());
+    declare(&mut stream, "B", "second");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("flush.nettrace");
+    std::fs::write(&file, stream.end()).unwrap();
+    let text = ok(&["dotnet", "stats", file.to_str().unwrap()]);
+    assert!(text.contains("A/first (1 v0)") && text.contains("B/second (1 v0)"), "{text}");
+}
+
 /// As `System.Runtime` since .NET 9.
 #[test]
 fn an_event_source_and_a_meter_can_have_the_same_name() {
