@@ -646,6 +646,45 @@ fn sources_share_a_process() {
     }
 }
 
+/// The trace of process 42 of a container, which is process 9042 of the kernel's recording.
+#[test]
+fn a_process_in_a_container_has_the_ids_of_the_recorder() {
+    let types = [(RUNTIME, 80, 1)];
+    let exception = [utf16("N.E"), utf16("message"), vec![0; 8 + 4 + 2]].concat();
+    let thrown = |at, thread| event(1, at, thread, &[&exception, &9_u16.to_le_bytes()]);
+    let bytes = trace(&types, &[thrown(20, 5), thrown(30, 6), thrown(40, 42)]);
+    for (pid, threads, expected) in [
+        (
+            9042,
+            &[(5, 9005), (42, 9042)][..],
+            [(9005, ""), ((1 << 30) + 6, "[6 in its PID namespace]"), (9042, "")],
+        ),
+        // It is in the same namespace.
+        (42, &[], [(5, ""), (6, ""), (42, "")]),
+    ] {
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        let mut source = DotnetSource::new(0);
+        source.set_ids(pid, threads.iter().copied());
+        let mut reader = Reader::new(&bytes[..]);
+        while let Some(item) = reader.next_item().unwrap() {
+            source.push(&item, &mut tables, &mut events);
+        }
+        let of_kind = |kind| tables.entities.iter().filter(move |(_, entity)| entity.kind == kind);
+        let processes: Vec<_> =
+            of_kind(EntityKind::Process).map(|(id, entity)| (id, entity.number)).collect();
+        let [(process, number)] = processes[..] else { panic!("{processes:?}") };
+        assert_eq!(number, i64::from(pid));
+        let found: Vec<_> = of_kind(EntityKind::DotnetThread)
+            .map(|(_, thread)| {
+                assert_eq!(thread.parent, Some(process));
+                (thread.number, tables.str(thread.name).into_owned())
+            })
+            .collect();
+        assert_eq!(found, expected.map(|(number, name)| (number, name.to_owned())));
+        assert_eq!(source.stats().unrelated_threads, u64::from(pid != 42));
+    }
+}
+
 /// Code of two methods was at one address, one after another.
 #[test]
 fn stacks_have_the_methods_of_their_times() {

@@ -697,6 +697,35 @@ fn record(dir: &Path, args: &[&str], command: &[&std::ffi::OsStr]) -> (String, V
     (errors, std::fs::read(out).unwrap())
 }
 
+/// As in a container: the runtime writes the ids of its own PID namespace.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_process_in_another_pid_namespace_is_that_of_the_kernel() {
+    const UNSHARE: [&str; 5] = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let possible = Command::new(UNSHARE[0]).args(&UNSHARE[1..]).arg("true").status();
+    if !possible.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: another PID namespace: needs root");
+        return;
+    }
+    for runtime in Runtime::ALL {
+        let mut target = Target::of(runtime).mode("mix").wrapper(UNSHARE).no_wait().start();
+        target.await_workload();
+        let children = format!("/proc/{0}/task/{0}/children", target.pid());
+        let pid = std::fs::read_to_string(children).unwrap().trim().to_owned();
+        let kept = target.tmpdir().join("kept");
+        let keep = kept.to_str().unwrap();
+        record(target.tmpdir(), &[&pid, "--seconds", "1", "--keep", keep], &[]);
+        let threads = std::fs::read(kept.join(format!("dotnet-{pid}.threads"))).unwrap();
+        let threads: Value = serde_json::from_slice(&threads).unwrap();
+        assert_eq!(threads["1"].to_string(), pid);
+        let report = ok(&["report", keep]);
+        let processes = report.matches("(process ").count();
+        assert_eq!(report.matches(&format!("(process {pid})")).count(), processes, "{report}");
+        assert!(report.contains(" .NET threads, "), "{report}");
+        target.assert_alive();
+    }
+}
+
 /// How often a text is in the trace without more of a signature behind it.
 fn names(trace: &[u8], text: &[u8]) -> usize {
     let whole = |at: usize| trace.get(at + text.len()) != Some(&b'(');

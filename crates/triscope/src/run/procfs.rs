@@ -1,5 +1,6 @@
 //! Processes and threads in `/proc`.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
@@ -126,6 +127,51 @@ pub(crate) fn is_in_container() -> bool {
     std::fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() != FIRST)
 }
 
+/// The threads of a process in another PID namespace than this one: the ids by which they know
+/// themselves.
+#[derive(Debug)]
+pub(crate) struct NamespaceIds {
+    pid: u32,
+    /// Pairs of the id in the namespace of the process and the id in this one.
+    ids: BTreeMap<u32, u32>,
+    /// The ids in this one.
+    known: BTreeSet<u32>,
+}
+
+impl NamespaceIds {
+    /// Threads of a process over time, of which the ids are kept.
+    const MAX: usize = 1 << 16;
+
+    /// Reads those of a process. `None` if it is in this namespace, or has ended.
+    pub(crate) fn read(pid: u32) -> Option<Self> {
+        Self::own_id(pid, pid).filter(|own| *own != pid)?;
+        let mut ids = Self { pid, ids: BTreeMap::new(), known: BTreeSet::new() };
+        ids.add_new();
+        Some(ids)
+    }
+
+    /// Adds the threads that have started since. Those that start and end between two calls are not known.
+    pub(crate) fn add_new(&mut self) {
+        for tid in perf_monitor::threads(self.pid) {
+            if self.known.len() >= Self::MAX || !self.known.insert(tid) {
+                continue;
+            }
+            if let Some(own) = Self::own_id(self.pid, tid) {
+                self.ids.insert(own, tid);
+            }
+        }
+    }
+
+    pub(crate) fn into_ids(self) -> BTreeMap<u32, u32> {
+        self.ids
+    }
+
+    fn own_id(pid: u32, tid: u32) -> Option<u32> {
+        const STATUS: u64 = 1 << 14;
+        trace_common::innermost_pid(&bytes(pid, &format!("task/{tid}/status"), STATUS))
+    }
+}
+
 /// The targets of the open files of a process.
 fn open_files(pid: u32) -> impl Iterator<Item = (u32, PathBuf)> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
@@ -203,6 +249,28 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!is_running(pid));
+    }
+
+    #[test]
+    fn threads_of_another_pid_namespace_have_two_ids() {
+        let own = std::process::id();
+        assert!(NamespaceIds::read(own).is_none());
+        let mut command = std::process::Command::new("unshare");
+        command.args(["--pid", "--fork", "sh", "-c", "echo started; read line"]);
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped());
+        let Ok(mut unshare) = command.spawn() else { return };
+        let mut line = String::new();
+        let mut stdout = std::io::BufReader::new(unshare.stdout.take().unwrap());
+        std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();
+        // Only root may make a namespace.
+        if line == "started\n" {
+            let [pid] = children(unshare.id())[..] else { panic!("the child of unshare") };
+            let mut ids = NamespaceIds::read(pid).unwrap();
+            ids.add_new();
+            assert_eq!(ids.into_ids(), BTreeMap::from([(1, pid)]));
+        }
+        drop(unshare.stdin.take());
+        unshare.wait().unwrap();
     }
 
     #[test]

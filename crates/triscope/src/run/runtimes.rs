@@ -7,14 +7,15 @@ use crate::io::counting::{Count, Counted};
 use crate::run::candidate::{Answer, Candidate};
 use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
-use crate::run::procfs;
+use crate::run::procfs::{self, NamespaceIds};
 use crate::timeline::counted;
 use crossbeam_channel::{
-    Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, unbounded,
+    Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, tick, unbounded,
 };
 use diag_ipc::reverse::Runtime;
 use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use rustix::process::geteuid;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 
 /// Poll interval while the recorder waits for a runtime.
 const TICK: Duration = Duration::from_millis(50);
+
+/// Interval between looks for new threads of a runtime.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Time limit at the end for sessions that were requested, and for runtimes to be resumed.
 const END: Duration = Duration::from_secs(5);
@@ -51,6 +55,8 @@ pub(crate) struct Recording {
     pub(crate) file: File,
     /// Why it is truncated, if known.
     pub(crate) failure: Option<Failure>,
+    /// The ids of its threads in its PID namespace and in this one, if it has another.
+    pub(crate) threads: BTreeMap<u32, u32>,
 }
 
 /// Records runtimes until they end or the recorder is finished.
@@ -88,9 +94,13 @@ impl Recorder {
         let received = Count::default();
         let session = to_file(&client, pid, config, &received)?;
         let mut recorder = Self::start(move |over, _, _| {
-            select! {
-                recv(over) -> _ => {}
-                recv(session.ended) -> _ => {}
+            let look = tick(LOOK);
+            loop {
+                select! {
+                    recv(over) -> _ => break,
+                    recv(session.ended) -> _ => break,
+                    recv(look) -> _ => session.look(),
+                }
             }
             (Session::end(vec![session]), Vec::new())
         });
@@ -133,9 +143,12 @@ impl Recorder {
         let mut recordings = Vec::new();
         for session in sessions {
             let (pid, name) = (session.pid, session.name.clone());
+            let threads =
+                session.threads.take().map_or_else(BTreeMap::new, |threads| threads.into_ids());
             match session.finish() {
                 Some((file, failure)) => {
-                    recordings.push(Recording { pid, name, file: file.into_inner(), failure });
+                    let file = file.into_inner();
+                    recordings.push(Recording { pid, name, file, failure, threads });
                 }
                 None => failures.push(failed()),
             }
@@ -256,6 +269,7 @@ impl<'a> Runtimes<'a> {
 
     /// Looks for runtimes that have not connected to the port.
     fn look(&mut self, processes: &BTreeSet<u32>) {
+        self.sessions.iter().for_each(Session::look);
         let start = |pid: &u32| procfs::start_time(*pid);
         self.known.retain(|pid, started| processes.contains(pid) && start(pid) == *started);
         self.candidates.retain(|pid, _| processes.contains(pid) && !self.known.contains_key(pid));
@@ -530,6 +544,8 @@ pub(crate) struct Session<W> {
     /// Closed when the stream has ended.
     ended: Receiver<()>,
     thread: JoinHandle<(W, Option<Failure>)>,
+    /// The ids of its threads, if it has another PID namespace.
+    threads: RefCell<Option<Box<NamespaceIds>>>,
 }
 
 impl<W: Write + Send + 'static> Session<W> {
@@ -556,7 +572,15 @@ impl<W: Write + Send + 'static> Session<W> {
             };
             (out, failure)
         });
-        Ok(Self { pid, name: program(pid), stop_handle, ended, thread })
+        let threads = RefCell::new(NamespaceIds::read(pid).map(Box::new));
+        Ok(Self { pid, name: program(pid), stop_handle, ended, thread, threads })
+    }
+
+    /// Looks for new threads: only their ids in another PID namespace are in the stream.
+    pub(crate) fn look(&self) {
+        if let Some(threads) = &mut *self.threads.borrow_mut() {
+            threads.add_new();
+        }
     }
 
     /// Whether the stream has ended.
@@ -568,6 +592,7 @@ impl<W: Write + Send + 'static> Session<W> {
     /// never.
     pub(crate) fn stop(&self) {
         if !self.has_ended() {
+            self.look();
             let handle = self.stop_handle.clone();
             std::thread::spawn(move || {
                 // A process that has just ended cannot receive the request; its stream ends by itself.

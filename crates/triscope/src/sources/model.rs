@@ -15,6 +15,7 @@ use crate::io::spool::spool;
 use crate::timeline::{counted, notes};
 use nettrace::ErrorKind;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -58,6 +59,8 @@ pub(crate) struct Traces {
 pub(crate) struct Program {
     pub(crate) pid: Option<i64>,
     pub(crate) name: Option<String>,
+    /// The ids of its threads in its PID namespace and in that of the recorder, of a .NET program.
+    pub(crate) threads: BTreeMap<u32, u32>,
     /// How messages call the trace, instead of its path.
     pub(crate) trace: Option<String>,
     /// The file with what the recorder read of processes, if it is not beside the trace.
@@ -227,6 +230,10 @@ pub(crate) const BOOT: &str = "boot_id";
 /// The file there with what the recorder read of processes.
 pub(crate) const PROCESSES: &str = "processes.jsonl";
 
+/// The ending of a file with the ids of the threads of a .NET trace, which has the same name: a JSON object of
+/// the ids in the trace, with those of the recorder.
+pub(crate) const THREADS: &str = "threads";
+
 /// The file with the records of the scheduler there.
 pub(crate) const SCHEDULER: &str = "kernel.perf.data";
 
@@ -313,8 +320,10 @@ impl Traces {
             let mut inside = Vec::new();
             for entry in std::fs::read_dir(path).map_err(fail)? {
                 let path = entry.map_err(fail)?.path();
-                let about_others = [RECORDING, PROCESSES, MANIFEST];
-                if path.is_file() && !about_others.into_iter().any(|name| path.ends_with(name)) {
+                let is_about_others =
+                    [RECORDING, PROCESSES, MANIFEST].into_iter().any(|name| path.ends_with(name))
+                        || path.extension().is_some_and(|extension| extension == THREADS);
+                if path.is_file() && !is_about_others {
                     inside.push(path);
                 }
             }
@@ -603,6 +612,11 @@ impl Opened {
                     (stats.lost, "event lost by the runtime", "events lost by the runtime"),
                     (stats.unnamed, "method without a name", "methods without a name"),
                     (
+                        stats.unrelated_threads,
+                        "thread of a container that is not related to one of the kernel",
+                        "threads of a container that are not related to those of the kernel",
+                    ),
+                    (
                         stats.unpaired,
                         "start or stop without the other",
                         "starts or stops without the other",
@@ -806,6 +820,11 @@ impl Opening<'_> {
         if let Some(process) = &program.name {
             source.set_process_name(process);
         }
+        let given = program.pid.and_then(|pid| u32::try_from(pid).ok());
+        let kept = || kept_dotnet_ids(path);
+        if let Some((pid, threads)) = given.map(|pid| (pid, program.threads)).or_else(kept) {
+            source.set_ids(pid, threads);
+        }
         let mut reader = nettrace::Reader::new(trace);
         let mut errors = 0;
         streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
@@ -840,7 +859,12 @@ impl Opening<'_> {
                      too many of them",
                 );
                 let unnamed = (stats.unnamed, "events about methods that name none");
-                notes.add(&name, &[skipped, undecodable, unpaired, unnamed]);
+                let unrelated = (
+                    stats.unrelated_threads,
+                    "threads of which only the ids in their PID namespace are known: they are not \
+                     related to threads of the kernel",
+                );
+                notes.add(&name, &[skipped, undecodable, unpaired, unnamed, unrelated]);
                 let skipped = match stats.skipped {
                     0 => String::new(),
                     count => format!("; {} not shown: {}", counted(count, "event"), most(&kinds)),
@@ -906,6 +930,23 @@ fn go_pid(stem: &str) -> Option<i64> {
     stem.strip_prefix("go-")?.split('-').next()?.parse().ok()
 }
 
+/// The process id of a .NET trace in the directory of a recording, and the ids of its threads, for its
+/// recorder: the trace has those of the process's own PID namespace.
+fn kept_dotnet_ids(path: &Path) -> Option<(u32, BTreeMap<u32, u32>)> {
+    /// Of all threads that a recorder keeps.
+    const LONGEST: u64 = 4 << 20;
+    let dir = path.parent()?;
+    if ![RECORDING, MANIFEST].into_iter().any(|name| dir.join(name).is_file()) {
+        return None;
+    }
+    let stem = path.file_stem()?.to_str()?;
+    let pid = stem.strip_prefix("dotnet-")?.split('-').next()?.parse().ok()?;
+    // Threads that are not known are counted.
+    let threads = regular::read(&path.with_extension(THREADS), LONGEST).ok();
+    let threads = threads.and_then(|text| serde_json::from_slice(&text).ok());
+    Some((pid, threads.unwrap_or_default()))
+}
+
 /// An entity as text on a terminal: `main.worker (G7)`, `server (thread 1234)`.
 pub(crate) fn name(tables: &Tables, id: EntityId) -> String {
     OneLine(&text::name(tables, id)).to_string()
@@ -922,5 +963,23 @@ mod tests {
         for other in ["go-", "go-x", "go-12x-3", "trace", "dotnet-1"] {
             assert_eq!(go_pid(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn kept_traces_of_dotnet_have_ids_of_the_recorder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dotnet-9042.nettrace");
+        assert_eq!(kept_dotnet_ids(&path), None, "not of a recording");
+        std::fs::write(dir.path().join(RECORDING), "{}").unwrap();
+        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::new())));
+        assert_eq!(kept_dotnet_ids(&dir.path().join("app-1.nettrace")), None);
+        let threads = dir.path().join("dotnet-9042.threads");
+        std::fs::write(&threads, r#"{"1":9042,"7":9049}"#).unwrap();
+        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::from([(1, 9042), (7, 9049)]))));
+        std::fs::write(&path, "").unwrap();
+        let traces = Traces::of(vec![dir.path().to_owned()]);
+        assert_eq!(traces.files().unwrap(), std::slice::from_ref(&path));
+        std::fs::write(&threads, "x").unwrap();
+        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::new())));
     }
 }

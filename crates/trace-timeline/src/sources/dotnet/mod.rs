@@ -85,6 +85,9 @@ pub struct DotnetStats {
     /// Events about methods that are not among the names, because they lack a field or the names take too
     /// much memory. Their frames are addresses.
     pub unnamed: u64,
+    /// Threads that are related to no thread of the kernel, because only their ids in the PID namespace of
+    /// the process are known: see [`DotnetSource::set_ids`].
+    pub unrelated_threads: u64,
     /// The time of the first event.
     pub first: Option<Timestamp>,
     /// The time of the last event.
@@ -98,6 +101,7 @@ pub struct DotnetSource {
     names: DotnetNames,
     has_stacks: bool,
     process_name: Option<String>,
+    ids: Option<Ids>,
     stats: DotnetStats,
     /// Losses before the first event, which have its time: why, since when, and the events that are lost.
     early: Vec<(String, Option<Timestamp>, Option<u64>)>,
@@ -139,6 +143,18 @@ pub struct DotnetSource {
     stacks: Stacks,
     lines: Lines,
 }
+
+/// The ids of a process and its threads in the PID namespace of the other sources.
+#[derive(Debug)]
+struct Ids {
+    process: u32,
+    /// By the ids in the trace.
+    threads: HashMap<u64, u32>,
+}
+
+/// Added to the id of a thread in a PID namespace of its own, so that it is none of the kernel: those are at
+/// most 2^22.
+const OTHER_NAMESPACE: i64 = 1 << 30;
 
 /// A work item in the queue.
 #[derive(Clone, Copy, Debug)]
@@ -220,6 +236,24 @@ impl DotnetSource {
     /// Gives all processes of the trace this name, instead of that of their program.
     pub fn set_process_name(&mut self, name: &str) {
         self.process_name = Some(name.to_owned());
+    }
+
+    /// Sets the ids that the process of the trace and its threads have for the other sources: a runtime
+    /// writes those of its own PID namespace, such as that of a container. `threads` are pairs of the id
+    /// in the trace and the other one.
+    ///
+    /// If the ids of the process differ, each thread that is not among `threads` is related to no thread
+    /// of the kernel: see [`DotnetStats::unrelated_threads`]. Traces of version 6 can have several processes, with the
+    /// ids of their recorder; their ids are kept.
+    pub fn set_ids(&mut self, process: u32, threads: impl IntoIterator<Item = (u32, u32)>) {
+        let threads = threads.into_iter().map(|(own, other)| (own.into(), other)).collect();
+        self.ids = Some(Ids { process, threads });
+    }
+
+    /// The other ids of a process, if it has others.
+    fn other_ids(&self, pid: u64) -> Option<&Ids> {
+        let is_of_one_process = self.trace.as_ref().is_some_and(|trace| trace.version < 6);
+        self.ids.as_ref().filter(|ids| is_of_one_process && u64::from(ids.process) != pid)
     }
 
     /// Statistics so far.
@@ -398,7 +432,7 @@ impl DotnetSource {
         match Provider::by_name(event.provider()) {
             Some(Provider::Runtime) => self.runtime(event, process, thread, push),
             Some(Provider::SampleProfiler) => {
-                self.sample(event, thread, (SampleKind::Managed, 1), push)
+                self.sample(event, thread, (SampleKind::Managed, 1), push);
             }
             Some(Provider::UniversalEvents) if event.name() == "cpu" => {
                 // A number of samples.
@@ -424,7 +458,8 @@ impl DotnetSource {
         if let Some(process) = self.processes.get(&pid) {
             return Some(*process);
         }
-        let number = i64::try_from(pid).unwrap_or(-1);
+        let number = self.other_ids(pid).map_or(pid, |ids| ids.process.into());
+        let number = i64::try_from(number).unwrap_or(-1);
         let name = self.process_name.as_deref();
         let name = name.unwrap_or_else(|| self.names.process_name(pid));
         let process = push.process(number, name.as_bytes())?;
@@ -467,8 +502,18 @@ impl DotnetSource {
         if let Some(thread) = self.threads.get(&(pid, tid)) {
             return Some(*thread);
         }
-        let number = i64::try_from(tid).unwrap_or(-1);
-        let name = event.map_or("", |event| self.names.thread_name(event));
+        let mut number = i64::try_from(tid).unwrap_or(-1);
+        let mut name = event.map_or("", |event| self.names.thread_name(event)).to_owned();
+        match self.other_ids(pid).map(|ids| ids.threads.get(&tid)) {
+            Some(Some(other)) => number = (*other).into(),
+            Some(None) => {
+                let space = if name.is_empty() { "" } else { " " };
+                name.push_str(&format!("{space}[{tid} in its PID namespace]"));
+                number = number.saturating_add(OTHER_NAMESPACE);
+                self.stats.unrelated_threads += 1;
+            }
+            None => {}
+        }
         let name = push.tables.text(name.as_bytes());
         let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
         let thread = push.start(thread.named(name))?;

@@ -68,8 +68,8 @@ pub(crate) struct Args {
     /// Draw no arrows from where a goroutine is unblocked or created to where it runs
     #[arg(long)]
     no_arrows: bool,
-    /// Process id of the program in a Go trace, which does not record it; with several traces
-    /// FILE=PID
+    /// Process id of the program in a Go trace, which does not record it, or in a .NET trace of a container,
+    /// which has that of its own PID namespace; with several traces FILE=PID
     #[arg(long, value_name = "[FILE=]PID")]
     pid: Vec<String>,
     /// Name of the program; with several traces FILE=NAME

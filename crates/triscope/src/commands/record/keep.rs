@@ -5,9 +5,10 @@ use crate::failure::{Failure, Result};
 use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
 use crate::io::{private, private_dir};
-use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER};
+use crate::sources::model::{PROCESSES, RECORDING, SCHEDULER, THREADS};
 use crate::sources::processes::ProcessWriter;
 use crate::sources::quota::{QUOTAS, QuotaWriter};
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -190,15 +191,30 @@ impl Keep {
         self.copy(&format!("go-{pid}.trace"), || File::open(trace))
     }
 
-    /// Copies the trace of a .NET process.
-    pub(super) fn dotnet(&self, pid: u32, mut trace: &File) -> Result {
+    /// Copies the trace of a .NET process, and writes the ids of its threads if it has another PID
+    /// namespace.
+    pub(super) fn dotnet(
+        &self,
+        pid: u32,
+        mut trace: &File,
+        threads: &BTreeMap<u32, u32>,
+    ) -> Result {
         if !self.is_named() {
             return Ok(());
         }
-        self.copy(&format!("dotnet-{pid}.nettrace"), || {
+        let name = format!("dotnet-{pid}.nettrace");
+        self.copy(&name, || {
             trace.seek(SeekFrom::Start(0))?;
             Ok(trace)
-        })
+        })?;
+        if threads.is_empty() {
+            return Ok(());
+        }
+        let path = self.dir.join(name).with_extension(THREADS);
+        let written = serde_json::to_vec(threads)
+            .map_err(io::Error::from)
+            .and_then(|text| private::write_new(&path, &text));
+        written.map_err(|error| Failure::about(path.display(), error))
     }
 
     fn copy<R: Read>(&self, name: &str, open: impl FnOnce() -> io::Result<R>) -> Result {
@@ -265,7 +281,7 @@ mod tests {
         }
         assert!(keep.describe(1, "x", None).is_err());
         assert!(keep.go(1, &victim).is_err());
-        assert!(keep.dotnet(1, &File::open(&victim).unwrap()).is_err());
+        assert!(keep.dotnet(1, &File::open(&victim).unwrap(), &BTreeMap::new()).is_err());
         assert!(keep.scheduler().is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"x");
         fs::remove_dir_all(&kept).unwrap();

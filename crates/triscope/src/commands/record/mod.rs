@@ -801,10 +801,11 @@ impl<'a> Recording<'a> {
             failures.push(Failure::about("the command", "no .NET runtime was started"));
         }
         let mut traces = Vec::new();
-        for recording in recordings {
-            if let Some(Err(failure)) =
-                self.keep.as_ref().map(|keep| keep.dotnet(recording.pid, &recording.file))
-            {
+        for mut recording in recordings {
+            let keep = self.keep.as_ref();
+            let kept =
+                keep.map(|keep| keep.dotnet(recording.pid, &recording.file, &recording.threads));
+            if let Some(Err(failure)) = kept {
                 summary.lacks("a .NET trace is not kept", [failure]);
             }
             let name = if recording.pid == self.subject.pid {
@@ -813,7 +814,13 @@ impl<'a> Recording<'a> {
                 format!("{} ({})", recording.name, recording.pid)
             };
             let trace = Some(format!(".NET process {}", recording.pid));
-            let program = Program { name: Some(name), trace, ..Program::default() };
+            let program = Program {
+                pid: Some(recording.pid.into()),
+                name: Some(name),
+                threads: std::mem::take(&mut recording.threads),
+                trace,
+                ..Program::default()
+            };
             traces.push(RuntimeTrace { program, origin: Origin::Dotnet(recording) });
         }
         summary.lacks(NOT_ALL_OF_DOTNET, failures);
