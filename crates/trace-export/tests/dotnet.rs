@@ -60,7 +60,7 @@ fn of<'a>(lines: &'a [String], part: &str) -> Vec<&'a str> {
 }
 
 #[test]
-fn allocations_have_their_size_in_every_version() {
+fn allocations_have_their_bytes_in_every_version() {
     let types = [(RUNTIME, 10, 0), (RUNTIME, 10, 1), (RUNTIME, 10, 2), (RUNTIME, 303, 0)];
     let (u32s, u64s) = (u32::to_le_bytes, u64::to_le_bytes);
     let clr = 9u16.to_le_bytes();
@@ -77,7 +77,8 @@ fn allocations_have_their_size_in_every_version() {
         .into_iter()
         .filter_map(|l| l.split("bytes=").nth(1))
         .collect();
-    assert_eq!(drawn, ["100", "200", "300", "400"], "{lines:#?}");
+    // A sampled object of 400 bytes stands for others.
+    assert_eq!(drawn, ["100", "200", "300", "102600"], "{lines:#?}");
     assert_eq!((stats.undecodable, stats.skipped), (0, 0));
 }
 
