@@ -137,7 +137,13 @@ impl Fetch {
     /// A fetch argument in the syntax of the kernel, such as `+0($arg2):ustring`. `$argN` is
     /// [`Fetch::arg`] also in a uprobe, where the kernel does not know it.
     pub fn raw(text: impl Into<String>) -> Self {
-        Self::new(Source::Raw(text.into()))
+        let text = text.into();
+        let digits = text.strip_prefix("$arg").filter(|n| n.bytes().all(|b| b.is_ascii_digit()));
+        let source = match digits.and_then(|digits| digits.parse().ok()) {
+            Some(n) => Source::Arg(n),
+            None => Source::Raw(text),
+        };
+        Self::new(source)
     }
 
     /// The `n`th argument of the function, from 1, by the calling convention of C: `$argN` in a
@@ -403,6 +409,8 @@ impl From<String> for Fetch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    use crate::probe::UsdtProbe;
 
     const KERNEL: Place<'_> = Place { is_user: false, is_return: false, usdt: None };
     const USER: Place<'_> = Place { is_user: true, is_return: false, usdt: None };
@@ -448,6 +456,26 @@ mod tests {
         ] {
             let error = fetch.render(place).unwrap_err().to_string();
             assert!(error.contains(why), "{error}");
+        }
+    }
+
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[test]
+    fn arguments_of_usdt_probes_have_their_type() {
+        let (text, register) = match cfg!(target_arch = "x86_64") {
+            true => ("-4@%edi", "%di"),
+            false => ("-4@w0", "%x0"),
+        };
+        let usdt = UsdtProbe::with_argument(text);
+        let place = Place { usdt: Some(&usdt), ..USER };
+        for fetch in [Fetch::arg(1), Fetch::raw("$arg1")] {
+            assert_eq!(fetch.render(place).unwrap(), format!("{register}:s32"));
+        }
+        let typed = Fetch::raw("$arg1").typed(FetchType::X8);
+        assert_eq!(typed.render(place).unwrap(), format!("{register}:x8"));
+        // The type is not that of memory.
+        for fetch in [Fetch::raw("$arg1").field(8), Fetch::raw("+8($arg1)")] {
+            assert_eq!(fetch.render(place).unwrap(), format!("+8({register})"));
         }
     }
 

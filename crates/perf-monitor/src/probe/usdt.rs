@@ -337,6 +337,17 @@ pub(super) mod test_file {
     }
 }
 
+#[cfg(all(test, any(target_arch = "x86_64", target_arch = "aarch64")))]
+impl UsdtProbe {
+    /// A probe of this machine with one argument.
+    pub(super) fn with_argument(text: &str) -> Self {
+        let machine = if cfg!(target_arch = "x86_64") { Machine::X86 } else { Machine::Arm64 };
+        let arguments = vec![UsdtArgument { text: text.to_owned(), machine }];
+        let (provider, name) = ("provider".to_owned(), "name".to_owned());
+        Self { provider, name, offset: 0, semaphore: None, arguments }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
