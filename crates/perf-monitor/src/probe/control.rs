@@ -58,11 +58,13 @@ impl Installed {
         if dir.exists() {
             return Err(Error::ProbeExists { name: full_name });
         }
-        for definition in definitions {
+        for (before, definition) in definitions.iter().enumerate() {
             if let Err(failed) = append(tracefs, definition.kind.file(), &definition.to_string()) {
                 let error = explain(tracefs, definition, &full_name, failed);
-                // The locations before this one.
-                let _ = remove(tracefs, first.kind, &first.group, &first.name);
+                // The locations before this one. Without any, the probe is that of another process.
+                if before > 0 {
+                    let _ = remove(tracefs, first.kind, &first.group, &first.name);
+                }
                 return Err(error);
             }
         }
