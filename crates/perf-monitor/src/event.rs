@@ -155,7 +155,11 @@ impl Event {
     ///
     /// [`Error::NoProbePmu`]. Opening fails if the function does not exist.
     pub fn kprobe(symbol: &str, offset: u64) -> Result<Self> {
-        Self::probe("kprobe", symbol.as_bytes(), symbol, offset, false)
+        let name = match offset {
+            0 => format!("kprobe:{symbol}"),
+            _ => format!("kprobe:{symbol}+{offset:#x}"),
+        };
+        Self::probe("kprobe", symbol.as_bytes(), name, offset, false)
     }
 
     /// A probe at the return of a kernel function: see [`Event::kprobe`].
@@ -164,7 +168,7 @@ impl Event {
     ///
     /// [`Error::NoProbePmu`].
     pub fn kretprobe(symbol: &str) -> Result<Self> {
-        Self::probe("kprobe", symbol.as_bytes(), symbol, 0, true)
+        Self::probe("kprobe", symbol.as_bytes(), format!("kretprobe:{symbol}"), 0, true)
     }
 
     /// A probe at an address of the kernel: see [`Event::kprobe`].
@@ -173,7 +177,8 @@ impl Event {
     ///
     /// [`Error::NoProbePmu`].
     pub fn kprobe_address(address: u64) -> Result<Self> {
-        let mut this = Self::probe("kprobe", b"", &format!("{address:#x}"), address, false)?;
+        let name = format!("kprobe:{address:#x}");
+        let mut this = Self::probe("kprobe", b"", name, address, false)?;
         this.path = None;
         Ok(this)
     }
@@ -186,8 +191,7 @@ impl Event {
     ///
     /// [`Error::NoProbePmu`]. Opening fails if the file does not exist.
     pub fn uprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
-        let file = file.as_ref();
-        Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, false)
+        Self::probe_of_file(file.as_ref(), offset, false)
     }
 
     /// A probe at the return of the function at `offset` of a file: see [`Event::uprobe`].
@@ -197,7 +201,13 @@ impl Event {
     /// [`Error::NoProbePmu`].
     pub fn uretprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
         let file = file.as_ref();
-        Self::probe("uprobe", file.as_os_str().as_bytes(), &file.to_string_lossy(), offset, true)
+        Self::probe_of_file(file, offset, true)
+    }
+
+    fn probe_of_file(file: &Path, offset: u64, at_return: bool) -> Result<Self> {
+        let kind = if at_return { "uretprobe" } else { "uprobe" };
+        let name = format!("{kind}:{}:{offset:#x}", file.display());
+        Self::probe("uprobe", file.as_os_str().as_bytes(), name, offset, at_return)
     }
 
     /// A uprobe with a counter that the kernel increments while the probe is enabled, at the offset
@@ -208,7 +218,7 @@ impl Event {
         at_return: bool,
         counter: u64,
     ) -> Result<Self> {
-        let mut this = Self::probe("uprobe", file.as_bytes(), file, offset, at_return)?;
+        let mut this = Self::probe_of_file(Path::new(file), offset, at_return)?;
         if counter != 0 {
             let bits = Pmu::open("uprobe")?.term_bits("ref_ctr_offset", counter)?;
             for (word, bits) in this.config.iter_mut().zip(bits) {
@@ -221,12 +231,12 @@ impl Event {
     fn probe(
         pmu: &'static str,
         path: &[u8],
-        shown: &str,
+        name: String,
         offset: u64,
         at_return: bool,
     ) -> Result<Self> {
         let path = CString::new(path).map_err(|_| Error::EventSyntax {
-            text: shown.to_owned(),
+            text: name.clone(),
             why: "a name has no NUL byte",
         })?;
         let pmu = match Pmu::open(pmu) {
@@ -234,9 +244,7 @@ impl Event {
             other => other?,
         };
         let retprobe = if at_return { pmu.term_bits("retprobe", 1)? } else { [0; 5] };
-        let colon = if at_return { "%return" } else { "" };
-        let mut this =
-            Self::new(format!("{}:{shown}+{offset:#x}{colon}", pmu.name()), pmu.type_(), 0);
+        let mut this = Self::new(name, pmu.type_(), 0);
         this.config = retprobe;
         this.config[2] = offset;
         this.path = Some(path);
@@ -254,7 +262,7 @@ impl Event {
 
     /// Parses an event description in the syntax of `perf`: `cycles:u`, `r1a8`,
     /// `L1-dcache-load-misses`, `mem:0x1234/4:w`, `sched:sched_switch`, `msr/tsc/`,
-    /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kretprobe:SYMBOL`,
+    /// `cpu/event=0x3c,umask=1/k`; and `kprobe:SYMBOL[+OFFSET]`, `kprobe:0xADDRESS`, `kretprobe:SYMBOL`,
     /// `uprobe:FILE:OFFSET`, `uretprobe:FILE:OFFSET`.
     ///
     /// | modifier | |
@@ -300,21 +308,28 @@ impl Event {
                 let (address, len) = address.split_once('/').unwrap_or((address, "4"));
                 let address = number(address).ok_or(syntax("not an address"))?;
                 let len = number(len).ok_or(syntax("not a length"))?;
-                let access = match parts.next().unwrap_or("rw") {
-                    "r" => BreakpointAccess::Read,
-                    "w" => BreakpointAccess::Write,
-                    "rw" | "wr" => BreakpointAccess::ReadWrite,
-                    "x" => BreakpointAccess::Execute,
+                let (access, modifiers) = match parts.next() {
+                    None | Some("rw" | "wr") => (BreakpointAccess::ReadWrite, after(3)),
+                    Some("r") => (BreakpointAccess::Read, after(3)),
+                    Some("w") => (BreakpointAccess::Write, after(3)),
+                    Some("x") => (BreakpointAccess::Execute, after(3)),
+                    Some(modifiers) if refused_modifier(modifiers).is_none() => {
+                        (BreakpointAccess::ReadWrite, after(2))
+                    }
                     _ => return Err(syntax("the access is one of r, w, rw, x")),
                 };
-                let event = Self::breakpoint(address, len, access);
-                event.modified(after(3), text)
+                Self::breakpoint(address, len, access).modified(modifiers, text)
+            }
+            ("kprobe", Some(address)) if address.starts_with("0x") => {
+                let address = number(address).ok_or(syntax("not an address"))?;
+                Self::kprobe_address(address)?.modified(after(2), text)
             }
             ("kprobe", Some(symbol)) => {
                 let (symbol, offset) = symbol.split_once('+').unwrap_or((symbol, "0"));
-                Self::kprobe(symbol, number(offset).ok_or(syntax("not an offset"))?)
+                let offset = number(offset).ok_or(syntax("not an offset"))?;
+                Self::kprobe(symbol, offset)?.modified(after(2), text)
             }
-            ("kretprobe", Some(symbol)) => Self::kretprobe(symbol),
+            ("kretprobe", Some(symbol)) => Self::kretprobe(symbol)?.modified(after(2), text),
             ("uprobe" | "uretprobe", Some(_)) => {
                 let (file, offset) =
                     after(1).rsplit_once(':').ok_or(syntax("FILE:OFFSET is needed"))?;
@@ -385,7 +400,8 @@ impl Event {
         let precise = if has('P') { 3 } else { modifiers.matches('p').count() as u8 };
         attr.set_precise_ip(precise);
         self.flags = attr.flags;
-        self.name = format!("{}:{modifiers}", self.name);
+        let colon = if self.name.ends_with('/') { "" } else { ":" };
+        self.name = format!("{}{colon}{modifiers}", self.name);
         Ok(self)
     }
 
@@ -475,6 +491,7 @@ pub(crate) fn number(text: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn names_of_perf_parse() {
@@ -486,6 +503,51 @@ mod tests {
         assert_eq!(ok("LLC-prefetches").config[0], 0x202);
         let watch = ok("mem:0x1000/8:w");
         assert_eq!((watch.bp_type, watch.config[1], watch.config[2]), (2, 0x1000, 8));
+        let both = ok("mem:0:u");
+        assert_eq!((both.bp_type, both.builder().attr().exclude_kernel()), (3, true));
+    }
+
+    #[test]
+    fn names_are_in_the_syntax_that_parses() {
+        for text in [
+            "cycles:u",
+            "L1-dcache-load-misses:k",
+            "r1a8:pp",
+            "mem:0x1000/8:w",
+            "mem:0x1000/4:rw:u",
+            "kprobe:vfs_read",
+            "kprobe:vfs_read+0x4",
+            "kprobe:vfs_read:D",
+            "kprobe:0xffffffff81000000",
+            "kretprobe:vfs_read",
+            "uprobe:/a:b:0x10",
+            "uretprobe:/a:b:0x10",
+        ] {
+            match Event::parse(text) {
+                Ok(event) => assert_eq!(event.name(), text),
+                Err(Error::NoProbePmu { .. }) => {}
+                Err(error) => panic!("{text}: {error}"),
+            }
+        }
+        let tsc = Event::of_pmu("msr/tsc/".into(), 9, [0; 5], EventUnit::default());
+        assert_eq!(tsc.modified("u", "").unwrap().name(), "msr/tsc/u");
+    }
+
+    proptest! {
+        #[test]
+        fn names_parse_as_their_event(
+            address: u64,
+            access in proptest::sample::select(vec!["", ":r", ":w", ":rw", ":x"]),
+            modifiers in "(:[ukh])?",
+            raw: u64,
+        ) {
+            let raw = format!("r{raw:x}{modifiers}");
+            let breakpoint = format!("mem:{address}{access}{modifiers}");
+            for text in [raw, breakpoint] {
+                let event = Event::parse(&text).unwrap();
+                prop_assert_eq!(&Event::parse(event.name()).unwrap(), &event);
+            }
+        }
     }
 
     #[test]
@@ -530,11 +592,17 @@ mod tests {
             assert!(error.contains(&format!("the modifier {c}, ")), "{error}");
         }
         assert!(error("cycles:z").contains("the modifiers are"), "{}", error("cycles:z"));
-        for text in ["cycles:u:k", "mem:0x1000/8:w:u:k"] {
+        for text in ["cycles:u:k", "mem:0x1000/8:w:u:k", "mem:0x1000:u:k"] {
             assert!(error(text).contains("the modifiers are"), "{}", error(text));
         }
         assert!(error("cycles:uku").contains("repeated"));
         assert!(error("cycles:pppp").contains("at most three"));
+        for text in ["kprobe:ext4:ext4_sync_file", "kretprobe:vfs_read:garbage", "kprobe:0x10:z"] {
+            match Event::parse(text).unwrap_err() {
+                Error::NoProbePmu { .. } => {}
+                error => assert!(error.to_string().contains("the modifiers are"), "{error}"),
+            }
+        }
         assert!(Event::kprobe("a\0b", 0).unwrap_err().to_string().contains("NUL"));
     }
 }
