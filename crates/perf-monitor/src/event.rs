@@ -11,6 +11,8 @@ use std::ffi::CString;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+#[cfg(feature = "symbols")]
+use trace_common::FoundFile;
 
 /// An event: a PMU and a configuration of it.
 ///
@@ -194,13 +196,19 @@ impl Event {
         Self::probe_of_file(file.as_ref(), offset, false)
     }
 
-    /// A probe at the return of the function at `offset` of a file: see [`Event::uprobe`].
+    /// A probe at the return of the function at `offset` of a file: see [`Event::uprobe`]. Go programs are
+    /// refused with the feature `symbols`: see [`Probe::uretprobe`](crate::probe::Probe::uretprobe).
     ///
     /// # Errors
     ///
-    /// [`Error::NoProbePmu`].
+    /// [`Error::NoProbePmu`], and [`Error::UnusableSymbol`] for a Go program.
     pub fn uretprobe(file: impl AsRef<Path>, offset: u64) -> Result<Self> {
         let file = file.as_ref();
+        // The kernel opens the file again, and reports one that it cannot probe.
+        #[cfg(feature = "symbols")]
+        if let Some(opened) = FoundFile::find(file).ok().and_then(|found| found.open().ok()) {
+            crate::probe::check_return(&opened, file, &format!("{offset:#x}"))?;
+        }
         Self::probe_of_file(file, offset, true)
     }
 

@@ -9,8 +9,8 @@
     reason = "a test that fails is to panic"
 )]
 
-use perf_monitor::Error;
 use perf_monitor::probe::{ElfFile, Probe};
+use perf_monitor::{Error, Event};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -99,8 +99,16 @@ fn stripped_programs_have_the_functions_of_their_symbols() {
         }
     }
     // A return probe would end the program.
-    let error = Probe::uretprobe(dir.join("with"), "main.add").create().unwrap_err();
-    assert!(error.to_string().contains("would crash this Go program"), "{error}");
+    let program = dir.join("with");
+    let offset = open(&program).function("main.add").unwrap().offset;
+    for error in [
+        Probe::uretprobe(&program, "main.add").create().unwrap_err(),
+        Probe::uretprobe(&program, offset).definitions().unwrap_err(),
+        Event::uretprobe(&program, offset).unwrap_err(),
+        Event::parse(&format!("uretprobe:{}:{offset}", program.display())).unwrap_err(),
+    ] {
+        assert!(error.to_string().contains("would crash this Go program"), "{error}");
+    }
 }
 
 #[test]

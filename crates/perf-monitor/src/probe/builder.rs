@@ -354,18 +354,13 @@ impl ProbeBuilder {
 
     #[cfg(feature = "symbols")]
     fn file_offset(&self, file: &ProbedFile, location: &ProbeLocation) -> Result<u64> {
+        if self.kind == ProbeKind::Uretprobe {
+            super::check_return(&file.file, &file.path, &location.to_string())?;
+        }
         match location {
             ProbeLocation::Address(offset) => Ok(*offset),
             ProbeLocation::Symbol { name, offset } => {
-                let mut elf = super::ElfFile::new(&file.file, &file.path)?;
-                if self.kind == ProbeKind::Uretprobe && elf.is_go() {
-                    return Err(Error::UnusableSymbol {
-                        path: file.path.clone(),
-                        name: name.clone(),
-                        why: "a probe at the return of a function would crash this Go program",
-                    });
-                }
-                elf.function(name)?.at(*offset)
+                super::ElfFile::new(&file.file, &file.path)?.function(name)?.at(*offset)
             }
         }
     }

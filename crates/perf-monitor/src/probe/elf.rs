@@ -12,6 +12,7 @@ use object::endian::Endianness;
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::read::{ReadCache, ReadRef};
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use trace_common::Cursor;
@@ -224,6 +225,19 @@ fn name_at(names: &[u8], at: u32, max: usize) -> &[u8] {
     let text = names.get(at as usize..).unwrap_or_default();
     let text = text.get(..max).unwrap_or(text);
     text.split(|b| *b == 0).next().unwrap_or_default()
+}
+
+/// Refuses a probe at the return of a function of a Go program. A file that is no ELF file is for the kernel
+/// to refuse.
+pub(crate) fn check_return(file: &File, path: &Path, location: &str) -> Result<()> {
+    match ElfFile::new(file, path) {
+        Ok(elf) if elf.is_go() => Err(Error::UnusableSymbol {
+            path: path.to_owned(),
+            name: location.to_owned(),
+            why: "a probe at the return of a function would crash this Go program",
+        }),
+        _ => Ok(()),
+    }
 }
 
 impl<R: Read + Seek> ElfFile<R> {
@@ -761,9 +775,9 @@ mod tests {
     }
 
     /// This program: with symbols, position-independent.
-    fn this() -> ElfFile<std::fs::File> {
+    fn this() -> ElfFile<File> {
         let path = std::env::current_exe().unwrap();
-        ElfFile::new(std::fs::File::open(&path).unwrap(), &path).unwrap()
+        ElfFile::new(File::open(&path).unwrap(), &path).unwrap()
     }
 
     #[test]

@@ -72,6 +72,8 @@ mod usdt;
 pub use builder::{ProbeBuilder, ProbeLocation};
 pub use definition::{ProbeDefinition, ProbeKind};
 #[cfg(feature = "symbols")]
+pub(crate) use elf::check_return;
+#[cfg(feature = "symbols")]
 pub use elf::{ElfFile, Function};
 pub use fetch::{Fetch, FetchType};
 pub use usdt::{UsdtArgument, UsdtProbe};
@@ -131,7 +133,8 @@ impl Probe {
     /// A probe at the return of a function of a program or library.
     ///
     /// Functions of Go programs are refused: the kernel replaces the return address on the stack, and
-    /// Go's runtime ends the program when it grows or scans such a stack.
+    /// Go's runtime ends the program when it grows or scans such a stack. Without the feature `symbols`, Go
+    /// programs are not recognised.
     pub fn uretprobe(file: impl AsRef<Path>, function: impl Into<ProbeLocation>) -> ProbeBuilder {
         ProbeBuilder::user(ProbeKind::Uretprobe, file.as_ref(), function.into())
     }
