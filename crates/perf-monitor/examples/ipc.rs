@@ -2,7 +2,7 @@
 //!
 //! `cargo run --example ipc [SECONDS [PID...]]`: of these processes, or of all.
 
-use perf_monitor::{Error, Event, Group, Hardware, Target};
+use perf_monitor::{Errno, Error, Event, Group, Hardware, Target};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -21,26 +21,33 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let seconds = args.next().map_or(Ok(1), |n| n.parse())?;
     let pids = args.map(|pid| pid.parse()).collect::<Result<Vec<u32>, _>>()?;
     let mut groups = Vec::new();
-    if pids.is_empty() {
-        for pid in perf_monitor::processes() {
-            match open(pid) {
-                Ok(group) => groups.push((pid, group)),
-                // It has ended, or is another user's.
-                Err(error) if error.errno() != Some(perf_monitor::Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
+    let mut refused = Vec::new();
+    let is_each_needed = !pids.is_empty();
+    for pid in if is_each_needed { pids } else { perf_monitor::processes() } {
+        match open(pid) {
+            Ok(threads) => groups.push((pid, threads)),
+            // It is another user's, for example.
+            Err(error) if is_each_needed => return Err(error.into()),
+            Err(error) => refused.push(error),
         }
-    } else {
-        for pid in pids {
-            groups.push((pid, open(pid)?));
+    }
+    let left_out = refused.len();
+    if let Some(error) = refused.into_iter().next() {
+        if groups.is_empty() {
+            return Err(error.into());
         }
+        eprintln!("{left_out} processes are left out: {error}");
     }
     std::thread::sleep(Duration::from_secs(seconds));
     println!("{:>7} {:>15} {:>15} {:>5} COMMAND", "PID", "CYCLES", "INSTRUCTIONS", "IPC");
-    for (pid, group) in groups {
-        // Both were counted at the same time, so that the ratio needs no scaling.
-        let [cycles, instructions] = group.read()?.counts[..] else { continue };
-        let (cycles, instructions) = (cycles.value, instructions.value);
+    for (pid, threads) in groups {
+        let (mut cycles, mut instructions) = (0, 0);
+        for group in threads {
+            // Both were counted at the same time, so that the ratio needs no scaling.
+            let [group_cycles, group_instructions] = group.read()?.counts[..] else { continue };
+            cycles += group_cycles.value;
+            instructions += group_instructions.value;
+        }
         if cycles > 0 {
             let ipc = instructions as f64 / cycles as f64;
             let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -50,10 +57,26 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn open(pid: u32) -> Result<Group, Error> {
+/// A group for each thread of a process, and for those that they start.
+fn open(pid: u32) -> Result<Vec<Group>, Error> {
+    let threads = perf_monitor::threads(pid);
+    // Without threads, it does not exist: the kernel has the error.
+    let threads = if threads.is_empty() { vec![pid] } else { threads };
+    let mut groups = Vec::new();
+    let mut ended = None;
+    for thread in threads {
+        match open_thread(thread) {
+            Ok(group) => groups.push(group),
+            Err(error) if error.errno() == Some(Errno::SRCH) => ended = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    ended.filter(|_| groups.is_empty()).map_or(Ok(groups), Err)
+}
+
+fn open_thread(thread: u32) -> Result<Group, Error> {
     let options = |event| Event::hardware(event).builder().inherit(true);
-    let target = Target::Thread(pid);
-    let mut group = Group::open(&options(Hardware::CpuCycles), target)?;
+    let mut group = Group::open(&options(Hardware::CpuCycles), Target::Thread(thread))?;
     group.add(&options(Hardware::Instructions))?;
     group.enable()?;
     Ok(group)
