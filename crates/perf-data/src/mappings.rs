@@ -6,7 +6,7 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Ksymbol, Mmap, ProcessEvent, RawRecord, Record};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use trace_common::{BuildId, Inode, Timestamp};
+use trace_common::{BuildId, Inode, KernelReference, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +36,18 @@ pub struct MappedFile {
     pub is_perf_map: bool,
     /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
     pub jitdump: Option<String>,
+    /// Of the kernel and its modules: where they were in memory. Without it, the recording can be of an
+    /// earlier boot, whose addresses have other names now.
+    pub reference: Option<KernelReference>,
 }
 
 #[cfg(target_os = "linux")]
 impl MappedFile {
     /// The file for a [`Symbolizer`](trace_symbols::Symbolizer), with what identifies its contents: the build
     /// id, or the inode with the wall-clock time of the mapping.
+    ///
+    /// The kernel without a [`reference`](Self::reference) is the running one: use it for a recording that was
+    /// made since the machine started.
     ///
     /// The time needs the [clock of the recording](Features::clock), which `perf record` writes with the
     /// option `--clockid`. A file of which neither the build id nor the inode and the time are known has no
@@ -53,7 +59,7 @@ impl MappedFile {
     /// as that of a container.
     pub fn module(&self, clock: Option<&ClockReference>) -> trace_symbols::Module {
         use trace_symbols::Module;
-        match self.process {
+        let mut module = match self.process {
             _ if self.is_kernel && self.name == Mappings::KERNEL => Module::kernel(self.build_id),
             _ if self.is_kernel_function => Module::kernel_function(&self.name),
             _ if self.is_kernel => Module::kernel_module(&self.name, self.build_id),
@@ -70,7 +76,9 @@ impl MappedFile {
                 module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));
                 module
             }
-        }
+        };
+        module.reference.clone_from(&self.reference);
+        module
     }
 }
 
@@ -108,10 +116,13 @@ pub struct Mappings {
     files: Vec<MappedFile>,
     /// The first time of a record.
     start: Option<Timestamp>,
-    numbers: HashMap<(String, Option<BuildId>, Option<Inode>), usize>,
+    numbers: HashMap<FileKey, usize>,
     /// Build ids of the recording.
     build_ids: HashMap<String, BuildId>,
 }
+
+/// The facts by which a file is the same as another one.
+type FileKey = (String, Option<BuildId>, Option<Inode>, Option<KernelReference>);
 
 /// Ended processes whose mappings are kept.
 const MAX_ENDED: usize = 1 << 10;
@@ -144,7 +155,7 @@ impl Mappings {
             numbers: HashMap::new(),
             build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
         };
-        this.add_file(Self::KERNEL.to_owned(), None, None, None);
+        this.add_file(Self::KERNEL.to_owned(), None, None, None, None);
         this
     }
 
@@ -190,12 +201,7 @@ impl Mappings {
             _ => (None, None),
         };
         if mode == CpuMode::Kernel {
-            let name = match name.strip_prefix(Self::KERNEL) {
-                Some(_) => Self::KERNEL.to_owned(),
-                None => module_name(&name),
-            };
-            let file = self.add_file(name, own_id, None, None);
-            self.kernel.insert(mmap.addr, (end, file));
+            self.map_kernel(&name, mmap, own_id);
             return;
         }
         // That of 32-bit processes is another one, which perf(1) gives this name.
@@ -203,14 +209,14 @@ impl Mappings {
         let is_perf_map = trace_common::is_memory_of_no_file(&name);
         let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
         if is_jitdump(&name) {
-            let map = self.add_file(perf_map(), None, None, Some(mmap.pid));
+            let map = self.add_file(perf_map(), None, None, None, Some(mmap.pid));
             if let Some(map) = self.files.get_mut(map) {
                 (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
             }
         }
         let name = if is_perf_map { perf_map() } else { name };
         let inode = inode.filter(|_| !is_perf_map);
-        let file = self.add_file(name, own_id, inode, Some(mmap.pid));
+        let file = self.add_file(name, own_id, inode, None, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
             file.is_perf_map |= is_perf_map;
             file.mapped_at = file.mapped_at.or(at).or(self.start);
@@ -220,6 +226,34 @@ impl Mappings {
         }
         let space = self.processes.entry(mmap.pid).or_default();
         insert(Arc::make_mut(space), mmap.addr, Mapping { end, pgoff: mmap.pgoff, file });
+    }
+
+    /// Adds the kernel's text or a module, whose record is that of a [`Synthesizer`](crate::Synthesizer) or of
+    /// `perf`: the name of the kernel ends with that of a symbol, whose address is in place of the offset.
+    fn map_kernel(&mut self, name: &str, mmap: &Mmap<'_>, own_id: Option<BuildId>) {
+        let (name, symbol, address) = match name.strip_prefix(Self::KERNEL) {
+            Some(symbol) => (Self::KERNEL.to_owned(), symbol.into(), mmap.pgoff),
+            None => {
+                let name = module_name(name);
+                let symbol = name.as_str().into();
+                (name, symbol, mmap.addr)
+            }
+        };
+        // The recorder did not see the addresses of the kernel.
+        if address == 0 {
+            return;
+        }
+        let is_text = name == Self::KERNEL;
+        let reference = Some(KernelReference { symbol, address });
+        let file = self.add_file(name, own_id, None, reference, None);
+        let is_of_another = |(_, old): &(u64, usize)| {
+            *old != file && self.file(*old).is_some_and(|old| old.name == Self::KERNEL)
+        };
+        // The rest of the recording is of another boot: its modules follow.
+        if is_text && self.kernel.values().any(is_of_another) {
+            self.kernel.clear();
+        }
+        self.kernel.insert(mmap.addr, (mmap.addr.saturating_add(mmap.len), file));
     }
 
     /// The kernel adds a function, or removes one: `/proc/kallsyms` has those of now alone.
@@ -241,7 +275,7 @@ impl Mappings {
         }
         let next = self.files.len();
         let name = String::from_utf8_lossy(symbol.name).into_owned();
-        let file = self.add_file(name, None, None, None);
+        let file = self.add_file(name, None, None, None, None);
         if let Some(new) = self.files.get_mut(next) {
             new.is_kernel_function = true;
         }
@@ -254,15 +288,25 @@ impl Mappings {
         name: String,
         own_id: Option<BuildId>,
         inode: Option<Inode>,
+        reference: Option<KernelReference>,
         process: Option<u32>,
     ) -> usize {
         let build_id = own_id.or_else(|| self.build_ids.get(&name).copied());
         let next = self.files.len();
-        let key = (name, build_id, inode);
+        let key = (name, build_id, inode, reference);
         if let Some(known) = self.numbers.get(&key) {
             return *known;
         }
-        let name = key.0.clone();
+        let (name, reference) = (key.0.clone(), key.3.clone());
+        // The number of the kernel is known before its place.
+        let first = self.files.first_mut();
+        if let Some(kernel) = first.filter(|kernel| {
+            kernel.reference.is_none() && reference.is_some() && kernel.name == name
+        }) {
+            (kernel.build_id, kernel.reference) = (build_id, reference);
+            self.numbers.insert(key, 0);
+            return 0;
+        }
         let is_kernel = process.is_none();
         self.files.push(MappedFile {
             name,
@@ -274,6 +318,7 @@ impl Mappings {
             is_kernel_function: false,
             is_perf_map: false,
             jitdump: None,
+            reference,
         });
         self.numbers.insert(key, next);
         next
@@ -502,6 +547,34 @@ mod tests {
         let [first, second] = [0x1800, 0x2800].map(|address| file(address).unwrap());
         assert_eq!([first.build_id, second.build_id], [Some(id); 2]);
         assert_eq!([first, second].map(|file| file.inode.unwrap().inode), [5, 6]);
+    }
+
+    #[test]
+    fn the_kernel_and_its_modules_have_the_place_of_their_boot() {
+        const KERNEL: u16 = 1;
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |addr: u64, len: u64, pgoff: u64, name: &[u8]| {
+            let place = [addr, len, pgoff].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[u32::MAX, 0])[..], &place, name].concat();
+            apply_with(&mut mappings, perf_sys::PERF_RECORD_MMAP, KERNEL, &body);
+            let at = mappings.at(0, addr, true)?;
+            let file = mappings.file(at.file).unwrap();
+            let KernelReference { symbol, address } = file.reference.clone().unwrap();
+            Some((at.file, file.name.clone(), symbol.into_string(), address))
+        };
+        let file = |number, name: &str, symbol: &str, address| {
+            Some((number, name.to_owned(), symbol.to_owned(), address))
+        };
+        // The recorder did not see its addresses.
+        assert_eq!(map(0, 0x1000, 0, b"[kernel.kallsyms]_text\0\0"), None);
+        let first = file(0, Mappings::KERNEL, "_text", 0x2000);
+        assert_eq!(map(0x1000, 0x9000, 0x2000, b"[kernel.kallsyms]_text\0\0"), first);
+        let module = map(0x2_0000, 0x1000, 0, b"/lib/modules/6.1/a.ko\0\0\0");
+        assert_eq!(module, file(1, "[a]", "[a]", 0x2_0000));
+        assert_eq!(map(0x1000, 0x9000, 0x2000, b"[kernel.kallsyms]_text\0\0"), first);
+        let second = file(2, Mappings::KERNEL, "_text", 0x3000);
+        assert_eq!(map(0x3000, 0x9000, 0x3000, b"[kernel.kallsyms]_text\0\0"), second);
+        assert!([0x1000, 0x2_0000].iter().all(|address| mappings.at(0, *address, true).is_none()));
     }
 
     #[test]

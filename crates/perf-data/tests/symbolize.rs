@@ -94,6 +94,44 @@ fn recording_of_programs() -> Vec<u8> {
     writer.finish(&Features::default()).unwrap().into_inner()
 }
 
+/// A recording of a sample in the kernel, which has its text at this place.
+fn recording_of_kernel(start: u64, end: u64, address: u64) -> Vec<u8> {
+    const KERNEL: u16 = 1;
+    let mut attr = perf_event_attr { sample_type: 0b111, ..perf_event_attr::new(1, 0) };
+    attr.set_sample_id_all(true);
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+    let mut writer = FileWriter::new(Cursor::new(Vec::new()), vec![event]).unwrap();
+    let mut map = [u64::from(u32::MAX), start, end - start, start].map(u64::to_ne_bytes).concat();
+    map.extend(b"[kernel.kallsyms]_text\0\0");
+    map.extend([0, 1].map(u64::to_ne_bytes).concat());
+    let sample = [address, 7, 2].map(u64::to_ne_bytes).concat();
+    for bytes in [record(1, KERNEL, &map), record(9, KERNEL, &sample)] {
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    writer.finish(&Features::default()).unwrap().into_inner()
+}
+
+/// With each boot, the kernel is at another place.
+#[test]
+fn a_recording_of_an_earlier_boot_has_the_names_of_its_code() {
+    const MOVED: u64 = 0x40_0000;
+    let text = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
+    let address = |name: &str| {
+        let line = text.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
+        u64::from_str_radix(line.split(' ').next()?, 16).ok().filter(|address| *address != 0)
+    };
+    let known = (address("_text"), address("_etext"), address("vfs_read"));
+    let (Some(start), Some(end), Some(function)) = known else {
+        testkit::skip::can("addresses of the kernel (kernel.kptr_restrict)", false);
+        return;
+    };
+    for moved in [0, MOVED] {
+        let [start, end, function] = [start, end, function].map(|address| address - moved);
+        let found = functions(recording_of_kernel(start, end, function + 1), Options::default());
+        assert_eq!(found, BTreeMap::from([("vfs_read".to_owned(), 1)]));
+    }
+}
+
 #[test]
 fn a_program_of_bpf_has_its_name_while_it_is_in_the_kernel() {
     let expected = [("bpf_prog_a", 1), ("bpf_prog_b", 2), ("not mapped", 2)];

@@ -33,6 +33,7 @@
 //! - [`Guid`]: a GUID in .NET's byte order;
 //! - [`Histogram`]: durations by size, for percentiles;
 //! - [`IdMap`]: values by identifiers that are mostly assigned consecutively;
+//! - [`KernelReference`]: where a kernel was in memory;
 //! - [`Limits`]: limits on allocations sized by untrusted input;
 //! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
 //!   of several sources;
@@ -52,6 +53,7 @@ mod guid;
 mod histogram;
 mod id_map;
 mod inode;
+mod kernel_reference;
 mod limits;
 mod memory;
 mod merge;
@@ -70,6 +72,7 @@ pub use guid::{Guid, ParseGuidError};
 pub use histogram::Histogram;
 pub use id_map::IdMap;
 pub use inode::Inode;
+pub use kernel_reference::KernelReference;
 pub use limits::Limits;
 pub use memory::is_memory_of_no_file;
 pub use merge::{Merge, Merged};

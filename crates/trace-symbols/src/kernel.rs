@@ -5,20 +5,33 @@ use crate::error::{Result, Unresolved};
 use crate::frame::{Frame, Texts};
 use crate::module::{Module, ModuleKind};
 use crate::table::{Binding, NewSymbol, SymbolTable};
-use trace_common::BuildId;
+use std::collections::{BTreeMap, HashMap};
+use trace_common::{BuildId, KernelReference};
 
 /// A snapshot of `/proc/kallsyms`.
 #[derive(Debug)]
 pub(crate) struct KernelSymbols {
     table: SymbolTable,
+    places: Places,
     build_id: Option<BuildId>,
+}
+
+/// Where the kernel and its modules are in memory.
+#[derive(Debug, Default)]
+struct Places {
+    /// The addresses of the symbols of references.
+    symbols: HashMap<Box<str>, u64>,
+    /// The ends of the kernel's code and of modules, by their start.
+    images: BTreeMap<u64, u64>,
 }
 
 impl KernelSymbols {
     /// Reads the symbols of the running kernel and its modules.
     pub(crate) fn read() -> Result<Self> {
-        let text = std::fs::read("/proc/kallsyms")?;
-        Ok(Self { table: parse(text)?, build_id: build_id::of_kernel() })
+        let (table, mut places) = parse(std::fs::read("/proc/kallsyms")?)?;
+        // A kernel without support of modules has no such file.
+        places.add_modules(&std::fs::read_to_string("/proc/modules").unwrap_or_default());
+        Ok(Self { table, places, build_id: build_id::of_kernel() })
     }
 
     /// The function at an address. The module is the one that the mappings report.
@@ -33,8 +46,41 @@ impl KernelSymbols {
         if module.build_id.is_some_and(|expected| running().is_some_and(|id| id != expected)) {
             return Err(Unresolved::OtherKernel);
         }
+        let address = match &module.reference {
+            Some(reference) => self.places.now(reference, address)?,
+            None => address,
+        };
         let found = self.table.at(address).ok_or(Unresolved::NoSymbol)?;
         Ok(texts.frame(&found.name, Some(address - found.start)))
+    }
+}
+
+impl Places {
+    /// Adds the modules of `/proc/modules`: lines of name, size, references, users, state and address.
+    fn add_modules(&mut self, text: &str) {
+        for line in text.lines() {
+            let mut words = line.split(' ');
+            let (Some(name), Some(size)) = (words.next(), words.next()) else { continue };
+            let start = words.find_map(|word| hex(word.strip_prefix("0x")?.as_bytes()));
+            let (Some(start), Ok(size)) = (start, size.parse()) else { continue };
+            self.symbols.insert(format!("[{name}]").into(), start);
+            self.images.insert(start, start.saturating_add(size));
+        }
+    }
+
+    /// The start of the kernel's code or of the module that has an address.
+    fn image(&self, address: u64) -> Option<u64> {
+        let (start, end) = self.images.range(..=address).next_back()?;
+        (address < *end).then_some(*start)
+    }
+
+    /// The present address of code, where a symbol of the same image had another address.
+    fn now(&self, reference: &KernelReference, address: u64) -> Result<u64> {
+        let symbol = self.symbols.get(&reference.symbol).ok_or(Unresolved::OtherKernel)?;
+        let now = address.wrapping_sub(reference.address).wrapping_add(*symbol);
+        // The modules around it are not those of then.
+        let is_in_image = self.image(*symbol).is_some_and(|image| self.image(now) == Some(image));
+        is_in_image.then_some(now).ok_or(Unresolved::NoSymbol)
     }
 }
 
@@ -48,8 +94,9 @@ const MAX_FUNCTION: u64 = 1 << 16;
 /// Parses `/proc/kallsyms`: lines of address, type, name, and `[module]`.
 ///
 /// There are more than 100 000 lines: the names stay in the text, and each byte is read once.
-fn parse(text: Vec<u8>) -> Result<SymbolTable> {
-    let mut table = SymbolTable::default();
+fn parse(text: Vec<u8>) -> Result<(SymbolTable, Places)> {
+    let (mut table, mut places) = (SymbolTable::default(), Places::default());
+    let mut end = 0;
     table.reserve(text.len() / LINE);
     let mut is_hidden = true;
     let mut rest = &text[..];
@@ -57,16 +104,28 @@ fn parse(text: Vec<u8>) -> Result<SymbolTable> {
         if let Some((symbol, after)) = symbol(rest, text.len()) {
             is_hidden &= symbol.start == 0;
             table.push(&symbol);
+            match text.get(symbol.name.clone()) {
+                // A module can have a symbol with this name, later.
+                Some(name @ (b"_text" | b"_stext")) => {
+                    let name = String::from_utf8_lossy(name).into();
+                    places.symbols.entry(name).or_insert(symbol.start);
+                }
+                _ if symbol.size > 0 => end = end.max(symbol.start),
+                _ => {}
+            }
             rest = after;
         }
-        let end = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
-        rest = rest.get(end..).unwrap_or_default();
+        let line = rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1);
+        rest = rest.get(line..).unwrap_or_default();
     }
     if is_hidden {
         return Err(Unresolved::KernelRestricted);
     }
     table.add_names(text);
-    Ok(table.sorted())
+    if let Some(start) = places.symbols.values().copied().min() {
+        places.images.insert(start, end);
+    }
+    Ok((table.sorted(), places))
 }
 
 /// The symbol of the line at the start of the rest of a text, and what follows its name.
@@ -118,7 +177,7 @@ mod tests {
         let text = b"ffffffff81000000 T _stext\nffffffff81000040 t helper\n\
               ffffffffc0000010 t helper2\t[module]\n0 A absolute\n\nx\n10 T \n20 tt x\n\
               ffffffff81000080 W last";
-        let table = parse(text.to_vec()).unwrap();
+        let (table, _) = parse(text.to_vec()).unwrap();
         let at = |address| table.at(address).map(|found| found.name.into_owned());
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(at(0xffff_ffff_8100_003f), name("_stext"));
@@ -132,7 +191,7 @@ mod tests {
         let text = b"ffffffff81000000 T _stext\nffffffff81000100 t last\n\
               ffffffff81001200 T _etext\nffffffff81001240 t init\nffffffff81001280 T _einittext\n\
               ffffffff82000000 D __start_early_lsm_info\nffffffffc0000010 t bpf_prog\t[bpf]\n";
-        let table = parse(text.to_vec()).unwrap();
+        let (table, _) = parse(text.to_vec()).unwrap();
         let at = |address| table.at(address).map(|found| found.name.into_owned());
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(at(0xffff_ffff_8100_11ff), name("last"));
@@ -142,6 +201,34 @@ mod tests {
         // A program of BPF that has ended, far behind another one.
         assert_eq!(at(0xffff_ffff_c000_0fff), name("bpf_prog"));
         assert_eq!(at(0xffff_ffff_c002_0000), None);
+    }
+
+    #[test]
+    fn addresses_are_those_of_the_boot_of_their_reference() {
+        let text = b"1000 T _stext\n1000 T _text\n1100 t last\n1200 T _etext\n1300 T _einittext\n\
+              8000 t of_module\t[a]\n8000 t _stext\t[a]\n9000 t of_other\t[b]\n";
+        let (_, mut places) = parse(text.to_vec()).unwrap();
+        places.add_modules("a 4096 1 b, Live 0x8000 (OE)\nb 256 0 - Live 0x0000000000009000\nx\n");
+        let now = |symbol: &str, was: u64, address: u64| {
+            places.now(&KernelReference { symbol: symbol.into(), address: was }, address)
+        };
+        assert_eq!(
+            [now("_text", 0x1000, 0x1104), now("_text", 0x5000, 0x5104)],
+            [const { Ok(0x1104) }; 2]
+        );
+        assert_eq!(now("_stext", 0x50, 0x154), Ok(0x1104));
+        assert_eq!(now("[a]", 0x2_0000, 0x2_0fff), Ok(0x8fff));
+        // It is behind the image, where another module is now.
+        let none = Err(Unresolved::NoSymbol);
+        assert_eq!(now("[a]", 0x2_0000, 0x2_1000), none);
+        assert_eq!(
+            [now("_text", 0x1000, 0x8000), now("_text", 0x1000, 0xfff)],
+            [none.clone(), none]
+        );
+        // Neither is loaded.
+        for symbol in ["[c]", "_end"] {
+            assert_eq!(now(symbol, 0x1000, 0x1000), Err(Unresolved::OtherKernel));
+        }
     }
 
     #[test]
@@ -168,7 +255,7 @@ mod tests {
             lines in proptest::collection::vec("[0-9a-f]{0,4} ?[tTaw]? [a-c_]{0,3}(\t\\[m\\])?", 0..8)
         ) {
             let text = lines.join("\n") + "\nffffffffffff0000 T end\n";
-            let table = parse(text.clone().into_bytes()).unwrap();
+            let (table, _) = parse(text.clone().into_bytes()).unwrap();
             let parts = |line: &str| {
                 let mut words = line.split([' ', '\t']);
                 let start = hex(words.next()?.as_bytes())?;

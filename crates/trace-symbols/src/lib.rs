@@ -44,7 +44,8 @@
 //! An address without a known symbol is [`Unresolved`] with a reason: nothing is guessed. A file is
 //! used if it has the build id of the mapping, or without one its inode. Files are looked for in the
 //! root directory of the process first, and symbolic links are resolved there: a process in a container
-//! has its own libraries. A perf map of another user is refused. Special files such as devices are not
+//! has its own libraries. Addresses of the kernel that were recorded before a reboot need the place of the
+//! kernel then ([`Module::reference`]). A perf map of another user is refused. Special files such as devices are not
 //! opened, whatever the paths are.
 //!
 //! # Requirements
@@ -125,7 +126,7 @@ pub use object_file::ObjectFile;
 pub use options::Options;
 pub use spaces::{AddressSpaces, Location, Mapping};
 pub use symbolizer::{Symbolized, Symbolizer};
-pub use trace_common::{BuildId, Guid, Inode, Limits, Timestamp};
+pub use trace_common::{BuildId, Guid, Inode, KernelReference, Limits, Timestamp};
 #[cfg(feature = "unwind")]
 pub use unwind::{Architecture, Registers, StackEnd, Unwinder};
 

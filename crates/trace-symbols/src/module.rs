@@ -1,7 +1,7 @@
 //! The files and other memory that contain code.
 
 use std::time::SystemTime;
-use trace_common::{BuildId, Inode};
+use trace_common::{BuildId, Inode, KernelReference};
 
 /// The kind of memory that contains code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -42,6 +42,9 @@ pub struct Module {
     /// A process that has it mapped: the file is looked for in the root directory of the process
     /// first. Of [`ModuleKind::Jit`] the process whose memory it is.
     pub process: Option<u32>,
+    /// Of the kernel and its modules: where they were in memory when the addresses were recorded. Without it,
+    /// they are where they are now.
+    pub reference: Option<KernelReference>,
 }
 
 impl Module {
@@ -53,7 +56,8 @@ impl Module {
     pub const VDSO_32: &str = "[vdso32]";
 
     const fn new(kind: ModuleKind, name: Box<str>, build_id: Option<BuildId>) -> Self {
-        Self { kind, name, build_id, inode: None, mapped_at: None, process: None }
+        let (inode, mapped_at, process, reference) = (None, None, None, None);
+        Self { kind, name, build_id, inode, mapped_at, process, reference }
     }
 
     /// The kernel with this build id; without one the running kernel.
@@ -115,6 +119,12 @@ impl Module {
     #[must_use]
     pub fn with_mapped_at(self, at: SystemTime) -> Self {
         Self { mapped_at: Some(at), ..self }
+    }
+
+    /// The kernel or its module with its place in memory when the addresses were recorded.
+    #[must_use]
+    pub fn with_reference(self, reference: KernelReference) -> Self {
+        Self { reference: Some(reference), ..self }
     }
 
     /// The facts by which a module is the same as another one.

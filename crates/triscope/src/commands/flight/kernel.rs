@@ -80,6 +80,8 @@ pub(super) struct Kernel {
     switch_records: SwitchRecords,
     build_ids: BuildIds,
     tasks: TaskRecords,
+    /// Records of the kernel's own mappings, whose addresses are hidden once capabilities were dropped.
+    kernel_maps: Vec<u8>,
     pub(super) tracing: TracingData,
     fields: Fields,
     fired: Vec<Fired>,
@@ -203,6 +205,7 @@ impl Kernel {
     pub(super) fn reopen(&self, wanted: &Wanted) -> Result<Self> {
         let opened = Self::open_in(self.tracefs.clone(), wanted);
         let mut this = opened.map_err(kernel::failure)?;
+        this.kernel_maps.clone_from(&self.kernel_maps);
         this.enable()?;
         // Its first segment follows the last one of these.
         this.begun = Timestamp::MIN;
@@ -294,6 +297,7 @@ impl Kernel {
             switch_records,
             build_ids: BuildIds::new(&side),
             tasks: TaskRecords::new(&side, wanted.tasks),
+            kernel_maps: Vec::new(),
             tracing,
             fields,
             fired,
@@ -318,9 +322,16 @@ impl Kernel {
         let side = self.set.sideband().map(|event| self.set.attr(event)).transpose();
         let attr = side.map_err(kernel::failure)?.unwrap_or_default();
         let mut synthesizer = Synthesizer::new(&attr, true);
-        let mut stock = Stock(&mut self.tasks);
         // It writes to memory.
-        let _ = synthesizer.processes(&mut stock);
+        if self.kernel_maps.is_empty() {
+            let _ = synthesizer.kernel(&mut Bytes(&mut self.kernel_maps));
+        }
+        let mut rest = &self.kernel_maps[..];
+        while let Some((record, after)) = RawRecord::split_first(rest, 0) {
+            self.tasks.apply(record);
+            rest = after;
+        }
+        let _ = synthesizer.processes(&mut Stock(&mut self.tasks));
         Ok(())
     }
 
@@ -793,6 +804,24 @@ impl RecordWriter for Stock<'_> {
 
     fn bytes(&self) -> u64 {
         0
+    }
+}
+
+/// Keeps records.
+struct Bytes<'a>(&'a mut Vec<u8>);
+
+impl RecordWriter for Bytes<'_> {
+    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+        self.0.extend_from_slice(record.bytes());
+        Ok(())
+    }
+
+    fn finish_round(&mut self) -> perf_data::Result<()> {
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.len() as u64
     }
 }
 

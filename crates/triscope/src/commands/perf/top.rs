@@ -11,7 +11,6 @@ use crate::sources::kernel::{self, failure, report_small_rings, rings};
 use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crossbeam_channel::after;
-use perf_data::Features;
 use perf_monitor::{
     CpuMode, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Tasks, Timestamp,
     max_sample_rate,
@@ -135,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result {
     report_small_rings(&set, PAGES);
     let mut live = Live {
         tasks: Tasks::live(),
-        symbols: Symbols::new(&Features::of_this_machine()),
+        symbols: Symbols::live(),
         rows: HashMap::new(),
         samples: 0,
         idle: 0,

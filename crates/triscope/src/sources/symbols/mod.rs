@@ -100,8 +100,17 @@ pub(crate) fn put_place(
 impl Symbols {
     /// The symbols for a recording.
     pub(crate) fn new(features: &Features) -> Self {
-        let files = RefCell::new(Files::new(features));
-        Self { mappings: Mappings::new(features), files }
+        Self::of(features, Files::new(features))
+    }
+
+    /// The symbols for records that are read while they are made.
+    pub(crate) fn live() -> Self {
+        let features = Features::of_this_machine();
+        Self::of(&features, Files { is_live: true, ..Files::new(&features) })
+    }
+
+    fn of(features: &Features, files: Files) -> Self {
+        Self { mappings: Mappings::new(features), files: RefCell::new(files) }
     }
 
     /// Applies a record, if it is about mappings.
@@ -137,7 +146,7 @@ impl Symbols {
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
     pub(crate) fn kernel_name(&self, address: u64) -> Option<String> {
-        let Symbol { mangled, offset, .. } = self.kernel_symbol(address)?;
+        let Symbol { mangled, offset, .. } = self.at(0, address, true).symbol?;
         Some(format!("{mangled}+{offset:#x}"))
     }
 }
@@ -237,6 +246,9 @@ impl Files {
         file: &MappedFile,
         address: u64,
     ) -> Result<&[Frame], &Unresolved> {
+        if !self.has_place(file) {
+            return Err(&Unresolved::OtherKernel);
+        }
         if self.modules.len() <= number {
             self.modules.resize(number + 1, None);
         }
@@ -251,6 +263,11 @@ impl Files {
         });
         let location = Location { module, address };
         self.symbolizer.resolve(location).frames
+    }
+
+    /// Whether the place of the kernel in memory is known: that of now is that of live recordings alone.
+    const fn has_place(&self, file: &MappedFile) -> bool {
+        !file.is_kernel || file.is_kernel_function || self.is_live || file.reference.is_some()
     }
 
     /// Adds the jitdump file of a process, which describes its code.
@@ -338,7 +355,9 @@ impl Symbolizer for Files {
     fn missing(&mut self, number: usize, file: &MappedFile, address: u64) {
         let problems = self.problems.clone();
         let samples = self.samples;
-        let kernel = self.kernel.filter(|_| file.is_kernel);
+        const NO_PLACE: &str = "the recording does not say where the kernel was in memory";
+        let place = (!self.has_place(file)).then_some(NO_PLACE);
+        let kernel = self.kernel.filter(|_| file.is_kernel).or(place);
         if let Err(why) = self.at(number, file, address) {
             let why = kernel.map_or_else(|| why.to_string(), str::to_owned);
             problems.missing(&file.name, why, samples);
@@ -349,6 +368,19 @@ impl Symbolizer for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_at_an_unknown_place_has_no_names() {
+        let mut features = Features::of_this_machine();
+        features.build_ids.clear();
+        let mappings = Mappings::new(&features);
+        let kernel = mappings.file(0).unwrap();
+        let mut files = Files::new(&features);
+        assert_eq!(files.at(0, kernel, 1), Err(&Unresolved::OtherKernel));
+        // Without root, the kernel hides its symbols.
+        files.is_live = true;
+        assert_ne!(files.at(0, kernel, 1), Err(&Unresolved::OtherKernel));
+    }
 
     #[test]
     fn a_kernel_without_symbols_has_a_reason() {

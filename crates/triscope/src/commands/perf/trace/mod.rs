@@ -12,7 +12,6 @@ use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::timeline::counted;
 use crossbeam_channel::tick;
-use perf_data::Features;
 use perf_monitor::{
     Event, EventBuilder, FieldFormat, RealtimeThread, RingSet, SampleFlags, Software,
     TracepointFormat,
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result {
     args.target.cpus()?;
     let tids = threads(&args.target.pids())?;
     let (set, printed) = open(args, &formats, &tids).map_err(failure)?;
-    let symbols = args.call_graph.then(|| Symbols::new(&Features::of_this_machine()));
+    let symbols = args.call_graph.then(Symbols::live);
     let printer = Printer {
         printed,
         is_json: args.json,
