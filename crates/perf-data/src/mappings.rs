@@ -1,5 +1,6 @@
 //! Which file is mapped at an address of a process, at the time of a record.
 
+use crate::build_id::BuildIdEntry;
 #[cfg(target_os = "linux")]
 use crate::features::ClockReference;
 use crate::features::Features;
@@ -153,7 +154,7 @@ impl Mappings {
             files: Vec::new(),
             start: None,
             numbers: HashMap::new(),
-            build_ids: entries.map(|entry| (entry.file.clone(), entry.build_id)).collect(),
+            build_ids: entries.map(build_id_of).collect(),
         };
         this.add_file(Self::KERNEL.to_owned(), None, None, None, None);
         this
@@ -411,6 +412,12 @@ fn insert(space: &mut Space, start: u64, mapping: Mapping) {
     space.insert(start, mapping);
 }
 
+/// The build id of a file by its name here: `perf` lists the files of modules.
+fn build_id_of(entry: &BuildIdEntry) -> (String, BuildId) {
+    let name = if entry.is_kernel { module_name(&entry.file) } else { entry.file.clone() };
+    (name, entry.build_id)
+}
+
 /// `[name]` of the file of a module.
 fn module_name(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
@@ -534,7 +541,7 @@ mod tests {
     fn files_with_a_build_id_by_path_keep_their_inode() {
         let id = BuildId::new(&[7; 20]).unwrap();
         let mut features = Features::default();
-        features.build_ids.push(crate::BuildIdEntry::new(id, "/bin/x".into(), false));
+        features.build_ids.push(BuildIdEntry::new(id, "/bin/x".into(), false));
         let mut mappings = Mappings::new(&features);
         for (start, inode) in [(0x1000_u64, 5_u64), (0x2000, 6)] {
             let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
@@ -620,6 +627,22 @@ mod tests {
         symbol(&mut mappings, 0x3000, 9, b"[kernel.kallsyms]\0\0\0\0\0\0\0", false);
         assert!(!mappings.file(0).unwrap().is_kernel_function);
         assert_eq!(mappings.files(), 3);
+    }
+
+    #[test]
+    fn modules_have_the_build_id_of_their_file() {
+        let id = BuildId::new(&[7; 20]).unwrap();
+        let file = "/lib/modules/6.1/kernel/virtio-net.ko.xz";
+        let mut features = Features::default();
+        features.build_ids.push(BuildIdEntry::new(id, file.into(), true));
+        for name in [&b"[virtio_net]\0\0\0\0"[..], b"/other/virtio-net.ko\0\0\0\0"] {
+            let mut mappings = Mappings::new(&features);
+            let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[u32::MAX, 0])[..], &place, name].concat();
+            apply_with(&mut mappings, perf_sys::PERF_RECORD_MMAP, 1, &body);
+            let at = mappings.at(0, 0x1800, true).unwrap();
+            assert_eq!(mappings.file(at.file).unwrap().build_id, Some(id));
+        }
     }
 
     #[test]
