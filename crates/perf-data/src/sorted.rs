@@ -31,6 +31,8 @@ pub struct SortedReader<R> {
     arena: Vec<u8>,
     /// Waiting records, the first `ready` of them sorted and to be returned.
     waiting: Vec<Waiting>,
+    /// The place in the arena of a record without a time that was returned, behind those that wait.
+    timeless: Option<usize>,
     ready: usize,
     /// Number of ready records that were returned.
     returned: usize,
@@ -64,6 +66,7 @@ impl<R: Read> SortedReader<R> {
             max_buffer: limits.max_buffer,
             arena: Vec::new(),
             waiting: Vec::new(),
+            timeless: None,
             ready: 0,
             returned: 0,
             latest: EARLIEST,
@@ -116,11 +119,10 @@ impl<R: Read> SortedReader<R> {
 
     /// Reads on until a record can be returned, and returns it.
     fn fill(&mut self) -> Result<Option<Waiting>> {
-        self.forget_returned();
-        // Records without a time were returned at once.
-        if self.waiting.is_empty() {
-            self.arena.clear();
+        if let Some(from) = self.timeless.take() {
+            self.arena.truncate(from);
         }
+        self.forget_returned();
         while !self.at_end {
             let entry = match self.reader.next_record() {
                 Ok(Some(entry)) => entry,
@@ -149,7 +151,7 @@ impl<R: Read> SortedReader<R> {
                 };
                 self.arena.extend_from_slice(entry.raw.bytes());
                 let Some(time) = time else {
-                    // Its bytes are forgotten with those of the records before it.
+                    self.timeless = Some(place.from);
                     return Ok(Some(place));
                 };
                 self.latest = self.latest.max(time);
@@ -195,5 +197,46 @@ impl<R: Read> SortedReader<R> {
             }
         }
         self.arena = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Features, FileWriter, RecordWriter, RecordedEvent};
+    use perf_sys::{PERF_RECORD_COMM, PERF_RECORD_SAMPLE, PERF_SAMPLE_TIME, perf_event_attr};
+    use std::io::Cursor;
+
+    #[test]
+    fn records_without_a_time_do_not_wait() {
+        let attr = perf_event_attr { sample_type: PERF_SAMPLE_TIME, ..perf_event_attr::new(1, 0) };
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+        let mut writer = FileWriter::new(Cursor::new(Vec::new()), vec![event]).unwrap();
+        let mut put = |type_: u32, words: &[u64]| {
+            let size = (8 + 8 * words.len()) as u16;
+            let header = [&type_.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
+            let body = words.iter().flat_map(|word| word.to_ne_bytes());
+            let bytes: Vec<u8> = header.into_iter().chain(body).collect();
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        };
+        put(PERF_RECORD_SAMPLE, &[7]);
+        for pid in 0..100 {
+            put(PERF_RECORD_COMM, &[pid, 0]);
+        }
+        put(PERF_RECORD_SAMPLE, &[5]);
+        let bytes = writer.finish(&Features::default()).unwrap().into_inner();
+        let reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
+        let mut sorted = SortedReader::new(reader, Limits::default());
+        let mut next = || {
+            let entry = sorted.next_record().unwrap()?;
+            let word = entry.raw.bytes()[8..16].try_into().unwrap();
+            let is_sample = entry.raw.type_() == PERF_RECORD_SAMPLE;
+            Some((is_sample, u64::from_ne_bytes(word), sorted.arena.len()))
+        };
+        const BYTES: usize = 16 + 24;
+        for pid in 0..100 {
+            assert_eq!(next(), Some((false, pid, BYTES)));
+        }
+        assert_eq!([next(), next(), next()], [Some((true, 5, 32)), Some((true, 7, 32)), None]);
     }
 }
