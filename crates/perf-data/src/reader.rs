@@ -64,8 +64,12 @@ impl Session {
         self.decoder.as_ref()
     }
 
-    /// Index of the event of a record in [`events`](Self::events).
+    /// Index of the event of a record in [`events`](Self::events). `None` for records that `perf` wrote, and
+    /// for unknown events.
     pub fn event_of(&self, record: RawRecord<'_>) -> Option<usize> {
+        if record.type_() >= record_type::HEADER_ATTR {
+            return None;
+        }
         if self.events.len() == 1 {
             return Some(0);
         }
@@ -700,4 +704,23 @@ fn record_header_of(type_: u32, misc: u16, body: usize) -> Vec<u8> {
 fn words(bytes: &[u8]) -> Vec<u64> {
     let words = bytes.chunks_exact(8).filter_map(|word| word.first_chunk());
     words.map(|word| u64::from_le_bytes(*word)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_sys::{PERF_RECORD_SAMPLE, perf_event_attr};
+
+    #[test]
+    fn records_of_the_recorder_are_of_no_event() {
+        let attr = perf_event_attr::new(1, 0);
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+        let session = Session::new([event], Features::default()).unwrap();
+        let event_of = |type_: u32| {
+            let bytes = [&type_.to_ne_bytes()[..], &[0, 0], &8_u16.to_ne_bytes()].concat();
+            session.event_of(RawRecord::split_first(&bytes, 0).unwrap().0)
+        };
+        assert_eq!(event_of(PERF_RECORD_SAMPLE), Some(0));
+        assert_eq!(event_of(record_type::HEADER_ATTR), None);
+    }
 }
