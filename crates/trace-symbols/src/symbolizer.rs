@@ -360,12 +360,24 @@ impl Symbolizer {
     }
 
     /// Forgets what was read for a module: it is read again for its next address. A perf map grows
-    /// while its process runs.
+    /// while its process runs. The kernel and its modules have one table, which is read again for all of
+    /// them.
     pub fn refresh(&mut self, module: ModuleId) {
+        let spaces = &self.spaces;
+        let is_of_kernel = |id| {
+            let kind = spaces.module(id).map(|module| module.kind);
+            matches!(kind, Some(ModuleKind::Kernel | ModuleKind::KernelModule))
+        };
+        let is_kernel = is_of_kernel(module);
+        if is_kernel {
+            self.kernel = None;
+        }
         if let Some(slot) = self.resolvers.get_mut(module.index()) {
             *slot = None;
         }
-        self.cache.retain(|location, _| location.module != module);
+        self.cache.retain(|&Location { module: id, .. }, _| {
+            id != module && !(is_kernel && is_of_kernel(id))
+        });
     }
 }
 
@@ -391,5 +403,28 @@ impl Resolver {
 
     fn file(file: ObjectFile) -> Self {
         Self::File(Box::new(file))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_symbols_of_the_kernel_are_read_again() {
+        let mut symbols = Symbolizer::default();
+        let mut add = |module| symbols.spaces_mut().add_module(module);
+        let modules = [Module::kernel(None), Module::kernel_module("a", None)].map(&mut add);
+        let function = add(Module::kernel_function("bpf_prog_a"));
+        for refreshed in modules {
+            for module in modules.into_iter().chain([function]) {
+                let _ = symbols.resolve(Location { module, address: 1 });
+            }
+            assert!(symbols.kernel.is_some());
+            symbols.refresh(refreshed);
+            assert!(symbols.kernel.is_none());
+            let cached: Vec<ModuleId> = symbols.cache.keys().map(|at| at.module).collect();
+            assert_eq!(cached, [function]);
+        }
     }
 }
