@@ -2,6 +2,7 @@
 
 use perf_data::{ClockReference, Features};
 use perf_monitor::{FileId, RawRecord, Record, Sample};
+use std::collections::VecDeque;
 use trace_common::ClockDomain;
 use trace_symbols::{
     AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
@@ -13,6 +14,8 @@ use trace_timeline::sources::perf;
 pub(crate) struct Unwinder {
     unwinder: trace_symbols::Unwinder,
     spaces: AddressSpaces,
+    /// Processes whose first thread has ended, earliest first: others can outlive it.
+    ended: VecDeque<u32>,
     architecture: Option<Architecture>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
@@ -40,11 +43,22 @@ impl Unwinder {
         let unwinder = trace_symbols::Unwinder::new(options);
         let architecture = Architecture::of_this_machine();
         let spaces = AddressSpaces::default();
-        Self { unwinder, spaces, architecture, is_live, clock, start: None }
+        let ended = VecDeque::new();
+        Self { unwinder, spaces, ended, architecture, is_live, clock, start: None }
     }
 }
 
+/// Processes whose first thread has ended, and whose mappings are kept.
+const MAX_ENDED: usize = 1 << 10;
+
 impl Unwinder {
+    /// Returns whether the first thread of the process has ended.
+    fn remove_ended(&mut self, process: u32) -> bool {
+        let before = self.ended.len();
+        self.ended.retain(|ended| *ended != process);
+        self.ended.len() < before
+    }
+
     /// The first record with a time: files that were mapped before must not change from then on.
     fn begin(&mut self, at: Timestamp) {
         self.start = Some(at);
@@ -88,11 +102,26 @@ impl perf::Unwinder for Unwinder {
             }
             // Without a time it lists a process, whose mappings follow.
             Record::Fork(fork) if fork.pid != fork.ppid && fork.time.nanos() != 0 => {
+                // The number is used again.
+                if self.remove_ended(fork.pid) {
+                    self.spaces.exit(fork.pid);
+                }
                 self.spaces.fork(fork.ppid, fork.pid, at);
             }
-            Record::Comm(comm) if comm.by_exec => self.spaces.exec(comm.pid),
+            Record::Comm(comm) if comm.by_exec => {
+                // The first thread has ended before, if another one executes the program.
+                self.remove_ended(comm.pid);
+                self.spaces.exec(comm.pid);
+            }
             // Memory would grow with the number of processes that a long recording has seen.
-            Record::Exit(exit) if exit.pid == exit.tid => self.spaces.exit(exit.pid),
+            Record::Exit(exit) if exit.pid == exit.tid => {
+                self.ended.push_back(exit.pid);
+                if self.ended.len() > MAX_ENDED {
+                    if let Some(process) = self.ended.pop_front() {
+                        self.spaces.remove_process(process);
+                    }
+                }
+            }
             _ => {}
         }
     }
@@ -133,28 +162,52 @@ mod tests {
         ids.iter().flat_map(|id| id.to_ne_bytes()).collect()
     }
 
+    const MMAP: u32 = 1;
+    const EXIT: u32 = 4;
+    const FORK: u32 = 7;
+
+    /// A page of code at an address of a process.
+    fn map(process: u32, start: u64) -> Vec<u8> {
+        let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        record(MMAP, &[&ids(&[process, process]), &place, b"/bin/x\0\0"])
+    }
+
+    fn apply(unwinder: &mut Unwinder, at: i64, bytes: &[u8]) {
+        let layout = RecordLayout::new(&perf_event_attr::default());
+        let (raw, _) = RawRecord::split_first(bytes, 0).unwrap();
+        unwinder.apply(&layout.decode(raw).unwrap(), raw, Some(Timestamp::from_nanos(at)));
+    }
+
+    #[test]
+    fn threads_keep_the_mappings_after_the_first_one_has_ended() {
+        let mut unwinder = Unwinder::with_clock(None, false, false);
+        let has_code = |unwinder: &Unwinder, at| {
+            let at = Timestamp::from_nanos(at);
+            [0x1800, 0x2800].map(|address| unwinder.spaces.code_at(7, address, at).is_some())
+        };
+        apply(&mut unwinder, 1, &map(7, 0x1000));
+        let exit = record(EXIT, &[&ids(&[7, 1, 7, 1]), &2_u64.to_ne_bytes()]);
+        apply(&mut unwinder, 2, &exit);
+        apply(&mut unwinder, 3, &map(7, 0x2000));
+        assert_eq!(has_code(&unwinder, 4), [true; 2]);
+        // Another process with this number.
+        let fork = record(FORK, &[&ids(&[7, 1, 7, 1]), &5_u64.to_ne_bytes()]);
+        apply(&mut unwinder, 5, &fork);
+        assert_eq!([4, 6].map(|at| has_code(&unwinder, at)), [[true; 2], [false; 2]]);
+    }
+
     #[test]
     fn processes_that_ended_long_ago_are_forgotten() {
-        const MMAP: u32 = 1;
-        const EXIT: u32 = 4;
         let mut unwinder = Unwinder::with_clock(None, false, false);
-        let layout = RecordLayout::new(&perf_event_attr::default());
-        let apply = |unwinder: &mut Unwinder, bytes: &[u8]| {
-            let (raw, _) = RawRecord::split_first(bytes, 0).unwrap();
-            let at = Timestamp::from_nanos(1);
-            unwinder.apply(&layout.decode(raw).unwrap(), raw, Some(at));
-        };
-        let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
         let has_code = |unwinder: &Unwinder, process| {
             unwinder.spaces.code_at(process, 0x1800, Timestamp::from_nanos(2)).is_some()
         };
         for process in 1..=2000 {
-            let map = record(MMAP, &[&ids(&[process, process]), &place, b"/bin/x\0\0"]);
-            apply(&mut unwinder, &map);
+            apply(&mut unwinder, 1, &map(process, 0x1000));
             // A thread of it does not end the process.
             for tid in [process + 5000, process] {
                 let exit = record(EXIT, &[&ids(&[process, 1, tid, 1]), &1_u64.to_ne_bytes()]);
-                apply(&mut unwinder, &exit);
+                apply(&mut unwinder, 1, &exit);
             }
         }
         assert!(has_code(&unwinder, 2000), "its last samples are unwound");
