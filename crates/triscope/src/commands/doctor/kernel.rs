@@ -4,14 +4,15 @@ use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
 use crate::sources::kernel::remedy::{
-    LOCKED_DOWN, MOUNT, REMOUNT, UNLOCK, missing_for_tracepoints, privilege,
+    LOCKED_DOWN, MOUNT, REMOUNT, UNLOCK, is_above_perfmon, missing_for_tracepoints, privilege,
+    tracepoint_privilege,
 };
 use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
 use crate::sources::kernel::{self, CONFIDENTIALITY};
 use object::{Object, ObjectSegment, ReadCache};
 use perf_monitor::{
     Error, Event, EventBuilder, Hardware, OpenErrorReason, Record, RingSet, SampleFlags, Software,
-    Target, default_ring_pages, is_privileged, online_cpus,
+    Target, default_ring_pages, is_privileged, online_cpus, paranoid_level,
 };
 use std::fs::File;
 use std::path::PathBuf;
@@ -54,11 +55,6 @@ fn is_refused(error: &Error) -> bool {
     matches!(error.reason(), Some(OpenErrorReason::Privilege { allowed_at: None, .. }))
 }
 
-/// Whether this is a level of Debian's kernels at which `CAP_PERFMON` has no effect.
-fn is_above_perfmon(paranoid: Option<i64>) -> bool {
-    paranoid.is_some_and(|level| level > 2)
-}
-
 fn reason(error: &Error) -> String {
     match error {
         Error::NoTracefs => "no tracefs is mounted".to_owned(),
@@ -88,11 +84,14 @@ fn reason(error: &Error) -> String {
 
 fn fix(error: &Error) -> Option<String> {
     // Raw data of tracepoints needs a privilege, too.
-    let setcap = if is_privileged() { String::new() } else { format!(", and {}", privilege()) };
+    let privileged = match is_privileged() {
+        true => String::new(),
+        false => format!(", and {}", tracepoint_privilege(paranoid_level())),
+    };
     match error {
-        Error::NoTracefs => Some(format!("{MOUNT}{setcap}")),
+        Error::NoTracefs => Some(format!("{MOUNT}{privileged}")),
         Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Some(format!("{REMOUNT}{setcap}"))
+            Some(format!("{REMOUNT}{privileged}"))
         }
         other => match other.reason()? {
             OpenErrorReason::Privilege { allowed_at, held_in_user_namespace: true, .. } => {

@@ -76,7 +76,8 @@ Examples:
   triscope flight dump -d flight --reason 'slow page'
   triscope report flight/dumps/20261123T024512.123Z-sched-delay
 
-Needs root, or CAP_PERFMON and a tracefs that the user may read: see triscope record --help."
+Needs root, or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN) and a tracefs
+that the user may read: see triscope record --help."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

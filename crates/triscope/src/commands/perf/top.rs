@@ -31,7 +31,8 @@ use std::time::{Duration, Instant};
 /// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
 /// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.
 ///
-/// Needs root or CAP_PERFMON; without, use -p with processes of your own.
+/// Needs root or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN); without, use -p
+/// with processes of your own.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -53,7 +53,7 @@ Examples:
 
 Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
 1 stacks have no kernel part. --off-cpu and --wall need 1 or less, because a thread leaves the CPU
-in the kernel. Everything else needs root or CAP_PERFMON.")]
+in the kernel. Everything else needs root or CAP_PERFMON (at level 3 and above CAP_SYS_ADMIN).")]
 pub(crate) struct Args {
     /// The profile, by its name: .svg (a flame graph), .pb.gz (go tool pprof), .speedscope.json
     /// (speedscope.app), .json.gz (profiler.firefox.com), .folded; .pftrace or .html (a timeline);

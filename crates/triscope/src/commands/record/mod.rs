@@ -94,8 +94,9 @@ Examples:
   triscope record --sched --go-trace trace.out --keep raw -o server.pftrace -- ./server
   sudo triscope record -o app.pftrace sudo -u $USER ./app     record as root, run as yourself
 
-The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1) and a tracefs that the
-user may read: as root, mount -o remount,gid=GROUP,mode=0750 /sys/kernel/tracing. Without
+The scheduler needs root; or CAP_PERFMON (or kernel.perf_event_paranoid -1; at level 3 and above
+CAP_SYS_ADMIN) and a tracefs that the user may read: as root,
+mount -o remount,gid=GROUP,mode=0750 /sys/kernel/tracing. Without
 them, and while kernel.perf_event_paranoid is 2 or less, only on-CPU intervals of the command's own
 threads are recorded; --all-tasks and --off-cpu are refused, and --pid without a runtime. Events that did not fit in the kernel's buffers are marked on the timeline
 and counted in the summary.")]

@@ -16,6 +16,20 @@ pub(crate) fn privilege() -> &'static str {
     if is_initial_user_namespace() { SETCAP } else { LEAVE }
 }
 
+/// Whether this is a level of Debian's kernels at which `CAP_PERFMON` has no effect.
+pub(crate) fn is_above_perfmon(paranoid: Option<i64>) -> bool {
+    paranoid.is_some_and(|level| level > 2)
+}
+
+/// How this user gets the data of tracepoints at a level of `perf_event_paranoid`.
+pub(crate) fn tracepoint_privilege(paranoid: Option<i64>) -> String {
+    const FOR_ALL: &str = "sudo sysctl kernel.perf_event_paranoid=-1";
+    match is_above_perfmon(paranoid) {
+        true => format!("{FOR_ALL} (or =2, and {})", privilege()),
+        false => format!("{} (or {FOR_ALL})", privilege()),
+    }
+}
+
 pub(crate) const MOUNT: &str =
     "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
 
@@ -42,10 +56,12 @@ pub(crate) fn missing_for_tracepoints(
     }
     let is_for_all = features.paranoid.is_some_and(|level| level <= DATA_FOR_ALL);
     if !is_privileged && !is_for_all {
-        why.push(
-            "data of tracepoints needs kernel.perf_event_paranoid -1, or CAP_PERFMON".to_owned(),
-        );
-        fixes.push(format!("{} (or sudo sysctl kernel.perf_event_paranoid=-1)", privilege()));
+        let capability =
+            if is_above_perfmon(features.paranoid) { "CAP_SYS_ADMIN" } else { "CAP_PERFMON" };
+        why.push(format!(
+            "data of tracepoints needs kernel.perf_event_paranoid -1, or {capability}"
+        ));
+        fixes.push(tracepoint_privilege(features.paranoid));
     }
     if !features.tracefs_readable {
         why.push("tracefs cannot be read".to_owned());
@@ -103,7 +119,10 @@ mod tests {
             features.tracefs_readable = is_readable;
             let (why, fixes) = missing_for_tracepoints(lockdown, &features, is_privileged);
             assert_eq!(why.len(), fixes.len());
-            let fixes = fixes.join(" ");
+            let [why, fixes] = [why, fixes].map(|texts| texts.join(" "));
+            // There, the capability alone has no effect.
+            assert_eq!(why.contains("CAP_SYS_ADMIN"), level > 2 && why.contains("CAP_"));
+            assert!(level <= 2 || !fixes.starts_with(privilege()));
             [fixes.contains(privilege()), fixes.contains("mount"), fixes.contains("boot")]
         };
         for level in -1..=4 {

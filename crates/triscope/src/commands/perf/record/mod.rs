@@ -38,7 +38,8 @@ Examples:
   triscope perf record -o - ./program | perf script -i -  as a stream
 
 Recording your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 only user space is recorded. Everything else needs root or CAP_PERFMON.")]
+1 only user space is recorded. Everything else needs root or CAP_PERFMON (at level 3 and above
+CAP_SYS_ADMIN).")]
 pub(crate) struct Args {
     /// Events, separated by commas; can be repeated. Tracepoints can have * and ?. With {A,B}:S each
     /// sample of A has the counts of A and B since the one before; children are not included

@@ -57,7 +57,8 @@ Examples:
   triscope perf stat -a -G system.slice -e task-clock sleep 10
 
 Counting your own processes needs no privilege while kernel.perf_event_paranoid is 2 or less; above
-1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON.
+1 only user space is counted, and marked so. Everything else needs root or CAP_PERFMON (at level 3
+and above CAP_SYS_ADMIN).
 triscope perf list shows the events.")]
 pub(crate) struct Args {
     /// Events, separated by commas; can be repeated. {A,B} are counted at the same times, :u and :k

@@ -32,7 +32,8 @@ use syscalls::Role;
 /// at the time of its return: `NAME(argument: value, …) = result <seconds>`. The result is `?` if the
 /// return was not seen: no call continues where events were lost.
 ///
-/// Needs root, or CAP_PERFMON and a tracefs that is readable for this user.
+/// Needs root, or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN) and a tracefs that
+/// is readable for this user.
 #[derive(clap::Args)]
 #[command(group = target::required(), after_help = "\
 Examples:
