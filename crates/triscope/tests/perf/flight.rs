@@ -190,6 +190,12 @@ fn a_dump_has_the_time_before_the_trigger() {
     let is_short = time("covered", "from") > time("asked", "from");
     assert_eq!(is_short, !manifest["missing"].as_array().unwrap().is_empty(), "{manifest}");
     assert!(threads(&dump).iter().any(|name| name == "pong"));
+    // The place of the kernel: its functions are known also after a reboot.
+    let symbols = fs::read_to_string("/proc/kallsyms").unwrap();
+    let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap();
+    let is_shown = !text.starts_with("0000000000000000");
+    let with: &[&str] = if is_shown { &["kernel.perf.data"] } else { &[] };
+    assert_eq!(files_with(&dump, "[kernel.kallsyms]_text"), with);
     // No command line of any process.
     assert_eq!(names(&dump), ["kernel.perf.data", "manifest.json"]);
     // Another recorder is refused, and this one goes on.
