@@ -7,9 +7,10 @@
 use crate::{again, rust};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
+use std::env;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::{env, fs};
 use task_support::{Result, run, workspace};
 
 /// The number of packages that a user compiles with all features, without proc macros and their
@@ -124,14 +125,38 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
     for name in names {
         let file = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
         let file = packed.join(format!("{file}.crate"));
-        // Packages have a fixed time in their files, by which cargo would take an earlier build of
-        // other contents for this one: -m sets the time of unpacking.
+        // -m: with the time of unpacking.
         run::output(Command::new("tar").arg("-xzmf").arg(&file).arg("-C").arg(&dir))?;
         fs::rename(dir.join(format!("{name}-{}", env!("CARGO_PKG_VERSION"))), dir.join(name))?;
+        set_times(&dir.join(name), &workspace().join("crates").join(name))?;
         manifest += &format!("{name} = {{ path = \"{name}\" }}\n");
     }
     fs::write(dir.join("Cargo.toml"), manifest)?;
     Ok(dir)
+}
+
+/// Gives files the times of their sources, so that cargo compiles again what has changed.
+///
+/// Packages have a fixed time in their files, by which cargo would take an earlier build of other
+/// contents for this one, and the time of unpacking is newer than any build.
+fn set_times(unpacked: &Path, source: &Path) -> Result {
+    for entry in fs::read_dir(unpacked)? {
+        let entry = entry?;
+        let source = source.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            set_times(&entry.path(), &source)?;
+            continue;
+        }
+        // Cargo generates some files.
+        let Ok(metadata) = fs::metadata(&source) else { continue };
+        let mut time = metadata.modified()?;
+        if source.ends_with("Cargo.toml") {
+            // The manifest inherits from that of the workspace.
+            time = time.max(fs::metadata(workspace().join("Cargo.toml"))?.modified()?);
+        }
+        File::options().write(true).open(entry.path())?.set_modified(time)?;
+    }
+    Ok(())
 }
 
 /// Missing or unwanted fields of the manifest for the registry.
