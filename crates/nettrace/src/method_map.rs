@@ -1,5 +1,7 @@
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use trace_common::Limits;
 
@@ -242,6 +244,29 @@ pub struct MethodMap {
     dropped: u64,
     undecodable: u64,
     il_maps: Joins,
+    replaced: u64,
+}
+
+/// A period of time in ticks, without its end.
+struct Period {
+    at: i64,
+    from: i64,
+    to: i64,
+}
+
+impl Period {
+    const fn around(at: i64) -> Self {
+        Self { at, from: i64::MIN, to: i64::MAX }
+    }
+
+    /// Begins or ends it at this time.
+    fn limit(&mut self, time: i64) {
+        if time <= self.at {
+            self.from = self.from.max(time);
+        } else {
+            self.to = self.to.min(time);
+        }
+    }
 }
 
 /// Maximum number of overlapping methods before an address that are searched.
@@ -344,6 +369,8 @@ impl MethodMap {
                 }
                 if self.room(size_of::<Mapping>()) {
                     let mapping = Mapping { end, module, from: event.header.timestamp };
+                    self.replaced +=
+                        u64::from(self.mappings.find(process, start, mapping.from).is_some());
                     self.mappings.insert(process, start, mapping);
                 }
             }
@@ -450,6 +477,7 @@ impl MethodMap {
         for range in ranges.iter_mut().filter(|r| r.from < from && r.to > from) {
             range.to = from;
         }
+        self.replaced += u64::from(!ranges.is_empty());
         ranges.push(Range { method: index, id: method.id, end, from, to: i64::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
@@ -537,13 +565,39 @@ impl MethodMap {
         Frame { address, method, module, il_offset }
     }
 
-    /// Whether [`resolve`](Self::resolve) can find other methods or modules at an address at other times.
-    pub fn changes(&self, process: u64, address: u64) -> bool {
-        let mut ranges = self.ranges_at(process, address);
-        match ranges.next() {
-            Some(_) => ranges.next().is_some(),
-            None => self.mappings.at(process, address).nth(1).is_some(),
+    /// A period of time around `at`, in ticks, in which [`resolve`](Self::resolve) finds the same methods
+    /// and modules at these addresses.
+    pub fn period(
+        &self,
+        process: u64,
+        addresses: impl IntoIterator<Item = u64>,
+        at: i64,
+    ) -> RangeInclusive<i64> {
+        let mut period = Period::around(at);
+        for address in addresses {
+            let mut of_methods = Period::around(at);
+            for range in self.ranges_at(process, address) {
+                of_methods.limit(range.from);
+                of_methods.limit(range.to);
+            }
+            if of_methods.from > i64::MIN && of_methods.to < i64::MAX {
+                // Between two methods, the nearer one is found.
+                let middle = of_methods.from / 2 + of_methods.to / 2;
+                (-1..=2).for_each(|n| of_methods.limit(middle.saturating_add(n)));
+            }
+            period.limit(of_methods.from);
+            period.limit(of_methods.to);
+            for mapping in self.mappings.at(process, address) {
+                period.limit(mapping.from);
+            }
         }
+        period.from..=if period.to < i64::MAX { period.to - 1 } else { i64::MAX }
+    }
+
+    /// Number of times that code or a mapping took the place of another one at the same address. Until
+    /// it changes, an address has one method and module, of those reported so far.
+    pub(crate) const fn replaced(&self) -> u64 {
+        self.replaced
     }
 
     /// The compilations at an address over time.
@@ -554,9 +608,19 @@ impl MethodMap {
         near.take(MAX_RANGES).filter(move |range| address < range.end)
     }
 
+    /// Whether native code is of another module than the one that is mapped: it has the life of its mapping.
+    fn is_of_another(&self, range: &Range, mapped: Option<u64>) -> bool {
+        let module = self.methods.get(range.method as usize).map_or(0, |method| method.module_id);
+        module != 0 && mapped.is_some_and(|mapped| mapped != module)
+    }
+
     fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
         let mut closest: Option<(u64, u32)> = None;
+        let module = LazyCell::new(|| self.mappings.find(process, address, at).map(|m| m.module));
         for range in self.ranges_at(process, address) {
+            if range.id == 0 && self.is_of_another(range, *module) {
+                continue;
+            }
             // Distance in time between `at` and the lifetime of the code.
             let miss = if at < range.from {
                 range.from.abs_diff(at)

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
@@ -166,10 +167,11 @@ impl Profile {
         self.stacks.get(stack)
     }
 
-    /// Whether [`frames`](Self::frames) of samples of a process with this stack differ with their times:
-    /// see [`MethodMap::changes`].
-    pub fn changes(&self, process: u64, stack: u32) -> bool {
-        self.stacks.calls(stack).any(|(_, call)| self.methods.changes(process, call))
+    /// A period of time around that of a sample, in ticks, in which samples of its process with its stack
+    /// have the same [`frames`](Self::frames): see [`MethodMap::period`].
+    pub fn period(&self, sample: &Sample) -> RangeInclusive<i64> {
+        let calls = self.stacks.calls(sample.stack).map(|(_, call)| call);
+        self.methods.period(sample.process_id, calls, sample.timestamp)
     }
 
     /// The frames of a sample, innermost first.

@@ -77,7 +77,10 @@ pub struct CounterTracker {
     first_error: Option<String>,
     limits: u64,
     conflicts: u64,
+    exclusive: u64,
     undecoded: u64,
+    /// The arguments `SessionId` and `ClientId` of this session.
+    session: Option<(String, String)>,
 }
 
 /// Maximum number of characters of an error that are kept.
@@ -90,6 +93,19 @@ impl CounterTracker {
     /// A tracker at the start of a stream.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// A tracker of a session with these arguments `SessionId` and `ClientId` of
+    /// `System.Diagnostics.Metrics`. The runtime reports errors, limits and conflicts to all sessions: those
+    /// of others are ignored.
+    pub fn of_session(session: &str, client: &str) -> Self {
+        Self { session: Some((session.to_owned(), client.to_owned())), ..Self::default() }
+    }
+
+    /// Whether a report is of this session. Without its arguments, each is.
+    fn is_of_session(&self, event: &Event<'_>) -> bool {
+        let Some((session, _)) = &self.session else { return true };
+        text(event, "sessionId").is_none_or(|id| id == *session)
     }
 
     /// Number of events in which `System.Diagnostics.Metrics` reported an error: of its own, or of the
@@ -116,6 +132,12 @@ impl CounterTracker {
         self.conflicts
     }
 
+    /// Number of the [`conflicts`](Self::conflicts) with a session that is not shared, whatever the settings:
+    /// its `SessionId` is not `SHARED`, or the runtime is older than .NET 8.
+    pub fn exclusive(&self) -> u64 {
+        self.exclusive
+    }
+
     /// Number of values of meters that were not decoded completely: of an unknown kind of instrument,
     /// or of an event that lacks a field or has a malformed one. .NET 6 writes histograms without their sum.
     pub fn undecoded(&self) -> u64 {
@@ -128,6 +150,16 @@ impl CounterTracker {
             return self.meter(event);
         }
         if event.name() == "EventCounters" { event_counter(event) } else { None }
+    }
+
+    fn error(&mut self, event: &Event<'_>) {
+        self.errors += 1;
+        if self.first_error.is_none() {
+            self.first_error = event.field("errorMessage").and_then(|message| {
+                let message = message.as_text()?.to_string();
+                Some(message.chars().take(MAX_MESSAGE).collect())
+            });
+        }
     }
 
     fn meter(&mut self, event: &Event<'_>) -> Option<Counter> {
@@ -151,21 +183,30 @@ impl CounterTracker {
                 return None;
             }
             "Error" | "ObservableInstrumentCallbackError" => {
-                self.errors += 1;
-                if self.first_error.is_none() {
-                    self.first_error = event.field("errorMessage").and_then(|message| {
-                        let message = message.as_text()?.to_string();
-                        Some(message.chars().take(MAX_MESSAGE).collect())
-                    });
+                if self.is_of_session(event) {
+                    self.error(event);
                 }
                 return None;
             }
             "TimeSeriesLimitReached" | "HistogramLimitReached" => {
-                self.limits += 1;
+                self.limits += u64::from(self.is_of_session(event));
                 return None;
             }
-            "MultipleSessionsNotSupportedError" | "MultipleSessionsConfiguredIncorrectlyError" => {
-                self.conflicts += 1;
+            // All sessions have the report that one was refused.
+            "MultipleSessionsNotSupportedError" => {
+                let running = text(event, "runningSessionId");
+                if self.session.as_ref().is_none_or(|(own, _)| running.as_ref() != Some(own)) {
+                    self.conflicts += 1;
+                    self.exclusive += 1;
+                }
+                return None;
+            }
+            "MultipleSessionsConfiguredIncorrectlyError" => {
+                let refused = text(event, "clientId");
+                if self.session.as_ref().is_none_or(|(_, own)| refused.is_none_or(|id| id == *own))
+                {
+                    self.conflicts += 1;
+                }
                 return None;
             }
             "CounterRateValuePublished" => (CounterKind::Rate, "rate"),

@@ -1,3 +1,4 @@
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use super::{GcReason, RuntimeEvent, number};
@@ -39,6 +40,19 @@ pub struct StackTotal {
     /// Ticks of the event clock at the first of the events.
     pub first: i64,
     stack: u32,
+    is_tick: bool,
+}
+
+/// Events with the same key are added up.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    process_id: u64,
+    thread_id: u64,
+    stack: u32,
+    type_name: String,
+    is_tick: bool,
+    /// See [`MethodMap::replaced`].
+    replaced: u64,
 }
 
 /// Stacks of allocations, exceptions, lock waits or triggers of GCs, added up by thread, stack and type.
@@ -67,12 +81,15 @@ pub struct EventStacks {
     stacks: StackTable,
     /// Waits that have begun, by thread: stack and time.
     waiting: HashMap<u64, (u32, i64)>,
-    index: HashMap<(u64, u64, u32, String), usize>,
+    index: HashMap<Key, usize>,
     totals: Vec<StackTotal>,
     /// Processes with `AllocationSampled` events.
     sampled: HashSet<u64>,
     incomplete: u64,
 }
+
+/// `AllocationSampled`
+const SAMPLED: u32 = 303;
 
 /// Waits that may be under way: more can only be if ends were lost.
 const MAX_WAITING: usize = 1 << 16;
@@ -123,9 +140,6 @@ impl EventStacks {
         let thread_id = event.thread_id();
         let (type_name, weight, stack) = match (decoded, self.wanted) {
             (RuntimeEvent::Allocation { type_name, amount, .. }, StackEvent::Allocation) => {
-                if !self.counts_allocation(event) {
-                    return;
-                }
                 let name = type_name.map(|name| name.to_string()).unwrap_or_default();
                 (name, amount, self.stacks.intern(event))
             }
@@ -152,42 +166,32 @@ impl EventStacks {
         self.add(event, type_name, weight, stack);
     }
 
-    /// Whether this allocation sample is added up. `AllocationSampled` estimates the same allocations
-    /// as `GCAllocationTick`, without its bias, so its first one replaces those of the process.
-    fn counts_allocation(&mut self, event: &Event<'_>) -> bool {
-        /// `AllocationSampled`
-        const SAMPLED: u32 = 303;
-        let process = event.process_id();
-        if event.id() != SAMPLED {
-            return !self.sampled.contains(&process);
-        }
-        if self.sampled.insert(process) {
-            self.totals.retain(|total| total.process_id != process);
-            let key = |t: &StackTotal| (t.process_id, t.thread_id, t.stack, t.type_name.clone());
-            self.index = self.totals.iter().enumerate().map(|(i, t)| (key(t), i)).collect();
-        }
-        true
-    }
-
     fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {
         let (process_id, thread_id) = (event.process_id(), event.thread_id());
-        let next = self.totals.len();
-        let index =
-            *self.index.entry((process_id, thread_id, stack, type_name.clone())).or_insert(next);
-        if index == next {
-            let first = event.header().timestamp;
-            let (count, weight) = (0, 0);
-            self.totals.push(StackTotal {
-                process_id,
-                thread_id,
-                type_name,
-                count,
-                weight,
-                first,
-                stack,
-            });
+        let is_tick = self.wanted == StackEvent::Allocation && event.id() != SAMPLED;
+        if self.wanted == StackEvent::Allocation && !is_tick {
+            self.sampled.insert(process_id);
         }
-        if let Some(total) = self.totals.get_mut(index) {
+        let replaced = self.methods.replaced();
+        let key = Key { process_id, thread_id, stack, type_name, is_tick, replaced };
+        let total = match self.index.entry(key) {
+            Entry::Occupied(known) => self.totals.get_mut(*known.get()),
+            Entry::Vacant(new) => {
+                self.totals.push(StackTotal {
+                    process_id,
+                    thread_id,
+                    type_name: new.key().type_name.clone(),
+                    count: 0,
+                    weight: 0,
+                    first: event.header().timestamp,
+                    stack,
+                    is_tick,
+                });
+                new.insert(self.totals.len() - 1);
+                self.totals.last_mut()
+            }
+        };
+        if let Some(total) = total {
             total.count += 1;
             total.weight = total.weight.saturating_add(weight);
         }
@@ -198,9 +202,11 @@ impl EventStacks {
         self.incomplete
     }
 
-    /// The sums, in the order of their first events.
-    pub fn totals(&self) -> &[StackTotal] {
-        &self.totals
+    /// The sums, in the order of their first events. Events that have the same stack before and after code
+    /// was replaced by other code at its address are in two sums.
+    pub fn totals(&self) -> impl Iterator<Item = &StackTotal> {
+        // `AllocationSampled` estimates the same allocations as `GCAllocationTick`, without its bias.
+        self.totals.iter().filter(|t| !(t.is_tick && self.sampled.contains(&t.process_id)))
     }
 
     /// The frames of a sum, innermost first.

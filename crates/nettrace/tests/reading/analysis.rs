@@ -464,7 +464,7 @@ fn bytes_of_allocations_are_those_of_one_kind_of_sample() {
         let mut reader = Reader::new(&stream[..]);
         reader.for_each(|event| stacks.observe(&event)).unwrap();
         assert_eq!(stacks.incomplete(), 0);
-        stacks.totals().iter().map(|t| (t.type_name.clone(), t.count, t.weight)).collect()
+        stacks.totals().map(|t| (t.type_name.clone(), t.count, t.weight)).collect()
     };
     let tick = || (10, 2, allocation_of_version_2());
     let ticks = [(10, 0, numbers(&[100, 1], 0)), (10, 1, numbers(&[200, 1], 2)), tick(), tick()];
@@ -504,7 +504,7 @@ fn waits_are_added_up_by_thread() {
     let mut stacks = EventStacks::new(StackEvent::Contention);
     let mut reader = Reader::new(&stream[..]);
     reader.for_each(|event| stacks.observe(&event)).unwrap();
-    let totals: Vec<_> = stacks.totals().iter().map(|t| (t.count, t.weight, t.first)).collect();
+    let totals: Vec<_> = stacks.totals().map(|t| (t.count, t.weight, t.first)).collect();
     assert_eq!(totals, [(2, 10, 15)]);
     assert_eq!(stacks.incomplete(), 1);
 }
@@ -641,8 +641,13 @@ type Declared<'a> = (&'a str, u8, u8, &'a str, &'a [(&'a str, u8)]);
 fn declare(stream: &mut assemble::V6, types: &[Declared<'_>]) {
     let mut block = vec![0, 0];
     for (id, (provider, event, version, name, fields)) in (1u8..).zip(types) {
-        let mut row =
-            [vec![id], assemble::utf8(provider), vec![*event], assemble::utf8(name)].concat();
+        let mut row = [
+            vec![id],
+            assemble::utf8(provider),
+            assemble::varint((*event).into()),
+            assemble::utf8(name),
+        ]
+        .concat();
         row.extend((fields.len() as u16).to_le_bytes());
         for (name, code) in *fields {
             let field = [assemble::utf8(name), vec![*code]].concat();
@@ -821,6 +826,68 @@ fn a_mapping_replaces_older_ones() {
         assert_eq!([5, 15, 25, 35].map(|time| at(address, time)), names, "{address:#x}");
     }
     assert!(map.resolve(20, 0x1800, 25).module.is_none(), "another process");
+}
+
+/// Two libraries were at one address, one after another.
+#[test]
+fn native_code_has_the_life_of_its_mapping() {
+    let mut stream = of_two_processes();
+    let numbers = ["Id", "StartAddress", "EndAddress"].map(|name| (name, 12));
+    let mapping = [&numbers[..], &[("FileName", 23)]].concat();
+    let of_symbol = ["MappingId", "StartAddress", "EndAddress"].map(|name| (name, 12));
+    let symbol = [&of_symbol[..], &[("Name", 23)]].concat();
+    let events = [("ProcessMapping", &mapping[..]), ("ProcessSymbol", &symbol)];
+    declare(&mut stream, &events.map(|(name, fields)| ("Universal.System", 1, 0, name, fields)));
+    for (id, time, mapping, end, name) in [
+        (1, 10, 1u64, 0x2000u64, "a.so"),
+        (2, 10, 1, 0x1100, "of_a"),
+        (1, 20, 2, 0x2000, "b.so"),
+        (2, 20, 2, 0x1100, "of_b"),
+    ] {
+        let numbers = [mapping, 0x1000, end].map(u64::to_le_bytes).concat();
+        let payload = [&numbers[..], &[name.len() as u8, 0], name.as_bytes()].concat();
+        write(&mut stream, id, 1, time, &payload);
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::new();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    let at = |address, time| {
+        let frame = map.resolve(10, address, time);
+        (frame.method.map_or("", |m| &*m.name), frame.module.map_or("", |m| m.name()))
+    };
+    for time in [5, 10, 19] {
+        assert_eq!(at(0x1050, time), ("of_a", "a.so"), "{time}");
+        assert_eq!(at(0x1800, time), ("", "a.so"), "{time}");
+    }
+    for time in [20, 30] {
+        assert_eq!(at(0x1050, time), ("of_b", "b.so"), "{time}");
+    }
+    assert_eq!(map.period(10, [0x1050], 12), 10..=19);
+    assert_eq!(map.period(10, [0x5000], 12), i64::MIN..=i64::MAX);
+}
+
+/// Within the period of a time, an address has the same method, and another one next to it has its own.
+#[test]
+fn the_methods_of_a_period_are_the_same() {
+    let mut stream = of_two_processes();
+    declare(&mut stream, &[(RUNTIME, 141, 1, "", &[]), (RUNTIME, 142, 1, "", &[])]);
+    for (event, time, id) in [(1, 20, 1u64), (2, 30, 1), (1, 51, 2), (1, 60, 3), (2, 70, 3)] {
+        let ids = [id, 1, 0x1000].map(u64::to_le_bytes).concat();
+        let sizes = [0x100_u32, 0, 0].map(u32::to_le_bytes).concat();
+        write(&mut stream, event, 1, time, &[ids, sizes, vec![9, 0]].concat());
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::new();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    let id = |time| map.resolve(10, 0x1010, time).method.unwrap().id;
+    for time in 0..100 {
+        let period = map.period(10, [0x1010], time);
+        assert!(period.contains(&time));
+        let own = id(time);
+        let times = (0..100).filter(|other| period.contains(other));
+        assert!(times.clone().all(|other| id(other) == own), "{time}: {period:?}");
+    }
+    assert_eq!([0, 25, 35, 45, 55, 65, 99].map(id), [1, 1, 1, 2, 2, 3, 3]);
 }
 
 #[test]

@@ -623,8 +623,30 @@ fn errors_limits_and_conflicts_of_meters_are_counted() {
     observe("MultipleSessionsNotSupportedError", &session, &["1"]);
     observe("MultipleSessionsConfiguredIncorrectlyError", &session, &["1"]);
     assert_eq!((tracker.errors(), tracker.limits(), tracker.conflicts()), (2, 3, 2));
+    assert_eq!(tracker.exclusive(), 1);
     let first = tracker.first_error().unwrap();
     assert!(long.starts_with(first) && (1_000..=4 << 10).contains(&first.len()), "{first}");
+}
+
+/// The runtime reports to all sessions what happened to one of them.
+#[test]
+fn reports_of_other_sessions_of_meters_are_ignored() {
+    let mut tracker = CounterTracker::of_session("SHARED", "7");
+    let mut observe = |name, field, text: &str| {
+        assert_eq!(of_meter(&mut tracker, name, &[(field, 18)], &utf16z(text)), []);
+        (tracker.errors(), tracker.limits(), tracker.conflicts(), tracker.exclusive())
+    };
+    assert_eq!(observe("Error", "sessionId", "other"), (0, 0, 0, 0));
+    assert_eq!(observe("TimeSeriesLimitReached", "sessionId", "other"), (0, 0, 0, 0));
+    // The others were refused because of this one.
+    let refused = "MultipleSessionsNotSupportedError";
+    assert_eq!(observe(refused, "runningSessionId", "SHARED"), (0, 0, 0, 0));
+    let different = "MultipleSessionsConfiguredIncorrectlyError";
+    assert_eq!(observe(different, "clientId", "8"), (0, 0, 0, 0));
+    assert_eq!(observe("Error", "sessionId", "SHARED"), (1, 0, 0, 0));
+    assert_eq!(observe("HistogramLimitReached", "sessionId", "SHARED"), (1, 1, 0, 0));
+    assert_eq!(observe(different, "clientId", "7"), (1, 1, 1, 0));
+    assert_eq!(observe(refused, "runningSessionId", "other"), (1, 1, 2, 1));
 }
 
 /// No capture has a histogram: its quantiles are text, its count and sum are numbers.

@@ -82,6 +82,10 @@ impl DotnetSource {
             self.histograms.insert(key, quantiles.take(MAX_QUANTILES).collect());
             return counter.quantiles.clone();
         }
+        // Otherwise they are not known.
+        if counter.count != Some(0) {
+            return Vec::new();
+        }
         let known = self.histograms.get(&key).into_iter().flatten();
         known.map(|quantile| (*quantile, 0.0)).collect()
     }

@@ -6,6 +6,7 @@ use crate::tables::{Frame, Mapping, MappingId, StackId, Tables};
 use hashbrown::HashMap;
 use nettrace::Event as NetEvent;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Finds the lines of .NET methods.
 ///
@@ -45,11 +46,18 @@ const MAX_FRAMES: usize = 1 << 10;
 /// Maximum number of bytes of addresses in the cache.
 const MAX_CACHED: usize = 16 << 20;
 
-/// Stacks that were resolved, by process and addresses. Those whose names depend on the time are not kept.
+/// Stacks that were resolved, by process and addresses.
 #[derive(Debug, Default)]
 pub(super) struct Stacks {
-    known: HashMap<u64, HashMap<Box<[u8]>, Option<StackId>>>,
+    known: HashMap<u64, HashMap<Box<[u8]>, Resolved>>,
     bytes: usize,
+}
+
+/// A stack with the names of a period of time, in ticks: the last one in which it was.
+#[derive(Debug)]
+struct Resolved {
+    period: RangeInclusive<i64>,
+    stack: Option<StackId>,
 }
 
 impl DotnetSource {
@@ -60,10 +68,11 @@ impl DotnetSource {
             return None;
         }
         let (process, bytes) = (event.process_id(), stack.as_bytes());
-        if let Some(known) = self.stacks.known.get(&process).and_then(|known| known.get(bytes)) {
-            return *known;
-        }
         let at = event.header().timestamp;
+        let known = self.stacks.known.get(&process).and_then(|known| known.get(bytes));
+        if let Some(known) = known.filter(|known| known.period.contains(&at)) {
+            return known.stack;
+        }
         let calls = || {
             let addresses = stack.instruction_pointers().take(MAX_FRAMES).enumerate();
             // All frames but the innermost are return addresses.
@@ -74,16 +83,17 @@ impl DotnetSource {
         let frames: Vec<Frame> = calls()
             .map(|(address, call)| self.frame(process, address, call, at, push.tables))
             .collect();
-        let id = push.tables.stack(&frames);
-        if calls().any(|(_, call)| self.names.methods().changes(process, call)) {
-            return id;
-        }
+        let stack = push.tables.stack(&frames);
+        let addresses = calls().map(|(_, call)| call);
+        let period = self.names.methods().period(process, addresses, at);
         if self.stacks.bytes >= MAX_CACHED {
             self.stacks = Stacks::default();
         }
-        self.stacks.bytes += bytes.len();
-        self.stacks.known.entry(process).or_default().insert(bytes.into(), id);
-        id
+        let known = self.stacks.known.entry(process).or_default();
+        if known.insert(bytes.into(), Resolved { period, stack }).is_none() {
+            self.stacks.bytes += bytes.len();
+        }
+        stack
     }
 
     fn frame(

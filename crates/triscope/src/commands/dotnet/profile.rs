@@ -10,6 +10,7 @@ use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
 use nettrace::{Order, Profile, SampleKind, Trace};
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace_export::profile::{self, Label, LabelSet, Measure, Unit};
@@ -216,13 +217,16 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
             continue;
         }
         span = extended(span, sample.timestamp);
-        // Stacks are few and samples many. A stack whose names depend on the time is not kept.
+        // Stacks are few and samples many.
         let key = (sample.process_id, sample.stack);
-        let known = resolved.entry(key).or_insert_with(|| {
-            let (process, stack) = key;
-            (!profile.changes(process, stack)).then(|| stacks.resolve("", profile.frames(sample)))
-        });
-        let stack = known.unwrap_or_else(|| stacks.resolve("", profile.frames(sample)));
+        let stack = match resolved.get(&key) {
+            Some((period, stack)) if RangeInclusive::contains(period, &sample.timestamp) => *stack,
+            _ => {
+                let stack = stacks.resolve("", profile.frames(sample));
+                resolved.insert(key, (profile.period(sample), stack));
+                stack
+            }
+        };
         let labels = stacks.labels(sample.thread_id, state);
         stacks.add(labels, stack, (1, nanos(trace, weight)));
     }
