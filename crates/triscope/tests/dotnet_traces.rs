@@ -304,6 +304,25 @@ fn an_event_source_and_a_meter_can_have_the_same_name() {
         let names: Vec<_> = lines(&ran.stdout).iter().map(|v| v["name"].clone()).collect();
         assert_eq!(names, shown, "{args:?}");
     }
+    // A counter with the name of the instrument too.
+    let path = dir.path().join("same.nettrace");
+    let events = [event_counter("latency", 2.0), histogram("Shop", "0.5=1.5", 1, 1.5)];
+    std::fs::write(&path, of_meters(&events)).unwrap();
+    let path = path.to_str().unwrap();
+    let table = ok(&["dotnet", "counters", path, "--format", "table"]);
+    assert_eq!(table.lines().count(), 3, "{table}");
+    assert!(table.contains("2.000") && table.contains("latency p50"), "{table}");
+    let text = ok(&["dotnet", "counters", path, "--format", "prometheus"]);
+    let values: Vec<_> = text.lines().filter(|line| !line.starts_with("# HELP")).collect();
+    let expected = [
+        "# TYPE shop_latency gauge",
+        "shop_latency 2",
+        "# TYPE shop_latency_meter summary",
+        "shop_latency_meter{quantile=\"0.5\"} 1.5",
+        "shop_latency_meter_sum 1.5",
+        "shop_latency_meter_count 1",
+    ];
+    assert_eq!(values, expected);
 }
 
 #[test]

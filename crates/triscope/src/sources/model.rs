@@ -821,8 +821,8 @@ impl Opening<'_> {
             source.set_process_name(process);
         }
         let given = program.pid.and_then(|pid| u32::try_from(pid).ok());
-        let kept = || kept_dotnet_ids(path);
-        if let Some((pid, threads)) = given.map(|pid| (pid, program.threads)).or_else(kept) {
+        let ids = dotnet_ids(path, given, program.threads);
+        if let Some((pid, threads)) = ids {
             source.set_ids(pid, threads);
         }
         let mut reader = nettrace::Reader::new(trace);
@@ -930,6 +930,21 @@ fn go_pid(stem: &str) -> Option<i64> {
     stem.strip_prefix("go-")?.split('-').next()?.parse().ok()
 }
 
+/// The process id of a .NET trace and the ids of its threads: those that are known, or otherwise those in
+/// the directory of a recording, unless they are of another process.
+fn dotnet_ids(
+    path: &Path,
+    pid: Option<u32>,
+    threads: BTreeMap<u32, u32>,
+) -> Option<(u32, BTreeMap<u32, u32>)> {
+    let Some(pid) = pid else { return kept_dotnet_ids(path) };
+    if !threads.is_empty() {
+        return Some((pid, threads));
+    }
+    let kept = kept_dotnet_ids(path).filter(|(kept, _)| *kept == pid);
+    Some(kept.unwrap_or((pid, threads)))
+}
+
 /// The process id of a .NET trace in the directory of a recording, and the ids of its threads, for its
 /// recorder: the trace has those of the process's own PID namespace.
 fn kept_dotnet_ids(path: &Path) -> Option<(u32, BTreeMap<u32, u32>)> {
@@ -975,7 +990,14 @@ mod tests {
         assert_eq!(kept_dotnet_ids(&dir.path().join("app-1.nettrace")), None);
         let threads = dir.path().join("dotnet-9042.threads");
         std::fs::write(&threads, r#"{"1":9042,"7":9049}"#).unwrap();
-        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::from([(1, 9042), (7, 9049)]))));
+        let kept = (9042, BTreeMap::from([(1, 9042), (7, 9049)]));
+        assert_eq!(kept_dotnet_ids(&path), Some(kept.clone()));
+        // Those that are known are better, and those of another process are none.
+        let known = BTreeMap::from([(1, 9043)]);
+        assert_eq!(dotnet_ids(&path, None, BTreeMap::new()), Some(kept.clone()));
+        assert_eq!(dotnet_ids(&path, Some(9042), BTreeMap::new()), Some(kept));
+        assert_eq!(dotnet_ids(&path, Some(9042), known.clone()), Some((9042, known)));
+        assert_eq!(dotnet_ids(&path, Some(7), BTreeMap::new()), Some((7, BTreeMap::new())));
         std::fs::write(&path, "").unwrap();
         let traces = Traces::of(vec![dir.path().to_owned()]);
         assert_eq!(traces.files().unwrap(), std::slice::from_ref(&path));

@@ -84,7 +84,10 @@ pub(super) fn run(args: &Args) -> Result {
     if let Err(failure) = writer.begin() {
         return Err(stream.leave(failure));
     }
-    let mut tracker = CounterTracker::new();
+    let mut tracker = match is_live {
+        true => CounterTracker::of_session(SESSION, &client()),
+        false => CounterTracker::new(),
+    };
     let reading = stream.read(|event| {
         let Some(counter) = tracker.observe(event) else { return Ok(()) };
         if !filter::is_selected(&args.counters, &args.meter, &counter) {
@@ -112,7 +115,12 @@ pub(super) fn run(args: &Args) -> Result {
         let n = tracker.undecoded();
         message!("triscope: {n} values of meters were not decoded");
     }
-    if tracker.conflicts() > 0 {
+    if tracker.exclusive() > 0 {
+        message!(
+            "triscope: the runtime does not collect these meters: another session has the meters; \
+             end it"
+        );
+    } else if tracker.conflicts() > 0 {
         message!(
             "triscope: the runtime does not collect these meters: another session has other meters \
              or settings, such as the interval; end it, or use its settings"
@@ -139,6 +147,14 @@ fn format(args: &Args, is_terminal: bool) -> Result<Format> {
     }
 }
 
+/// The session of meters that several clients can have.
+const SESSION: &str = "SHARED";
+
+/// This client of the session.
+fn client() -> String {
+    std::process::id().to_string()
+}
+
 fn providers(args: &Args) -> Vec<Provider> {
     let interval = args.interval;
     let default = [Selection::all("System.Runtime")];
@@ -155,10 +171,10 @@ fn providers(args: &Args) -> Vec<Provider> {
         let (meters, series) = (args.meter.join(","), args.max_time_series);
         providers.push(Provider::new("System.Diagnostics.Metrics").keywords(VALUES).arguments(
             format!(
-                "SessionId=SHARED;Metrics={meters};RefreshInterval={interval};\
+                "SessionId={SESSION};Metrics={meters};RefreshInterval={interval};\
                  MaxTimeSeries={series};MaxHistograms={};ClientId={}",
                 args.max_histograms,
-                std::process::id()
+                client()
             ),
         ));
     }

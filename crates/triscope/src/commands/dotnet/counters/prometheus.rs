@@ -1,7 +1,8 @@
 //! The newest values in Prometheus text format (exposition format 0.0.4).
 //!
 //! A metric is named after the event source or meter and the counter; characters that Prometheus
-//! does not allow in a name become `_`. Rates are gauges whose names end in `_per_second`, because
+//! does not allow in a name become `_`. If a source and a meter have the same names, `_meter` follows that of
+//! the meter. Rates are gauges whose names end in `_per_second`, because
 //! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
 //! all values since the start.
 
@@ -10,13 +11,15 @@ use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+/// Metric, whether it is of a meter, and labels.
+type Key = (String, bool, String);
+
 #[derive(Default)]
 pub(super) struct Metrics {
-    /// By metric and labels.
-    newest: BTreeMap<(String, String), Counter>,
+    newest: BTreeMap<Key, Counter>,
     /// Sum and number of the values of each histogram: the runtime reports those of an interval, except of
     /// histograms with exponential buckets.
-    totals: BTreeMap<(String, String), (f64, u64)>,
+    totals: BTreeMap<Key, (f64, u64)>,
     interval_began: Option<i64>,
 }
 
@@ -33,7 +36,7 @@ impl Metrics {
         if self.interval_began.is_none() || self.is_next_interval(time) {
             self.interval_began = Some(time);
         }
-        let key = (metric(&counter), labels(&counter.tags));
+        let key = (metric(&counter), counter.is_meter, labels(&counter.tags));
         let (value, n) = (counter.value, counter.count.unwrap_or(0));
         match counter.kind {
             CounterKind::Histogram => {
@@ -51,15 +54,17 @@ impl Metrics {
 
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
-        let mut last = "";
+        let mut last = None;
         // Writing to a string does not fail.
         for (key, counter) in &self.newest {
-            let (name, labels) = key;
-            if name != last {
+            let (metric, is_meter, labels) = key;
+            let is_of_both = *is_meter && self.is_of_source(metric);
+            let name = format!("{metric}{}", if is_of_both { "_meter" } else { "" });
+            if last != Some((metric, is_meter)) {
                 let kind = if self.totals.contains_key(key) { "summary" } else { "gauge" };
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
                 let _ = writeln!(out, "# TYPE {name} {kind}");
-                last = name;
+                last = Some((metric, is_meter));
             }
             let Some((sum, count)) = self.totals.get(key) else {
                 let _ = writeln!(out, "{name}{} {}", braces(labels), shown(counter));
@@ -73,6 +78,15 @@ impl Metrics {
             let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
         }
         out
+    }
+
+    /// Whether an event source has the metric.
+    fn is_of_source(&self, metric: &str) -> bool {
+        let first = (metric.to_owned(), false, String::new());
+        self.newest
+            .range(first..)
+            .next()
+            .is_some_and(|((name, is_meter, _), _)| name == metric && !is_meter)
     }
 }
 

@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 
 #[derive(Default)]
 pub(super) struct Table {
-    rows: BTreeMap<(String, String, String), Counter>,
+    /// By provider, whether it is a meter, name and tags.
+    rows: BTreeMap<(String, bool, String, String), Counter>,
     lines: usize,
 }
 
 impl Table {
     pub(super) fn add(&mut self, counter: Counter) {
-        let key = (counter.provider.clone(), counter.name.clone(), counter.tags.clone());
+        let Counter { provider, is_meter, name, tags, .. } = &counter;
+        let key = (provider.clone(), *is_meter, name.clone(), tags.clone());
         self.rows.insert(key, counter);
     }
 
