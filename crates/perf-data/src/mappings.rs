@@ -112,6 +112,8 @@ pub struct Mappings {
     ended: VecDeque<u32>,
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
+    /// The file of the kernel's text.
+    text: Option<usize>,
     /// End and file of the functions that were added to the kernel, by their start.
     functions: BTreeMap<u64, (u64, usize)>,
     files: Vec<MappedFile>,
@@ -150,6 +152,7 @@ impl Mappings {
             in_exec: HashSet::new(),
             ended: VecDeque::new(),
             kernel: BTreeMap::new(),
+            text: None,
             functions: BTreeMap::new(),
             files: Vec::new(),
             start: None,
@@ -247,11 +250,8 @@ impl Mappings {
         let is_text = name == Self::KERNEL;
         let reference = Some(KernelReference { symbol, address });
         let file = self.add_file(name, own_id, None, reference, None);
-        let is_of_another = |(_, old): &(u64, usize)| {
-            *old != file && self.file(*old).is_some_and(|old| old.name == Self::KERNEL)
-        };
         // The rest of the recording is of another boot: its modules follow.
-        if is_text && self.kernel.values().any(is_of_another) {
+        if is_text && self.text.replace(file).is_some_and(|old| old != file) {
             self.kernel.clear();
         }
         self.kernel.insert(mmap.addr, (mmap.addr.saturating_add(mmap.len), file));

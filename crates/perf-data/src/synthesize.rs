@@ -67,7 +67,7 @@ impl Synthesizer {
     /// [`Error::Io`](crate::Error::Io) of the output.
     pub fn kernel(&mut self, out: &mut (impl RecordWriter + ?Sized)) -> Result<()> {
         let text = File::open("/proc/kallsyms").map(|file| kernel_text(BufReader::new(file)));
-        if let Some((start, end)) = text.ok().flatten() {
+        if let Some((symbol, start, end)) = text.ok().flatten() {
             let map = perf_record_mmap {
                 pid: KERNEL,
                 tid: 0,
@@ -75,7 +75,7 @@ impl Synthesizer {
                 len: end - start,
                 pgoff: start,
             };
-            self.kernel_map(out, map, b"[kernel.kallsyms]_text")?;
+            self.kernel_map(out, map, format!("[kernel.kallsyms]{symbol}").as_bytes())?;
         }
         self.kernel_modules(out)
     }
@@ -328,26 +328,31 @@ impl<'a> Mapping<'a> {
     }
 }
 
-/// Start and end of the kernel's text, from `/proc/kallsyms`. `None` if its addresses are hidden.
+/// The symbol at the start of the kernel's text, its address and the end, from `/proc/kallsyms`. `None` if
+/// its addresses are hidden.
 ///
 /// The symbols are in the order of their addresses: those of modules, behind the end, are not read.
-fn kernel_text(mut kallsyms: impl BufRead) -> Option<(u64, u64)> {
-    let (mut start, mut end) = (None, None);
+fn kernel_text(mut kallsyms: impl BufRead) -> Option<(&'static str, u64, u64)> {
+    let (mut text, mut stext, mut end) = (None, None, None);
     let mut line = Vec::new();
-    while end.is_none() || start.is_none() {
+    while end.is_none() || text.or(stext).is_none() {
         line.clear();
         // What cannot be read is missing, as the end is where the file has none.
         if !kallsyms.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
             break;
         }
-        for (name, found) in [(&b" _text"[..], &mut start), (b" _etext", &mut end)] {
+        for (name, found) in
+            [(&b" _text"[..], &mut text), (b" _stext", &mut stext), (b" _etext", &mut end)]
+        {
             if line.trim_ascii_end().ends_with(name) && found.is_none() {
                 *found = Some(address(&line).unwrap_or_default());
             }
         }
     }
-    let start = start.filter(|start| *start != 0)?;
-    Some((start, end.filter(|end| *end > start).unwrap_or(u64::MAX)))
+    // Those of arm64 without CONFIG_KALLSYMS_ALL begin with _stext.
+    let symbols = [("_text", text), ("_stext", stext)];
+    let (symbol, start) = symbols.into_iter().find_map(|(name, found)| Some((name, found?)))?;
+    (start != 0).then(|| (symbol, start, end.filter(|end| *end > start).unwrap_or(u64::MAX)))
 }
 
 /// The address of a line of `/proc/kallsyms`.
@@ -451,10 +456,13 @@ mod tests {
         let text = |lines: &[&str]| kernel_text(lines.join("\n").as_bytes());
         let (start, end) = ("ffffffff81000000 T _text", "ffffffff82000000 T _etext");
         let (others, module) = ("0000 A x_text", "10 t _text\t[module]");
-        let range = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0000);
-        assert_eq!(text(&[others, start, module, end]), Some(range));
-        assert_eq!(text(&[others, end, start]), Some(range));
-        assert_eq!(text(&[start, others]), Some((range.0, u64::MAX)));
+        let first = "ffffffff81000040 T _stext";
+        let (from, to) = (0xffff_ffff_8100_0000, 0xffff_ffff_8200_0000);
+        assert_eq!(text(&[others, start, module, end]), Some(("_text", from, to)));
+        assert_eq!(text(&[others, end, start]), Some(("_text", from, to)));
+        assert_eq!(text(&[start, others]), Some(("_text", from, u64::MAX)));
+        assert_eq!(text(&[first, start, end]), Some(("_text", from, to)));
+        assert_eq!(text(&[first, module, end]), Some(("_stext", from + 0x40, to)));
         assert_eq!(text(&["0 T _text", "0 T _etext"]), None);
         assert_eq!(text(&[end, others, module]), None);
     }

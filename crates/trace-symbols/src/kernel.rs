@@ -77,6 +77,11 @@ impl Places {
     /// The present address of code, where a symbol of the same image had another address.
     fn now(&self, reference: &KernelReference, address: u64) -> Result<u64> {
         let symbol = self.symbols.get(&reference.symbol).ok_or(Unresolved::OtherKernel)?;
+        // Programs of BPF and trampolines are in no image, and where they were in a boot in which the kernel is
+        // at this place.
+        if reference.address == *symbol && self.image(address).is_none() {
+            return Ok(address);
+        }
         let now = address.wrapping_sub(reference.address).wrapping_add(*symbol);
         // The modules around it are not those of then.
         let is_in_image = self.image(*symbol).is_some_and(|image| self.image(now) == Some(image));
@@ -219,12 +224,17 @@ mod tests {
         assert_eq!(now("_stext", 0x50, 0x154), Ok(0x1104));
         assert_eq!(now("[a]", 0x2_0000, 0x2_0fff), Ok(0x8fff));
         // It is behind the image, where another module is now.
-        let none = Err(Unresolved::NoSymbol);
-        assert_eq!(now("[a]", 0x2_0000, 0x2_1000), none);
+        assert_eq!(now("[a]", 0x2_0000, 0x2_1000), Err(Unresolved::NoSymbol));
         assert_eq!(
-            [now("_text", 0x1000, 0x8000), now("_text", 0x1000, 0xfff)],
-            [none.clone(), none]
+            [
+                now("_text", 0x1000, 0x8000),
+                now("_text", 0x5000, 0x4fff),
+                now("_text", 0x5000, 0xe000)
+            ],
+            [const { Err(Unresolved::NoSymbol) }; 3]
         );
+        // In this boot, code is where it was, also in no image.
+        assert_eq!(now("_text", 0x1000, 0xa000), Ok(0xa000));
         // Neither is loaded.
         for symbol in ["[c]", "_end"] {
             assert_eq!(now(symbol, 0x1000, 0x1000), Err(Unresolved::OtherKernel));

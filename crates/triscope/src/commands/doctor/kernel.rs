@@ -4,7 +4,7 @@ use super::machine::Machine;
 use super::{Check, Works};
 use crate::run::procfs::is_in_container;
 use crate::sources::kernel::remedy::{
-    LOCKED_DOWN, MOUNT, REMOUNT, UNLOCK, is_above_perfmon, missing_for_tracepoints, privilege,
+    LOCKED_DOWN, MOUNT, UNLOCK, is_above_perfmon, missing_for_tracepoints, privilege, readable,
     tracepoint_privilege,
 };
 use crate::sources::kernel::sampling::{Rate, Scope, THIS_THREAD};
@@ -90,8 +90,8 @@ fn fix(error: &Error) -> Option<String> {
     };
     match error {
         Error::NoTracefs => Some(format!("{MOUNT}{privileged}")),
-        Error::File { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-            Some(format!("{REMOUNT}{privileged}"))
+        Error::File { path, source } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            Some(format!("{}{privileged}", readable(path)))
         }
         other => match other.reason()? {
             OpenErrorReason::Privilege { allowed_at, held_in_user_namespace: true, .. } => {
@@ -328,7 +328,12 @@ fn kernel_symbols(machine: &Machine) -> Check {
     };
     let note = format!("/proc/kallsyms shows no addresses: {why}");
     let level = "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1";
-    Check::no(id, what, note, Some(format!("{level}, or {}", privilege())))
+    // At 2, nobody sees them.
+    let or = match machine.kptr_restrict {
+        Some(2..) => String::new(),
+        _ => format!(", or {}", privilege()),
+    };
+    Check::no(id, what, note, Some(format!("{level}{or}")))
 }
 
 fn kprobe() -> Tried {

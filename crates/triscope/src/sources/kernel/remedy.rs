@@ -2,8 +2,9 @@
 
 use super::{CONFIDENTIALITY, lockdown};
 use perf_monitor::{
-    Error, KernelFeatures, OpenErrorReason, is_initial_user_namespace, is_privileged,
+    Error, KernelFeatures, OpenErrorReason, Tracefs, is_initial_user_namespace, is_privileged,
 };
+use std::path::Path;
 
 /// Grants this program what `perf_event_paranoid` withholds.
 const SETCAP: &str = "sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog+ep $(command -v triscope)";
@@ -33,8 +34,14 @@ pub(crate) fn tracepoint_privilege(paranoid: Option<i64>) -> String {
 pub(crate) const MOUNT: &str =
     "sudo mount -t tracefs nodev /sys/kernel/tracing -o gid=$(id -g),mode=0750";
 
-/// Where it is mounted, another mount fails with `EBUSY`.
-pub(crate) const REMOUNT: &str = "sudo mount -o remount,gid=$(id -g),mode=0750 /sys/kernel/tracing";
+/// How a tracefs becomes readable, by a path in it.
+pub(crate) fn readable(path: &Path) -> &'static str {
+    // Where it is mounted, another mount fails with `EBUSY`. In debugfs, its directory is for root alone.
+    match path.starts_with("/sys/kernel/tracing") {
+        true => "sudo mount -o remount,gid=$(id -g),mode=0750 /sys/kernel/tracing",
+        false => MOUNT,
+    }
+}
 
 pub(crate) const LOCKED_DOWN: &str = "the kernel is locked down: nobody may read it";
 
@@ -65,7 +72,8 @@ pub(crate) fn missing_for_tracepoints(
     }
     if !features.tracefs_readable {
         why.push("tracefs cannot be read".to_owned());
-        fixes.push(if features.tracefs.is_some() { REMOUNT } else { MOUNT }.to_owned());
+        let root = features.tracefs.as_ref().map(Tracefs::root);
+        fixes.push(root.map_or(MOUNT, readable).to_owned());
     }
     (why, fixes)
 }
@@ -98,16 +106,20 @@ pub(crate) fn refusal(error: &Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perf_monitor::Tracefs;
 
     #[test]
     fn a_mounted_tracefs_is_remounted() {
         let mut features = KernelFeatures::probe();
         features.tracefs_readable = false;
-        for (tracefs, fix) in [(Some(Tracefs::at("/nowhere")), REMOUNT), (None, MOUNT)] {
-            features.tracefs = tracefs;
+        for (root, expected) in [
+            (Some("/sys/kernel/tracing"), "remount,"),
+            (Some("/sys/kernel/debug/tracing"), "-t tracefs"),
+            (None, "-t tracefs"),
+        ] {
+            features.tracefs = root.map(Tracefs::at);
             let (_, fixes) = missing_for_tracepoints(None, &features, true);
-            assert_eq!(fixes, [fix]);
+            assert_eq!(fixes.len(), 1);
+            assert!(fixes[0].contains(expected), "{fixes:?}");
         }
     }
 

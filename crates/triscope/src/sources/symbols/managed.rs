@@ -54,17 +54,19 @@ impl Codes {
         };
         let same = before.iter().filter_map(|(_, piece)| piece.method).find(is_same);
         let index = same.unwrap_or(self.methods.len());
-        let mut at = start;
+        let (mut at, mut has_own) = (start, false);
         for (from, piece) in before {
             self.pieces.remove(&from);
-            self.put(at, from, Some(index));
+            has_own |= self.put(at, from, Some(index));
             self.put(from, piece.end, piece.method.filter(|method| *method == index));
             at = piece.end;
         }
-        self.put(at, end, Some(index));
+        has_own |= self.put(at, end, Some(index));
         match self.methods.get_mut(index) {
             Some(known) => known.source.add(method.source),
-            None => self.methods.push(method),
+            // Each list has the methods whose addresses others had too: they are not kept.
+            None if has_own => self.methods.push(method),
+            None => {}
         }
     }
 
@@ -79,15 +81,17 @@ impl Codes {
         }
     }
 
-    /// Adds a piece, together with the one before it if the same is known of that.
-    fn put(&mut self, start: u64, end: u64, method: Option<usize>) {
+    /// Adds a piece, together with the one before it if the same is known of that. Returns whether it has
+    /// addresses.
+    fn put(&mut self, start: u64, end: u64, method: Option<usize>) -> bool {
         if start >= end {
-            return;
+            return false;
         }
         match self.pieces.range_mut(..start).next_back() {
             Some((_, before)) if before.end == start && before.method == method => before.end = end,
             _ => _ = self.pieces.insert(start, Piece { end, method }),
         }
+        true
     }
 
     /// The only method that had its code at an address.
@@ -255,6 +259,19 @@ mod tests {
             };
             assert_eq!(managed.at(3, address).map(|(name, _)| name), only, "{address}");
         }
+    }
+
+    /// `top` reads the list of methods again and again.
+    #[test]
+    fn lists_that_are_repeated_take_no_memory() {
+        let mut managed = Managed::default();
+        for _ in 0..10 {
+            for (start, end, name) in [(10, 20, "a"), (10, 20, "b"), (15, 18, "c"), (15, 30, "d")] {
+                managed.insert(3, start, end, name.to_owned(), Source::Unknown);
+            }
+        }
+        let codes = &managed.files[&3];
+        assert_eq!((codes.methods.len(), codes.pieces.len()), (2, 2));
     }
 
     #[test]
