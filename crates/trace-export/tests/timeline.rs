@@ -177,7 +177,18 @@ fn throttling_of_nested_cgroups_is_on_lanes() {
     let mut w = World::default();
     let process = w.entity(EntityKind::Process, 7, "p", None);
     // The second group is read later, and the first one again.
-    for (since, at, nanos) in [(10, 40, 9), (20, 50, 8), (40, 70, 7), (30, 80, 6), (70, 90, 5)] {
+    for (since, at, nanos) in [
+        (10, 40, 9),
+        (20, 50, 8),
+        (40, 70, 7),
+        (30, 80, 6),
+        (70, 90, 5),
+        (100, 130, 4),
+        (110, 140, 3),
+        // Behind all others, and then one that begins before the end of another.
+        (150, 160, 2),
+        (135, 170, 1),
+    ] {
         w.now = at;
         let since = Timestamp::from_nanos(since);
         w.push(EventKind::Throttle { process, since, nanos, periods: 1 });
@@ -207,10 +218,18 @@ fn throttling_of_nested_cgroups_is_on_lanes() {
         " 70 end",
         " 70 begin",
         " 90 end",
+        " 100 begin",
+        " 130 end",
+        " 150 begin",
+        " 160 end",
         "/#2 20 begin",
         "/#2 50 end",
+        "/#2 110 begin",
+        "/#2 140 end",
         "/#3 30 begin",
         "/#3 80 end",
+        "/#3 135 begin",
+        "/#3 170 end",
     ];
     assert_eq!(shown, expected, "{:#?}", timeline.lines);
 }

@@ -22,8 +22,8 @@ pub(super) struct Counters {
 #[derive(Debug)]
 struct Throttled {
     lanes: Lanes,
-    /// The lanes in use, and when each one is free again.
-    used: Vec<(u32, Timestamp)>,
+    /// When each lane is free again: a slice can begin before the one that was drawn last.
+    ends: Vec<Timestamp>,
 }
 
 /// A value of a counter.
@@ -99,22 +99,23 @@ impl Drawing {
             let parent = self.process_track(Some(process), cx)?;
             let track = Track::custom(b"Throttled by the CPU quota").child_of(parent);
             let lanes = Lanes::on(cx.sink.track(&track.rank(rank::COUNTERS).ordered())?);
-            let throttled = Throttled { lanes, used: Vec::new() };
+            let throttled = Throttled { lanes, ends: vec![Timestamp::MIN] };
             self.counters.throttled.insert(process, throttled);
         }
-        let Some(Throttled { lanes, used }) = self.counters.throttled.get_mut(&process) else {
+        let Some(Throttled { lanes, ends }) = self.counters.throttled.get_mut(&process) else {
             return Ok(());
         };
-        used.retain(|(lane, end)| {
-            let is_used = *end > since;
-            if !is_used {
-                lanes.release(*lane);
+        let lane = match ends.iter().position(|end| *end <= since) {
+            Some(lane) => lane,
+            None => {
+                ends.push(Timestamp::MIN);
+                lanes.add(cx.sink)? as usize
             }
-            is_used
-        });
-        let lane = lanes.acquire(cx.sink)?;
-        used.push((lane, at));
-        let Some(lane) = lanes.lanes.get(lane as usize) else { return Ok(()) };
+        };
+        let (Some(lane), Some(end)) = (lanes.lanes.get(lane), ends.get_mut(lane)) else {
+            return Ok(());
+        };
+        *end = at;
         let track = lane.track;
         let name = self.names.fixed("Throttled", cx.sink);
         let args = [
