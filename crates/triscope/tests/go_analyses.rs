@@ -722,6 +722,14 @@ fn events_of_a_range_are_lines_of_all_events() {
         assert!(part.len() > whole.len() / 10 && whole.ends_with(&part), "{trace}");
         let compressed = printed(&["events", "--from", &seconds], trace);
         assert!(compressed == part, "{trace}");
+        let counts = |text: &str| {
+            let counts: Value = serde_json::from_str(text).unwrap();
+            let keys = ["events_by_type", "goroutines", "goroutines_created", "procs", "threads"];
+            keys.map(|key| counts[key].clone())
+        };
+        let args = ["stats", "--json", "--from", &seconds];
+        let part = counts(&text(&go(&args, &path).stdout));
+        assert_eq!(part, counts(&printed(&args, trace)), "{trace}");
     }
 }
 
@@ -751,6 +759,11 @@ fn types_above_the_limit_are_together() {
     assert_eq!(nanos(&rest["durations"]["count"]), 5001 - 4096);
     let message = text(&output.stderr);
     assert!(message.contains(": 905 tasks of too many names are in one row"), "{message}");
+    let summary: Value =
+        serde_json::from_slice(&go(&["summary", "--json"], &trace).stdout).unwrap();
+    let losses = summary["losses"].as_array().unwrap();
+    let loss = "905 tasks of too many names are in one row without a name";
+    assert!(losses.iter().any(|l| l == loss), "{losses:?}");
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub(super) struct Groups {
     merged: u64,
 }
 
+/// Where the others are.
+pub(super) const MERGED: &str = "of too many names are in one row without a name";
+
 /// Number of names, as of [`gotrace::analysis::Scheduling`].
 const MAX: usize = Scheduling::MAX_NAMES;
 
@@ -57,8 +60,13 @@ impl Groups {
         self.add(&task.name, task.duration(), task.own.as_ref().map(|(_, times)| times));
     }
 
+    /// The number of those that have no group of their name.
+    pub(super) const fn merged(&self) -> u64 {
+        self.merged
+    }
+
     /// The groups, largest first. Reports the number of those that have no group of their name.
-    pub(super) fn sorted<K: Ord>(
+    pub(super) fn reported<K: Ord>(
         self,
         reading: &Reading,
         what: &str,
@@ -66,9 +74,13 @@ impl Groups {
     ) -> Vec<Group> {
         if self.merged > 0 {
             let (name, merged) = (OneLine(&reading.name), self.merged);
-            let place = "are in one row without a name";
-            message!("triscope: {name}: {merged} {what} of too many names {place}");
+            message!("triscope: {name}: {merged} {what} {MERGED}");
         }
+        self.sorted(size)
+    }
+
+    /// The groups, largest first.
+    pub(super) fn sorted<K: Ord>(self, size: impl Fn(&Group) -> K) -> Vec<Group> {
         let mut groups: Vec<Group> = self.groups.into_values().collect();
         groups.sort_by(|a, b| {
             Reverse(size(a)).cmp(&Reverse(size(b))).then_with(|| a.name.cmp(&b.name))

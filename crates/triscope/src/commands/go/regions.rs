@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result {
         }
         _ => {}
     })?;
-    let groups = groups.sorted(&reading, "regions", |group| group.times.total);
+    let groups = groups.reported(&reading, "regions", |group| group.times.total);
     args.rows.print(
         &groups,
         |group| {

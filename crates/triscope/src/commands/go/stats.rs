@@ -143,13 +143,14 @@ impl Stats {
     fn add_introduced(&mut self, event: Event<'_>) {
         let Some(transition) = event.state_transition() else { return };
         let resource = transition.resource();
-        if let (Some(id), Some((from, _))) = (resource.goroutine(), transition.goroutine()) {
-            if matches!(from, GoState::NotExist | GoState::Undetermined) {
+        // A state that is reported is a change from an unknown one only where reading began.
+        if let (Some(id), Some((from, to))) = (resource.goroutine(), transition.goroutine()) {
+            if matches!(from, GoState::NotExist | GoState::Undetermined) || from == to {
                 self.created += u64::from(from == GoState::NotExist);
                 self.goroutines.insert(id.0);
             }
-        } else if let (Some(id), Some((from, _))) = (resource.proc(), transition.proc()) {
-            if from != ProcState::Running {
+        } else if let (Some(id), Some((from, to))) = (resource.proc(), transition.proc()) {
+            if from != ProcState::Running || from == to {
                 self.procs.insert(id.0);
             }
         }

@@ -1,5 +1,5 @@
 use super::analysis::{self, Analysis, Document, Part, Span};
-use super::groups::{Group, Groups};
+use super::groups::{Group, Groups, MERGED};
 use super::summary_page;
 use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
@@ -43,6 +43,8 @@ pub(super) struct Summary {
     pub(super) goroutines: Vec<Group>,
     pub(super) regions: Vec<Group>,
     pub(super) tasks: Vec<Group>,
+    /// The goroutines, regions and tasks that have no group of their name.
+    merged: [u64; 3],
     pub(super) scheduling: SchedulingReport,
     pub(super) gc: GcReport,
     pub(super) utilization: MinimumUtilization,
@@ -108,9 +110,10 @@ impl Summary {
         Ok(Self {
             span: span.times,
             events: span.events.saturating_sub(reading.repeated),
-            goroutines: goroutines.sorted(&reading, "goroutines", |group| group.times.running),
-            regions: regions.sorted(&reading, "regions", |group| group.times.total),
-            tasks: tasks.sorted(&reading, "tasks", |group| group.durations.sum()),
+            merged: [goroutines.merged(), regions.merged(), tasks.merged()],
+            goroutines: goroutines.sorted(|group| group.times.running),
+            regions: regions.sorted(|group| group.times.total),
+            tasks: tasks.sorted(|group| group.durations.sum()),
             reading,
             scheduling: scheduling.finish(),
             gc: gc.finish(),
@@ -164,6 +167,9 @@ impl Summary {
         ];
         let counts = counts.into_iter().filter(|(count, _)| *count > 0);
         losses.extend(counts.map(|(count, what)| format!("{count} {what}")));
+        let merged = ["goroutines", "regions", "tasks"].into_iter().zip(self.merged);
+        let merged = merged.filter(|(_, count)| *count > 0);
+        losses.extend(merged.map(|(what, count)| format!("{count} {what} {MERGED}")));
         losses
     }
 

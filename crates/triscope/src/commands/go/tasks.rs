@@ -136,7 +136,7 @@ fn print(task: &Task, out: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn types(args: &Args, groups: Groups, reading: &Reading) -> Result {
-    let groups = groups.sorted(reading, "tasks", |group| group.durations.sum());
+    let groups = groups.reported(reading, "tasks", |group| group.durations.sum());
     args.rows.print(
         &groups,
         |group| {
