@@ -211,6 +211,11 @@ mod tests {
         let mut modules = names("targets").unwrap();
         modules.retain(|name| name != "mod");
         assert_eq!(targets().unwrap(), modules);
+        for name in modules {
+            let program = workspace().join(format!("fuzz/src/bin/{name}.rs"));
+            let program = fs::read_to_string(program).unwrap();
+            assert!(program.contains(&format!("{name}::target(")), "{name}");
+        }
     }
 
     #[test]
