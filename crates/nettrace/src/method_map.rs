@@ -608,17 +608,21 @@ impl MethodMap {
         near.take(MAX_RANGES).filter(move |range| address < range.end)
     }
 
-    /// Whether native code is of another module than the one that is mapped: it has the life of its mapping.
-    fn is_of_another(&self, range: &Range, mapped: Option<u64>) -> bool {
-        let module = self.methods.get(range.method as usize).map_or(0, |method| method.module_id);
-        module != 0 && mapped.is_some_and(|mapped| mapped != module)
+    /// Whether native code is of another file than the one that is mapped: it has the life of its mapping,
+    /// which can be repeated with another id.
+    fn is_of_another(&self, process: u64, range: &Range, mapped: Option<u64>) -> bool {
+        let path = |module| self.modules.get(&(process, module)).map(|module| &module.path);
+        let method = self.methods.get(range.method as usize);
+        let own = method.and_then(|method| path(method.module_id));
+        let mapped = mapped.and_then(path);
+        own.zip(mapped).is_some_and(|(own, mapped)| own != mapped)
     }
 
     fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
         let mut closest: Option<(u64, u32)> = None;
         let module = LazyCell::new(|| self.mappings.find(process, address, at).map(|m| m.module));
         for range in self.ranges_at(process, address) {
-            if range.id == 0 && self.is_of_another(range, *module) {
+            if range.id == 0 && self.is_of_another(process, range, *module) {
                 continue;
             }
             // Distance in time between `at` and the lifetime of the code.

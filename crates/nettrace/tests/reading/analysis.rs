@@ -843,6 +843,8 @@ fn native_code_has_the_life_of_its_mapping() {
         (2, 10, 1, 0x1100, "of_a"),
         (1, 20, 2, 0x2000, "b.so"),
         (2, 20, 2, 0x1100, "of_b"),
+        // The same file again.
+        (1, 40, 3, 0x2000, "b.so"),
     ] {
         let numbers = [mapping, 0x1000, end].map(u64::to_le_bytes).concat();
         let payload = [&numbers[..], &[name.len() as u8, 0], name.as_bytes()].concat();
@@ -859,7 +861,7 @@ fn native_code_has_the_life_of_its_mapping() {
         assert_eq!(at(0x1050, time), ("of_a", "a.so"), "{time}");
         assert_eq!(at(0x1800, time), ("", "a.so"), "{time}");
     }
-    for time in [20, 30] {
+    for time in [20, 30, 50] {
         assert_eq!(at(0x1050, time), ("of_b", "b.so"), "{time}");
     }
     assert_eq!(map.period(10, [0x1050], 12), 10..=19);

@@ -548,7 +548,10 @@ impl Correlator {
             let threads = self.threads.values().copied();
             doubtful.extend(threads.filter(|thread| {
                 let place = self.place(*thread);
-                place.kind() != Kind::OnCpu || place.is_on(cpu_id)
+                match place.kind() {
+                    Kind::OnCpu => place.is_on(cpu_id),
+                    kind => kind != Kind::Unknown,
+                }
             }));
             doubtful.sort_unstable();
         }
