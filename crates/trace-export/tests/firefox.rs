@@ -269,6 +269,44 @@ fn spans_are_markers_of_their_thread_or_of_the_main_thread() {
     }
 }
 
+/// The sample and the switches of a wait are one marker, with the stack of the one and the state of the other.
+#[test]
+fn a_wait_with_a_sample_and_switches_is_one_marker() {
+    let mut example = Example::new();
+    let cpu = example.tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+    let off = example.event("off-cpu", "ns");
+    let thread = example.thread;
+    let process = example.tables.entities.process_of(thread);
+    let other = Entity::new(EntityKind::Thread, 9).child_of(process);
+    let other = example.tables.entity(other).unwrap();
+    let ms = |ms: i64| ms * 1_000_000;
+    let switch = |prev, left, next| EventKind::Switch {
+        cpu,
+        prev,
+        left,
+        next,
+        is_next_unknown: false,
+        prio: 120,
+    };
+    let leaves = switch(Some(thread), ThreadState::Blocked, None);
+    let comes = switch(None, ThreadState::Unknown, Some(thread));
+    example.push(0, switch(Some(other), ThreadState::Sleeping, Some(thread)));
+    // The sample follows the switch, and then it precedes it.
+    example.push(ms(1), leaves);
+    example.push(ms(3), comes);
+    example.sample(ms(3), SampleKind::OffCpu, off, 1, 2_000_000);
+    example.push(ms(4), leaves);
+    example.sample(ms(6), SampleKind::OffCpu, off, 1, 2_000_000);
+    example.push(ms(6), comes);
+    let (file, _) = example.written();
+    let markers = &file["threads"][0]["markers"];
+    assert_eq!(markers["startTime"], serde_json::json!([1, 4]));
+    assert_eq!(markers["endTime"], serde_json::json!([3, 6]));
+    for data in markers["data"].as_array().unwrap() {
+        assert!(data["cause"]["stack"].is_u64(), "{data}");
+    }
+}
+
 /// Of a wait, the part is shown that the records prove: not the time of a loss, and not what the kernel
 /// did not report.
 #[test]
@@ -313,6 +351,9 @@ fn waits_end_where_their_end_is_not_known() {
     example.push(ms(21), leaves);
     example.push(ms(25), EventKind::End { entity: cpu });
     example.push(ms(30), comes);
+    // A thread that has ended does not come back.
+    example.push(ms(31), switch(cpu, Some(thread), ThreadState::Dead, None));
+    example.push(ms(40), EventKind::End { entity: cpu });
     let (file, _) = example.written();
     let markers = &file["threads"][0]["markers"];
     assert_eq!(markers["startTime"], serde_json::json!([0, 2, 10, 16, 21]));

@@ -39,7 +39,7 @@ pub struct FirefoxProfile {
     series: Vec<Series>,
     open: HashMap<SpanId, Open>,
     /// Threads that left the CPU, by records of the scheduler.
-    away: HashMap<EntityId, (i64, ThreadState)>,
+    away: HashMap<EntityId, Away>,
     /// The last record of each CPU before one whose switches the kernel did not report.
     gaps: HashMap<EntityId, i64>,
     begin: Option<Timestamp>,
@@ -108,6 +108,15 @@ enum MarkerKind {
     Instant(InstantKind),
 }
 
+/// A thread that is on no CPU.
+#[derive(Clone, Copy, Debug)]
+struct Away {
+    since: i64,
+    left: ThreadState,
+    /// The end and the stack of a sample of this time: it can come before the switch.
+    sample: Option<(i64, Option<StackId>)>,
+}
+
 /// A span that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
@@ -156,10 +165,9 @@ impl FirefoxProfile {
                 let at = self.time(at);
                 let key = self.thread(thread.unwrap_or(entity), tables);
                 let series = self.series(kind, event);
-                if kind == SampleKind::OffCpu && self.away.is_empty() {
+                if kind == SampleKind::OffCpu {
                     let begin = at.saturating_sub_unsigned(weight);
-                    let kind = MarkerKind::OffCpu(ThreadState::Unknown);
-                    self.mark(key, Marker { stack, ..Marker::span(begin, at, kind) });
+                    self.off_cpu(thread.unwrap_or(entity), key, (begin, at), stack);
                 }
                 if self.samples >= Self::MAX_SAMPLES {
                     self.dropped.samples += 1;
@@ -178,7 +186,9 @@ impl FirefoxProfile {
                 if let Some(prev) = prev {
                     // One that was away has come since the last record of the CPU.
                     self.come(prev, gap.unwrap_or(at), tables);
-                    self.away.insert(prev, (at, left));
+                    if left != ThreadState::Dead {
+                        self.away.insert(prev, Away { since: at, left, sample: None });
+                    }
                 }
                 if let Some(next) = next {
                     self.come(next, at, tables);
@@ -224,6 +234,7 @@ impl FirefoxProfile {
                 let at = self.time(at);
                 self.come_all(at, tables);
             }
+            EventKind::End { entity } => _ = self.away.remove(&entity),
             EventKind::Clock { time, domain: trace_timeline::ClockDomain::Realtime, reading } => {
                 let begin = self.begin.unwrap_or(time);
                 self.epoch = Some(reading.nanos().saturating_sub(time.nanos_since(begin)));
@@ -269,10 +280,33 @@ impl FirefoxProfile {
 
     /// A thread is not known to be off the CPU after this time.
     fn come(&mut self, thread: EntityId, at: i64, tables: &Tables) {
-        let away = self.away.remove(&thread).filter(|(since, _)| *since < at);
-        if let Some((since, left)) = away {
+        let away = self.away.remove(&thread).filter(|away| away.since < at);
+        if let Some(Away { since, left, sample }) = away {
             let key = self.thread(thread, tables);
-            self.mark(key, Marker::span(since, at, MarkerKind::OffCpu(left)));
+            let stack = sample.filter(|(end, _)| *end == at).and_then(|(_, stack)| stack);
+            self.mark(key, Marker { stack, ..Marker::span(since, at, MarkerKind::OffCpu(left)) });
+        }
+    }
+
+    /// The sample of a time off the CPU. Switches, if there are any, have a marker for that time.
+    fn off_cpu(
+        &mut self,
+        thread: EntityId,
+        key: (i64, i64),
+        (begin, end): (i64, i64),
+        stack: Option<StackId>,
+    ) {
+        if let Some(away) = self.away.get_mut(&thread) {
+            away.sample = Some((end, stack));
+            return;
+        }
+        let last = self.threads.get_mut(&key).and_then(|thread| thread.markers.last_mut());
+        match last.filter(|last| last.end == end && matches!(last.kind, MarkerKind::OffCpu(_))) {
+            Some(marker) => marker.stack = stack,
+            None => {
+                let kind = MarkerKind::OffCpu(ThreadState::Unknown);
+                self.mark(key, Marker { stack, ..Marker::span(begin, end, kind) });
+            }
         }
     }
 
