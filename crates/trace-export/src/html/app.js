@@ -276,9 +276,11 @@ const canvas = $('canvas');
 const size = () => ({ w: canvas.clientWidth, h: canvas.clientHeight });
 const plotTop = () => OVERVIEW + RULER;
 
+/** The narrowest view, in nanoseconds. */
+const LEAST = 20;
 function clampView() {
-  const whole = data.nanos || 1, least = 20;
-  let span = Math.min(Math.max(view.t1 - view.t0, least), whole * 1.04);
+  const whole = data.nanos || 1;
+  let span = Math.min(Math.max(view.t1 - view.t0, LEAST), whole * 1.04);
   view.t0 = Math.min(Math.max(view.t0, -whole * 0.02), whole * 1.02 - span);
   view.t1 = view.t0 + span;
   view.y = Math.max(0, Math.min(view.y, rows.height - (size().h - plotTop()) + 12));
@@ -1004,6 +1006,8 @@ function hit(x, y) {
 
 function zoom(factor, x) {
   const time = toTime(Math.max(x, GUTTER));
+  // The time under the pointer stays there, also at the limit.
+  factor = Math.max(factor, LEAST / (view.t1 - view.t0));
   [view.t0, view.t1] = [time - (time - view.t0) * factor, time + (view.t1 - time) * factor];
   draw();
 }
