@@ -197,6 +197,34 @@ fn an_idle_histogram_keeps_no_values() {
     assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
+/// A thread begins an activity while another one that it began waits, to be ended elsewhere.
+#[test]
+fn activities_with_identifiers_do_not_nest_by_thread() {
+    let types = ["OuterStart", "InnerStart"]
+        .map(|name| assemble::metadata("Shop", 1, 0, name, 0, &0_u32.to_le_bytes()));
+    let types = (1_u32..).zip(types).map(|(id, mut ty)| {
+        ty[..4].copy_from_slice(&id.to_le_bytes());
+        assemble::blob(&[0x80, 0], &ty)
+    });
+    let types = types.collect::<Vec<_>>().concat();
+    let parents = |events: &[Vec<u8>]| -> Vec<bool> {
+        let bytes = assemble::Stream::v4()
+            .compressed("MetadataBlock", &types)
+            .compressed("EventBlock", &events.concat())
+            .end();
+        let (_, events) = read(&bytes);
+        let parent = |event: &Event| match event.kind {
+            EventKind::Begin { kind: SpanKind::Activity, of, .. } => Some(of.is_some()),
+            _ => None,
+        };
+        events.iter().filter_map(parent).collect()
+    };
+    let without = |id| assemble::blob(&[0xc7, id, 0, 9, 0, 9, 5], &[]);
+    let with = |id| assemble::blob(&[&[0xd7, id, 0, 9, 0, 9, 5][..], &[id; 16]].concat(), &[]);
+    assert_eq!(parents(&[without(1), without(2)]), [false, true]);
+    assert_eq!(parents(&[with(1), with(2)]), [false, false]);
+}
+
 /// Two kinds of samples of the same allocations.
 #[test]
 fn bytes_of_allocations_are_not_added_up_twice() {

@@ -35,8 +35,6 @@ pub struct History {
     open: HashMap<SpanId, Span>,
     /// The parents of tasks and activities.
     parents: HashMap<EntityId, EntityId>,
-    /// The open activities by the thread that began them, the earliest first.
-    nesting: HashMap<EntityId, Vec<EntityId>>,
     /// By process.
     starvation: HashMap<EntityId, Vec<Timestamp>>,
     /// The stacks of samples by goroutine or thread, in time order.
@@ -171,7 +169,6 @@ impl History {
             work_items: HashMap::new(),
             open: HashMap::new(),
             parents: HashMap::new(),
-            nesting: HashMap::new(),
             starvation: HashMap::new(),
             samples: HashMap::new(),
             waits: HashMap::new(),
@@ -268,12 +265,14 @@ impl History {
                     let end = Timestamp::MAX;
                     let ended_by = entity;
                     let begun = Span { kind, entity, name, by, ended_by, of, stack, begin, end };
-                    self.nest(&begun);
+                    if let Some(parent) = of.filter(|_| kind == SpanKind::Task || is_activity(kind))
+                    {
+                        self.parents.insert(entity, parent);
+                    }
                     self.open.insert(span, begun);
                 }
                 EventKind::Finish { span, by } => {
                     if let Some(span) = self.open.remove(&span) {
-                        self.unnest(&span);
                         let ended_by = by.unwrap_or(span.entity);
                         self.add_span(Span { end: event.at, ended_by, ..span });
                     }
@@ -318,31 +317,6 @@ impl History {
             if !waits.is_empty() {
                 self.lock_waits.insert(*entity, waits);
             }
-        }
-    }
-
-    /// Records the parent of a task or activity that begins. Without activity ids, an activity that
-    /// its thread begins within another one is a part of it.
-    fn nest(&mut self, span: &Span) {
-        let mut parent = None;
-        match span.kind {
-            SpanKind::Task => parent = span.of,
-            SpanKind::Activity | SpanKind::Request => {
-                let open = self.nesting.entry(span.by).or_default();
-                parent = span.of.or_else(|| open.last().copied());
-                open.push(span.entity);
-            }
-            _ => {}
-        }
-        if let Some(parent) = parent {
-            self.parents.insert(span.entity, parent);
-        }
-    }
-
-    /// An activity ends.
-    fn unnest(&mut self, span: &Span) {
-        if let Some(open) = self.nesting.get_mut(&span.by).filter(|_| is_activity(span.kind)) {
-            open.retain(|activity| *activity != span.entity);
         }
     }
 

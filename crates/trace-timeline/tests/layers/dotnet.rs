@@ -42,23 +42,25 @@ fn work_of_a_dotnet_thread_for_another_request_is_context() {
     assert_eq!(found, expected);
 }
 
-/// Without activity ids, an activity has no parent.
+/// The same thread begins another request while the first one waits: only a child is a part of it.
 #[test]
-fn an_activity_within_another_one_is_a_part_of_it() {
+fn the_child_of_an_activity_is_a_part_of_it() {
     let mut w = World::default();
     let process = w.entity(EntityKind::Process, 10, None);
     let cpu = w.entity(EntityKind::Cpu, 0, None);
     let [thread, child] = [10, 11].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
     let [outer, inner, later] = [1, 2, 3].map(|n| w.entity(EntityKind::Activity, n, Some(process)));
-    let begin = |w: &mut World, of| w.begin(of, SpanKind::Activity, "activity", Some(thread), None);
+    let begin = |w: &mut World, activity, parent| {
+        w.begin(activity, SpanKind::Activity, "activity", Some(thread), parent)
+    };
     w.switch(cpu, None, ThreadState::Unknown, Some(thread));
-    let spans = [begin(&mut w, outer), begin(&mut w, inner)];
+    let spans = [begin(&mut w, outer, None), begin(&mut w, inner, Some(outer))];
     w.at(10).switch(cpu, Some(thread), ThreadState::Sleeping, Some(child));
     w.at(40).wake(Some(child), Context::Task, thread);
     w.switch(cpu, Some(child), ThreadState::Sleeping, Some(thread));
     w.at(50).finish(spans[1], Some(thread));
     w.at(60).finish(spans[0], Some(thread));
-    let last = begin(&mut w, later);
+    let last = begin(&mut w, later, None);
     w.at(70).finish(last, Some(thread));
     let contexts = |of| {
         let path = w.explain(thread, 0, 60, Some(of));

@@ -29,6 +29,8 @@ pub(super) struct OpenActivity {
     entity: EntityId,
     span: SpanId,
     id: Option<Guid>,
+    /// The thread that began it.
+    thread: EntityId,
 }
 
 impl DotnetSource {
@@ -137,7 +139,11 @@ impl DotnetSource {
         let name = format!("{}/{}", activity.provider, activity.name);
         let text = push.tables.text(name.as_bytes());
         push.tables.set_short(text, activity.name.as_bytes());
-        let parent = parent.and_then(|parent| self.activity_ids.get(&parent)).copied();
+        let parent = match id {
+            Some(_) => parent.and_then(|parent| self.activity_ids.get(&parent)).copied(),
+            // Without identifiers, an activity that its thread begins within another one is a part of it.
+            None => self.nesting.get(&thread).and_then(|open| open.last()).copied(),
+        };
         if self.open_activities.len() >= MAX_OPEN {
             self.stats.unpaired += 1;
             self.drop_oldest_activity(push);
@@ -149,8 +155,11 @@ impl DotnetSource {
         self.arguments(event, push);
         let begin = Begin::named(entity, kinds.1, text).by(Some(thread));
         let span = push.begin(begin.of(parent).stack(stack));
-        self.open_activities.insert(number, OpenActivity { entity, span, id });
-        self.activity_ids.extend(id.map(|id| (id, entity)));
+        self.open_activities.insert(number, OpenActivity { entity, span, id, thread });
+        match id {
+            Some(id) => _ = self.activity_ids.insert(id, entity),
+            None => self.nesting.entry(thread).or_default().push(entity),
+        }
     }
 
     /// Ends the oldest open activity: its stop was lost.
@@ -171,9 +180,20 @@ impl DotnetSource {
         by: Option<EntityId>,
         push: &mut Pusher<'_>,
     ) {
-        let OpenActivity { entity, span, id } = activity;
-        if let Some(id) = id.filter(|id| self.activity_ids.get(id) == Some(&entity)) {
-            self.activity_ids.remove(&id);
+        let OpenActivity { entity, span, id, thread } = activity;
+        match id {
+            Some(id) if self.activity_ids.get(&id) == Some(&entity) => {
+                self.activity_ids.remove(&id);
+            }
+            Some(_) => {}
+            None => {
+                if let Some(open) = self.nesting.get_mut(&thread) {
+                    open.retain(|activity| *activity != entity);
+                    if open.is_empty() {
+                        self.nesting.remove(&thread);
+                    }
+                }
+            }
         }
         push.event(EventKind::Finish { span, by });
         push.end(entity);

@@ -129,6 +129,8 @@ pub struct DotnetSource {
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
     activity_ids: HashMap<Guid, EntityId>,
+    /// Open activities without an identifier by the thread that began them, the earliest first.
+    nesting: HashMap<EntityId, Vec<EntityId>>,
     /// No open activity has a smaller number.
     oldest_activity: u64,
     counters: CounterTracker,

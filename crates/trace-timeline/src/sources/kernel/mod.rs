@@ -253,7 +253,7 @@ impl KernelSource {
                 push.event(sample(entity, SampleKind::OffCpu, None, event, stack, nanos));
             }
             Record::LostSamples { cpu, count } => {
-                self.stats.lost += count;
+                self.stats.lost = self.stats.lost.saturating_add(count);
                 let Some(cpu) = self.cpu(cpu, push) else { return };
                 let (entity, since) = (Some(cpu.entity), cpu.last);
                 cpu.last = at;
@@ -261,7 +261,7 @@ impl KernelSource {
                 push.event(EventKind::Loss { entity, kind, since, count });
             }
             Record::Lost { cpu, count } => {
-                self.stats.lost += count;
+                self.stats.lost = self.stats.lost.saturating_add(count);
                 let (kind, count) = (LossKind::SchedulerRecords, Some(count).filter(|n| *n > 0));
                 self.loss(cpu, kind, count, push);
             }
