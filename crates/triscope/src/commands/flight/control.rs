@@ -14,6 +14,7 @@ use super::store;
 use crate::failure::{Failure, Result};
 use crate::run::http;
 use crate::run::timed::Timed;
+use crate::sources::model::DUMPS;
 use crossbeam_channel::{Receiver, bounded};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -214,7 +215,14 @@ pub(super) fn metrics(dir: &Path) -> Result<String> {
 pub(super) fn dump(dir: &Path, reason: &str) -> Result<String> {
     // A dump can take any time, but not that of a recorder which is stopped.
     metrics(dir)?;
-    request(dir, "POST /dump", reason, None)
+    let path = request(dir, "POST /dump", reason, None)?;
+    Ok(dump_below(dir, &path).display().to_string())
+}
+
+/// The path of a dump by that of its recorder, which can have another working directory or root.
+fn dump_below(dir: &Path, path: &str) -> PathBuf {
+    let dumps = dir.join(DUMPS);
+    Path::new(path).file_name().map_or(dumps.clone(), |name| dumps.join(name))
 }
 
 /// Sends a request to the recorder of a directory. Returns its reply, each part of which comes within `timeout`.
@@ -244,6 +252,13 @@ fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_path_of_a_dump_is_that_of_who_requests_it() {
+        let path = dump_below(Path::new("/srv/flight"), "/flight/dumps/20261123T120000.000Z-psi");
+        assert_eq!(path, Path::new("/srv/flight/dumps/20261123T120000.000Z-psi"));
+    }
+
     use crate::commands::flight::inbox;
     use std::net::TcpStream;
 

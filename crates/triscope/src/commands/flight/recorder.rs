@@ -252,6 +252,12 @@ fn keep(settings: &Settings) -> Duration {
     settings.back.saturating_add(longest).saturating_add(length(settings)).saturating_add(LATE)
 }
 
+/// The time that a program reports, if the recorder still has it. Otherwise the trigger fires now: a window in
+/// the future would never be over, and one long ago would be empty.
+fn recorded_time(of: Option<Timestamp>, now: Timestamp, kept: Duration) -> Option<Timestamp> {
+    of.filter(|of| (now - kept..=now).contains(of))
+}
+
 /// The length of a segment.
 fn length(settings: &Settings) -> Duration {
     (settings.back / SEGMENTS).clamp(LENGTHS.0, LENGTHS.1)
@@ -428,7 +434,10 @@ impl Recorder {
                     self.replies.push(reply);
                     self.fire(at, Cause::new("command", reason), true);
                 }
-                Message::Fired(cause) => self.fire(cause.at.unwrap_or(at), cause, false),
+                Message::Fired(mut cause) => {
+                    cause.at = recorded_time(cause.at, at, keep(&self.settings));
+                    self.fire(cause.at.unwrap_or(at), cause, false);
+                }
                 Message::Metrics(reply) => {
                     let _ = reply.send(Ok(self.metrics())); // who asked may have gone
                 }
@@ -850,5 +859,19 @@ fn keep_capabilities(needed: CapabilitySet) {
         CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
     if let Err(errno) = rustix::thread::set_capabilities(None, sets) {
         message!("triscope: capabilities are kept: {errno}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trigger_of_another_time_fires_now() {
+        let at = Timestamp::from_nanos;
+        let recorded = |of| recorded_time(Some(at(of)), at(1_000), Duration::from_nanos(100));
+        assert_eq!([900, 950, 1_000].map(recorded), [900, 950, 1_000].map(|of| Some(at(of))));
+        assert_eq!([899, 1_001, i64::MIN, i64::MAX].map(recorded), [None; 4]);
+        assert_eq!(recorded_time(None, at(1_000), Duration::ZERO), None);
     }
 }

@@ -25,10 +25,12 @@ use crossbeam_channel::Receiver;
 use perf_data::{Limits, Reader, TracingData};
 use perf_monitor::ProcessInfo;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::{Duration, Instant};
 use trace_flight::{
     Budget, Cause, ClockChange, Coverage, CpuGap, Manifest, Ring, Segment, Timestamp, Window,
@@ -603,24 +605,31 @@ fn lock(dir: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(private::FILE);
     let file = private_dir::open(&path, &mut options)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let why = "another recorder uses this directory";
-            return Err(Failure::about(dir.display(), why));
+    let until = Instant::now() + LOOK;
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => thread::sleep(LOOK / 50),
+            Err(Errno::WOULDBLOCK) => {
+                let why = "another recorder uses this directory";
+                return Err(Failure::about(dir.display(), why));
+            }
+            Err(errno) => return Err(fail(errno.into())),
         }
-        Err(errno) => return Err(fail(errno.into())),
     }
-    Ok(file)
 }
+
+/// [`is_locked`] has the lock for a moment.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Whether a recorder uses the directory. One that is no directory of a recorder is an error.
 pub(super) fn is_locked(dir: &Path) -> Result<bool> {
     let path = dir.join(LOCK);
     match File::open(&path) {
         Ok(file) => {
-            let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
-            Ok(locked == Err(rustix::io::Errno::WOULDBLOCK))
+            // Several can look at the same time.
+            let locked = flock(&file, FlockOperation::NonBlockingLockShared);
+            Ok(locked == Err(Errno::WOULDBLOCK))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             Err(Failure::about(dir.display(), "is no directory of a flight recorder"))
@@ -770,6 +779,10 @@ mod tests {
         let store = open(dir.path());
         assert!(is_locked(dir.path()).unwrap());
         drop(store);
+        assert!(!is_locked(dir.path()).unwrap());
+        // Another one looks.
+        let other = File::open(dir.path().join(LOCK)).unwrap();
+        flock(&other, FlockOperation::NonBlockingLockShared).unwrap();
         assert!(!is_locked(dir.path()).unwrap());
     }
 
