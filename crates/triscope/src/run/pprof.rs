@@ -102,6 +102,16 @@ fn loopback(local: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(reached, port))
 }
 
+/// The other address of a socket that listens on all, where IPv6 is disabled: the kernel lists it as one of
+/// IPv6 alone, and no address of IPv6 is reached.
+fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
+    use io::ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    let is_disabled =
+        matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable);
+    (is_disabled && address.ip() == Ipv6Addr::LOCALHOST)
+        .then(|| (Ipv4Addr::LOCALHOST, address.port()).into())
+}
+
 /// A trace that a program sends while it runs. All waits are those of a thread of its own: a program answers
 /// when it has data, which can be a second later.
 ///
@@ -223,6 +233,10 @@ impl Request {
         let until = Instant::now() + timeout;
         let target = format!("/debug/pprof/trace?seconds={}", limit.as_secs_f64());
         let stream = http::connect(&[address], Some(timeout))
+            .or_else(|error| match without_ipv6(address, &error) {
+                Some(address) => http::connect(&[address], Some(timeout)),
+                None => Err(error),
+            })
             .map_err(|error| http::late(error, "no connection", timeout))?;
         http::send(&stream, &address.to_string(), &target)?;
         self.sent(stream.try_clone()?);
@@ -324,6 +338,16 @@ mod tests {
     use crate::io::unnamed::descriptor;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn without_ipv6_a_socket_on_all_addresses_is_reached() {
+        let listed = SocketAddr::from((Ipv6Addr::LOCALHOST, 6060));
+        let other = |address, kind: io::ErrorKind| without_ipv6(address, &kind.into());
+        let reached = SocketAddr::from((Ipv4Addr::LOCALHOST, 6060));
+        assert_eq!(other(listed, io::ErrorKind::AddrNotAvailable), Some(reached));
+        assert_eq!(other(listed, io::ErrorKind::ConnectionRefused), None);
+        assert_eq!(other(reached, io::ErrorKind::AddrNotAvailable), None);
+    }
 
     #[test]
     #[cfg(target_endian = "little")]

@@ -188,7 +188,7 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        self.copy(&format!("go-{pid}.trace"), || File::open(trace))
+        self.copy(&format!("go-{pid}"), "trace", || File::open(trace)).map(drop)
     }
 
     /// Copies the trace of a .NET process, and writes the ids of its threads if it has another PID
@@ -202,26 +202,40 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        let name = format!("dotnet-{pid}.nettrace");
-        self.copy(&name, || {
+        let copy = self.copy(&format!("dotnet-{pid}"), "nettrace", || {
             trace.seek(SeekFrom::Start(0))?;
             Ok(trace)
         })?;
         if threads.is_empty() {
             return Ok(());
         }
-        let path = self.dir.join(name).with_extension(THREADS);
+        let path = copy.with_extension(THREADS);
         let written = serde_json::to_vec(threads)
             .map_err(io::Error::from)
             .and_then(|text| private::write_new(&path, &text));
         written.map_err(|error| Failure::about(path.display(), error))
     }
 
-    fn copy<R: Read>(&self, name: &str, open: impl FnOnce() -> io::Result<R>) -> Result {
-        let to = self.dir.join(name);
+    /// Copies a trace to a new file: of the second trace of a process, the name ends with its number. Returns
+    /// the path.
+    fn copy<R: Read>(
+        &self,
+        name: &str,
+        extension: &str,
+        open: impl FnOnce() -> io::Result<R>,
+    ) -> Result<PathBuf> {
+        /// A program can execute itself any number of times.
+        const MOST: usize = 1000;
+        let path = |number: usize| match number {
+            1 => self.dir.join(format!("{name}.{extension}")),
+            number => self.dir.join(format!("{name}-{number}.{extension}")),
+        };
+        let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
+        let to = (1..MOST).map(path).find(is_free).unwrap_or_else(|| path(MOST));
         let copied =
             open().and_then(|mut from| io::copy(&mut from, &mut private::create_new(&to)?));
-        copied.map(drop).map_err(|error| Failure::about(to.display(), error))
+        copied.map_err(|error| Failure::about(to.display(), error))?;
+        Ok(to)
     }
 }
 
@@ -280,8 +294,13 @@ mod tests {
             symlink(&victim, kept.join(name)).unwrap();
         }
         assert!(keep.describe(1, "x", None).is_err());
-        assert!(keep.go(1, &victim).is_err());
-        assert!(keep.dotnet(1, &File::open(&victim).unwrap(), &BTreeMap::new()).is_err());
+        keep.go(1, &victim).unwrap();
+        let threads = BTreeMap::from([(1, 9)]);
+        keep.dotnet(1, &File::open(&victim).unwrap(), &threads).unwrap();
+        // What is there is left: it can also be the first trace of the process.
+        for name in ["go-1-2.trace", "dotnet-1-2.nettrace", "dotnet-1-2.threads"] {
+            assert_eq!(mode(&kept.join(name)), private::FILE, "{name}");
+        }
         assert!(keep.scheduler().is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"x");
         fs::remove_dir_all(&kept).unwrap();

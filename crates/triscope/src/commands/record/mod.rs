@@ -288,6 +288,7 @@ impl Args {
 /// Records and draws. Returns the summary and the outcome of the recording.
 fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     args.freq.map_or(Ok(()), sample_rate::check)?;
+    kernel::check_realtime(args.realtime)?;
     let running = subject::process(args)?;
     let others = runtimes::providers(&args.provider)?;
     if !others.is_empty() && args.dotnet.is_none() && !args.is_found {

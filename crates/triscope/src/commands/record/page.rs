@@ -31,10 +31,23 @@ pub(super) fn run(args: &Args) -> Result {
     let named = args.keep.clone();
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
-    let (summary, outcome) = super::record(&args, &mut OutputFile::discarded())?;
-    drop(guard);
     let command = super::page_command(&keep, &args.output);
     let kept = named.is_none().then(|| super::kept(&keep, &command));
+    let recorded = super::record(&args, &mut OutputFile::discarded());
+    drop(guard);
+    let (summary, outcome) = match recorded {
+        Ok(recorded) => recorded,
+        Err(failure) => {
+            let has_traces = Traces::of(vec![keep]).files().is_ok();
+            if let Some(kept) = kept.filter(|_| has_traces) {
+                failure.print();
+                let _ = dir.keep(); // the text names it
+                message!("{kept}");
+                return Err(failure.printed());
+            }
+            return Err(failure);
+        }
+    };
     // A signal that ends the writing of the page leaves the directory.
     let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // Signals are for the command until its end, and end this program from then on.

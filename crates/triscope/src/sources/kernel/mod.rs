@@ -6,8 +6,16 @@ pub(crate) mod sampling;
 pub(crate) mod sideband_record;
 pub(crate) mod switch_records;
 
-use crate::failure::Failure;
-use perf_monitor::{Error, Event, Hardware, OpenErrorReason, RingSet, Target, Tracefs};
+use crate::failure::{Failure, Result};
+use perf_monitor::{
+    Error, Event, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target, Tracefs,
+};
+
+/// Whether threads can have this realtime priority: it is needed after a command is started, and what can
+/// fail is done before.
+pub(crate) fn check_realtime(priority: Option<u8>) -> Result {
+    priority.map(RealtimeThread::begin).transpose().map(drop).map_err(failure)
+}
 
 /// Converts an error of perf events to a failure.
 pub(crate) fn failure(error: Error) -> Failure {

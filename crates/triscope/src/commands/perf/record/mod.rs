@@ -152,6 +152,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let why = "--filter is of the fields of tracepoints: -e has none";
         return Err(Failure::new(why).with_code(2));
     }
+    kernel::check_realtime(args.realtime)?;
     let mut output = OutputFile::create(&args.output, &[])?;
     let cgroups = cgroups(&args.cgroup, groups.len())?;
     let is_stdout = output.is_stdout();

@@ -7,7 +7,7 @@ use crate::run::duration::duration;
 use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::events;
-use crate::sources::kernel::{failure, report_small_rings, rings, tracefs};
+use crate::sources::kernel::{check_realtime, failure, report_small_rings, rings, tracefs};
 use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::timeline::counted;
@@ -97,6 +97,7 @@ pub(crate) fn run(args: &Args) -> Result {
         formats.push((event, format));
     }
     args.target.cpus()?;
+    check_realtime(args.realtime)?;
     let tids = threads(&args.target.pids())?;
     let (set, printed) = open(args, &formats, &tids).map_err(failure)?;
     let symbols = args.call_graph.then(Symbols::live);
