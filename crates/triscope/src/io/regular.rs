@@ -28,14 +28,17 @@ fn check(file: File) -> io::Result<File> {
 }
 
 /// A pipe without another end is not waited for.
+#[cfg(unix)]
 fn options() -> OpenOptions {
+    use std::os::unix::fs::OpenOptionsExt as _;
     let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
-    }
+    options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32);
     options
+}
+
+#[cfg(not(unix))]
+fn options() -> OpenOptions {
+    OpenOptions::new()
 }
 
 #[cfg(test)]
