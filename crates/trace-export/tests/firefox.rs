@@ -156,6 +156,15 @@ fn names(file: &Value, sample: usize) -> Vec<String> {
     names
 }
 
+const fn switch(
+    cpu: EntityId,
+    prev: Option<EntityId>,
+    left: ThreadState,
+    next: Option<EntityId>,
+) -> EventKind {
+    EventKind::Switch { cpu, prev, left, next, is_next_unknown: false, prio: 120 }
+}
+
 #[test]
 fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     let mut example = Example::new();
@@ -280,17 +289,9 @@ fn a_wait_with_a_sample_and_switches_is_one_marker() {
     let other = Entity::new(EntityKind::Thread, 9).child_of(process);
     let other = example.tables.entity(other).unwrap();
     let ms = |ms: i64| ms * 1_000_000;
-    let switch = |prev, left, next| EventKind::Switch {
-        cpu,
-        prev,
-        left,
-        next,
-        is_next_unknown: false,
-        prio: 120,
-    };
-    let leaves = switch(Some(thread), ThreadState::Blocked, None);
-    let comes = switch(None, ThreadState::Unknown, Some(thread));
-    example.push(0, switch(Some(other), ThreadState::Sleeping, Some(thread)));
+    let leaves = switch(cpu, Some(thread), ThreadState::Blocked, None);
+    let comes = switch(cpu, None, ThreadState::Unknown, Some(thread));
+    example.push(0, switch(cpu, Some(other), ThreadState::Sleeping, Some(thread)));
     // The sample follows the switch, and then it precedes it.
     example.push(ms(1), leaves);
     example.push(ms(3), comes);
@@ -318,14 +319,6 @@ fn waits_end_where_their_end_is_not_known() {
     });
     let thread = example.thread;
     let ms = |ms: i64| ms * 1_000_000;
-    let switch = |cpu, prev, left, next| EventKind::Switch {
-        cpu,
-        prev,
-        left,
-        next,
-        is_next_unknown: false,
-        prio: 120,
-    };
     let loss = |cpu, kind, since| {
         let (entity, since) = (Some(cpu), Timestamp::from_nanos(ms(since)));
         EventKind::Loss { entity, kind, since, count: None }
