@@ -324,15 +324,23 @@ fn an_output_that_is_full_or_closed_does_not_end_the_command() {
 }
 
 #[test]
-fn a_priority_that_is_refused_does_not_end_the_command() {
+fn a_priority_that_is_refused_is_refused_before_the_command() {
     needs_root!();
     let dir = tempdir().unwrap();
-    let mut trace = Command::new("setpriv");
-    trace.args(["--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"]);
-    trace.args([env!("CARGO_BIN_EXE_triscope"), "perf", "trace", "--realtime", "50"]);
-    trace.args(["-e", "sched:sched_process_exit"]);
-    let (code, log) = failed_beside(trace, dir.path(), Stdio::null());
-    assert!(code == Some(1) && log.contains("SCHED_FIFO"), "{code:?} {log}");
+    for args in [
+        &["perf", "trace", "--realtime", "50", "-e", "sched:sched_process_exit"][..],
+        &["perf", "record", "--realtime", "50", "-o", "out"],
+        &["record", "--realtime=50", "-o", "out"],
+    ] {
+        let mut program = Command::new("setpriv");
+        program.args(["--bounding-set", "-sys_nice", "--inh-caps", "-sys_nice"]);
+        program.arg(env!("CARGO_BIN_EXE_triscope")).args(args).args(["--", "touch", "ran"]);
+        let ran = program.current_dir(dir.path()).output().unwrap();
+        let errors = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(1), "{args:?}: {errors}");
+        assert!(errors.contains("SCHED_FIFO"), "{args:?}: {errors}");
+        assert_eq!(names(dir.path()), [""; 0], "{args:?}: {errors}");
+    }
 }
 
 /// A pipe in the place of the partial file, which nobody reads.
