@@ -10,6 +10,7 @@ use crate::run::stop::Listener;
 use crate::sources::model::Traces;
 use crate::timeline::OPEN_PAGE;
 use std::fs;
+use tempfile::TempDir;
 
 /// Whether a page is to be written.
 pub(super) fn is_wanted(args: &Args) -> bool {
@@ -39,13 +40,7 @@ pub(super) fn run(args: &Args) -> Result {
         Ok(recorded) => recorded,
         Err(failure) => {
             let has_traces = Traces::of(vec![keep]).files().is_ok();
-            if let Some(kept) = kept.filter(|_| has_traces) {
-                failure.print();
-                let _ = dir.keep(); // the text names it
-                message!("{kept}");
-                return Err(failure.printed());
-            }
-            return Err(failure);
+            return Err(keep_after(failure, dir, kept.filter(|_| has_traces)));
         }
     };
     // A signal that ends the writing of the page leaves the directory.
@@ -63,14 +58,7 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let written = match html::write_to(&traces, output, writer) {
         Ok(written) => written,
-        Err(failure) => {
-            failure.print();
-            if let Some(kept) = kept {
-                let _ = dir.keep(); // the text names it
-                message!("{kept}");
-            }
-            return outcome.and(Err(failure.printed()));
-        }
+        Err(failure) => return outcome.and(Err(keep_after(failure, dir, kept))),
     };
     if args.open {
         serve::open(Viewer::Browser, &args.output)?;
@@ -78,4 +66,14 @@ pub(super) fn run(args: &Args) -> Result {
         super::print_next_step(Some(OPEN_PAGE), named.as_deref());
     }
     outcome.and(written)
+}
+
+/// Prints a failure, and keeps the directory if there is a text that names it.
+fn keep_after(failure: Failure, dir: TempDir, kept: Option<String>) -> Failure {
+    failure.print();
+    if let Some(kept) = kept {
+        let _ = dir.keep(); // the text names it
+        message!("{kept}");
+    }
+    failure.printed()
 }
