@@ -6,6 +6,7 @@
     reason = "helpers of tests may panic"
 )]
 
+use rustix::process::Signal;
 use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -36,11 +37,14 @@ fn record(dir: &Path, args: &[&OsStr]) -> Command {
     command
 }
 
-/// Waits for the end of a recorder, while its standard input is open. Its messages, and the input.
-fn finish(dir: &Path, mut recorder: Running) -> (String, Option<ChildStdin>) {
+/// Waits for the end of a recorder, while its standard input is open. Its status is that of the command,
+/// unless it fails. Its messages, and the input.
+fn finish(dir: &Path, mut recorder: Running, expected: i32) -> (String, Option<ChildStdin>) {
     let input = recorder.child().stdin.take();
-    recorder.child().wait().unwrap();
-    (std::fs::read_to_string(dir.join("errors")).unwrap(), input)
+    let status = recorder.child().wait().unwrap();
+    let errors = std::fs::read_to_string(dir.join("errors")).unwrap();
+    assert_eq!(status.code(), Some(expected), "{errors}");
+    (errors, input)
 }
 
 /// Number of events of a kept Go trace, which has to be complete.
@@ -81,7 +85,8 @@ fn go_traces_of_children_are_found() {
     ];
     let mut command = record(dir.path(), &args);
     let recorder = Running::spawn(command.args([&writer, &idle]));
-    let (errors, input) = finish(dir.path(), recorder);
+    let ended_by_signal = 128 + Signal::TERM.as_raw();
+    let (errors, input) = finish(dir.path(), recorder, ended_by_signal);
     drop(input);
     assert!(errors.contains("the Go trace of served ("), "{errors}");
     assert!(errors.contains("idle (go1."), "{errors}");
@@ -104,7 +109,7 @@ fn the_served_trace_of_a_running_process_is_complete() {
     let pid = server.id().to_string();
     let args = ["--pid", &pid, "--seconds", "2", "--keep", "raw"].map(OsStr::new);
     let recorder = Running::spawn(&mut record(dir.path(), &args));
-    let (errors, _) = finish(dir.path(), recorder);
+    let (errors, _) = finish(dir.path(), recorder, 0);
     server.end().is_good();
     assert!(errors.contains("/debug/pprof") && errors.contains(" goroutines"), "{errors}");
     assert!(!errors.contains("ends early"), "{errors}");
@@ -126,7 +131,7 @@ fn a_go_program_shuts_down_while_it_is_recorded() {
     drop(server.child().stdin.take());
     // It fails if the shutdown does not end within its time limit.
     assert!(server.child().wait().unwrap().success(), "the shutdown has failed");
-    let (errors, _) = finish(dir.path(), recorder);
+    let (errors, _) = finish(dir.path(), recorder, 0);
     assert!(!errors.contains("ends early"), "{errors}");
     assert!(events(dir.path(), &pid) > 0, "{errors}");
 }
@@ -145,7 +150,7 @@ fn a_dotnet_host_is_found() {
         args.extend(start.split(' ').map(OsStr::new));
         let mut command = record(dir.path(), &args);
         command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
-        let (errors, _) = finish(dir.path(), Running::spawn(&mut command));
+        let (errors, _) = finish(dir.path(), Running::spawn(&mut command), 0);
         assert_eq!(dotnet_traces(dir.path()), 1, "{runtime:?}: {errors}");
         assert!(errors.contains("GC"), "{runtime:?}: {errors}");
     }
@@ -163,7 +168,7 @@ fn record_script(dir: &Path, runtime: Runtime, script: &str) -> String {
     let mut command = record(dir, &["--keep", "raw", "--", "sh", "-c", script].map(OsStr::new));
     command.arg(runtime.program()).env("TMPDIR", dir);
     command.env("WORKLOAD_MODE", "mix").env("WORKLOAD_SECONDS", "2");
-    finish(dir, Running::spawn(&mut command)).0
+    finish(dir, Running::spawn(&mut command), 0).0
 }
 
 #[test]
@@ -218,7 +223,7 @@ fn a_starved_work_item_is_explained() {
     let printed: Vec<_> = output.map(Result::unwrap).take_while(|line| line != "done").collect();
     // The program ends with its input.
     drop(recorder.child().stdin.take());
-    let errors = finish(dir.path(), recorder).0;
+    let errors = finish(dir.path(), recorder, 0).0;
     let mut explain = Command::new(env!("CARGO_BIN_EXE_triscope"));
     let explain = explain.args(["explain", "--json", "raw"]).current_dir(dir.path()).output();
     let paths: serde_json::Value = serde_json::from_slice(&explain.unwrap().stdout).unwrap();

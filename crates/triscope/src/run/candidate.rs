@@ -3,7 +3,7 @@
 use super::port::Startup;
 use super::procfs;
 use crate::failure::Failure;
-use diag_ipc::{Client, Error, NoSocketReason};
+use diag_ipc::{Client, Error, Guid, NoSocketReason};
 use std::time::{Duration, Instant};
 
 /// Time limit for a suspended runtime to connect to the port after it replies at its own socket.
@@ -30,8 +30,8 @@ pub(super) enum Answer {
     None,
     /// It may still connect.
     Replies,
-    /// It will not connect.
-    Runs(Client),
+    /// It should have connected. Its cookie, which .NET Core 3.1 does not have.
+    Runs(Client, Option<Guid>),
 }
 
 impl Candidate {
@@ -70,10 +70,10 @@ impl Candidate {
         pid: u32,
         answer: Answer,
         startup: Option<Startup>,
-    ) -> Option<Client> {
+    ) -> Option<(Client, Option<Guid>)> {
         self.is_asked = false;
         match answer {
-            Answer::Runs(client) => return Some(client),
+            Answer::Runs(client, cookie) => return Some((client, cookie)),
             Answer::None => return None,
             Answer::Replies => {}
         }
@@ -93,12 +93,12 @@ impl Answer {
     pub(super) fn of(client: Client, startup: Startup, is_late: bool) -> Self {
         match client.process_info() {
             // .NET Core 3.1 connects to no port.
-            Err(error) if error.is_unknown_command() => Self::Runs(client),
+            Err(error) if error.is_unknown_command() => Self::Runs(client, None),
             Err(_) => Self::None,
             Ok(_) if !is_late => Self::Replies,
-            Ok(_) if startup == Startup::Running => Self::Runs(client),
-            Ok(_) => match client.is_suspended() {
-                Ok(Some(false)) => Self::Runs(client),
+            Ok(info) if startup == Startup::Running => Self::Runs(client, Some(info.cookie)),
+            Ok(info) => match client.is_suspended() {
+                Ok(Some(false)) => Self::Runs(client, Some(info.cookie)),
                 _ => Self::Replies,
             },
         }

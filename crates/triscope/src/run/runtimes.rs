@@ -13,7 +13,7 @@ use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, tick, unbounded,
 };
 use diag_ipc::reverse::Runtime;
-use diag_ipc::{Client, Error, Level, Provider, StopHandle, TracingConfig, TruncationReason};
+use diag_ipc::{Client, Error, Guid, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use rustix::process::geteuid;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -187,11 +187,29 @@ struct Runtimes<'a> {
     unrecorded: u64,
     /// Processes that this one may not look into, such as those of other users: with a runtime or without.
     unreadable: BTreeSet<u32>,
-    /// Processes whose runtimes were recorded or failed, with their start times.
-    known: BTreeMap<u32, Option<u64>>,
+    /// Processes whose runtimes were recorded or failed.
+    known: BTreeMap<u32, Known>,
     /// The other processes.
     candidates: BTreeMap<u32, Candidate>,
     turns: Turns,
+}
+
+/// A process whose runtime was recorded or failed.
+struct Known {
+    started: Option<u64>,
+    /// That of its last runtime: a program can execute another one.
+    cookie: Option<Guid>,
+}
+
+impl Known {
+    fn read(pid: u32, cookie: Option<Guid>) -> Self {
+        Self { started: procfs::start_time(pid), cookie }
+    }
+
+    /// Whether the process still exists.
+    fn exists(&self, pid: u32) -> bool {
+        self.started.is_some() && procfs::start_time(pid) == self.started
+    }
 }
 
 /// The reply to a request to a runtime.
@@ -263,15 +281,18 @@ impl<'a> Runtimes<'a> {
         };
         let is_suspended = self.is_ending || port.startup() == Startup::Suspended;
         let pid = u32::try_from(process_of(&runtime)).unwrap_or_default();
-        let client = (!self.is_ending).then(|| runtime.client());
-        self.begin(client, pid, is_suspended.then_some(runtime));
+        let cookie = Some(runtime.cookie());
+        // It can connect after it was recorded by its own socket.
+        let is_recorded = self.known.get(&pid).is_some_and(|known| known.cookie == cookie);
+        let client = (!self.is_ending && !is_recorded).then(|| runtime.client());
+        self.begin(client, pid, cookie, is_suspended.then_some(runtime));
     }
 
     /// Looks for runtimes that have not connected to the port.
     fn look(&mut self, processes: &BTreeSet<u32>) {
         self.sessions.iter().for_each(Session::look);
-        let start = |pid: &u32| procfs::start_time(*pid);
-        self.known.retain(|pid, started| processes.contains(pid) && start(pid) == *started);
+        // A runtime can connect to the port before its process is in a list.
+        self.known.retain(|pid, known| known.exists(*pid));
         self.candidates.retain(|pid, _| processes.contains(pid) && !self.known.contains_key(pid));
         let now = Instant::now();
         let again = self.turns.next(&self.candidates, AGAIN);
@@ -299,21 +320,28 @@ impl<'a> Runtimes<'a> {
                     let (startup, is_late) = (port.startup(), candidate.is_late(port.startup()));
                     self.ask(move || Reply::Answer(pid, Answer::of(client, startup, is_late)));
                 }
-                None => self.record(client, pid),
+                None => self.record(client, pid, None),
             }
         }
     }
 
-    fn record(&mut self, client: Client, pid: u32) {
+    /// Records a runtime by its own socket.
+    fn record(&mut self, client: Client, pid: u32, cookie: Option<Guid>) {
         self.candidates.remove(&pid);
-        self.begin(Some(client), pid, None);
+        self.begin(Some(client), pid, cookie, None);
     }
 
     /// Requests a session, and resumes the runtime then: the program must run in any case.
-    fn begin(&mut self, client: Option<Client>, pid: u32, suspended: Option<Runtime>) {
+    fn begin(
+        &mut self,
+        client: Option<Client>,
+        pid: u32,
+        cookie: Option<Guid>,
+        suspended: Option<Runtime>,
+    ) {
         let mut client = client;
         if client.is_some() {
-            self.known.insert(pid, procfs::start_time(pid));
+            self.known.insert(pid, Known::read(pid, cookie));
             if self.sessions.len() + self.beginning.len() >= MAX_SESSIONS {
                 self.unrecorded += 1;
                 client = None;
@@ -374,9 +402,9 @@ impl<'a> Runtimes<'a> {
                 // It may have connected meanwhile.
                 let candidate =
                     self.candidates.get_mut(&pid).filter(|_| !self.known.contains_key(&pid));
-                let client = candidate.and_then(|candidate| candidate.take(pid, answer, startup));
-                if let Some(client) = client.filter(|_| !self.is_ending) {
-                    self.record(client, pid);
+                let runs = candidate.and_then(|candidate| candidate.take(pid, answer, startup));
+                if let Some((client, cookie)) = runs.filter(|_| !self.is_ending) {
+                    self.record(client, pid, cookie);
                 }
             }
         }
@@ -648,6 +676,22 @@ mod tests {
         // Capabilities are those of a thread.
         let failures = std::thread::spawn(look).join().unwrap();
         failures.iter().map(|failure| failure.message().to_owned()).collect()
+    }
+
+    #[test]
+    fn recorded_processes_are_known_until_they_end() {
+        let count = Count::default();
+        let mut runtimes = Runtimes::new(None, names(), &count);
+        let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        runtimes.known.insert(pid, Known::read(pid, None));
+        // The list was made before the process was started.
+        runtimes.look(&BTreeSet::new());
+        assert!(runtimes.known.contains_key(&pid));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        runtimes.look(&[pid].into());
+        assert!(!runtimes.known.contains_key(&pid));
     }
 
     #[test]

@@ -188,7 +188,7 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        self.copy(&self.free(&format!("go-{pid}"), "trace"), || File::open(trace))
+        self.copy(&format!("go-{pid}"), "trace", || File::open(trace)).map(drop)
     }
 
     /// Copies the trace of a .NET process, and writes the ids of its threads if it has another PID
@@ -202,8 +202,7 @@ impl Keep {
         if !self.is_named() {
             return Ok(());
         }
-        let copy = self.dir.join(format!("dotnet-{pid}.nettrace"));
-        self.copy(&copy, || {
+        let copy = self.copy(&format!("dotnet-{pid}"), "nettrace", || {
             trace.seek(SeekFrom::Start(0))?;
             Ok(trace)
         })?;
@@ -217,8 +216,14 @@ impl Keep {
         written.map_err(|error| Failure::about(path.display(), error))
     }
 
-    /// The path of a trace that is not there: that of the second trace of a process ends with its number.
-    fn free(&self, name: &str, extension: &str) -> PathBuf {
+    /// Copies a trace to a new file: of the second trace of a process, the name ends with its number. Returns
+    /// the path.
+    fn copy<R: Read>(
+        &self,
+        name: &str,
+        extension: &str,
+        open: impl FnOnce() -> io::Result<R>,
+    ) -> Result<PathBuf> {
         /// A program can execute itself any number of times.
         const MOST: usize = 1000;
         let path = |number: usize| match number {
@@ -226,12 +231,11 @@ impl Keep {
             number => self.dir.join(format!("{name}-{number}.{extension}")),
         };
         let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
-        (1..MOST).map(path).find(is_free).unwrap_or_else(|| path(MOST))
-    }
-
-    fn copy<R: Read>(&self, to: &Path, open: impl FnOnce() -> io::Result<R>) -> Result {
-        let copied = open().and_then(|mut from| io::copy(&mut from, &mut private::create_new(to)?));
-        copied.map(drop).map_err(|error| Failure::about(to.display(), error))
+        let to = (1..MOST).map(path).find(is_free).unwrap_or_else(|| path(MOST));
+        let copied =
+            open().and_then(|mut from| io::copy(&mut from, &mut private::create_new(&to)?));
+        copied.map_err(|error| Failure::about(to.display(), error))?;
+        Ok(to)
     }
 }
 
@@ -291,9 +295,12 @@ mod tests {
         }
         assert!(keep.describe(1, "x", None).is_err());
         keep.go(1, &victim).unwrap();
+        let threads = BTreeMap::from([(1, 9)]);
+        keep.dotnet(1, &File::open(&victim).unwrap(), &threads).unwrap();
         // What is there is left: it can also be the first trace of the process.
-        assert_eq!(mode(&kept.join("go-1-2.trace")), private::FILE);
-        assert!(keep.dotnet(1, &File::open(&victim).unwrap(), &BTreeMap::new()).is_err());
+        for name in ["go-1-2.trace", "dotnet-1-2.nettrace", "dotnet-1-2.threads"] {
+            assert_eq!(mode(&kept.join(name)), private::FILE, "{name}");
+        }
         assert!(keep.scheduler().is_err());
         assert_eq!(fs::read(&victim).unwrap(), b"x");
         fs::remove_dir_all(&kept).unwrap();
