@@ -5,9 +5,9 @@ use crate::build_id::BuildIdEntry;
 use crate::features::ClockReference;
 use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Ksymbol, Mmap, ProcessEvent, RawRecord, Record};
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-use trace_common::{BuildId, Inode, KernelReference, Timestamp};
+use trace_common::{BuildId, EndedProcesses, Inode, KernelReference, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,8 +108,7 @@ pub struct Mappings {
     processes: HashMap<u32, Arc<Space>>,
     /// Processes between an `execve(2)` and their first new mapping.
     in_exec: HashSet<u32>,
-    /// Processes whose first thread has ended, earliest first.
-    ended: VecDeque<u32>,
+    ended: EndedProcesses,
     /// End and file of the kernel's text and of its modules, by their start.
     kernel: BTreeMap<u64, (u64, usize)>,
     /// The file of the kernel's text.
@@ -126,9 +125,6 @@ pub struct Mappings {
 
 /// The facts by which a file is the same as another one.
 type FileKey = (String, Option<BuildId>, Option<Inode>, Option<KernelReference>);
-
-/// Ended processes whose mappings are kept.
-const MAX_ENDED: usize = 1 << 10;
 
 /// The address space of a process: mappings by their start.
 type Space = BTreeMap<u64, Mapping>;
@@ -150,7 +146,7 @@ impl Mappings {
         let mut this = Self {
             processes: HashMap::new(),
             in_exec: HashSet::new(),
-            ended: VecDeque::new(),
+            ended: EndedProcesses::default(),
             kernel: BTreeMap::new(),
             text: None,
             functions: BTreeMap::new(),
@@ -178,16 +174,13 @@ impl Mappings {
             // program.
             Record::Comm(comm) if comm.by_exec => {
                 // The main thread has ended before, if another one executes the program.
-                self.ended.retain(|pid| *pid != comm.pid);
+                self.ended.revive(comm.pid);
                 self.in_exec.insert(comm.pid);
             }
             Record::Exit(exit) if exit.pid == exit.tid => {
                 self.in_exec.remove(&exit.pid);
-                self.ended.push_back(exit.pid);
-                if self.ended.len() > MAX_ENDED {
-                    if let Some(pid) = self.ended.pop_front() {
-                        self.processes.remove(&pid);
-                    }
+                if let Some(pid) = self.ended.end(exit.pid) {
+                    self.processes.remove(&pid);
                 }
             }
             _ => {}
@@ -329,7 +322,7 @@ impl Mappings {
     fn fork(&mut self, fork: &ProcessEvent, raw: RawRecord<'_>) {
         if fork.pid != fork.ppid {
             // The number is used again.
-            self.ended.retain(|pid| *pid != fork.pid);
+            self.ended.revive(fork.pid);
             let parent = self.processes.get(&fork.ppid).filter(|_| !is_listed(fork, raw));
             match parent.map(Arc::clone) {
                 Some(space) => self.processes.insert(fork.pid, space),
@@ -469,7 +462,7 @@ mod tests {
         apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &map);
         let time = 1_u64.to_ne_bytes();
         let task = |pid| [&words(&[pid, 1, pid, 1])[..], &time].concat();
-        let count = 3 * MAX_ENDED as u32;
+        let count = 3 * EndedProcesses::MAX as u32;
         for pid in 2..count {
             apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
             assert!(mappings.at(pid, 0x1800, false).is_some());
@@ -482,7 +475,7 @@ mod tests {
             if pid == 2 {
                 apply(&mut mappings, perf_sys::PERF_RECORD_FORK, &task(pid));
             }
-            assert!(mappings.processes.len() <= MAX_ENDED + 2);
+            assert!(mappings.processes.len() <= EndedProcesses::MAX + 2);
         }
         assert!(mappings.at(3, 0x1800, false).is_none());
         assert!(mappings.at(2, 0x1800, false).is_some());

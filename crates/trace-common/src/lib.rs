@@ -47,6 +47,7 @@ mod build_id;
 mod clock;
 mod crc;
 mod cursor;
+mod ended;
 #[cfg(target_os = "linux")]
 mod found_file;
 mod guid;
@@ -66,6 +67,7 @@ pub use build_id::BuildId;
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
+pub use ended::EndedProcesses;
 #[cfg(target_os = "linux")]
 pub use found_file::{FindError, FoundFile};
 pub use guid::{Guid, ParseGuidError};

@@ -425,6 +425,16 @@ pub enum LossKind {
     DotnetEvents,
 }
 
+impl LossKind {
+    /// What the [count](EventKind::Loss) of a loss counts: `bytes` or `records`.
+    pub const fn unit(self) -> &'static str {
+        match self {
+            Self::GoTrace => "bytes",
+            _ => "records",
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

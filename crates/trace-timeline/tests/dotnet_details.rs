@@ -197,6 +197,58 @@ fn an_idle_histogram_keeps_no_values() {
     assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
+/// Since .NET 9, `System.Runtime` is an event source and a meter.
+#[test]
+fn counters_of_sources_and_meters_are_different_ones() {
+    let described = |fields: &[(&str, u32)]| {
+        let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+        for (name, ty) in fields {
+            described.extend(ty.to_le_bytes());
+            described.extend(assemble::utf16z(name));
+        }
+        described
+    };
+    let texts = ["meterName", "instrumentName", "unit", "tags", "lastValue"];
+    let fields = described(&texts.map(|name| (name, 18)));
+    let provider = "System.Diagnostics.Metrics";
+    let gauge = assemble::metadata(provider, 6, 0, "GaugeValuePublished", 0, &fields);
+    let fields = described(&[("Name", 18), ("Mean", 14)]);
+    let mut counter = assemble::metadata("Shop", 1, 0, "EventCounters", 0, &fields);
+    counter[0] = 2;
+    let types = [gauge, counter].map(|ty| assemble::blob(&[0x80, 0], &ty));
+    let gauge = |name: &str, value: &str| {
+        let payload = ["Shop", name, "", "", value].map(assemble::utf16z).concat();
+        assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload)
+    };
+    let counter = |name: &str, mean: f64| {
+        let payload = [assemble::utf16z(name), mean.to_le_bytes().to_vec()].concat();
+        assemble::blob(&[0xc7, 2, 0, 9, 0, 9, 5], &payload)
+    };
+    let counters = |events: &[Vec<u8>]| -> Vec<(String, f64)> {
+        let bytes = assemble::Stream::v4()
+            .compressed("MetadataBlock", &types.concat())
+            .compressed("EventBlock", &events.concat())
+            .end();
+        let (tables, events) = read(&bytes);
+        let counter = |event: &Event| match event.kind {
+            EventKind::Counter { name, value, .. } => Some((tables.str(name).into_owned(), value)),
+            _ => None,
+        };
+        events.iter().filter_map(counter).collect()
+    };
+    let named = |pairs: &[(&str, f64)]| -> Vec<(String, f64)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+    };
+    let events =
+        [counter("rate", 1.0), gauge("rate", "2"), counter("rate", 3.0), gauge("own", "4")];
+    let expected =
+        [("Shop/rate", 1.0), ("Shop/rate (meter)", 2.0), ("Shop/rate", 3.0), ("Shop/own", 4.0)];
+    assert_eq!(counters(&events), named(&expected));
+    let events = [gauge("rate", "2"), counter("rate", 1.0)];
+    let expected = [("Shop/rate", 2.0), ("Shop/rate (event counter)", 1.0)];
+    assert_eq!(counters(&events), named(&expected));
+}
+
 /// A thread begins an activity while another one that it began waits, to be ended elsewhere.
 #[test]
 fn activities_with_identifiers_do_not_nest_by_thread() {

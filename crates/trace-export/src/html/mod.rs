@@ -497,7 +497,7 @@ impl HtmlTimeline {
 fn write_lost(out: &mut String, kind: LossKind, count: u64) {
     json::number(out, count);
     out.push(',');
-    json::text(out, if kind == LossKind::GoTrace { "bytes" } else { "records" });
+    json::text(out, kind.unit());
 }
 
 /// The length of the JSON of a page. That of V8's longest string is the lowest limit of browsers.

@@ -4,7 +4,7 @@ use super::Histogram;
 use super::table::{Hint, Table};
 use crate::correlate::{Derived, Interval, Kernel, Occupant, Pause, ResolvedFlow};
 use crate::entity::{Entities, Entity, EntityId, EntityKind};
-use crate::event::{Context, EventKind, FlowKind, LossKind, SpanKind, State};
+use crate::event::{Context, EventKind, FlowKind, LossKind, SampleKind, SpanKind, State};
 use crate::tables::{SpanId, TextId};
 use hashbrown::HashMap;
 use std::cmp::Reverse;
@@ -412,7 +412,8 @@ pub struct Report {
     pub throttled: BTreeMap<EntityId, Throttled>,
     /// Losses by kind.
     pub losses: BTreeMap<LossKind, LossTotal>,
-    /// Samples by whether the thread had a CPU: yes, no, not known.
+    /// Samples of [CPU](SampleKind::Cpu), [Go](SampleKind::GoCpu) and [.NET](SampleKind::Managed)
+    /// profilers by whether the thread had a CPU: yes, no, not known.
     pub samples: [u64; 3],
     goroutines: Goroutines,
     delays: Longest<Delay>,
@@ -513,6 +514,9 @@ impl Report {
             Derived::Flow(flow) => self.flow(flow, entities),
             Derived::Start(_) => {}
             Derived::Pause(pause) => self.pause(pause),
+            // A thread has a CPU again after a wait. The state at an allocation is of no interest.
+            Derived::Sample(sample)
+                if matches!(sample.kind, SampleKind::OffCpu | SampleKind::Allocation) => {}
             Derived::Sample(sample) => {
                 let index = match sample.kernel {
                     Kernel::OnCpu { .. } => 0,

@@ -594,6 +594,10 @@ impl Correlator {
                 subject.start(id, out);
             }
         }
+        if let Some(subject) = self.subjects.get_mut(thread.key()) {
+            let known = subject.times_at(since.max(subject.times.since));
+            subject.times = Times { since: at, ..known };
+        }
         self.move_thread(thread, Place::UNKNOWN, at, out);
     }
 

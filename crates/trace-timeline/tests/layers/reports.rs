@@ -4,8 +4,8 @@ use crate::common::{World, at};
 use crate::go;
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, LossKind, Occupant, SpanKind, State, ThreadState,
-    text,
+    Context, EntityId, EntityKind, EventKind, LossKind, Occupant, SampleKind, SampledEventId,
+    SpanKind, State, ThreadState, text,
 };
 
 /// A P keeps the world from stopping because its thread has no CPU.
@@ -275,4 +275,39 @@ fn goroutines_without_own_times_are_counted() {
         let number = w.tables.entities.get(goroutine).unwrap().number;
         assert_eq!(times.total(), if number <= 10 { 10 } else { 30 }, "G{number}");
     }
+}
+
+/// Nothing is known of the time that was lost: it is no time on a CPU.
+#[test]
+fn time_of_a_pause_that_was_lost_is_not_known() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let pause = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(110).lost(go.cpus[1], LossKind::SchedulerRecords, 30);
+    w.at(120).go(g2, State::Runnable, None, "preempted");
+    w.go(go.procs[1], State::Idle, None, "");
+    w.at(130).finish(pause, Some(g1));
+    let stop = go.world.pauses()[0].stops[0];
+    assert_eq!((stop.entity, stop.at), (go.procs[1], at(120)));
+    assert_eq!((stop.on_cpu, stop.runnable), (10, 0));
+}
+
+/// A wait has ended when the thread has a CPU again, and an allocation says nothing of the kernel.
+#[test]
+fn waits_and_allocations_are_no_samples_of_what_runs() {
+    let mut go = go();
+    let g1 = go.goroutine(1);
+    let thread = go.threads[0];
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.at(10);
+    for kind in [SampleKind::Cpu, SampleKind::OffCpu, SampleKind::Allocation] {
+        let (stack, cpu, of, event) = (None, None, None, SampledEventId::NONE);
+        let (entity, thread, weight) = (thread, None, 1);
+        w.push(EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
+    }
+    assert_eq!(w.report(Report::new()).samples, [1, 0, 0]);
 }

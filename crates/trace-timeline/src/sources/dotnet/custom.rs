@@ -16,6 +16,9 @@ const MAX_PAYLOAD: usize = 256;
 const MAX_HISTOGRAMS: usize = 1 << 12;
 const MAX_QUANTILES: usize = 16;
 
+/// Maximum number of names of counters of which it is known whether a meter has them.
+const MAX_COUNTERS: usize = 1 << 14;
+
 /// The activities that are requests: those of ASP.NET Core, and of `HttpClient`.
 const REQUESTS: [(&str, &str); 3] = [
     ("Microsoft.AspNetCore.Hosting", "Request"),
@@ -48,6 +51,9 @@ impl DotnetSource {
         if !counter.tags.is_empty() {
             name.push_str(&format!(" {}", counter.tags));
         }
+        if self.is_of_other_form(process, &name, counter.is_meter, push) {
+            name.push_str(if counter.is_meter { " (meter)" } else { " (event counter)" });
+        }
         let per_second = counter.per_second();
         let unit = match (&*counter.unit, per_second) {
             ("", Some(_)) => "1/s".to_owned(),
@@ -64,6 +70,22 @@ impl DotnetSource {
         }
         let value = per_second.unwrap_or(counter.value);
         push.counter(process, name.as_bytes(), unit.as_bytes(), value);
+    }
+
+    /// Whether the name is first that of an event counter, and this is a value of a meter, or the other way
+    /// round: they are different numbers.
+    fn is_of_other_form(
+        &mut self,
+        process: EntityId,
+        name: &str,
+        is_meter: bool,
+        push: &mut Pusher<'_>,
+    ) -> bool {
+        let key = (process, push.tables.text(name.as_bytes()));
+        if self.counter_forms.len() >= MAX_COUNTERS {
+            return self.counter_forms.get(&key).is_some_and(|first| *first != is_meter);
+        }
+        *self.counter_forms.entry(key).or_insert(is_meter) != is_meter
     }
 
     /// The quantiles of a histogram. They are 0 in an interval without values, which has none, so that

@@ -134,6 +134,8 @@ pub struct DotnetSource {
     /// No open activity has a smaller number.
     oldest_activity: u64,
     counters: CounterTracker,
+    /// Whether a counter is that of a meter, by process and name: an event counter can have the same name.
+    counter_forms: HashMap<(EntityId, TextId), bool>,
     /// Quantiles of the histograms of meters, by process and name.
     histograms: HashMap<(EntityId, TextId), Vec<f64>>,
     /// Work items in the queue of the thread pool, oldest first, by process and identifier. An

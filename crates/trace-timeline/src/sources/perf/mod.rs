@@ -79,7 +79,8 @@ pub struct PerfStats {
     pub truncated: u64,
     /// Stacks of user space that the [`Unwinder`] could not follow to their end.
     pub cut: u64,
-    /// Times away from the CPU whose end is not known, because records were lost.
+    /// Times away from the CPU whose end is not known, because records were lost or the kernel left out
+    /// a switch.
     pub unfinished: u64,
     /// Stacks without their frames of user space: the kernel deferred them to a record of their own
     /// (`PERF_RECORD_CALLCHAIN_DEFERRED`, Linux 6.19), which did not come.
@@ -572,7 +573,8 @@ impl PerfSource {
                     if left == ThreadState::Preempted {
                         chain = chain.map(|stack| self.stacks.preempted(stack, tables));
                     }
-                    self.off_cpu.leave(prev.tid, Away { pid, since: at, chain });
+                    let lost = self.off_cpu.leave(prev.tid, Away { pid, since: at, chain });
+                    self.stats.unfinished += u64::from(lost.is_some());
                 }
                 if let Some(away) = self.off_cpu.enter(next.tid) {
                     self.back(next.tid, &away, at, tables, out);
@@ -625,7 +627,8 @@ impl PerfSource {
         let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
         let (pid, tid) = (id(sample.pid), id(sample.tid));
         if self.off_cpu.is_switch(number) {
-            self.off_cpu.leave(tid, Away { pid, since: at, chain });
+            let lost = self.off_cpu.leave(tid, Away { pid, since: at, chain });
+            self.stats.unfinished += u64::from(lost.is_some());
             return;
         }
         let record = Record::Sample {

@@ -69,11 +69,10 @@ impl OffCpu {
         })
     }
 
-    /// A thread leaves the CPU.
-    pub(super) fn leave(&mut self, tid: i32, away: Away) {
-        if tid > 0 && !self.exiting.contains(&tid) {
-            self.away.insert(tid, away);
-        }
+    /// A thread leaves the CPU. Returns the time away before it whose end is missing.
+    pub(super) fn leave(&mut self, tid: i32, away: Away) -> Option<Away> {
+        let comes_back = tid > 0 && !self.exiting.contains(&tid);
+        comes_back.then(|| self.away.insert(tid, away)).flatten()
     }
 
     /// A thread that has left could have gone on: `mark` changes its stack.
@@ -301,6 +300,17 @@ mod tests {
         assert_eq!(run.source.samples().unfinished, 1);
     }
 
+    /// A kernel can leave out a switch, without a record of a loss.
+    #[test]
+    fn a_time_whose_end_is_missing_is_not_known() {
+        let mut run = Run::new();
+        run.leaves(10, 7, 0xa0);
+        run.leaves(60, 7, 0xb0);
+        run.switch(90, 7, 0);
+        assert_eq!(run.samples(), [(7, 90, 30, 0xb0)]);
+        assert_eq!(run.source.samples().unfinished, 1);
+    }
+
     /// Records of switches say which threads have a CPU: not what they do where records are lost.
     #[test]
     fn a_loss_makes_states_unknown_if_there_are_switches() {
@@ -321,6 +331,7 @@ mod tests {
         lost(&mut run);
         assert_eq!(losses(&run), [(LossKind::SchedulerRecords, 10)]);
     }
+
     #[test]
     fn throttled_events_are_counted() {
         let mut run = Run::new();

@@ -144,16 +144,16 @@ impl Names {
     }
 }
 
-/// Appends the stack that the last branch records of the CPU have, if they are those of calls without a
-/// return (`perf record --call-graph lbr`).
-fn of_branches(sample: &Sample<'_>, entry: &Entry<'_>, addresses: &mut Vec<u64>) {
+/// Appends the stack that the last branch records of the CPU have. Returns whether they are those of calls
+/// without a return (`perf record --call-graph lbr`), and not the last branches (`perf record -b`).
+fn of_branches(sample: &Sample<'_>, entry: &Entry<'_>, addresses: &mut Vec<u64>) -> bool {
     let event = entry.session.event_of(entry.raw);
     let event = event.and_then(|number| entry.session.events().get(number));
     let are_calls = |event: &RecordedEvent| {
         event.attr.branch_sample_type & perf_sys::PERF_SAMPLE_BRANCH_CALL_STACK != 0
     };
     let Some(branches) = sample.branch_stack.filter(|_| event.is_some_and(are_calls)) else {
-        return;
+        return false;
     };
     // In the kernel, all that is known of the innermost function is its entry.
     let in_user = sample.ip.filter(|_| entry.raw.cpu_mode() == CpuMode::User);
@@ -161,6 +161,7 @@ fn of_branches(sample: &Sample<'_>, entry: &Entry<'_>, addresses: &mut Vec<u64>)
     addresses.extend(innermost);
     // A call has the address of its instruction, where other stacks have that of the next one.
     addresses.extend(branches.iter().map(|call| call.from.saturating_add(1)));
+    true
 }
 
 impl Stacks {
@@ -197,8 +198,8 @@ impl Stacks {
     /// then return addresses.
     fn unwind(&mut self, sample: &Sample<'_>, entry: &Entry<'_>) {
         self.addresses.clear();
-        if sample.branch_stack.is_some() {
-            return of_branches(sample, entry, &mut self.addresses);
+        if of_branches(sample, entry, &mut self.addresses) {
+            return;
         }
         let at = entry.time().unwrap_or(Timestamp::MAX);
         let is_possible = sample.user_stack().is_some();
@@ -389,11 +390,14 @@ impl Stacks {
 
 #[cfg(test)]
 mod tests {
+    use super::Unwinder;
     use crate::EventKind;
     use crate::sources::perf::PerfStats;
     use crate::sources::perf::testing::Run;
     use perf_data::{RecordedEvent, perf_event_attr};
+    use perf_monitor::{RawRecord, Record, Sample};
     use perf_sys::*;
+    use trace_common::Timestamp;
 
     const ID: u64 = 9;
 
@@ -493,9 +497,50 @@ mod tests {
         let chain = [PERF_CONTEXT_KERNEL, 0xffff_ffff_8100_0000];
         let of_kernel = stack(CALLS, kernel, chain[1], &chain, &calls);
         assert_eq!(of_kernel, [chain[1], 0x300, 0x211, 0x111]);
-        // Without a call, and with branches that are no stack.
+        // Without a call, and with branches that are not of calls.
         assert_eq!(stack(CALLS, user, 0x304, &[], &[]), [0x304]);
         let chain = [PERF_CONTEXT_USER, 0x304, 0x404];
         assert_eq!(stack(PERF_SAMPLE_BRANCH_ANY, user, 0x304, &chain, &calls), [0x304, 0x404]);
+    }
+
+    /// Finds one caller, and that others are missing.
+    struct OneCaller;
+
+    impl Unwinder for OneCaller {
+        fn apply(&mut self, _: &Record<'_>, _: RawRecord<'_>, _: Option<Timestamp>) {}
+
+        fn unwind(&mut self, sample: &Sample<'_>, _: Timestamp, out: &mut Vec<u64>) -> bool {
+            out.extend([sample.ip.unwrap(), 0x404]);
+            false
+        }
+    }
+
+    /// `perf record -b --call-graph dwarf`
+    #[test]
+    fn samples_with_branches_are_unwound() {
+        let mut attr = perf_event_attr::new(PERF_TYPE_HARDWARE, PERF_COUNT_HW_CPU_CYCLES);
+        attr.sample_type = PERF_SAMPLE_IDENTIFIER
+            | PERF_SAMPLE_IP
+            | PERF_SAMPLE_TID
+            | PERF_SAMPLE_TIME
+            | PERF_SAMPLE_BRANCH_STACK
+            | PERF_SAMPLE_REGS_USER
+            | PERF_SAMPLE_STACK_USER;
+        attr.branch_sample_type = PERF_SAMPLE_BRANCH_ANY;
+        attr.sample_regs_user = 1;
+        attr.sample_period = 1;
+        let mut run = Run::of([RecordedEvent { name: "cycles".into(), attr, ids: vec![ID] }]);
+        run.source = run.source.with_unwinder(OneCaller);
+        let (branch, registers, stack) =
+            ([1, 0x210, 0x300, 0], [PERF_SAMPLE_REGS_ABI_64, 0], [8, 0, 8]);
+        let body = [&[ID, 0x304, 1 | 1 << 32, 5][..], &branch, &registers, &stack].concat();
+        run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &body);
+        let stack = run.events.iter().find_map(|event| match event.kind {
+            EventKind::Sample { stack, .. } => stack,
+            _ => None,
+        });
+        let frames = run.tables.frames(stack.unwrap());
+        assert_eq!(frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x304, 0x404]);
+        assert_eq!(run.source.samples().cut, 1);
     }
 }

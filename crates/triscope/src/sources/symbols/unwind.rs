@@ -2,8 +2,7 @@
 
 use perf_data::{ClockReference, Features};
 use perf_monitor::{FileId, RawRecord, Record, Sample};
-use std::collections::VecDeque;
-use trace_common::ClockDomain;
+use trace_common::{ClockDomain, EndedProcesses};
 use trace_symbols::{
     AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
 };
@@ -14,8 +13,7 @@ use trace_timeline::sources::perf;
 pub(crate) struct Unwinder {
     unwinder: trace_symbols::Unwinder,
     spaces: AddressSpaces,
-    /// Processes whose first thread has ended, earliest first: others can outlive it.
-    ended: VecDeque<u32>,
+    ended: EndedProcesses,
     architecture: Option<Architecture>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
@@ -43,22 +41,12 @@ impl Unwinder {
         let unwinder = trace_symbols::Unwinder::new(options);
         let architecture = Architecture::of_this_machine();
         let spaces = AddressSpaces::default();
-        let ended = VecDeque::new();
+        let ended = EndedProcesses::default();
         Self { unwinder, spaces, ended, architecture, is_live, clock, start: None }
     }
 }
 
-/// Processes whose first thread has ended, and whose mappings are kept.
-const MAX_ENDED: usize = 1 << 10;
-
 impl Unwinder {
-    /// Returns whether the first thread of the process has ended.
-    fn remove_ended(&mut self, process: u32) -> bool {
-        let before = self.ended.len();
-        self.ended.retain(|ended| *ended != process);
-        self.ended.len() < before
-    }
-
     /// The first record with a time: files that were mapped before must not change from then on.
     fn begin(&mut self, at: Timestamp) {
         self.start = Some(at);
@@ -103,23 +91,20 @@ impl perf::Unwinder for Unwinder {
             // Without a time it lists a process, whose mappings follow.
             Record::Fork(fork) if fork.pid != fork.ppid && fork.time.nanos() != 0 => {
                 // The number is used again.
-                if self.remove_ended(fork.pid) {
+                if self.ended.revive(fork.pid) {
                     self.spaces.exit(fork.pid);
                 }
                 self.spaces.fork(fork.ppid, fork.pid, at);
             }
             Record::Comm(comm) if comm.by_exec => {
                 // The first thread has ended before, if another one executes the program.
-                self.remove_ended(comm.pid);
+                self.ended.revive(comm.pid);
                 self.spaces.exec(comm.pid);
             }
             // Memory would grow with the number of processes that a long recording has seen.
             Record::Exit(exit) if exit.pid == exit.tid => {
-                self.ended.push_back(exit.pid);
-                if self.ended.len() > MAX_ENDED {
-                    if let Some(process) = self.ended.pop_front() {
-                        self.spaces.remove_process(process);
-                    }
+                if let Some(process) = self.ended.end(exit.pid) {
+                    self.spaces.remove_process(process);
                 }
             }
             _ => {}
