@@ -25,7 +25,7 @@ pub struct MappedFile {
     /// The time from which on it must not have changed, to have the code that was mapped: that of the first
     /// record of its mapping. Of a mapping before the recording, that of the first record with a time.
     pub mapped_at: Option<Timestamp>,
-    /// The process that mapped it first: its root directory has the file, if that process still runs.
+    /// The process that mapped it last: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
     /// Whether it is the kernel, one of its modules or a function that was added to it.
     pub is_kernel: bool,
@@ -289,6 +289,9 @@ impl Mappings {
         let next = self.files.len();
         let key = (name, build_id, inode, reference);
         if let Some(known) = self.numbers.get(&key) {
+            if let Some(file) = self.files.get_mut(*known) {
+                file.process = process.or(file.process);
+            }
             return *known;
         }
         let (name, reference) = (key.0.clone(), key.3.clone());

@@ -97,6 +97,8 @@ pub struct FileWriter<W> {
     attrs: u64,
     /// Offset of the first record.
     data: u64,
+    /// Whether events have other ids than at the start.
+    has_other_ids: bool,
 }
 
 impl<W: Write + Seek> FileWriter<W> {
@@ -112,23 +114,40 @@ impl<W: Write + Seek> FileWriter<W> {
         let attrs = FILE_HEADER + ids as u64;
         let data = attrs + (events.len() * (attr_size as usize + SECTION)) as u64;
         let output = Output { out, at: 0, is_open: false };
-        let mut this = Self { output, events, attr_size, attrs, data };
+        let mut this = Self { output, events, attr_size, attrs, data, has_other_ids: false };
         let header = this.header(0, &[]);
         this.output.put(WHAT, &header)?;
-        let mut bytes = Vec::new();
-        for id in this.events.iter().flat_map(|event| &event.ids) {
-            bytes.extend(id.to_le_bytes());
-        }
-        let mut place = FILE_HEADER;
-        for event in &this.events {
-            bytes.extend(event::to_bytes(&event.attr, attr_size));
+        let bytes = [this.ids(), this.attributes(FILE_HEADER)].concat();
+        this.output.put(WHAT, &bytes)?;
+        Ok(this)
+    }
+
+    /// The ids of all events.
+    fn ids(&self) -> Vec<u8> {
+        self.events.iter().flat_map(|event| &event.ids).flat_map(|id| id.to_le_bytes()).collect()
+    }
+
+    /// The attributes, with the places of the ids, which begin at this offset.
+    fn attributes(&self, ids: u64) -> Vec<u8> {
+        let (mut bytes, mut place) = (Vec::new(), ids);
+        for event in &self.events {
+            bytes.extend(event::to_bytes(&event.attr, self.attr_size));
             let size = event.ids.len() as u64 * 8;
             bytes.extend(place.to_le_bytes());
             bytes.extend(size.to_le_bytes());
             place += size;
         }
-        this.output.put(WHAT, &bytes)?;
-        Ok(this)
+        bytes
+    }
+
+    /// Replaces the ids of the events, in the order of the events: they have more when they were opened on a
+    /// CPU that came online. [`finish`](Self::finish) writes them; the file of a recorder that was killed has
+    /// those of the start.
+    pub fn set_ids(&mut self, ids: impl IntoIterator<Item = Vec<u64>>) {
+        for (event, ids) in self.events.iter_mut().zip(ids) {
+            self.has_other_ids |= event.ids != ids;
+            event.ids = ids;
+        }
     }
 
     /// The header of a file with this many bytes of records and these features.
@@ -175,9 +194,9 @@ impl<W: Write + Seek> FileWriter<W> {
         self.output.flush()
     }
 
-    fn rewind(&mut self) -> Result<()> {
-        let start = self.output.out.seek(SeekFrom::Start(0));
-        self.output.at = start.map_err(Error::io("seek to the header", self.output.at))?;
+    fn seek(&mut self, to: u64) -> Result<()> {
+        let reached = self.output.out.seek(SeekFrom::Start(to));
+        self.output.at = reached.map_err(Error::io("seek to the header", self.output.at))?;
         Ok(())
     }
 
@@ -211,11 +230,19 @@ impl<W: Write + Seek> FileWriter<W> {
             self.output.put(WHAT, bytes)?;
         }
         let present: Vec<Feature> = sections.iter().map(|(feature, _)| *feature).collect();
+        let ids = self.output.at;
+        if self.has_other_ids {
+            self.output.put(WHAT, &self.ids())?;
+        }
         let header = self.header(size, &present);
-        self.rewind()?;
+        self.seek(0)?;
         self.output.put("write the header", &header)?;
+        if self.has_other_ids {
+            self.seek(self.attrs)?;
+            self.output.put("write the header", &self.attributes(ids))?;
+        }
         self.output.flush()?;
-        self.rewind()?;
+        self.seek(0)?;
         Ok(self.output.out)
     }
 }

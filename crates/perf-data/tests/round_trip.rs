@@ -433,6 +433,27 @@ fn errors_name_the_place() {
     assert!(matches!(open(&huge).unwrap_err(), Error::Truncated { .. }));
 }
 
+/// An event has more ids when it is opened on a CPU that came online.
+#[test]
+fn ids_of_a_running_recording_are_those_of_its_end() {
+    let mut writer = FileWriter::new(Cursor::new(Vec::new()), events()).unwrap();
+    for (id, time) in [(1, 10), (5, 11)] {
+        let bytes = sample(id, time);
+        writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        writer.finish_round().unwrap();
+    }
+    writer.set_ids([vec![1, 2, 5], vec![3]]);
+    let bytes = writer.finish(&features()).unwrap().into_inner();
+    let reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
+    let session = reader.session();
+    let ids: Vec<_> = session.events().iter().map(|event| event.ids.clone()).collect();
+    assert_eq!(ids, [vec![1, 2, 5], vec![3]]);
+    assert!(session.features().tracing.is_some());
+    let (seen, _, error) = times(&bytes, false, Limits::default());
+    assert!(error.is_none(), "{error:?}");
+    assert_eq!(seen, [10, 11]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

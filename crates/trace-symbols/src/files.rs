@@ -63,10 +63,7 @@ pub(crate) fn read_written_by(
     max: u64,
     what: &'static str,
 ) -> Result<Vec<u8>> {
-    let file = match inner_pid(process) {
-        Some(inner) => open_written_by(process, &path(inner))?,
-        None => open_written_by_user(rustix::process::geteuid().as_raw(), &path(process))?,
-    };
+    let file = open_written(process, path)?;
     let size = file.metadata()?.len();
     if size > max {
         return Err(Unresolved::TooLarge { what, size });
@@ -75,6 +72,18 @@ pub(crate) fn read_written_by(
     // The process may still write.
     file.take(max).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The size of a file that a process is said to have written: see [`read_written_by`].
+pub(crate) fn size_written_by(process: u32, path: impl Fn(u32) -> PathBuf) -> Option<u64> {
+    Some(open_written(process, path).ok()?.metadata().ok()?.len())
+}
+
+fn open_written(process: u32, path: impl Fn(u32) -> PathBuf) -> Result<File> {
+    match inner_pid(process) {
+        Some(inner) => open_written_by(process, &path(inner)),
+        None => open_written_by_user(rustix::process::geteuid().as_raw(), &path(process)),
+    }
 }
 
 /// Opens a file that a process is said to have written, at a path below its root directory, where

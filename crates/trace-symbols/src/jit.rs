@@ -22,10 +22,8 @@ pub(crate) struct JitSymbols {
 impl JitSymbols {
     /// Reads what a process wrote. It maps its jitdump file, so that its path is known.
     pub(crate) fn read(process: u32, spaces: &AddressSpaces, options: &Options) -> Result<Self> {
-        let dump = spaces.modules().map(|(_, module)| module).find_map(|module| {
-            let is_dump = is_jitdump(&module.name, process);
-            is_dump.then(|| read_dump(process, Path::new(&*module.name), options.max_bytes))
-        });
+        let dump = dump_path(process, spaces);
+        let dump = dump.map(|path| read_dump(process, path, options.max_bytes));
         let map = PerfMap::of_process(process, options.max_bytes);
         match (dump, map) {
             // It has a jitdump file, so that it needs no perf map.
@@ -65,6 +63,27 @@ impl JitSymbols {
             None => Err(Unresolved::NoSymbol),
         }
     }
+}
+
+/// The sizes of what a process has written, as far as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Written {
+    dump: Option<u64>,
+    map: Option<u64>,
+}
+
+impl Written {
+    pub(crate) fn of_process(process: u32, spaces: &AddressSpaces) -> Self {
+        let dump = dump_path(process, spaces);
+        let dump = dump.and_then(|path| files::size_written_by(process, |_| path.to_owned()));
+        Self { dump, map: PerfMap::size(process) }
+    }
+}
+
+/// The path of the jitdump file that a process has mapped.
+fn dump_path(process: u32, spaces: &AddressSpaces) -> Option<&Path> {
+    let mut names = spaces.modules().map(|(_, module)| &*module.name);
+    names.find(|name| is_jitdump(name, process)).map(Path::new)
 }
 
 /// Whether a path is that of the jitdump file of a process: `jit-PID.dump`.

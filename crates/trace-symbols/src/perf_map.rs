@@ -37,12 +37,20 @@ struct Line {
     end: u64,
 }
 
+fn path(pid: u32) -> PathBuf {
+    PathBuf::from(format!("/tmp/perf-{pid}.map"))
+}
+
 impl PerfMap {
     /// Reads the map that a process wrote.
     pub(crate) fn of_process(process: u32, max: u64) -> Result<Self> {
-        let path = |pid| PathBuf::from(format!("/tmp/perf-{pid}.map"));
         let text = files::read_written_by(process, path, max, "the perf map")?;
         Ok(Self::parse(&text))
+    }
+
+    /// The size of the map that a process wrote.
+    pub(crate) fn size(process: u32) -> Option<u64> {
+        files::size_written_by(process, path)
     }
 
     /// Parses lines of start, size and name. Others are left out.

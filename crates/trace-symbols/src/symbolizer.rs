@@ -2,7 +2,7 @@
 
 use crate::error::{Result, Unresolved};
 use crate::frame::{Frame, Texts};
-use crate::jit::JitSymbols;
+use crate::jit::{JitSymbols, Written};
 use crate::jitdump::JitDump;
 use crate::kernel::KernelSymbols;
 use crate::methods::{Method, Methods};
@@ -12,7 +12,7 @@ use crate::options::Options;
 use crate::perf_map::PerfMap;
 use crate::source;
 use crate::spaces::{AddressSpaces, Location};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use trace_common::{Limits, Timestamp};
 
@@ -46,6 +46,10 @@ pub struct Symbolizer {
     /// not in the cache.
     last: Vec<Frame>,
     last_failure: Unresolved,
+    /// What processes had written of just-in-time compiled code when it was read.
+    written: HashMap<ModuleId, Written>,
+    /// Just-in-time compiled code of which an address had no name since [`Symbolizer::forget_incomplete`].
+    incomplete: HashSet<ModuleId>,
 }
 
 #[derive(Debug)]
@@ -89,6 +93,8 @@ impl Symbolizer {
             frames: Vec::new(),
             last: Vec::new(),
             last_failure: Unresolved::NoSymbol,
+            written: HashMap::new(),
+            incomplete: HashSet::new(),
         }
     }
 
@@ -257,6 +263,7 @@ impl Symbolizer {
                 Ok(&*self.last)
             }
             Err(why) => {
+                self.incomplete.insert(location.module);
                 self.last_failure = why;
                 Err(&self.last_failure)
             }
@@ -272,7 +279,12 @@ impl Symbolizer {
             self.resolvers.resize_with(id.index() + 1, || None);
         }
         let slot = self.resolvers.get_mut(id.index())?;
-        let made = slot.get_or_insert_with(|| Resolver::new(module, &self.spaces, &self.options));
+        let made = slot.get_or_insert_with(|| {
+            if let (ModuleKind::Jit, Some(process)) = (module.kind, module.process) {
+                self.written.insert(id, Written::of_process(process, &self.spaces));
+            }
+            Resolver::new(module, &self.spaces, &self.options)
+        });
         Some((made, &mut self.texts))
     }
 
@@ -357,6 +369,22 @@ impl Symbolizer {
         }
         self.cache.retain(|location, _| !forgotten.contains(&location.module));
         !forgotten.is_empty()
+    }
+
+    /// Forgets the perf maps and jitdump files that had no name for an address since the last call, and that
+    /// their processes have changed since they were read: they are read again for the next address. Returns
+    /// whether there are some. A just-in-time compiler writes while its process runs.
+    pub fn forget_incomplete(&mut self) -> bool {
+        let mut any = false;
+        for id in std::mem::take(&mut self.incomplete) {
+            let process = self.spaces.module(id).and_then(|module| module.process);
+            let (Some(process), Some(before)) = (process, self.written.get(&id)) else { continue };
+            if Written::of_process(process, &self.spaces) != *before {
+                self.refresh(id);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Forgets what was read for a module: it is read again for its next address. A perf map grows

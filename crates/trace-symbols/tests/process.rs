@@ -228,6 +228,38 @@ fn perf_maps_of_the_user_of_the_process_are_used() {
     assert_eq!(in_perf_map(pid), not_regular);
 }
 
+/// A just-in-time compiler writes while its process runs.
+#[test]
+fn perf_maps_that_grow_are_read_again() {
+    let process = Waiting::start(Path::new("/bin/cat"));
+    let pid = process.0.id();
+    let mut symbols = Symbolizer::default();
+    let module = symbols.spaces_mut().add_module(Module::jit(pid));
+    let mapping = Mapping { start: 0x1000, end: 0x2000, offset: 0, module };
+    symbols.spaces_mut().map(pid, Timestamp::MIN, &mapping);
+    let named = |symbols: &mut Symbolizer, address| {
+        let found = symbols.symbolize(pid, address, Timestamp::MAX).frames;
+        found.ok().map(|frames| frames[0].function.to_string())
+    };
+    assert_eq!(named(&mut symbols, 0x1010), None);
+    assert!(!symbols.forget_incomplete(), "there is no file");
+    let path = format!("/tmp/perf-{pid}.map");
+    let _removed = Removed(&path);
+    for (text, address) in
+        [("1000 100 first\n", 0x1010), ("1000 100 first\n1100 100 next\n", 0x1110)]
+    {
+        assert_eq!(named(&mut symbols, address), None);
+        fs::write(&path, text).unwrap();
+        assert!(symbols.forget_incomplete());
+        assert!(named(&mut symbols, address).is_some());
+        // All addresses have names, or nothing has changed.
+        assert!(!symbols.forget_incomplete());
+        assert_eq!(named(&mut symbols, 0x1f00), None);
+        assert!(!symbols.forget_incomplete());
+    }
+    assert_eq!(named(&mut symbols, 0x1010).unwrap(), "first");
+}
+
 /// The jitdump file and the perf map of one run of Node.js agree on the code of optimized functions.
 #[test]
 fn jitdump_files_have_the_names_of_the_perf_map() {

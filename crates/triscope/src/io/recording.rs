@@ -76,6 +76,18 @@ impl Recording {
         &self.attr
     }
 
+    /// Whether events can get ids that are not those of the start.
+    pub(crate) const fn takes_ids(&self) -> bool {
+        matches!(self.writer, Writer::File(_))
+    }
+
+    /// Replaces the ids of the events, in their order. Those of a stream are written at its start.
+    pub(crate) fn set_ids(&mut self, ids: Vec<Vec<u64>>) {
+        if let Writer::File(writer) = &mut self.writer {
+            writer.set_ids(ids);
+        }
+    }
+
     pub(crate) fn failure(&self, error: Error) -> Failure {
         failed(&self.name, self.is_stdout, error)
     }

@@ -226,7 +226,10 @@ fn a_full_disk_does_not_end_the_command() {
     let dir = tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
     let go = path("go");
-    let busy = format!("until [ -e {go} ]; do /bin/true; done; echo complete; exit 5");
+    // It ends with the directory if the test fails.
+    let is_there = dir.path().display();
+    let busy =
+        format!("while [ -e {is_there} -a ! -e {go} ]; do /bin/true; done; echo complete; exit 5");
     let recorders: [&[&str]; 4] = [
         &["record", "--sched", "--uncompressed", "-o", &path("out")],
         &["perf", "record", "-e", "sched:sched_switch", "-a", "-o", &path("out.perf")],
@@ -268,8 +271,10 @@ fn a_full_disk_does_not_end_the_command() {
 /// A command that runs until a file is there, and then makes another one: its arguments, and the files.
 fn patient(dir: &Path) -> ([String; 3], PathBuf, PathBuf) {
     let (go, complete) = (dir.join("go"), dir.join("complete"));
+    // It ends with the directory if the test fails.
     let script = format!(
-        "until [ -e {} ]; do /bin/true; done; : > {}; exit 5",
+        "while [ -e {} -a ! -e {} ]; do /bin/true; done; : > {}; exit 5",
+        dir.display(),
         go.display(),
         complete.display()
     );

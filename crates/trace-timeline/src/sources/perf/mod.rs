@@ -317,7 +317,10 @@ impl PerfSource {
     }
 
     fn push_record(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
-        let Some(layout) = entry.layout() else { return };
+        let Some(layout) = entry.layout() else {
+            self.stats.undecodable += u64::from(entry.raw.type_() == perf_sys::PERF_RECORD_SAMPLE);
+            return;
+        };
         let cpu = layout.cpu(entry.raw).unwrap_or_default();
         let process = self.learn(entry, tables, out);
         if let (Some(at), Some(pid)) = (entry.time(), process) {

@@ -6,6 +6,7 @@ use crate::run::sample_rate;
 use crate::run::target::{Processes, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{THIS_THREAD, with_kernel_or_not, without_kernel};
 use crate::sources::kernel::{self, failure, report_small_rings, rings};
 use crate::sources::symbols::Symbols;
@@ -151,7 +152,9 @@ pub(crate) fn run(args: &Args) -> Result {
         [] => Watch::running(&pids, args.seconds)?,
         command => Watch::command(command, args.seconds, output_to_stderr)?,
     };
-    let shown = live.show(args, &name, &mut set, &mut watch);
+    // The events of a command can only be opened by the thread that starts it.
+    let mut hotplug = (!on_exec).then(Hotplug::new);
+    let shown = live.show(args, &name, &mut set, hotplug.as_mut(), &mut watch);
     if shown.is_err() {
         let _ = set.disable(); // they are closed at the end of the command
     }
@@ -161,11 +164,21 @@ pub(crate) fn run(args: &Args) -> Result {
 
 impl Live {
     /// Prints tables until the end.
-    fn show(&mut self, args: &Args, name: &str, set: &mut RingSet, watch: &mut Watch) -> Result {
+    fn show(
+        &mut self,
+        args: &Args,
+        name: &str,
+        set: &mut RingSet,
+        mut hotplug: Option<&mut Hotplug>,
+        watch: &mut Watch,
+    ) -> Result {
         let mut next = Instant::now() + args.delay;
         let mut lost = 0;
         loop {
             let has_ended = watch.wait(&after(Duration::ZERO))?;
+            if let Some(hotplug) = &mut hotplug {
+                hotplug.look(set);
+            }
             let each = |record: SetRecord<'_>| {
                 self.apply(record.layout, record.raw);
                 Ok::<(), perf_monitor::Error>(())
@@ -183,6 +196,7 @@ impl Live {
                 } else {
                     self.print(args, name, total - lost)?;
                 }
+                self.symbols.look_again();
                 lost = total;
                 next = Instant::now() + args.delay;
             }
@@ -245,7 +259,7 @@ impl Live {
             "undecodable": self.undecodable,
             "rows": rows.collect::<Vec<Value>>(),
         });
-        (self.samples, self.idle) = (0, 0);
+        (self.samples, self.idle, self.undecodable) = (0, 0, 0);
         let mut out = Output::new();
         let _ = writeln!(out.buffer, "{table}"); // to a vector
         out.finish()
@@ -288,7 +302,7 @@ impl Live {
         if !is_terminal {
             out.buffer.push(b'\n');
         }
-        (self.samples, self.idle) = (0, 0);
+        (self.samples, self.idle, self.undecodable) = (0, 0, 0);
         out.finish()
     }
 }

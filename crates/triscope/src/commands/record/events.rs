@@ -8,6 +8,7 @@ use super::samples::{Samples, Sampling, Wanted};
 use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::sources::kernel;
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
 use crate::sources::kernel::switch_records::SwitchRecords;
 use crate::sources::processes::ProcessWriter;
@@ -98,9 +99,6 @@ pub(super) struct Stats {
     pub(super) pages: usize,
 }
 
-/// Rounds between looks for CPUs that came online.
-const ROUNDS_PER_CPU_CHECK: u32 = 64;
-
 /// The tracepoints.
 pub(super) const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
@@ -116,7 +114,7 @@ pub(super) struct Scheduler {
     /// With the tracepoints.
     switch_records: Option<SwitchRecords>,
     drawing: Drawing,
-    rounds: u32,
+    hotplug: Hotplug,
     /// Records of tracepoints that cannot be decoded.
     undecodable: u64,
     /// The raw records, if they are kept.
@@ -209,7 +207,7 @@ impl Scheduler {
         Ok(Self::of(set, None, Drawing::new(decoder, members, &release()), sampling))
     }
 
-    const fn of(
+    fn of(
         set: RingSet,
         tracepoints: Option<Tracepoints>,
         drawing: Drawing,
@@ -220,7 +218,7 @@ impl Scheduler {
             tracepoints,
             switch_records: None,
             drawing,
-            rounds: 0,
+            hotplug: Hotplug::new(),
             undecodable: 0,
             raw: None,
             sampling,
@@ -324,10 +322,14 @@ impl Scheduler {
 
     /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
-        self.rounds += 1;
         // The events of a command can only be opened by the thread that starts it.
-        if self.tracepoints.is_some() && self.rounds.is_multiple_of(ROUNDS_PER_CPU_CHECK) {
-            self.set.check_cpus()?;
+        if self.tracepoints.is_some() && self.hotplug.look(&mut self.set) {
+            if let Some(raw) = &mut self.raw {
+                raw.refresh_ids(&self.set)?;
+            }
+            if let Some(samples) = &mut self.samples {
+                samples.refresh_ids(&self.set)?;
+            }
         }
         self.read(sink, false)?;
         if let Some(records) = &mut self.switch_records {

@@ -21,6 +21,7 @@ pub(super) enum Existing {
 /// A file of records.
 pub(super) struct RawRecords<F: Write + Seek> {
     writer: FileWriter<BufWriter<F>>,
+    events: Vec<SetEvent>,
     tracing: Option<TracingData>,
     /// With the layout of the sideband, if the names of functions are needed.
     build_ids: Option<(BuildIds, RecordLayout)>,
@@ -64,7 +65,16 @@ impl<F: Write + Seek> RawRecords<F> {
         let build_ids = sideband
             .filter(|_| has_stacks)
             .map(|Sideband { attr, .. }| (BuildIds::new(&attr), RecordLayout::new(&attr)));
-        Ok(Self { writer, tracing, build_ids, sideband })
+        let events = events.iter().map(|(_, event)| *event).collect();
+        Ok(Self { writer, events, tracing, build_ids, sideband })
+    }
+
+    /// Takes the ids of events that were opened on a CPU which came online.
+    pub(super) fn refresh_ids(&mut self, set: &RingSet) -> Result<()> {
+        let ids: perf_monitor::Result<Vec<_>> =
+            self.events.iter().map(|event| set.ids(*event)).collect();
+        self.writer.set_ids(ids?);
+        Ok(())
     }
 
     /// Adds a process that was started before its records begin.

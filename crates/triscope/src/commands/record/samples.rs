@@ -98,6 +98,11 @@ pub(super) struct Samples {
 }
 
 impl Samples {
+    /// Takes the ids of events that were opened on a CPU which came online.
+    pub(super) fn refresh_ids(&mut self, set: &RingSet) -> Result<(), Error> {
+        self.records.refresh_ids(set)
+    }
+
     /// Takes a record, unless it is of a thread that is not drawn.
     pub(super) fn push(
         &mut self,

@@ -1,6 +1,7 @@
 //! Linux kernel events as the commands open them.
 
 pub(crate) mod events;
+pub(crate) mod hotplug;
 pub(crate) mod remedy;
 pub(crate) mod sampling;
 pub(crate) mod sideband_record;

@@ -225,6 +225,16 @@ impl Opened {
     }
 }
 
+/// The ids that the recorded events of a set have now: those of each writer and the members of its group.
+pub(crate) fn ids(set: &RingSet, writers: &[SetEvent]) -> perf_monitor::Result<Vec<Vec<u64>>> {
+    let mut all = Vec::new();
+    for writer in writers {
+        all.push(set.ids(*writer)?);
+        all.extend(set.members(*writer)?.into_iter().map(|(_, ids)| ids));
+    }
+    Ok(all)
+}
+
 /// Whether the default is a sample at each occurrence.
 fn is_each_recorded(event: &Event) -> bool {
     let is_probe = |prefix: &str| event.name().starts_with(prefix);

@@ -47,6 +47,8 @@ pub(crate) struct Files {
     modules: Vec<Option<ModuleId>>,
     /// Whether the recording is made now: files are those that its processes see.
     is_live: bool,
+    /// Whether a file was found below the root directory of another process.
+    has_other_files: bool,
     /// Why the kernel has no symbols, if it is not the running one.
     kernel: Option<&'static str>,
     /// Whether the recording is of this machine: its files have the inodes of the recording.
@@ -111,6 +113,11 @@ impl Symbols {
 
     fn of(features: &Features, files: Files) -> Self {
         Self { mappings: Mappings::new(features), files: RefCell::new(files) }
+    }
+
+    /// Names addresses again that had no name, if there is one now: call this now and then.
+    pub(crate) fn look_again(&mut self) {
+        self.files.get_mut().forget_changed();
     }
 
     /// Applies a record, if it is about mappings.
@@ -195,6 +202,7 @@ impl Files {
             symbolizer,
             modules,
             is_live: false,
+            has_other_files: false,
             kernel,
             is_ours,
             clock,
@@ -227,10 +235,12 @@ impl Files {
         self.samples = samples;
     }
 
-    /// Forgets the names of files that were changed since they were mapped. Returns whether there are
-    /// some.
+    /// Forgets the names of files that were changed since they were mapped, and what just-in-time compilers
+    /// have added to. Returns whether names are others now.
     pub(crate) fn forget_changed(&mut self) -> bool {
-        self.symbolizer.forget_changed()
+        let is_other_file = std::mem::take(&mut self.has_other_files);
+        let is_changed = self.symbolizer.forget_changed();
+        self.symbolizer.forget_incomplete() | is_changed | is_other_file
     }
 
     /// Prints the files whose code has no functions, and the assemblies whose PDB file is not used.
@@ -262,7 +272,28 @@ impl Files {
             module
         });
         let location = Location { module, address };
+        let found = self.symbolizer.resolve(location).frames;
+        let is_other = matches!(
+            found,
+            Err(Unresolved::File(_) | Unresolved::BuildId { .. } | Unresolved::Replaced)
+        );
+        if is_other && self.has_other_process(module, file) {
+            let other = self.module(file);
+            self.symbolizer.spaces_mut().add_module(other);
+            self.symbolizer.refresh(module);
+            self.has_other_files = true;
+        }
         self.symbolizer.resolve(location).frames
+    }
+
+    /// Whether the file of a module was looked for below the root directory of a process that is not the last
+    /// one which mapped it. The first one, such as that of a container, can have ended before.
+    fn has_other_process(&self, module: ModuleId, file: &MappedFile) -> bool {
+        let module = self.symbolizer.spaces().module(module);
+        self.is_live
+            && module.is_some_and(|module| {
+                module.kind == ModuleKind::File && module.process != file.process
+            })
     }
 
     /// Whether the place of the kernel in memory is known: that of now is that of live recordings alone.

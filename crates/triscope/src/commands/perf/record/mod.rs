@@ -11,6 +11,7 @@ use crate::run::duration::duration;
 use crate::run::target::Processes;
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
 use crate::sources::kernel::{self, failure, report_small_rings, sampling};
 use crate::timeline::{counted, size};
@@ -225,8 +226,14 @@ fn record(
     let watermark = watermark(&set);
     let mut status = Status::new(args.progress);
     let mut written = 0;
+    // The events of a command can only be opened by the thread that starts it.
+    let follows_cpus = !args.begins_with_command() && recording.takes_ids();
+    let mut hotplug = Hotplug::new();
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
+        if follows_cpus && hotplug.look(&mut set) {
+            recording.set_ids(sampling::ids(&set, &writers).map_err(failure)?);
+        }
         let bytes = round(&mut set, &mut recording)?;
         if has_ended {
             break;

@@ -3,10 +3,12 @@ mod syscalls;
 
 use crate::failure::{Failure, Result};
 use crate::io::stdout::Output;
+use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
 use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::events;
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::{check_realtime, failure, report_small_rings, rings, tracefs};
 use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
@@ -25,8 +27,8 @@ use syscalls::Role;
 ///
 /// Lines are in time order over all CPUs: `time cpu thread event field=value …`, with the time in
 /// seconds of CLOCK_MONOTONIC. Text that is empty or contains spaces is quoted. Events that did not
-/// fit in the kernel's buffers are reported at the position of the loss. The exit status is that of
-/// COMMAND.
+/// fit in the kernel's buffers are reported at the position of the loss. COMMAND prints on standard
+/// error, and the exit status is its own.
 ///
 /// A system call with both of its tracepoints (syscalls:sys_enter_NAME and sys_exit_NAME) is one line
 /// at the time of its return: `NAME(argument: value, …) = result <seconds>`. The result is `?` if the
@@ -118,7 +120,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut watch = if args.target.command.is_empty() {
         Watch::running(&args.target.pids(), args.seconds)?
     } else {
-        Watch::command(&args.target.command, args.seconds, |_| ())?
+        Watch::command(&args.target.command, args.seconds, output_to_stderr)?
     };
     let traced = tracer.run(args, &mut watch);
     if traced.is_err() {
@@ -245,8 +247,13 @@ impl Tracer<'_> {
         let _realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
         let mut out = Output::new();
         let rounds = tick(ROUND);
+        let mut hotplug = Hotplug::new();
         let mut ended = false;
         while !ended {
+            // The events of a command can only be opened by the thread that starts it.
+            if !args.target.starts_on_exec() {
+                hotplug.look(set);
+            }
             set.round(|record| printer.record(&record, &mut out))?;
             out.write()?;
             ended = watch.wait(&rounds)?;
