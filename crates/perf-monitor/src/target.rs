@@ -16,6 +16,8 @@ pub enum Target<'a> {
     /// read. Watch [`online_cpus`](crate::online_cpus) and open a new event.
     Cpu(u32),
     /// A thread, while it is on one CPU. Inheriting events with rings need one event per CPU.
+    ///
+    /// The event counts again when the CPU was offline and is back.
     ThreadOnCpu {
         /// The thread; 0 is the calling one.
         tid: u32,

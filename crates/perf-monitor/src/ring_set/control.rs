@@ -3,7 +3,7 @@
 use super::SetOptions;
 use super::reader::Reader;
 use super::table::{NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
-use super::targets::{self, Targets};
+use super::targets::{self, Part, Targets};
 use crate::builder::EventBuilder;
 use crate::counter::Counter;
 use crate::diagnose;
@@ -78,6 +78,7 @@ struct OpenEvent {
 #[derive(Debug)]
 struct Opened {
     cpu: u32,
+    part: Part,
     ring: RingNumber,
     counter: Counter,
     members: Vec<Counter>,
@@ -88,10 +89,10 @@ struct Opened {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CpuChanges {
-    /// CPUs that went offline, also those that came back since. Their events are closed; what they
-    /// recorded is still passed on.
+    /// CPUs that went offline, also those that came back since. Their events are closed, except those
+    /// of threads; what they recorded is still passed on.
     pub gone: Vec<u32>,
-    /// CPUs that came online, and on which all events were opened.
+    /// CPUs that came online, and on which all events are open.
     pub opened: Vec<u32>,
 }
 
@@ -109,8 +110,9 @@ pub(crate) struct Control {
     pages: usize,
     /// The anchors are first: the events that the rings were mapped with.
     events: Vec<OpenEvent>,
-    /// CPUs with rings, and the [`system::cpu_instance`] that they were opened on.
-    cpus: BTreeMap<u32, u64>,
+    /// CPUs with rings, and the [`system::cpu_instance`] that they were opened on. `None`: the CPU is
+    /// offline, and the rings have the events of threads alone.
+    cpus: BTreeMap<u32, Option<u64>>,
     /// Nothing is enabled for the time being.
     is_paused: bool,
     next_event: u64,
@@ -256,10 +258,7 @@ impl Control {
     ) -> Result<(SetEvent, u32)> {
         let index = self.new_event(builder, members, cgroup, Lane::Main)?;
         let cpus: Vec<u32> = self.cpus().collect();
-        let result = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
-            Err(error) if targets::is_offline(&error) => Ok(()), // `check_cpus` notices it
-            other => other,
-        });
+        let result = cpus.into_iter().try_for_each(|cpu| self.open_on_known_cpu(index, cpu));
         let result = result.and_then(|()| match filter {
             Some(filter) => self.filter_at(index, filter),
             None => Ok(()),
@@ -281,34 +280,60 @@ impl Control {
         }
     }
 
-    /// Opens the rings of a CPU, and all events on it.
+    /// The events that are not open on a CPU that is online.
+    fn missing_on(&self, cpu: u32) -> &'static [Part] {
+        match self.cpus.contains_key(&cpu) {
+            true => &[Part::Cpu],
+            false => &[Part::Cpu, Part::Threads],
+        }
+    }
+
+    /// Opens the rings of a CPU, unless they are there, and all events on it that are
+    /// [missing](Self::missing_on).
     fn open_cpu(&mut self, cpu: u32) -> Result<()> {
+        let parts = self.missing_on(cpu);
         // If it goes offline meanwhile, this is out of date, and not the events.
         let instance = system::cpu_instance(cpu);
-        let result = (0..self.events.len()).try_for_each(|index| self.open_event(index, cpu));
+        let mut indices = 0..self.events.len();
+        let result = indices.try_for_each(|index| {
+            parts.iter().try_for_each(|part| self.open_event(index, cpu, *part))
+        });
         match result {
             Ok(()) => {
-                self.cpus.insert(cpu, instance);
+                self.cpus.insert(cpu, Some(instance));
                 Ok(())
             }
             Err(error) => {
-                self.close_cpu(cpu);
+                self.close_cpu(cpu, parts);
                 Err(error)
             }
         }
     }
 
+    /// Opens an event on a CPU that has rings. While the CPU is offline, only on the threads: then
+    /// [`check_cpus`](Self::check_cpus) opens the rest.
+    fn open_on_known_cpu(&mut self, index: usize, cpu: u32) -> Result<()> {
+        if self.cpus.get(&cpu).is_some_and(Option::is_some) {
+            match self.open_event(index, cpu, Part::Cpu) {
+                Err(error) if targets::is_offline(&error) => {}
+                other => other?,
+            }
+        }
+        self.open_event(index, cpu, Part::Threads)
+    }
+
     /// Opens an event on the targets of one CPU. It stays disabled.
-    fn open_event(&mut self, index: usize, cpu: u32) -> Result<()> {
+    fn open_event(&mut self, index: usize, cpu: u32, part: Part) -> Result<()> {
         let Some(event) = self.events.get(index) else { return Ok(()) };
         let open = |target: Target<'_>| {
             let counter = event.builder.open_in(target, None, self.options.flags)?;
             let members = event.open_members(&counter, target)?;
             Ok((counter, members))
         };
-        let opened = match &event.cgroup {
-            Some(dir) => vec![open(Target::Cgroup { dir: dir.as_fd(), cpu })?],
-            None => self.targets.open(cpu, event.builder.event().name(), open)?,
+        let opened = match (&event.cgroup, part) {
+            (Some(dir), Part::Cpu) => vec![open(Target::Cgroup { dir: dir.as_fd(), cpu })?],
+            (Some(_), Part::Threads) => Vec::new(),
+            (None, _) => self.targets.open(cpu, part, event.builder.event().name(), open)?,
         };
         let (lane, slot) = (event.lane, Arc::clone(&event.slot));
         let is_anchor = self.is_anchor(event.event);
@@ -330,17 +355,22 @@ impl Control {
                     .map_err(|errno| Error::System { call: "epoll_ctl", errno })?;
             }
             if let Some(event) = self.events.get_mut(index) {
-                event.opened.push(Opened { cpu, ring, counter, members, id });
+                event.opened.push(Opened { cpu, part, ring, counter, members, id });
             }
         }
         Ok(())
     }
 
-    /// The descriptor that owns the ring of a CPU.
+    /// A descriptor that writes into the ring of a CPU: that of the event which it was mapped with, or
+    /// of a thread if that was closed.
     fn ring_of(&self, cpu: u32, lane: Lane) -> Option<(BorrowedFd<'_>, RingNumber)> {
         let anchor = self.events.iter().find(|e| e.lane == lane)?;
         let owner = anchor.opened.iter().find(|o| o.cpu == cpu)?;
         Some((owner.counter.as_fd(), owner.ring))
+    }
+
+    fn on_cpu(&self, cpu: u32) -> impl Iterator<Item = &Opened> {
+        self.events.iter().flat_map(|event| &event.opened).filter(move |opened| opened.cpu == cpu)
     }
 
     fn map_ring(&mut self, counter: &Counter, cpu: u32, lane: Lane) -> Result<RingNumber> {
@@ -518,10 +548,7 @@ impl Control {
         let Some(event) = self.events.get_mut(index) else { return Ok(()) };
         let old = std::mem::take(&mut event.opened);
         let cpus: BTreeSet<u32> = old.iter().map(|opened| opened.cpu).collect();
-        let opened = cpus.into_iter().try_for_each(|cpu| match self.open_event(index, cpu) {
-            Err(error) if targets::is_offline(&error) => Ok(()),
-            other => other,
-        });
+        let opened = cpus.into_iter().try_for_each(|cpu| self.open_on_known_cpu(index, cpu));
         let Some(event) = self.events.get_mut(index) else { return Ok(()) };
         let ready = opened
             .and_then(|()| event.opened.iter().try_for_each(|o| o.counter.set_filter(&filter)));
@@ -575,28 +602,31 @@ impl Control {
         Ok(Some(losses))
     }
 
-    /// Opens all events on CPUs that came online, and closes those of CPUs that went offline, also of
-    /// those that are back already: the kernel never revives them.
+    /// Opens the events on CPUs that came online, and closes those of CPUs that went offline, also of
+    /// those that are back already: the kernel never revives them. Events of threads stay.
     pub(crate) fn check_cpus(&mut self) -> Result<CpuChanges> {
         let online = self.targets.online();
-        let instances: BTreeMap<u32, u64> =
+        let online: BTreeMap<u32, u64> =
             online.into_iter().map(|cpu| (cpu, system::cpu_instance(cpu))).collect();
-        let is_in = |cpus: &BTreeMap<u32, u64>, (cpu, instance): (&u32, &u64)| {
-            cpus.get(cpu) == Some(instance)
+        let is_gone = |(cpu, instance): (&u32, &Option<u64>)| {
+            let is_gone = instance.is_some_and(|instance| online.get(cpu) != Some(&instance));
+            is_gone.then_some(*cpu)
         };
-        let not_in = |a: &BTreeMap<u32, u64>, b: &BTreeMap<u32, u64>| -> Vec<u32> {
-            a.iter().filter(|entry| !is_in(b, *entry)).map(|(cpu, _)| *cpu).collect()
-        };
-        let (gone, came) = (not_in(&self.cpus, &instances), not_in(&instances, &self.cpus));
+        let gone = self.cpus.iter().filter_map(is_gone).collect();
+        let came = online.iter().filter(|(cpu, instance)| {
+            self.cpus.get(cpu).is_none_or(|known| *known != Some(**instance))
+        });
+        let came = came.map(|(cpu, _)| *cpu).collect();
         self.replace_cpus(gone, came)
     }
 
     fn replace_cpus(&mut self, gone: Vec<u32>, came: Vec<u32>) -> Result<CpuChanges> {
         for cpu in &gone {
-            self.close_cpu(*cpu);
+            self.close_cpu(*cpu, &[Part::Cpu]);
         }
         let mut opened = Vec::new();
         for cpu in came {
+            let parts = self.missing_on(cpu);
             match self.open_cpu(cpu) {
                 Ok(()) => {}
                 Err(error) if targets::is_offline(&error) => continue,
@@ -605,7 +635,8 @@ impl Control {
                 Err(error) => return Err(error),
             }
             let of_cpu = |e: &OpenEvent| -> Result<()> {
-                for opened in e.opened.iter().filter(|o| o.cpu == cpu) {
+                let is_new = |o: &&Opened| o.cpu == cpu && parts.contains(&o.part);
+                for opened in e.opened.iter().filter(is_new) {
                     if let Some(filter) = &e.filter {
                         opened.counter.set_filter(filter)?;
                     }
@@ -621,14 +652,15 @@ impl Control {
         Ok(CpuChanges { gone, opened })
     }
 
-    /// Closes the events of a CPU, and leaves its rings to the reader. The counts of events that
-    /// cannot be read any more are those of their samples, which are still passed on.
-    fn close_cpu(&mut self, cpu: u32) {
-        self.cpus.remove(&cpu);
+    /// Closes events of a CPU, and leaves the rings that nothing writes into any more to the reader. The
+    /// counts of events that cannot be read any more are those of their samples, which are still passed
+    /// on.
+    fn close_cpu(&mut self, cpu: u32, parts: &[Part]) {
         let mut closed = Vec::new();
         for event in &mut self.events {
-            let (gone, rest) =
-                std::mem::take(&mut event.opened).into_iter().partition(|o| o.cpu == cpu);
+            let (gone, rest) = std::mem::take(&mut event.opened)
+                .into_iter()
+                .partition(|o| o.cpu == cpu && parts.contains(&o.part));
             event.opened = rest;
             let gone: Vec<Opened> = gone;
             for opened in gone {
@@ -640,6 +672,13 @@ impl Control {
         let mut rings: Vec<RingNumber> = closed.iter().map(|(opened, _)| opened.ring).collect();
         rings.sort_unstable();
         rings.dedup();
+        let left: BTreeSet<RingNumber> = self.on_cpu(cpu).map(|opened| opened.ring).collect();
+        rings.retain(|ring| !left.contains(ring));
+        if left.is_empty() {
+            self.cpus.remove(&cpu);
+        } else {
+            self.cpus.insert(cpu, None);
+        }
         for (opened, lost) in closed {
             self.add_closed_loss(opened.ring, lost);
         }

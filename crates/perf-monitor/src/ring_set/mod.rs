@@ -88,8 +88,12 @@ use trace_common::ClockDomain;
 ///
 /// # CPU hotplug
 ///
-/// The kernel ends events when their CPU goes offline and never revives them.
-/// [`check_cpus`](Self::check_cpus) opens them again on a CPU that came back.
+/// The kernel ends the events of a CPU, and those of cgroups on it, when the CPU goes offline, and never
+/// revives them. [`check_cpus`](Self::check_cpus) opens them again on a CPU that came back. Events of
+/// threads go on there, also those that other threads and processes inherited.
+///
+/// On a CPU that was offline when the set was opened, `check_cpus` opens the events for the threads of
+/// the set, and not for the threads and processes that these started before.
 #[derive(Debug)]
 pub struct RingSet {
     control: Control,
@@ -302,7 +306,7 @@ impl RingSet {
         self.control.pages()
     }
 
-    /// The CPUs with a ring.
+    /// The CPUs with a ring. One that is offline can have a ring for the events of threads.
     pub fn cpus(&self) -> impl Iterator<Item = u32> + '_ {
         self.control.cpus()
     }
@@ -555,11 +559,12 @@ impl RingSet {
         self.control.removed_counts()
     }
 
-    /// Opens the events on CPUs that came online, and closes those of CPUs that went offline. This
-    /// reads a file of sysfs: call it about once a second.
+    /// Opens the events on CPUs that came online, and closes those of CPUs that went offline, except
+    /// those of threads: see [CPU hotplug](Self#cpu-hotplug). This reads a file of sysfs: call it about
+    /// once a second.
     ///
-    /// When all threads of the set have exited, it opens no events, also not those of
-    /// [`add_in_cgroup`](Self::add_in_cgroup): their rings belong to the threads.
+    /// When all threads of the set have exited, it opens no events on a CPU without a ring, also not
+    /// those of [`add_in_cgroup`](Self::add_in_cgroup): the rings belong to the threads.
     ///
     /// # Errors
     ///

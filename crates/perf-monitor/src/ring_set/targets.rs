@@ -21,6 +21,16 @@ pub(crate) struct Targets {
     cgroups: Vec<Cgroup>,
 }
 
+/// Some of the targets on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Everything, or the cgroups. The kernel ends these events when the CPU goes offline.
+    Cpu,
+    /// The threads. The kernel keeps these events with the thread: they count again when the CPU is
+    /// back, as do those that other tasks inherited.
+    Threads,
+}
+
 /// A cgroup to measure.
 #[derive(Clone, Debug)]
 struct Cgroup {
@@ -90,21 +100,35 @@ impl Targets {
         cpus
     }
 
-    /// Opens something for each target on a CPU; `event` is its name. Threads that have ended are
-    /// skipped, unless there is nothing else.
+    /// Opens something for each target of a part on a CPU; `event` is its name. Threads that have
+    /// ended are skipped, unless there is nothing else.
     pub(crate) fn open<T>(
+        &mut self,
+        cpu: u32,
+        part: Part,
+        event: &str,
+        mut open: impl FnMut(Target<'_>) -> Result<T>,
+    ) -> Result<Vec<T>> {
+        match part {
+            Part::Cpu if self.threads.is_empty() && self.cgroups.is_empty() => {
+                Ok(vec![open(Target::Cpu(cpu))?])
+            }
+            Part::Cpu => {
+                let cgroup =
+                    |cgroup: &Cgroup| open(Target::Cgroup { dir: cgroup.dir.as_fd(), cpu });
+                self.cgroups.iter().map(cgroup).collect()
+            }
+            Part::Threads => self.open_threads(cpu, event, open),
+        }
+    }
+
+    fn open_threads<T>(
         &mut self,
         cpu: u32,
         event: &str,
         mut open: impl FnMut(Target<'_>) -> Result<T>,
     ) -> Result<Vec<T>> {
-        if self.threads.is_empty() && self.cgroups.is_empty() {
-            return Ok(vec![open(Target::Cpu(cpu))?]);
-        }
         let mut opened = Vec::new();
-        for cgroup in &self.cgroups {
-            opened.push(open(Target::Cgroup { dir: cgroup.dir.as_fd(), cpu })?);
-        }
         let mut ended = None;
         for thread in &mut self.threads {
             let target = Target::ThreadOnCpu { tid: thread.tid, cpu };
@@ -131,7 +155,7 @@ impl Targets {
             thread.has_ended = true;
         }
         match ended {
-            Some(error) if opened.is_empty() => Err(error),
+            Some(error) if opened.is_empty() && self.cgroups.is_empty() => Err(error),
             _ => Ok(opened),
         }
     }
@@ -165,7 +189,7 @@ mod tests {
         for dir in ["/proc", "/", "/proc/..", "/proc/."] {
             targets.add_cgroup(File::open(dir).unwrap().into());
         }
-        let opened = targets.open(0, "an event", |target| match target {
+        let opened = targets.open(0, Part::Cpu, "an event", |target| match target {
             Target::Cgroup { dir, .. } => Ok(rustix::fs::fstat(dir).unwrap().st_ino),
             other => panic!("{other}"),
         });
@@ -188,7 +212,9 @@ mod tests {
             targets.add_thread(tid);
         }
         // As if the ids belonged to other threads afterwards: every call succeeds.
-        let open = |targets: &mut Targets| targets.open(0, "an event", |target| Ok(target.tid()));
+        let open = |targets: &mut Targets| {
+            targets.open(0, Part::Threads, "an event", |target| Ok(target.tid()))
+        };
         let mut tids = open(&mut targets.clone()).unwrap();
         tids.sort_unstable();
         let mut all = [own, child.id()].map(Some);
@@ -207,7 +233,7 @@ mod tests {
         // One that had ended before, as the kernel says once.
         let mut ended = Targets::default();
         ended.add_thread(child.id());
-        let error = ended.open(0, "an event", |target| {
+        let error = ended.open(0, Part::Threads, "an event", |target| {
             Err::<(), _>(Error::Open {
                 event: String::new(),
                 target: target.to_string(),

@@ -8,13 +8,13 @@ use perf_monitor::{Errno, Error, EventMonitor, Registration, RingSet, cgroup_dir
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::path::{Path, PathBuf};
 
-const V2: &str = "/sys/fs/cgroup";
+pub(crate) const V2: &str = "/sys/fs/cgroup";
 
 /// A cgroup that is removed at its end.
-struct Cgroup(PathBuf);
+pub(crate) struct Cgroup(pub(crate) PathBuf);
 
 impl Cgroup {
-    fn create(parent: &Path, name: &str) -> Self {
+    pub(crate) fn create(parent: &Path, name: &str) -> Self {
         let dir = parent.join(name);
         std::fs::create_dir(&dir).unwrap();
         Self(dir)

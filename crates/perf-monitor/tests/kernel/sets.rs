@@ -1,13 +1,16 @@
 //! Events on all CPUs, in time order and accounted for.
 
+use crate::cgroups::{Cgroup, V2};
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, as_user, getppid, on_cpu_0, until};
+use crate::support::{GETPPID, TestChild, as_user, getppid, on_cpu, on_cpu_0, until};
 use perf_monitor::{
     Error, Event, EventBuilder, KernelVersion, Record, RingSet, SampleFlags, SetEvent, SetRecord,
     Software, online_cpus,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 use trace_common::Timestamp;
 
@@ -461,7 +464,7 @@ kernel_tests! {
         t.guest()?;
         let cpus = online_cpus();
         let online = "/sys/devices/system/cpu/cpu1/online";
-        if cpus.len() < 2 || !std::path::Path::new(online).exists() {
+        if cpus.len() < 2 || !Path::new(online).exists() {
             return Err(t.refused("no CPU can go offline"));
         }
         let event = system_calls(t)?;
@@ -504,6 +507,71 @@ kernel_tests! {
         let counts = set.counts(calls).unwrap();
         assert_eq!(counts.delivered, seen.values().sum::<u64>());
         assert_accounted(counts.count, counts.delivered, counts.lost, 3);
+    }
+
+    fn threads_stay_measured_on_cpus_that_come_back(t) {
+        t.root()?;
+        t.guest()?;
+        let online = "/sys/devices/system/cpu/cpu1/online";
+        if online_cpus().len() < 2 || !Path::new(online).exists() {
+            return Err(t.refused("no CPU can go offline"));
+        }
+        const TIMES: usize = 500;
+        let event = system_calls(t)?.inherit(true);
+        // In the second set, the events of a cgroup with this process have the ring first.
+        std::fs::write(format!("{V2}/cgroup.subtree_control"), "+pids").unwrap();
+        let cgroup = Cgroup::create(Path::new(V2), "hotplug");
+        let own = std::process::id().to_string();
+        let threads = || RingSet::builder().thread(0).pages(256);
+        let sets = [(threads(), 1), (threads().cgroup_at(&cgroup.0).unwrap(), 2)];
+        std::fs::write(cgroup.0.join("cgroup.procs"), &own).unwrap();
+        for (set, times) in sets {
+            let mut set = set.open().unwrap();
+            let calls = set.add(&event).unwrap();
+            set.set_filter(calls, &format!("id == {GETPPID}")).unwrap();
+            set.enable().unwrap();
+            // This thread is started after the events were opened, and inherits them.
+            let (turn, turns) = mpsc::channel::<()>();
+            let (called, has_called) = mpsc::channel::<()>();
+            let worker = std::thread::spawn(move || for () in turns {
+                on_cpu(1, || getppid(TIMES));
+                called.send(()).unwrap();
+            });
+            let call_on_cpu_1 = || {
+                turn.send(()).unwrap();
+                has_called.recv().unwrap();
+            };
+            call_on_cpu_1();
+            std::fs::write(online, "0").unwrap();
+            let changes = set.check_cpus().unwrap();
+            assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[][..]));
+            assert!(set.check_cpus().unwrap().is_empty());
+            let mut seen = BTreeMap::<u32, u64>::new();
+            let mut check = |record: SetRecord<'_>| -> Result<(), Error> {
+                let is_sample = matches!(record.layout.decode(record.raw)?, Record::Sample(_));
+                *seen.entry(record.cpu).or_default() += u64::from(record.event == calls && is_sample);
+                Ok(())
+            };
+            set.round(&mut check).unwrap();
+            std::fs::write(online, "1").unwrap();
+            let changes = set.check_cpus().unwrap();
+            assert_eq!((&changes.gone[..], &changes.opened[..]), (&[][..], &[1][..]));
+            call_on_cpu_1();
+            // Gone and back between two looks.
+            std::fs::write(online, "0").unwrap();
+            std::fs::write(online, "1").unwrap();
+            let changes = set.check_cpus().unwrap();
+            assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[1][..]));
+            call_on_cpu_1();
+            drop(turn);
+            worker.join().unwrap();
+            let stats = set.finish(&mut check).unwrap();
+            assert_eq!(seen.get(&1), Some(&(times * 3 * TIMES as u64)), "{seen:?} {stats:?}");
+            let counts = set.counts(calls).unwrap();
+            assert_eq!(counts.delivered, seen.values().sum::<u64>());
+            assert_accounted(counts.count, counts.delivered, counts.lost, 3);
+        }
+        std::fs::write(format!("{V2}/cgroup.procs"), &own).unwrap();
     }
 
     fn flags_are_passed_to_the_kernel(t) {

@@ -214,8 +214,13 @@ pub(crate) fn touch_pages(count: usize) {
 
 /// Runs `f` on CPU 0 alone, with what it starts.
 pub(crate) fn on_cpu_0<R>(f: impl FnOnce() -> R) -> R {
+    on_cpu(0, f)
+}
+
+/// Runs `f` on one CPU alone, with what it starts.
+pub(crate) fn on_cpu<R>(cpu: usize, f: impl FnOnce() -> R) -> R {
     let mut set = rustix::thread::CpuSet::new();
-    set.set(0);
+    set.set(cpu);
     let before = rustix::thread::sched_getaffinity(None).unwrap();
     rustix::thread::sched_setaffinity(None, &set).unwrap();
     let result = f();

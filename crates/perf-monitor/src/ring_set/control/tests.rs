@@ -54,7 +54,7 @@ fn a_cpu_that_comes_online_after_the_threads_ended_is_no_error() {
     // It waits for its input.
     let mut child = std::process::Command::new("cat");
     let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
-    let parts = RingSet::builder().thread(child.id()).pages(1).open_parts();
+    let parts = RingSet::builder().thread(child.id()).cpus([]).pages(1).open_parts();
     child.kill().unwrap();
     child.wait().unwrap();
     let (mut control, _) = match parts {
@@ -64,10 +64,29 @@ fn a_cpu_that_comes_online_after_the_threads_ended_is_no_error() {
             return;
         }
     };
-    let cpus: Vec<u32> = control.cpus().collect();
-    // All went offline and came back.
-    let changes = control.replace_cpus(cpus.clone(), cpus.clone()).unwrap();
-    assert_eq!((changes.gone, changes.opened), (cpus, vec![]));
+    // All were offline until now.
+    let changes = control.replace_cpus(vec![], system::online_cpus()).unwrap();
+    assert!(changes.is_empty(), "{changes:?}");
     assert_eq!(control.cpus().count(), 0);
     assert_eq!(control.shared.lock().ended_rings.len(), control.next_ring as usize);
+}
+
+#[test]
+fn events_of_threads_stay_open_while_their_cpu_is_offline() {
+    let Some((mut control, event)) = with_group() else { return };
+    let ids = control.ids(event).unwrap();
+    let cpus: Vec<u32> = control.cpus().collect();
+    let changes = control.replace_cpus(cpus.clone(), vec![]).unwrap();
+    assert_eq!((&changes.gone, &changes.opened), (&cpus, &vec![]));
+    // One is added meanwhile.
+    let (added, _) = control.add(&software(Software::TaskClock), Vec::new(), None, None).unwrap();
+    assert_eq!(control.ids(added).unwrap().len(), cpus.len());
+    let changes = control.replace_cpus(vec![], cpus.clone()).unwrap();
+    assert_eq!((&changes.gone, &changes.opened), (&vec![], &cpus));
+    assert_eq!(control.ids(event).unwrap(), ids);
+    assert_eq!(control.ids(added).unwrap().len(), cpus.len());
+    assert_eq!(control.cpus().collect::<Vec<_>>(), cpus);
+    assert!(control.shared.lock().ended_rings.is_empty());
+    // Nothing changed on this machine.
+    assert!(control.check_cpus().unwrap().is_empty());
 }
