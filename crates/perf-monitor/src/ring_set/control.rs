@@ -2,7 +2,7 @@
 
 use super::SetOptions;
 use super::reader::Reader;
-use super::table::{NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
+use super::table::{EndedRing, NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
 use super::targets::{self, Part, Targets};
 use crate::builder::EventBuilder;
 use crate::counter::Counter;
@@ -122,8 +122,9 @@ pub(crate) struct Control {
     /// Counts of removed events.
     removed: EventCounts,
     removed_slots: Vec<Arc<Slot>>,
-    /// Losses of closed events by ring, for rings that are still open.
-    closed_losses: Vec<(RingNumber, u64)>,
+    /// Losses of closed events by ring, for rings that are still open. `None` if this kernel does not
+    /// count them.
+    closed_losses: BTreeMap<RingNumber, Option<u64>>,
 }
 
 impl Control {
@@ -167,7 +168,7 @@ impl Control {
             epoll: Arc::new(epoll),
             removed: EventCounts::NONE,
             removed_slots: Vec::new(),
-            closed_losses: Vec::new(),
+            closed_losses: BTreeMap::new(),
         };
         let anchor = this.options.anchor(this.targets.has_threads(), pages);
         this.new_event(&anchor, Vec::new(), None, Lane::Main)?;
@@ -466,20 +467,12 @@ impl Control {
             match opened.counts() {
                 Ok(counts) => {
                     sum.add(counts);
-                    self.add_closed_loss(opened.ring, counts.lost);
+                    add_loss(&mut self.closed_losses, opened.ring, counts.lost);
                 }
                 Err(error) => result = result.and(Err(error)),
             }
         }
         (ids, sum, result)
-    }
-
-    fn add_closed_loss(&mut self, ring: RingNumber, lost: Option<u64>) {
-        let lost = lost.unwrap_or(0); // the reader's own count remains
-        match self.closed_losses.iter_mut().find(|(number, _)| *number == ring) {
-            Some((_, sum)) => *sum = sum.saturating_add(lost),
-            None => self.closed_losses.push((ring, lost)),
-        }
     }
 
     pub(crate) fn set_enabled(&mut self, event: SetEvent, on: bool) -> Result<()> {
@@ -592,14 +585,13 @@ impl Control {
         counts
     }
 
-    /// The kernel's count of the losses of each open ring; `None` if it has none.
-    pub(crate) fn losses(&self) -> Result<Option<Vec<(RingNumber, u64)>>> {
+    /// The kernel's count of the losses of each open ring; `None` if it does not count them.
+    pub(crate) fn losses(&self) -> Result<BTreeMap<RingNumber, Option<u64>>> {
         let mut losses = self.closed_losses.clone();
         for opened in self.events.iter().flat_map(|e| &e.opened) {
-            let Some(lost) = opened.counts()?.lost else { return Ok(None) };
-            losses.push((opened.ring, lost));
+            add_loss(&mut losses, opened.ring, opened.counts()?.lost);
         }
-        Ok(Some(losses))
+        Ok(losses)
     }
 
     /// Opens the events on CPUs that came online, and closes those of CPUs that went offline, also of
@@ -656,7 +648,7 @@ impl Control {
     /// counts of events that cannot be read any more are those of their samples, which are still passed
     /// on.
     fn close_cpu(&mut self, cpu: u32, parts: &[Part]) {
-        let mut closed = Vec::new();
+        let mut rings = BTreeSet::new();
         for event in &mut self.events {
             let (gone, rest) = std::mem::take(&mut event.opened)
                 .into_iter()
@@ -666,24 +658,29 @@ impl Control {
             for opened in gone {
                 let counts = opened.counts().unwrap_or(EventCounts::NONE);
                 event.closed.add(counts);
-                closed.push((opened, counts.lost));
+                add_loss(&mut self.closed_losses, opened.ring, counts.lost);
+                rings.insert(opened.ring);
             }
         }
-        let mut rings: Vec<RingNumber> = closed.iter().map(|(opened, _)| opened.ring).collect();
-        rings.sort_unstable();
-        rings.dedup();
         let left: BTreeSet<RingNumber> = self.on_cpu(cpu).map(|opened| opened.ring).collect();
-        rings.retain(|ring| !left.contains(ring));
         if left.is_empty() {
             self.cpus.remove(&cpu);
         } else {
             self.cpus.insert(cpu, None);
         }
-        for (opened, lost) in closed {
-            self.add_closed_loss(opened.ring, lost);
-        }
-        self.shared.publish(|published| published.ended_rings.extend(rings));
+        let ended = rings.difference(&left).map(|number| EndedRing {
+            number: *number,
+            lost: self.closed_losses.remove(number).flatten(),
+        });
+        let ended: Vec<EndedRing> = ended.collect();
+        self.shared.publish(|published| published.ended_rings.extend(ended));
     }
+}
+
+/// Adds losses to those of a ring. One that is unknown makes the sum unknown.
+fn add_loss(losses: &mut BTreeMap<RingNumber, Option<u64>>, ring: RingNumber, lost: Option<u64>) {
+    let sum = losses.entry(ring).or_insert(Some(0));
+    *sum = sum.zip(lost).map(|(a, b)| a.saturating_add(b));
 }
 
 /// An event that is counted on another CPU while it is disabled writes its sample after that, or not

@@ -576,12 +576,8 @@ impl RingSet {
 
 /// Completes the losses of each ring by those that no record reported.
 pub(crate) fn count_losses(control: &Control, reader: &mut Reader) -> Result<()> {
-    if let Some(losses) = control.losses()? {
-        reader.set_kernel_losses(|ring| {
-            let of_ring = losses.iter().filter(|(number, _)| *number == ring);
-            of_ring.fold(0u64, |sum, (_, lost)| sum.saturating_add(*lost))
-        });
-    }
+    let losses = control.losses()?;
+    reader.set_kernel_losses(|ring| losses.get(&ring).copied().flatten());
     Ok(())
 }
 

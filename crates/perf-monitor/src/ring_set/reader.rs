@@ -172,9 +172,9 @@ impl Reader {
             }
         }
         self.tournament.grow(self.rings.len());
-        for number in ended_rings.drain(..) {
-            if let Some(ring) = self.rings.iter_mut().flatten().find(|r| r.number == number) {
-                ring.has_ended = true;
+        for ended in ended_rings.drain(..) {
+            if let Some(ring) = self.rings.iter_mut().flatten().find(|r| r.number == ended.number) {
+                ring.ended = Some(ended);
             }
         }
     }
@@ -375,9 +375,11 @@ impl Reader {
         }
         for place in &mut self.rings {
             let is_over = place.as_ref().is_some_and(|ring| {
-                ring.has_ended && ring.buffer.available() == 0 && ring.is_empty()
+                ring.ended.is_some() && ring.buffer.available() == 0 && ring.is_empty()
             });
-            if let Some(ring) = place.take_if(|_| is_over) {
+            if let Some(mut ring) = place.take_if(|_| is_over) {
+                // All losses that a record reports were read.
+                ring.set_kernel_losses(ring.ended.and_then(|ended| ended.lost));
                 self.stats.rings.add(ring.buffer.stats());
             }
         }
@@ -400,11 +402,13 @@ impl Reader {
         self.rings.iter().flatten().map(|ring| (ring.cpu, ring.buffer.stats()))
     }
 
-    /// Sets what the kernel counted as lost for each ring.
-    pub(crate) fn set_kernel_losses(&mut self, lost: impl Fn(RingNumber) -> u64) {
+    /// Sets what the kernel counted as lost for each open ring, if it counts that.
+    pub(crate) fn set_kernel_losses(&mut self, lost: impl Fn(RingNumber) -> Option<u64>) {
         for ring in self.rings.iter_mut().flatten() {
-            let lost = lost(ring.number);
-            ring.buffer.set_kernel_losses(lost);
+            ring.set_kernel_losses(match ring.ended {
+                Some(ended) => ended.lost,
+                None => lost(ring.number),
+            });
         }
     }
 

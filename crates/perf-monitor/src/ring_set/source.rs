@@ -10,7 +10,7 @@
 //! To make room in a ring that fills up, its oldest bytes are moved out and [`Held`].
 
 use super::reader::{SetChunk, SetRecord, SetStats};
-use super::table::{RingNumber, Table};
+use super::table::{EndedRing, RingNumber, Table};
 use crate::record::RawRecord;
 use crate::ring::RingBuffer;
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ pub(super) struct SetRing {
     pub(super) number: RingNumber,
     pub(super) cpu: u32,
     pub(super) buffer: RingBuffer,
-    /// Its CPU went offline: nothing is written any more.
-    pub(super) has_ended: bool,
+    /// Nothing is written into it any more.
+    pub(super) ended: Option<EndedRing>,
     held: Held,
     halves: [Half; 2],
     /// The half that was filled last.
@@ -83,7 +83,7 @@ impl SetRing {
             number,
             cpu,
             buffer,
-            has_ended: false,
+            ended: None,
             held: Held::default(),
             halves: Default::default(),
             half: 0,
@@ -106,6 +106,13 @@ impl SetRing {
         self.previous_end = self.end;
         self.old = if self.indexed < self.end { usize::MAX } else { self.entries.len() };
         has_new
+    }
+
+    /// Sets what the kernel counted as lost.
+    pub(super) const fn set_kernel_losses(&mut self, lost: Option<u64>) {
+        if let Some(lost) = lost {
+            self.buffer.set_kernel_losses(lost);
+        }
     }
 
     /// Takes note of the bytes in the ring.

@@ -100,6 +100,14 @@ pub(crate) struct NewRing {
     pub(crate) buffer: RingBuffer,
 }
 
+/// A ring that nothing writes into any more, as its CPU went offline. It is read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EndedRing {
+    pub(crate) number: RingNumber,
+    /// What the kernel counted as lost; `None` if it does not count that.
+    pub(crate) lost: Option<u64>,
+}
+
 /// Rings are numbered; a CPU that comes back has rings with new numbers.
 pub(crate) type RingNumber = u64;
 
@@ -116,8 +124,7 @@ pub(crate) struct Retiring {
 pub(crate) struct Published {
     pub(crate) table: Arc<Table>,
     pub(crate) new_rings: Vec<NewRing>,
-    /// Rings whose CPU went offline: they are read to their end.
-    pub(crate) ended_rings: Vec<RingNumber>,
+    pub(crate) ended_rings: Vec<EndedRing>,
     pub(crate) retiring: Vec<Retiring>,
 }
 

@@ -1,7 +1,7 @@
 //! Rings in plain memory, so that the order of their records is chosen.
 
 use super::reader::{Reader, SetRecord};
-use super::table::{NewRing, Retiring, SetEvent, Shared, Slot};
+use super::table::{EndedRing, NewRing, Retiring, SetEvent, Shared, Slot};
 use crate::clock;
 use crate::flags::SampleFlags;
 use crate::record::RecordLayout;
@@ -172,12 +172,18 @@ fn records_of_removed_events_are_passed_on() {
 fn rings_that_ended_are_read_to_their_end() {
     let mut fake = Fake::new(2, 1);
     fake.sample(1, 1);
-    fake.shared.publish(|published| published.ended_rings.push(1));
+    // A loss that a record reports, of two by the count of the kernel.
+    let time = (fake.start + 2) as u64;
+    fake.kernels[1].record(PERF_RECORD_LOST, &words(&[ID, 1, 0, time, 0, ID]));
+    fake.shared.publish(|published| {
+        published.ended_rings.push(EndedRing { number: 1, lost: Some(2) });
+    });
     fake.round();
     assert_eq!(fake.reader.rings().count(), 2);
-    assert_eq!(fake.round(), [(11, 1, false)]);
+    assert_eq!(fake.round(), [(11, 1, false), (11, 2, false)]);
     assert_eq!(fake.reader.rings().count(), 1);
-    assert_eq!(fake.reader.stats().rings.samples, 1, "its statistics stay");
+    let stats = fake.reader.stats().rings;
+    assert_eq!((stats.samples, stats.lost, stats.lost_at_end), (1, 2, Some(1)), "they stay");
     // The CPU is back.
     let (mut kernel, buffer) = FakeKernel::new(1);
     fake.shared.publish(|published| {
@@ -186,6 +192,13 @@ fn rings_that_ended_are_read_to_their_end() {
     kernel.record(PERF_RECORD_SAMPLE, &sample(ID, (fake.start + 5) as u64, 0));
     // The round before read nothing, and this is older.
     assert_eq!(fake.round(), [(11, 5, false)]);
+    // A kernel that does not count losses.
+    fake.shared.publish(|published| {
+        published.ended_rings.push(EndedRing { number: 2, lost: None });
+    });
+    fake.round();
+    let stats = fake.reader.stats().rings;
+    assert_eq!((stats.samples, stats.lost, stats.lost_at_end), (2, 2, Some(1)));
 }
 
 #[test]

@@ -4,7 +4,8 @@ use super::*;
 use crate::event::Event;
 use crate::flags::SampleFlags;
 use crate::generalized::Software;
-use crate::ring_set::{RingSet, RingSetBuilder};
+use crate::ring_set::{RingSet, RingSetBuilder, SetRecord, count_losses};
+use std::convert::Infallible;
 
 fn software(event: Software) -> EventBuilder {
     let builder = Event::software(event).builder().exclude_kernel(true).exclude_hv(true);
@@ -47,6 +48,45 @@ fn an_event_that_cannot_be_read_is_removed() {
     let published = control.shared.lock();
     let [retiring] = published.retiring.as_slice() else { panic!("{published:?}") };
     assert_eq!((&retiring.ids, retiring.removed), (&ids, Some(place)));
+}
+
+#[test]
+fn losses_of_rings_whose_cpu_went_offline_stay_counted() {
+    let (mut control, mut reader) = match RingSet::builder().pages(1).open_parts() {
+        Ok(parts) => parts,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let faults = Event::software(Software::PageFaults).builder().sample_period(1).disabled(false);
+    let (event, _) = control.add(&faults, Vec::new(), None, None).unwrap();
+    // Much more than a ring has room for.
+    for _ in 0..4 {
+        let mut memory = memmap2::MmapMut::map_anon(1 << 20).unwrap();
+        memory.iter_mut().step_by(rustix::param::page_size()).for_each(|byte| *byte = 1);
+    }
+    control.set_all_enabled(false).unwrap();
+    let cpus: Vec<u32> = control.cpus().collect();
+    control.replace_cpus(cpus, vec![]).unwrap();
+    let mut read = |record: SetRecord<'_>| -> Result<(), Infallible> {
+        assert_eq!(record.event, event);
+        Ok(())
+    };
+    let Ok(_) = reader.round(&mut read);
+    let Ok(_) = reader.drain(&mut read);
+    assert_eq!(reader.rings().count(), 0);
+    assert!(control.closed_losses.is_empty(), "{:?}", control.closed_losses);
+    count_losses(&control, &mut reader).unwrap();
+    let (rings, counts) = (reader.stats().rings, control.counts(event).unwrap());
+    assert_eq!(counts.delivered, rings.samples);
+    match counts.lost {
+        Some(lost) => {
+            assert!(lost > 0, "{counts:?}");
+            assert_eq!((rings.lost, rings.lost_at_end.is_some()), (lost, true), "{rings:?}");
+        }
+        None => assert_eq!(rings.lost_at_end, None),
+    }
 }
 
 #[test]
