@@ -134,8 +134,10 @@ impl<T> Runner<T> {
     fn check_cpus(&mut self, inner: &Inner<T>) -> Result<()> {
         let online = online_instances();
         if online != self.cpus {
-            inner.registry().control.check_cpus()?;
-            self.cpus = online;
+            // After changes, the next look returns an error of another CPU.
+            if inner.registry().control.check_cpus()?.is_empty() {
+                self.cpus = online;
+            }
         }
         Ok(())
     }

@@ -612,36 +612,50 @@ impl Control {
         self.replace_cpus(gone, came)
     }
 
+    /// A CPU with an error is left as it was, so that the next call tries again: the error is returned
+    /// if nothing else changed, in that call at the latest.
     fn replace_cpus(&mut self, gone: Vec<u32>, came: Vec<u32>) -> Result<CpuChanges> {
         for cpu in &gone {
             self.close_cpu(*cpu, &[Part::Cpu]);
         }
-        let mut opened = Vec::new();
+        let (mut opened, mut first) = (Vec::new(), Ok(()));
         for cpu in came {
-            let parts = self.missing_on(cpu);
-            match self.open_cpu(cpu) {
-                Ok(()) => {}
-                Err(error) if targets::is_offline(&error) => continue,
+            match self.start_cpu(cpu) {
+                Ok(()) => opened.push(cpu),
+                Err(error) if targets::is_offline(&error) => {}
                 // Without a thread left there is nothing to measure there.
-                Err(error) if targets::is_of_ended_thread(&error) => continue,
-                Err(error) => return Err(error),
+                Err(error) if targets::is_of_ended_thread(&error) => {}
+                Err(error) => first = first.and(Err(error)),
             }
-            let of_cpu = |e: &OpenEvent| -> Result<()> {
-                let is_new = |o: &&Opened| o.cpu == cpu && parts.contains(&o.part);
-                for opened in e.opened.iter().filter(is_new) {
-                    if let Some(filter) = &e.filter {
-                        opened.counter.set_filter(filter)?;
-                    }
-                    if e.is_enabled && !self.is_paused {
-                        opened.counter.enable_group()?;
-                    }
-                }
-                Ok(())
-            };
-            self.events.iter().try_for_each(of_cpu)?;
-            opened.push(cpu);
         }
-        Ok(CpuChanges { gone, opened })
+        let changes = CpuChanges { gone, opened };
+        match first {
+            Err(error) if changes.is_empty() => Err(error),
+            _ => Ok(changes),
+        }
+    }
+
+    /// Opens the events on a CPU that came online, with their filters, and enables them; or none.
+    fn start_cpu(&mut self, cpu: u32) -> Result<()> {
+        let parts = self.missing_on(cpu);
+        self.open_cpu(cpu)?;
+        let of_cpu = |e: &OpenEvent| -> Result<()> {
+            let is_new = |o: &&Opened| o.cpu == cpu && parts.contains(&o.part);
+            for opened in e.opened.iter().filter(is_new) {
+                if let Some(filter) = &e.filter {
+                    opened.counter.set_filter(filter)?;
+                }
+                if e.is_enabled && !self.is_paused {
+                    opened.counter.enable_group()?;
+                }
+            }
+            Ok(())
+        };
+        let result = self.events.iter().try_for_each(of_cpu);
+        if result.is_err() {
+            self.close_cpu(cpu, parts);
+        }
+        result
     }
 
     /// Closes events of a CPU, and leaves the rings that nothing writes into any more to the reader. The

@@ -568,7 +568,9 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// Those of [`RingSetBuilder::open`].
+    /// Those of [`RingSetBuilder::open`], [`Error::Filter`] and [`Error::Control`], for a CPU that came
+    /// online. Its events are closed, and the next call tries again. Changes of other CPUs are returned
+    /// first, and the error by the next call if it persists.
     pub fn check_cpus(&mut self) -> Result<CpuChanges> {
         self.control.check_cpus()
     }

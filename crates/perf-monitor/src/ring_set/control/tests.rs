@@ -112,6 +112,40 @@ fn a_cpu_that_comes_online_after_the_threads_ended_is_no_error() {
 }
 
 #[test]
+fn an_error_of_a_cpu_leaves_the_others_and_is_retried() {
+    let (mut control, _) = match RingSet::builder().thread(0).cpus([]).pages(1).open_parts() {
+        Ok(parts) => parts,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let enabled = software(Software::TaskClock).disabled(false);
+    let (event, _) = control.add(&enabled, Vec::new(), None, None).unwrap();
+    // No machine has this one.
+    let missing = u32::from(u16::MAX);
+    let changes = control.replace_cpus(vec![], vec![missing, 0]).unwrap();
+    assert_eq!((changes.gone, changes.opened), (vec![], vec![0]));
+    let error = control.replace_cpus(vec![], vec![missing]).unwrap_err();
+    assert!(matches!(error, Error::Open { .. }), "{error}");
+    assert_eq!(control.cpus().collect::<Vec<_>>(), [0]);
+    // An error after the events were opened: this one takes no filter.
+    control.close_cpu(0, &[Part::Cpu, Part::Threads]);
+    let index = control.index(event).unwrap();
+    control.events[index].filter = Some("x".to_owned());
+    let error = control.replace_cpus(vec![], vec![0]).unwrap_err();
+    assert!(matches!(error, Error::Filter { .. }), "{error}");
+    assert_eq!((control.cpus().count(), control.ids(event).unwrap().len()), (0, 0));
+    control.events[index].filter = None;
+    let mut cpu_0 = rustix::thread::CpuSet::new();
+    cpu_0.set(0);
+    rustix::thread::sched_setaffinity(None, &cpu_0).unwrap();
+    assert_eq!(control.replace_cpus(vec![], vec![0]).unwrap().opened, [0]);
+    (0..1_000_000u32).for_each(|i| _ = std::hint::black_box(i));
+    assert!(control.counts(event).unwrap().count > 0);
+}
+
+#[test]
 fn events_of_threads_stay_open_while_their_cpu_is_offline() {
     let Some((mut control, event)) = with_group() else { return };
     let ids = control.ids(event).unwrap();
