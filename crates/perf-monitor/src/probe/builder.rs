@@ -335,6 +335,12 @@ impl ProbeBuilder {
         }
         let Point::Kernel(location) = &self.point else { return None };
         match (location, self.kind) {
+            // `MODULE:FUNCTION`: some stable kernels look for a function of that name and find none.
+            (ProbeLocation::Symbol { name, .. }, _)
+                if name.contains(':') && self.interface.is_none() =>
+            {
+                None
+            }
             (ProbeLocation::Address(address), ProbeKind::Kprobe) => {
                 Some(Event::kprobe_address(*address))
             }
@@ -520,6 +526,18 @@ mod tests {
         let mut raw = [0; 20];
         raw[8] = 7;
         assert_eq!(format.field("__probe_ip").unwrap().u64(&raw), Some(7));
+    }
+
+    #[test]
+    fn functions_of_modules_are_probed_by_tracefs() {
+        let uses_pmu = |builder: &ProbeBuilder| {
+            builder.may_use_pmu() && builder.pmu_event(&builder.resolve().unwrap()).is_some()
+        };
+        assert!(uses_pmu(&Probe::kprobe("vfs_read")));
+        let of_module = Probe::kprobe("xfs:xfs_file_open");
+        assert!(!uses_pmu(&of_module));
+        assert!(!uses_pmu(&Probe::kretprobe("xfs:xfs_file_open")));
+        assert!(uses_pmu(&of_module.interface(ProbeInterface::Pmu)));
     }
 
     #[test]

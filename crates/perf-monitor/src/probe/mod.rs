@@ -39,7 +39,8 @@
 //!
 //! The PMU is used if the probe has no arguments, no chosen name or group, no
 //! [`max_active`](ProbeBuilder::max_active), one place, and a file that does not depend on another
-//! process; tracefs is used otherwise, and where the PMU does not exist.
+//! process; tracefs is used otherwise, for functions of modules (`MODULE:FUNCTION`), which the PMU of some
+//! kernels does not find, and where the PMU does not exist.
 //! [`ProbeBuilder::interface`] overrides this.
 //!
 //! # Names and removal
