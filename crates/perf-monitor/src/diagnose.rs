@@ -308,6 +308,8 @@ pub(crate) fn open(
             OpenErrorReason::OpenFiles { limit: system::open_file_limit() }
         }
         Errno::NOSPC => OpenErrorReason::NoCounters,
+        // Only kprobes: `create_local_trace_kprobe` in kernel/trace/trace_kprobe.c.
+        Errno::ADDRNOTAVAIL => OpenErrorReason::AmbiguousProbePoint,
         Errno::BUSY => OpenErrorReason::Busy,
         Errno::NOENT if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,
         Errno::BADF if matches!(attempt.target, Target::Cgroup { .. }) => OpenErrorReason::Cgroup,

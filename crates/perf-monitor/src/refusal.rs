@@ -50,6 +50,9 @@ pub enum OpenErrorReason {
     NoSuchEvent,
     /// The function or file to probe does not exist.
     NoSuchProbePoint,
+    /// Several functions of the kernel have the name of a kprobe: see
+    /// [`Event::kprobe_address`](crate::Event::kprobe_address).
+    AmbiguousProbePoint,
     /// The offset of a uprobe is beyond the end of its file.
     ProbeOffset {
         /// The offset, in bytes.
@@ -155,6 +158,9 @@ impl fmt::Display for OpenErrorReason {
                  counters)",
             ),
             Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
+            Self::AmbiguousProbePoint => {
+                f.write_str("several functions have this name: use the address")
+            }
             Self::ProbeOffset { offset, size } => {
                 write!(f, "the offset {offset:#x} is not in the file, which has {size:#x} bytes")
             }

@@ -1,9 +1,10 @@
 use crate::kernel_tests;
 use crate::support::{NOBODY, TestChild, as_nobody, until};
 use perf_monitor::{
-    BreakpointAccess, Error, Event, Field, Hardware, KernelFeatures, KernelVersion,
+    BreakpointAccess, Errno, Error, Event, Field, Hardware, KernelFeatures, KernelVersion,
     OpenErrorReason, Pmu, SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
 };
+use std::collections::BTreeMap;
 
 fn dummy() -> perf_monitor::EventBuilder {
     Event::software(Software::Dummy).builder()
@@ -360,7 +361,7 @@ kernel_tests! {
         assert!(!root.join("events").exists());
         as_nobody(|| {
             let error = Tracefs::detached().unwrap_err();
-            assert_eq!(error.errno(), Some(rustix::io::Errno::PERM), "{error}");
+            assert_eq!(error.errno(), Some(Errno::PERM), "{error}");
         });
     }
 
@@ -421,6 +422,30 @@ kernel_tests! {
                 .open(Target::ThisThread).unwrap_err();
             assert_eq!(error.reason(), Some(&OpenErrorReason::ProbeOffset { offset, size }), "{error}");
         }
+    }
+
+    fn a_kprobe_whose_name_is_that_of_several_functions_is_explained(t) {
+        t.root()?;
+        if let Err(error) = Pmu::open("kprobe") {
+            return Err(t.refused(error));
+        }
+        let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap();
+        let mut functions = BTreeMap::<&str, u32>::new();
+        for line in symbols.lines() {
+            if let [_, "t" | "T", name] = line.split_whitespace().collect::<Vec<_>>()[..] {
+                *functions.entry(name).or_default() += 1;
+            }
+        }
+        let several = functions.iter().filter(|(_, count)| **count > 1).map(|(name, _)| *name);
+        let mut errors = several.take(20).filter_map(|name| {
+            Event::kprobe(name, 0).unwrap().builder().open(Target::Cpu(0)).err()
+        });
+        let found = errors.find(|error| error.errno() == Some(Errno::ADDRNOTAVAIL));
+        let Some(error) = found else {
+            return Err(t.refused("the kernel takes one of several functions with a name"));
+        };
+        assert_eq!(error.reason(), Some(&OpenErrorReason::AmbiguousProbePoint), "{error}");
+        assert!(error.to_string().contains("use the address"), "{error}");
     }
 
     fn a_missing_probe_pmu_is_named(t) {
