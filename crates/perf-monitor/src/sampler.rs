@@ -40,12 +40,40 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Sampler {
-    counter: Counter,
-    others: Vec<Counter>,
+    own: Writer,
+    others: Vec<Writer>,
     /// `None` if the kernel does not count losses.
     lost_by_removed: Option<u64>,
     ring: RingBuffer,
     decoder: Decoder,
+}
+
+/// An event that writes into a ring.
+#[derive(Debug)]
+struct Writer {
+    counter: Counter,
+    /// What the kernel had counted as lost before: the losses of other rings, or of an earlier time in
+    /// this one.
+    lost_before: u64,
+}
+
+impl Writer {
+    /// An event that wrote into no ring before.
+    const fn new(counter: Counter) -> Self {
+        Self { counter, lost_before: 0 }
+    }
+
+    /// An event that can have lost records in another ring. If it cannot be read now, that is an error
+    /// when its losses are counted.
+    fn used(counter: Counter) -> Self {
+        let lost_before = lost_by(&counter).ok().flatten().unwrap_or(0);
+        Self { counter, lost_before }
+    }
+
+    /// The losses in this ring, if the kernel counts them.
+    fn lost(&self) -> Result<Option<u64>> {
+        Ok(lost_by(&self.counter)?.map(|lost| lost.saturating_sub(self.lost_before)))
+    }
 }
 
 /// Why [`Sampler::wait`] returned.
@@ -71,12 +99,13 @@ impl Sampler {
             reason: diagnose::map(counter.attr(), counter.follows_thread(), errno),
         })?;
         let decoder = Decoder::new(counter.attr());
-        Ok(Self { counter, others: Vec::new(), lost_by_removed: Some(0), ring, decoder })
+        let own = Writer::used(counter);
+        Ok(Self { own, others: Vec::new(), lost_by_removed: Some(0), ring, decoder })
     }
 
     /// The event that the ring was opened with.
     pub const fn counter(&self) -> &Counter {
-        &self.counter
+        &self.own.counter
     }
 
     /// The ring.
@@ -93,8 +122,8 @@ impl Sampler {
     /// [`Error::RingPages`] and [`Error::Map`], also for events without an AUX area;
     /// [`Error::Control`].
     pub fn map_aux(&mut self, id: u64, pages: usize) -> Result<Option<AuxArea>> {
-        let Self { counter, others, ring, .. } = self;
-        for event in std::iter::once(&*counter).chain(&*others) {
+        let Self { own, others, ring, .. } = self;
+        for Writer { counter: event, .. } in std::iter::once(&*own).chain(&*others) {
             if event.id()? == id {
                 return ring.map_aux(event, pages).map(Some);
             }
@@ -122,26 +151,31 @@ impl Sampler {
     /// `SampleFlags::IDENTIFIER`, [`Error::Open`], and [`Error::Control`] if the two cannot share a
     /// ring.
     pub fn add(&mut self, event: &EventBuilder, target: Target<'_>) -> Result<&Counter> {
-        self.add_counter(event.for_shared_ring().open(target)?)
+        self.insert(Writer::new, event.for_shared_ring().open(target)?)
     }
 
-    /// Redirects the records of an open event to this ring: see [`add`](Self::add).
+    /// Redirects the records of an open event to this ring: see [`add`](Self::add). What it lost before
+    /// is not among the losses of this ring.
     ///
     /// # Errors
     ///
     /// [`Error::NoCommonId`] if the ids of its records are at another offset than those of this
     /// sampler's event, and [`Error::Control`].
-    #[expect(clippy::indexing_slicing, reason = "the place of what was just pushed")]
     pub fn add_counter(&mut self, counter: Counter) -> Result<&Counter> {
+        self.insert(Writer::used, counter)
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "the place of what was just pushed")]
+    fn insert(&mut self, writer: fn(Counter) -> Writer, counter: Counter) -> Result<&Counter> {
         // The reader must know the layout before the first record.
         let mut decoder = self.decoder.clone();
-        decoder.add(self.counter.id()?, self.counter.attr())?;
+        decoder.add(self.counter().id()?, self.counter().attr())?;
         decoder.add(counter.id()?, counter.attr())?;
-        counter.set_output(Some(self.counter.as_fd()))?;
+        counter.set_output(Some(self.as_fd()))?;
         self.decoder = decoder;
         let place = self.others.len();
-        self.others.push(counter);
-        Ok(&self.others[place])
+        self.others.push(writer(counter));
+        Ok(&self.others[place].counter)
     }
 
     /// Removes an [added](Self::add) event from this ring: its records are no longer written
@@ -151,19 +185,23 @@ impl Sampler {
     ///
     /// [`Error::Control`].
     pub fn remove(&mut self, id: u64) -> Result<Option<Counter>> {
-        let ids = self.others.iter().map(Counter::id).collect::<Result<Vec<_>>>()?;
+        let ids = self.others.iter().map(|w| w.counter.id()).collect::<Result<Vec<_>>>()?;
         let Some(place) = ids.iter().position(|other| *other == id) else { return Ok(None) };
-        let counter = self.others.remove(place);
-        counter.set_output(None)?;
+        let writer = self.others.remove(place);
+        writer.counter.set_output(None)?;
         // Without a kernel count, the losses of this ring are those of its records.
         self.lost_by_removed =
-            self.lost_by_removed.zip(lost_by(&counter)?).map(|(a, b)| a.saturating_add(b));
-        Ok(Some(counter))
+            self.lost_by_removed.zip(writer.lost()?).map(|(a, b)| a.saturating_add(b));
+        Ok(Some(writer.counter))
     }
 
     /// The events that write into the ring: its own first, then the added ones.
     pub fn counters(&self) -> impl Iterator<Item = &Counter> {
-        std::iter::once(&self.counter).chain(&self.others)
+        self.writers().map(|writer| &writer.counter)
+    }
+
+    fn writers(&self) -> impl Iterator<Item = &Writer> {
+        std::iter::once(&self.own).chain(&self.others)
     }
 
     /// Enables all [`counters`](Self::counters).
@@ -197,8 +235,8 @@ impl Sampler {
     /// Those of [`Counter::read`].
     pub fn count_losses(&mut self) -> Result<()> {
         let mut sum = self.lost_by_removed;
-        for counter in self.counters() {
-            sum = sum.zip(lost_by(counter)?).map(|(a, b)| a.saturating_add(b));
+        for writer in self.writers() {
+            sum = sum.zip(writer.lost()?).map(|(a, b)| a.saturating_add(b));
         }
         if let Some(sum) = sum {
             self.ring.set_kernel_losses(sum);
@@ -288,7 +326,7 @@ impl Sampler {
     /// [`Error::System`].
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Readiness> {
         let timeout = timeout.and_then(|t| Timespec::try_from(t).ok());
-        let mut fds = [PollFd::new(&self.counter, PollFlags::IN)];
+        let mut fds = [PollFd::new(self, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(Error::System { call: "poll", errno }),
@@ -304,7 +342,7 @@ impl Sampler {
 impl AsFd for Sampler {
     /// For `poll`, `epoll` and asynchronous runtimes.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.counter.as_fd()
+        self.own.counter.as_fd()
     }
 }
 

@@ -363,6 +363,42 @@ kernel_tests! {
         }
     }
 
+    fn losses_before_an_event_was_added_are_not_counted(t) {
+        t.tracefs()?;
+        let dummy = || Event::software(Software::Dummy).builder().sample(SampleFlags::IDENTIFIER)
+            .open_sampler(Target::ThisThread, 1).unwrap();
+        let (mut first, mut second) = (dummy(), dummy());
+        let calls = first.add(&sys_enter(), Target::ThisThread).unwrap();
+        calls.set_filter(&format!("id == {GETPPID}")).unwrap();
+        let id = calls.id().unwrap();
+        first.enable().unwrap();
+        getppid(2000);
+        first.disable().unwrap();
+        // Removed and added again, it is counted once.
+        let calls = first.remove(id).unwrap().unwrap();
+        first.add_counter(calls).unwrap();
+        first.enable().unwrap();
+        getppid(2000);
+        let stats = first.finish(|_| ()).unwrap();
+        if perf_monitor::KernelFeatures::has_lost_counts() {
+            assert_eq!(stats.samples + stats.lost, 4000, "{stats:?}");
+        } else {
+            t.lacks("PERF_FORMAT_LOST (Linux 6.0)");
+        }
+        // In another ring, and in one of its own.
+        let calls = first.remove(id).unwrap().unwrap();
+        second.add_counter(calls).unwrap();
+        second.enable().unwrap();
+        getppid(3);
+        let stats = second.finish(|_| ()).unwrap();
+        assert_eq!((stats.samples, stats.lost), (3, 0), "{stats:?}");
+        let mut third = second.remove(id).unwrap().unwrap().into_sampler(1).unwrap();
+        third.enable().unwrap();
+        getppid(3);
+        let stats = third.finish(|_| ()).unwrap();
+        assert_eq!((stats.samples, stats.lost), (3, 0), "{stats:?}");
+    }
+
     fn rings_of_many_sizes_map(t) {
         t.root()?;
         let event = Event::software(Software::Dummy).builder();
