@@ -383,6 +383,13 @@ impl Counter {
     }
 }
 
+/// An event that is counted on another CPU while it is disabled writes its sample after that, or not
+/// at all if it is closed first, or redirected: waits until all samples are written that were counted.
+pub(crate) fn wait_for_the_last() {
+    // Without it, one sample of each CPU can be missing from the counts.
+    let _ = membarrier_global();
+}
+
 impl AsFd for Counter {
     /// Readable when the kernel wakes readers; hung up when the thread has exited.
     fn as_fd(&self) -> BorrowedFd<'_> {

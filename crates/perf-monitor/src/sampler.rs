@@ -2,7 +2,7 @@
 
 use crate::Target;
 use crate::builder::EventBuilder;
-use crate::counter::Counter;
+use crate::counter::{Counter, wait_for_the_last};
 use crate::diagnose;
 use crate::error::{Error, Result};
 use crate::record::{Decoder, RawRecord, Record, RecordLayout};
@@ -189,6 +189,7 @@ impl Sampler {
         let Some(place) = ids.iter().position(|other| *other == id) else { return Ok(None) };
         let writer = self.others.remove(place);
         writer.counter.set_output(None)?;
+        wait_for_the_last();
         // Without a kernel count, the losses of this ring are those of its records.
         self.lost_by_removed =
             self.lost_by_removed.zip(writer.lost()?).map(|(a, b)| a.saturating_add(b));
@@ -252,6 +253,7 @@ impl Sampler {
     /// Those of [`drain`](Self::drain) and of [`Counter::read`].
     pub fn finish(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<RingStats> {
         self.disable()?;
+        wait_for_the_last();
         while self.drain(&mut f)? > 0 {}
         self.count_losses()?;
         Ok(self.stats())

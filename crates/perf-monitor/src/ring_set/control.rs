@@ -5,7 +5,7 @@ use super::reader::Reader;
 use super::table::{EndedRing, NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
 use super::targets::{self, Part, Targets};
 use crate::builder::EventBuilder;
-use crate::counter::Counter;
+use crate::counter::{Counter, wait_for_the_last};
 use crate::diagnose;
 use crate::error::{Error, Result};
 use crate::record::RecordLayout;
@@ -695,13 +695,6 @@ impl Control {
 fn add_loss(losses: &mut BTreeMap<RingNumber, Option<u64>>, ring: RingNumber, lost: Option<u64>) {
     let sum = losses.entry(ring).or_insert(Some(0));
     *sum = sum.zip(lost).map(|(a, b)| a.saturating_add(b));
-}
-
-/// An event that is counted on another CPU while it is disabled writes its sample after that, or not
-/// at all if it is closed first: waits until all samples are written that were counted.
-fn wait_for_the_last() {
-    // Without it, one sample of each CPU can be missing from the counts.
-    let _ = perf_sys::membarrier_global();
 }
 
 /// Disables all events, also after one that cannot be: the first error is returned.
