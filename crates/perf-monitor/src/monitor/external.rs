@@ -138,11 +138,18 @@ impl<T> ExternalInbox<T> {
     }
 }
 
+/// An event that the reader knows.
+struct Registered<T> {
+    handler: ExternalHandler<T>,
+    /// How many of it wait. Looking for one among all that wait takes too long for each round.
+    waiting: usize,
+}
+
 /// The external events that the reader has.
 pub(super) struct Externals<T> {
     waiting: HashMap<u64, External<T>>,
     next: u64,
-    handlers: HashMap<EventId, ExternalHandler<T>>,
+    handlers: HashMap<EventId, Registered<T>>,
     unregistered: Vec<EventId>,
     layout: RecordLayout,
 }
@@ -169,11 +176,16 @@ impl<T> Externals<T> {
         let Left { events, handlers } = inbox.take();
         for (event, handler) in handlers {
             match handler {
-                Some(handler) => drop(self.handlers.insert(event, handler)),
+                Some(handler) => {
+                    self.handlers.insert(event, Registered { handler, waiting: 0 });
+                }
                 None => self.unregistered.push(event),
             }
         }
         for external in events {
+            if let Some(registered) = self.handlers.get_mut(&external.event) {
+                registered.waiting += 1;
+            }
             reader.push_external(external.time, self.next);
             self.waiting.insert(self.next, external);
             self.next += 1;
@@ -182,9 +194,9 @@ impl<T> Externals<T> {
 
     /// Drops the decoders of unregistered events of which none waits.
     fn forget_unregistered(&mut self) {
-        let Self { waiting, handlers, unregistered, .. } = self;
+        let Self { handlers, unregistered, .. } = self;
         unregistered.retain(|event| {
-            let waits = waiting.values().any(|external| external.event == *event);
+            let waits = handlers.get(event).is_some_and(|registered| registered.waiting > 0);
             if !waits {
                 handlers.remove(event);
             }
@@ -201,7 +213,8 @@ impl<T> Externals<T> {
     ) -> Option<(EventId, Result<T, DecoderError>)> {
         let External { event, time, payload } = self.waiting.remove(&token)?;
         inbox.waiting.fetch_sub(1, Ordering::Relaxed);
-        let handler = self.handlers.get_mut(&event)?;
+        let Registered { handler, waiting } = self.handlers.get_mut(&event)?;
+        *waiting = waiting.saturating_sub(1);
         let tally = &handler.tally;
         tally.external.add(1);
         tally.late.add(u64::from(late));
@@ -234,7 +247,7 @@ impl<T> Externals<T> {
 
     /// Counts events that the sink did not take.
     pub(super) fn count_overflow(&self, event: EventId, count: u64) {
-        if let Some(handler) = self.handlers.get(&event) {
+        if let Some(Registered { handler, .. }) = self.handlers.get(&event) {
             handler.tally.overflow.add(count);
         }
     }
@@ -271,5 +284,41 @@ mod tests {
         assert_eq!((of, value.unwrap()), (event, 0));
         push(4).unwrap();
         assert!(push(5).is_err());
+    }
+
+    #[test]
+    fn a_decoder_stays_until_no_value_of_its_event_waits() {
+        let inbox = ExternalInbox::default();
+        let (mut reader, mut externals) = (Reader::idle(), Externals::default());
+        let events = [EventId(1), EventId(2)];
+        for event in events {
+            let format = Arc::new(declared::declare("an event", &[]).unwrap());
+            let tally = Arc::<Tally>::default();
+            inbox.set_handler(event, Some(ExternalHandler { format, decoder: None, tally }));
+        }
+        for (value, event) in [events[0], events[1], events[0]].into_iter().enumerate() {
+            let payload = Payload::Value(value);
+            let external = External { event, time: Timestamp::MAX, payload };
+            inbox.push(external, ClockDomain::Monotonic).unwrap();
+        }
+        inbox.set_handler(events[0], None);
+        let mut left = |externals: &mut Externals<usize>| {
+            externals.take(&inbox, &mut reader);
+            externals.take(&inbox, &mut reader);
+            let mut left: Vec<EventId> = externals.handlers.keys().copied().collect();
+            left.sort_unstable();
+            left
+        };
+        assert_eq!(left(&mut externals), events);
+        for token in [0, 2] {
+            assert_eq!(left(&mut externals), events);
+            let (event, value) = externals.decode(&inbox, token, false).unwrap();
+            assert_eq!((event, value.unwrap()), (events[0], token as usize));
+        }
+        assert_eq!(left(&mut externals), [events[1]]);
+        inbox.set_handler(events[1], None);
+        assert_eq!(left(&mut externals), [events[1]]);
+        assert!(externals.decode(&inbox, 1, false).is_some());
+        assert!(left(&mut externals).is_empty());
     }
 }
