@@ -6,7 +6,7 @@ use super::sample::{MonitorSample, RecordView, SampleView};
 use super::{EventId, Inner};
 use crate::error::Result;
 use crate::realtime::RealtimeThread;
-use crate::ring_set::{Reader, SetRecord, Visitor, Waker, count_losses};
+use crate::ring_set::{Reader, SetEvent, SetRecord, Visitor, Waker, count_losses};
 use crate::system;
 use perf_sys::PERF_RECORD_SAMPLE;
 use std::collections::HashMap;
@@ -123,10 +123,8 @@ impl<T> Runner<T> {
 
     /// Publishes the statistics, and drops the decoders of events that are forgotten.
     fn publish(&mut self, inner: &Inner<T>) {
-        for place in self.reader.take_forgotten() {
-            if let Some(handler) = self.desk.handlers.get_mut(place as usize) {
-                *handler = None;
-            }
+        for (event, place) in self.reader.take_forgotten() {
+            self.desk.forget(event, place);
         }
         inner.publish(self.reader.stats());
     }
@@ -150,6 +148,13 @@ fn online_instances() -> Vec<(u32, u64)> {
 }
 
 impl<T> Desk<T> {
+    /// Drops the decoder of an event, unless another event has its place by now.
+    fn forget(&mut self, event: SetEvent, place: u32) {
+        if let Some(handler) = self.handlers.get_mut(place as usize) {
+            handler.take_if(|handler| handler.set_event == event);
+        }
+    }
+
     /// The handler of an event. Decoders arrive before their event is enabled.
     #[inline]
     fn handler(&mut self, inner: &Inner<T>, record: &SetRecord<'_>) -> Option<&mut Handler<T>> {
@@ -281,5 +286,38 @@ impl<T> Visitor<Infallible> for Delivery<'_, T> {
         self.desk.external(self.inner, token, time, late);
         self.flush_if_full();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_place_that_is_used_again_keeps_its_decoder() {
+        let handler = |event| Handler::<()> {
+            event: EventId(event),
+            set_event: SetEvent(event),
+            format: None,
+            decoder: None,
+            tally: Arc::default(),
+        };
+        let mut desk = Desk {
+            handlers: vec![Some(handler(1)), Some(handler(3))],
+            externals: Externals::default(),
+            records: None,
+            batch: Vec::new(),
+            size: 1,
+        };
+        let left = |desk: &Desk<()>| {
+            let events = desk.handlers.iter().map(|h| h.as_ref().map(|h| h.event));
+            events.collect::<Vec<_>>()
+        };
+        // Event 2 had the second place before, and the third was never seen.
+        for (event, place) in [(2, 1), (1, 0), (4, 2)] {
+            desk.forget(SetEvent(event), place);
+        }
+        assert_eq!(left(&desk), [None, Some(EventId(3))]);
     }
 }

@@ -453,7 +453,8 @@ impl Control {
         });
         removed_slots.push(Arc::clone(&removed.slot));
         self.shared.publish(|published| {
-            published.retiring.push(Retiring { ids, removed: Some(removed.slot.place) });
+            let removed = Some((removed.event, removed.slot.place));
+            published.retiring.push(Retiring { ids, removed });
         });
         disabled.and(read).map(|()| counts)
     }

@@ -104,8 +104,8 @@ pub(crate) struct Reader {
     /// Removed events, with the time until which records of them can exist. It is `None` until a
     /// round began after their removal.
     retiring: Vec<(Retiring, Option<Timestamp>)>,
-    /// Places of events that were removed, and of which no record is left.
-    forgotten: Vec<u32>,
+    /// Events that were removed, and of which no record is left, with their places.
+    forgotten: Vec<(SetEvent, u32)>,
     is_empty: bool,
     /// Statistics except those of the rings that are open.
     stats: SetStats,
@@ -238,8 +238,8 @@ impl Reader {
         }
     }
 
-    /// Places of events that were forgotten.
-    pub(crate) fn take_forgotten(&mut self) -> std::vec::Drain<'_, u32> {
+    /// Events that were forgotten, and their places, which others can have by now.
+    pub(crate) fn take_forgotten(&mut self) -> std::vec::Drain<'_, (SetEvent, u32)> {
         self.forgotten.drain(..)
     }
 

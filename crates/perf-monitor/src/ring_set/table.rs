@@ -116,8 +116,8 @@ pub(crate) type RingNumber = u64;
 #[derive(Debug)]
 pub(crate) struct Retiring {
     pub(crate) ids: Vec<u64>,
-    /// The place of their event, if it was removed with them.
-    pub(crate) removed: Option<u32>,
+    /// Their event and its place, if it was removed with them.
+    pub(crate) removed: Option<(SetEvent, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -178,7 +178,8 @@ impl Shared {
             for id in &retired.ids {
                 table.places.remove(*id as i64);
             }
-            let removed = retired.removed.and_then(|place| table.slots.get_mut(place as usize));
+            let removed =
+                retired.removed.and_then(|(_, place)| table.slots.get_mut(place as usize));
             if let Some(slot) = removed {
                 *slot = None;
             }

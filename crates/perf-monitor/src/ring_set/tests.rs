@@ -152,20 +152,20 @@ fn records_of_removed_events_are_passed_on() {
     fake.sample(0, 1);
     fake.round();
     fake.sample(0, 2);
-    let place = fake.slot.place;
+    let removed = (fake.slot.event, fake.slot.place);
     fake.shared.publish(|published| {
-        published.retiring.push(Retiring { ids: vec![ID], removed: Some(place) });
+        published.retiring.push(Retiring { ids: vec![ID], removed: Some(removed) });
     });
     assert_eq!(fake.round(), [(10, 1, false)]);
     assert_eq!(fake.reader.take_forgotten().count(), 0);
     assert_eq!(fake.round(), [(10, 2, false)]);
-    assert_eq!(fake.reader.take_forgotten().collect::<Vec<_>>(), [place]);
+    assert_eq!(fake.reader.take_forgotten().collect::<Vec<_>>(), [removed]);
     // Now its id is unknown, and its place is free.
     fake.sample(0, 3);
     assert_eq!((fake.round(), fake.round()), (vec![], vec![]));
     assert_eq!(fake.reader.stats().rings.unknown_ids, 1);
     let layout = fake.slot.layout.clone();
-    assert_eq!(fake.shared.add_event(SetEvent(9), layout).place, place);
+    assert_eq!(fake.shared.add_event(SetEvent(9), layout).place, removed.1);
 }
 
 #[test]

@@ -47,7 +47,7 @@ fn an_event_that_cannot_be_read_is_removed() {
     assert_eq!(control.removed_slots.len(), 1);
     let published = control.shared.lock();
     let [retiring] = published.retiring.as_slice() else { panic!("{published:?}") };
-    assert_eq!((&retiring.ids, retiring.removed), (&ids, Some(place)));
+    assert_eq!((&retiring.ids, retiring.removed), (&ids, Some((event, place))));
 }
 
 #[test]
