@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use trace_dataset::{Dataset, DatasetOptions, QUESTIONS};
 use trace_timeline::sources::go::GoSource;
-use trace_timeline::{Correlator, Derived, Tables};
+use trace_timeline::{
+    Attribute, Correlator, Derived, Entity, EntityKind, Event, EventKind, Tables, Timestamp,
+};
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/gotrace/tests/data/shop.trace");
 
@@ -170,4 +172,26 @@ fn damaged_files_are_errors_or_have_other_values() {
         damaged[position] ^= 0xff;
         attempt(&damaged);
     }
+}
+
+/// The reading of an ancestor's counters has a row for each process below it.
+#[test]
+fn a_reading_of_several_cgroups_counts_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tables = Tables::new();
+    let cgroup = tables.text(b"/sys/fs/cgroup/s");
+    let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    for (pid, of) in [(10, "/s/a"), (11, "/s/b")] {
+        let process = tables.entity(Entity::new(EntityKind::Process, pid)).unwrap();
+        let of = tables.text(of.as_bytes());
+        tables.entities.describe(process, Attribute::Cgroup, of);
+        let (since, at) = (Timestamp::from_nanos(0), Timestamp::from_nanos(100));
+        let kind = EventKind::Throttle { process, cgroup, since, nanos: 50, periods: 1 };
+        dataset.push(&Derived::Event(Event { at, kind }), &tables);
+    }
+    dataset.finish(&tables).unwrap();
+    let text = answer(&["--csv", "throttling"], dir.path());
+    let rows: Vec<_> = text.lines().skip(1).collect();
+    assert_eq!(rows.len(), 1, "{text}");
+    assert!(rows[0].contains(",/sys/fs/cgroup/s,,2,50,1,"), "{text}");
 }

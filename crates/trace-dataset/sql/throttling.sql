@@ -1,15 +1,18 @@
--- CPU quotas that were used up: by host and cgroup, the first name of a process in it, the most processes that a
--- reading was of, throttled time, periods, and throttled time by the time in which the recordings that have it
--- recorded the kernel's scheduler. A reading counts once, not for each process of the cgroup.
+-- CPU quotas that were used up: by host and directory of the cgroup, the first name of a process in it or below it, the
+-- most processes that a reading was of, throttled time, periods, and throttled time by the time in which the recordings
+-- that have it recorded the kernel's scheduler. A reading counts once, not for each process. Recordings of older versions
+-- lack the directory: their cgroup is that of the processes, or NULL if these are in several ones.
 --
 -- Example:
 --   host  cgroup                   process  processes  throttled  periods  share
 --   test  /triscope-answers-21848  grep     1          692693657  12       0.5908
 WITH readings AS (
-  SELECT s.recording, p.cgroup, s.throttled, s.periods, min(p.name) AS process, count(*) AS processes
+  -- A process that came later has the reading with another begin.
+  SELECT s.recording, coalesce(s.cgroup, CASE WHEN min(p.cgroup) = max(p.cgroup) THEN min(p.cgroup) END) AS cgroup,
+         s.throttled, max(s.periods) AS periods, min(p.name) AS process, count(*) AS processes
   FROM throttles s
   LEFT JOIN processes p ON p.recording = s.recording AND p.process = s.process
-  GROUP BY s.recording, p.cgroup, s.since_monotonic, s.monotonic, s.throttled, s.periods
+  GROUP BY s.recording, s.cgroup, s.monotonic, s.throttled
 ), cgroups AS (
   SELECT recording, cgroup, min(process) AS process, max(processes) AS processes, sum(throttled) AS throttled,
          sum(periods) AS periods

@@ -713,7 +713,8 @@ impl Dataset {
                 let cells = [recording, time, monotonic, Cell::Text(&clock), reading];
                 self.writer.row(Name::Clocks, &cells);
             }
-            EventKind::Throttle { process, since, nanos, periods } => {
+            EventKind::Throttle { process, cgroup, since, nanos, periods } => {
+                let cgroup = tables.str(cgroup);
                 let cells = [
                     recording,
                     time,
@@ -722,6 +723,7 @@ impl Dataset {
                     Cell::Int(since.nanos()),
                     Cell::Int(nanos),
                     Cell::Int(periods.into()),
+                    Some(&*cgroup).into(),
                 ];
                 self.writer.row(Name::Throttles, &cells);
             }

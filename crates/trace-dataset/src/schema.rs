@@ -443,12 +443,16 @@ pub const TABLES: &[Table] = &[
     ),
     events!(
         "throttles",
-        "The CPU quota of a cgroup was used up. A reading of its counters has a row for each of its processes: \
-         count it once",
+        "The CPU quota of a cgroup was used up. A reading of its counters has a row for each process of the cgroup and \
+         of those below it: count it once, by `cgroup` and `monotonic`",
         PROCESS,
         int("since_monotonic", "ns", "the reading of the counters before"),
         int("throttled", "ns", "throttled time, summed over CPUs"),
         int("periods", "", "periods in which the cgroup was throttled"),
+        opt(text(
+            "cgroup",
+            "the directory of that cgroup, which can be an ancestor of that of the process"
+        )),
     ),
     spans!(
         "waits",

@@ -14,7 +14,7 @@ use trace_export::{ChromeSink, ClockDomain, PerfettoSink, Sink, Track};
 use trace_timeline::{
     Attribute, Context, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, Frame,
     InstantKind, LossKind, Mapping, MappingId, SampleKind, SampledEvent, SampledEventId, SpanKind,
-    State, Tables, ThreadState, Timestamp, Value,
+    State, Tables, TextId, ThreadState, Timestamp, Value,
 };
 
 #[derive(Default)]
@@ -191,7 +191,8 @@ fn throttling_of_nested_cgroups_is_on_lanes() {
     ] {
         w.now = at;
         let since = Timestamp::from_nanos(since);
-        w.push(EventKind::Throttle { process, since, nanos, periods: 1 });
+        let cgroup = TextId::EMPTY;
+        w.push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
     }
     let (trace, _) = w.draw(TimelineOptions::default());
     chrome(&w.events, &w.tables);

@@ -176,8 +176,11 @@ pub enum EventKind {
     /// A cgroup had used up its CPU quota: its threads were runnable and could not run. The kernel
     /// counts this per cgroup.
     Throttle {
-        /// A process of the cgroup.
+        /// A process of the cgroup, or of one below it.
         process: EntityId,
+        /// The directory of the cgroup; empty if it is not known. The quota of an ancestor throttles the
+        /// processes below it.
+        cgroup: TextId,
         /// The time of an earlier reading of the counters: the one before, or the last one before the first of the
         /// periods began.
         since: Timestamp,

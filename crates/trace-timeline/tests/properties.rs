@@ -170,7 +170,8 @@ fn world(steps: &[Step]) -> World {
             }
             Step::Throttle { since, nanos } => {
                 let since = at(now - since);
-                w.push(EventKind::Throttle { process, since, nanos, periods: 1 });
+                let cgroup = TextId::EMPTY;
+                w.push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
             }
             Step::End { entity } => {
                 w.push(EventKind::End { entity: subject(entity) });

@@ -50,24 +50,32 @@ def losses(questions):
 
 
 def throttling(questions):
-    """A reading that several processes of a cgroup have counts once."""
-    processes = [(1, "sh", "/x"), (2, "grep", "/x"), (3, "sh", "/y")]
-    # Two readings of /x, of which the first one is of both processes, and one of /y that is equal to it.
-    readings = [(1, 0, 100, 50), (2, 0, 100, 50), (1, 100, 200, 50), (3, 0, 100, 50)]
-    keys = ("process", "since_monotonic", "monotonic", "throttled")
+    """A reading counts once, also that of an ancestor of several cgroups."""
+    processes = [(1, "sh", "/s/a"), (2, "grep", "/s/b"), (3, "sh", "/y")]
+    older = [(1, 0, 100, 50, 1), (2, 0, 100, 50, 1), (3, 0, 90, 50, 1)]
+    # Two readings of /fs/s. The second process came after the one before the first of them.
+    newer = [
+        (1, 0, 100, 50, 1, "/fs/s"),
+        (2, 60, 100, 50, 0, "/fs/s"),
+        (1, 100, 200, 50, 1, "/fs/s"),
+        (3, 0, 100, 50, 1, "/fs/y"),
+    ]
+    keys = ("process", "since_monotonic", "monotonic", "throttled", "periods", "cgroup")
     tables = {
         "recordings": recordings(2),
         "processes": [
             {"recording": n, "process": process, "name": name, "cgroup": cgroup}
             for n in (1, 2) for process, name, cgroup in processes
         ],
-        "throttles": [{"recording": n, "periods": 1, **dict(zip(keys, row))} for n in (1, 2) for row in readings],
+        "throttles": [{"recording": n, **dict(zip(keys, row))} for n, rows in ((2, older), (1, newer)) for row in rows],
     }
     found = ask(questions, "throttling", tables)
     keys = ("cgroup", "process", "processes", "throttled", "periods", "share")
     return [tuple(row[key] for key in keys) for row in found] == [
-        ("/x", "grep", 2, 200, 4, 0.1),
-        ("/y", "sh", 1, 100, 2, 0.05),
+        ("/fs/s", "grep", 2, 100, 2, 0.1),
+        ("/fs/y", "sh", 1, 50, 1, 0.05),
+        ("/y", "sh", 1, 50, 1, 0.05),
+        (None, "grep", 2, 50, 1, 0.05),
     ]
 
 

@@ -346,7 +346,7 @@ impl Drawing {
             EventKind::Counter { entity, name, unit, value } => {
                 self.counter(&Counter { entity, name, unit, value }, cx)
             }
-            EventKind::Throttle { process, since, nanos, periods } => {
+            EventKind::Throttle { process, since, nanos, periods, .. } => {
                 self.throttle((since, at), process, nanos, periods, cx)
             }
             EventKind::Loss { entity, kind, count, .. } => self.loss(entity, kind, count, cx),

@@ -24,7 +24,7 @@
 use super::pusher::Pusher;
 use crate::entity::{Entity, EntityId};
 use crate::event::{Event, EventKind};
-use crate::tables::Tables;
+use crate::tables::{Tables, TextId};
 use trace_common::Timestamp;
 
 /// The throttling counters of a `cpu.stat` file.
@@ -67,6 +67,7 @@ impl CpuStat {
 #[derive(Debug)]
 pub struct CgroupSource {
     pid: i64,
+    cgroup: TextId,
     process: Option<EntityId>,
     last: Option<(Timestamp, CpuStat)>,
     throttled: CpuStat,
@@ -77,7 +78,15 @@ impl CgroupSource {
     /// Makes a source for the cgroup of a process. The process id is that of the kernel's records.
     pub const fn new(pid: i64) -> Self {
         let throttled = CpuStat::new(0, 0);
-        Self { pid, process: None, last: None, throttled, unreadable: 0 }
+        let cgroup = TextId::EMPTY;
+        Self { pid, cgroup, process: None, last: None, throttled, unreadable: 0 }
+    }
+
+    /// Sets the directory of the cgroup whose counters are read. A process has a source for each of the
+    /// cgroups that contain it: their readings differ by this.
+    #[must_use]
+    pub const fn named(self, cgroup: TextId) -> Self {
+        Self { cgroup, ..self }
     }
 
     /// The throttling since the first reading.
@@ -132,7 +141,8 @@ impl CgroupSource {
         let Some(process) = self.process else { return };
         let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);
         let periods = u32::try_from(periods).unwrap_or(u32::MAX);
-        push.event(EventKind::Throttle { process, since, nanos, periods });
+        let cgroup = self.cgroup;
+        push.event(EventKind::Throttle { process, cgroup, since, nanos, periods });
     }
 }
 

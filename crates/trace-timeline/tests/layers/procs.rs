@@ -4,7 +4,7 @@ use crate::common::{at, pieces};
 use crate::{Go, go};
 use trace_timeline::answers::{CriticalPath, Piece, What, critical_path};
 use trace_timeline::{
-    Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, ThreadState, text,
+    Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, TextId, ThreadState, text,
 };
 
 /// The counters of a cgroup say how long its threads were throttled: that part of a wait for a CPU
@@ -20,9 +20,8 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
     w.go(g, State::Running, Some(go.ms[0]), "");
     w.at(10).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
     w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-    let throttle =
-        |since, nanos| EventKind::Throttle { process, since: at(since), nanos, periods: 1 };
-    w.at(95).push(throttle(75, 60));
+    let (cgroup, since) = (TextId::EMPTY, at(75));
+    w.at(95).push(EventKind::Throttle { process, cgroup, since, nanos: 60, periods: 1 });
     w.at(100).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
     w.at(120).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
     w.at(130).go(g, State::Waiting, None, "done");
@@ -55,7 +54,8 @@ fn a_wait_for_a_throttled_p_is_throttling() {
     w.go(g2, State::Runnable, None, "");
     w.at(20).switch(cpu, Some(thread), ThreadState::Preempted, Some(go.other));
     w.at(90).switch(cpu, Some(go.other), ThreadState::Preempted, Some(thread));
-    w.at(95).push(EventKind::Throttle { process, since: at(75), nanos: 60, periods: 1 });
+    let (cgroup, since) = (TextId::EMPTY, at(75));
+    w.at(95).push(EventKind::Throttle { process, cgroup, since, nanos: 60, periods: 1 });
     w.at(100).go(g1, State::Waiting, None, "chan receive");
     w.go(g2, State::Running, Some(m), "");
     w.at(110).go(g2, State::Waiting, None, "done");

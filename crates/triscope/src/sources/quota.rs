@@ -16,7 +16,7 @@ use std::fmt::{self, Display};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use trace_timeline::sources::cgroup::{CgroupSource, CpuStat};
-use trace_timeline::{Event, Tables, Timestamp};
+use trace_timeline::{Event, Tables, TextId, Timestamp};
 
 /// The file in the directory of a recording.
 pub(crate) const QUOTAS: &str = "cpu.stat.txt";
@@ -86,6 +86,8 @@ pub(crate) struct QuotaReader<R> {
 
 #[derive(Default)]
 struct Group {
+    /// Its directory.
+    name: TextId,
     /// The last reading.
     last: Option<(Timestamp, CpuStat)>,
     members: BTreeMap<u32, CgroupSource>,
@@ -147,7 +149,13 @@ impl<R: Read> QuotaReader<R> {
         let unsigned = |n: i64| u64::try_from(n).ok();
         let small = |n: i64| u32::try_from(n).ok();
         match (verb, numbers.as_slice()) {
-            ("cgroup", &[group, ..]) if small(group).is_some() => Ok(true),
+            ("cgroup", &[group, ..]) => {
+                let Some(group) = small(group) else { return Err(self.wrong("an unknown record")) };
+                // A directory can have spaces.
+                let dir = line.trim_end_matches('\n').splitn(3, ' ').nth(2).unwrap_or_default();
+                self.group(group)?.name = tables.text(dir.as_bytes());
+                Ok(true)
+            }
             ("enter", &[at, group, pid]) => match (small(group), small(pid)) {
                 (Some(group), Some(pid)) => {
                     self.enter(Timestamp::from_nanos(at), group, pid, tables, out)
@@ -197,7 +205,7 @@ impl<R: Read> QuotaReader<R> {
             return Err(self.wrong("too many processes"));
         }
         let group = self.group(group)?;
-        let mut source = CgroupSource::new(pid.into());
+        let mut source = CgroupSource::new(pid.into()).named(group.name);
         // Before it was there, it was not throttled.
         if let Some((_, stat)) = group.last {
             source.push_stat(at, stat, tables, out);
@@ -230,8 +238,8 @@ mod tests {
     use proptest::prelude::*;
     use trace_timeline::EventKind;
 
-    /// Pid, nanoseconds, periods.
-    type Throttled = (i64, i64, u32);
+    /// Pid, directory of the cgroup, nanoseconds, periods.
+    type Throttled = (i64, String, i64, u32);
 
     /// The throttled processes, and how reading ended.
     fn read(text: &[u8]) -> (Vec<Throttled>, Result<(), String>) {
@@ -245,8 +253,9 @@ mod tests {
             }
         };
         let throttled = out.iter().filter_map(|event| match event.kind {
-            EventKind::Throttle { process, nanos, periods, .. } => {
-                Some((tables.entities.get(process)?.number, nanos, periods))
+            EventKind::Throttle { process, cgroup, nanos, periods, .. } => {
+                let cgroup = tables.str(cgroup).into_owned();
+                Some((tables.entities.get(process)?.number, cgroup, nanos, periods))
             }
             _ => None,
         });
@@ -270,8 +279,26 @@ mod tests {
         writer.read(at(4), 0, CpuStat::new(9, 351)).unwrap();
         writer.flush().unwrap();
         let text = std::fs::read(writer.path()).unwrap();
-        let expected = vec![(10, 50, 1), (10, 200, 2), (11, 200, 2), (11, 1, 1)];
-        assert_eq!(read(&text), (expected, Ok(())));
+        let expected = [(10, 50, 1), (10, 200, 2), (11, 200, 2), (11, 1, 1)];
+        let expected = expected
+            .map(|(pid, nanos, periods)| (pid, "/sys/fs/cgroup/a b".to_owned(), nanos, periods));
+        assert_eq!(read(&text), (expected.to_vec(), Ok(())));
+    }
+
+    /// The quota of an ancestor throttles the processes of both cgroups below it: each has the name of the
+    /// ancestor.
+    #[test]
+    fn readings_of_an_ancestor_have_its_name() {
+        let text = b"triscope cpu.stat 1\n\
+            cgroup 0 /sys/fs/cgroup/s/a\nread 1 0 0 0\n\
+            cgroup 1 /sys/fs/cgroup/s\nread 1 1 0 0\n\
+            cgroup 2 /sys/fs/cgroup/s/b\nread 1 2 0 0\n\
+            enter 1 0 10\nenter 1 1 10\nenter 1 2 11\nenter 1 1 11\n\
+            read 2 1 1 50\nread 2 2 1 7\n";
+        let expected = [(10, "s", 50), (11, "s", 50), (11, "s/b", 7)];
+        let expected =
+            expected.map(|(pid, name, nanos)| (pid, format!("/sys/fs/cgroup/{name}"), nanos, 1));
+        assert_eq!(read(text), (expected.to_vec(), Ok(())));
     }
 
     #[test]
