@@ -1,17 +1,19 @@
--- Functions whose share of the CPU samples differs most between two cohorts, with the functions that they call.
+-- Functions whose share of the CPU samples of an event differs most between two cohorts, with the functions that they
+-- call. The event is that of the kernel, e.g. `cycles` or `page-faults`, or `go_cpu` or `managed` of a runtime's profiler.
+-- There is no difference for an event that only one cohort has.
 -- The options --before and --after choose the cohorts; without them, they are the recordings of samples in the first and
 -- the second half by number.
 -- Those of .NET's sampler count if the thread had a CPU. Without the kernel's scheduler that is not known: then they
 -- include waiting threads.
 --
 -- Example:
---   function                before  after  difference
---   runtime.goexit          5       5      0.9565
---   net/http.(*conn).serve  4       4      0.7652
---   main.serve.func1        3       3      0.5739
---   main.serve.func1.1      3       3      0.5739
+--   event   function                                      before  after  difference
+--   go_cpu  bufio.(*Writer).Flush                         1       1      0
+--   go_cpu  internal/poll.(*FD).Write                     1       1      0
+--   go_cpu  internal/poll.ignoringEINTRIO                 1       1      0
+--   go_cpu  internal/runtime/atomic.(*Pointer[...]).Load  1       1      0
 WITH cpu_samples AS (
-  SELECT s.recording, s.stack
+  SELECT s.recording, s.stack, coalesce(s.event, s.kind) AS event
   FROM samples s
   WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
     AND s.recording IN (SELECT recording FROM recordings)
@@ -24,20 +26,24 @@ WITH cpu_samples AS (
   JOIN frames f USING (recording, frame)
   WHERE f.function IS NOT NULL
 ), counts AS (
-  SELECT f.function,
+  SELECT s.event, f.function,
          sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
          sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
   FROM cpu_samples s
   JOIN cohorts c USING (recording)
   JOIN functions f USING (recording, stack)
-  GROUP BY f.function
+  GROUP BY s.event, f.function
 ), totals AS (
-  SELECT sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
+  SELECT s.event,
+         sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
          sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
   FROM cpu_samples s
   JOIN cohorts c USING (recording)
+  GROUP BY s.event
 )
-SELECT c.function, c.before, c.after,
+SELECT c.event, c.function, c.before, c.after,
        c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0) AS difference
-FROM counts c CROSS JOIN totals t
-ORDER BY abs(c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0)) DESC, c.function;
+FROM counts c
+JOIN totals t ON t.event = c.event
+ORDER BY abs(c.after * 1.0 / nullif(t.after, 0) - c.before * 1.0 / nullif(t.before, 0)) DESC NULLS LAST, c.event,
+         c.function;

@@ -269,19 +269,19 @@ def compare_cohorts(connection, ours):
         require(math.isclose(mine, other, rel_tol=1e-9), f"latency_regression by kernel: {mine} and {other}")
     # Other cohorts have the same samples.
     sums = [
-        {function: before + after for function, before, after, _ in ours[name][1]}
+        {(event, function): before + after for event, function, before, after, _ in ours[name][1]}
         for name in ("flame_graph_difference", "flame_graph_difference by kernel")
     ]
     require(sums[0] == sums[1], "flame_graph_difference by kernel: other samples")
-    kernel = dict((row[0], row[1:3]) for row in ours["flame_graph_difference by kernel"][1])
+    kernel = dict((row[:2], row[2:4]) for row in ours["flame_graph_difference by kernel"][1])
     sampled = connection.execute(
-        "SELECT function, count(DISTINCT s) FILTER (r.kernel IS NULL), count(DISTINCT s) FILTER (r.kernel IS NOT NULL) "
-        "FROM (SELECT recording, stack, row_number() OVER () AS s FROM samples "
+        "SELECT event, function, count(DISTINCT s) FILTER (r.kernel IS NULL), count(DISTINCT s) FILTER (r.kernel IS NOT NULL) "
+        "FROM (SELECT recording, stack, coalesce(event, kind) AS event, row_number() OVER () AS s FROM samples "
         "WHERE kind IN ('cpu', 'go_cpu') OR (kind = 'managed' AND (kernel IS NULL OR kernel = 'on_cpu'))) "
         "JOIN recordings r USING (recording) JOIN stacks USING (recording, stack) "
-        "JOIN frames USING (recording, frame) WHERE function IS NOT NULL GROUP BY 1"
+        "JOIN frames USING (recording, frame) WHERE function IS NOT NULL GROUP BY 1, 2"
     ).fetchall()
-    require(kernel == {row[0]: row[1:] for row in sampled}, "flame_graph_difference by kernel: other numbers")
+    require(kernel == {row[:2]: row[2:] for row in sampled}, "flame_graph_difference by kernel: other numbers")
 
 
 def compare_datafusion(program, dataset, questions, ours):

@@ -102,12 +102,16 @@ def latency_regression(questions):
 
 
 def sampled():
-    """Two recordings with a sample of each kind: those of .NET by what the kernel did with the thread."""
+    """Two recordings with a sample of each kind, those of .NET by what the kernel did with the thread, and one with
+    samples of another event."""
     kernels = [None, "on_cpu", "sleeping", "woken"]
-    samples = [("cpu", None), ("go_cpu", None), ("off_cpu", "sleeping"), *(("managed", kernel) for kernel in kernels)]
+    samples = [("go_cpu", None), ("off_cpu", "sleeping"), *(("managed", kernel) for kernel in kernels)]
     rows = [{"recording": n, "stack": 1, "kind": kind, "kernel": kernel} for n in (1, 2) for kind, kernel in samples]
+    cpu = {"stack": 1, "kind": "cpu"}
+    rows += [{"recording": 2, **cpu}] + [{"recording": 2, **cpu, "event": "page-faults"}] * 2
+    rows += [{"recording": n, **cpu, "event": "cycles"} for n in (1, 2)]
     # A recording that is not complete does not count.
-    rows.append({"recording": 3, "stack": 1, "kind": "cpu"})
+    rows.append({"recording": 3, **cpu, "event": "cycles"})
     return {
         "recordings": recordings(2),
         "samples": rows,
@@ -116,20 +120,32 @@ def sampled():
     }
 
 
+# Samples of `sampled` by event.
+SAMPLES = {"managed": 4, "cycles": 2, "go_cpu": 2, "page-faults": 2, "cpu": 1}
+
+
 def hot_functions(questions):
-    """.NET samples of threads that wait are left out."""
-    return ask(questions, "hot_functions", sampled()) == [{"function": "f", "self": 8, "total": 8}]
+    """.NET samples of threads that wait are left out, and samples of several events are not added."""
+    found = ask(questions, "hot_functions", sampled())
+    return found == [{"event": event, "function": "f", "self": n, "total": n} for event, n in SAMPLES.items()]
 
 
 def flame_graph(questions):
-    """.NET samples of threads that wait are left out."""
-    return ask(questions, "flame_graph", sampled()) == [{"folded": "f", "samples": 8}]
+    """.NET samples of threads that wait are left out, and samples of several events are not added."""
+    found = ask(questions, "flame_graph", sampled())
+    return found == [{"event": event, "folded": "f", "samples": n} for event, n in SAMPLES.items()]
 
 
 def flame_graph_difference(questions):
-    """.NET samples of threads that wait are left out."""
+    """.NET samples of threads that wait are left out. Shares are those of the samples of an event."""
     found = ask(questions, "flame_graph_difference", sampled())
-    return found == [{"function": "f", "before": 4, "after": 4, "difference": 0}]
+    return [tuple(row.values()) for row in found] == [
+        ("cycles", "f", 1, 1, 0),
+        ("go_cpu", "f", 1, 1, 0),
+        ("managed", "f", 2, 2, 0),
+        ("cpu", "f", 0, 1, None),
+        ("page-faults", "f", 0, 2, None),
+    ]
 
 
 def cpu_utilization(questions):
