@@ -1,5 +1,5 @@
--- Counters by process and name: number of values, least, greatest and mean value. The mean is that of the values, not
--- weighted by time.
+-- Counters by process, entity of it and name: number of values, least, greatest and mean value. The mean is that of the
+-- values, not weighted by time. Entities are the parts of the heap of .NET, and its thread pool; NULL is the process.
 --
 -- Example:
 --   process   name                                unit  samples  least      mean       greatest
@@ -7,10 +7,10 @@
 --   damaged   /memory/classes/heap/objects:bytes  B     957      2.875e+06  4.397e+06  5.792e+06
 --   Workload  workers                             NULL  757      1          2.95       3
 --   Workload  size                                B     215      0          4.855e+05  3.201e+06
-SELECT p.name AS process, c.name, c.unit, count(*) AS samples,
+SELECT p.name AS process, c.of_name, c.name, c.unit, count(*) AS samples,
        min(c.value) AS least, avg(c.value) AS mean, max(c.value) AS greatest
 FROM counters c
 LEFT JOIN processes p USING (recording, process)
 WHERE c.recording IN (SELECT recording FROM recordings)
-GROUP BY p.name, c.name, c.unit
-ORDER BY samples DESC, p.name, c.name;
+GROUP BY p.name, c.of_name, c.name, c.unit
+ORDER BY samples DESC, p.name, c.of_name, c.name;

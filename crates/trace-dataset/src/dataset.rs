@@ -693,6 +693,9 @@ impl Dataset {
             EventKind::Counter { entity, name, unit, value } => {
                 let (name, unit) = (tables.str(name), tables.str(unit));
                 let [entity_kind, subject] = entity_cells(entity, tables);
+                let of = tables.entities.get(entity);
+                let of = of.filter(|of| of.kind != EntityKind::Process);
+                let of_name = of.map(|of| tables.str(of.name));
                 let cells = [
                     recording,
                     time,
@@ -703,6 +706,7 @@ impl Dataset {
                     Cell::Text(&name),
                     Some(&*unit).into(),
                     Cell::Double(value),
+                    of_name.as_deref().into(),
                 ];
                 self.writer.row(Name::Counters, &cells);
             }

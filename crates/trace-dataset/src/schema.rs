@@ -186,6 +186,10 @@ pub const TABLES: &[Table] = &[
         text("name", "the name"),
         opt(text("unit", "the unit, e.g. `B`; a plain number has none")),
         column("value", ColumnType::Double, "", "the value"),
+        opt(text(
+            "of_name",
+            "the name of the entity, unless it is a process: `gen 0`, …, `LOH` or `POH` of the heap of .NET, `thread pool`",
+        )),
     ),
     Table {
         name: "cpus",

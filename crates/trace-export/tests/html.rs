@@ -185,6 +185,38 @@ fn counters_have_finite_values_only() {
     assert_eq!(stats.items, 0);
 }
 
+/// The size of each part of the heap is a counter with the same name.
+#[test]
+fn counters_of_one_name_have_different_titles() {
+    let mut tables = Tables::new();
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let [size, bytes] = [b"size".as_slice(), b"B"].map(|text| tables.text(text));
+    let mut part = |kind, number, name: &[u8]| {
+        let name = tables.text(name);
+        let entity = Entity::new(kind, number).child_of(Some(process)).named(name);
+        tables.entity(entity).unwrap()
+    };
+    let entities = [
+        part(EntityKind::Heap, 0, b"gen 0"),
+        part(EntityKind::Heap, 3, b"LOH"),
+        part(EntityKind::ThreadPool, 0, b"thread pool"),
+        process,
+    ];
+    let events: Vec<Event> = [0, 1, 2]
+        .into_iter()
+        .flat_map(|time: i64| entities.map(|entity| (time, entity)))
+        .map(|(time, entity)| {
+            let kind = EventKind::Counter { entity, name: size, unit: bytes, value: time as f64 };
+            Event { at: Timestamp::from_nanos(time), kind }
+        })
+        .collect();
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let mut names: Vec<&str> =
+        page["tracks"].as_array().unwrap().iter().map(|track| track[1].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["Heap LOH (B)", "Heap gen 0 (B)", "Thread pool size (B)", "size (B)"]);
+}
+
 /// Frames without a function are their position in the file, as in other profiles.
 #[test]
 fn frames_without_a_function_have_their_position() {

@@ -6,7 +6,8 @@ use crate::answers::{OffCpu, Piece, Request, Waker, What};
 use crate::correlate::{Kernel, Occupant, Pause, Stop};
 use crate::entity::{EntityId, EntityKind};
 use crate::event::{Context, LossKind, SpanKind};
-use crate::tables::{Dropped, Frame, StackId, Tables};
+use crate::tables::{Dropped, Frame, StackId, Tables, TextId};
+use std::borrow::Cow;
 
 /// The numbers of what did not fit into the tables, with the consequence. Those that are 0 are left
 /// out.
@@ -60,6 +61,24 @@ pub fn with_process(tables: &Tables, id: EntityId) -> String {
             }
         }
         _ => text,
+    }
+}
+
+/// The title of a counter of an entity, which its process has once: `Heap gen 0` of the counter `size` of a
+/// part of the heap, `Thread pool workers`, `Heap goal`. Of most counters it is their name.
+pub fn counter(tables: &Tables, entity: EntityId, name: TextId) -> Cow<'_, str> {
+    let given = tables.str(name);
+    let entity = tables.entities.get(entity);
+    match (&*given, entity.map(|entity| entity.kind)) {
+        ("/memory/classes/heap/objects:bytes", _) => "Heap in use".into(),
+        ("/gc/heap/goal:bytes", _) => "Heap goal".into(),
+        ("/sched/gomaxprocs:threads", _) => "GOMAXPROCS".into(),
+        ("size", Some(EntityKind::Heap)) => {
+            let heap = entity.map(|heap| tables.str(heap.name)).unwrap_or_default();
+            format!("Heap {heap}").into()
+        }
+        (_, Some(EntityKind::ThreadPool)) => format!("Thread pool {given}").into(),
+        _ => given,
     }
 }
 

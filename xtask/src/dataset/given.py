@@ -79,6 +79,23 @@ def throttling(questions):
     ]
 
 
+def counters(questions):
+    """The sizes of the parts of a heap are several counters."""
+    values = [(None, "cpu-usage", 4), ("gen 0", "size", 2), ("gen 0", "size", 6), ("LOH", "size", 100)]
+    tables = {
+        "recordings": recordings(1),
+        "processes": [{"recording": 1, "process": 1, "name": "p"}],
+        "counters": [
+            {"recording": 1, "process": 1, "unit": "B", "value": value, "name": name, "of_name": part}
+            for part, name, value in values
+        ],
+    }
+    found = ask(questions, "counters", tables)
+    keys = ("of_name", "name", "samples", "least", "mean", "greatest")
+    rows = {tuple(row[key] for key in keys) for row in found}
+    return rows == {("gen 0", "size", 2, 2, 4, 6), ("LOH", "size", 1, 100, 100, 100), (None, "cpu-usage", 1, 4, 4, 4)}
+
+
 def latency_regression(questions):
     """The interval has the quantile of the t distribution for the smaller cohort."""
     quantiles = {2: 12.706, 3: 4.303, 4: 3.182, 6: 2.571, 10: 2.262, 11: 2.228, 16: 2.131, 31: 2.042, 61: 2.0}
@@ -185,6 +202,7 @@ CHECKS = [
     coverage,
     losses,
     throttling,
+    counters,
     latency_regression,
     hot_functions,
     flame_graph,

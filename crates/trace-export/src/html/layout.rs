@@ -444,7 +444,7 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
     for ((entity, name), counter) in std::mem::take(&mut html.counters) {
         let process = process_of(entity, &mut processes, entities);
         let unit = tables.str(counter.unit);
-        let name = tables.str(name);
+        let name = text::counter(tables, entity, name);
         let counters = if counter.changes { &mut process.counters } else { &mut process.constants };
         counters.push(Track {
             group: 0,

@@ -9,7 +9,7 @@ use crate::model::{
 use hashbrown::HashMap;
 use std::io;
 use trace_common::Timestamp;
-use trace_timeline::{EntityId, EntityKind, TextId};
+use trace_timeline::{EntityId, EntityKind, TextId, text};
 
 #[derive(Debug, Default)]
 pub(super) struct Counters {
@@ -60,29 +60,28 @@ impl Drawing {
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<TrackId> {
         let tables = cx.tables;
-        let entity = tables.entities.get(counter.entity);
         let process = tables.entities.process_of(counter.entity);
         let parent = self.process_track(process, cx)?;
         let given = tables.get(counter.name);
-        let of =
-            |kind: &[u8], entity: &trace_timeline::Entity| [kind, tables.get(entity.name)].concat();
-        let (title, rank) = match (given, entity) {
-            (b"/memory/classes/heap/objects:bytes", _) => (b"Heap in use".to_vec(), 0),
-            (b"/gc/heap/goal:bytes", _) => (b"Heap goal".to_vec(), 1),
-            (b"/sched/gomaxprocs:threads", _) => (b"GOMAXPROCS".to_vec(), 2),
-            (b"size", Some(heap)) if heap.kind == EntityKind::Heap => (of(b"Heap ", heap), 3),
-            (_, Some(pool)) if pool.kind == EntityKind::ThreadPool => {
-                ([b"Thread pool ", given].concat(), 4)
-            }
-            _ => (given.to_vec(), 5),
+        let title = text::counter(tables, counter.entity, counter.name);
+        let rank = match (given, tables.entities.kind(counter.entity)) {
+            (b"/memory/classes/heap/objects:bytes", _) => 0,
+            (b"/gc/heap/goal:bytes", _) => 1,
+            (b"/sched/gomaxprocs:threads", _) => 2,
+            (b"size", Some(EntityKind::Heap)) => 3,
+            (_, Some(EntityKind::ThreadPool)) => 4,
+            _ => 5,
         };
+        // The sinks replace what is no text.
+        let is_given = title == tables.str(counter.name);
+        let (title, description) =
+            if is_given { (given, &b""[..]) } else { (title.as_bytes(), given) };
         let track = match tables.get(counter.unit) {
-            b"" => Track::counter(&title, Unit::Count),
-            b"B" => Track::counter(&title, Unit::Bytes),
-            b"ns" => Track::counter(&title, Unit::Nanoseconds),
-            unit => Track::counter(&title, Unit::Count).unit_name(unit),
+            b"" => Track::counter(title, Unit::Count),
+            b"B" => Track::counter(title, Unit::Bytes),
+            b"ns" => Track::counter(title, Unit::Nanoseconds),
+            unit => Track::counter(title, Unit::Count).unit_name(unit),
         };
-        let description = if title == given { b"" } else { given };
         let track = track.child_of(parent).rank(rank::COUNTERS + rank);
         cx.sink.track(&track.description(description))
     }
