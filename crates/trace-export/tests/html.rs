@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, Frame, LossKind, Mapping, SampleKind,
-    SampledEventId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+    Correlator, Entity, EntityKind, Event, EventKind, Frame, InstantKind, LossKind, Mapping,
+    SampleKind, SampledEventId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -215,6 +215,29 @@ fn counters_of_one_name_have_different_titles() {
         page["tracks"].as_array().unwrap().iter().map(|track| track[1].as_str().unwrap()).collect();
     names.sort_unstable();
     assert_eq!(names, ["Heap LOH (B)", "Heap gen 0 (B)", "Thread pool size (B)", "size (B)"]);
+}
+
+/// Waits in the queue of .NET's thread pool are no events of the program, and starvation is on the page.
+#[test]
+fn work_items_and_starvation_are_in_the_queue_of_the_thread_pool() {
+    let mut tables = Tables::new();
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let name = tables.text(b"work item");
+    let (span, at) = (tables.new_span(), Timestamp::from_nanos);
+    let (kind, by, of, stack) = (SpanKind::Queued, None, None, None);
+    let begin = EventKind::Begin { span, entity: process, kind, name, by, of, stack };
+    let kind = InstantKind::Starvation;
+    let starvation = EventKind::Instant { entity: process, kind, name, of, stack };
+    let events = [(10, begin), (20, EventKind::Finish { span, by }), (30, starvation)];
+    let events = events.map(|(time, kind)| Event { at: at(time), kind });
+    let (page, lanes) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
+    let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());
+    assert_eq!(groups.collect::<Vec<_>>(), ["process 7", "thread-pool queue"]);
+    assert_eq!(page["items"], 2);
+    // The wait of 10 ns, and the moment: each after the distance from the one before, its process and a number of 1.
+    let kinds: Vec<&[u8]> =
+        lanes.windows(3).filter(|item| matches!(item, [0, 10, 30] | [0, 0, 31])).collect();
+    assert_eq!(kinds, [[0, 10, 30], [0, 0, 31]], "{lanes:?}");
 }
 
 /// Frames without a function are their position in the file, as in other profiles.
@@ -485,6 +508,15 @@ fn the_process_of_interest_is_first() {
 
 /// The page of these events, with its JSON.
 fn drawn(tables: &Tables, events: &[Event], options: HtmlOptions) -> serde_json::Value {
+    drawn_with_lanes(tables, events, options).0
+}
+
+/// The same, and the encoded lanes.
+fn drawn_with_lanes(
+    tables: &Tables,
+    events: &[Event],
+    options: HtmlOptions,
+) -> (serde_json::Value, Vec<u8>) {
     let (mut correlator, mut report) = (Correlator::new(), Report::new());
     let mut html = HtmlTimeline::new(options);
     let mut each = |derived: trace_timeline::Derived<'_>| {
@@ -497,7 +529,8 @@ fn drawn(tables: &Tables, events: &[Event], options: HtmlOptions) -> serde_json:
     correlator.finish(&mut each);
     let mut out = Vec::new();
     html.write("", tables, &report, &[], &mut out).unwrap();
-    serde_json::from_str(&data(&String::from_utf8(out).unwrap()).0).unwrap()
+    let (json, lanes) = data(&String::from_utf8(out).unwrap());
+    (serde_json::from_str(&json).unwrap(), lanes)
 }
 
 #[test]

@@ -48,6 +48,8 @@ const KINDS = [
   ['off the CPU', '#8fa3b8', '#5d6b7c', 0.72],
   ['allocation', '#8a7a2d', '#b5a24a', 1],
   ['system call, but no CPU', '#ec7a1c', '#f08a35', 0.72],
+  ['queued', '#b58a3c', '#c79c4e', 1],
+  ['starvation', '#d63f3f', '#ff7a7a', 1],
 ];
 const EXECUTES = new Set([0, 7, 8, 9, 12, 29]);
 /** Kinds whose `by` has the CPU that they wait for; of others it is the waker. */

@@ -342,6 +342,7 @@ impl HtmlTimeline {
                     SpanKind::StopTheWorld => Kind::StopTheWorld,
                     SpanKind::Jit => Kind::Jit,
                     SpanKind::LockWait => Kind::LockWait,
+                    SpanKind::Queued => Kind::Queued,
                     _ => Kind::Other,
                 };
                 if self.has_room(at) {
@@ -358,6 +359,7 @@ impl HtmlTimeline {
                 let kind = match kind {
                     InstantKind::Log => Kind::Log,
                     InstantKind::Exception => Kind::Exception,
+                    InstantKind::Starvation => Kind::Starvation,
                     InstantKind::Other => Kind::Other,
                     _ => return,
                 };

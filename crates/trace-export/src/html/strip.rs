@@ -37,6 +37,8 @@ pub(super) enum Kind {
     OffCpuSample = 27,
     AllocationSample = 28,
     SyscallWithoutCpu = 29,
+    Queued = 30,
+    Starvation = 31,
 }
 
 /// One interval, or an instant, on a lane. Times are nanoseconds from the start of the timeline.
