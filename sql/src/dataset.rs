@@ -18,6 +18,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use trace_dataset::{ColumnType, TABLES, Table};
+use url::Url;
 
 /// The schema of the files, below the views.
 const FILES: &str = "files";
@@ -40,6 +41,10 @@ pub(crate) async fn open(dir: &Path, memory: Option<usize>) -> Result<SessionCon
         let what = "no dataset of triscope export: it has no directory recordings";
         return Err(fail(io::Error::other(what)));
     }
+    // The engine keeps paths as texts.
+    if dir.to_str().is_none() {
+        return Err(fail(io::Error::other("the path is not UTF-8: rename the directory")));
+    }
     let mut config = SessionConfig::new().with_information_schema(true);
     let options = config.options_mut();
     // Conditions are evaluated while files are decoded, on the pages that can have matches.
@@ -60,8 +65,6 @@ pub(crate) async fn open(dir: &Path, memory: Option<usize>) -> Result<SessionCon
 async fn add(context: &SessionContext, table: &Table, dir: &Path) -> Result<(), Error> {
     let name = table.name;
     let path = dir.join(name);
-    // A dataset of an older version may lack a table: it is empty.
-    let text = path.to_str().filter(|_| path.is_dir());
     // A column with the name of a partition has the same values.
     let columns = table.columns.iter().filter(|column| !PARTITIONS.contains(&column.name));
     let fields = columns.clone().map(|column| {
@@ -76,7 +79,8 @@ async fn add(context: &SessionContext, table: &Table, dir: &Path) -> Result<(), 
     let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let columns: Vec<_> = columns.map(|column| format!("\"{}\"", column.name)).collect();
     let columns = columns.join(", ");
-    let Some(text) = text else {
+    // A dataset of an older version may lack a table: it is empty.
+    if !path.is_dir() {
         let empty = datafusion::datasource::empty::EmptyTable::new(schema);
         context.register_table(TableReference::partial(FILES, name), Arc::new(empty))?;
         let view = format!(
@@ -85,13 +89,17 @@ async fn add(context: &SessionContext, table: &Table, dir: &Path) -> Result<(), 
         );
         context.sql(&view).await?;
         return Ok(());
-    };
+    }
     let format = Arc::new(ParquetFormat::default());
     let partitions = PARTITIONS.map(|name| (name.to_owned(), DataType::Utf8));
     let options = ListingOptions::new(format)
         .with_file_extension(".parquet")
         .with_table_partition_cols(partitions.to_vec());
-    let url = ListingTableUrl::parse(format!("{text}/"))?;
+    // A path as a text would be a pattern if it had `[`, `*` or `?`.
+    let url = Url::from_directory_path(&path).map_err(|()| {
+        Error::Io(path.display().to_string(), io::Error::other("the path has no URL"))
+    })?;
+    let url = ListingTableUrl::try_new(url, None)?;
     let config = ListingTableConfig::new(url).with_listing_options(options).with_schema(schema);
     context.register_table(
         TableReference::partial(FILES, name),

@@ -1,7 +1,9 @@
 //! The program with datasets that are complete, and with damaged ones.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "these are tests")]
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use trace_dataset::{Dataset, DatasetOptions, QUESTIONS};
@@ -85,6 +87,21 @@ fn all_questions_are_answered() {
     assert_eq!(answer(&["--csv", samples], dir.path()), "n\n0\n");
     let columns = "SELECT count(*) FROM samples WHERE \"stack\" > 0 AND date > ''";
     assert!(answer(&[columns], dir.path()).ends_with("0\n"));
+}
+
+/// Those that have the characters of a pattern had no rows, as had those whose name is no text.
+#[test]
+fn datasets_in_directories_of_any_name_have_their_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    let question = "SELECT count(duration) AS n FROM goroutine_states WHERE host = 'web-1'";
+    for name in ["a[1]", "b*", "c?", "[d", "e f#%41"] {
+        let dir = dir.path().join(name);
+        let rows = export(&dir, 1, Some("web-1"));
+        assert_eq!(answer(&["--csv", question], &dir), format!("n\n{rows}\n"), "{name}");
+    }
+    let dir = dir.path().join(OsStr::from_bytes(b"\xff"));
+    export(&dir, 1, Some("web-1"));
+    assert!(failure(&[question], &dir).contains("not UTF-8"));
 }
 
 #[test]
