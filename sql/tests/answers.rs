@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use trace_dataset::{Dataset, DatasetOptions, QUESTIONS};
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
-    Attribute, Correlator, Derived, Entity, EntityKind, Event, EventKind, Tables, Timestamp,
+    Attribute, Correlator, Derived, Entity, EntityKind, Event, EventKind, Tables, TextId, Timestamp,
 };
 
 const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/gotrace/tests/data/shop.trace");
@@ -189,6 +189,23 @@ fn damaged_files_are_errors_or_have_other_values() {
         damaged[position] ^= 0xff;
         attempt(&damaged);
     }
+}
+
+/// The kinds of entities whose tables are documented have their keys there.
+#[test]
+fn entities_are_in_their_tables() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut tables = Tables::new();
+    let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    let (name, unit) = (tables.text(b"load"), TextId::EMPTY);
+    for (kind, value) in [(EntityKind::Cpu, 3.0), (EntityKind::Process, 4.0)] {
+        let entity = tables.entity(Entity::new(kind, 3)).unwrap();
+        let kind = EventKind::Counter { entity, name, unit, value };
+        dataset.push(&Derived::Event(Event { at: Timestamp::default(), kind }), &tables);
+    }
+    dataset.finish(&tables).unwrap();
+    let sql = "SELECT c.cpu, v.value FROM counters v JOIN cpus c USING (recording, entity)";
+    assert_eq!(answer(&["--csv", sql], dir.path()), "cpu,value\n3,3.0\n");
 }
 
 /// The reading of an ancestor's counters has a row for each process below it.

@@ -837,7 +837,9 @@ impl Dataset {
             let known_number = Cell::from(Some(number).filter(|number| *number >= 0));
             let [start, end] = [start, end].map(|at| Cell::from(at.map(Timestamp::nanos)));
             match kind {
-                EntityKind::Cpu => writer.row(Name::Cpus, &[recording, Cell::Int(number)]),
+                EntityKind::Cpu => {
+                    writer.row(Name::Cpus, &[recording, Cell::Int(number), subject]);
+                }
                 EntityKind::Process => {
                     let texts = [
                         Attribute::CommandLine,

@@ -86,7 +86,12 @@ const ENTITY_KIND: Column = text(
     "`machine`, `cpu`, `process`, `thread`, `go_thread`, `proc`, `goroutine`, `dotnet_thread`, `task`, \
      `activity`, `request`, `gc`, `heap`, `thread_pool`",
 );
-const ENTITY: Column = int("entity", "id", "its key in the table of that kind");
+const ENTITY: Column = int(
+    "entity",
+    "id",
+    "its key: in `processes`, `threads` (also of `go_thread` and `dotnet_thread`) or `goroutines`; \
+     `cpus.entity`; of a task, activity or request `tasks.entity`; of a GC `gc.of`. Others have no table",
+);
 const KERNEL: Column = opt(text(
     "kernel",
     "what the kernel did with its thread: `on_cpu`, `preempted` or `woken` (waits for a CPU), \
@@ -195,7 +200,11 @@ pub const TABLES: &[Table] = &[
         name: "cpus",
         about: "A CPU that the recording mentions",
         sorted_by: None,
-        columns: &[RECORDING, int("cpu", "", "the number of the CPU")],
+        columns: &[
+            RECORDING,
+            int("cpu", "", "the number of the CPU"),
+            opt(int("entity", "id", "the key, for columns `entity` of the kind `cpu`")),
+        ],
     },
     Table {
         name: "critical_paths",
