@@ -107,7 +107,7 @@ impl<T: Default> Intervals<T> {
             }),
         };
         if let Some(before) = before.as_ref().filter(|open| open.state == GoState::Syscall) {
-            self.syscalls.end(before.proc);
+            self.syscalls.end(before.proc, id);
         }
         if to == GoState::NotExist {
             self.open.remove(id.0);

@@ -24,8 +24,17 @@ impl Syscalls {
         }
     }
 
-    /// The goroutine on the proc has left the system call.
-    pub(super) fn end(&mut self, proc: ProcId) {
+    /// The goroutine has left the system call that it began on the proc. Another one may be in a
+    /// system call there, if the proc was taken away from this one.
+    pub(super) fn end(&mut self, proc: ProcId, goroutine: GoId) {
+        if self.goroutines.get(proc.0) == Some(&goroutine.0) {
+            self.goroutines.remove(proc.0);
+        }
+    }
+
+    /// The same, but whichever goroutine is in a system call on the proc is forgotten: the rule of
+    /// Go's summarizer.
+    pub(super) fn end_any(&mut self, proc: ProcId) {
         self.goroutines.remove(proc.0);
     }
 

@@ -148,6 +148,48 @@ fn a_short_history_has_exact_latencies() {
     assert_eq!((nanos(mean.procs), mean.length), (500, NS(250)));
 }
 
+/// Goroutine 1 returns from a system call whose P was taken away, while goroutine 2 is in one on that P.
+#[test]
+fn the_end_of_a_system_call_leaves_that_of_another_goroutine() {
+    use GoState::{Runnable, Running, Syscall, Undetermined};
+    let mut scheduling = Scheduling::new(SchedulingOptions::default());
+    let mut summarizer = Summarizer::new();
+    let mut emit = |time: i64, by: i64, proc: i64, details: EventDetails<'_>| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        let event = event.goroutine(GoId(by)).proc(ProcId(proc)).thread(ThreadId(1));
+        let event = event.build().unwrap();
+        scheduling.event(event.as_event());
+        summarizer.event(event.as_event());
+    };
+    let go = |id: i64, from, to| {
+        EventDetails::StateTransition(StateTransition::of_goroutine(GoId(id), from, to))
+    };
+    let (idle, running) = (ProcState::Idle, ProcState::Running);
+    let proc =
+        |from, to| EventDetails::StateTransition(StateTransition::of_proc(ProcId(0), from, to));
+    let procs = || EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, 1_u64));
+    emit(0, -1, -1, procs());
+    emit(0, -1, -1, proc(idle, running));
+    emit(5, -1, 0, go(1, Undetermined, Running));
+    emit(5, -1, 0, go(2, Undetermined, Runnable));
+    emit(10, 1, 0, go(1, Running, Syscall));
+    emit(20, -1, -1, proc(running, idle));
+    emit(30, -1, -1, proc(idle, running));
+    emit(31, -1, 0, go(2, Runnable, Running));
+    emit(40, 2, 0, go(2, Running, Syscall));
+    emit(50, 1, -1, go(1, Syscall, Runnable));
+    emit(60, -1, -1, proc(running, idle));
+    emit(100, -1, -1, procs());
+    let mean = scheduling.finish().mean().unwrap();
+    let nanos = |value: f64| (value * mean.length.as_nanos() as f64).round() as u64;
+    assert_eq!(nanos(mean.syscall), 10 + 20, "10..20 of goroutine 1, 40..60 of goroutine 2");
+    // Go's summarizer forgets the system call of goroutine 2 when goroutine 1 returns.
+    let goroutines = summarizer.finish().goroutines;
+    let times: Vec<_> =
+        goroutines.iter().map(|g| (g.times.syscall, g.times.syscall_blocked)).collect();
+    assert_eq!(times, [(NS(10), NS(30)), (NS(60), NS(0))]);
+}
+
 fn pair(a: &str, b: &str) -> (String, String) {
     (a.to_owned(), b.to_owned())
 }

@@ -22,6 +22,10 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// is in a blocked system call when the trace or a region ends. Go counts the blocked part twice
 /// there, as [`Times::syscall`] and as [`Times::runnable`]; here it is [`Times::syscall_blocked`].
 ///
+/// In particular, if a goroutine returns from a system call whose P was taken away, and another
+/// goroutine is in a system call on that P by then, all of the other call is [`Times::syscall`], even
+/// if it loses the P too. [`Scheduling`](super::Scheduling) counts it up to that loss.
+///
 /// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
 /// [`Summarizer::event`]. Tasks are kept to the end of the trace, because other goroutines may
 /// continue to work on a task that has ended; [`Summarizer::returning_tasks`] keeps only open tasks.
@@ -326,7 +330,7 @@ impl Summarizer {
             };
         }
         if let Some((Phase::Syscall(proc, _), _)) = live.state {
-            syscalls.end(proc);
+            syscalls.end_any(proc);
         }
         live.leave(now);
         live.identify(event.table, stack);
