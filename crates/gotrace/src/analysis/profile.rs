@@ -151,8 +151,7 @@ impl ProfileScope {
     /// Adds the time of a region. Goroutines without an added region are no longer in the scope.
     /// Time that is in several regions of the scope counts once.
     pub fn add_region(&mut self, region: &Region) {
-        let start = region.start.unwrap_or(Timestamp::MIN);
-        self.add(region.goroutine, start, region.end);
+        self.add(region.goroutine, region.counted_from(), region.end);
     }
 
     /// Adds the time of a task on the goroutine that began and ended it: see [`Task::own`]. With the

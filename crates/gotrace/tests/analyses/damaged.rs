@@ -5,8 +5,8 @@
 
 use crate::common::{self, Assembler};
 use gotrace::analysis::{
-    Allocations, AllocationsReport, CriticalPaths, GcCycles, GcReport, PathState, ProcessorUse,
-    Profile, ProfileKind, ProfileScope, Request, RequestFilter, Requests, Scheduling,
+    Allocations, AllocationsReport, CriticalPaths, Finished, GcCycles, GcReport, PathState,
+    ProcessorUse, Profile, ProfileKind, ProfileScope, Request, RequestFilter, Requests, Scheduling,
     SchedulingOptions, SchedulingReport, Summarizer, Summary, Utilization, UtilizationOptions,
 };
 use gotrace::synthetic::{EventConfig, EventDetails};
@@ -340,6 +340,69 @@ fn states_end_with_the_last_event_before_a_loss() {
     };
     // On 2 processors, 100 ns before the loss and 100 after it.
     assert_eq!((time(|u| u.procs), time(|u| u.running)), (400.0, (90 + 20 + 70).into()));
+}
+
+/// The end of a region that was open at a loss has the times since the goroutine is mentioned again.
+#[test]
+fn regions_that_a_loss_cuts_off_count_from_where_the_trace_resumes() {
+    use GoState::{NotExist, Runnable, Running, Waiting};
+    let mut trace = Synthetic(Analyses::new());
+    let mut regions = Vec::new();
+    trace.go(0, 1, NotExist, Runnable, "");
+    trace.go(100, 1, Runnable, Running, "");
+    trace.go(200, 1, Running, Waiting, "chan receive");
+    trace.go(300, 1, Waiting, Runnable, "");
+    trace.go(300, 1, Runnable, Running, "");
+    let task = || Task::new(TaskId(5), TaskId::NONE, "job");
+    trace.emit(400, 1, EventDetails::TaskBegin(task()));
+    for time in [410, 420] {
+        trace.emit(time, 1, EventDetails::RegionBegin(Region::new(TaskId(5), "step")));
+    }
+    trace.0.loss();
+    trace.metric(1_000, Metric::HEAP_GOAL, 1);
+    trace.go(1_010, 1, Running, Running, "");
+    trace.go(1_020, 1, Running, Waiting, "chan receive");
+    trace.go(1_050, 1, Waiting, Runnable, "");
+    trace.go(1_060, 1, Runnable, Running, "");
+    // The two that were open, and one that began in the lost part.
+    for time in [1_070, 1_080, 1_090] {
+        let region = EventDetails::RegionEnd(Region::new(TaskId(5), "step"));
+        let event = EventConfig::new(region).time(Timestamp::from_nanos(time));
+        let event = event.goroutine(GoId(1)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap();
+        match trace.0.summarizer.event(event.as_event()) {
+            Some(Finished::Region(region)) => regions.push(*region),
+            other => panic!("{other:?}"),
+        }
+    }
+    let ns = Duration::from_nanos;
+    for (region, end) in regions.iter().zip([1_070, 1_080, 1_090]) {
+        assert_eq!(region.start, None);
+        assert_eq!(region.counted_from(), Timestamp::from_nanos(1_000));
+        let times = &region.times;
+        assert_eq!((times.total, times.blocked_total()), (ns(end - 1_000), ns(30)));
+        assert_eq!((times.runnable, times.running), (ns(10), ns(end - 1_000 - 40)));
+    }
+    // Delays before the loss are not those of the regions.
+    let mut scope = ProfileScope::all();
+    regions.iter().for_each(|region| scope.add_region(region));
+    let mut profile = Profile::new(ProfileKind::Scheduler, scope);
+    for (time, from, to) in [
+        (0, NotExist, Runnable),
+        (100, Runnable, Running),
+        (1_020, Running, Waiting),
+        (1_050, Waiting, Runnable),
+        (1_060, Runnable, Running),
+    ] {
+        let transition = StateTransition::of_goroutine(GoId(1), from, to);
+        let event = EventConfig::new(EventDetails::StateTransition(transition));
+        let event = event.time(Timestamp::from_nanos(time)).build().unwrap();
+        profile.event(event.as_event());
+    }
+    assert_eq!(profile.stacks().map(|(delay, _)| delay.time).sum::<Duration>(), ns(10));
+    let (summary, ..) = trace.0.finish();
+    let task = summary.tasks.iter().find(|task| task.id == TaskId(5)).unwrap();
+    assert_eq!(task.regions, 3);
+    assert_eq!(summary.goroutines.first().unwrap().times.total, ns(1_090), "all of its life");
 }
 
 #[test]

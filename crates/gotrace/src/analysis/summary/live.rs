@@ -28,6 +28,10 @@ pub(super) struct Live {
     ignored: u64,
     /// The counts at the start of each open region, one after the other.
     snapshots: Vec<u64>,
+    /// The counts at the last loss, and when the goroutine was mentioned first after it.
+    base: Option<Box<Mark>>,
+    /// The number of regions of the program that losses cut off, and that did not end since.
+    cut: u64,
 }
 
 /// The counts in memory of all open regions and tasks, up to a limit.
@@ -226,6 +230,7 @@ impl Live {
         self.counts.ranges.clear();
         self.ranges.clear();
         self.clear_regions(budget);
+        (self.base, self.cut) = (None, 0);
     }
 
     fn clear_regions(&mut self, budget: &mut Budget) {
@@ -264,7 +269,17 @@ impl Live {
         self.count(last);
         self.state = None;
         self.ranges.clear();
+        let regions = self.regions.iter().filter(|region| !region.inherited).count() as u64;
+        self.cut = self.cut.saturating_add(regions + self.ignored);
         self.clear_regions(budget);
+        self.base = Some(Box::new(self.counted(last)));
+    }
+
+    /// The trace mentions the goroutine again, which has been there since this time.
+    pub(super) fn resume(&mut self, since: Timestamp) {
+        if let Some(base) = &mut self.base {
+            base.at = since;
+        }
     }
 
     /// Leaves the state and counts its time.
@@ -378,8 +393,25 @@ impl Live {
         Region { goroutine, task, name, inherited, start: Some(start), end, times }
     }
 
+    /// Ends a region that began before the trace, or before a loss: returns the times up to now from
+    /// the start of the goroutine or from its first mention after the loss, and whether the begin of
+    /// the region has been counted.
+    pub(super) fn end_unknown_region(&mut self, now: Timestamp, names: &Names) -> (Times, bool) {
+        let was_cut = self.cut > 0;
+        self.cut -= u64::from(was_cut);
+        let times = match self.base.take() {
+            Some(base) => {
+                let times = self.since(&base, now, names);
+                self.base = Some(base);
+                times
+            }
+            None => self.times(now, names),
+        };
+        (times, was_cut)
+    }
+
     /// The times up to now, from the start of the goroutine.
-    pub(super) fn times(&mut self, now: Timestamp, names: &Names) -> Times {
+    fn times(&mut self, now: Timestamp, names: &Names) -> Times {
         self.count(now);
         self.counts.since(Snapshot::default(), between(self.created, now), names)
     }
@@ -391,8 +423,13 @@ impl Live {
             budget.tasks += 1;
             return None;
         }
+        Some(self.counted(now))
+    }
+
+    /// The counts, which are those up to now.
+    fn counted(&self, now: Timestamp) -> Mark {
         let (values, reasons) = (self.counts.values().collect(), self.counts.blocked.len());
-        Some(Mark { at: now, values, reasons })
+        Mark { at: now, values, reasons }
     }
 
     /// The times since a mark of the same goroutine.

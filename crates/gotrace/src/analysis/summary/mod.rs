@@ -131,12 +131,22 @@ pub struct Region {
     /// Whether this is no region of the program: the goroutine was created within a region, and
     /// inherits the task of that region until it ends.
     pub inherited: bool,
-    /// Its start; `None` if it began before the trace.
+    /// Its start; `None` if it began before the trace, or before a loss.
     pub start: Option<Timestamp>,
     /// Its end; `None` if it outlives the trace.
     pub end: Option<Timestamp>,
-    /// The goroutine's time in each state from start to end.
+    /// The goroutine's time in each state from start to end. Without a start, from the creation of the
+    /// goroutine, or from its first mention after the last loss.
     pub times: Times,
+}
+
+impl Region {
+    /// The start of the part that [`times`](Self::times) are of.
+    pub fn counted_from(&self) -> Timestamp {
+        let total = i64::try_from(self.times.total.as_nanos()).unwrap_or(i64::MAX);
+        let start = || self.end.unwrap_or_default().saturating_add_nanos(-total);
+        self.start.unwrap_or_else(start)
+    }
 }
 
 /// A task of `runtime/trace`.
@@ -259,8 +269,9 @@ impl Summarizer {
     ///
     /// States and ranges count up to the last event before it, and from where the trace mentions them
     /// again; the time between is [`Times::unknown`]. The life of a goroutine that is not mentioned
-    /// again is that up to the loss. Open regions do not count: their ends are those of regions that
-    /// began before the trace. Tasks that are open have no [own](Task::own) times.
+    /// again is that up to the loss. Open regions do not count: their ends are those of regions without
+    /// a start, which count from where the trace mentions the goroutine again. Tasks that are open have
+    /// no [own](Task::own) times.
     pub fn loss(&mut self) {
         self.generation.loss();
         self.is_resumed = true;
@@ -312,7 +323,11 @@ impl Summarizer {
         } else if !self.live.contains(id.0) {
             let live = self.live.insert(id.0);
             match self.lost.remove(&id) {
-                Some((known, _)) => *live = known,
+                Some((known, _)) => {
+                    *live = known;
+                    let is_state = from == GoState::Undetermined;
+                    live.resume(if is_state { start } else { now });
+                }
                 None => live.reset(start, &mut self.budget),
             }
             is_new = true;
@@ -426,8 +441,10 @@ impl Summarizer {
         let (names, budget) = (&self.names, &mut self.budget);
         let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, names, budget));
         Some(Box::new(open.unwrap_or_else(|| {
+            let ends = live.map(|live| live.end_unknown_region(now, &self.names));
+            let (times, was_counted) = ends.unwrap_or_default();
             if let Some(task) = self.tasks.get(ended.task, goroutine) {
-                task.regions += 1;
+                task.regions += u64::from(!was_counted);
             }
             let name = self.names.of(event.table, event.record.region_type());
             Region {
@@ -437,7 +454,7 @@ impl Summarizer {
                 inherited: false,
                 start: None,
                 end: Some(now),
-                times: live.map(|live| live.times(now, &self.names)).unwrap_or_default(),
+                times,
             }
         })))
     }

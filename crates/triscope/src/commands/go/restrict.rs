@@ -147,16 +147,12 @@ impl Selected {
     /// times of the part are not known: their number is reported.
     pub(super) fn times(self) -> Vec<(Name, Times)> {
         let mut intervals: HashMap<GoId, Vec<Interval>> = HashMap::new();
-        let bounds = |start: Option<Timestamp>, end: Option<Timestamp>| {
-            (start.unwrap_or(Timestamp::MIN), end.unwrap_or(Timestamp::MAX))
-        };
         for region in self.regions {
-            let (start, end) = bounds(region.start, region.end);
+            let (start, end) = (region.counted_from(), region.end.unwrap_or(Timestamp::MAX));
             intervals.entry(region.goroutine).or_default().push((start, end, region.times));
         }
         for task in self.tasks {
-            let (start, end) = bounds(task.start, task.end);
-            if let Some((id, times)) = task.own {
+            if let (Some((id, times)), Some(start), Some(end)) = (task.own, task.start, task.end) {
                 intervals.entry(id).or_default().push((start, end, times));
             }
         }
