@@ -268,36 +268,79 @@ fn goroutines_are_restricted_to_tasks_and_regions() {
     }
 }
 
-/// Regions belong to their task also if it began before the range.
+/// A task that began before the range counts with the part in the range.
 #[test]
-fn regions_of_tasks_from_before_the_range_count() {
+fn tasks_from_before_the_range_count() {
     let (first, last) = span("shop.trace");
     let from = first + (last - first) / 2;
     let seconds = format!("{:.9}", (from - first) as f64 / 1e9);
     let ty = "GET /cart";
-    let tasks = json(&["tasks", "--logs", "--type", ty], "shop.trace");
     let (mut expected, mut cut) = (0, 0);
-    for task in &tasks {
+    for task in json(&["tasks", "--type", ty], "shop.trace") {
+        // Each task is within one goroutine, and its regions are within the task.
         let (start, end) = (task["start"].as_i64().unwrap(), task["end"].as_i64().unwrap());
-        if from <= start {
-            expected += end - start;
-        } else if from < end {
-            // Only its regions have a known time: they follow each other.
-            cut += 1;
-            let mut begun = start;
-            for entry in task["entries"].as_array().unwrap() {
-                let time = entry["time"].as_i64().unwrap();
-                match entry["kind"].as_str().unwrap() {
-                    "region begins" => begun = time,
-                    "region ends" if from <= time => expected += time - begun.max(from),
-                    _ => {}
-                }
-            }
-        }
+        expected += (end - start.max(from)).max(0);
+        cut += u64::from(start < from && from < end);
     }
     let rows = json(&["goroutines", "--task", ty, "--from", &seconds], "shop.trace");
     let sum: u64 = rows.iter().map(|row| nanos(&row["times"]["total"])).sum();
     assert!(cut > 0 && sum as i64 == expected, "{cut} tasks, {sum} ns, {expected} ns");
+}
+
+/// With an interval that crosses the start of the range, or that the range is within.
+#[test]
+fn intervals_of_consecutive_ranges_sum_to_the_whole() {
+    let (first, last) = span("shop.trace");
+    for of in [
+        &["goroutines", "--region", "lookup"][..],
+        &["goroutines", "--task", "GET /cart"],
+        &["regions"],
+    ] {
+        let sum = |range: &[&str]| {
+            let rows = json(&[of, range].concat(), "shop.trace");
+            ["total", "running", "runnable"]
+                .map(|state| rows.iter().map(|row| nanos(&row["times"][state])).sum::<u64>())
+        };
+        let whole = sum(&[]);
+        for share in [0.3, 0.5, 0.71] {
+            let middle = format!("{:.9}", (last - first) as f64 * share / 1e9);
+            let (before, after) = (sum(&["--to", &middle]), sum(&["--from", &middle]));
+            assert!(before[0] > 0 && after[0] > 0);
+            let parts = [before[0] + after[0], before[1] + after[1], before[2] + after[2]];
+            assert_eq!(parts, whole, "{of:?}");
+        }
+    }
+}
+
+#[test]
+fn a_range_within_a_region_has_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("x.trace");
+    let mut wire = Wire::new();
+    wire.generation(1, &["job".to_owned(), "step".to_owned()]);
+    // From 70.4 ms to 76.8 ms.
+    wire.batch(1, 1, 1_100_000, &[&[TASK_BEGIN, 1, 7, 0, 1, 0], &[REGION_BEGIN, 1, 7, 2, 0]]);
+    wire.batch(1, 1, 1_200_000, &[&[REGION_END, 1, 7, 2, 0], &[TASK_END, 1, 7, 0]]);
+    wire.generation(2, &["job".to_owned()]);
+    wire.batch(2, 1, 2_100_000, &[&[TASK_BEGIN, 1, 8, 0, 1, 0]]);
+    std::fs::write(&trace, &wire.0).unwrap();
+    let of = |args: &[&str]| {
+        let output = go(&[args, &["--json"]].concat(), &trace);
+        let rows: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let times = |row: &Value| ["total", "running"].map(|state| nanos(&row["times"][state]));
+        (rows.iter().map(times).collect::<Vec<_>>(), text(&output.stderr))
+    };
+    for args in
+        [&["goroutines", "--task", "job"][..], &["goroutines", "--region", "step"], &["regions"]]
+    {
+        let within = of(&[args, &["--from", "0.072", "--to", "0.0736"]].concat());
+        assert_eq!(within, (vec![[1_600_000; 2]], String::new()), "{args:?}");
+        let (outside, message) = of(&[args, &["--to", "0.005"]].concat());
+        assert_eq!(outside, [[0; 2]; 0], "{args:?}");
+        assert!(args == ["regions"] || message.contains("the range contains no "), "{message}");
+        let (_, message) = of(&[args, &["--from", "9"]].concat());
+        assert!(message.contains("has no events in this range"), "{args:?}: {message}");
+    }
 }
 
 #[test]
@@ -587,7 +630,7 @@ fn an_analysis_of_two_passes_needs_a_file() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let output = dir.path().join("x.folded");
     let profile = ["profile", "sync", "-o", output.to_str().unwrap()];
-    let commands: [(&[&str], &str); 9] = [
+    let commands: [(&[&str], &str); 8] = [
         (&["critical-path"], "critical-path"),
         (&["tasks", "--logs"], "--logs"),
         (&["allocs", "--from", "1"], "a restriction to a range of time"),
@@ -596,7 +639,6 @@ fn an_analysis_of_two_passes_needs_a_file() {
         (&[&profile[..], &["--task", "a"]].concat(), "a profile of goroutines, regions or tasks"),
         (&[&profile[..], &["--goroutine", "a"]].concat(), "a profile of goroutines,"),
         (&["critical-path", "--from", "1"], "critical-path"),
-        (&["goroutines", "--task", "a", "--to", "1"], "--task in a range of time"),
     ];
     for (args, reader) in commands {
         for (input, name) in [
@@ -623,6 +665,8 @@ const PROC_STATUS: u64 = 13;
 const GO_STATUS: u64 = 25;
 const TASK_BEGIN: u64 = 40;
 const TASK_END: u64 = 41;
+const REGION_BEGIN: u64 = 42;
+const REGION_END: u64 = 43;
 
 /// A trace of Go 1.22.
 struct Wire(Vec<u8>);

@@ -72,6 +72,22 @@ fn sums(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
     }
 }
 
+/// The same of a summarizer that sees the whole trace.
+fn sums_between(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
+    let mut summarizer = Summarizer::new().between(from, to);
+    let mut check = |goroutine: &Goroutine| {
+        let ended = goroutine.ended.unwrap_or(to);
+        assert!(from <= goroutine.created && ended <= to, "{goroutine:?}");
+        add(sums, goroutine);
+    };
+    common::events_of(trace, |event| {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+            check(&goroutine);
+        }
+    });
+    summarizer.finish().goroutines.iter().for_each(check);
+}
+
 fn scheduling(trace: &[u8], from: Timestamp, to: Timestamp) -> SchedulingReport {
     let mut scheduling = Scheduling::new(SchedulingOptions::default());
     clip(trace, from, to, &mut |event| scheduling.event(event));
@@ -117,6 +133,10 @@ proptest! {
         let missing = whole.iter().find(|(key, time)| parts.get(key) != Some(time));
         prop_assert!(missing.is_none(), "{missing:?}, {:?}", missing.map(|(key, _)| parts.get(key)));
         prop_assert_eq!(whole.len(), parts.len());
+        let mut parts = Sums::new();
+        sums_between(&trace, first, middle, &mut parts);
+        sums_between(&trace, middle, last, &mut parts);
+        prop_assert_eq!(&whole, &parts);
 
         let all = scheduling(&trace, first, last);
         let halves = [scheduling(&trace, first, middle), scheduling(&trace, middle, last)];

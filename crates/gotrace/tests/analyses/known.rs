@@ -12,7 +12,7 @@
 use crate::common;
 use gotrace::analysis::{
     Finished, Goroutine, Profile, ProfileKind, ProfileScope, RangeKind, Region, Summarizer, Task,
-    Utilization, UtilizationOptions,
+    Times, Utilization, UtilizationOptions,
 };
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
@@ -207,6 +207,37 @@ fn states_open_at_the_end_count_up_to_the_end() {
     h.go(20, Running, Waiting, "forever");
     let (summary, ..) = h.analyses.finish();
     assert_eq!(summary.goroutines[0].ended, Some(Timestamp::from_nanos(20)));
+}
+
+/// A range of time, within a region and a task.
+#[test]
+fn times_are_those_of_the_range() {
+    use GoState::{Runnable, Running, Undetermined, Waiting};
+    let mut h = History::new();
+    let at = Timestamp::from_nanos;
+    h.analyses.summarizer = Summarizer::new().between(at(200), at(300));
+    h.go(10, Undetermined, Running, "");
+    let task = || UserTask::new(TaskId(3), TaskId::NONE, "job");
+    let region = || UserRegion::new(TaskId(3), "step");
+    h.emit(100, ProcId(0), EventDetails::TaskBegin(task()));
+    h.emit(110, ProcId(0), EventDetails::RegionBegin(region()));
+    h.go(150, Running, Waiting, "chan receive");
+    h.go(240, Waiting, Runnable, "");
+    h.go(310, Runnable, Running, "");
+    h.emit(400, ProcId(0), EventDetails::RegionEnd(region()));
+    h.emit(410, ProcId(0), EventDetails::TaskEnd(task()));
+    h.emit(420, ProcId(0), EventDetails::RegionBegin(region()));
+    h.emit(430, ProcId(0), EventDetails::RegionEnd(region()));
+    let (summary, ..) = h.analyses.finish();
+    let expected = (NS(100), NS(40), NS(60), NS(0));
+    let of = |t: &Times| (t.total, t.blocked_total(), t.runnable, t.running);
+    assert_eq!(of(&summary.goroutines[0].times), expected);
+    let [region, after] = &summary.regions[..] else { panic!("{:?}", summary.regions) };
+    assert_eq!((region.start, region.end), (Some(at(200)), Some(at(300))));
+    assert_eq!(of(&region.times), expected);
+    assert_eq!((after.start, after.end), (Some(at(300)), Some(at(300))));
+    let (_, times) = summary.tasks[0].own.as_ref().unwrap();
+    assert_eq!((of(times), summary.tasks[0].duration()), (expected, Some(NS(100))));
 }
 
 /// The runtime has few reasons to wait. The time of more counts without a reason.

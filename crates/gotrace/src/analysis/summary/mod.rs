@@ -29,7 +29,7 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
 /// [`Summarizer::event`]. Tasks are kept to the end of the trace, because other goroutines may
 /// continue to work on a task that has ended; [`Summarizer::returning_tasks`] keeps only open tasks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Summarizer {
     live: IdMap<Live>,
     /// Those that have not been mentioned since a loss, and when they were last known to be there.
@@ -44,6 +44,26 @@ pub struct Summarizer {
     budget: Budget,
     generation: Generation,
     last: Timestamp,
+    /// All times are moved into this range.
+    between: (Timestamp, Timestamp),
+}
+
+impl Default for Summarizer {
+    fn default() -> Self {
+        Self {
+            live: IdMap::default(),
+            lost: HashMap::default(),
+            is_resumed: false,
+            syscalls: Syscalls::default(),
+            sweeps: IdMap::default(),
+            tasks: Tasks::default(),
+            names: Names::default(),
+            budget: Budget::default(),
+            generation: Generation::default(),
+            last: Timestamp::default(),
+            between: (Timestamp::MIN, Timestamp::MAX),
+        }
+    }
 }
 
 /// A goroutine, region or task that ended.
@@ -228,18 +248,38 @@ impl Summarizer {
         Self { tasks: Tasks::longest(count, ty), ..Self::default() }
     }
 
+    /// Restricts the times to the range from `from` to `to`.
+    ///
+    /// It is fed with all events of the trace. The times of goroutines, regions and tasks are those of
+    /// the part within the range, also of those that the range is within. Times before the range
+    /// become `from`, and times after it `to`: what is outside of the range has no duration, and is
+    /// returned too.
+    #[must_use]
+    pub fn between(mut self, from: Timestamp, to: Timestamp) -> Self {
+        self.between = (from, to.max(from));
+        self
+    }
+
+    /// A time, in the range. The order of times does not change, so that the difference of two is the
+    /// part of their interval within the range.
+    #[inline]
+    fn at(&self, time: Timestamp) -> Timestamp {
+        let (from, to) = self.between;
+        time.clamp(from, to)
+    }
+
     /// Processes the next event, and returns what it ended.
     pub fn event(&mut self, event: Event<'_>) -> Option<Finished> {
         if event.record.restarts() {
             self.loss();
         }
-        self.last = event.time();
+        self.last = self.at(event.time());
         self.generation.event(event);
         match Change::of(event) {
             Some(Change::Goroutine(step)) => {
                 return self.goroutine(event, &step).map(Finished::Goroutine);
             }
-            Some(Change::Proc(id, from, to)) => self.proc(event, id, from, to),
+            Some(Change::Proc(id, from, to)) => self.proc(id, from, to),
             None => return self.other(event),
         }
         None
@@ -315,8 +355,8 @@ impl Summarizer {
             }
             from = GoState::Undetermined; // the first mention after a loss
         }
-        let now = event.time();
-        let start = self.generation.start(event);
+        let now = self.last;
+        let start = self.at(self.generation.start(event));
         let mut is_new = false;
         if from == GoState::NotExist {
             self.create(event, id);
@@ -369,23 +409,23 @@ impl Summarizer {
     fn create(&mut self, event: Event<'_>, id: GoId) {
         let task = self.live.get(event.goroutine().0).and_then(Live::task);
         self.lost.remove(&id);
-        let live = self.live.insert(id.0);
+        let (live, now) = (self.live.insert(id.0), self.last);
         let budget = &mut self.budget;
-        live.reset(event.time(), budget);
+        live.reset(now, budget);
         if let Some(task) = task {
-            live.begin_region(task, Name::default(), true, event.time(), budget);
+            live.begin_region(task, Name::default(), true, now, budget);
         }
     }
 
     /// A proc that becomes idle was taken away from the system call on it.
-    fn proc(&mut self, event: Event<'_>, id: ProcId, from: ProcState, to: ProcState) {
+    fn proc(&mut self, id: ProcId, from: ProcState, to: ProcState) {
         if from == to || to != ProcState::Idle {
             return;
         }
         let goroutine = self.syscalls.lose(id);
         let goroutine = goroutine.and_then(|id| self.live.get_mut(id.0));
         if let Some(Some((Phase::Syscall(_, blocked), _))) = goroutine.map(|live| &mut live.state) {
-            *blocked = Some(event.time());
+            *blocked = Some(self.last);
         }
     }
 
@@ -409,12 +449,12 @@ impl Summarizer {
             },
             _ => return,
         };
-        let Some(live) = self.live.get_mut(goroutine.0) else { return };
         let start = match kind {
             // It was active when the generation started.
-            EventKind::RangeActive => self.generation.start(event),
-            _ => event.time(),
+            EventKind::RangeActive => self.at(self.generation.start(event)),
+            _ => self.last,
         };
+        let Some(live) = self.live.get_mut(goroutine.0) else { return };
         let number = RangeNumber::of(range.name, &mut self.names);
         live.range(number, start, begins, kind == EventKind::RangeBegin);
     }
@@ -427,12 +467,12 @@ impl Summarizer {
         if let Some(live) = self.live.get_mut(event.goroutine().0) {
             let name = self.names.of(event.table, event.record.region_type());
             let (name, budget) = (self.names.get(name).clone(), &mut self.budget);
-            live.begin_region(region.task, name, false, event.time(), budget);
+            live.begin_region(region.task, name, false, self.last, budget);
         }
     }
 
     fn region_end(&mut self, event: Event<'_>) -> Option<Box<Region>> {
-        let (goroutine, now) = (event.goroutine(), event.time());
+        let (goroutine, now) = (event.goroutine(), self.last);
         let ended = event.region()?;
         let mut live = self.live.get_mut(goroutine.0);
         if live.as_mut().is_some_and(|live| live.end_ignored()) {

@@ -150,7 +150,7 @@ impl Summarizer {
     /// Processes the begin or the end of a task. Returns the task if it ends and is not kept.
     pub(super) fn task(&mut self, event: Event<'_>) -> Option<Box<Task>> {
         let seen = event.task()?;
-        let (id, now) = (event.goroutine(), event.time());
+        let (id, now) = (event.goroutine(), self.last);
         let Self { live, tasks, names, budget, .. } = self;
         let begins = event.kind() == EventKind::TaskBegin;
         match &mut tasks.ended {

@@ -64,12 +64,6 @@ pub(super) enum Part<'a> {
     Task(&'a Task),
 }
 
-/// Passes on a goroutine, and the regions that were open when it ended.
-fn pass_on(goroutine: &Goroutine, visit: &mut impl FnMut(Part<'_>)) {
-    goroutine.open_regions.iter().for_each(|region| visit(Part::Region(region)));
-    visit(Part::Goroutine(goroutine));
-}
-
 impl Analysis {
     /// The same trace without the restriction to a range.
     pub(super) fn whole(&self) -> Self {
@@ -164,18 +158,24 @@ impl Analysis {
         visit: &mut impl FnMut(Part<'_>),
         beside: &mut impl Visitor,
     ) -> Result<(Summary, Reading)> {
-        let mut summarizing = Summarizing { summarizer, visit, beside };
+        let mut summarizing = Summarizing::new(summarizer, visit, beside);
         let reading = self.clip(Progress::bytes(), &mut summarizing)?;
-        let summary = summarizing.summarizer.finish();
-        let limits = [
-            (summary.ignored_regions, "regions are left out: too many are open"),
-            (summary.unmeasured_tasks, "tasks have no times of their own: too many are open"),
-        ];
-        for (count, what) in limits.into_iter().filter(|(count, _)| *count > 0) {
-            message!("triscope: {}: {count} {what}", OneLine(&reading.name));
-        }
-        summary.goroutines.iter().for_each(|goroutine| pass_on(goroutine, visit));
-        Ok((summary, reading))
+        Ok((summarizing.finish(&reading), reading))
+    }
+
+    /// The same for regions and tasks that the range is within, too: it reads all of the trace.
+    pub(super) fn pass_all(
+        &self,
+        summarizer: Summarizer,
+        visit: &mut impl FnMut(Part<'_>),
+        beside: &mut impl Visitor,
+    ) -> Result<(Summary, Reading)> {
+        self.range.check()?;
+        let mut summarizing = Summarizing::new(summarizer, visit, beside);
+        summarizing.range = Some(self.range);
+        let reading = self.visit(&mut summarizing)?;
+        self.range.check_begun(summarizing.has_begun, &reading)?;
+        Ok((summarizing.finish(&reading), reading))
     }
 }
 
@@ -184,15 +184,79 @@ struct Summarizing<'a, V, B> {
     summarizer: Summarizer,
     visit: &'a mut V,
     beside: &'a mut B,
+    /// The range, until an event says where the trace starts.
+    range: Option<TimeRange>,
+    bounds: (Timestamp, Timestamp),
+    /// Whether an event is in the range or after it.
+    has_begun: bool,
+}
+
+impl<'a, V: FnMut(Part<'_>), B: Visitor> Summarizing<'a, V, B> {
+    const fn new(summarizer: Summarizer, visit: &'a mut V, beside: &'a mut B) -> Self {
+        let bounds = (Timestamp::MIN, Timestamp::MAX);
+        Self { summarizer, visit, beside, range: None, bounds, has_begun: false }
+    }
+
+    fn finish(self, reading: &Reading) -> Summary {
+        let mut summary = self.summarizer.finish();
+        let limits = [
+            (summary.ignored_regions, "regions are left out: too many are open"),
+            (summary.unmeasured_tasks, "tasks have no times of their own: too many are open"),
+        ];
+        for (count, what) in limits.into_iter().filter(|(count, _)| *count > 0) {
+            message!("triscope: {}: {count} {what}", OneLine(&reading.name));
+        }
+        for goroutine in &summary.goroutines {
+            pass_on(goroutine, self.bounds, self.visit);
+        }
+        summary.tasks.retain(|task| is_within(task.start, task.end, self.bounds));
+        summary
+    }
+}
+
+/// Passes on a goroutine, and the regions that were open when it ended.
+fn pass_on(
+    goroutine: &Goroutine,
+    bounds: (Timestamp, Timestamp),
+    visit: &mut impl FnMut(Part<'_>),
+) {
+    for region in &goroutine.open_regions {
+        if is_within(region.start, region.end, bounds) {
+            visit(Part::Region(region));
+        }
+    }
+    visit(Part::Goroutine(goroutine));
+}
+
+/// Whether a part of an interval is in a range of time. Its start and end are moved into the range:
+/// one that is outside starts and ends at a bound.
+fn is_within(
+    start: Option<Timestamp>,
+    end: Option<Timestamp>,
+    (from, to): (Timestamp, Timestamp),
+) -> bool {
+    start.is_none_or(|start| start < to) && end.is_none_or(|end| from < end)
 }
 
 impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
     fn event(&mut self, event: Event<'_>) -> Result {
+        if let Some(range) = self.range.take() {
+            let (from, to) = range.bounds(event.time());
+            self.summarizer = std::mem::take(&mut self.summarizer).between(from, to);
+            self.bounds = (from, to);
+        }
+        self.has_begun |= self.bounds.0 <= event.time();
         self.beside.event(event)?;
-        match self.summarizer.event(event) {
-            Some(Finished::Goroutine(ended)) => pass_on(&ended, self.visit),
-            Some(Finished::Region(ended)) => (self.visit)(Part::Region(&ended)),
-            Some(Finished::Task(ended)) => (self.visit)(Part::Task(&ended)),
+        let finished = self.summarizer.event(event);
+        let is_within = |start, end| is_within(start, end, self.bounds);
+        match finished {
+            Some(Finished::Goroutine(ended)) => pass_on(&ended, self.bounds, self.visit),
+            Some(Finished::Region(ended)) if is_within(ended.start, ended.end) => {
+                (self.visit)(Part::Region(&ended));
+            }
+            Some(Finished::Task(ended)) if is_within(ended.start, ended.end) => {
+                (self.visit)(Part::Task(&ended));
+            }
             _ => {}
         }
         Ok(())

@@ -22,10 +22,7 @@ Examples:
 
 States: running on a P; runnable, waiting for a P; blocked; in a system call with a P; in a system
 call after the scheduler took the P away; unknown, where the trace has no state. Ranges in JSON
-(GC assist, sweep, stop-the-world) overlap with the states.
-
-With --from, --task and --region count regions of which the range has the begin or the end, and
-goroutines that are created in it: no event of the range is about others. go profile counts these too.")]
+(GC assist, sweep, stop-the-world) overlap with the states.")]
 pub(crate) struct Args {
     #[command(flatten)]
     analysis: Analysis,

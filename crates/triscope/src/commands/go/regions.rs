@@ -1,13 +1,15 @@
 use super::analysis::{self, Analysis, Part, Rows};
 use super::groups::Groups;
 use crate::failure::Result;
+use gotrace::Event;
+use gotrace::analysis::Summarizer;
 use serde_json::json;
 use std::io::Write;
 
 /// List regions of runtime/trace by type, with percentiles and the time in each state
 ///
-/// The numbers are those of go tool trace. A region that the trace cuts off counts with the part
-/// that the trace contains.
+/// The numbers are those of go tool trace. A region that the trace or the range cuts off counts with
+/// the part in it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,12 +27,15 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let mut groups = Groups::default();
-    let reading = args.analysis.summarize(|part| match part {
+    let mut visit = |part: Part<'_>| match part {
         Part::Region(region) if !region.inherited => {
             groups.add(&region.name, Some(region.times.total), Some(&region.times));
         }
         _ => {}
-    })?;
+    };
+    let summarizer = Summarizer::returning_tasks();
+    let (_, reading) =
+        args.analysis.pass_all(summarizer, &mut visit, &mut |_: Event<'_>| Ok(()))?;
     let groups = groups.reported(&reading, "regions", |group| group.times.total);
     args.rows.print(
         &groups,

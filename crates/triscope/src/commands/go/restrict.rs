@@ -2,7 +2,6 @@
 
 use super::analysis::{Analysis, Part};
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::input;
 use crate::sources::go::Reading;
 use gotrace::analysis::{Name, ProfileScope, Region, Summarizer, Summary, Task, Times};
 use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
@@ -61,12 +60,14 @@ impl Restriction {
         self.region.is_some() || self.task.is_some()
     }
 
-    /// Reads the trace for the regions and tasks. What it keeps grows with those that it selects.
+    /// Reads the trace for the regions and tasks, and their times in the range. What it keeps grows
+    /// with the regions that it selects, and the tasks of the type.
     pub(super) fn select(&self, analysis: &Analysis) -> Result<(Selected, Reading)> {
         let mut regions: Vec<Region> = Vec::new();
         let mut entries = HashMap::new();
         // The tasks of the type, and the goroutines with selected time.
-        let of_type = RefCell::new(self.of_type(analysis)?);
+        let of_type = self.task.as_ref().map(|name| OfType { name, begun: HashSet::new() });
+        let of_type = RefCell::new(of_type);
         let goroutines = RefCell::new(HashSet::new());
         let mut visit = |part: Part<'_>| match part {
             Part::Goroutine(goroutine) => {
@@ -99,7 +100,7 @@ impl Restriction {
             None => Summarizer::returning_tasks(),
         };
         let (Summary { mut tasks, .. }, reading) =
-            analysis.pass_beside(summarizer, &mut visit, &mut beside)?;
+            analysis.pass_all(summarizer, &mut visit, &mut beside)?;
         match &self.task {
             // There are also those of other types that did not end.
             Some(name) => tasks.retain(|task| **task.name == *name.as_bytes()),
@@ -119,17 +120,6 @@ impl Restriction {
         }
         let name = reading.name.clone();
         Ok((Selected { name, regions, tasks, entries }, reading))
-    }
-
-    /// The tasks of the type so far. In a range, regions can be of those that began before it.
-    fn of_type(&self, analysis: &Analysis) -> Result<Option<OfType<'_>>> {
-        let Some(name) = &self.task else { return Ok(None) };
-        let mut tasks = OfType { name, begun: HashSet::new() };
-        if analysis.range.is_given() {
-            input::check_twice(&analysis.file, "--task in a range of time")?;
-            analysis.whole().read_again(|event| _ = tasks.event(event))?;
-        }
-        Ok(Some(tasks))
     }
 }
 

@@ -22,7 +22,8 @@ pub(crate) struct TimeRange {
     ///
     /// Of a trace of Go 1.22 or later that is not compressed, most commands read only the generations of
     /// the range. They do not know types of tasks, stacks and names that only earlier generations
-    /// have. go events and go tasks read from the start of the trace.
+    /// have. go events, go tasks, go regions and go goroutines with --task or --region read from the
+    /// start of the trace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) from: Option<i64>,
     /// Only up to this time, in seconds after the start of the trace
@@ -48,6 +49,15 @@ impl TimeRange {
             return Err(Failure::new("--to is before --from").with_code(2));
         }
         Ok(())
+    }
+
+    /// Refuses a range after the end of the trace, unless the trace ends with an error. `has_begun`
+    /// says whether an event is in the range or after it.
+    pub(crate) fn check_begun(self, has_begun: bool, reading: &Reading) -> Result {
+        match &reading.error {
+            None if !has_begun && self.is_given() => Err(Failure::about(&reading.name, NO_EVENTS)),
+            _ => Ok(()),
+        }
     }
 
     /// The first and the last time, in a trace that starts at `start`.
@@ -176,7 +186,7 @@ impl Opened {
         let bounds = start.map(|start| range.bounds(start));
         let mut clipped = Cut { range, bounds, clip: None, has_begun: false, visitor };
         let mut reading = read(trace, recovery, &mut clipped)?;
-        check_begun(clipped.has_begun, &reading)?;
+        range.check_begun(clipped.has_begun, &reading)?;
         reading.repeated = clipped.finish()?;
         Ok(reading)
     }
@@ -190,16 +200,8 @@ impl Opened {
         let bounds = start.map(|start| range.bounds(start));
         let mut filtered = Filtered { range, bounds, has_begun: false, is_over: false, visitor };
         let reading = read(trace, recovery, &mut filtered)?;
-        check_begun(filtered.has_begun, &reading)?;
+        range.check_begun(filtered.has_begun, &reading)?;
         Ok(reading)
-    }
-}
-
-/// Refuses a range after the end of the trace, unless the trace ends with an error.
-fn check_begun(has_begun: bool, reading: &Reading) -> Result {
-    match &reading.error {
-        None if !has_begun => Err(Failure::about(&reading.name, NO_EVENTS)),
-        _ => Ok(()),
     }
 }
 
