@@ -317,6 +317,9 @@ impl Live {
         begins: bool,
         again: bool,
     ) {
+        if begins && matches!(range, RangeNumber::StopTheWorld(_)) {
+            self.end_other_stop(range, start);
+        }
         let open = self.ranges.iter().position(|(open, _)| *open == range);
         let open = open.map(|at| self.ranges.swap_remove(at).1);
         if let (Some(since), false) = (open, again) {
@@ -326,6 +329,18 @@ impl Live {
             // Up to its last count, an active range has been counted.
             let counted = open.filter(|_| !again).unwrap_or(start);
             self.ranges.push((range, start.max(counted)));
+        }
+    }
+
+    /// A goroutine has one open stop of the world, whatever a crafted trace says: each event of a
+    /// region counts the open ranges.
+    fn end_other_stop(&mut self, range: RangeNumber, now: Timestamp) {
+        let is_other = |(open, _): &(RangeNumber, Timestamp)| {
+            *open != range && matches!(open, RangeNumber::StopTheWorld(_))
+        };
+        if let Some(other) = self.ranges.iter().position(is_other) {
+            let (other, since) = self.ranges.swap_remove(other);
+            add(&mut self.counts.ranges, other, other.rest(), nanos(since, now));
         }
     }
 
@@ -476,5 +491,26 @@ impl Mark {
     /// It is not needed any more.
     pub(super) fn forget(&self, budget: &mut Budget) {
         budget.release(self.values.len());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_ranges_of_a_goroutine_are_few() {
+        let mut live = Live::default();
+        let at = Timestamp::from_nanos;
+        for number in 0..1_000 {
+            let stop = RangeNumber::StopTheWorld(number);
+            for other in [RangeNumber::GcSweep, RangeNumber::GcMarkAssist, stop] {
+                live.range(other, at(10 * i64::from(number)), true, true);
+            }
+            assert!(live.ranges.len() <= 3, "{:?}", live.ranges);
+        }
+        live.range(RangeNumber::StopTheWorld(999), at(10_000), false, false);
+        let stopped = live.counts.ranges.iter().map(|(_, nanos)| nanos).sum::<u64>();
+        assert_eq!((stopped, live.ranges.len()), (10_000, 2));
     }
 }
