@@ -62,17 +62,24 @@ pub(super) struct Names {
     names: Vec<Name>,
     numbers: HashMap<Name, u32>,
     known: Numbers,
+    /// Further names have number 0.
+    limit: usize,
 }
 
 impl Default for Names {
     fn default() -> Self {
         let empty = Name::default();
         let numbers = HashMap::from([(empty.clone(), 0)]);
-        Self { names: vec![empty], numbers, known: Numbers::default() }
+        Self { names: vec![empty], numbers, known: Numbers::default(), limit: usize::MAX }
     }
 }
 
 impl Names {
+    /// Up to this number of names, with the empty one. Others have its number.
+    pub(super) fn up_to(limit: usize) -> Self {
+        Self { limit, ..Self::default() }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.names.len()
     }
@@ -83,17 +90,17 @@ impl Names {
     }
 
     pub(super) fn number(&mut self, name: Name) -> u32 {
-        number(&mut self.names, &mut self.numbers, name)
+        number(&mut self.names, &mut self.numbers, self.limit, name)
     }
 
     /// The number of the string `id` of a generation; 0 if there is none.
     #[inline]
     pub(super) fn of(&mut self, table: &Table, id: u64) -> u32 {
-        let Self { names, numbers, known } = self;
+        let Self { names, numbers, known, limit } = self;
         if id == 0 {
             0
         } else {
-            known.number(table, id, || number(names, numbers, Name::of(table, id)))
+            known.number(table, id, || number(names, numbers, *limit, Name::of(table, id)))
         }
     }
 
@@ -104,9 +111,17 @@ impl Names {
     }
 }
 
-fn number(names: &mut Vec<Name>, numbers: &mut HashMap<Name, u32>, name: Name) -> u32 {
+fn number(
+    names: &mut Vec<Name>,
+    numbers: &mut HashMap<Name, u32>,
+    limit: usize,
+    name: Name,
+) -> u32 {
     if let Some(number) = numbers.get(&name) {
         return *number;
+    }
+    if names.len() >= limit {
+        return 0;
     }
     let number = names.len() as u32;
     names.push(name.clone());

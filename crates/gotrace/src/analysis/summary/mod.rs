@@ -40,13 +40,18 @@ pub struct Summarizer {
     /// The goroutine on which a range of a proc began.
     sweeps: IdMap<i64>,
     tasks: Tasks,
-    names: Names,
+    /// Reasons to wait and to stop the world. Regions and tasks share the strings of their generation.
+    reasons: Names,
     budget: Budget,
     generation: Generation,
     last: Timestamp,
     /// All times are moved into this range.
     between: (Timestamp, Timestamp),
 }
+
+/// Reasons of all goroutines that are kept apart. The runtime has about 50: only a damaged trace has
+/// more, and those above count without a reason.
+const MAX_REASONS: usize = 1 << 16;
 
 impl Default for Summarizer {
     fn default() -> Self {
@@ -57,7 +62,7 @@ impl Default for Summarizer {
             syscalls: Syscalls::default(),
             sweeps: IdMap::default(),
             tasks: Tasks::default(),
-            names: Names::default(),
+            reasons: Names::up_to(MAX_REASONS),
             budget: Budget::default(),
             generation: Generation::default(),
             last: Timestamp::default(),
@@ -334,7 +339,7 @@ impl Summarizer {
             let live = self.live.remove(id).map(std::mem::take);
             lives.extend(live.map(|live| (GoId(id), (live, self.last))));
         }
-        let (names, budget) = (&self.names, &mut self.budget);
+        let (names, budget) = (&self.reasons, &mut self.budget);
         let finish =
             |(id, (mut live, last)): (_, (Live, _))| live.finish(id, last, None, names, budget);
         Summary {
@@ -372,7 +377,7 @@ impl Summarizer {
             }
             is_new = true;
         }
-        let Self { live: all, syscalls, names, budget, .. } = self;
+        let Self { live: all, syscalls, reasons: names, budget, .. } = self;
         let live = all.get_mut(id.0)?;
         if is_new && from == GoState::Undetermined {
             // It was in the new state since the generation started.
@@ -455,7 +460,7 @@ impl Summarizer {
             _ => self.last,
         };
         let Some(live) = self.live.get_mut(goroutine.0) else { return };
-        let number = RangeNumber::of(range.name, &mut self.names);
+        let number = RangeNumber::of(range.name, &mut self.reasons);
         live.range(number, start, begins, kind == EventKind::RangeBegin);
     }
 
@@ -465,8 +470,8 @@ impl Summarizer {
             task.regions += 1;
         }
         if let Some(live) = self.live.get_mut(event.goroutine().0) {
-            let name = self.names.of(event.table, event.record.region_type());
-            let (name, budget) = (self.names.get(name).clone(), &mut self.budget);
+            let name = Name::of(event.table, event.record.region_type());
+            let budget = &mut self.budget;
             live.begin_region(region.task, name, false, self.last, budget);
         }
     }
@@ -478,19 +483,18 @@ impl Summarizer {
         if live.as_mut().is_some_and(|live| live.end_ignored()) {
             return None;
         }
-        let (names, budget) = (&self.names, &mut self.budget);
+        let (names, budget) = (&self.reasons, &mut self.budget);
         let open = live.as_mut().and_then(|live| live.end_region(goroutine, now, names, budget));
         Some(Box::new(open.unwrap_or_else(|| {
-            let ends = live.map(|live| live.end_unknown_region(now, &self.names));
+            let ends = live.map(|live| live.end_unknown_region(now, &self.reasons));
             let (times, was_counted) = ends.unwrap_or_default();
             if let Some(task) = self.tasks.get(ended.task, goroutine) {
                 task.regions += u64::from(!was_counted);
             }
-            let name = self.names.of(event.table, event.record.region_type());
             Region {
                 goroutine,
                 task: ended.task,
-                name: self.names.get(name).clone(),
+                name: Name::of(event.table, event.record.region_type()),
                 inherited: false,
                 start: None,
                 end: Some(now),
@@ -514,11 +518,58 @@ impl Live {
             GoState::Running => Some(Phase::Running),
             GoState::Runnable => Some(Phase::Runnable),
             GoState::Waiting => {
-                let reason = names.of(event.table, reason);
-                (***names.get(reason) != *b"forever").then(|| self.wait(reason))
+                let is_end = event.table.string(reason).is_some_and(|r| **r == *b"forever");
+                (!is_end).then(|| self.wait(names.of(event.table, reason)))
             }
             GoState::Syscall => Some(Phase::Syscall(event.proc(), None)),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ThreadId;
+    use crate::event::Task as UserTask;
+    use crate::synthetic::{BuildError, EventConfig, EventDetails};
+
+    #[test]
+    fn names_of_regions_and_tasks_are_not_kept() -> Result<(), BuildError> {
+        const COUNT: u64 = 10_000;
+        let mut summarizer = Summarizer::returning_tasks();
+        let mut time = 0;
+        let mut emit = |details: EventDetails<'_>| {
+            time += 1;
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            let event = event.goroutine(GoId(1)).proc(ProcId(0)).thread(ThreadId(0)).build()?;
+            let finished = summarizer.event(event.as_event());
+            assert!(summarizer.reasons.len() < 10);
+            Ok(finished)
+        };
+        let running = (GoState::Undetermined, GoState::Running);
+        let running = crate::StateTransition::of_goroutine(GoId(1), running.0, running.1);
+        emit(EventDetails::StateTransition(running))?;
+        for number in 0..COUNT {
+            let (id, name) = (TaskId(number + 1), format!("name {number}"));
+            let region = || crate::Region::new(id, &name);
+            emit(EventDetails::TaskBegin(UserTask::new(id, TaskId::BACKGROUND, &name)))?;
+            emit(EventDetails::RegionBegin(region()))?;
+            let ended = emit(EventDetails::RegionEnd(region()))?;
+            assert!(
+                matches!(ended, Some(Finished::Region(ended)) if ended.name.to_string() == name)
+            );
+            emit(EventDetails::RegionEnd(region()))?; // of one before the trace
+            let ended = emit(EventDetails::TaskEnd(UserTask::new(id, TaskId::BACKGROUND, "")))?;
+            assert!(matches!(ended, Some(Finished::Task(ended)) if ended.name.is_empty()));
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn reasons_are_limited() {
+        let mut reasons = Names::up_to(3);
+        let numbers = ["a", "b", "c", "a", "b"].map(|name| reasons.number(name.into()));
+        assert_eq!((numbers, reasons.len()), ([1, 2, 0, 1, 2], 3));
     }
 }

@@ -151,7 +151,7 @@ impl Summarizer {
     pub(super) fn task(&mut self, event: Event<'_>) -> Option<Box<Task>> {
         let seen = event.task()?;
         let (id, now) = (event.goroutine(), self.last);
-        let Self { live, tasks, names, budget, .. } = self;
+        let Self { live, tasks, reasons, budget, .. } = self;
         let begins = event.kind() == EventKind::TaskBegin;
         match &mut tasks.ended {
             Some(ended) if begins => ended.remove(seen.id.0), // the identifier is used again
@@ -164,8 +164,8 @@ impl Summarizer {
         let open = tasks.open(seen.id, id);
         let task = &mut open.task;
         if **task.name != **seen.ty {
-            let name = begins.then(|| names.of(event.table, event.record.begun_type()));
-            task.name = name.map_or_else(|| seen.ty.into(), |name| names.get(name).clone());
+            let name = begins.then(|| Name::of(event.table, event.record.begun_type()));
+            task.name = name.unwrap_or_else(|| seen.ty.into());
         }
         let begun = open.begun.take();
         if let Some((_, mark, _)) = &begun {
@@ -177,7 +177,7 @@ impl Summarizer {
         } else {
             task.end = Some(now);
             let begun = begun.filter(|(by, _, seen)| (*by, *seen) == (id, losses));
-            let since = |(mark, live): (_, &mut Live)| (id, live.since(&mark, now, names));
+            let since = |(mark, live): (_, &mut Live)| (id, live.since(&mark, now, reasons));
             task.own = begun.map(|(_, mark, _)| mark).zip(live).map(since);
         }
         if seen.parent != TaskId::NONE && task.parent.is_none() {
