@@ -172,6 +172,12 @@ impl ProfileScope {
         self.goroutines.is_some()
     }
 
+    /// Whether `go tool trace` has this scope. It counts delays from before the trace, from the first
+    /// event about their goroutine.
+    const fn is_of_go(&self) -> bool {
+        self.since_first_run || self.goroutines.is_some()
+    }
+
     /// Joins the intervals of each goroutine that overlap or touch.
     fn joined(mut self) -> Self {
         for intervals in self.goroutines.iter_mut().flat_map(HashMap::values_mut) {
@@ -226,7 +232,8 @@ impl ProfileScope {
 ///
 /// With [`ProfileScope::since_first_run`] the numbers are those of `go tool trace -pprof`. Delays
 /// that began before the trace or outlast it, or that a [loss](Self::loss) cuts off, are not
-/// counted.
+/// counted, with one exception: in that scope and in one of added goroutines, regions or tasks, a
+/// delay that began before the trace counts from the first event about its goroutine, as in Go.
 ///
 /// ```
 /// use gotrace::Reader;
@@ -398,7 +405,10 @@ impl Sums {
                 }
                 _ => true,
             };
-            if is_delay && progress.delay.is_none() {
+            // Otherwise the event only says that the goroutine is delayed since some time before.
+            let begins = step.from != step.to && step.from != GoState::Undetermined;
+            let begins = begins || (*losses == 0 && scope.is_of_go());
+            if is_delay && begins && progress.delay.is_none() {
                 progress.delay = Some((now, stacks.of(table, stack)));
             }
         } else if let Some((since, stack)) = progress.delay.take() {

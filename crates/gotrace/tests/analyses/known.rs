@@ -343,6 +343,58 @@ fn the_states_of_a_goroutine_sum_to_its_life() {
     }
 }
 
+/// A status at the start of the trace, or after a loss, is not the begin of a delay.
+#[test]
+fn delays_that_began_before_the_trace_do_not_count() {
+    use GoState::{Runnable, Running, Syscall, Undetermined};
+    let feed = |profile: &mut Profile, steps: &[(i64, i64, GoState, GoState)]| {
+        for (time, id, from, to) in steps {
+            let step = StateTransition::of_goroutine(GoId(*id), *from, *to);
+            let event = EventConfig::new(EventDetails::StateTransition(step));
+            let event = event.time(Timestamp::from_nanos(*time)).build().unwrap();
+            profile.event(event.as_event());
+        }
+    };
+    let delays = |mut profile: Profile| {
+        profile.finish();
+        profile.stacks().fold((0, NS(0)), |sum, (d, _)| (sum.0 + d.count, sum.1 + d.time))
+    };
+    // The second goroutine never runs.
+    let start = [
+        (10, 1, Undetermined, Syscall),
+        (10, 2, Undetermined, Syscall),
+        (10, 3, Undetermined, Runnable),
+        (50, 1, Syscall, Runnable),
+        (50, 2, Syscall, Runnable),
+        (60, 1, Runnable, Running),
+        (65, 3, Runnable, Running),
+    ];
+    let after_loss = [
+        (1_000, 1, Syscall, Syscall),
+        (1_000, 2, Undetermined, Runnable),
+        (1_100, 1, Syscall, Running),
+        (1_100, 2, Runnable, Running),
+        (1_110, 1, Running, Syscall),
+        (1_120, 1, Syscall, Running),
+    ];
+    for (kind, scope, at_start, expected) in [
+        (ProfileKind::Syscall, ProfileScope::all(), (0, NS(0)), (1, NS(10))),
+        (ProfileKind::Scheduler, ProfileScope::all(), (1, NS(10)), (1, NS(10))),
+        // Go has no losses, and counts the call of the goroutine that never runs.
+        (ProfileKind::Syscall, ProfileScope::since_first_run(), (1, NS(40)), (1, NS(10))),
+        (ProfileKind::Scheduler, ProfileScope::since_first_run(), (0, NS(0)), (0, NS(0))),
+    ] {
+        let mut profile = Profile::new(kind, scope.clone());
+        feed(&mut profile, &start);
+        assert_eq!(delays(profile), at_start, "{kind:?} {scope:?}");
+        let mut profile = Profile::new(kind, scope.clone());
+        feed(&mut profile, &start);
+        profile.loss();
+        feed(&mut profile, &after_loss);
+        assert_eq!(delays(profile), expected, "{kind:?} {scope:?} after a loss");
+    }
+}
+
 #[test]
 fn a_scope_divides_a_profile() {
     let trace = common::recorded("shop.trace");
