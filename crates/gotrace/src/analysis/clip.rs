@@ -590,6 +590,9 @@ fn state_of(event: Event<'_>, step: Step, stack: Option<&StackOf>) -> Kept {
         };
         let Record { g, p, m, .. } = *event.record;
         kept.record = Record { g, p, m, ..Record::new(ty, 0, [step.id.0 as u64, 0, 0, id]) };
+        if event.record.is_of_v1_start() {
+            kept.record.set_status_thread(event.record.status_thread());
+        }
     }
     kept.record.from = State::Go(GoState::Undetermined);
     kept.record.to = State::Go(step.to);

@@ -94,7 +94,11 @@ impl<T: Default> Intervals<T> {
         data: impl FnOnce(&Step, Option<&T>) -> T,
     ) -> Option<Interval<T>> {
         let Step { id, from, to, .. } = *step;
-        let (now, proc) = (event.time(), event.proc());
+        let (now, mut proc) = (event.time(), event.proc());
+        if to == GoState::Syscall && event.generation() == 0 && event.record.is_of_v1_start() {
+            // Tracing starts while the world is stopped, which takes the Ps of system calls away.
+            proc = ProcId::NONE;
+        }
         let generation = self.generation.start(event);
         let mut slot = self.open.get_mut(id.0);
         let known = slot.as_mut().and_then(|slot| slot.take());

@@ -109,6 +109,21 @@ impl Record {
         self.args[0] = proc.0 as u64;
     }
 
+    /// The thread that the status of a goroutine names.
+    pub(crate) const fn status_thread(&self) -> ThreadId {
+        ThreadId(self.args[1] as i64)
+    }
+
+    pub(crate) const fn set_status_thread(&mut self, thread: ThreadId) {
+        self.args[1] = thread.0 as u64;
+    }
+
+    /// Whether this reports the state of a goroutine at the start of a v1 trace. It names no thread,
+    /// and its context is that of the goroutine that started tracing.
+    pub(crate) fn is_of_v1_start(&self) -> bool {
+        self.ty == EventType::GO_STATUS && self.status_thread() == ThreadId::NONE
+    }
+
     /// The stack of a goroutine that is created.
     #[inline(always)]
     pub(crate) const fn new_stack(&self) -> u64 {

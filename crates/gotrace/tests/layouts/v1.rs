@@ -1,7 +1,8 @@
 //! Format v1: small traces assembled here, whole and damaged.
 #![allow(clippy::expect_used, reason = "helpers of tests may panic")]
 
-use gotrace::{ErrorKind, Reader, TextFormatter};
+use gotrace::analysis::{Clip, Scheduling, SchedulingOptions};
+use gotrace::{ErrorKind, Reader, TextFormatter, Timestamp};
 use proptest::prelude::*;
 
 /// Types of v1 events, as Go's runtime numbers them.
@@ -19,6 +20,7 @@ mod ty {
     pub(super) const GO_SYSCALL_EXIT: u8 = 29;
     pub(super) const GO_SYSCALL_BLOCK: u8 = 30;
     pub(super) const GO_WAITING: u8 = 31;
+    pub(super) const GO_IN_SYSCALL: u8 = 32;
     pub(super) const HEAP_ALLOC: u8 = 33;
     pub(super) const FUTILE_WAKEUP: u8 = 36;
     pub(super) const STRING: u8 = 37;
@@ -145,6 +147,48 @@ M=-1 P=-1 G=-1 StateTransition Time=4 GoID=4 Undetermined->Runnable Reason=\"\"
 fn goroutines_that_were_there_before_have_a_status() {
     let expected = format!("{STARTED}M=-1 P=-1 G=-1 Sync Time=5 N=2\n");
     assert_eq!(started().end().text(), expected);
+}
+
+/// The P of the event is that of the goroutine that started tracing.
+#[test]
+fn system_calls_from_before_the_trace_have_no_p() {
+    let trace = Trace::new(21)
+        .batch(0, 100)
+        .event(ty::GO_CREATE, &[0, 1, 1, 0])
+        .event(ty::GO_CREATE, &[0, 2, 1, 0])
+        .event(ty::GO_IN_SYSCALL, &[0, 2])
+        .event(ty::PROC_START, &[0, 77])
+        .event(ty::GO_START, &[0, 1, 1])
+        .event(ty::GOMAXPROCS, &[1, 8, 0])
+        .event(ty::HEAP_ALLOC, &[100, 4096])
+        // One that began in the trace, with the P.
+        .event(ty::GO_SYSCALL, &[100, 1])
+        .event(ty::GO_SYSCALL_BLOCK, &[1])
+        .event(ty::HEAP_ALLOC, &[100, 4096])
+        .end();
+    assert!(trace.text().contains("P=0 G=2 StateTransition Time=0 GoID=2 Undetermined->Syscall"));
+    let of = |from: i64| {
+        let at = Timestamp::from_nanos;
+        let mut clip = Clip::new(at(from), Timestamp::MAX);
+        let mut scheduling = Scheduling::new(SchedulingOptions::default());
+        let mut reader = Reader::new(&trace.0[..]).expect("a header");
+        let mut last = at(0);
+        while let Some(event) = reader.next_event().expect("a valid trace") {
+            last = event.time();
+            match from {
+                i64::MIN => scheduling.event(event),
+                _ => clip.event(event, &mut |event| scheduling.event(event)),
+            }
+        }
+        let report = scheduling.finish();
+        let nanos = report.processors.iter().map(|of| of.syscall * of.length.as_nanos() as f64);
+        (nanos.sum::<f64>().round() as i64, last.nanos())
+    };
+    let (syscall, last) = of(i64::MIN);
+    assert!(syscall > 190 && syscall < last - 300, "{syscall} of {last} ns");
+    assert_eq!(of(50).0, syscall);
+    // Within the call of goroutine 1.
+    assert_eq!(of(last - 100), (100, last));
 }
 
 #[test]

@@ -22,9 +22,11 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// is in a blocked system call when the trace or a region ends. Go counts the blocked part twice
 /// there, as [`Times::syscall`] and as [`Times::runnable`]; here it is [`Times::syscall_blocked`].
 ///
-/// In particular, if a goroutine returns from a system call whose P was taken away, and another
-/// goroutine is in a system call on that P by then, all of the other call is [`Times::syscall`], even
-/// if it loses the P too. [`Scheduling`](super::Scheduling) counts it up to that loss.
+/// Two rules of Go count [`Times::syscall`] where a goroutine has no P; [`Scheduling`](super::Scheduling)
+/// does not. A goroutine returns from a system call whose P was taken away, while another one is in a
+/// system call on that P: the other call counts to its end, even if it loses the P too. In a trace of
+/// Go ≤ 1.21, a goroutine that was in a system call when tracing started has the P of the goroutine
+/// that started tracing.
 ///
 /// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
 /// [`Summarizer::event`]. Tasks are kept to the end of the trace, because other goroutines may
