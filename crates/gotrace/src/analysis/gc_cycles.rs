@@ -8,6 +8,7 @@ use super::{Frame, Name};
 use crate::event::{Event, EventKind, Metric, RangeName, Stack};
 use crate::id::{GoId, ResourceId};
 use crate::parallel::Split;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 use trace_common::{Histogram, SeededState, Timestamp};
@@ -111,6 +112,8 @@ pub struct GcReport {
     pub pauses: Vec<(Name, Histogram)>,
     /// The longest stops of the world, longest first.
     pub longest: Vec<Pause>,
+    /// The longest of each reason, in the order of [`pauses`](Self::pauses), longest first.
+    pub longest_by_reason: Vec<(Name, Vec<Pause>)>,
     /// Stops of the world that began before the trace or outlast it, or that a loss cuts off.
     pub cut: u64,
     /// The time of all GC assists.
@@ -147,8 +150,9 @@ pub struct GcReport {
 pub struct GcCycles {
     report: GcReport,
     stacks: Stacks,
-    pauses: Vec<(Name, Histogram)>,
-    longest: Worst<Duration, (Name, Open, Duration)>,
+    pauses: Vec<Pauses>,
+    /// The number of stops of the world that are kept of each reason.
+    worst: usize,
     /// Open stops of the world.
     stops: HashMap<GoId, Open, SeededState>,
     assists: HashMap<GoId, Timestamp, SeededState>,
@@ -161,6 +165,22 @@ pub struct GcCycles {
     last: Option<Timestamp>,
     /// Of a part of a trace: all its events of the GC.
     part: Option<Log>,
+}
+
+/// The stops of the world for one reason.
+#[derive(Debug)]
+struct Pauses {
+    reason: Name,
+    durations: Histogram,
+    longest: Worst<Duration, Ended>,
+}
+
+/// A stop of the world that ended.
+#[derive(Clone, Debug)]
+struct Ended {
+    reason: Name,
+    open: Open,
+    end: Timestamp,
 }
 
 /// An open stop of the world.
@@ -179,13 +199,13 @@ const MAX_CYCLES: usize = 1 << 16;
 const MAX_REASONS: usize = 256;
 
 impl GcCycles {
-    /// Makes an analysis that keeps the `worst` longest stops of the world.
+    /// Makes an analysis that keeps the `worst` longest stops of the world, and as many of each reason.
     pub fn new(worst: usize) -> Self {
         Self {
             report: GcReport::default(),
             stacks: Stacks::default(),
             pauses: Vec::new(),
-            longest: Worst::new(worst),
+            worst,
             stops: HashMap::default(),
             assists: HashMap::default(),
             sweeps: HashMap::default(),
@@ -241,17 +261,30 @@ impl GcCycles {
         self.end_open();
         self.close();
         self.report.cut += self.stops.len() as u64;
-        self.pauses.sort_by(|(a, x), (b, y)| y.sum().cmp(&x.sum()).then_with(|| a.cmp(b)));
-        self.report.pauses = self.pauses;
+        self.pauses.sort_by(|a, b| {
+            let sums = b.durations.sum().cmp(&a.durations.sum());
+            sums.then_with(|| a.reason.cmp(&b.reason))
+        });
         let stacks = &self.stacks;
-        let longest = self.longest.into_items().map(|(reason, open, duration)| Pause {
+        let pause = |Ended { reason, open, end }: Ended| Pause {
             reason,
             start: open.start,
-            duration,
+            duration: end - open.start,
             goroutine: open.goroutine,
             stack: stacks.frames(open.stack as usize).cloned().collect(),
-        });
-        self.report.longest = longest.collect();
+        };
+        let mut longest = Vec::new();
+        for Pauses { reason, durations, longest: of_reason } in self.pauses {
+            let of_reason: Vec<Ended> = of_reason.into_items().collect();
+            longest.extend(of_reason.iter().cloned());
+            let pauses = of_reason.into_iter().map(pause).collect();
+            self.report.longest_by_reason.push((reason.clone(), pauses));
+            self.report.pauses.push((reason, durations));
+        }
+        // Of equal ones, the first that ended.
+        longest.sort_by_key(|ended| (Reverse(ended.end - ended.open.start), ended.end));
+        longest.truncate(self.worst);
+        self.report.longest = longest.into_iter().map(pause).collect();
         self.report
     }
 
@@ -373,20 +406,17 @@ impl GcCycles {
             return;
         };
         let duration = event.time() - open.start;
-        let find = |pauses: &[(Name, Histogram)], reason: &Name| {
-            pauses.iter().position(|(known, _)| known == reason)
-        };
+        let find =
+            |pauses: &[Pauses], reason: &Name| pauses.iter().position(|of| of.reason == *reason);
         let place = find(&self.pauses, &reason).unwrap_or_else(|| {
             let is_full = self.pauses.len() >= MAX_REASONS;
             let reason = if is_full { Name::default() } else { reason.clone() };
             find(&self.pauses, &reason).unwrap_or_else(|| {
-                self.pauses.push((reason, Histogram::default()));
+                let (durations, longest) = (Histogram::default(), Worst::new(self.worst));
+                self.pauses.push(Pauses { reason, durations, longest });
                 self.pauses.len() - 1
             })
         });
-        if let Some((_, histogram)) = self.pauses.get_mut(place) {
-            histogram.add(event.time().nanos_since(open.start));
-        }
         match &**reason {
             // The mark phase begins within it: the cycle is current.
             b"GC sweep termination" | b"GC mark termination" => {
@@ -401,7 +431,10 @@ impl GcCycles {
             }
             _ => {}
         }
-        self.longest.add(duration, || (reason, open, duration));
+        if let Some(pauses) = self.pauses.get_mut(place) {
+            pauses.durations.add(event.time().nanos_since(open.start));
+            pauses.longest.add(duration, || Ended { reason, open, end: event.time() });
+        }
     }
 
     fn begin(&mut self, start: Option<Timestamp>, trigger: GcTrigger) {

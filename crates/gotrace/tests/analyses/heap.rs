@@ -60,6 +60,16 @@ fn the_causes_of_collections() {
     assert_eq!(report.longest.len(), 5);
     assert!(report.longest.windows(2).all(|pair| pair[0].duration >= pair[1].duration));
     assert!(report.longest.iter().all(|pause| !pause.stack.is_empty()));
+    for ((reason, pauses), (same, longest)) in report.pauses.iter().zip(&report.longest_by_reason) {
+        assert_eq!(reason, same);
+        assert_eq!(longest.len() as u64, pauses.count().min(5), "{reason}");
+        assert_eq!(longest[0].duration, Duration::from_nanos(pauses.max()), "{reason}");
+        assert!(longest.iter().all(|pause| pause.reason == *reason));
+    }
+    let mut all: Vec<_> =
+        report.longest_by_reason.iter().flat_map(|(_, longest)| longest).collect();
+    all.sort_by_key(|pause| std::cmp::Reverse(pause.duration));
+    assert!(report.longest.iter().eq(all.into_iter().take(5)));
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub(crate) struct Args {
     analysis: Analysis,
     #[command(flatten)]
     rows: Rows,
-    /// Print N of the longest
+    /// Print N of the longest, and N of each reason in JSON and CSV
     #[arg(long, value_name = "N", default_value_t = 5)]
     worst: usize,
     /// Print the number of pauses by duration
@@ -32,10 +32,11 @@ pub(super) fn run(args: &Args) -> Result {
     args.rows.print(
         &report.pauses,
         |(reason, pauses)| {
-            let longest = report.longest.iter().filter(|pause| pause.reason == *reason);
+            let longest = report.longest_by_reason.iter().find(|(of, _)| of == reason);
+            let longest = longest.map(|(_, longest)| longest.as_slice()).unwrap_or_default();
             let mut json = json!({
                 "reason": reason.to_string(),
-                "longest": longest.map(pause_json).collect::<Vec<_>>(),
+                "longest": longest.iter().map(pause_json).collect::<Vec<_>>(),
             });
             if let (Value::Object(json), Value::Object(times)) =
                 (&mut json, analysis::histogram_json(pauses))
