@@ -129,7 +129,10 @@ fn main() -> ExitCode {
         Command::Man(args) => args.run(Cli::command()),
         Command::RescueRuntimes(args) => run::rescue::run(&args),
     };
-    result.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+    let code = result.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
+    #[cfg(unix)]
+    run::runtimes::wait_for_stops();
+    code
 }
 
 /// Makes a write beyond `RLIMIT_FSIZE` a reported error: SIGXFSZ would kill the program.

@@ -6,6 +6,9 @@ mod candidate;
 pub(crate) mod child;
 pub(crate) mod cleanup;
 pub(crate) mod duration;
+#[cfg(test)]
+#[cfg(unix)]
+pub(crate) mod fake;
 #[cfg(unix)]
 pub(crate) mod family;
 #[cfg(unix)]

@@ -15,11 +15,12 @@ use crossbeam_channel::{
 use diag_ipc::reverse::Runtime;
 use diag_ipc::{Client, Error, Guid, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use rustix::process::geteuid;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,7 +85,7 @@ impl Recorder {
         Self::start(move |over, looks, received| {
             let mut runtimes = Runtimes::new(port, config, received);
             runtimes.watch(over, looks);
-            runtimes.end()
+            runtimes.end(END)
         })
     }
 
@@ -418,21 +419,23 @@ impl<'a> Runtimes<'a> {
         }
     }
 
-    /// Ends all sessions.
-    fn end(mut self) -> Ended {
+    /// Ends all sessions. Those that were requested have this time to begin, and as long as others take to
+    /// end. What begins later ends by itself.
+    fn end(mut self, limit: Duration) -> Ended {
         self.is_ending = true;
         Session::ask(&self.sessions);
-        let until = Instant::now() + END;
+        let until = Instant::now() + limit;
         loop {
-            let is_waiting = !self.beginning.is_empty() && Instant::now() < until;
+            let is_open = !self.beginning.is_empty();
+            let is_waiting = is_open && Instant::now() < until;
             let has_sessions = !self.sessions.iter().all(Session::has_ended);
             // Runtimes that connect from now on are not recorded. After this the rescue process of the
             // port resumes them.
             if self.port.is_some() && (is_waiting || has_sessions) {
                 self.accept();
                 self.settle_all();
-            } else if is_waiting {
-                let reply = self.replies.1.recv_deadline(until);
+            } else if is_waiting || (is_open && has_sessions) {
+                let reply = self.replies.1.recv_timeout(TICK);
                 reply.into_iter().for_each(|reply| self.settle(reply));
             } else {
                 break;
@@ -563,7 +566,54 @@ fn to_file(
     Session::start(client, pid, config, Counted::new(file, received.clone()))
 }
 
-/// A session recorded by a thread.
+/// The sessions that have begun, and whose end may not be requested yet.
+static UNSTOPPED: Unstopped = Unstopped::new();
+
+/// Waits until the end of each session that has begun is requested, for 5 s at most. To be called at the end of
+/// the program: a connection that is closed before can crash .NET Core 3.1.
+pub(crate) fn wait_for_stops() {
+    UNSTOPPED.wait(END);
+}
+
+/// A number of sessions.
+struct Unstopped {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Unstopped {
+    const fn new() -> Self {
+        Self { count: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a session until the value is dropped.
+    fn add(&self) -> Begun<'_> {
+        *self.lock() += 1;
+        Begun(self)
+    }
+
+    /// Waits until there are none. Returns whether that is so.
+    fn wait(&self, limit: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, |count| *count > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
+    }
+}
+
+/// A session that is counted.
+struct Begun<'a>(&'a Unstopped);
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.changed.notify_all();
+    }
+}
+
+/// A session recorded by a thread. Dropping it requests its end.
 pub(crate) struct Session<W> {
     pid: u32,
     /// The name of the program.
@@ -571,9 +621,12 @@ pub(crate) struct Session<W> {
     stop_handle: StopHandle,
     /// Closed when the stream has ended.
     ended: Receiver<()>,
-    thread: JoinHandle<(W, Option<Failure>)>,
+    /// Until its result is taken.
+    thread: Option<JoinHandle<(W, Option<Failure>)>>,
     /// The ids of its threads, if it has another PID namespace.
     threads: RefCell<Option<Box<NamespaceIds>>>,
+    /// Until its end is requested.
+    begun: Cell<Option<Begun<'static>>>,
 }
 
 impl<W: Write + Send + 'static> Session<W> {
@@ -587,6 +640,7 @@ impl<W: Write + Send + 'static> Session<W> {
         let session = client.collect_tracing(config).map_err(|error| {
             Failure::about(format!("process {pid}"), format!("its .NET runtime: {error}"))
         })?;
+        let begun = Cell::new(Some(UNSTOPPED.add()));
         let stop_handle = session.stop_handle();
         let (running, ended) = bounded(0);
         let thread = std::thread::spawn(move || {
@@ -601,32 +655,8 @@ impl<W: Write + Send + 'static> Session<W> {
             (out, failure)
         });
         let threads = RefCell::new(NamespaceIds::read(pid).map(Box::new));
-        Ok(Self { pid, name: program(pid), stop_handle, ended, thread, threads })
-    }
-
-    /// Looks for new threads: only their ids in another PID namespace are in the stream.
-    pub(crate) fn look(&self) {
-        if let Some(threads) = &mut *self.threads.borrow_mut() {
-            threads.add_new();
-        }
-    }
-
-    /// Whether the stream has ended.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.thread.is_finished()
-    }
-
-    /// Requests the end. A thread of its own sends the request: a runtime that hangs accepts it after seconds, or
-    /// never.
-    pub(crate) fn stop(&self) {
-        if !self.has_ended() {
-            self.look();
-            let handle = self.stop_handle.clone();
-            std::thread::spawn(move || {
-                // A process that has just ended cannot receive the request; its stream ends by itself.
-                let _ = handle.stop();
-            });
-        }
+        let thread = Some(thread);
+        Ok(Self { pid, name: program(pid), stop_handle, ended, thread, threads, begun })
     }
 
     /// Waits for the end, up to this time. Returns whether it has come.
@@ -636,8 +666,8 @@ impl<W: Write + Send + 'static> Session<W> {
 
     /// Waits for the end. `None` if the thread failed; otherwise the output, and why it is truncated,
     /// if known.
-    pub(crate) fn finish(self) -> Option<(W, Option<Failure>)> {
-        self.thread.join().ok()
+    pub(crate) fn finish(mut self) -> Option<(W, Option<Failure>)> {
+        self.thread.take()?.join().ok()
     }
 
     /// Requests the end of all running sessions.
@@ -655,10 +685,59 @@ impl<W: Write + Send + 'static> Session<W> {
     }
 }
 
+impl<W> Session<W> {
+    /// Looks for new threads: only their ids in another PID namespace are in the stream.
+    pub(crate) fn look(&self) {
+        if let Some(threads) = &mut *self.threads.borrow_mut() {
+            threads.add_new();
+        }
+    }
+
+    /// Whether the stream has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Requests the end. A thread of its own sends the request: a runtime that hangs accepts it after seconds, or
+    /// never.
+    pub(crate) fn stop(&self) {
+        if self.has_ended() {
+            self.begun.take();
+        } else {
+            self.look();
+            self.send_stop();
+        }
+    }
+
+    fn send_stop(&self) {
+        let (handle, begun) = (self.stop_handle.clone(), self.begun.take());
+        let send = move || {
+            // A process that has just ended cannot receive the request; its stream ends by itself.
+            let _ = handle.stop();
+            drop(begun);
+        };
+        // Without a thread, it is not requested.
+        let _ = std::thread::Builder::new().spawn(send);
+    }
+}
+
+impl<W> Drop for Session<W> {
+    /// A session that begins after its recorder has ended would go on for as long as its process.
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.send_stop();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::fake;
+    use crate::run::wait::until;
+    use diag_ipc::message::Request;
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+    use std::os::unix::net::UnixStream;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
 
@@ -671,7 +750,7 @@ mod tests {
             let count = Count::default();
             let mut runtimes = Runtimes::new(None, names(), &count);
             runtimes.look(&pids);
-            runtimes.end().1
+            runtimes.end(END).1
         };
         // Capabilities are those of a thread.
         let failures = std::thread::spawn(look).join().unwrap();
@@ -692,6 +771,88 @@ mod tests {
         child.wait().unwrap();
         runtimes.look(&[pid].into());
         assert!(!runtimes.known.contains_key(&pid));
+    }
+
+    /// A process that does not exist.
+    const PID: u32 = u32::MAX;
+
+    /// A runtime whose requests the test gets, with their connections.
+    fn runtime(dir: &Path) -> (Client, Receiver<(Request, UnixStream)>) {
+        let (to, requests) = unbounded();
+        let client = fake::runtime(dir, move |request, stream| {
+            let _ = to.send((request, stream)); // the test may have ended
+        });
+        (client, requests)
+    }
+
+    /// The connection of the next request, which is for a session.
+    fn requested(requests: &Receiver<(Request, UnixStream)>) -> UnixStream {
+        match requests.recv_timeout(fake::LIMIT) {
+            Ok((Request::CollectTracing { .. }, stream)) => stream,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The session of the next request, which is for its end.
+    fn stopped(requests: &Receiver<(Request, UnixStream)>) -> u64 {
+        match requests.recv_timeout(fake::LIMIT) {
+            Ok((Request::StopTracing { session }, _)) => session,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn sessions_that_begin_too_late_are_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, requests) = runtime(dir.path());
+        let count = Count::default();
+        let mut runtimes = Runtimes::new(None, names(), &count);
+        runtimes.begin(Some(client.clone()), PID, None, None);
+        let mut first = requested(&requests);
+        runtimes.begin(Some(client), PID, None, None);
+        let mut second = requested(&requests);
+        // The recorder does not look at this reply any more, and the other one comes after its end.
+        fake::begin(&mut first, 7);
+        until("the reply", || runtimes.replies.1.len() == 1);
+        let (sessions, failures) = runtimes.end(Duration::ZERO);
+        assert_eq!((sessions.len(), failures.len()), (0, 2));
+        assert_eq!(stopped(&requests), 7);
+        fake::begin(&mut second, 8);
+        assert_eq!(stopped(&requests), 8);
+    }
+
+    #[test]
+    fn sessions_that_begin_while_others_end_are_recorded() {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, requests) = runtime(dir.path());
+        let count = Count::default();
+        std::thread::scope(|scope| {
+            let mut runtimes = Runtimes::new(None, names(), &count);
+            runtimes.begin(Some(client.clone()), PID, None, None);
+            let mut first = requested(&requests);
+            fake::begin(&mut first, 7);
+            let reply = runtimes.replies.1.recv().unwrap();
+            runtimes.settle(reply);
+            runtimes.begin(Some(client), PID - 1, None, None);
+            let mut second = requested(&requests);
+            let ending = scope.spawn(|| runtimes.end(Duration::ZERO));
+            assert_eq!(stopped(&requests), 7);
+            fake::begin(&mut second, 8);
+            assert_eq!(stopped(&requests), 8);
+            drop((first, second));
+            let (sessions, failures) = ending.join().unwrap();
+            assert_eq!((sessions.len(), failures.len()), (2, 0));
+        });
+    }
+
+    #[test]
+    fn the_program_waits_for_requests_to_end_sessions() {
+        let sessions = Unstopped::new();
+        let (first, second) = (sessions.add(), sessions.add());
+        drop(first);
+        assert!(!sessions.wait(Duration::ZERO));
+        drop(second);
+        assert!(sessions.wait(Duration::ZERO));
     }
 
     #[test]

@@ -1,8 +1,9 @@
 use super::*;
 use crate::commands::flight::inbox;
+use crate::run::fake;
 use crate::run::wait::until;
-use diag_ipc::message::{Header, Reply, Request};
-use std::io::{Read, Write};
+use diag_ipc::message::Request;
+use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -13,26 +14,14 @@ const PID: u32 = u32::MAX;
 
 /// A runtime that ignores requests to end a session. The streams of its sessions are those of the test.
 fn runtime(dir: &Path) -> (Client, Receiver<UnixStream>) {
-    let path = dir.join("socket");
-    let listener = UnixListener::bind(&path).unwrap();
     let (sessions, started) = channel();
-    // Ends with the process of the tests.
-    std::thread::spawn(move || {
-        for mut stream in listener.incoming().flatten() {
-            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-            stream.set_write_timeout(Some(Duration::from_secs(60))).unwrap();
-            let mut message = vec![0; Header::LEN];
-            stream.read_exact(&mut message).unwrap();
-            let size = Header::decode(message.first_chunk().unwrap()).unwrap().size;
-            message.resize(size.into(), 0);
-            stream.read_exact(&mut message[Header::LEN..]).unwrap();
-            if let Ok(Request::CollectTracing { .. }) = Request::decode(&message) {
-                stream.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
-                let _ = sessions.send(stream); // the test may have ended
-            }
+    let client = fake::runtime(dir, move |request, mut stream| {
+        if let Request::CollectTracing { .. } = request {
+            fake::begin(&mut stream, 7);
+            let _ = sessions.send(stream); // the test may have ended
         }
     });
-    (Client::new(path), started)
+    (client, started)
 }
 
 /// Starts a session, whose runtime sends this number of bytes.
