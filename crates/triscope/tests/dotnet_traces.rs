@@ -454,6 +454,28 @@ fn a_heap_walk_with_missing_parts_fails() {
 }
 
 #[test]
+fn a_heap_with_an_object_of_more_than_4_gib_has_its_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, dump] = ["heap.nettrace", "heap.gcdump"].map(|name| dir.path().join(name));
+    let numbers = [0u32, 1].map(u32::to_le_bytes).concat();
+    let object = [0x200u64, 8_000_000_024, 1, 0].map(u64::to_le_bytes).concat();
+    let payload = [&numbers[..], &[7, 0], &object].concat();
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    std::fs::write(&trace, assemble::v4(runtime, 18, 0, &[0; 4], &payload)).unwrap();
+    let (trace, dump) = (trace.to_str().unwrap(), dump.to_str().unwrap());
+    // The type has no name.
+    let ran = run(&["dotnet", "gcdump", trace]);
+    assert!(ran.stdout.contains("8000000024 bytes in 1 objects"), "{}", ran.stdout);
+    assert!(!ran.stderr.contains("GiB"), "{}", ran.stderr);
+    let ran = run(&["dotnet", "gcdump", trace, "-o", dump]);
+    assert!(ran.stderr.contains("1 objects, 8000000024 bytes"), "{}", ran.stderr);
+    let limit = "heap.gcdump: 1 object of more than 2 GiB: written with 2 GiB";
+    assert_eq!(ran.stderr.matches(limit).count(), 1, "{}", ran.stderr);
+    let text = ok(&["dotnet", "gcdump", dump]);
+    assert!(text.contains("2147483647 bytes in 1 objects"), "{text}");
+}
+
+#[test]
 fn a_source_is_one_of_file_process_port_or_command() {
     let trace = capture("t10-counters.nettrace");
     for verb in ["events", "counters", "gc"] {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 /// Objects larger than this get a separate type per size, as in `dotnet-gcdump`.
-const LARGE: u32 = 1000;
+const LARGE: u64 = 1000;
 
 impl HeapGraph {
     /// Builds the graph of a heap dump, with type names as `dotnet-gcdump` writes them:
@@ -18,11 +18,10 @@ impl HeapGraph {
         let mut builder = Builder::default();
         builder.kind("UNDEFINED", None);
         for node in snapshot.nodes() {
-            let size = u32::try_from(node.size).unwrap_or(u32::MAX);
-            let kind = builder.type_of(snapshot, node.type_id, size);
+            let kind = builder.type_of(snapshot, node.type_id, node.size);
             let index = builder.node_at(node.address);
             if let Some(place) = builder.heap.nodes.get_mut(index as usize) {
-                (place.size, place.kind) = (size, kind);
+                (place.size, place.kind) = (node.size, kind);
             }
         }
         for node in snapshot.nodes() {
@@ -79,7 +78,7 @@ impl Builder {
         index
     }
 
-    fn type_of(&mut self, snapshot: &HeapSnapshot, id: u64, size: u32) -> u32 {
+    fn type_of(&mut self, snapshot: &HeapSnapshot, id: u64, size: u64) -> u32 {
         let order = if size > LARGE { size.ilog10() } else { 0 };
         if let Some(&known) = self.by_id.get(&(id, order)) {
             return known;

@@ -57,7 +57,7 @@ struct Node {
     /// Address of the object; 0 for nodes that group roots.
     address: u64,
     /// Bytes.
-    size: u32,
+    size: u64,
     /// Index of its type.
     kind: u32,
     /// Index of its first reference in [`HeapGraph::edges`].
@@ -78,7 +78,7 @@ impl HeapGraph {
 
     /// Bytes of all objects.
     pub fn total_size(&self) -> u64 {
-        self.objects().map(|node| u64::from(node.size)).sum()
+        self.objects().fold(0, |sum, node| sum.saturating_add(node.size))
     }
 
     fn objects(&self) -> impl Iterator<Item = &Node> {

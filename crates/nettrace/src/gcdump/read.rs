@@ -2,7 +2,7 @@ use super::fast::{
     BEGIN_OBJECT, BLOB, BYTE, END_OBJECT, INT16, INT32, INT64, NULL_REFERENCE, OBJECT_REFERENCE,
     SIGNATURE, SKIP_REGION, STRING, compressed, string,
 };
-use super::write::UNIX_TICKS;
+use super::write::{self, UNIX_TICKS};
 use super::{DumpInfo, GraphType, HeapGraph, Node};
 use std::time::{Duration, UNIX_EPOCH};
 use trace_common::{Cursor, ReadError, ReadErrorKind};
@@ -328,7 +328,7 @@ fn node(
     let size = size.ok_or_else(|| invalid("index of a type", kind))?;
     let size = if kind_and_size & 1 != 0 { compressed(c)? } else { size };
     // A negative size did not fit in 32 bits.
-    let size = u32::try_from(size).unwrap_or(i32::MAX as u32);
+    let size = u64::try_from(size).unwrap_or(write::LARGEST);
     let children = compressed(c)?;
     let edge_count =
         u32::try_from(children).map_err(|_| invalid("number of references", children))?;

@@ -47,7 +47,7 @@ impl HeapGraph {
         for node in self.objects() {
             let total = by_name.entry(self.type_name(node)).or_default();
             total.0 += 1;
-            total.1 += u64::from(node.size);
+            total.1 = total.1.saturating_add(node.size);
         }
         let mut totals: Vec<_> = by_name
             .into_iter()
@@ -102,7 +102,7 @@ impl HeapGraph {
             path.push(PathStep {
                 address: node.address,
                 name: self.type_name(node).to_owned(),
-                size: node.size.into(),
+                size: node.size,
             });
             if at == self.root {
                 path.reverse();

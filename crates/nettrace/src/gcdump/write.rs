@@ -9,8 +9,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Ticks of 100 ns from year 1 to 1970.
 pub(super) const UNIX_TICKS: i64 = 621_355_968_000_000_000;
 
+/// The largest size of an object: sizes are signed 32-bit integers in the file.
+pub(super) const LARGEST: u64 = i32::MAX as u64;
+
 impl HeapGraph {
     /// Writes a `.gcdump` file (version 10, readable from version 8 on).
+    ///
+    /// The format has sizes up to 2³¹ − 1 bytes: [larger objects](Self::oversized) have that size in the file.
     ///
     /// # Errors
     ///
@@ -57,9 +62,15 @@ impl HeapGraph {
         out.write_all(&file)
     }
 
+    /// Number of objects that are larger than a `.gcdump` file can describe: more than 2³¹ − 1 bytes.
+    pub fn oversized(&self) -> usize {
+        self.objects().filter(|node| node.size > LARGEST).count()
+    }
+
     fn put_graph(&self, file: &mut Vec<u8>) -> io::Result<()> {
         let count = i32::try_from(self.nodes.len()).map_err(|_| too_large())?;
-        file.extend(self.nodes.iter().map(|n| i64::from(n.size)).sum::<i64>().to_le_bytes());
+        let bytes = self.nodes.iter().fold(0, |sum: u64, node| sum.saturating_add(node.size));
+        file.extend(i64::try_from(bytes).unwrap_or(i64::MAX).to_le_bytes());
         file.extend(self.root.to_le_bytes());
 
         // The size of a type is that of its first object; other objects contain their own.
@@ -108,9 +119,9 @@ impl HeapGraph {
     }
 }
 
-/// Sizes are signed 32-bit integers in the file.
+/// The size of an object in the file.
 fn clamp(node: &Node) -> u32 {
-    node.size.min(i32::MAX as u32)
+    node.size.min(LARGEST) as u32
 }
 
 /// Writes the begin tag and the type of an object.

@@ -214,6 +214,30 @@ fn written_dumps_are_read() {
     assert_eq!(again.reference_count(), graph.reference_count());
 }
 
+/// A file has sizes of 31 bits.
+#[test]
+fn objects_of_more_than_4_gib_have_their_size() {
+    const SIZE: u64 = 8_000_000_024;
+    let mut heap = HeapSnapshot::new();
+    observe(&mut heap, 15, 1, &[gc_type(1, "System.Int64[]")]);
+    observe(&mut heap, 18, 2, &[words(&[0x100, SIZE, 1, 0]), words(&[0x200, u64::MAX, 1, 0])]);
+    observe(&mut heap, 16, 1, &[root(0x100, 0, 0)]);
+    let graph = HeapGraph::from_snapshot(&heap, info());
+    let name = "System.Int64[] (Bytes > 100M)";
+    assert_eq!((graph.total_size(), graph.oversized()), (u64::MAX, 2));
+    let totals: Vec<_> = graph.totals().into_iter().map(|t| (t.name, t.count, t.size)).collect();
+    assert_eq!(totals, [(name.to_owned(), 2, u64::MAX)]);
+    let sizes = |graph: &HeapGraph| -> Vec<u64> {
+        let paths = graph.paths_to(name, 9);
+        paths.iter().filter_map(|path| Some(path.last()?.size)).collect()
+    };
+    assert_eq!(sizes(&graph), [SIZE]);
+    let mut file = Vec::new();
+    graph.write(&mut file).unwrap();
+    let again = HeapGraph::read(&file).unwrap();
+    assert_eq!((sizes(&again), again.oversized()), (vec![(1 << 31) - 1], 0));
+}
+
 #[test]
 fn a_difference_has_what_grew_first_and_nothing_that_stayed() {
     let before = HeapGraph::from_snapshot(&heap(), info()).totals();

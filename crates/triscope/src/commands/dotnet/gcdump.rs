@@ -7,6 +7,7 @@ use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use crate::run::stop::Listener;
+use crate::timeline::counted;
 use diag_ipc::{Rundown, Timeouts, TracingConfig};
 use nettrace::Order;
 use nettrace::analysis::{HeapSnapshot, TypeTotal};
@@ -241,6 +242,14 @@ fn write(mut file: OutputFile, graph: &HeapGraph) -> Result {
     let (name, size, objects) = (file.name(), graph.total_size(), graph.object_count());
     file.complete()?;
     message!("{}: {objects} objects, {size} bytes", OneLine(&name));
+    let oversized = graph.oversized();
+    if oversized > 0 {
+        let objects = counted(oversized as u64, "object");
+        message!(
+            "triscope: {}: {objects} of more than 2 GiB: written with 2 GiB, the limit of the format",
+            OneLine(&name)
+        );
+    }
     Ok(())
 }
 
@@ -296,7 +305,7 @@ fn print_difference(args: &Args, before: &Heap, after: &Heap, out: &mut Vec<u8>)
         let (size, count) = (d.size_change(), d.count_change());
         let _ = writeln!(out, "{size:>+12} {count:>+9}  {}", OneLine(&d.name));
     }
-    let size = sizes.1 as i64 - sizes.0 as i64;
+    let size = sizes.1.wrapping_sub(sizes.0) as i64;
     let count = counts.1 as i64 - counts.0 as i64;
     let name = OneLine(&before.name);
     let _ = writeln!(out, "\n{size:+} bytes in {count:+} objects since {name}");
