@@ -174,7 +174,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     };
     if walk.nodes().is_empty() {
         // A stream that failed is the reason.
-        if let Some(reading) = reading.filter(|reading| !reading.errors.is_empty()) {
+        if let Some(reading) = reading.filter(Reading::has_errors) {
             reading.into_result()?;
         }
         let why = match is_live {

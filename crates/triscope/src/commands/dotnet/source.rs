@@ -229,7 +229,7 @@ impl Stream {
 
     /// Calls `each` with every event. Damage, truncation and losses are reported at the end.
     pub(crate) fn read(mut self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
-        let mut errors = Vec::new();
+        let mut errors = Errors::default();
         loop {
             match self.reader.next_event() {
                 Ok(Some(event)) => {
@@ -240,14 +240,14 @@ impl Stream {
                 Ok(None) => break,
                 Err(error) => {
                     let fatal = matches!(error.kind, nettrace::ErrorKind::Io(_));
-                    errors.push(error.to_string());
+                    errors.add(&error);
                     if fatal {
                         break;
                     }
                 }
             }
         }
-        if !errors.is_empty() {
+        if errors.count > 0 {
             self.discard(); // of a stream that cannot be decoded, the rest was not read
         }
         let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
@@ -294,12 +294,38 @@ impl Stream {
     }
 }
 
+/// The errors of a stream: each of its blocks can have one.
+#[derive(Default)]
+struct Errors {
+    /// The first ones.
+    shown: Vec<String>,
+    count: usize,
+}
+
+impl Errors {
+    const SHOWN: usize = 10;
+
+    fn add(&mut self, error: &nettrace::Error) {
+        if self.shown.len() < Self::SHOWN {
+            self.shown.push(error.to_string());
+        }
+        self.count += 1;
+    }
+
+    /// The first errors, and the number of the others.
+    fn lines(&self) -> impl Iterator<Item = String> {
+        let shown = self.shown.iter().map(|error| OneLine(error).to_string());
+        let more = self.count - self.shown.len();
+        shown.chain((more > 0).then(|| format!("and {more} more errors")))
+    }
+}
+
 /// The result of reading a stream.
 pub(crate) struct Reading {
     pub(crate) name: String,
     pub(crate) stats: Stats,
     pub(crate) trace: Option<nettrace::Trace>,
-    pub(crate) errors: Vec<String>,
+    errors: Errors,
     /// The result of a started program.
     outcome: Result,
     /// Ends the program on a signal after a session.
@@ -307,6 +333,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Whether the stream has errors.
+    pub(crate) const fn has_errors(&self) -> bool {
+        self.errors.count > 0
+    }
+
     /// Reports losses and errors; an error makes the exit status 1.
     pub(crate) fn into_result(self) -> Result {
         let name = OneLine(&self.name);
@@ -322,13 +353,39 @@ impl Reading {
             let n = stats.early_flushes;
             message!("triscope: {name}: events may be out of order at {n} places");
         }
-        const SHOWN: usize = 10;
-        for error in self.errors.iter().take(SHOWN) {
-            message!("triscope: {name}: {}", OneLine(error));
+        for line in self.errors.lines() {
+            message!("triscope: {name}: {line}");
         }
-        if self.errors.len() > SHOWN {
-            message!("triscope: {name}: and {} more errors", self.errors.len() - SHOWN);
-        }
-        if self.errors.is_empty() { self.outcome } else { Err(Failure::Quiet(1)) }
+        if self.has_errors() { Err(Failure::Quiet(1)) } else { self.outcome }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write as _;
+
+    #[test]
+    fn few_of_many_errors_are_kept() {
+        const BLOCKS: usize = 100_000;
+        // A trace of version 6: its clock, no properties.
+        let mut trace = b"Nettrace\0\0\0\0\x06\0\0\0\0\0\0\0".to_vec();
+        let time = [2026u16, 11, 6, 21, 4, 30, 15, 250].map(u16::to_le_bytes).concat();
+        let clock = [1_000i64, 1_000_000_000].map(i64::to_le_bytes).concat();
+        let content = [&time[..], &clock, &[8, 0, 0, 0], &[0; 4]].concat();
+        trace.extend([content.len() as u8, 0, 0, 1]);
+        trace.extend(content);
+        // Trace blocks without content, and the end.
+        trace.extend([0, 0, 0, 1].repeat(BLOCKS));
+        trace.extend([0; 4]);
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        file.write_all(&trace).unwrap();
+        let stream = Stream::of_file(file.path(), Order::Stream, Progress::bytes()).unwrap();
+        let reading = stream.read(|_| Ok(())).unwrap();
+        assert!(reading.has_errors());
+        assert_eq!(reading.errors.shown.len(), Errors::SHOWN);
+        let lines: Vec<String> = reading.errors.lines().collect();
+        assert_eq!(lines.len(), Errors::SHOWN + 1);
+        assert_eq!(lines.last().map(String::as_str), Some("and 99990 more errors"));
     }
 }
