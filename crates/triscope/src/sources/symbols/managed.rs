@@ -20,15 +20,20 @@ pub(crate) struct Managed {
 #[derive(Default)]
 struct Codes {
     methods: Vec<Code>,
+    /// The indexes of the methods, by their addresses and names.
+    known: HashMap<(u64, u64, Arc<str>), usize>,
     /// By their first addresses. They do not overlap.
     pieces: BTreeMap<u64, Piece>,
+    /// Number of pieces that were looked at.
+    #[cfg(test)]
+    visited: usize,
 }
 
 /// The code of a method.
 struct Code {
     start: u64,
     end: u64,
-    name: Box<str>,
+    name: Arc<str>,
     source: Source,
 }
 
@@ -44,29 +49,34 @@ struct Piece {
 impl Codes {
     fn insert(&mut self, method: Code) {
         let Code { start, end, .. } = method;
+        let key = (start, end, Arc::clone(&method.name));
+        // Each list has it again. All of its addresses are in pieces, which a repetition does not change.
+        if let Some(known) = self.known.get(&key).and_then(|known| self.methods.get_mut(*known)) {
+            known.source.add(method.source);
+            return;
+        }
         self.split(start);
         self.split(end);
         let before: Vec<(u64, Piece)> =
             self.pieces.range(start..end).map(|(start, piece)| (*start, *piece)).collect();
-        let is_same = |known: &usize| {
-            let known = self.methods.get(*known);
-            known.is_some_and(|m| (m.start, m.end, &m.name) == (start, end, &method.name))
-        };
-        let same = before.iter().filter_map(|(_, piece)| piece.method).find(is_same);
-        let index = same.unwrap_or(self.methods.len());
+        #[cfg(test)]
+        {
+            self.visited += before.len();
+        }
+        let index = self.methods.len();
         let (mut at, mut has_own) = (start, false);
         for (from, piece) in before {
             self.pieces.remove(&from);
             has_own |= self.put(at, from, Some(index));
-            self.put(from, piece.end, piece.method.filter(|method| *method == index));
+            self.put(from, piece.end, None);
             at = piece.end;
         }
         has_own |= self.put(at, end, Some(index));
-        match self.methods.get_mut(index) {
-            Some(known) => known.source.add(method.source),
-            // Each list has the methods whose addresses others had too: they are not kept.
-            None if has_own => self.methods.push(method),
-            None => {}
+        self.join(end);
+        // Each list has the methods whose addresses others had too: they are not kept.
+        if has_own {
+            self.known.insert(key, index);
+            self.methods.push(method);
         }
     }
 
@@ -78,6 +88,13 @@ impl Codes {
                 piece.end = at;
                 self.pieces.insert(at, rest);
             }
+        }
+    }
+
+    /// Adds the piece that begins there to the one before it if the same is known of both.
+    fn join(&mut self, at: u64) {
+        if let Some(piece) = self.pieces.remove(&at) {
+            self.put(at, piece.end, piece.method);
         }
     }
 
@@ -272,6 +289,26 @@ mod tests {
         }
         let codes = &managed.files[&3];
         assert_eq!((codes.methods.len(), codes.pieces.len()), (2, 2));
+    }
+
+    #[test]
+    fn methods_that_are_repeated_cost_nothing() {
+        const COUNT: u64 = 1000;
+        let mut managed = Managed::default();
+        let mut insert = |start, end, name: &str| {
+            managed.insert(3, start, end, name.to_owned(), Source::Unknown);
+        };
+        // Many pieces, of which every other one is that of the first method.
+        insert(0, 10 * COUNT, "a");
+        for n in 0..COUNT {
+            insert(10 * n + 3, 10 * n + 6, "b");
+        }
+        for _ in 0..COUNT {
+            insert(0, 10 * COUNT, "a");
+        }
+        let codes = &managed.files[&3];
+        assert_eq!((codes.methods.len(), codes.pieces.len()), (1, 2 * COUNT as usize + 1));
+        assert_eq!(codes.visited, COUNT as usize);
     }
 
     #[test]
