@@ -24,6 +24,8 @@ pub(crate) mod skeleton;
 pub(crate) mod spool;
 pub(crate) mod stdout;
 #[cfg(unix)]
+pub(crate) mod terminal;
+#[cfg(unix)]
 pub(crate) mod unnamed;
 #[cfg(any(not(unix), test))]
 mod zstd_frames;

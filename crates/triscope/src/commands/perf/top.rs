@@ -1,5 +1,6 @@
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
+use crate::io::terminal;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
 use crate::run::sample_rate;
@@ -269,9 +270,9 @@ impl Live {
     fn print(&mut self, args: &Args, event: &str, lost: u64) -> Result {
         let mut out = Output::new();
         let is_terminal = std::io::stdout().is_terminal();
-        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok().filter(|_| is_terminal);
-        let height = size.map_or(20, |size| usize::from(size.ws_row).saturating_sub(4));
-        let width = size.map_or(usize::MAX, |size| usize::from(size.ws_col));
+        let size = terminal::size();
+        let height = size.map_or(20, |size| size.rows.saturating_sub(4));
+        let width = size.map_or(usize::MAX, |size| size.columns);
         let rows = self.take_rows();
         // Writing to a vector does not fail.
         if is_terminal {
@@ -293,8 +294,7 @@ impl Live {
                 OneLine(file).to_string(),
                 OneLine(&row.symbol)
             );
-            let line: String = line.chars().take(width).collect();
-            let _ = writeln!(out.buffer, "{line}");
+            let _ = writeln!(out.buffer, "{}", terminal::cut(&line, width));
         }
         if self.undecodable > 0 {
             let _ = writeln!(out.buffer, "{} records could not be decoded", self.undecodable);

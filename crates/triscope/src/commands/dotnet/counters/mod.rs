@@ -302,8 +302,10 @@ impl Writer {
             Self::Rows { to: To::File { path, mut file }, .. } => {
                 file.flush().map_err(|e| Failure::about(path.display(), e))
             }
-            Self::Table { mut table, mut output } => {
-                table.draw(false, &mut output.buffer);
+            Self::Table { table, mut output } => {
+                for line in table.lines(None) {
+                    let _ = writeln!(output.buffer, "{line}"); // writing to a vector does not fail
+                }
                 output.finish()
             }
             Self::Live(live) => live.finish(),

@@ -3,6 +3,7 @@
 use super::{kind, shown};
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
+use crate::io::terminal::{self, Size};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
@@ -10,38 +11,79 @@ use std::io::Write;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+/// By provider, whether it is a meter, name and tags.
 #[derive(Default)]
-pub(super) struct Table {
-    /// By provider, whether it is a meter, name and tags.
-    rows: BTreeMap<(String, bool, String, String), Counter>,
-    lines: usize,
-}
+pub(super) struct Table(BTreeMap<(String, bool, String, String), Counter>);
 
 impl Table {
     pub(super) fn add(&mut self, counter: Counter) {
         let Counter { provider, is_meter, name, tags, .. } = &counter;
         let key = (provider.clone(), *is_meter, name.clone(), tags.clone());
-        self.rows.insert(key, counter);
+        self.0.insert(key, counter);
     }
 
-    /// Draws the table, and replaces the previous one on the terminal if `over` is set.
-    pub(super) fn draw(&mut self, over: bool, out: &mut Vec<u8>) {
-        // Writing to a vector does not fail.
-        if over && self.lines > 0 {
-            let _ = write!(out, "\x1b[{}A\x1b[J", self.lines);
+    /// The lines of the table. With a size, those that fit.
+    pub(super) fn lines(&self, size: Option<Size>) -> Vec<String> {
+        lines(&self.0.values().flat_map(rows).collect::<Vec<_>>(), size)
+    }
+}
+
+/// Columns of a line without its label and its unit.
+const FIXED: usize = "    ".len() + " ".len() + VALUE + " ".len();
+
+/// Columns of a value.
+const VALUE: usize = 16;
+
+/// Columns that a label has, whatever the unit is.
+const LABEL: usize = 20;
+
+/// The lines of these rows, each of one row of the terminal. The last row is that of the cursor.
+fn lines(rows: &[Row<'_>], size: Option<Size>) -> Vec<String> {
+    let (columns, height) =
+        size.map_or((usize::MAX, usize::MAX), |size| (size.columns, size.rows.saturating_sub(1)));
+    let height = height.max(1);
+    let unit = rows.iter().map(|row| terminal::columns(&row.unit)).max().unwrap_or(0);
+    let label = rows.iter().map(|row| terminal::columns(&row.label)).max().unwrap_or(0);
+    // The values of long labels are visible, too.
+    let width = label.min(columns.saturating_sub(FIXED + unit).max(LABEL));
+    // With the number of values in them.
+    let mut lines: Vec<(String, usize)> = Vec::new();
+    let mut last = "";
+    for Row { provider, label, value, unit } in rows {
+        if *provider != last {
+            lines.push((OneLine(provider).to_string(), 0));
+            last = provider;
         }
-        let rows: Vec<_> = self.rows.values().flat_map(lines).collect();
-        let width = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
-        let mut last = "";
-        self.lines = rows.len();
-        for Row { provider, label, value, unit } in &rows {
-            if *provider != last {
-                let _ = writeln!(out, "{}", OneLine(provider));
-                self.lines += 1;
-                last = provider;
-            }
-            let value = value.map_or("no values".to_owned(), |value| format!("{value:.3}"));
-            let _ = writeln!(out, "    {label:<width$} {value:>16} {unit}");
+        let label = match terminal::columns(label) > width {
+            true => format!("{}…", terminal::cut(label, width.saturating_sub(1))),
+            false => label.clone(),
+        };
+        let fill = width.saturating_sub(terminal::columns(&label));
+        let value = value.map_or("no values".to_owned(), |value| format!("{value:.3}"));
+        lines.push((format!("    {label}{:fill$} {value:>VALUE$} {unit}", ""), 1));
+    }
+    if lines.len() > height {
+        let more: usize = lines.drain(height - 1..).map(|(_, values)| values).sum();
+        lines.push((format!("… {more} more"), 0));
+    }
+    lines.into_iter().map(|(line, _)| terminal::cut(&line, columns).to_owned()).collect()
+}
+
+/// Lines on a terminal that are replaced.
+#[derive(Default)]
+struct Area {
+    drawn: usize,
+}
+
+impl Area {
+    fn replace(&mut self, lines: &[String], out: &mut Vec<u8>) {
+        // Writing to a vector does not fail.
+        if self.drawn > 0 {
+            let _ = write!(out, "\x1b[{}A\x1b[J", self.drawn);
+        }
+        self.drawn = lines.len();
+        for line in lines {
+            let _ = writeln!(out, "{line}");
         }
     }
 }
@@ -63,10 +105,11 @@ impl Live {
     pub(super) fn start() -> Self {
         let (counters, received) = unbounded();
         let drawing = std::thread::spawn(move || {
-            let (mut table, mut output) = (Table::default(), Output::new());
+            let (mut table, mut area) = (Table::default(), Area::default());
+            let mut output = Output::new();
             each_burst(&received, |burst| {
                 burst.into_iter().for_each(|counter| table.add(counter));
-                table.draw(true, &mut output.buffer);
+                area.replace(&table.lines(terminal::size()), &mut output.buffer);
                 output.write()
             })
         });
@@ -110,8 +153,8 @@ struct Row<'a> {
     unit: String,
 }
 
-/// A counter's line, or one for each percentile of a histogram.
-fn lines(counter: &Counter) -> Vec<Row<'_>> {
+/// A counter's row, or one for each percentile of a histogram.
+fn rows(counter: &Counter) -> Vec<Row<'_>> {
     let Counter { provider, name, display_name, tags, .. } = counter;
     let name = if display_name.is_empty() { name } else { display_name };
     let label = if tags.is_empty() { name.clone() } else { format!("{name} [{tags}]") };
@@ -134,6 +177,46 @@ fn lines(counter: &Counter) -> Vec<Row<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn row(label: &str) -> Row<'_> {
+        Row { provider: "Shop", label: label.to_owned(), value: Some(1.5), unit: "MB".to_owned() }
+    }
+
+    #[test]
+    fn a_table_fits_into_the_terminal() {
+        let size = Some(Size { columns: 80, rows: 24 });
+        let long = "時".repeat(100);
+        let labels: Vec<String> = (0..40).map(|n| format!("{n:02} {long}")).collect();
+        let rows: Vec<Row<'_>> = labels.iter().map(|label| row(label)).collect();
+        let table = lines(&rows, size);
+        assert_eq!(table.len(), 23);
+        assert!(table.iter().all(|line| terminal::columns(line) <= 80), "{table:#?}");
+        assert_eq!((&*table[0], &*table[22]), ("Shop", "… 19 more"));
+        // Values are below each other.
+        let value = format!("… {:>16} MB", "1.500");
+        assert!(table[1..22].iter().all(|line| line.ends_with(&value)), "{table:#?}");
+        let (mut area, mut out) = (Area::default(), Vec::new());
+        area.replace(&table, &mut out);
+        assert_eq!(String::from_utf8(std::mem::take(&mut out)).unwrap(), table.join("\n") + "\n");
+        area.replace(&lines(&rows[..2], size), &mut out);
+        assert!(out.starts_with(b"\x1b[23A\x1b[J"));
+        out.clear();
+        area.replace(&table, &mut out);
+        assert!(out.starts_with(b"\x1b[3A\x1b[J"));
+    }
+
+    #[test]
+    fn a_table_of_all_rows_fits_exactly() {
+        let rows: Vec<Row<'_>> = (0..22).map(|_| row("size")).collect();
+        let table = lines(&rows, Some(Size { columns: 80, rows: 24 }));
+        assert_eq!(table.len(), 23);
+        assert_eq!(table[22], format!("    size {:>16} MB", "1.500"));
+        assert_eq!(lines(&rows, Some(Size { columns: 10, rows: 1 })), ["… 22 more"]);
+        // Without a terminal, everything is printed.
+        let long = "x".repeat(500);
+        let table = lines(&[row(&long)], None);
+        assert!(table[1].contains(&long), "{table:?}");
+    }
 
     #[test]
     fn a_burst_is_drawn_with_its_last_value_before_the_next_one() {
