@@ -276,6 +276,24 @@ fn keywords_of_the_rundown_are_not_dropped() {
     server.ok(&["collect", "-o", "trace", "--profile", "gc-collect"]);
 }
 
+/// A short program ends before it is asked whether it runs.
+#[test]
+fn a_program_that_has_ended_was_resumed() {
+    let server = Server::start(|request| match request {
+        Request::ResumeRuntime => done(),
+        // The connection is closed.
+        _ => Vec::new(),
+    });
+    assert_eq!(server.ok(&["resume"]), "");
+    let requests = server.requests();
+    assert_eq!(requests.first(), Some(&Request::ResumeRuntime));
+    assert!(requests.len() > 1, "{requests:?}");
+
+    // One that was not resumed fails.
+    let server = Server::start(|_| Vec::new());
+    server.fails(&["resume"], 1);
+}
+
 const CLASS: &str = "cf0d821e-299b-5307-a3d8-b283c03916dd";
 
 #[test]

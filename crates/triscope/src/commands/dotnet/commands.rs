@@ -287,10 +287,11 @@ impl Resume {
     pub(super) fn run(&self) -> Result {
         let target = self.target.resolve()?;
         target.client.resume_runtime().map_err(target.failure())?;
-        // The runtime answers before it starts its threads, by which it is recognized.
+        // The runtime answers before it starts its threads, by which it is recognized. A short program may have ended
+        // since.
         let limit = after(STARTUP);
         let look = tick(Duration::from_millis(10));
-        while target.client.is_suspended().map_err(target.failure())? == Some(true) {
+        while let Ok(Some(true)) = target.client.is_suspended() {
             select! {
                 recv(look) -> _ => {}
                 recv(limit) -> _ => {

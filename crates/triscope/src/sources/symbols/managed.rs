@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_that_are_repeated_cost_nothing() {
+    fn methods_that_are_described_again_are_looked_up() {
         const COUNT: u64 = 1000;
         let mut managed = Managed::default();
         let mut insert = |start, end, name: &str| {
