@@ -271,7 +271,7 @@ impl Live {
         let mut out = Output::new();
         let is_terminal = std::io::stdout().is_terminal();
         let size = terminal::size();
-        let height = size.map_or(20, |size| size.rows.saturating_sub(4));
+        let height = size.map_or(20, |size| size.rows.saturating_sub(4).max(1));
         let width = size.map_or(usize::MAX, |size| size.columns);
         let rows = self.take_rows();
         // Writing to a vector does not fail.
