@@ -2,11 +2,11 @@
 -- values, not weighted by time. Entities are the parts of the heap of .NET, and its thread pool; NULL is the process.
 --
 -- Example:
---   process   name                                unit  samples  least      mean       greatest
---   shop      /memory/classes/heap/objects:bytes  B     1179     2.875e+06  4.396e+06  5.792e+06
---   damaged   /memory/classes/heap/objects:bytes  B     957      2.875e+06  4.397e+06  5.792e+06
---   Workload  workers                             NULL  757      1          2.95       3
---   Workload  size                                B     215      0          4.855e+05  3.201e+06
+--   process   of_name      name                                unit  samples  least      mean       greatest
+--   shop      NULL         /memory/classes/heap/objects:bytes  B     1179     2.875e+06  4.396e+06  5.792e+06
+--   damaged   NULL         /memory/classes/heap/objects:bytes  B     957      2.875e+06  4.397e+06  5.792e+06
+--   Workload  thread pool  workers                             NULL  153      1          2.948      4
+--   shop      NULL         /sched/gomaxprocs:threads           NULL  28       2          2          2
 SELECT p.name AS process, c.of_name, c.name, c.unit, count(*) AS samples,
        min(c.value) AS least, avg(c.value) AS mean, max(c.value) AS greatest
 FROM counters c

@@ -4,8 +4,8 @@
 -- lack the directory: their cgroup is that of the processes, or NULL if these are in several ones.
 --
 -- Example:
---   host  cgroup                   process  processes  throttled  periods  share
---   test  /triscope-answers-21848  grep     1          692693657  12       0.5908
+--   host  cgroup                                    process  processes  throttled  periods  share
+--   test  /sys/fs/cgroup/cpu/triscope-answers-9058  grep     3          623186217  10       0.5876
 WITH readings AS (
   -- A process that came later has the reading with another begin.
   SELECT s.recording, coalesce(s.cgroup, CASE WHEN min(p.cgroup) = max(p.cgroup) THEN min(p.cgroup) END) AS cgroup,
