@@ -193,7 +193,8 @@ def compare(name, connection, report):
             same_durations(f"{table} {key_of}", ours.get(key_of, NONE), entry["durations"])
 
     # Samples, losses, throttling, and the times of the recording.
-    same("samples", ask("SELECT count(*) FROM samples")[0][0], sum(report["samples"].values()))
+    profiled = "SELECT count(*) FROM samples WHERE kind NOT IN ('off_cpu', 'allocation')"
+    same("samples", ask(profiled)[0][0], sum(report["samples"].values()))
     lost = ask("SELECT count(*), coalesce(sum(count), 0) FROM losses")[0]
     same("losses", lost, [sum(l["count"] for l in report["losses"]), sum(l["records"] + l["bytes"] for l in report["losses"])])
     throttled = ask("SELECT coalesce(sum(throttled), 0), coalesce(sum(periods), 0) FROM throttles")[0]
