@@ -576,8 +576,7 @@ impl PerfSource {
                     if left == ThreadState::Preempted {
                         chain = chain.map(|stack| self.stacks.preempted(stack, tables));
                     }
-                    let lost = self.off_cpu.leave(prev.tid, Away { pid, since: at, chain });
-                    self.stats.unfinished += u64::from(lost.is_some());
+                    self.leave(prev.tid, Away { pid, since: at, chain });
                 }
                 if let Some(away) = self.off_cpu.enter(next.tid) {
                     self.back(next.tid, &away, at, tables, out);
@@ -591,6 +590,12 @@ impl PerfSource {
             }
             _ => Chain::default(),
         }
+    }
+
+    /// A thread leaves its CPU. The end of its time away before can be missing.
+    fn leave(&mut self, tid: i32, away: Away) {
+        let before = self.off_cpu.leave(tid, away);
+        self.stats.unfinished += u64::from(before.is_some());
     }
 
     /// A thread is back on a CPU.
@@ -630,8 +635,7 @@ impl PerfSource {
         let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
         let (pid, tid) = (id(sample.pid), id(sample.tid));
         if self.off_cpu.is_switch(number) {
-            let lost = self.off_cpu.leave(tid, Away { pid, since: at, chain });
-            self.stats.unfinished += u64::from(lost.is_some());
+            self.leave(tid, Away { pid, since: at, chain });
             return;
         }
         let record = Record::Sample {

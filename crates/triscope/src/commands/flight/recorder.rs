@@ -12,6 +12,7 @@ use crate::run::procfs::{command_line, is_in_container, is_running};
 use crate::run::stop::{Listener, Next, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
+use crate::sources::kernel::hotplug::Refusal;
 use crate::sources::kernel::{failure, is_privilege};
 use crate::timeline::{counted, now, size};
 use crossbeam_channel::after;
@@ -190,7 +191,7 @@ fn record(
             stats: Stats::default(),
             budget: Budget::start(),
             machine: Machine::start()?,
-            cpu_failure: None,
+            cpu_refusal: Refusal::default(),
             switched_off: Vec::new(),
             writing: 0,
         };
@@ -283,7 +284,7 @@ struct Recorder {
     budget: Budget,
     machine: Machine,
     /// Why a CPU that came online is not recorded.
-    cpu_failure: Option<String>,
+    cpu_refusal: Refusal,
     /// Sources that the configuration has switched off, and when.
     switched_off: Vec<(Timestamp, &'static str)>,
     /// Dumps that are being written.
@@ -343,19 +344,10 @@ impl Recorder {
 
     /// Opens the events on CPUs that came online. The others go on if that fails.
     fn check_cpus(&mut self) -> Result {
-        match self.kernel.check_cpus(&mut self.store)? {
-            Ok(changes) => {
-                self.cpu_failure = None;
-                self.machine.cpus(&changes.gone, &changes.opened)
-            }
-            Err(failure) => {
-                let why = failure.message().to_owned();
-                if self.cpu_failure.as_ref() != Some(&why) {
-                    message!("triscope: a CPU that came online is not recorded: {why}");
-                }
-                self.cpu_failure = Some(why);
-                Ok(())
-            }
+        let found = self.kernel.check_cpus(&mut self.store)?;
+        match self.cpu_refusal.changes(found) {
+            Some(changes) => self.machine.cpus(&changes.gone, &changes.opened),
+            None => Ok(()),
         }
     }
 
@@ -557,8 +549,9 @@ impl Recorder {
             let what = counted(stats.unwritten, "record");
             dump.missing.push(format!("{what} since the start, as segments could not be written"));
         }
-        dump.missing
-            .extend(self.cpu_failure.iter().map(|why| format!("a CPU that came online: {why}")));
+        dump.missing.extend(
+            self.cpu_refusal.why().iter().map(|why| format!("a CPU that came online: {why}")),
+        );
         let from = dump.window.from;
         self.switched_off.retain(|(at, _)| *at > from);
         dump.missing.extend(self.switched_off.iter().map(|(_, name)| {

@@ -85,6 +85,7 @@ const ROUND: Duration = Duration::from_millis(100);
 struct Live {
     tasks: Tasks,
     symbols: Symbols,
+    hotplug: Hotplug,
     rows: HashMap<Row, u64>,
     samples: u64,
     /// Samples of a clock on idle CPUs, which are no others.
@@ -138,6 +139,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut live = Live {
         tasks: Tasks::live(),
         symbols: Symbols::live(),
+        hotplug: Hotplug::new(on_exec),
         rows: HashMap::new(),
         samples: 0,
         idle: 0,
@@ -153,9 +155,7 @@ pub(crate) fn run(args: &Args) -> Result {
         [] => Watch::running(&pids, args.seconds)?,
         command => Watch::command(command, args.seconds, output_to_stderr)?,
     };
-    // The events of a command can only be opened by the thread that starts it.
-    let mut hotplug = (!on_exec).then(Hotplug::new);
-    let shown = live.show(args, &name, &mut set, hotplug.as_mut(), &mut watch);
+    let shown = live.show(args, &name, &mut set, &mut watch);
     if shown.is_err() {
         let _ = set.disable(); // they are closed at the end of the command
     }
@@ -165,21 +165,12 @@ pub(crate) fn run(args: &Args) -> Result {
 
 impl Live {
     /// Prints tables until the end.
-    fn show(
-        &mut self,
-        args: &Args,
-        name: &str,
-        set: &mut RingSet,
-        mut hotplug: Option<&mut Hotplug>,
-        watch: &mut Watch,
-    ) -> Result {
+    fn show(&mut self, args: &Args, name: &str, set: &mut RingSet, watch: &mut Watch) -> Result {
         let mut next = Instant::now() + args.delay;
         let mut lost = 0;
         loop {
             let has_ended = watch.wait(&after(Duration::ZERO))?;
-            if let Some(hotplug) = &mut hotplug {
-                hotplug.look(set);
-            }
+            self.hotplug.look(set);
             let each = |record: SetRecord<'_>| {
                 self.apply(record.layout, record.raw);
                 Ok::<(), perf_monitor::Error>(())

@@ -218,7 +218,8 @@ impl Scheduler {
             tracepoints,
             switch_records: None,
             drawing,
-            hotplug: Hotplug::new(),
+            // Without tracepoints, the events are those of the threads of the command.
+            hotplug: Hotplug::new(tracepoints.is_none()),
             undecodable: 0,
             raw: None,
             sampling,
@@ -322,8 +323,7 @@ impl Scheduler {
 
     /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
-        // The events of a command can only be opened by the thread that starts it.
-        if self.tracepoints.is_some() && self.hotplug.look(&mut self.set) {
+        if self.hotplug.look(&mut self.set) {
             if let Some(raw) = &mut self.raw {
                 raw.refresh_ids(&self.set)?;
             }

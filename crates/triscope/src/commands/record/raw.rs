@@ -1,6 +1,7 @@
 //! Records of the kernel in a `perf.data` file, as they are read.
 
 use super::events::TRACEPOINTS;
+use crate::sources::kernel::sampling;
 use crate::sources::kernel::sideband_record::{Place, Sideband};
 use perf_data::{
     BuildIds, Error, Features, FileWriter, RecordWriter, RecordedEvent, Result, Synthesizer,
@@ -71,9 +72,7 @@ impl<F: Write + Seek> RawRecords<F> {
 
     /// Takes the ids of events that were opened on a CPU which came online.
     pub(super) fn refresh_ids(&mut self, set: &RingSet) -> Result<()> {
-        let ids: perf_monitor::Result<Vec<_>> =
-            self.events.iter().map(|event| set.ids(*event)).collect();
-        self.writer.set_ids(ids?);
+        self.writer.set_ids(sampling::ids(set, &self.events)?);
         Ok(())
     }
 

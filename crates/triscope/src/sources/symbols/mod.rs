@@ -272,18 +272,19 @@ impl Files {
             module
         });
         let location = Location { module, address };
-        let found = self.symbolizer.resolve(location).frames;
-        let is_other = matches!(
-            found,
-            Err(Unresolved::File(_) | Unresolved::BuildId { .. } | Unresolved::Replaced)
-        );
-        if is_other && self.has_other_process(module, file) {
+        if self.has_other_process(module, file) && self.is_missing(location) {
             let other = self.module(file);
             self.symbolizer.spaces_mut().add_module(other);
             self.symbolizer.refresh(module);
             self.has_other_files = true;
         }
         self.symbolizer.resolve(location).frames
+    }
+
+    /// Whether the file at a location is not there, or not the one that was mapped.
+    fn is_missing(&mut self, location: Location) -> bool {
+        let why = self.symbolizer.resolve(location).frames.err();
+        matches!(why, Some(Unresolved::File(_) | Unresolved::BuildId { .. } | Unresolved::Replaced))
     }
 
     /// Whether the file of a module was looked for below the root directory of a process that is not the last

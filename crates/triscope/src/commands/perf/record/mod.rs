@@ -226,12 +226,10 @@ fn record(
     let watermark = watermark(&set);
     let mut status = Status::new(args.progress);
     let mut written = 0;
-    // The events of a command can only be opened by the thread that starts it.
-    let follows_cpus = !args.begins_with_command() && recording.takes_ids();
-    let mut hotplug = Hotplug::new();
+    let mut hotplug = Hotplug::new(args.begins_with_command());
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
-        if follows_cpus && hotplug.look(&mut set) {
+        if recording.takes_ids() && hotplug.look(&mut set) {
             recording.set_ids(sampling::ids(&set, &writers).map_err(failure)?);
         }
         let bytes = round(&mut set, &mut recording)?;

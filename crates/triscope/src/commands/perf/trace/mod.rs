@@ -247,13 +247,10 @@ impl Tracer<'_> {
         let _realtime = args.realtime.map(RealtimeThread::begin).transpose().map_err(failure)?;
         let mut out = Output::new();
         let rounds = tick(ROUND);
-        let mut hotplug = Hotplug::new();
+        let mut hotplug = Hotplug::new(args.target.starts_on_exec());
         let mut ended = false;
         while !ended {
-            // The events of a command can only be opened by the thread that starts it.
-            if !args.target.starts_on_exec() {
-                hotplug.look(set);
-            }
+            hotplug.look(set);
             set.round(|record| printer.record(&record, &mut out))?;
             out.write()?;
             ended = watch.wait(&rounds)?;
