@@ -82,6 +82,29 @@ impl Session {
         self.by_id.get(&id).copied()
     }
 
+    /// Adds ids of the events, in the order of [`events`](Self::events): they have more when they are opened
+    /// on a CPU that came online.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`new`](Self::new).
+    pub fn add_ids(&mut self, ids: impl IntoIterator<Item = Vec<u64>>) -> Result<()> {
+        let is_single = self.events.len() == 1;
+        for (place, (event, ids)) in self.events.iter_mut().zip(ids).enumerate() {
+            for id in ids {
+                if self.by_id.insert(id, place).is_some() {
+                    continue;
+                }
+                event.ids.push(id);
+                // Records of a single event need no id.
+                if let Some(decoder) = self.decoder.as_mut().filter(|_| !is_single) {
+                    decoder.add(id, &event.attr)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, event: RecordedEvent) -> Result<()> {
         let place = self.events.len();
         self.by_id.extend(event.ids.iter().map(|id| (*id, place)));
@@ -709,7 +732,7 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perf_sys::{PERF_RECORD_SAMPLE, perf_event_attr};
+    use perf_sys::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER, perf_event_attr};
 
     #[test]
     fn records_of_the_recorder_are_of_no_event() {
@@ -722,5 +745,33 @@ mod tests {
         };
         assert_eq!(event_of(PERF_RECORD_SAMPLE), Some(0));
         assert_eq!(event_of(record_type::HEADER_ATTR), None);
+    }
+
+    #[test]
+    fn records_of_added_ids_are_of_their_event() {
+        let mut attr = perf_event_attr::new(1, 0);
+        attr.sample_type = PERF_SAMPLE_IDENTIFIER;
+        let event = |name: &str, id| RecordedEvent { name: name.into(), attr, ids: vec![id] };
+        let events = [event("cpu-clock", 1), event("dummy:u", 2)];
+        let mut session = Session::new(events, Features::default()).unwrap();
+        let of_id = |session: &Session, id: u64| {
+            let type_ = PERF_RECORD_SAMPLE.to_ne_bytes();
+            let size = 16_u16.to_ne_bytes();
+            let bytes = [&type_[..], &[0, 0], &size, &id.to_ne_bytes()].concat();
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+            let decoded = session.decoder().unwrap().decode(raw);
+            (session.event_of(raw), decoded.is_ok())
+        };
+        assert_eq!(of_id(&session, 3), (None, false));
+        // The second CPU of both came online.
+        session.add_ids([vec![1, 3], vec![2, 4]]).unwrap();
+        for (id, place) in [(1, 0), (2, 1), (3, 0), (4, 1)] {
+            assert_eq!(of_id(&session, id), (Some(place), true), "{id}");
+        }
+        assert_eq!(session.events()[0].ids, [1, 3]);
+        // One event is that of all records.
+        let mut single = Session::new([event("cpu-clock", 1)], Features::default()).unwrap();
+        single.add_ids([vec![1, 3]]).unwrap();
+        assert_eq!(of_id(&single, 3), (Some(0), true));
     }
 }

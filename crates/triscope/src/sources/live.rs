@@ -62,6 +62,11 @@ impl LiveSamples {
         self.goroutines.as_ref()
     }
 
+    /// Adds ids of the events, in their order.
+    pub(crate) fn add_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
+        self.session.add_ids(ids).map_err(Failure::new)
+    }
+
     /// Forgets processes, stacks and goroutines.
     pub(crate) fn forget(&mut self) -> Result {
         if let Some(goroutines) = &mut self.goroutines {

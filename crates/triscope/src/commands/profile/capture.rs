@@ -6,6 +6,7 @@ use crate::io::progress::Status;
 use crate::io::recording::Recording;
 use crate::run::watch::Watch;
 use crate::sources::kernel::failure;
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
 use crate::sources::runtimes::Runtimes;
 use crate::timeline::counted;
@@ -29,6 +30,12 @@ pub(super) trait Consumer: RecordWriter {
     /// Reads the rest: the events are disabled.
     fn rest(&mut self, set: &mut RingSet) -> Result;
 
+    /// Whether events can be opened after the start, on CPUs that come online.
+    fn takes_ids(&self) -> bool;
+
+    /// Takes the ids of the events, in their order.
+    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result;
+
     /// The processes that were sampled, as far as the consumer knows them.
     fn sampled(&self) -> BTreeSet<u32> {
         BTreeSet::new()
@@ -46,6 +53,15 @@ impl Consumer for Recording {
 
     fn rest(&mut self, set: &mut RingSet) -> Result {
         self.round(set).map(drop)
+    }
+
+    fn takes_ids(&self) -> bool {
+        self.takes_ids()
+    }
+
+    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
+        self.set_ids(ids);
+        Ok(())
     }
 }
 
@@ -105,11 +121,15 @@ fn capture(
     let mut status = Status::new(args.progress);
     // After so much, the next may be there already.
     let watermark = watermark(set);
+    let mut hotplug = Hotplug::new(args.target.starts_on_exec());
     loop {
         if let Some(runtimes) = &mut runtimes {
             runtimes.look(watch, &pids, || consumer.sampled());
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
+        if consumer.takes_ids() {
+            hotplug.ids(set, &opened.writers)?.map_or(Ok(()), |ids| consumer.set_ids(ids))?;
+        }
         let bytes = consumer.round(set)?;
         if has_ended {
             break;

@@ -255,6 +255,14 @@ impl Consumer for Stacks {
         samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))
     }
 
+    fn takes_ids(&self) -> bool {
+        true
+    }
+
+    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
+        self.samples.add_ids(ids)
+    }
+
     fn sampled(&self) -> BTreeSet<u32> {
         let tables = &self.samples.tables;
         self.counted.described.iter().filter_map(|process| pid(*process, tables)).collect()

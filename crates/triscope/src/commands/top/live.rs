@@ -7,6 +7,7 @@ use crate::failure::{OneLine, Result};
 use crate::run::watch::Watch;
 use crate::sources::goroutines::Goroutines;
 use crate::sources::kernel::failure;
+use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::Opened;
 use crate::sources::live::{LiveSamples, pid};
 use crate::sources::symbols;
@@ -28,6 +29,7 @@ pub(super) struct Live {
     names: Names,
     methods: Option<Methods>,
     counts: Counts,
+    hotplug: Hotplug,
     /// Lost samples before this interval.
     lost: u64,
 }
@@ -144,6 +146,7 @@ impl Live {
             names: Names::new(),
             methods: (!args.no_dotnet).then(|| Methods::new(args.target.is_system_wide())),
             counts: Counts::default(),
+            hotplug: Hotplug::new(is_command),
             lost: 0,
         };
         // Processes that start meanwhile are in the records about tasks.
@@ -171,6 +174,8 @@ impl Live {
 
     /// Reads what the rings have.
     pub(super) fn round(&mut self, opened: &mut Opened, watch: &Watch) -> Result {
+        let ids = self.hotplug.ids(&mut opened.set, &opened.writers)?;
+        ids.map_or(Ok(()), |ids| self.samples.add_ids(ids))?;
         if let Some(methods) = &mut self.methods {
             let (weights, tables) = (&self.counts.weights, &self.samples.tables);
             methods.look(watch, &self.pids, || {

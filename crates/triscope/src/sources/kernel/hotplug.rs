@@ -1,8 +1,8 @@
 //! CPUs that come online while events are recorded: the kernel has ended the events of the CPU.
 
-use super::failure;
+use super::{failure, sampling};
 use crate::failure::Result;
-use perf_monitor::{CpuChanges, RingSet};
+use perf_monitor::{CpuChanges, RingSet, SetEvent};
 use std::time::{Duration, Instant};
 
 /// Time between looks: each reads a file of sysfs.
@@ -31,6 +31,15 @@ impl Hotplug {
         self.next = Some(now + INTERVAL);
         let changes = self.refusal.changes(set.check_cpus().map_err(failure));
         changes.is_some_and(|changes| !changes.opened.is_empty())
+    }
+
+    /// Looks once a second. Returns the ids of the recorded events if they have more.
+    pub(crate) fn ids(
+        &mut self,
+        set: &mut RingSet,
+        writers: &[SetEvent],
+    ) -> Result<Option<Vec<Vec<u64>>>> {
+        self.look(set).then(|| sampling::ids(set, writers)).transpose().map_err(failure)
     }
 }
 

@@ -229,8 +229,10 @@ fn record(
     let mut hotplug = Hotplug::new(args.begins_with_command());
     loop {
         let has_ended = watch.wait(&after(Duration::ZERO))?;
-        if recording.takes_ids() && hotplug.look(&mut set) {
-            recording.set_ids(sampling::ids(&set, &writers).map_err(failure)?);
+        if recording.takes_ids() {
+            if let Some(ids) = hotplug.ids(&mut set, &writers)? {
+                recording.set_ids(ids);
+            }
         }
         let bytes = round(&mut set, &mut recording)?;
         if has_ended {
