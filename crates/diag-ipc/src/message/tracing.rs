@@ -98,8 +98,10 @@ impl EventFilter {
 ///
 /// Its text form is that of `dotnet-trace`: `Name[:keywords[:level[:arguments]]]` with keywords in
 /// hexadecimal (with or without `0x`) and the level as a number or a name. The default level is
-/// `Informational`, as in `dotnet-trace`. The default keywords are all of them. In `dotnet-trace`
-/// the default is none, which disables every event that has a keyword.
+/// `Informational`, as in `dotnet-trace`. The default keywords are all of them, except those that make
+/// the runtime collect garbage and write its heap (`GCHeapDump` and `GCHeapCollect` of
+/// `Microsoft-Windows-DotNETRuntime`). In `dotnet-trace` the default is none, which disables every event
+/// that has a keyword.
 ///
 /// ```
 /// use diag_ipc::{Level, Provider};
@@ -127,6 +129,9 @@ pub struct Provider {
 
 impl Provider {
     /// A provider with all keywords at [`Level::Verbose`].
+    ///
+    /// All keywords of `Microsoft-Windows-DotNETRuntime` make the runtime collect garbage and write its
+    /// heap when the session starts: set those that are needed.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -196,6 +201,13 @@ impl Provider {
     }
 }
 
+/// The runtime's provider.
+const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+
+/// `GCHeapDump` and `GCHeapCollect`: the runtime collects garbage and writes its heap when a session with
+/// them starts.
+const HEAP_WALK: u64 = 0x90_0000;
+
 /// Text that does not describe a [`Provider`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("provider {text:?}: {reason}; expected Name[:keywords[:level[:arguments]]]")]
@@ -219,6 +231,8 @@ impl FromStr for Provider {
             let digits = keywords.trim_start_matches("0x").trim_start_matches("0X");
             provider.keywords = u64::from_str_radix(digits, 16)
                 .map_err(|_| error("keywords are a 64-bit hexadecimal number"))?;
+        } else if name.eq_ignore_ascii_case(RUNTIME) {
+            provider.keywords &= !HEAP_WALK;
         }
         if let Some(level) = parts.next().filter(|l| !l.is_empty()) {
             provider.level = level
@@ -627,6 +641,12 @@ mod tests {
         }
         let provider = Provider::new("A").keywords(0x10).arguments("k=v");
         assert_eq!(provider.to_string().parse(), Ok(provider));
+        // A heap walk is only done for those who ask for it.
+        let keywords = |text: &str| parse(text).unwrap().keywords;
+        for text in [RUNTIME, "microsoft-windows-dotnetruntime::5"] {
+            assert_eq!(keywords(text), !0x90_0000, "{text}");
+        }
+        assert_eq!(keywords(&format!("{RUNTIME}:900001")), 0x90_0001);
     }
 
     #[test]

@@ -484,11 +484,7 @@ pub(crate) fn timeline(others: &[Provider]) -> TracingConfig {
     for other in others {
         let is_same = |known: &&mut Provider| known.name.eq_ignore_ascii_case(&other.name);
         match providers.iter_mut().find(is_same) {
-            Some(known) => {
-                known.keywords |= other.keywords;
-                known.level = known.level.max(other.level);
-                known.arguments.clone_from(&other.arguments);
-            }
+            Some(known) => join(known, other),
             None => providers.push(other.clone()),
         }
     }
@@ -499,7 +495,37 @@ pub(crate) fn timeline(others: &[Provider]) -> TracingConfig {
 pub(crate) fn providers(lists: &[String]) -> Result<Vec<Provider>> {
     let texts = lists.iter().flat_map(|list| split(list));
     let usage = |error| Failure::new(error).with_code(2);
-    texts.map(|text| text.parse::<Provider>().map_err(usage)).collect()
+    let all: Result<Vec<Provider>> =
+        texts.map(|text| text.parse::<Provider>().map_err(usage)).collect();
+    merged(&all?)
+}
+
+/// Makes one provider of those with the same name: a runtime uses the first one only.
+pub(crate) fn merged(providers: &[Provider]) -> Result<Vec<Provider>> {
+    let mut all: Vec<Provider> = Vec::new();
+    for provider in providers {
+        let same = all.iter_mut().find(|known| known.name.eq_ignore_ascii_case(&provider.name));
+        let Some(known) = same else {
+            all.push(provider.clone());
+            continue;
+        };
+        let arguments = [&known.arguments, &provider.arguments];
+        if arguments[0] != arguments[1] && arguments.iter().all(|text| !text.is_empty()) {
+            let what = format!("the provider {} has arguments twice", known.name);
+            return Err(Failure::new(what).with_code(2));
+        }
+        join(known, provider);
+    }
+    Ok(all)
+}
+
+/// Adds the keywords, the level and the arguments of a provider to those of another one.
+fn join(known: &mut Provider, other: &Provider) {
+    known.keywords |= other.keywords;
+    known.level = known.level.max(other.level);
+    if !other.arguments.is_empty() {
+        known.arguments.clone_from(&other.arguments);
+    }
 }
 
 /// Splits a list at commas outside quotes: arguments of a provider can contain quoted commas.
@@ -871,6 +897,16 @@ mod tests {
             assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
         }
         assert_eq!(text.to_lowercase().matches("system.net.http").count(), 1, "{text}");
+        let of = |lists: &[&str]| {
+            providers(&lists.iter().map(|list| (*list).to_owned()).collect::<Vec<_>>())
+        };
+        for lists in [&["A:1:4:x=1,a:2"][..], &["A:2", "A:1:4:x=1"]] {
+            let [provider] = &of(lists).unwrap()[..] else { panic!("{lists:?}") };
+            let Provider { keywords, level, arguments, .. } = provider;
+            assert_eq!((*keywords, *level, &**arguments), (3, Level::Informational, "x=1"));
+        }
+        let error = of(&["A:1:4:x=1", "A:1:4:x=2"]).unwrap_err();
+        assert!(error.message().contains("arguments twice"), "{}", error.message());
         let error = providers(&["A:x".to_owned()]).unwrap_err();
         assert!(
             error.message().contains("keywords are a 64-bit hexadecimal"),

@@ -5,6 +5,7 @@ use crate::io::input;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
+use crate::run::runtimes;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use nettrace::{Event, MethodMap, Order};
 use std::io::Write;
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Args) -> Result {
     let config = TracingConfig::new(if args.provider.is_empty() {
         vec![providers::runtime_default()]
     } else {
-        args.provider.clone()
+        runtimes::merged(&args.provider)?
     })
     .rundown(Rundown::None);
     let live = args.source.is_live();
