@@ -57,14 +57,17 @@ impl HeapGraph {
         totals
     }
 
-    /// The shortest paths from the root to the `most` largest objects of a type, largest first.
+    /// The shortest paths from the root to the `most` largest objects of a type, largest first. A name
+    /// without size also selects the large objects of the type, which have their order of size in the
+    /// type name (`System.Byte[] (Bytes > 10K)`).
     ///
     /// Each path begins with the root and ends with the object. The path of an unreachable object
     /// is empty: it was garbage at the time of the heap dump, or its root was not recorded.
     pub fn paths_to(&self, type_name: &str, most: usize) -> Vec<Vec<PathStep>> {
         let mut wanted: Vec<usize> = (0..self.nodes.len())
             .filter(|&i| {
-                self.nodes.get(i).is_some_and(|n| n.address != 0 && self.type_name(n) == type_name)
+                let is_of_type = |name: &str| name == type_name || without_size(name) == type_name;
+                self.nodes.get(i).is_some_and(|n| n.address != 0 && is_of_type(self.type_name(n)))
             })
             .collect();
         wanted.sort_by_key(|&i| {
@@ -115,6 +118,12 @@ impl HeapGraph {
         }
         Vec::new()
     }
+}
+
+/// The type of large objects, without their order of size.
+fn without_size(name: &str) -> &str {
+    let named = name.strip_suffix(')').and_then(|name| name.rsplit_once(" (Bytes > "));
+    named.map_or(name, |(name, _)| name)
 }
 
 /// The change per type between two heaps, the largest growth first. Unchanged types are omitted.

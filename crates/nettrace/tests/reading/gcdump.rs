@@ -189,16 +189,14 @@ fn paths_lead_from_the_root_to_the_object() {
     };
     let list = "System.Collections.Generic.List<System.String>";
     assert_eq!(path("System.String"), ["[.NET Roots]", "[local vars]", list, "System.String"]);
-    assert_eq!(
-        path("System.Byte[] (Bytes > 10K)"),
-        [
-            "[.NET Roots]",
-            "[static vars]",
-            "[static var Cache.s_pages]",
-            "System.Byte[] (Bytes > 10K)"
-        ]
-    );
-    assert!(path("System.Byte[]").is_empty(), "only a weak reference leads to it");
+    let large = "System.Byte[] (Bytes > 10K)";
+    for name in [large, "System.Byte[]"] {
+        let steps = ["[.NET Roots]", "[static vars]", "[static var Cache.s_pages]", large];
+        assert_eq!(path(name), steps, "{name}");
+    }
+    assert_eq!(graph.paths_to(large, 2).len(), 1);
+    let small = &graph.paths_to("System.Byte[]", 2)[1];
+    assert!(small.is_empty(), "only a weak reference leads to it");
     assert!(graph.paths_to("System.Nothing", 1).is_empty());
 }
 
