@@ -26,7 +26,7 @@ impl Selection {
 
 /// Whether a counter is selected: one of an event source by a selection of it, and one of a meter by its
 /// meter, as both can have the same name. If there are only selections or only meters, they select from
-/// both. Without meters, everything is selected that no selection names (another source of a trace).
+/// both. Without any, everything is selected.
 pub(super) fn is_selected(selections: &[Selection], meters: &[String], counter: &Counter) -> bool {
     let has_both = !selections.is_empty() && !meters.is_empty();
     let mut of_source = selections
@@ -41,8 +41,10 @@ pub(super) fn is_selected(selections: &[Selection], meters: &[String], counter: 
     if has_both && !counter.is_meter {
         return false;
     }
-    let mut meters = meters.iter().flat_map(|list| list.split(',')).peekable();
-    meters.peek().is_none() || meters.any(|meter| is_of_meter(meter.trim(), counter))
+    if meters.is_empty() {
+        return selections.is_empty();
+    }
+    meters.iter().flat_map(|list| list.split(',')).any(|meter| is_of_meter(meter.trim(), counter))
 }
 
 /// Whether a counter is of `METER`, `PREFIX*` or `METER\INSTRUMENT`. A shared session also has the

@@ -1,3 +1,4 @@
+mod burst;
 mod filter;
 mod prometheus;
 mod rows;
@@ -10,6 +11,7 @@ use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use crate::timeline::counted;
+use burst::Bursts;
 use diag_ipc::{Provider, Rundown, TracingConfig};
 use filter::Selection;
 use nettrace::Order;
@@ -88,16 +90,21 @@ pub(super) fn run(args: &Args) -> Result {
         true => CounterTracker::of_session(SESSION, &client()),
         false => CounterTracker::new(),
     };
+    let mut shown = 0u64;
     let reading = stream.read(|event| {
         let Some(counter) = tracker.observe(event) else { return Ok(()) };
         if !filter::is_selected(&args.counters, &args.meter, &counter) {
             return Ok(());
         }
+        shown += 1;
         let time = event.timestamp().nanos();
         let utc = event.trace().map(|trace| trace.utc(event.header().timestamp).nanos());
         writer.add(time, utc, counter)
     })?;
     writer.finish()?;
+    if shown == 0 {
+        message!("triscope: there are no values of these counters");
+    }
     if tracker.limits() > 0 {
         let n = tracker.limits();
         message!(
@@ -196,10 +203,26 @@ fn kind(counter: &Counter) -> &'static str {
 
 /// Destination of the values.
 enum Writer {
-    Rows { format: rows::Format, to: To, is_live: bool },
-    Table { table: table::Table, output: Output },
-    Live(table::Live),
-    Prometheus { metrics: prometheus::Metrics, path: Option<PathBuf> },
+    Rows {
+        format: rows::Format,
+        to: To,
+        is_live: bool,
+    },
+    Table {
+        table: table::Table,
+        output: Output,
+    },
+    Live(Bursts<Counter>),
+    Prometheus {
+        metrics: prometheus::Metrics,
+        path: Option<PathBuf>,
+    },
+    /// A file that is replaced at each interval.
+    LivePrometheus {
+        values: Bursts<Counter>,
+        path: PathBuf,
+        is_empty: bool,
+    },
 }
 
 /// Standard output or a file.
@@ -254,14 +277,24 @@ impl Writer {
                 let hint = "a table goes to the terminal: pass --format csv with -o";
                 Err(Failure::new(hint).with_code(2))
             }
-            Format::Table if is_live && is_terminal => Ok(Self::Live(table::Live::start())),
+            Format::Table if is_live && is_terminal => Ok(Self::Live(table::live())),
             Format::Table => {
                 Ok(Self::Table { table: table::Table::default(), output: Output::new() })
             }
-            Format::Prometheus => Ok(Self::Prometheus {
-                metrics: prometheus::Metrics::default(),
-                path: args.output.clone(),
-            }),
+            Format::Prometheus => {
+                let (mut metrics, path) = (prometheus::Metrics::default(), args.output.clone());
+                let Some(path) = path.clone().filter(|_| is_live) else {
+                    return Ok(Self::Prometheus { metrics, path });
+                };
+                let file = path.clone();
+                let values = Bursts::start(|| {
+                    move |burst: Vec<Counter>| {
+                        burst.into_iter().for_each(|counter| metrics.add(counter));
+                        replace(&file, &metrics)
+                    }
+                });
+                Ok(Self::LivePrometheus { values, path, is_empty: true })
+            }
         }
     }
 
@@ -272,7 +305,7 @@ impl Writer {
                 to.empty()?;
                 to.write(format.header(), *is_live)
             }
-            Self::Table { .. } | Self::Live(_) | Self::Prometheus { .. } => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -286,12 +319,13 @@ impl Writer {
                 Ok(())
             }
             Self::Live(live) => live.add(counter),
-            Self::Prometheus { metrics, path } => {
-                if let Some(path) = path.as_ref().filter(|_| metrics.is_next_interval(time)) {
-                    replace(path, metrics)?;
-                }
-                metrics.add(time, counter);
+            Self::Prometheus { metrics, .. } => {
+                metrics.add(counter);
                 Ok(())
+            }
+            Self::LivePrometheus { values, is_empty, .. } => {
+                *is_empty = false;
+                values.add(counter)
             }
         }
     }
@@ -309,6 +343,11 @@ impl Writer {
                 output.finish()
             }
             Self::Live(live) => live.finish(),
+            Self::LivePrometheus { values, path, is_empty } => {
+                values.finish()?;
+                // Not what an earlier run left.
+                if is_empty { replace(&path, &prometheus::Metrics::default()) } else { Ok(()) }
+            }
             Self::Prometheus { metrics, path: Some(path) } => replace(&path, &metrics),
             Self::Prometheus { metrics, path: None } => {
                 let mut output = Output::new();

@@ -20,22 +20,10 @@ pub(super) struct Metrics {
     /// Sum and number of the values of each histogram: the runtime reports those of an interval, except of
     /// histograms with exponential buckets.
     totals: BTreeMap<Key, (f64, u64)>,
-    interval_began: Option<i64>,
 }
 
 impl Metrics {
-    /// Whether a value with this time begins a new interval: the values before it are then
-    /// complete.
-    pub(super) fn is_next_interval(&self, time: i64) -> bool {
-        // The values of one interval arrive together.
-        const SAME_INTERVAL: i64 = 200_000_000;
-        self.interval_began.is_some_and(|began| time.saturating_sub(began) > SAME_INTERVAL)
-    }
-
-    pub(super) fn add(&mut self, time: i64, counter: Counter) {
-        if self.interval_began.is_none() || self.is_next_interval(time) {
-            self.interval_began = Some(time);
-        }
+    pub(super) fn add(&mut self, counter: Counter) {
         let key = (metric(&counter), counter.is_meter, labels(&counter.tags));
         let (value, n) = (counter.value, counter.count.unwrap_or(0));
         match counter.kind {

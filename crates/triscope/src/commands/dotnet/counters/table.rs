@@ -1,15 +1,13 @@
 //! The newest value of every counter, as a table.
 
+use super::burst::Bursts;
 use super::{kind, shown};
-use crate::failure::{OneLine, Result};
+use crate::failure::OneLine;
 use crate::io::stdout::Output;
 use crate::io::terminal::{self, Size};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use nettrace::analysis::{Counter, CounterKind};
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 /// By provider, whether it is a meter, name and tags.
 #[derive(Default)]
@@ -88,61 +86,17 @@ impl Area {
     }
 }
 
-/// Time without a value after which the values of an interval are complete: they arrive together.
-const QUIET: Duration = Duration::from_millis(100);
-
-/// Longest time until a value is drawn.
-const LATEST: Duration = Duration::from_millis(500);
-
-/// A table on a terminal. A thread draws it, because the reader waits for the next value.
-pub(super) struct Live {
-    counters: Sender<Counter>,
-    /// Until its result is known.
-    drawing: Option<JoinHandle<Result>>,
-}
-
-impl Live {
-    pub(super) fn start() -> Self {
-        let (counters, received) = unbounded();
-        let drawing = std::thread::spawn(move || {
-            let (mut table, mut area) = (Table::default(), Area::default());
-            let mut output = Output::new();
-            each_burst(&received, |burst| {
-                burst.into_iter().for_each(|counter| table.add(counter));
-                area.replace(&table.lines(terminal::size()), &mut output.buffer);
-                output.write()
-            })
-        });
-        Self { counters, drawing: Some(drawing) }
-    }
-
-    pub(super) fn add(&mut self, counter: Counter) -> Result {
-        // The thread ends before its values do if it cannot write.
-        let Err(_) = self.counters.send(counter) else { return Ok(()) };
-        joined(self.drawing.take())
-    }
-
-    pub(super) fn finish(self) -> Result {
-        drop(self.counters);
-        joined(self.drawing)
-    }
-}
-
-fn joined(drawing: Option<JoinHandle<Result>>) -> Result {
-    drawing.and_then(|drawing| drawing.join().ok()).unwrap_or(Ok(()))
-}
-
-/// Calls `draw` with the values that arrive together.
-fn each_burst<T>(values: &Receiver<T>, mut draw: impl FnMut(Vec<T>) -> Result) -> Result {
-    while let Ok(first) = values.recv() {
-        let (mut burst, deadline) = (vec![first], Instant::now() + LATEST);
-        while Instant::now() < deadline {
-            let Ok(value) = values.recv_timeout(QUIET) else { break };
-            burst.push(value);
+/// A table on a terminal.
+pub(super) fn live() -> Bursts<Counter> {
+    Bursts::start(|| {
+        let (mut table, mut area) = (Table::default(), Area::default());
+        let mut output = Output::new();
+        move |burst| {
+            burst.into_iter().for_each(|counter| table.add(counter));
+            area.replace(&table.lines(terminal::size()), &mut output.buffer);
+            output.write()
         }
-        draw(burst)?;
-    }
-    Ok(())
+    })
 }
 
 struct Row<'a> {
@@ -216,26 +170,5 @@ mod tests {
         let long = "x".repeat(500);
         let table = lines(&[row(&long)], None);
         assert!(table[1].contains(&long), "{table:?}");
-    }
-
-    #[test]
-    fn a_burst_is_drawn_with_its_last_value_before_the_next_one() {
-        let (values, received) = unbounded();
-        let (drawn, draws) = unbounded();
-        let drawing = std::thread::spawn(move || {
-            each_burst(&received, |burst| drawn.send(burst).map_err(crate::failure::Failure::new))
-        });
-        for interval in 0..2 {
-            let burst = [interval, 10 + interval, 20 + interval];
-            burst.iter().for_each(|value| values.send(*value).unwrap_or_default());
-            // The next value has not been sent.
-            let mut found = Vec::new();
-            while found.len() < burst.len() {
-                found.extend(draws.recv().unwrap_or_default());
-            }
-            assert_eq!(found, burst);
-        }
-        drop(values);
-        assert!(drawing.join().is_ok_and(|result| result.is_ok()));
     }
 }
