@@ -70,10 +70,14 @@ fn by_link(elf: &Elf, path: &Path, process: Option<u32>, options: &Options) -> O
         return None;
     }
     let directory = path.parent()?;
-    let inside = directory.strip_prefix("/").ok()?;
     let beside = [directory.join(name), directory.join(".debug").join(name)];
-    let others = options.debug_directories.iter().map(|debug| debug.join(inside).join(name));
-    beside.into_iter().chain(others).find_map(|path: PathBuf| {
+    // Below the other directories, files have their whole path.
+    let inside = directory.strip_prefix("/").ok();
+    let debug_directories = options.debug_directories.iter().filter_map(|debug| {
+        let inside = inside?;
+        Some(debug.join(inside).join(name))
+    });
+    beside.into_iter().chain(debug_directories).find_map(|path: PathBuf| {
         files::candidates(process, &path).filter_map(Result::ok).find_map(|file| {
             let is_same = crc_of(&file, options.max_bytes)? == crc;
             let debug = is_same.then(|| Elf::new(file, options.max_bytes))?.ok()?;

@@ -228,6 +228,11 @@ impl AddressSpaces {
     /// A process maps code.
     pub fn map(&mut self, process: u32, at: Timestamp, mapping: &Mapping) {
         if !self.has_room() {
+            // What was there before is not there any more.
+            match self.last(process) {
+                Some((_, space)) if space.is_over() => self.forget_last(process, at),
+                _ => self.unmap(process, at, mapping.start, mapping.end),
+            }
             return;
         }
         let value = self.value(mapping);
@@ -290,6 +295,15 @@ impl AddressSpaces {
         }
     }
 
+    /// From a time on, nothing is known of a process. Its last program is forgotten, which there is no room
+    /// to keep beside the next one.
+    fn forget_last(&mut self, process: u32, at: Timestamp) {
+        if let Some(last) = self.processes.get_mut(&process).and_then(Vec::pop) {
+            self.release(vec![last]);
+            self.push(process, Space { from: at, ..Space::default() });
+        }
+    }
+
     /// The kernel maps code: itself, or a module.
     pub fn map_kernel(&mut self, at: Timestamp, mapping: &Mapping) {
         if self.has_room() {
@@ -302,7 +316,11 @@ impl AddressSpaces {
 
     /// A process is created: it has the mappings of its parent.
     pub fn fork(&mut self, parent: u32, child: u32, at: Timestamp) {
-        if parent == child || !self.has_room() {
+        if parent == child {
+            return;
+        }
+        if !self.has_room() {
+            self.forget_last(child, at);
             return;
         }
         let copied = match self.last(parent) {
@@ -655,5 +673,35 @@ mod tests {
         assert_eq!(spaces.dropped(), 2);
         assert!(spaces.locate_kernel(0, at(0)).is_some());
         assert!(spaces.locate_kernel(1, at(0)).is_none());
+    }
+
+    #[test]
+    fn without_room_no_program_has_the_addresses_of_another() {
+        let limits = Limits { max_entries: 4, ..Limits::default() };
+        let with_a = || {
+            let mut spaces = AddressSpaces::new(limits);
+            let [a, b] = ["/a", "/b"].map(|name| spaces.add_module(Module::file(name, None)));
+            let [a, b] =
+                [a, b].map(|module| Mapping { start: 0x1000, end: 0x2000, offset: 0, module });
+            spaces.map(1, at(1), &a);
+            assert!(spaces.locate(1, 0x1008, at(1)).is_some());
+            (spaces, b)
+        };
+        // Another program.
+        let (mut spaces, b) = with_a();
+        spaces.exec(1);
+        spaces.map(1, at(2), &b);
+        assert_eq!(spaces.locate(1, 0x1008, at(3)), None);
+        // Another library.
+        let (mut spaces, b) = with_a();
+        spaces.map(1, at(2), &b);
+        assert_eq!(spaces.locate(1, 0x1008, at(3)), None);
+        assert!(spaces.locate(1, 0x1008, at(1)).is_some());
+        // Another process with the number.
+        let (mut spaces, _) = with_a();
+        spaces.exit(1);
+        spaces.fork(9, 1, at(2));
+        assert_eq!(spaces.locate(1, 0x1008, at(3)), None);
+        assert_eq!(spaces.dropped(), 1);
     }
 }

@@ -318,6 +318,10 @@ fn separate_debug_files_are_used_if_they_belong_to_the_file() {
     // By a link with a CRC.
     run("objcopy", &[&format!("--add-gnu-debuglink={}", text(&debug)), &text(&program)]);
     assert_eq!(frames(&options), all);
+    let above = "../".repeat(std::env::current_dir().unwrap().components().count() - 1);
+    let relative = format!("{above}{}", &text(&program)[1..]);
+    let relative = ObjectFile::open(relative, &options).unwrap();
+    assert_eq!(addresses.iter().map(|at| relative.frames(*at)).collect::<Vec<_>>(), all);
     let mut damaged = fs::read(&debug).unwrap();
     *damaged.last_mut().unwrap() ^= 1;
     fs::write(&debug, damaged).unwrap();
