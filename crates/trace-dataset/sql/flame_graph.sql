@@ -1,5 +1,5 @@
--- Stacks of CPU samples as folded lines, outermost function first: input of flame-graph tools. Add conditions on
--- the event, and on host, date or process for a cohort.
+-- Stacks of CPU samples as folded lines, outermost function first: input of flame-graph tools. A ; in the name of
+-- a function is a : here. Add conditions on the event, and on host, date or process for a cohort.
 -- The event is that of the kernel, e.g. `cycles` or `page-faults`, or `go_cpu` or `managed` of a runtime's profiler.
 -- Those of .NET's sampler count if the thread had a CPU. Without the kernel's scheduler that is not known: then they
 -- include waiting threads.
@@ -13,7 +13,7 @@
 --   cpu-clock  ?;?;__strcmp_avx2  43
 --   cpu-clock  ?;?                24
 WITH folded AS (
-  SELECT k.recording, k.stack, string_agg(coalesce(f.function, '?'), ';' ORDER BY k.depth DESC) AS folded
+  SELECT k.recording, k.stack, string_agg(replace(coalesce(f.function, '?'), ';', ':'), ';' ORDER BY k.depth DESC) AS folded
   FROM stacks k
   JOIN frames f USING (recording, frame)
   GROUP BY k.recording, k.stack

@@ -39,8 +39,8 @@ impl Question {
 /// What Spark writes in another way: the name of a question, a part of it, and that in Spark.
 const SPARK: &[(&str, &str, &str)] = &[(
     "flame_graph",
-    "string_agg(coalesce(f.function, '?'), ';' ORDER BY k.depth DESC)",
-    "listagg(coalesce(f.function, '?'), ';') WITHIN GROUP (ORDER BY k.depth DESC)",
+    "string_agg(replace(coalesce(f.function, '?'), ';', ':'), ';' ORDER BY k.depth DESC)",
+    "listagg(replace(coalesce(f.function, '?'), ';', ':'), ';') WITHIN GROUP (ORDER BY k.depth DESC)",
 )];
 
 /// The part of a query that compares cohorts which has them: each row is a recording with its cohort, `before`
