@@ -333,6 +333,32 @@ fn units_and_counts_of_sample_types() {
     assert_eq!(weights, expected);
 }
 
+/// Those of `go tool pprof`.
+#[test]
+fn units_have_several_names() {
+    let of = |unit: &str| {
+        let message = Message::default().texts(&["", "x", unit]).message(1, value_type(1, 2));
+        let message = message.message(2, Message::default().bytes(2, &[1]));
+        let file = read_pprof(&message.0, &ReadLimits::default(), &mut Tables::new()).unwrap();
+        (file.profiles[0].measure().unit, file.profiles[0].weight())
+    };
+    for (names, unit, by) in [
+        (&["ns", "NS", "nanoseconds"][..], Unit::Nanoseconds, 1),
+        (&["us", "microsecond"], Unit::Nanoseconds, 1000),
+        (&["s", "sec", "secs", "Seconds"], Unit::Nanoseconds, 1_000_000_000),
+        (&["hr", "hrs", "hours"], Unit::Nanoseconds, 3_600_000_000_000),
+        (&["B", "b", "bytes"], Unit::Bytes, 1),
+        (&["kB", "KB", "kbytes", "kilobytes"], Unit::Bytes, 1 << 10),
+        (&["GB", "gigabyte"], Unit::Bytes, 1 << 30),
+        (&["PB"], Unit::Bytes, 1 << 50),
+        (&["n", "bs", "litres"], Unit::Occurrences, 1),
+    ] {
+        for name in names {
+            assert_eq!(of(name), (unit, by), "{name}");
+        }
+    }
+}
+
 /// The values of a heap profile are sums of bytes, although it has a period; samples of a CPU profile
 /// are counted. Without their number only the time is known.
 #[test]

@@ -25,8 +25,6 @@ impl Node {
 struct Tree {
     /// The first one is below all stacks.
     nodes: Vec<Node>,
-    /// The number of frames of the deepest stack.
-    depth: usize,
     names: Names,
 }
 
@@ -47,35 +45,55 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
         .collect();
     let legend: Vec<(&str, &str)> =
         legend.iter().map(|(colour, name)| (&**colour, *name)).collect();
-    let mut svg = Svg::begin(out, &caption, &legend, tree.depth)?;
-    // Depth first, without recursion: stacks may be deep.
-    let mut todo: Vec<(usize, Option<u32>, f64, usize)> = vec![(0, None, 0.0, 0)];
-    while let Some((node, frame, x, level)) = todo.pop() {
-        let share = tree.weight(node) as f64 / total;
-        let width = share * WIDTH;
-        if width < NARROWEST {
-            continue;
-        }
+    let drawn = tree.drawn(total);
+    let depth = drawn.iter().map(|place| place.level).max().unwrap_or(0);
+    let mut svg = Svg::begin(out, &caption, &legend, depth)?;
+    for Place { node, frame, x, level } in drawn {
         let name = frame.map_or("all", |frame| tree.names.get(frame));
         let origin = tree.nodes.get(node).map_or(Origin::Other, |node| node.origin);
         let fill = colour(origin, name);
+        let share = tree.weight(node) as f64 / total;
         let detail = format!("{}, {:.2} %", measure.unit.show(tree.weight(node)), share * 100.0);
+        let width = share * WIDTH;
         svg.frame(&Box { name, detail: &detail, fill: &fill, x, width, level })?;
-        let mut x = x;
-        for (frame, below) in tree.nodes.get(node).into_iter().flat_map(|node| &node.below) {
-            todo.push((*below, Some(*frame), x, level + 1));
-            x += tree.weight(*below) as f64 / total * WIDTH;
-        }
     }
     svg.end()
 }
 
+/// Where a frame is drawn.
+struct Place {
+    node: usize,
+    /// `None` below all stacks.
+    frame: Option<u32>,
+    x: f64,
+    level: usize,
+}
+
 impl Tree {
+    /// The frames that are wide enough, outer ones first.
+    fn drawn(&self, total: f64) -> Vec<Place> {
+        let mut drawn = Vec::new();
+        // Depth first, without recursion: stacks may be deep.
+        let mut todo = vec![Place { node: 0, frame: None, x: 0.0, level: 0 }];
+        while let Some(place) = todo.pop() {
+            if self.weight(place.node) as f64 / total * WIDTH < NARROWEST {
+                continue;
+            }
+            let mut x = place.x;
+            for (frame, node) in self.nodes.get(place.node).into_iter().flat_map(|node| &node.below)
+            {
+                todo.push(Place { node: *node, frame: Some(*frame), x, level: place.level + 1 });
+                x += self.weight(*node) as f64 / total * WIDTH;
+            }
+            drawn.push(place);
+        }
+        drawn
+    }
+
     fn of(view: &View<'_>) -> Self {
         let mut tree = Self { nodes: vec![Node::new(Origin::Other)], ..Self::default() };
         for sample in view.samples() {
             let path = tree.names.path(sample, view);
-            tree.depth = tree.depth.max(path.len());
             // A process below the frames is no code.
             let frames = view.frames(sample.stack);
             let processes = path.len().saturating_sub(frames.len());

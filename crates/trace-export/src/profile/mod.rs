@@ -241,7 +241,8 @@ impl Profile {
     pub fn add(&mut self, stack: Option<StackId>, labels: LabelSet, count: u64, weight: u64) {
         let index = self.entry(stack, labels);
         if self.keeps_order {
-            self.order.push((index, weight));
+            let value = if self.measure.unit == Unit::Count { count } else { weight };
+            self.order.push((index, value));
         }
         self.add_to(index, count, weight);
     }
@@ -371,7 +372,9 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace_timeline::{Entity, EntityKind, Frame, Mapping, MappingId};
+    use trace_common::Timestamp;
+    use trace_timeline::{Entity, EntityKind, Event, EventKind, Frame, Mapping, MappingId};
+    use trace_timeline::{SampleKind, SampledEventId};
 
     fn example() -> (Profile, Tables) {
         let measure = Measure {
@@ -548,6 +551,51 @@ mod tests {
         profile.show_modules();
         let text = written(&(profile, tables), Format::Folded);
         assert!(text.contains("Shop!Shop.Run() 1\n"), "{text}");
+    }
+
+    /// As those of a recorder that counts the samples with the same stack.
+    #[test]
+    fn a_sample_can_stand_for_several() {
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+        let mut samples = Samples::new();
+        samples.keep_order();
+        for weight in [3, 1] {
+            let kind = EventKind::Sample {
+                entity,
+                kind: SampleKind::Cpu,
+                stack: None,
+                weight,
+                thread: None,
+                cpu: None,
+                event: SampledEventId::NONE,
+                of: None,
+            };
+            samples.push(&Event { at: Timestamp::from_nanos(weight as i64), kind }, &tables);
+        }
+        let [(name, profile)] = &samples.into_profiles(&tables)[..] else { panic!("no profile") };
+        assert_eq!((&**name, profile.count(), profile.weight()), ("cpu", 4, 4));
+        let values: Vec<u64> = profile.in_order().map(|(_, value)| value).collect();
+        assert_eq!(values, [3, 1]);
+    }
+
+    #[test]
+    fn a_flame_graph_is_as_high_as_what_is_drawn() {
+        let (mut profile, mut tables) = example();
+        let function = tables.text(b"deep");
+        let deep = tables.stack(&[Frame { function, ..Frame::default() }; 100]);
+        profile.add(deep, LabelSet::default(), 1, 1);
+        let main = tables.stack(&[Frame { function, ..Frame::default() }]);
+        let height = |profile: &Profile| {
+            let mut out = Vec::new();
+            profile.write(Format::FlameGraph, "", &tables, &mut out).unwrap();
+            let text = String::from_utf8(out).unwrap();
+            let (_, rest) = text.split_once(" height=\"").unwrap();
+            rest.split_once('"').unwrap().0.parse::<usize>().unwrap()
+        };
+        let high = height(&profile);
+        profile.add(main, LabelSet::default(), 1_000_000, 1_000_000);
+        assert!(high > 1000 && height(&profile) < 200, "{high}, {}", height(&profile));
     }
 
     #[test]

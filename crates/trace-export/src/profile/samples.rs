@@ -105,7 +105,9 @@ impl Samples {
         };
         let labels = Labels { entities: [Some(entity), thread], others };
         let labels = profile.label_set(labels);
-        profile.add(stack, labels, 1, weight);
+        // A sample of a recorder that counts them can stand for several.
+        let count = if profile.measure().unit == Unit::Count { weight } else { 1 };
+        profile.add(stack, labels, count, weight);
     }
 
     /// The profiles with their names, those with most samples first: the name of the event, as

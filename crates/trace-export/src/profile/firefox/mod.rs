@@ -272,7 +272,10 @@ impl FirefoxProfile {
         tables: &Tables,
         out: &mut dyn io::Write,
     ) -> io::Result<u64> {
-        for (_, Open { thread, marker }) in std::mem::take(&mut self.open) {
+        let mut open: Vec<_> = std::mem::take(&mut self.open).into_iter().collect();
+        // The order of the map is not that of the next run.
+        open.sort_unstable_by_key(|(span, _)| *span);
+        for (_, Open { thread, marker }) in open {
             self.mark(thread, Marker { end: self.end, ..marker });
         }
         write::write(&mut self, title, tables, out)

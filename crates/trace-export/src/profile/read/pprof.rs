@@ -314,16 +314,24 @@ struct Scale {
 impl Scale {
     const COUNT: Self = Self { unit: Unit::Count, by: 1, is_known: true };
 
-    /// The names are those that `go tool pprof` accepts (`internal/measurement`).
+    /// The names are those that `go tool pprof` accepts (`internal/measurement`): in any case, and in the
+    /// plural those of more than two letters.
     fn of(unit: &[u8]) -> Self {
-        let (unit, by) = match unit {
-            b"nanoseconds" | b"nanosecond" | b"ns" => (Unit::Nanoseconds, 1),
-            b"microseconds" | b"microsecond" | b"us" => (Unit::Nanoseconds, 1_000),
-            b"milliseconds" | b"millisecond" | b"ms" => (Unit::Nanoseconds, 1_000_000),
-            b"seconds" | b"second" | b"s" => (Unit::Nanoseconds, 1_000_000_000),
-            b"bytes" | b"byte" | b"b" | b"B" => (Unit::Bytes, 1),
-            b"kilobytes" | b"kilobyte" | b"kb" | b"kB" => (Unit::Bytes, 1 << 10),
-            b"megabytes" | b"megabyte" | b"mb" | b"MB" => (Unit::Bytes, 1 << 20),
+        let lower = unit.to_ascii_lowercase();
+        let singular = lower.strip_suffix(b"s").filter(|_| lower.len() > 2);
+        const SECOND: u64 = 1_000_000_000;
+        let (unit, by) = match singular.unwrap_or(&lower) {
+            b"nanosecond" | b"ns" => (Unit::Nanoseconds, 1),
+            b"microsecond" | b"us" => (Unit::Nanoseconds, 1_000),
+            b"millisecond" | b"ms" => (Unit::Nanoseconds, 1_000_000),
+            b"second" | b"sec" | b"s" => (Unit::Nanoseconds, SECOND),
+            b"hour" | b"hr" => (Unit::Nanoseconds, 3600 * SECOND),
+            b"byte" | b"b" => (Unit::Bytes, 1),
+            b"kilobyte" | b"kbyte" | b"kb" => (Unit::Bytes, 1 << 10),
+            b"megabyte" | b"mbyte" | b"mb" => (Unit::Bytes, 1 << 20),
+            b"gigabyte" | b"gbyte" | b"gb" => (Unit::Bytes, 1 << 30),
+            b"terabyte" | b"tbyte" | b"tb" => (Unit::Bytes, 1 << 40),
+            b"petabyte" | b"pbyte" | b"pb" => (Unit::Bytes, 1 << 50),
             b"count" | b"" => return Self::COUNT,
             _ => return Self { unit: Unit::Occurrences, by: 1, is_known: false },
         };
