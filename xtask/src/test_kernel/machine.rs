@@ -79,8 +79,8 @@ impl Arch {
         }
     }
 
-    /// With `-icount` the PMU of the arm64 machine counts instructions exactly; without it, two
-    /// CPUs run at once.
+    /// With `-icount` the PMU of the arm64 machine counts instructions exactly; without it, there are two
+    /// CPUs.
     pub(crate) const fn icount_modes(self) -> &'static [bool] {
         match self {
             Self::X86 => &[false],
@@ -146,7 +146,11 @@ impl Machine {
         if self.icount {
             command.args(["-accel", "tcg", "-icount", "shift=0,sleep=off", "-smp", "1"]);
         } else {
-            command.args(["-accel", self.accelerator(), "-smp", "2"]);
+            // With a thread per virtual CPU, one of them can execute what it translated before the other
+            // one patched it: 6.12 panicked on x86-64 in 3 of 15 runs and 7.3 once ("Oops: int3" in the
+            // scheduler), and on arm64 a tracepoint had no events in two tests of one run. One thread
+            // takes no more CPU time.
+            command.args(["-accel", "tcg,thread=single", "-smp", "2"]);
         }
         let mut append = format!("console={console} quiet panic=-1 rdinit=/init");
         append += " guest.env=PERF_TEST_GUEST=1 guest.env=PERF_TEST_OWN_MOUNTS=1";
@@ -193,16 +197,6 @@ impl Machine {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
-    }
-
-    fn accelerator(&self) -> &'static str {
-        // With a thread per virtual CPU, 6.12 panicked in 3 of 15 runs and 7.3 once ("Oops: int3"
-        // in the scheduler): one CPU executed an instruction that the other was patching. One thread
-        // takes no more CPU time: 3.7 s for a boot, compared with 4.2 s.
-        match self.arch {
-            Arch::X86 => "tcg,thread=single",
-            _ => "tcg,thread=multi",
-        }
     }
 
     /// Runs it to its end. Boots it once more if the kernel panics during boot, or at an

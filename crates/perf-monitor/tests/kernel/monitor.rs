@@ -518,7 +518,7 @@ kernel_tests! {
         // 3 million of each, in a run of minutes. Emulated machines are slow.
         let wanted = match (is_long(), t.is_guest()) {
             (true, _) => 3_000_000,
-            (_, true) => 15_000,
+            (_, true) => 6_000,
             _ => 150_000,
         };
         for (poll, slack) in [(0, 5_000), (200, 5_000), (2000, 5_000), (0, 0)] {
@@ -550,7 +550,7 @@ kernel_tests! {
         let seed = std::env::var("PERF_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
         let duration = Duration::from_secs(if is_long() { 60 } else { 3 });
         // Emulated machines take up to a second for a step.
-        let most = if t.is_guest() && !is_long() { 30 } else { u32::MAX };
+        let most = if t.is_guest() && !is_long() { 15 } else { u32::MAX };
         let mut random = Random(seed);
         let monitor = EventMonitor::builder().pages(128).build().unwrap();
         let names = ["sched:sched_process_fork", "sched:sched_process_exit", "sched:sched_process_exec",

@@ -178,7 +178,7 @@ kernel_tests! {
         ring.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
         ring.counter().enable().unwrap();
         // Each waits for all CPUs, which takes longer where they are emulated.
-        let snapshots = if t.is_guest() { 50 } else { 400 };
+        let snapshots = if t.is_guest() { 25 } else { 400 };
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
