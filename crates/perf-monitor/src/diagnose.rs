@@ -184,14 +184,24 @@ fn user_space_only(attr: &mut perf_event_attr) {
 /// The event without any option, in user space of this thread: permitted for every user, up to
 /// `perf_event_paranoid` 2.
 fn open_plain(attempt: &Attempt<'_>) -> Result<OwnedFd, Errno> {
+    open_plain_on(attempt, Target::ThisThread)
+}
+
+fn open_plain_on(attempt: &Attempt<'_>, target: Target<'_>) -> Result<OwnedFd, Errno> {
     let mut attr = perf_event_attr::new(attempt.attr.type_, attempt.attr.config);
     attr.config1 = attempt.attr.config1;
     attr.config2 = attempt.attr.config2;
     attr.bp_type = attempt.attr.bp_type;
     attr.set_disabled(true);
     user_space_only(&mut attr);
-    let target = Target::ThisThread;
     Attempt { attr, path: attempt.path, target, group: None, flags: 0 }.open()
+}
+
+/// Whether this thread can be measured on some CPUs, and not on this one: `x86_pmu_event_init` on
+/// machines with two kinds of cores, and `armpmu_event_init`.
+fn is_of_other_cpus(attempt: &Attempt<'_>, cpu: u32) -> bool {
+    let on_cpu = open_plain_on(attempt, Target::ThreadOnCpu { tid: 0, cpu });
+    matches!(on_cpu, Err(Errno::NOENT)) && open_plain(attempt).is_ok()
 }
 
 /// Whether the machine has the event, as far as this user can determine. The kernel checks
@@ -284,6 +294,11 @@ pub(crate) fn open(
         let other = || other_user(attempt.target);
         if let Some(reason) = (!system::is_refused_everything()).then(other).flatten() {
             return reason;
+        }
+    }
+    if errno == Errno::NOENT {
+        if let Some(cpu) = cpu.filter(|cpu| is_of_other_cpus(attempt, *cpu)) {
+            return OpenErrorReason::NotOnCpu(cpu);
         }
     }
     match errno {

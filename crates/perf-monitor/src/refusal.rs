@@ -48,6 +48,9 @@ pub enum OpenErrorReason {
     },
     /// This machine does not have the event. Many virtual machines have no hardware PMU.
     NoSuchEvent,
+    /// Other CPUs have the event, and this one does not: machines with two kinds of cores have a PMU for
+    /// each, and a generalised event without the name of a PMU can be that of one kind.
+    NotOnCpu(u32),
     /// The function or file to probe does not exist.
     NoSuchProbePoint,
     /// Several functions of the kernel have the name of a kprobe: see
@@ -156,6 +159,11 @@ impl fmt::Display for OpenErrorReason {
             Self::NoSuchEvent => f.write_str(
                 "this machine does not have the event (virtual machines often have no hardware \
                  counters)",
+            ),
+            Self::NotOnCpu(cpu) => write!(
+                f,
+                "CPU {cpu} does not have the event, other CPUs do: name the PMU of the cores, as in \
+                 cpu_core/cycles/"
             ),
             Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
             Self::AmbiguousProbePoint => {

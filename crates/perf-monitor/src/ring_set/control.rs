@@ -323,9 +323,23 @@ impl Control {
         self.open_event(index, cpu, Part::Threads)
     }
 
-    /// Opens an event on the targets of one CPU. It stays disabled.
+    /// Whether an event is opened on this CPU: its PMU can be that of some cores. The anchors map the
+    /// rings of all CPUs. If the set wants none of the CPUs of the event, the kernel says why that fails.
+    fn is_wanted_on(&self, event: &OpenEvent, cpu: u32) -> bool {
+        let Some(cpus) = event.builder.event().cpus() else { return true };
+        let is_elsewhere = |wanted: &Vec<u32>| !wanted.iter().any(|wanted| cpus.contains(wanted));
+        cpus.contains(&cpu)
+            || self.is_anchor(event.event)
+            || self.targets.cpus.as_ref().is_some_and(is_elsewhere)
+    }
+
+    /// Opens an event on the targets of one CPU, unless it is [not wanted](Self::is_wanted_on) there. It
+    /// stays disabled.
     fn open_event(&mut self, index: usize, cpu: u32, part: Part) -> Result<()> {
         let Some(event) = self.events.get(index) else { return Ok(()) };
+        if !self.is_wanted_on(event, cpu) {
+            return Ok(());
+        }
         let open = |target: Target<'_>| {
             let counter = event.builder.open_in(target, None, self.options.flags)?;
             let members = event.open_members(&counter, target)?;

@@ -316,7 +316,8 @@ impl RingSet {
         self.control.anchor(Lane::Sideband).or_else(|| self.control.anchor(Lane::Main))
     }
 
-    /// Opens an event on all CPUs, threads and cgroups. `SampleFlags::IDENTIFIER`,
+    /// Opens an event on all CPUs, threads and cgroups; if its PMU is that of some CPUs, on
+    /// [those](Event::cpus). `SampleFlags::IDENTIFIER`,
     /// `SampleFlags::TIME`, `sample_id_all` and the clock are set for it. It is disabled, unless its
     /// builder says [`disabled(false)`](EventBuilder::disabled): then it is enabled when it is open
     /// everywhere.

@@ -164,3 +164,35 @@ fn events_of_threads_stay_open_while_their_cpu_is_offline() {
     // Nothing changed on this machine.
     assert!(control.check_cpus().unwrap().is_empty());
 }
+
+#[test]
+fn an_event_of_some_cpus_is_opened_there_alone() {
+    let opened = |wanted: Option<Vec<u32>>, cpus: Vec<u32>| {
+        let set = RingSet::builder().thread(0).pages(1);
+        let set = match wanted {
+            Some(wanted) => set.cpus(wanted),
+            None => set,
+        };
+        let (mut control, _) = match set.open_parts() {
+            Ok(parts) => parts,
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return None;
+            }
+        };
+        let mut event = Event::software(Software::TaskClock);
+        event.cpus = Some(cpus);
+        let builder = event.builder().exclude_kernel(true).exclude_hv(true);
+        let (event, _) = control.add(&builder, Vec::new(), None, None).unwrap();
+        assert_eq!(control.cpus().count(), control.events[0].opened.len());
+        Some(control.find(event).unwrap().opened.iter().map(|o| o.cpu).collect::<Vec<u32>>())
+    };
+    let online = system::online_cpus();
+    let first = online[0];
+    let Some(there) = opened(None, vec![first]) else { return };
+    assert_eq!(there, [first]);
+    let absent = online[online.len() - 1] + 1;
+    assert_eq!(opened(None, vec![absent]).unwrap(), []);
+    // As asked, whatever the kernel says.
+    assert_eq!(opened(Some(vec![first]), vec![absent]).unwrap(), [first]);
+}

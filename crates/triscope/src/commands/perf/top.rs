@@ -14,8 +14,8 @@ use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crossbeam_channel::after;
 use perf_monitor::{
-    CpuMode, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Tasks, Timestamp,
-    max_sample_rate,
+    CpuMode, Event, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Software,
+    Tasks, Timestamp, max_sample_rate,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -122,16 +122,21 @@ pub(crate) fn run(args: &Args) -> Result {
         .sample(SampleFlags::IP | SampleFlags::TID)
         .inherit(!tids.is_empty())
         .enable_on_exec(on_exec);
+    // On all CPUs, also if the sampled event is on some.
+    let dummy = Event::software(Software::Dummy).builder().sample(SampleFlags::TID);
+    let dummy = dummy.exclude_kernel(true).exclude_hv(true).inherit(!tids.is_empty());
+    let dummy = sideband(dummy.enable_on_exec(on_exec));
     let open = |user_only| {
-        let builder = without_kernel(sampled.clone(), user_only);
-        let mut options = rings(None, PAGES).sideband(&sideband(builder));
+        let mut options = rings(None, PAGES).sideband(&dummy);
         for tid in &tids {
             options = options.thread(*tid);
         }
         if let Some(Cpus(cpus)) = &args.cpus {
             options = options.cpus(cpus.iter().copied());
         }
-        Ok((options.open()?, user_only))
+        let mut set = options.open()?;
+        set.add(&without_kernel(sampled.clone(), user_only))?;
+        Ok((set, user_only))
     };
     let (mut set, user_only) = with_kernel_or_not(open).map_err(failure)?;
     let name = format!("{event}{}", if user_only { ":u" } else { "" });

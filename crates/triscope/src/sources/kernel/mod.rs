@@ -9,7 +9,8 @@ pub(crate) mod switch_records;
 
 use crate::failure::{Failure, Result};
 use perf_monitor::{
-    Error, Event, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target, Tracefs,
+    Error, Event, EventBuilder, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target,
+    Tracefs, online_cpus,
 };
 
 /// Whether threads can have this realtime priority: it is needed after a command is started, and what can
@@ -106,19 +107,55 @@ pub(crate) fn rings(asked: Option<usize>, usual: usize) -> perf_monitor::RingSet
     }
 }
 
-/// The event to sample without a request: cycles, or cpu-clock on machines that do not count them.
+/// The event to sample without a request: cycles, or cpu-clock on machines that do not count them on all
+/// CPUs.
 pub(crate) fn usual_event() -> perf_monitor::Result<Event> {
+    usual_event_on(&online_cpus(), |cycles, target| cycles.open(target).map(drop))
+}
+
+/// On machines with two kinds of cores, cycles without a PMU are those of one kind: the kernel opens them
+/// for a thread on any CPU, and not on the CPUs of the other kind.
+fn usual_event_on(
+    cpus: &[u32],
+    open: impl Fn(&EventBuilder, Target<'_>) -> perf_monitor::Result<()>,
+) -> perf_monitor::Result<Event> {
     let cycles = Event::hardware(Hardware::CpuCycles);
     let without_kernel = cycles.builder().exclude_kernel(true).exclude_hv(true);
-    match without_kernel.open(Target::ThisThread) {
-        Ok(_) => Ok(cycles),
-        Err(_) => event("cpu-clock"),
-    }
+    let is_on = |cpu: &u32| match open(&without_kernel, Target::ThreadOnCpu { tid: 0, cpu: *cpu }) {
+        Ok(()) => true,
+        Err(error) => matches!(error.reason(), Some(OpenErrorReason::OfflineCpu(_))),
+    };
+    if cpus.iter().all(is_on) { Ok(cycles) } else { event("cpu-clock") }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cycles_are_the_default_if_all_cpus_have_them() {
+        let usual = |refused: &[(u32, OpenErrorReason)]| {
+            let event = usual_event_on(&[0, 1, 2], |builder, target| {
+                let refused = refused.iter().find(|(cpu, _)| match target {
+                    Target::ThreadOnCpu { tid: 0, cpu: on } => on == *cpu,
+                    other => panic!("{other}"),
+                });
+                refused.map_or(Ok(()), |(_, reason)| {
+                    Err(Error::Open {
+                        event: builder.event().to_string(),
+                        target: target.to_string(),
+                        errno: rustix::io::Errno::NOENT,
+                        reason: reason.clone(),
+                    })
+                })
+            });
+            event.unwrap().to_string()
+        };
+        assert_eq!(usual(&[]), "cycles");
+        assert_eq!(usual(&[(1, OpenErrorReason::NotOnCpu(1))]), "cpu-clock");
+        assert_eq!(usual(&[(1, OpenErrorReason::NoSuchEvent)]), "cpu-clock");
+        assert_eq!(usual(&[(2, OpenErrorReason::OfflineCpu(2))]), "cycles");
+    }
 
     #[test]
     fn the_mode_of_the_lockdown_can_be_set_at_boot() {

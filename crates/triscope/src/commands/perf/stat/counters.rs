@@ -5,7 +5,9 @@ use crate::run::target::{Target as WatchTarget, of_living};
 use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::remedy::is_missing_for_kernel;
-use perf_monitor::{Count, Counter, Event, EventBuilder, Group, Scaled, Target, online_cpus};
+use perf_monitor::{
+    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
+};
 use rustix::fd::AsFd;
 use std::rc::Rc;
 
@@ -14,6 +16,8 @@ pub(super) struct Counted {
     pub(super) events: Vec<Event>,
     pub(super) cgroup: Option<Rc<Cgroup>>,
     instances: Vec<Instance>,
+    /// CPUs that do not have the event, while others do.
+    pub(super) not_on: Vec<u32>,
     /// The kernel is excluded, because this user may not count it.
     pub(super) user_only: bool,
 }
@@ -62,14 +66,14 @@ impl Counted {
             let cpus = events.first().and_then(Event::cpus);
             instances(&builders, target, tids, cpus, cgroup.as_deref())
         };
-        let (instances, user_only) = match open(false) {
+        let ((instances, not_on), user_only) = match open(false) {
             Err(error) => match error.reason() {
                 Some(reason) if is_missing_for_kernel(reason) => (open(true)?, true),
                 _ => return Err(error),
             },
-            Ok(instances) => (instances, false),
+            Ok(opened) => (opened, false),
         };
-        Ok(Self { events, cgroup, instances, user_only })
+        Ok(Self { events, cgroup, instances, not_on, user_only })
     }
 
     pub(super) fn enable(&mut self) -> Result {
@@ -151,14 +155,15 @@ fn builders(events: &[Event], target: &WatchTarget, user_only: bool) -> Vec<Even
     builders
 }
 
+/// The counters, and the CPUs that do not have the events.
 fn instances(
     builders: &[EventBuilder],
     target: &WatchTarget,
     tids: &[u32],
     of_event: Option<&[u32]>,
     cgroup: Option<&Cgroup>,
-) -> perf_monitor::Result<Vec<Instance>> {
-    let Some((leader, members)) = builders.split_first() else { return Ok(Vec::new()) };
+) -> perf_monitor::Result<(Vec<Instance>, Vec<u32>)> {
+    let Some((leader, members)) = builders.split_first() else { return Ok(Default::default()) };
     let open = |target| Instance::open(leader, members, target);
     if target.is_system_wide() {
         let mut cpus = target.cpu.as_ref().map_or_else(online_cpus, |list| list.0.clone());
@@ -168,17 +173,63 @@ fn instances(
             Some(cgroup) => Target::Cgroup { dir: cgroup.dir.as_fd(), cpu },
             None => Target::Cpu(cpu),
         };
-        return cpus.into_iter().map(|cpu| open(on_cpu(cpu))).collect();
+        return on_cpus(&cpus, |cpu| open(on_cpu(cpu)));
     }
-    if target.starts_on_exec() {
-        return Ok(vec![open(Target::ThisThread)?]);
+    let opened = match target.starts_on_exec() {
+        true => vec![open(Target::ThisThread)?],
+        false => of_living(tids, |tid| open(Target::Thread(tid)))?,
+    };
+    Ok((opened, Vec::new()))
+}
+
+/// Opens something on each CPU. Also returns those that do not have the event, unless all lack it: that is
+/// an error.
+fn on_cpus<T>(
+    cpus: &[u32],
+    open: impl Fn(u32) -> perf_monitor::Result<T>,
+) -> perf_monitor::Result<(Vec<T>, Vec<u32>)> {
+    let (mut opened, mut not_on, mut refusal) = (Vec::new(), Vec::new(), None);
+    for cpu in cpus {
+        match open(*cpu) {
+            Ok(one) => opened.push(one),
+            Err(error) if matches!(error.reason(), Some(OpenErrorReason::NotOnCpu(_))) => {
+                not_on.push(*cpu);
+                refusal = Some(error);
+            }
+            Err(error) => return Err(error),
+        }
     }
-    of_living(tids, |tid| open(Target::Thread(tid)))
+    match refusal {
+        Some(error) if opened.is_empty() => Err(error),
+        _ => Ok((opened, not_on)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_event_is_counted_on_the_cpus_that_have_it() {
+        let refused = |cpu, reason| perf_monitor::Error::Open {
+            event: "cycles".to_owned(),
+            target: format!("CPU {cpu}"),
+            errno: rustix::io::Errno::NOENT,
+            reason,
+        };
+        let open = |cpus: &[u32]| {
+            on_cpus(cpus, |cpu| match cpu {
+                0..8 => Ok(cpu),
+                8..16 => Err(refused(cpu, OpenErrorReason::NotOnCpu(cpu))),
+                _ => Err(refused(cpu, OpenErrorReason::NoSuchEvent)),
+            })
+        };
+        assert_eq!(open(&[6, 7, 8, 9]).unwrap(), (vec![6, 7], vec![8, 9]));
+        assert_eq!(open(&[]).unwrap(), (vec![], vec![]));
+        let reason = |cpus: &[u32]| open(cpus).unwrap_err().reason().cloned();
+        assert_eq!(reason(&[8, 9]), Some(OpenErrorReason::NotOnCpu(9)));
+        assert_eq!(reason(&[0, 16]), Some(OpenErrorReason::NoSuchEvent));
+    }
 
     #[test]
     fn each_count_is_scaled_by_its_own_times() {

@@ -176,7 +176,10 @@ fn open(
         {
             (Ok(group), _) => counted.push(group),
             (Err(error), [event])
-                if matches!(error.reason(), Some(OpenErrorReason::NoSuchEvent)) =>
+                if matches!(
+                    error.reason(),
+                    Some(OpenErrorReason::NoSuchEvent | OpenErrorReason::NotOnCpu(_))
+                ) =>
             {
                 left_out.push((event.name().to_owned(), cgroup_name(index), error));
             }
@@ -300,7 +303,9 @@ fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {
         let row = |(index, event)| {
             let sum = Sum::of(counts.iter().filter_map(|each| each.get(index).copied()));
             let cgroup = group.cgroup.as_ref().map(|cgroup| cgroup.name.clone());
-            Row::new(event, sum, group.user_only, cgroup)
+            let mut row = Row::new(event, sum, group.user_only, cgroup);
+            row.not_on.clone_from(&group.not_on);
+            row
         };
         group.events.iter().enumerate().map(row).collect::<Vec<_>>()
     };

@@ -2,7 +2,7 @@
 
 use super::counters::Sum;
 use crate::sources::kernel::remedy::is_missing;
-use perf_monitor::{Event, EventUnit, Scaled};
+use perf_monitor::{Event, EventUnit, OpenErrorReason, Scaled};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -32,13 +32,17 @@ pub(super) struct LeftOut {
     name: String,
     cgroup: Option<String>,
     error: String,
-    is_privilege: bool,
+    why: &'static str,
 }
 
 impl LeftOut {
     pub(super) fn new(name: &str, cgroup: Option<String>, error: &perf_monitor::Error) -> Self {
-        let is_privilege = error.reason().is_some_and(is_missing);
-        Self { name: name.to_owned(), cgroup, error: error.to_string(), is_privilege }
+        let why = match error.reason() {
+            Some(reason) if is_missing(reason) => "not permitted",
+            Some(OpenErrorReason::NotOnCpu(_)) => "not on these CPUs",
+            _ => "not on this machine",
+        };
+        Self { name: name.to_owned(), cgroup, error: error.to_string(), why }
     }
 }
 
@@ -50,6 +54,8 @@ pub(super) struct Row {
     /// A part of the event is not counted.
     user_only: bool,
     is_cpu_time: bool,
+    /// CPUs that do not have the event.
+    pub(super) not_on: Vec<u32>,
     /// `None` if it was never counted.
     scaled: Option<Scaled>,
     /// Nanoseconds that it was counted.
@@ -68,6 +74,7 @@ impl Row {
             // Time is also counted in the kernel.
             user_only: user_only && !is_cpu_time,
             is_cpu_time,
+            not_on: Vec::new(),
             scaled: sum.scaled,
             running: sum.running,
             deviation: None,
@@ -77,8 +84,14 @@ impl Row {
 
     /// The name with what restricts it.
     fn label(&self) -> String {
-        let cgroup = self.cgroup.as_ref().map_or_else(String::new, |name| format!(" in {name}"));
-        format!("{}{cgroup}{}", self.name, if self.user_only { " (user space only)" } else { "" })
+        let cgroup = in_cgroup(self.cgroup.as_ref());
+        let user = if self.user_only { " (user space only)" } else { "" };
+        let not_on: Vec<String> = self.not_on.iter().map(u32::to_string).collect();
+        let not_on = match not_on[..] {
+            [] => String::new(),
+            _ => format!(" (not on CPUs {})", not_on.join(",")),
+        };
+        format!("{}{cgroup}{user}{not_on}", self.name)
     }
 
     /// The count in its unit, and the unit.
@@ -166,9 +179,8 @@ impl Report {
         for row in &self.rows {
             let _ = writeln!(text, "{time}{}", self.line(row));
         }
-        for LeftOut { name, is_privilege, .. } in &self.left_out {
-            let why = if *is_privilege { "not permitted" } else { "not on this machine" };
-            let _ = writeln!(text, "{time}{why:>20}  {name}");
+        for LeftOut { name, cgroup, why, .. } in &self.left_out {
+            let _ = writeln!(text, "{time}{why:>20}  {name}{}", in_cgroup(cgroup.as_ref()));
         }
         if self.at.is_none() {
             let _ = writeln!(text, "{:>20.6}  seconds", self.elapsed.as_secs_f64());
@@ -257,6 +269,9 @@ impl Report {
             if let Some(cgroup) = &row.cgroup {
                 event["cgroup"] = cgroup.as_str().into();
             }
+            if !row.not_on.is_empty() {
+                event["not_on_cpus"] = row.not_on.as_slice().into();
+            }
             if let Some(deviation) = row.deviation {
                 event["deviation_percent"] = deviation.into();
             }
@@ -264,9 +279,14 @@ impl Report {
         };
         let events: Vec<Value> = self.rows.iter().map(event).collect();
         let left_out = self.left_out.iter();
-        let not_counted: Vec<Value> = left_out
-            .map(|left_out| json!({ "event": left_out.name, "error": left_out.error }))
-            .collect();
+        let not_counted = left_out.map(|left_out| {
+            let mut event = json!({ "event": left_out.name, "error": left_out.error });
+            if let Some(cgroup) = &left_out.cgroup {
+                event["cgroup"] = cgroup.as_str().into();
+            }
+            event
+        });
+        let not_counted: Vec<Value> = not_counted.collect();
         let mut all = json!({
             "seconds": self.elapsed.as_secs_f64(),
             "events": events,
@@ -280,6 +300,11 @@ impl Report {
         }
         all
     }
+}
+
+/// The cgroup of an event, after its name.
+fn in_cgroup(cgroup: Option<&String>) -> String {
+    cgroup.map_or_else(String::new, |name| format!(" in {name}"))
 }
 
 /// The mean of several values, and the standard deviation of that mean in per cent of it.
@@ -392,6 +417,19 @@ mod tests {
              <not counted>;;page-faults;;;0;0.00;;\n\
              <not supported>;;cycles;a;;0;100.00;;\n"
         );
+        // The others name it, too.
+        let text = report.print(Form::Text);
+        assert!(text.contains(" not on this machine  cycles in a\n"), "{text}");
+        assert_eq!(report.json()["not_counted"][0]["cgroup"], "a");
+    }
+
+    #[test]
+    fn cpus_without_the_event_are_named() {
+        let mut report = run(4, 10);
+        report.rows[0].not_on = vec![8, 9];
+        let text = report.print(Form::Text);
+        assert!(text.contains("4  page-faults (not on CPUs 8,9)"), "{text}");
+        assert_eq!(report.json()["events"][0]["not_on_cpus"], json!([8, 9]));
     }
 
     #[test]
