@@ -39,7 +39,7 @@ pub(super) struct Detector {
     own: u32,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Focus {
     pids: HashSet<u32>,
     /// The threads, with their processes.
@@ -64,16 +64,27 @@ impl Detector {
         }
     }
 
-    /// Watches the threads of this process and of its future children only.
+    /// Watches the threads of this process and of its future children only, and those of the processes
+    /// that are watched already.
     pub(super) fn focus(&mut self, pid: u32) {
-        self.focus = Some(Focus {
-            pids: HashSet::from([pid]),
-            tids: perf_monitor::threads(pid)
-                .into_iter()
-                .chain([pid])
-                .map(|tid| (tid, pid))
-                .collect(),
-        });
+        let Focus { pids, tids } = self.focus.get_or_insert_default();
+        pids.insert(pid);
+        let threads = perf_monitor::threads(pid).into_iter().chain([pid]);
+        tids.extend(threads.map(|tid| (tid, pid)));
+    }
+
+    /// Watches the processes that another detector watched.
+    pub(super) fn take_focus(&mut self, of: &mut Self) {
+        self.focus = of.focus.take();
+    }
+
+    /// Finds no delays and long runs any more: nothing ends a run or a wait. The processes are watched
+    /// still.
+    pub(super) fn stop(&mut self) {
+        self.limits = Limits::default();
+        self.waiting.clear();
+        self.running.clear();
+        self.on.clear();
     }
 
     /// Whether the thread is one of the process that is watched, or all are.
@@ -271,6 +282,7 @@ mod tests {
         detector.look(at(99), &mut causes);
         assert!(causes.is_empty(), "the idle thread never fires");
     }
+
     /// Its main thread has ended, and another thread executes a program.
     #[test]
     fn a_process_is_followed_after_its_main_thread() {
@@ -296,5 +308,31 @@ mod tests {
         assert_eq!(apply(FORK, 0, &[A + 2, A, A + 2, A, 0, 0]), [true, false, true]);
         assert_eq!(apply(EXIT, 0, &[A, 1, A, 1, 0, 0]), [false, false, true]);
         assert_eq!(apply(FORK, 0, &[B, A, B, A, 0, 0]), [false, false, true], "it has ended");
+    }
+
+    #[test]
+    fn a_detector_that_stops_watches_the_same_processes() {
+        let (mut detector, mut causes) = (detector(10, 10), Vec::new());
+        detector.focus(A);
+        detector.switch(at(0), 0, (0, false), A, &mut causes);
+        detector.stop();
+        assert!(!detector.is_active());
+        assert_eq!([A, B].map(|tid| detector.follows(tid)), [true, false]);
+        detector.look(at(99), &mut causes);
+        assert!(causes.is_empty(), "{causes:?}");
+    }
+
+    #[test]
+    fn new_settings_keep_the_children() {
+        let [mut old, mut new] = [detector(10, 0), detector(20, 0)];
+        old.focus(A);
+        // A child that was forked meanwhile.
+        let of_old = old.focus.as_mut().unwrap();
+        of_old.pids.insert(B);
+        of_old.tids.insert(B, B);
+        new.take_focus(&mut old);
+        new.focus(A);
+        assert_eq!([A, B, A + 2].map(|tid| new.follows(tid)), [true, true, false]);
+        assert!(new.focus.unwrap().pids.contains(&B), "and its own children");
     }
 }

@@ -602,8 +602,7 @@ impl Kernel {
         } else if let Some(event) = self.waking.take() {
             (vec![event], "wake-ups")
         } else if let Some(events) = self.switches.take() {
-            // Nothing ends a run or a wait any more.
-            self.detector = Detector::new(Limits::default());
+            self.detector.stop();
             (events.to_vec(), "switches")
         } else {
             return Ok(None);
@@ -657,8 +656,10 @@ impl Kernel {
         Ok(causes)
     }
 
-    /// Goes on counting after these events, which are finished.
-    pub(super) fn follow(&mut self, old: &Self) -> Result {
+    /// Goes on counting after these events, which are finished, and watches the same processes: the forks
+    /// before are known to those alone.
+    pub(super) fn follow(&mut self, old: &mut Self) -> Result {
+        self.detector.take_focus(&mut old.detector);
         self.before = Totals {
             records: old.records(),
             lost: old.lost(),

@@ -476,7 +476,7 @@ impl Recorder {
                 // What both have seen fires twice: the time in which both are open is not left out.
                 let causes = old.finish(&mut self.store)?;
                 self.fire_all(causes);
-                self.kernel.follow(&old)?;
+                self.kernel.follow(&mut old)?;
                 self.machine.reopened()?;
             }
             Err(failure) => {
