@@ -6,7 +6,7 @@ use super::symbols::unwind::Unwinder;
 use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
 use perf_data::{Entry, Limits, Reader, Session, SortedReader};
-use perf_monitor::{Loss, Record, Sample, SampleFlags, Tasks, Timestamp};
+use perf_monitor::{CpuMode, Loss, Record, Sample, SampleFlags, Tasks, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
@@ -89,7 +89,7 @@ impl Losses {
 pub(crate) struct SampleOf<'a> {
     pub(crate) sample: &'a Sample<'a>,
     pub(crate) event: usize,
-    pub(crate) is_kernel: bool,
+    pub(crate) mode: CpuMode,
     pub(crate) session: &'a Session,
 }
 
@@ -191,11 +191,11 @@ fn apply(
             state.undecodable += 1;
             return Ok(());
         };
-        let is_kernel = entry.raw.cpu_mode() == perf_monitor::CpuMode::Kernel;
+        let mode = entry.raw.cpu_mode();
         if sample.read.is_some() {
-            return apply_values(sample, is_kernel, session, state, on_sample);
+            return apply_values(sample, mode, session, state, on_sample);
         }
-        return on_sample(&SampleOf { sample, event, is_kernel, session }, state);
+        return on_sample(&SampleOf { sample, event, mode, session }, state);
     }
     state.tasks.apply(&record);
     Ok(())
@@ -205,7 +205,7 @@ fn apply(
 /// the difference as its period, as perf does.
 fn apply_values(
     sample: &Sample<'_>,
-    is_kernel: bool,
+    mode: CpuMode,
     session: &Session,
     state: &mut State,
     on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
@@ -226,7 +226,7 @@ fn apply_values(
         if period != 0 {
             let mut of_event = sample.clone();
             of_event.period = Some(period);
-            on_sample(&SampleOf { sample: &of_event, event, is_kernel, session }, state)?;
+            on_sample(&SampleOf { sample: &of_event, event, mode, session }, state)?;
         }
     }
     Ok(())
@@ -291,5 +291,40 @@ mod tests {
         assert_eq!(periods(true, &samples), [(5, 100), (6, 30), (5, 50), (6, 20)]);
         let samples = [(5, 100), (6, 130), (5, 150)];
         assert_eq!(periods(false, &samples), [(5, 100), (6, 30), (5, 20)]);
+    }
+
+    #[test]
+    fn addresses_of_a_virtual_machine_are_not_of_its_process() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut attr = perf_event_attr::new(0, 0);
+        attr.sample_type = (SampleFlags::IP | SampleFlags::TID).bits();
+        let event = RecordedEvent { name: "cycles".into(), attr, ids: vec![] };
+        let mut writer = FileWriter::new(file.reopen().unwrap(), vec![event]).unwrap();
+        let record = |type_: u64, misc: u64, body: &[u64]| {
+            let size = 8 + 8 * body.len() as u64;
+            let words = [&[type_ | misc << 32 | size << 48], body].concat();
+            words.into_iter().flat_map(u64::to_ne_bytes).collect::<Vec<u8>>()
+        };
+        const USER: u64 = 2;
+        let name = u64::from_ne_bytes(*b"/bin/vm\0");
+        let thread = 5 | 5 << 32;
+        let mmap2 = record(10, USER, &[thread, 0x1000, 0x1000, 0, 0, 0, 0, 5, name]);
+        let samples = (0..6).map(|misc| record(9, misc, &[0x1800, thread]));
+        for bytes in [mmap2].into_iter().chain(samples) {
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        }
+        writer.finish(&Features::default()).unwrap();
+        let mut places = Vec::new();
+        read(file.path(), |of, state| {
+            let ip = of.sample.ip.unwrap();
+            let place = state.symbols.as_ref().unwrap().at(5, ip, of.mode);
+            places.push((place.level(), place.file.map(str::to_owned)));
+            Ok(())
+        })
+        .unwrap();
+        let of_process = Some("/bin/vm".to_owned());
+        let levels = ["[H]", "[k]", "[.]", "[H]", "[g]", "[u]"];
+        let expected = levels.map(|level| (level, of_process.clone().filter(|_| level == "[.]")));
+        assert_eq!(places, expected);
     }
 }

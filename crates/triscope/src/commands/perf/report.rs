@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result {
             .symbols
             .as_ref()
             .zip(sample.ip)
-            .map(|(symbols, ip)| symbols.at(sample.pid.unwrap_or(0), ip, of.is_kernel));
+            .map(|(symbols, ip)| symbols.at(sample.pid.unwrap_or(0), ip, of.mode));
         let key = args.sort.iter().map(|column| match column {
             Column::Comm => of.comm(state),
             Column::Pid => sample.pid.map_or_else(String::new, |pid| (pid as i32).to_string()),
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &Args) -> Result {
                 file.rsplit('/').next().unwrap_or(file).to_owned()
             }
             Column::Symbol => place.as_ref().map_or_else(String::new, |place| {
-                let level = if place.is_kernel { "[k]" } else { "[.]" };
+                let level = place.level();
                 match &place.symbol {
                     Some(symbol) => format!("{level} {}", symbol.name),
                     None => format!("{level} {:#018x}", place.address),

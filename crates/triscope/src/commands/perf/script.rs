@@ -1,8 +1,8 @@
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
 use crate::sources::recording::{SampleOf, State, read};
-use crate::sources::symbols::put_place;
-use perf_monitor::{CallchainContext, PrintFormat, TracepointFormat};
+use crate::sources::symbols::{mode_of, put_place};
+use perf_monitor::{CpuMode, PrintFormat, TracepointFormat};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -121,17 +121,10 @@ fn put(
     match sample.callchain {
         Some(chain) => {
             line.push('\n');
-            let mut frames: Vec<(u64, bool)> = Vec::new();
-            for frame in chain.frames() {
-                let is_kernel = match frame.context {
-                    CallchainContext::Kernel => true,
-                    CallchainContext::User => false,
-                    // Not an address.
-                    CallchainContext::UserDeferred => continue,
-                    _ => of.is_kernel,
-                };
-                frames.push((frame.ip, is_kernel));
-            }
+            let frames = chain.frames();
+            let mut frames: Vec<(u64, CpuMode)> = frames
+                .filter_map(|frame| Some((frame.ip, mode_of(frame.context, of.mode)?)))
+                .collect();
             let unwound = state.unwind(sample);
             if unwound.is_none() && attr.exclude_callchain_user() {
                 state.count_without_callers();
@@ -139,12 +132,14 @@ fn put(
             let unwound = unwound.unwrap_or_default();
             // A return address is after the call, which can be the end of its function.
             let calls = unwound.iter().skip(1).map(|address| address.wrapping_sub(1));
-            frames.extend(unwound.first().copied().into_iter().chain(calls).map(|ip| (ip, false)));
+            frames.extend(
+                unwound.first().copied().into_iter().chain(calls).map(|ip| (ip, CpuMode::User)),
+            );
             if frames.is_empty() {
-                frames.extend(sample.ip.map(|ip| (ip, of.is_kernel)));
+                frames.extend(sample.ip.map(|ip| (ip, of.mode)));
             }
-            for (ip, is_kernel) in frames {
-                let place = symbols.at(pid, ip, is_kernel);
+            for (ip, mode) in frames {
+                let place = symbols.at(pid, ip, mode);
                 write!(line, "\t{:>16x}", place.address)?;
                 put_place(line, &place, !args.no_demangle)?;
                 line.push('\n');
@@ -153,7 +148,7 @@ fn put(
         None if tracepoint.is_none() => {
             if let Some(ip) = sample.ip {
                 write!(line, "  {ip:>16x}")?;
-                put_place(line, &symbols.at(pid, ip, of.is_kernel), !args.no_demangle)?;
+                put_place(line, &symbols.at(pid, ip, of.mode), !args.no_demangle)?;
             }
         }
         None => {}

@@ -14,8 +14,8 @@ use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crossbeam_channel::after;
 use perf_monitor::{
-    CpuMode, Event, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Software,
-    Tasks, Timestamp, max_sample_rate,
+    Event, RawRecord, Record, RecordLayout, RingSet, SampleFlags, SetRecord, Software, Tasks,
+    Timestamp, max_sample_rate,
 };
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -86,8 +86,8 @@ struct Live {
     tasks: Tasks,
     symbols: Symbols,
     hotplug: Hotplug,
-    rows: HashMap<Row, u64>,
-    samples: u64,
+    rows: HashMap<Row, Weight>,
+    all: Weight,
     /// Samples of a clock on idle CPUs, which are no others.
     idle: u64,
     is_clock: bool,
@@ -99,6 +99,21 @@ struct Row {
     comm: String,
     file: String,
     symbol: String,
+}
+
+/// Samples, and the events that they stand for: the kernel changes the period of each CPU to keep the
+/// frequency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Weight {
+    periods: u64,
+    samples: u64,
+}
+
+impl Weight {
+    fn add(&mut self, period: u64) {
+        self.periods = self.periods.saturating_add(period);
+        self.samples += 1;
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -119,7 +134,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let sampled = event
         .builder()
         .sample_freq(args.freq.min(most))
-        .sample(SampleFlags::IP | SampleFlags::TID)
+        .sample(SampleFlags::IP | SampleFlags::TID | SampleFlags::PERIOD)
         .inherit(!tids.is_empty())
         .enable_on_exec(on_exec);
     // On all CPUs, also if the sampled event is on some.
@@ -146,7 +161,7 @@ pub(crate) fn run(args: &Args) -> Result {
         symbols: Symbols::live(),
         hotplug: Hotplug::new(on_exec),
         rows: HashMap::new(),
-        samples: 0,
+        all: Weight::default(),
         idle: 0,
         is_clock: matches!(event.name().split(':').next(), Some("cpu-clock" | "task-clock")),
         undecodable: 0,
@@ -182,7 +197,7 @@ impl Live {
             };
             if has_ended {
                 // A round keeps the last records back.
-                set.disable().and_then(|()| set.drain(each)).map_err(failure)?;
+                set.finish(each).map_err(failure)?;
             } else {
                 set.round(each).map_err(failure)?;
             }
@@ -219,44 +234,53 @@ impl Live {
                 Some(task) if !task.name().is_empty() => task.name().to_owned(),
                 _ => format!(":{}", tid as i32),
             };
-            let is_kernel = mode == CpuMode::Kernel;
             if self.is_clock && tid == 0 {
                 self.idle += 1;
                 return;
             }
-            let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), is_kernel);
-            let level = if is_kernel { "[k]" } else { "[.]" };
+            let place = self.symbols.at(sample.pid.unwrap_or(0), sample.ip.unwrap_or(0), mode);
+            let level = place.level();
             let symbol = match &place.symbol {
                 Some(symbol) => format!("{level} {}", symbol.name),
                 None => format!("{level} {:#018x}", place.address),
             };
             let file = place.file.unwrap_or("[unknown]").to_owned();
-            *self.rows.entry(Row { comm, file, symbol }).or_default() += 1;
-            self.samples += 1;
+            let period = sample.period.unwrap_or(1);
+            self.rows.entry(Row { comm, file, symbol }).or_default().add(period);
+            self.all.add(period);
         }
         self.tasks.apply(&record);
     }
 
-    /// The rows of the table, that with the most samples first.
-    fn take_rows(&mut self) -> Vec<(Row, u64)> {
-        let mut rows: Vec<(Row, u64)> = self.rows.drain().collect();
+    /// The rows of the table, that with the largest share first.
+    fn take_rows(&mut self) -> Vec<(Row, Weight)> {
+        let mut rows: Vec<(Row, Weight)> = self.rows.drain().collect();
         rows.sort_by(|(a, n), (b, m)| m.cmp(n).then_with(|| a.cmp(b)));
         rows
     }
 
     /// Prints the table on a line, and begins the next one.
     fn print_json(&mut self, args: &Args, event: &str, lost: u64) -> Result {
-        let row = |(row, samples): (Row, u64)| json!({ "comm": row.comm, "dso": row.file, "symbol": row.symbol, "samples": samples });
+        let row = |(row, weight): (Row, Weight)| {
+            json!({
+                "comm": row.comm,
+                "dso": row.file,
+                "symbol": row.symbol,
+                "samples": weight.samples,
+                "periods": weight.periods,
+            })
+        };
         let rows = self.take_rows().into_iter().take(args.rows.unwrap_or(usize::MAX)).map(row);
         let table = json!({
             "event": event,
-            "samples": self.samples,
+            "samples": self.all.samples,
+            "periods": self.all.periods,
             "idle": self.idle,
             "lost": lost,
             "undecodable": self.undecodable,
             "rows": rows.collect::<Vec<Value>>(),
         });
-        (self.samples, self.idle, self.undecodable) = (0, 0, 0);
+        (self.all, self.idle, self.undecodable) = (Weight::default(), 0, 0);
         let mut out = Output::new();
         let _ = writeln!(out.buffer, "{table}"); // to a vector
         out.finish()
@@ -278,11 +302,11 @@ impl Live {
             0 => String::new(),
             idle => format!(", {idle} more of idle CPUs"),
         };
-        let _ = writeln!(out.buffer, "{} samples of {event}{idle}, {lost} lost", self.samples);
+        let _ = writeln!(out.buffer, "{} samples of {event}{idle}, {lost} lost", self.all.samples);
         let _ =
             writeln!(out.buffer, "Overhead  Command           Shared Object             Symbol");
-        for (row, count) in rows.iter().take(args.rows.unwrap_or(height)) {
-            let share = *count as f64 * 100.0 / self.samples as f64;
+        for (row, weight) in rows.iter().take(args.rows.unwrap_or(height)) {
+            let share = weight.periods as f64 * 100.0 / self.all.periods.max(1) as f64;
             let file = row.file.rsplit('/').next().unwrap_or_default();
             let line = format!(
                 "{share:>7.2}%  {:<16}  {:<24}  {}",
@@ -298,7 +322,41 @@ impl Live {
         if !is_terminal {
             out.buffer.push(b'\n');
         }
-        (self.samples, self.idle, self.undecodable) = (0, 0, 0);
+        (self.all, self.idle, self.undecodable) = (Weight::default(), 0, 0);
         out.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_data::perf_event_attr;
+
+    #[test]
+    fn a_sample_weighs_its_period() {
+        let mut live = Live {
+            tasks: Tasks::live(),
+            symbols: Symbols::live(),
+            hotplug: Hotplug::new(true),
+            rows: HashMap::new(),
+            all: Weight::default(),
+            idle: 0,
+            is_clock: false,
+            undecodable: 0,
+        };
+        let mut attr = perf_event_attr::new(0, 0);
+        attr.sample_type = (SampleFlags::IP | SampleFlags::TID | SampleFlags::PERIOD).bits();
+        let layout = RecordLayout::new(&attr);
+        const USER: u64 = 2;
+        for (thread, period) in [(7, 10), (8, 100), (7, 10)] {
+            let words = [9 | USER << 32 | 32 << 48, 0x1000, thread | thread << 32, period];
+            let bytes = words.map(u64::to_ne_bytes).concat();
+            live.apply(&layout, RawRecord::split_first(&bytes, 0).unwrap().0);
+        }
+        assert_eq!(live.all, Weight { periods: 120, samples: 3 });
+        let rows = live.take_rows();
+        let rows: Vec<_> =
+            rows.iter().map(|(row, weight)| (&*row.comm, weight.periods, weight.samples)).collect();
+        assert_eq!(rows, [(":8", 100, 1), (":7", 20, 2)]);
     }
 }

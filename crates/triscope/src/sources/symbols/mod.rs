@@ -11,7 +11,7 @@ use crate::failure::OneLine;
 pub(crate) use lines::with_lines;
 use managed::Managed;
 use perf_data::{ClockReference, Features, MappedFile, Mappings};
-use perf_monitor::{RawRecord, Record};
+use perf_monitor::{CallchainContext, CpuMode, RawRecord, Record};
 use problems::Problems;
 use std::cell::RefCell;
 use std::fmt::Write as _;
@@ -80,7 +80,34 @@ pub(crate) struct Place<'a> {
     /// The file, `[kernel.kallsyms]` or a module.
     pub(crate) file: Option<&'a str>,
     pub(crate) symbol: Option<Symbol>,
-    pub(crate) is_kernel: bool,
+    mode: CpuMode,
+}
+
+impl Place<'_> {
+    /// The mark of the mode, as perf has it: `[k]` for the kernel, `[.]` for user space.
+    pub(crate) const fn level(&self) -> &'static str {
+        match self.mode {
+            CpuMode::Kernel => "[k]",
+            CpuMode::User => "[.]",
+            CpuMode::GuestKernel => "[g]",
+            CpuMode::GuestUser => "[u]",
+            _ => "[H]",
+        }
+    }
+}
+
+/// The mode of a frame of a call chain, whose sample is of this mode; `None` if the frame is no address.
+pub(crate) const fn mode_of(context: CallchainContext, of_sample: CpuMode) -> Option<CpuMode> {
+    match context {
+        CallchainContext::None => Some(of_sample),
+        CallchainContext::Kernel => Some(CpuMode::Kernel),
+        CallchainContext::User => Some(CpuMode::User),
+        CallchainContext::UserDeferred => None,
+        CallchainContext::Hypervisor => Some(CpuMode::Hypervisor),
+        CallchainContext::GuestKernel => Some(CpuMode::GuestKernel),
+        CallchainContext::GuestUser => Some(CpuMode::GuestUser),
+        _ => Some(CpuMode::Unknown),
+    }
 }
 
 /// Writes the symbol and the file of a place: ` main+0x4 (/bin/app)`.
@@ -125,9 +152,12 @@ impl Symbols {
         self.mappings.apply(record, raw);
     }
 
-    /// What is at an address of a process.
-    pub(crate) fn at(&self, pid: u32, address: u64, is_kernel: bool) -> Place<'_> {
-        let mapped = self.mappings.at(pid, address, is_kernel);
+    /// What is at an address of a process, in the kernel or in user space. An address of a virtual machine
+    /// is none of the process that runs it.
+    pub(crate) fn at(&self, pid: u32, address: u64, mode: CpuMode) -> Place<'_> {
+        let is_kernel = mode == CpuMode::Kernel;
+        let is_known = is_kernel || mode == CpuMode::User;
+        let mapped = self.mappings.at(pid, address, is_kernel).filter(|_| is_known);
         let file = mapped.and_then(|mapped| self.mappings.file(mapped.file));
         let symbol = match (mapped, file) {
             (Some(mapped), Some(file)) => {
@@ -142,7 +172,7 @@ impl Symbols {
             address: mapped.map_or(address, |mapped| mapped.address),
             file: file.map(|file| file.name.as_str()).or(kernel),
             symbol,
-            is_kernel,
+            mode,
         }
     }
 
@@ -153,7 +183,7 @@ impl Symbols {
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
     pub(crate) fn kernel_name(&self, address: u64) -> Option<String> {
-        let Symbol { mangled, offset, .. } = self.at(0, address, true).symbol?;
+        let Symbol { mangled, offset, .. } = self.at(0, address, CpuMode::Kernel).symbol?;
         Some(format!("{mangled}+{offset:#x}"))
     }
 }

@@ -3,10 +3,10 @@
 use super::syscalls::{self, Role, Started};
 use crate::failure::Result;
 use crate::io::stdout::Output;
-use crate::sources::symbols::{Symbols, put_place};
+use crate::sources::symbols::{Symbols, mode_of, put_place};
 use perf_monitor::{
-    Callchain, CallchainContext, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent,
-    SetRecord, TracepointFormat,
+    Callchain, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent, SetRecord,
+    TracepointFormat,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -230,13 +230,9 @@ struct Frames<'a> {
 
 impl Frames<'_> {
     fn places(&self) -> impl Iterator<Item = crate::sources::symbols::Place<'_>> {
-        self.chain.frames().map(|frame| {
-            let is_kernel = match frame.context {
-                CallchainContext::Kernel => true,
-                CallchainContext::User => false,
-                _ => self.mode == CpuMode::Kernel,
-            };
-            self.symbols.at(self.pid, frame.ip, is_kernel)
+        self.chain.frames().filter_map(|frame| {
+            let mode = mode_of(frame.context, self.mode)?;
+            Some(self.symbols.at(self.pid, frame.ip, mode))
         })
     }
 
