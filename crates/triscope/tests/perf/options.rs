@@ -38,6 +38,23 @@ fn options_without_an_effect_are_refused() {
 }
 
 #[test]
+fn a_period_of_a_tracepoint_has_an_effect() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    // On one CPU: each has a count of its own. Others can fork there, too.
+    let forks = "i=0; while [ $i -lt 300 ]; do (:); i=$((i+1)); done";
+    let record = ["perf", "record", "-a", "-c", "100", "-e", "sched:sched_process_fork", "--"];
+    let command = ["taskset", "-c", "0", "sh", "-c", forks];
+    run_in(dir.path(), &[&record[..], &command].concat()).is_good();
+    let report = run_in(dir.path(), &["perf", "report", "--json"]);
+    report.is_good();
+    let event = &lines(&report)[0]["events"][0];
+    let samples = event["samples"].as_u64().unwrap();
+    assert!((3..300).contains(&samples), "{event}");
+    assert_eq!(event["periods"].as_u64(), Some(100 * samples));
+}
+
+#[test]
 fn ids_of_a_report_are_numbers() {
     if !can("perf events", users_may_count() || is_root()) {
         return;

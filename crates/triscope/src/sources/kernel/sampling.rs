@@ -101,8 +101,9 @@ impl Scope {
         user_only: bool,
     ) -> EventBuilder {
         let of_kind = match (event.as_tracepoint(), rate) {
-            (Some(_), _) => SampleFlags::RAW | SampleFlags::PERIOD,
             // With PERIOD, the kernel takes a sample of each software event, whatever the period.
+            (Some(_), Rate::Period(2..)) => SampleFlags::RAW,
+            (Some(_), _) => SampleFlags::RAW | SampleFlags::PERIOD,
             (None, Rate::Period(_)) => SampleFlags::empty(),
             (None, _) => SampleFlags::PERIOD,
         };
@@ -272,4 +273,25 @@ pub(crate) fn describe<'a>(
         features.tracing = Some(tracing.map_err(Failure::new)?);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With PERIOD, the kernel takes a sample at each occurrence.
+    #[test]
+    fn a_period_of_a_tracepoint_has_an_effect() {
+        let has_period = |rate| {
+            let event = Event::tracepoint_id("sched:sched_switch", 300);
+            let builder = Scope::default().sampling(&event, SampleFlags::empty(), rate, false);
+            let fields = SampleFlags::from_bits_retain(builder.attr().sample_type);
+            assert!(fields.contains(SampleFlags::RAW));
+            fields.contains(SampleFlags::PERIOD)
+        };
+        assert!(!has_period(Rate::Period(1000)));
+        // The weight of an occurrence, as of sched_stat_runtime.
+        let each = [Rate::Period(1), Rate::Usual(4000), Rate::Hertz(100)];
+        assert_eq!(each.map(has_period), [true; 3]);
+    }
 }

@@ -17,7 +17,7 @@ use crate::sources::kernel::{self, failure, report_small_rings, sampling};
 use crate::timeline::{counted, size};
 use crossbeam_channel::after;
 use perf_data::{Features, Synthesizer};
-use perf_monitor::{RealtimeThread, RingSet, SetEvent, SetStats, set_time_slice};
+use perf_monitor::{Event, RealtimeThread, RingSet, SetEvent, SetStats, set_time_slice};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -146,13 +146,7 @@ pub(crate) fn run(args: &Args) -> Result {
         [] => vec![EventGroup::from(kernel::usual_event().map_err(failure)?)],
         lists => groups(lists)?,
     };
-    let has_fields = |group: &EventGroup| {
-        group.events.first().is_some_and(|event| event.as_tracepoint().is_some())
-    };
-    if args.filter.is_some() && !groups.iter().any(has_fields) {
-        let why = "--filter is of the fields of tracepoints: -e has none";
-        return Err(Failure::new(why).with_code(2));
-    }
+    args.filter.as_ref().map_or(Ok(()), |_| check_filter(&groups))?;
     kernel::check_realtime(args.realtime)?;
     let mut output = OutputFile::create(&args.output, &[])?;
     let cgroups = cgroups(&args.cgroup, groups.len())?;
@@ -202,6 +196,25 @@ pub(crate) fn run(args: &Args) -> Result {
     output.complete()?;
     report(&name, &stats, bytes, user_only);
     watch.outcome()
+}
+
+/// Refuses a filter that no tracepoint would get, or not each one.
+fn check_filter(groups: &[EventGroup]) -> Result {
+    let is_tracepoint = |event: &&Event| event.as_tracepoint().is_some();
+    let mut members = groups.iter().flat_map(|group| group.events.iter().skip(1));
+    if let Some(member) = members.find(is_tracepoint) {
+        let why =
+            "--filter is of events that take samples, and not of the other members of a group";
+        return Err(Failure::about(member, why).with_code(2));
+    }
+    match groups.iter().filter_map(|group| group.events.first()).any(|event| is_tracepoint(&event))
+    {
+        true => Ok(()),
+        false => {
+            let why = "--filter is of the fields of tracepoints: -e has none";
+            Err(Failure::new(why).with_code(2))
+        }
+    }
 }
 
 /// Records until the end. Returns the statistics, and the number of bytes.
@@ -300,4 +313,28 @@ fn report(name: &str, stats: &SetStats, bytes: u64, user_only: bool) {
         size(bytes),
         rings.lost
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_of_all_tracepoints() {
+        let clock = || Event::software(perf_monitor::Software::CpuClock);
+        let tracepoint = || Event::tracepoint_id("sched:sched_switch", 300);
+        let refusal = |events: Vec<Event>| {
+            let group = EventGroup { leader_samples: events.len() > 1, events };
+            let groups = [group, EventGroup::from(clock())];
+            check_filter(&groups).err().map(|failure| failure.message().to_owned())
+        };
+        assert_eq!(refusal(vec![tracepoint()]), None);
+        assert_eq!(refusal(vec![tracepoint(), clock()]), None);
+        let none = refusal(vec![clock()]).unwrap();
+        assert!(none.contains("-e has none"), "{none}");
+        for leader in [clock(), tracepoint()] {
+            let of_member = refusal(vec![leader, tracepoint()]).unwrap();
+            assert!(of_member.starts_with("sched:sched_switch: --filter is of"), "{of_member}");
+        }
+    }
 }
