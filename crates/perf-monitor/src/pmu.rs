@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::event::{Event, EventUnit, number};
+use crate::generalized::Hardware;
 use crate::system::{self, parse_cpu_list, read_text};
 use std::path::{Path, PathBuf};
 
@@ -132,7 +133,10 @@ impl Pmu {
         let is_alias = value.is_empty() && !name.contains(['/', '.']) && may_be_event;
         if is_alias {
             let events = self.dir.join("events");
-            if let Ok(terms) = read_text(events.join(name)) {
+            let is_term = self.dir.join("format").join(name).exists();
+            let names = [name].into_iter().chain(generalized_names(name).filter(|_| !is_term));
+            let found = |name| Some((name, read_text(events.join(name)).ok()?));
+            if let Some((name, terms)) = { names }.find_map(found) {
                 for term in terms.trim().split(',') {
                     self.apply(term, config, unit, false)?;
                 }
@@ -201,6 +205,13 @@ impl Pmu {
     }
 }
 
+/// The other names of a generalised hardware event: the kernel lists `cycles` as `cpu-cycles`.
+fn generalized_names<'a>(name: &'a str) -> impl Iterator<Item = &'a str> {
+    let all = Hardware::ALL.iter().map(|(_, names)| *names);
+    let of_event = all.filter(move |names| names.contains(&name)).flatten();
+    of_event.map(|other| -> &'a str { other })
+}
+
 fn word_of(name: &str) -> Option<usize> {
     ["config", "config1", "config2", "config3", "config4"].iter().position(|c| *c == name)
 }
@@ -266,6 +277,7 @@ mod tests {
             ("events/joules", "event=0xabc,edge\n"),
             ("events/joules.scale", "2.5e-10\n"),
             ("events/joules.unit", "Joules\n"),
+            ("events/cpu-cycles", "event=0x3c\n"),
             ("cpumask", "0,4-5\n"),
         ]);
         let event = pmu.event("joules").unwrap();
@@ -281,7 +293,9 @@ mod tests {
         let error = pmu.event("evnt=1").unwrap_err().to_string();
         assert!(error.contains("did you mean event?"), "{error}");
         assert!(matches!(pmu.event("../type"), Err(Error::UnknownTerm { .. })));
-        assert_eq!(pmu.events(), ["joules"]);
+        assert_eq!(pmu.events(), ["cpu-cycles", "joules"]);
+        assert_eq!(pmu.event("cycles").unwrap().config, pmu.event("cpu-cycles").unwrap().config);
+        assert!(matches!(pmu.event("instructions"), Err(Error::UnknownTerm { .. })));
         assert_eq!(event.cpus(), Some(&[0, 4, 5][..]));
         std::fs::remove_dir_all(root).unwrap();
     }

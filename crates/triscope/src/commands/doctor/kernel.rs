@@ -257,7 +257,7 @@ fn profiling() -> Check {
     };
     let name = event.name();
     let is_clock = name == "cpu-clock";
-    let clock = if is_clock { ", as cycles cannot be counted" } else { "" };
+    let clock = if is_clock { ", as cycles cannot be counted on all CPUs" } else { "" };
     match sampled(&event, true) {
         Ok(found) => Check::yes(id, what, format!("{name}{clock}: kernel and user stacks{found}")),
         Err(error) => match sampled(&event, false) {

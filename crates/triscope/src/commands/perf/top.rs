@@ -43,7 +43,7 @@ Examples:
   triscope perf top --json ./program | jq '.rows[0]'
   triscope perf top -e page-faults -C 0")]
 pub(crate) struct Args {
-    /// The event [default: cycles, or cpu-clock on machines without hardware counters]
+    /// The event [default: cycles, or cpu-clock if not all CPUs count them]
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
     /// Samples per second and CPU

@@ -66,7 +66,7 @@ pub(crate) struct Args {
     #[arg(short = 'F', long, value_name = "HERTZ", default_value_t = sample_rate::USUAL,
           value_parser = clap::value_parser!(u64).range(1..))]
     freq: u64,
-    /// Sample this event [default: cycles, or cpu-clock on machines without hardware counters]
+    /// Sample this event [default: cycles, or cpu-clock if not all CPUs count them]
     #[arg(short, long, value_name = "EVENT")]
     event: Option<String>,
     /// The time that threads are away from the CPU, by the stack where they left it

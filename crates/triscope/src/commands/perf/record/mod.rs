@@ -25,8 +25,8 @@ use std::time::Duration;
 /// Record events to a file for perf report, perf script and others
 ///
 /// Options have the names and meanings of perf record's. Without -e the event is cycles, or cpu-clock
-/// on machines without hardware counters. Tracepoints, breakpoints and probes are recorded at each
-/// occurrence, other events 4000 times per second.
+/// if not all CPUs count them. Tracepoints, breakpoints and probes are recorded at each occurrence,
+/// other events 4000 times per second.
 ///
 /// At the end, the numbers of samples and of lost ones are printed on standard error. The exit status
 /// is that of COMMAND.
