@@ -655,9 +655,9 @@ impl Dataset {
             EventKind::Begin { span, .. } => {
                 self.spans.insert(span, *event);
             }
-            EventKind::Finish { span, .. } => {
+            EventKind::Finish { span, is_cut, .. } => {
                 if let Some(begin) = self.spans.remove(&span) {
-                    self.span(&begin, event.at, false, tables);
+                    self.span(&begin, event.at, is_cut, tables);
                 }
             }
             EventKind::Instant { entity, kind, name, of, stack } => {

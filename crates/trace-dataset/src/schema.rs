@@ -168,7 +168,10 @@ macro_rules! spans {
             )),
             opt(int("by", "id", "the entity that began it, if that is another one")),
             STACK,
-            flag("is_open", "whether it had not ended: the end is that of the recording"),
+            flag(
+                "is_open",
+                "whether its end is not known: it is that of the recording, or where events are missing"
+            ),
             int("span", "id", "the key among all tasks, regions, GCs and waits"),
         )
     };

@@ -104,7 +104,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (entity, of) = (threads[0].1, Some(intruder));
     program.push(EventKind::Begin { span, entity, kind, name: text, by, of, stack: None });
     program.at += 1_000;
-    program.push(EventKind::Finish { span, by });
+    program.push(EventKind::Finish { span, by, is_cut: false });
     // A generator of Knuth's: the same file each time.
     let mut seed = 42_u64;
     let mut random = move |below: usize| {
@@ -196,7 +196,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                         stack: None,
                     });
                     program.at += 50_000;
-                    program.push(EventKind::Finish { span, by: None });
+                    program.push(EventKind::Finish { span, by: None, is_cut: false });
                 }
             }
         }

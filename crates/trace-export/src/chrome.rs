@@ -567,7 +567,7 @@ mod tests {
             };
             push(&mut sink, begin);
             assert_eq!(sink.flows.len(), 1);
-            push(&mut sink, EventKind::Finish { span, by });
+            push(&mut sink, EventKind::Finish { span, by, is_cut: false });
             push(&mut sink, EventKind::End { entity });
             assert_eq!(sink.flows.len(), 0);
         }

@@ -263,7 +263,7 @@ fn spans_are_markers_of_their_thread_or_of_the_main_thread() {
         let begin = EventKind::Begin { span, entity, kind, name, by: None, of: None, stack: None };
         example.push(10, begin);
     }
-    example.push(2_000_010, EventKind::Finish { span: spans[0], by: None });
+    example.push(2_000_010, EventKind::Finish { span: spans[0], by: None, is_cut: false });
     // The other one is open at the end.
     let cycles = example.event("cycles", "");
     example.sample(3_000_010, SampleKind::Cpu, cycles, 0, 1);

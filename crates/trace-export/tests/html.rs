@@ -228,7 +228,7 @@ fn work_items_and_starvation_are_in_the_queue_of_the_thread_pool() {
     let begin = EventKind::Begin { span, entity: process, kind, name, by, of, stack };
     let kind = InstantKind::Starvation;
     let starvation = EventKind::Instant { entity: process, kind, name, of, stack };
-    let events = [(10, begin), (20, EventKind::Finish { span, by }), (30, starvation)];
+    let events = [(10, begin), (20, EventKind::Finish { span, by, is_cut: false }), (30, starvation)];
     let events = events.map(|(time, kind)| Event { at: at(time), kind });
     let (page, lanes) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
     let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());
@@ -407,7 +407,7 @@ fn processes_above_the_limit_share_a_group_with_all_they_have() {
         let (name, of, stack, thread, cpu) = (span, None, None, None, None);
         let kind = SpanKind::LockWait;
         push(number, EventKind::Begin { span: id, entity, kind, name, by: None, of, stack });
-        push(number + 1, EventKind::Finish { span: id, by: None });
+        push(number + 1, EventKind::Finish { span: id, by: None, is_cut: false });
         push(number, EventKind::Counter { entity, name: gauge, unit: TextId::EMPTY, value: 1.0 });
         let (kind, weight, event) = (SampleKind::Cpu, 1, SampledEventId::NONE);
         for _ in 0..number {

@@ -391,7 +391,7 @@ fn layers() -> World {
     let kind = SpanKind::Region;
     w.push(EventKind::Begin { span, entity: g7, kind, name, by: None, of: None, stack: None });
     w.now = 6_000;
-    w.push(EventKind::Finish { span, by: None });
+    w.push(EventKind::Finish { span, by: None, is_cut: false });
     let (kind, weight, stack) = (SampleKind::GoCpu, 1, None);
     let (thread, of, event) = (None, None, SampledEventId::default());
     w.push(EventKind::Sample { entity: g7, kind, stack, weight, thread, cpu: None, event, of });
@@ -795,7 +795,7 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
                 _ => None,
             });
             match spans.nth(a % 8) {
-                Some(span) => EventKind::Finish { span, by: None },
+                Some(span) => EventKind::Finish { span, by: None, is_cut: false },
                 None => return,
             }
         }

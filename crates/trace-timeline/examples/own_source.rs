@@ -73,7 +73,7 @@ impl Requests {
             push(EventKind::Begin { span, entity, kind, name, by, of, stack });
             self.open.insert(tid, (span, entity));
         } else if let Some((span, entity)) = self.open.remove(&tid) {
-            push(EventKind::Finish { span, by });
+            push(EventKind::Finish { span, by, is_cut: false });
             push(EventKind::End { entity });
             if let Some(request) = tables.entities.get_mut(entity) {
                 request.end = Some(at);

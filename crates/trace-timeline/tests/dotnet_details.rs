@@ -17,7 +17,7 @@ use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
 use testkit::nettrace::{event, trace, utf16};
-use trace_timeline::answers::{History, critical_path};
+use trace_timeline::answers::{History, Report, RequestFilter, Requests, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::kernel::{KernelSource, Record};
 use trace_timeline::{
@@ -277,6 +277,25 @@ fn activities_with_identifiers_do_not_nest_by_thread() {
     assert_eq!(parents(&[with(1), with(2)]), [false, false]);
 }
 
+/// The limit of open activities says nothing about how long one took.
+#[test]
+fn activities_that_do_not_end_are_no_requests() {
+    const COUNT: usize = (1 << 16) + 1;
+    let mut ty = assemble::metadata("Shop", 1, 0, "OrderStart", 0, &0_u32.to_le_bytes());
+    ty[..4].copy_from_slice(&1_u32.to_le_bytes());
+    let start = assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &[]);
+    let bytes = assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &ty))
+        .compressed("EventBlock", &start.repeat(COUNT))
+        .end();
+    let (_, events) = read(&bytes);
+    let mut requests = Requests::new(RequestFilter::default(), 1);
+    events.iter().for_each(|event| requests.push(&Derived::Event(*event)));
+    let is_end = |event: &&Event| matches!(event.kind, EventKind::Finish { .. });
+    assert_eq!(events.iter().filter(is_end).count(), 1);
+    assert_eq!((requests.count(), requests.into_worst().len()), (0, 0));
+}
+
 /// Two kinds of samples of the same allocations.
 #[test]
 fn bytes_of_allocations_are_not_added_up_twice() {
@@ -528,6 +547,68 @@ fn spans_of_a_thread_end_where_it_lost_events() {
         .collect();
     let [(thread, State::Running)] = running[..] else { panic!("{running:?}") };
     assert_eq!(tables.entities.get(thread).unwrap().number, 5);
+    // How long the suspension and the compilation lasted is not known.
+    let process = tables.entities.get(thread).unwrap().parent.unwrap();
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+    let mut push = |derived: Derived<'_>| {
+        report.push(&derived, &tables.entities);
+        history.push(&derived);
+    };
+    for event in &events {
+        correlator.push(event, &tables.entities, &mut push);
+    }
+    correlator.finish(&mut push);
+    history.finish();
+    assert_eq!(report.pauses.len(), 0);
+    let kept = |entity| history.spans(entity).iter().map(|span| (span.kind, span.begin.nanos()));
+    assert!(kept(process).eq([(SpanKind::StopTheWorld, 110)]));
+    assert!(kept(thread).eq([(SpanKind::LockWait, 100)]));
+}
+
+/// A background GC lasts during others, which do not last during each other.
+#[test]
+fn a_gc_whose_end_was_lost_ends_with_the_next_one() {
+    let types = [(RUNTIME, 1, 1), (RUNTIME, 2, 1)];
+    let clr = 9_u16.to_le_bytes();
+    let start = |at, number: u32, kind: u32| {
+        let fields = [number, 0, 0, kind].map(u32::to_le_bytes).concat();
+        event(1, at, 5, &[&fields, &clr])
+    };
+    let end = |at, number: u32| {
+        event(2, at, 5, &[&[number, 0].map(u32::to_le_bytes).concat(), &clr])
+    };
+    let (blocking, background, foreground) = (0, 1, 2);
+    let gcs = [
+        start(10, 6, background),
+        start(20, 7, foreground),
+        start(50, 8, blocking),
+        end(60, 8),
+        start(70, 9, background),
+        start(80, 10, foreground),
+        end(85, 10),
+        end(90, 9),
+    ];
+    let (tables, events) = read(&trace(&types, &gcs));
+    let gc = SpanKind::Gc;
+    let expected = [
+        (gc, 10, None),
+        (gc, 20, Some(50)),
+        (gc, 50, Some(60)),
+        (gc, 70, Some(90)),
+        (gc, 80, Some(85)),
+    ];
+    assert_eq!(spans(&events), expected);
+    let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
+    assert!(cut.map(|event| event.at.nanos()).eq([50]));
+    let (mut correlator, mut report) = (Correlator::new(), Report::new());
+    for event in &events {
+        correlator.push(event, &tables.entities, &mut |derived: Derived<'_>| {
+            report.push(&derived, &tables.entities);
+        });
+    }
+    let durations: Vec<_> = report.gcs.values().map(|gcs| (gcs.count(), gcs.sum())).collect();
+    assert_eq!(durations, [(3, 10 + 20 + 5)]);
 }
 
 #[test]

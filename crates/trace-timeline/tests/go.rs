@@ -169,6 +169,29 @@ fn a_loss_takes_no_time_for_what_ended_at_others() {
     }
 }
 
+/// A region that a loss cuts may have lasted longer.
+#[test]
+fn a_region_that_a_loss_cuts_is_no_request() {
+    let mut tables = Tables::new();
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    let change = StateTransition::of_goroutine(GoId(5), GoState::Undetermined, GoState::Running);
+    let region = || Region::new(TaskId::BACKGROUND, "region");
+    let mut push = |time, details| {
+        source.push(synthetic(time, 5, details).as_event(), &mut tables, &mut events);
+    };
+    push(10, EventDetails::StateTransition(change));
+    push(20, EventDetails::RegionBegin(region()));
+    push(30, EventDetails::RegionEnd(region()));
+    push(40, EventDetails::RegionBegin(region()));
+    push(80, EventDetails::RegionBegin(region()));
+    source.loss("damaged", None, &mut tables, &mut events);
+    let mut requests = Requests::new(RequestFilter::default(), 10);
+    events.iter().for_each(|event| requests.push(&Derived::Event(*event)));
+    let ended = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { .. })).count();
+    assert_eq!((ended, requests.count()), (3, 1));
+    assert_eq!(requests.into_worst()[0].nanos(), 10);
+}
+
 /// Only the end of a task says when it ended.
 #[test]
 fn a_task_outlives_a_loss() {

@@ -76,7 +76,7 @@ impl Requests {
             self.open = Some((span, entity));
         } else {
             let (span, entity) = self.open.take().unwrap();
-            push(EventKind::Finish { span, by: Some(thread) });
+            push(EventKind::Finish { span, by: Some(thread), is_cut: false });
             push(EventKind::End { entity });
         }
         true

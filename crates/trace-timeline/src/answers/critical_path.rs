@@ -755,7 +755,7 @@ mod tests {
             let (entity, by, of, stack) = (id(entity), Some(id(by)), of.map(id), None);
             push(begin, EventKind::Begin { span, entity, kind, name, by, of, stack });
             if let Some(nanos) = nanos {
-                push(begin + nanos, EventKind::Finish { span, by });
+                push(begin + nanos, EventKind::Finish { span, by, is_cut: false });
             }
         }
         history.finish();

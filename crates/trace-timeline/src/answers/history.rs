@@ -72,6 +72,18 @@ pub struct Span {
 }
 
 impl Span {
+    /// Whether it is of the runtime, and no thread waits for its end in a state of its own.
+    const fn is_of_runtime(&self) -> bool {
+        matches!(
+            self.kind,
+            SpanKind::StopTheWorld
+                | SpanKind::Gc
+                | SpanKind::GcAssist
+                | SpanKind::GcSweep
+                | SpanKind::Jit
+        )
+    }
+
     /// The task or activity that an entity works on during a span of its own.
     pub(super) const fn task(&self) -> Option<EntityId> {
         match self.kind {
@@ -271,8 +283,11 @@ impl History {
                     }
                     self.open.insert(span, begun);
                 }
-                EventKind::Finish { span, by } => {
-                    if let Some(span) = self.open.remove(&span) {
+                EventKind::Finish { span, by, is_cut } => {
+                    // It would explain waits after its end, which is not known.
+                    let is_misleading = |span: &Span| is_cut && span.is_of_runtime();
+                    let span = self.open.remove(&span);
+                    if let Some(span) = span.filter(|span| !is_misleading(span)) {
                         let ended_by = by.unwrap_or(span.entity);
                         self.add_span(Span { end: event.at, ended_by, ..span });
                     }

@@ -553,8 +553,9 @@ impl Report {
                         let key = (entities.process_of(entity), name);
                         self.open_collections.insert(span, (key, event.at));
                     }
-                    EventKind::Finish { span, .. } => {
-                        if let Some((key, begin)) = self.open_collections.remove(&span) {
+                    EventKind::Finish { span, is_cut, .. } => {
+                        let begun = self.open_collections.remove(&span);
+                        if let Some((key, begin)) = begun.filter(|_| !is_cut) {
                             let nanos = event.at.nanos_since(begin);
                             self.gcs.entry(key).or_default().add(nanos);
                         }

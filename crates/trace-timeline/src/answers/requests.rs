@@ -108,8 +108,9 @@ impl Requests {
                     self.open.insert(span, request);
                 }
             }
-            EventKind::Finish { span, by } => {
-                let Some(request) = self.open.remove(&span) else { return };
+            EventKind::Finish { span, by, is_cut } => {
+                // How long it took is not known if its end is not.
+                let Some(request) = self.open.remove(&span).filter(|_| !is_cut) else { return };
                 let subject = by.unwrap_or(request.subject);
                 self.count += 1;
                 self.found.push(Request { subject, end: event.at, ..request });

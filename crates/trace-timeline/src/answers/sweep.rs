@@ -185,7 +185,7 @@ mod tests {
                 events.push((begin, begun));
                 // Some do not end.
                 if nanos < 50 {
-                    events.push((begin + nanos, EventKind::Finish { span, by }));
+                    events.push((begin + nanos, EventKind::Finish { span, by, is_cut: false }));
                 }
             }
             events.sort_by_key(|(time, _)| *time);

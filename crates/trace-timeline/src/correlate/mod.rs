@@ -304,9 +304,10 @@ impl Correlator {
             EventKind::Begin { span, entity, kind: SpanKind::StopTheWorld, name, by, .. } => {
                 self.begin_pause(span, entity, name, by, at, entities);
             }
-            EventKind::Finish { span, .. } => {
+            EventKind::Finish { span, is_cut, .. } => {
                 self.count_requesters(at);
-                if let Some(pause) = self.pauses.finish(span, at) {
+                // How long it lasted is not known if its end is not.
+                if let Some(pause) = self.pauses.finish(span, at).filter(|_| !is_cut) {
                     out(Derived::Pause(&pause));
                 }
             }

@@ -295,7 +295,7 @@ impl GoSource {
         self.mentioned_procs.clear();
         spans.sort_unstable();
         for span in spans {
-            push.event(EventKind::Finish { span, by: None });
+            push.cut(span);
         }
         if let Some(gc) = self.gc.0.take() {
             push.end(gc);
@@ -523,7 +523,7 @@ impl GoSource {
         };
         self.mentioned.remove(&goroutine.entity);
         for (span, _) in goroutine.regions.drain(..).rev() {
-            push.event(EventKind::Finish { span, by: None });
+            push.event(EventKind::Finish { span, by: None, is_cut: false });
         }
         push.end(goroutine.entity);
     }
@@ -591,7 +591,7 @@ impl GoSource {
                         push.number(attribute.name.as_bytes(), value);
                     }
                 }
-                push.event(EventKind::Finish { span, by });
+                push.event(EventKind::Finish { span, by, is_cut: false });
             }
             if key == Range::Mark {
                 self.end_gc(push);
@@ -646,7 +646,7 @@ impl GoSource {
             goroutine.ignored -= 1;
         } else if let Some(index) = goroutine.regions.iter().rposition(|(_, ty)| *ty == name) {
             let (span, _) = goroutine.regions.remove(index);
-            push.event(EventKind::Finish { span, by: None });
+            push.event(EventKind::Finish { span, by: None, is_cut: false });
         } else {
             let (entity, kind) = (goroutine.entity, InstantKind::Other);
             push.argument(b"region", Value::Text(name));
@@ -659,11 +659,13 @@ impl GoSource {
         let Some(task) = event.task() else { return };
         let by = self.known(event.goroutine()).map(|g| g.entity);
         let ended = self.tasks.remove(task.id.0 as i64).and_then(Option::take);
+        let is_end = event.kind() == GoEventKind::TaskEnd;
         if let Some((entity, span)) = ended {
-            push.event(EventKind::Finish { span, by });
+            // Another one with its identifier begins: its end was lost.
+            push.event(EventKind::Finish { span, by, is_cut: !is_end });
             push.end(entity);
         }
-        if event.kind() == GoEventKind::TaskEnd {
+        if is_end {
             return;
         }
         let name = push.tables.text(task.ty);

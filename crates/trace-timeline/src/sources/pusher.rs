@@ -67,6 +67,11 @@ impl Pusher<'_> {
         span
     }
 
+    /// Ends a span whose end is not known.
+    pub(super) fn cut(&mut self, span: SpanId) {
+        self.event(EventKind::Finish { span, by: None, is_cut: true });
+    }
+
     pub(super) fn instant(
         &mut self,
         entity: EntityId,

@@ -95,7 +95,7 @@ impl World {
     }
 
     pub(crate) fn finish(&mut self, span: SpanId, by: Option<EntityId>) {
-        self.push(EventKind::Finish { span, by });
+        self.push(EventKind::Finish { span, by, is_cut: false });
     }
 
     fn derive(&self, each: &mut dyn FnMut(Derived<'_>)) {

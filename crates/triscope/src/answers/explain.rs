@@ -165,8 +165,8 @@ fn names(traces: &Traces, kind: SpanKind) -> Result<Vec<String>> {
             EventKind::Begin { span, kind, name, .. } if is_it(kind) => {
                 open.insert(span, (name, event.at));
             }
-            EventKind::Finish { span, .. } => {
-                let Some((name, begin)) = open.remove(&span) else { return };
+            EventKind::Finish { span, is_cut, .. } => {
+                let Some((name, begin)) = open.remove(&span).filter(|_| !is_cut) else { return };
                 let name = tables.str(name).into_owned();
                 if sums.len() < MAX || sums.contains_key(&name) {
                     let sum = sums.entry(name).or_default();

@@ -129,7 +129,9 @@ impl DotnetSource {
             Some(ActivityStep::Stop(number, _)) => {
                 let Some(activity) = self.open_activities.remove(&number) else { return };
                 self.arguments(event, push);
-                self.end_activity(activity, Some(thread), push);
+                let OpenActivity { span, .. } = activity;
+                push.event(EventKind::Finish { span, by: Some(thread), is_cut: false });
+                self.end_activity(activity, push);
             }
             // It began before the trace, or too many are open.
             Some(_) => self.stats.unpaired += 1,
@@ -191,18 +193,14 @@ impl DotnetSource {
             let oldest = self.open_activities.remove(&self.oldest_activity);
             self.oldest_activity += 1;
             if let Some(activity) = oldest {
-                return self.end_activity(activity, None, push);
+                push.cut(activity.span);
+                return self.end_activity(activity, push);
             }
         }
     }
 
-    fn end_activity(
-        &mut self,
-        activity: OpenActivity,
-        by: Option<EntityId>,
-        push: &mut Pusher<'_>,
-    ) {
-        let OpenActivity { entity, span, id, thread } = activity;
+    fn end_activity(&mut self, activity: OpenActivity, push: &mut Pusher<'_>) {
+        let OpenActivity { entity, id, thread, .. } = activity;
         match id {
             Some(id) if self.activity_ids.get(&id) == Some(&entity) => {
                 self.activity_ids.remove(&id);
@@ -217,7 +215,6 @@ impl DotnetSource {
                 }
             }
         }
-        push.event(EventKind::Finish { span, by });
         push.end(entity);
     }
 

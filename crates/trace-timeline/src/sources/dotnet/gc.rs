@@ -37,7 +37,7 @@ impl DotnetSource {
                     reason => reason.to_string(),
                 };
                 let key = Open::Suspension(thread);
-                self.make_room(key, Some(thread), push);
+                self.make_room(key, push);
                 self.suspending.retain(|_, by| *by != thread);
                 let begin = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
                 self.begin(key, begin.by(Some(thread)), push);
@@ -46,7 +46,7 @@ impl DotnetSource {
                 // One thread at a time suspends the others: the end of the other's was lost.
                 let other = self.suspending.insert(process, thread).filter(|by| *by != thread);
                 if let Some(other) = other {
-                    self.close(Open::Suspension(other), None, push);
+                    self.cut(Open::Suspension(other), push);
                 }
                 let (kind, name) = (InstantKind::Stopped, TextId::EMPTY);
                 push.instant(process, kind, name, None);
@@ -76,8 +76,15 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         let Started { number, generation, reason, kind } = gc;
+        // All others end before the next GC begins: the end of an open one was lost.
+        if let Some(before) = self.blocking_gcs.remove(&process) {
+            self.cut(Open::Gc(process, before), push);
+        }
+        if matches!(kind, GcKind::NonConcurrent | GcKind::Foreground) {
+            self.blocking_gcs.insert(process, number);
+        }
         let key = Open::Gc(process, number);
-        self.make_room(key, Some(thread), push);
+        self.make_room(key, push);
         self.end_gc(process, number, push);
         let entity = Entity::new(EntityKind::Gc, number.into());
         let gc = push.start(entity.child_of(Some(process)).started(push.at));

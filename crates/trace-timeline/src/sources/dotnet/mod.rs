@@ -125,6 +125,8 @@ pub struct DotnetSource {
     /// The thread that has suspended the others, by process.
     suspending: HashMap<EntityId, EntityId>,
     open_gcs: HashMap<(EntityId, u32), EntityId>,
+    /// The last GC that is no background GC, by process, if it may be open.
+    blocking_gcs: HashMap<EntityId, u32>,
     activities: ActivityTracker,
     open_activities: HashMap<u64, OpenActivity>,
     /// Open activities by the identifier that events have.
@@ -286,7 +288,7 @@ impl DotnetSource {
         // The order of a map is not deterministic.
         open.sort_unstable_by_key(|(span, _)| *span);
         for (span, key) in open {
-            push.event(EventKind::Finish { span, by: None });
+            push.cut(span);
             if let Some(Open::LockWait(thread)) = key {
                 push.state(thread, State::Running, None);
             }
@@ -399,9 +401,9 @@ impl DotnetSource {
         }
     }
 
-    /// Ends a span whose end was lost.
+    /// Ends a span whose end was lost, and what it says about its thread or GC.
     fn cut(&mut self, key: Open, push: &mut Pusher<'_>) {
-        self.close(key, None, push);
+        self.cut_span(key, push);
         match key {
             Open::LockWait(thread) => push.state(thread, State::Running, None),
             Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
@@ -555,8 +557,8 @@ impl DotnetSource {
 
     /// Makes room for a span, before the arguments of its begin. An open one with the same key ends:
     /// its end was lost.
-    fn make_room(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
-        self.close(key, by, push);
+    fn make_room(&mut self, key: Open, push: &mut Pusher<'_>) {
+        self.cut_span(key, push);
         if self.open.len() < MAX_OPEN {
             return;
         }
@@ -580,7 +582,13 @@ impl DotnetSource {
 
     fn close(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
         if let Some((span, _)) = self.open.remove(&key) {
-            push.event(EventKind::Finish { span, by });
+            push.event(EventKind::Finish { span, by, is_cut: false });
+        }
+    }
+
+    fn cut_span(&mut self, key: Open, push: &mut Pusher<'_>) {
+        if let Some((span, _)) = self.open.remove(&key) {
+            push.cut(span);
         }
     }
 
@@ -597,7 +605,7 @@ impl DotnetSource {
                 }
             }
             self.queued_count -= 1;
-            push.event(EventKind::Finish { span, by: None });
+            push.cut(span);
             return;
         }
     }
@@ -640,7 +648,7 @@ impl DotnetSource {
         }
         if let Some(WorkItem { span, by }) = item {
             self.queued_count -= 1;
-            push.event(EventKind::Finish { span, by: Some(thread) });
+            push.event(EventKind::Finish { span, by: Some(thread), is_cut: false });
             push.flow(FlowKind::Continues, by, thread);
         }
     }

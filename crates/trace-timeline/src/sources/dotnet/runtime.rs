@@ -111,7 +111,7 @@ impl DotnetSource {
             }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let key = Open::Jit(thread, id);
-                self.make_room(key, None, push);
+                self.make_room(key, push);
                 push.number(b"IL bytes", il_size.into());
                 let name = name.to_string();
                 self.begin(key, Begin::new(thread, SpanKind::Jit, name.as_bytes()), push);
@@ -136,7 +136,7 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         let key = Open::LockWait(thread);
-        self.make_room(key, None, push);
+        self.make_room(key, push);
         let stack = self.stack(event, push);
         if let Some(lock) = lock {
             push.number(b"lock", lock);
