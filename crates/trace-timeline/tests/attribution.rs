@@ -160,6 +160,47 @@ fn a_dotnet_thread_stops_when_it_sleeps() {
     assert_eq!(stops, [(early, 22), (late, 60)]);
 }
 
+/// The runtime does not report the end of a thread, and the next one can have its id.
+#[test]
+fn a_dotnet_thread_ends_with_its_kernel_thread() {
+    let mut machine = machine();
+    let [requester, ended, _] = machine.dotnet();
+    let (process, cpu, thread) = (machine.process, machine.cpus[1], machine.threads[1]);
+    let w = &mut machine.world;
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(50).switch(cpu, Some(thread), ThreadState::Dead, None);
+    w.push(EventKind::End { entity: thread });
+    w.at(60).finish(stop, Some(requester));
+    // What its runtime reports late.
+    w.at(70).go(ended, State::Running, None, "");
+    let later = w.at(80).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(90).finish(later, Some(requester));
+    let next = w.at(1000).entity(EntityKind::Thread, 11, Some(process));
+    w.switch(cpu, None, ThreadState::Unknown, Some(next));
+    let last = w.at(1100).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(1105).switch(cpu, Some(next), ThreadState::Sleeping, None);
+    w.at(1110).finish(last, Some(requester));
+    let pauses = machine.world.pauses();
+    let stops = pauses.iter().map(|pause| {
+        let stop = pause.stops.iter().find(|stop| stop.entity == ended);
+        stop.map(|stop| (stop.at.nanos(), stop.on_cpu, stop.runnable))
+    });
+    assert_eq!(stops.collect::<Vec<_>>(), [Some((50, 30, 0)), None, Some((1105, 5, 0))]);
+    let states = machine.world.intervals(ended).into_iter();
+    let states: Vec<_> = states.map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let on_cpu = Kernel::OnCpu { cpu };
+    let expected = [
+        (50, State::Running, on_cpu),
+        (1000, State::Unknown, Kernel::Unknown),
+        (1105, State::Running, on_cpu),
+        (1110, State::Running, Kernel::Sleeping),
+    ];
+    assert_eq!(states, expected);
+    let report = machine.world.report(Report::new());
+    let unknown: Vec<_> = report.groups.values().map(|g| (g.running.unknown, g.unknown)).collect();
+    assert_eq!(unknown, [(0, 950)]);
+}
+
 /// The kernel reports a new thread shortly before its creator makes it runnable.
 #[test]
 fn a_new_thread_is_explained_by_its_creator() {

@@ -23,6 +23,7 @@ use hashbrown::HashMap;
 use intervals::{Linked, Shown};
 use pause::Pauses;
 use place::{Kind, Place, Running, Seen};
+use std::collections::BTreeSet;
 use trace_common::{IdMap, Timestamp};
 
 /// Relates the layers of a timeline and derives intervals.
@@ -62,6 +63,8 @@ pub struct Correlator {
     runtime_threads: HashMap<i64, EntityId>,
     /// Kernel threads that sleep, and whose wake-up seems to have come before they left their CPU.
     woken: HashMap<EntityId, Woken>,
+    /// Threads whose place is known.
+    placed: BTreeSet<EntityId>,
     pauses: Pauses,
     now: Option<Timestamp>,
 }
@@ -374,6 +377,10 @@ impl Correlator {
         if let Some((runtime, thread)) = pair.filter(|pair| is_one_thread(*pair, entities)) {
             if let Some(subject) = self.subjects.get_mut(runtime.key()) {
                 subject.thread = Some(thread);
+                // The thread before had its id, and has ended.
+                if subject.kind == EntityKind::DotnetThread && self.pauses.add_member(runtime) {
+                    subject.state = State::Running;
+                }
             }
             if let Some(subject) = self.subjects.get_mut(thread.key()) {
                 subject.carries = Some(runtime);
@@ -389,12 +396,16 @@ impl Correlator {
         entities: &Entities,
         out: &mut (impl Out + ?Sized),
     ) {
+        self.count_requesters(at);
         self.close(id, at, out);
         let Some(subject) = self.subjects.remove(id.key()) else { return };
         let subject = std::mem::take(subject);
         let number = entities.get(id).map(|entity| entity.number);
         self.woken.remove(&id);
-        self.pauses.remove_member(id, at);
+        if subject.place.kind() != Kind::Unknown {
+            self.placed.remove(&id);
+        }
+        self.pauses.remove_member(id, at, None);
         leave_queue(&mut self.cpus, id, subject.place);
         if let Some(on) = subject.on.and_then(|on| self.subjects.get_mut(on.key())) {
             on.carries.take_if(|carried| *carried == id);
@@ -404,8 +415,14 @@ impl Correlator {
             EntityKind::Thread => {
                 remove_number(&mut self.threads, number, id);
                 if let Some(runtime) = subject.carries {
+                    let times = subject.times_at(at);
                     if let Some(subject) = self.subjects.get_mut(runtime.key()) {
                         subject.thread = None;
+                        // Its runtime does not report its end.
+                        if subject.kind == EntityKind::DotnetThread {
+                            subject.state = State::Unknown;
+                            self.pauses.remove_member(runtime, at, Some(times));
+                        }
                     }
                     self.refresh_runtime_thread(runtime, at, out);
                 }
@@ -437,6 +454,13 @@ impl Correlator {
     ) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         let kind = subject.kind;
+        // Its kernel thread has ended. One that begins to wait is another one.
+        if kind == EntityKind::DotnetThread && !self.pauses.is_member(id) {
+            if state == State::Running {
+                return;
+            }
+            self.pauses.add_member(id);
+        }
         subject.state = state;
         subject.reason = reason;
         subject.stack = stack;
@@ -545,16 +569,11 @@ impl Correlator {
         if kind == LossKind::UnreportedSwitch {
             doubtful.extend(running.thread());
         } else {
-            // Any thread may have been on that CPU.
-            let threads = self.threads.values().copied();
-            doubtful.extend(threads.filter(|thread| {
+            // Any thread may have been on that CPU, except those that were on others.
+            doubtful.extend(self.placed.iter().copied().filter(|thread| {
                 let place = self.place(*thread);
-                match place.kind() {
-                    Kind::OnCpu => place.is_on(cpu_id),
-                    kind => kind != Kind::Unknown,
-                }
+                !place.is_on_cpu() || place.is_on(cpu_id)
             }));
-            doubtful.sort_unstable();
         }
         for thread in doubtful {
             self.doubt(thread, since, at, out);
@@ -645,6 +664,12 @@ impl Correlator {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         subject.times = subject.times_at(at);
         let before = std::mem::replace(&mut subject.place, place);
+        match (before.kind(), place.kind()) {
+            (Kind::Unknown, Kind::Unknown) => {}
+            (Kind::Unknown, _) => _ = self.placed.insert(id),
+            (_, Kind::Unknown) => _ = self.placed.remove(&id),
+            _ => {}
+        }
         if subject.woken_on_cpu != WokenOnCpu::NEVER {
             let woken = std::mem::take(&mut subject.woken_on_cpu);
             if place.is_asleep() && woken.is_for_sleep(at) {
@@ -744,5 +769,47 @@ fn is_one_thread((runtime, thread): (EntityId, EntityId), entities: &Entities) -
     match (process(runtime), process(thread)) {
         (Some(a), Some(b)) => a == b,
         _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::Entity;
+    use crate::tables::Tables;
+
+    /// Each loss is about the few threads whose place is known, not about all of the machine.
+    #[test]
+    fn a_loss_visits_the_threads_whose_place_is_known() {
+        let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+        let mut push = |at: i64, kind: EventKind, tables: &Tables| {
+            let event = Event { at: Timestamp::from_nanos(at), kind };
+            let known = correlator.placed.len();
+            correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
+            known
+        };
+        let entity = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+        push(0, EventKind::Start { entity }, &tables);
+        let cpu = entity;
+        let mut visited = 0;
+        for number in 1..=1000 {
+            let entity = tables.entity(Entity::new(EntityKind::Thread, number)).unwrap();
+            push(number, EventKind::Start { entity }, &tables);
+            let switch = |prev, next| EventKind::Switch {
+                cpu,
+                prev,
+                left: ThreadState::Sleeping,
+                next,
+                is_next_unknown: false,
+                prio: 120,
+            };
+            push(number, switch(None, Some(entity)), &tables);
+            push(number, switch(Some(entity), None), &tables);
+            let (kind, since) = (LossKind::SchedulerRecords, Timestamp::from_nanos(number));
+            let loss = EventKind::Loss { entity: Some(cpu), kind, since, count: None };
+            visited += push(number, loss, &tables);
+        }
+        assert_eq!(visited, 1000);
+        assert_eq!(correlator.placed.len(), 0);
     }
 }

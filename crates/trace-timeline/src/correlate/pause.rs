@@ -36,13 +36,19 @@ const MAX_OCCUPANTS: usize = 64;
 const MAX_OPEN: usize = 64;
 
 impl Pauses {
-    pub(super) fn add_member(&mut self, id: EntityId) {
-        self.members.insert(id);
+    /// Whether it was none.
+    pub(super) fn add_member(&mut self, id: EntityId) -> bool {
+        self.members.insert(id)
     }
 
-    pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp) {
+    pub(super) fn is_member(&self, id: EntityId) -> bool {
+        self.members.contains(&id)
+    }
+
+    /// A member ends, or its thread does, with these times.
+    pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp, times: Option<Times>) {
         if self.members.remove(&id) {
-            self.open.iter_mut().for_each(|open| open.stop(id, at, None));
+            self.open.iter_mut().for_each(|open| open.stop(id, at, times));
         }
     }
 
@@ -151,7 +157,7 @@ impl Correlator {
             if by.is_some() && (holder == by || by == Some(entity)) {
                 continue;
             }
-            let times = self.times(thread, at);
+            let times = self.times(thread, at).unwrap_or_default();
             let stop = Stop { entity, holder, thread, at, on_cpu: 0, runnable: 0 };
             running.push((stop, times));
         }
@@ -232,7 +238,7 @@ impl Correlator {
             let Some(thread) = thread else { continue };
             let times = self.times(thread, at);
             if let Some(open) = self.pauses.open.get_mut(index) {
-                open.stop(id, at, Some(times));
+                open.stop(id, at, times);
             }
         }
     }
@@ -252,8 +258,8 @@ impl Correlator {
         }
     }
 
-    fn times(&self, thread: Option<EntityId>, at: Timestamp) -> Times {
-        let thread = thread.and_then(|thread| self.subjects.get(thread.key()));
-        thread.map_or(Times::default(), |thread| thread.times_at(at))
+    /// `None` of a thread that is not known, or has ended.
+    fn times(&self, thread: Option<EntityId>, at: Timestamp) -> Option<Times> {
+        Some(self.subjects.get(thread?.key())?.times_at(at))
     }
 }
