@@ -33,8 +33,9 @@ impl SampledGoroutines {
         Self::default()
     }
 
-    /// The trace of a process has its last event at this time: later samples have no goroutine. Must be
-    /// called before the first later sample.
+    /// The trace of a process has its last event at this time: later samples have no goroutine, until
+    /// another trace of the process says which one a thread executes. Must be called before the first later
+    /// sample.
     pub fn end(&mut self, process: EntityId, last: Timestamp) {
         self.ends.insert(process, last);
     }
@@ -66,6 +67,7 @@ impl SampledGoroutines {
                 self.leave(*entity);
                 let on = on.filter(|_| matches!(state, State::Running | State::Syscall));
                 if let Some(on) = on {
+                    self.go_on(*entity, event.at, &tables.entities);
                     self.executed.insert(on, *entity);
                     self.on.insert(*entity, on);
                 }
@@ -90,6 +92,18 @@ impl SampledGoroutines {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A goroutine is executed: if a trace of its process has ended, another one goes on.
+    fn go_on(&mut self, goroutine: EntityId, at: Timestamp, entities: &Entities) {
+        if self.ends.is_empty() {
+            return;
+        }
+        if let Some(process) = entities.get(goroutine).and_then(|goroutine| goroutine.parent) {
+            if self.ends.get(&process).is_some_and(|last| at > *last) {
+                self.ends.remove(&process);
+            }
         }
     }
 
@@ -155,6 +169,8 @@ mod tests {
         let traced = entity(EntityKind::Process, -1, None);
         let goroutine = entity(EntityKind::Goroutine, 7, Some(traced));
         let m = entity(EntityKind::GoThread, 101, Some(traced));
+        // Of another trace of the process.
+        let next = entity(EntityKind::GoThread, 101, Some(traced));
         let process = entity(EntityKind::Process, 100, None);
         let threads = [101, 102].map(|tid| entity(EntityKind::Thread, tid, Some(process)));
         let name = tables.text(b"main.work");
@@ -191,6 +207,11 @@ mod tests {
             (9, state(State::Running, Some(m)), None),
             (10, sample(threads[0]), Some(7)),
             (11, sample(threads[0]), None),
+            (12, state(State::Unknown, None), None),
+            (20, EventKind::Start { entity: next }, None),
+            (21, sample(threads[0]), None),
+            (22, state(State::Running, Some(next)), None),
+            (23, sample(threads[0]), Some(7)),
         ];
         for (at, kind, expected) in events {
             if at == 11 {
@@ -207,6 +228,6 @@ mod tests {
                 assert_eq!(tables.str(entity.name), "main.work");
             }
         }
-        assert_eq!((goroutines.attributed(), goroutines.others()), (3, 3));
+        assert_eq!((goroutines.attributed(), goroutines.others()), (4, 4));
     }
 }

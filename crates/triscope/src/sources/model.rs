@@ -706,7 +706,7 @@ impl Opening<'_> {
             Format::PerfData => self.add_perf(input, opened),
             Format::NetTrace => self.add_dotnet(input, &mut opened.streams),
             Format::CpuStat => {
-                add_quotas(input, &mut opened.streams);
+                add_quotas(input, self.offset.unwrap_or(0), &mut opened.streams);
                 Ok(())
             }
             Format::Unknown => Err(input.failure(
@@ -877,8 +877,8 @@ impl Opening<'_> {
     }
 }
 
-fn add_quotas(input: Input, streams: &mut Streams<'_>) {
-    let mut reader = QuotaReader::new(input);
+fn add_quotas(input: Input, offset: i64, streams: &mut Streams<'_>) {
+    let mut reader = QuotaReader::new(input, offset);
     streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
         while out.len() < CHUNK {
             if !reader.next_line(tables, out)? {

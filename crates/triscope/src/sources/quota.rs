@@ -78,6 +78,8 @@ impl QuotaWriter {
 /// Reads them as events of the model.
 pub(crate) struct QuotaReader<R> {
     input: BufReader<R>,
+    /// Nanoseconds that are added to all times.
+    offset: i64,
     line: Vec<u8>,
     number: u64,
     groups: BTreeMap<u32, Group>,
@@ -112,9 +114,11 @@ impl Display for QuotaError {
 impl std::error::Error for QuotaError {}
 
 impl<R: Read> QuotaReader<R> {
-    pub(crate) fn new(input: R) -> Self {
+    /// `offset` nanoseconds are added to all times.
+    pub(crate) fn new(input: R, offset: i64) -> Self {
         Self {
             input: BufReader::new(input),
+            offset,
             line: Vec::new(),
             number: 0,
             groups: BTreeMap::new(),
@@ -158,7 +162,7 @@ impl<R: Read> QuotaReader<R> {
             }
             ("enter", &[at, group, pid]) => match (small(group), small(pid)) {
                 (Some(group), Some(pid)) => {
-                    self.enter(Timestamp::from_nanos(at), group, pid, tables, out)
+                    self.enter(self.time(at), group, pid, tables, out)
                 }
                 _ => Err(self.wrong("a number is out of range")),
             },
@@ -172,7 +176,7 @@ impl<R: Read> QuotaReader<R> {
             ("read", &[at, group, periods, nanos]) => {
                 match (small(group), unsigned(periods), unsigned(nanos)) {
                     (Some(group), Some(periods), Some(nanos)) => {
-                        let (at, stat) = (Timestamp::from_nanos(at), CpuStat::new(periods, nanos));
+                        let (at, stat) = (self.time(at), CpuStat::new(periods, nanos));
                         self.read(at, group, stat, tables, out)
                     }
                     _ => Err(self.wrong("a number is out of range")),
@@ -180,6 +184,10 @@ impl<R: Read> QuotaReader<R> {
             }
             _ => Err(self.wrong("an unknown record")),
         }
+    }
+
+    fn time(&self, nanos: i64) -> Timestamp {
+        Timestamp::from_nanos(nanos).saturating_add_nanos(self.offset)
     }
 
     fn wrong(&self, why: &'static str) -> QuotaError {
@@ -244,7 +252,7 @@ mod tests {
     /// The throttled processes, and how reading ended.
     fn read(text: &[u8]) -> (Vec<Throttled>, Result<(), String>) {
         let (mut tables, mut out) = (Tables::new(), Vec::new());
-        let mut reader = QuotaReader::new(text);
+        let mut reader = QuotaReader::new(text, 0);
         let end = loop {
             match reader.next_line(&mut tables, &mut out) {
                 Ok(true) => {}
@@ -299,6 +307,19 @@ mod tests {
         let expected =
             expected.map(|(pid, name, nanos)| (pid, format!("/sys/fs/cgroup/{name}"), nanos, 1));
         assert_eq!(read(text), (expected.to_vec(), Ok(())));
+    }
+
+    #[test]
+    fn times_have_the_offset() {
+        let text = b"triscope cpu.stat 1\nread 1 0 0 0\nenter 2 0 10\nread 5 0 1 50\n";
+        let (mut tables, mut out) = (Tables::new(), Vec::new());
+        let mut reader = QuotaReader::new(&text[..], 1000);
+        while reader.next_line(&mut tables, &mut out).unwrap() {}
+        let throttles = out.iter().filter_map(|event| match event.kind {
+            EventKind::Throttle { since, .. } => Some((since.nanos(), event.at.nanos())),
+            _ => None,
+        });
+        assert_eq!(throttles.collect::<Vec<_>>(), [(1002, 1005)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::io::output_file::OutputFile;
 use crate::sources::quota::{MAX_GROUPS, QuotaWriter};
 use crate::timeline::{Timeline, counted, now};
 use perf_monitor::cgroup_dirs;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use trace_export::{CounterValue, Sink, Timestamp, Track, TrackId, Unit};
@@ -15,6 +15,9 @@ use trace_timeline::text::duration;
 
 /// Known processes whose cgroup is read again at each look: a process can be moved.
 const AGAIN: usize = 16;
+
+/// Cgroups above the limit that are counted.
+const MAX_IGNORED: usize = 1 << 12;
 
 /// Reads `cpu.stat` of the cgroups of recorded processes, and of the ancestors of these cgroups.
 pub(super) struct Quotas {
@@ -26,8 +29,8 @@ pub(super) struct Quotas {
     /// The process whose cgroup was read again last.
     examined: u32,
     writer: Option<QuotaWriter>,
-    /// Cgroups above the limit.
-    ignored: u64,
+    /// Cgroups above the limit: the first [`MAX_IGNORED`].
+    ignored: HashSet<PathBuf>,
 }
 
 /// A process that was in a cgroup.
@@ -62,7 +65,7 @@ impl Quotas {
             members: BTreeMap::new(),
             examined: 0,
             writer: keep.map(Keep::quotas).transpose()?,
-            ignored: 0,
+            ignored: HashSet::new(),
         })
     }
 
@@ -93,8 +96,9 @@ impl Quotas {
         }
         let flushed = self.writer.as_mut().map_or(Ok(()), QuotaWriter::flush);
         flushed.map_err(|error| self.failure(&error))?;
-        if self.ignored > 0 {
-            let what = counted(self.ignored, "cgroup");
+        if !self.ignored.is_empty() {
+            let at_least = if self.ignored.len() < MAX_IGNORED { "" } else { "at least " };
+            let what = format!("{at_least}{}", counted(self.ignored.len() as u64, "cgroup"));
             Failure::new(format_args!("{what} not examined for a CPU quota: too many")).print();
         }
         let most = self.groups.iter().max_by_key(|group| group.nanos());
@@ -156,7 +160,10 @@ impl Quotas {
             return Ok(*known);
         }
         if self.by_dir.len() >= MAX_GROUPS {
-            self.ignored += 1;
+            // Each look meets it again.
+            if self.ignored.len() < MAX_IGNORED {
+                self.ignored.insert(dir);
+            }
             return Ok(None);
         }
         let stat = read_stat(&dir);
@@ -215,4 +222,23 @@ impl Group {
 
 fn read_stat(dir: &Path) -> Option<CpuStat> {
     CpuStat::parse(&std::fs::read(dir.join("cpu.stat")).ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cgroups_above_the_limit_are_counted_once() {
+        let mut quotas = Quotas::new(None).unwrap();
+        let at = Timestamp::from_nanos(1);
+        let mut group = |dir: String| quotas.group(at, PathBuf::from(dir)).unwrap();
+        for number in 0..MAX_GROUPS {
+            assert_eq!(group(format!("/not/there/{number}")), None);
+        }
+        for dir in ["a", "b", "a", "b", "a"] {
+            assert_eq!(group(format!("/not/there/{dir}")), None);
+        }
+        assert_eq!(quotas.ignored.len(), 2);
+    }
 }
