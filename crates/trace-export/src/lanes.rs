@@ -89,6 +89,9 @@ pub(crate) struct Nest<K> {
     open: Vec<Open<K>>,
 }
 
+/// Maximum number of open slices: the end of one can split all of them.
+const MAX_OPEN: usize = 256;
+
 /// An open slice.
 #[derive(Debug)]
 struct Open<K> {
@@ -104,6 +107,7 @@ impl<K> Default for Nest<K> {
 }
 
 impl<K: PartialEq> Nest<K> {
+    /// Begins a slice; `false` if too many are open.
     pub(crate) fn begin(
         &mut self,
         key: K,
@@ -112,9 +116,13 @@ impl<K: PartialEq> Nest<K> {
         on: TrackId,
         entry: &TrackEvent<'_>,
         sink: &mut impl Sink,
-    ) -> io::Result<()> {
+    ) -> io::Result<bool> {
+        if self.open.len() >= MAX_OPEN {
+            return Ok(false);
+        }
         self.open.push(Open { key, name, category: entry.category });
-        sink.begin(at, on, entry)
+        sink.begin(at, on, entry)?;
+        Ok(true)
     }
 
     /// Ends the innermost slice of `key`; `false` if none is open.

@@ -228,7 +228,8 @@ fn work_items_and_starvation_are_in_the_queue_of_the_thread_pool() {
     let begin = EventKind::Begin { span, entity: process, kind, name, by, of, stack };
     let kind = InstantKind::Starvation;
     let starvation = EventKind::Instant { entity: process, kind, name, of, stack };
-    let events = [(10, begin), (20, EventKind::Finish { span, by, is_cut: false }), (30, starvation)];
+    let events =
+        [(10, begin), (20, EventKind::Finish { span, by, is_cut: false }), (30, starvation)];
     let events = events.map(|(time, kind)| Event { at: at(time), kind });
     let (page, lanes) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
     let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());

@@ -404,6 +404,33 @@ fn layers() -> World {
     w
 }
 
+/// Spans of one thread that end in the order of their begins: each end splits those that are open.
+#[test]
+fn open_spans_of_one_thread_are_limited() {
+    const COUNT: usize = 2000;
+    let mut w = World { now: 0, ..World::default() };
+    let process = w.entity(EntityKind::Process, 1, "shop", None);
+    let entity = w.entity(EntityKind::DotnetThread, 7, "worker", Some(process));
+    w.state(entity, State::Running, None, "");
+    let (kind, name) = (SpanKind::Jit, w.tables.text(b"Main"));
+    let spans: Vec<_> = (0..COUNT).map(|_| w.tables.new_span()).collect();
+    for span in &spans {
+        w.now += 1;
+        let (by, of, stack) = (None, None, None);
+        w.push(EventKind::Begin { span: *span, entity, kind, name, by, of, stack });
+    }
+    for span in &spans {
+        w.now += 1;
+        w.push(EventKind::Finish { span: *span, by: None, is_cut: false });
+    }
+    let (bytes, stats) = draw(&w.events, &w.tables, TimelineOptions::default());
+    assert_eq!(stats.spans_without_lane, COUNT as u64 - 256);
+    assert!(bytes.len() < COUNT * 1000, "{}", bytes.len());
+    let begins = chrome(&w.events, &w.tables);
+    let begins = begins.iter().filter(|event| event["ph"] == "B").count();
+    assert!((256..20 * COUNT).contains(&begins), "{begins}");
+}
+
 /// Some kernels leave out a quarter of all switches.
 #[test]
 fn unreported_switches_of_a_millisecond_have_one_mark() {

@@ -575,9 +575,8 @@ fn a_gc_whose_end_was_lost_ends_with_the_next_one() {
         let fields = [number, 0, 0, kind].map(u32::to_le_bytes).concat();
         event(1, at, 5, &[&fields, &clr])
     };
-    let end = |at, number: u32| {
-        event(2, at, 5, &[&[number, 0].map(u32::to_le_bytes).concat(), &clr])
-    };
+    let end =
+        |at, number: u32| event(2, at, 5, &[&[number, 0].map(u32::to_le_bytes).concat(), &clr]);
     let (blocking, background, foreground) = (0, 1, 2);
     let gcs = [
         start(10, 6, background),

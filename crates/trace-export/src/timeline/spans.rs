@@ -135,17 +135,16 @@ impl Drawing {
                 | SpanKind::LockWait
         );
         if is_inside {
-            return match self.inner(entity, cx)? {
-                Some((track, nest)) => {
-                    nest.begin(span, text, at, track, &entry, cx.sink)?;
-                    *self.spans.open.insert(span.number().into()) = Some(Open::Inner(entity));
-                    Ok(())
-                }
-                None => {
-                    self.stats.spans_without_lane += 1;
-                    Ok(())
-                }
+            let is_drawn = match self.inner(entity, cx)? {
+                Some((track, nest)) => nest.begin(span, text, at, track, &entry, cx.sink)?,
+                None => false,
             };
+            if is_drawn {
+                *self.spans.open.insert(span.number().into()) = Some(Open::Inner(entity));
+            } else {
+                self.stats.spans_without_lane += 1;
+            }
+            return Ok(());
         }
         let process = tables.entities.process_of(entity);
         let pool = self.pool(process, kind, begin.name, cx)?;

@@ -161,9 +161,7 @@ impl<R: Read> QuotaReader<R> {
                 Ok(true)
             }
             ("enter", &[at, group, pid]) => match (small(group), small(pid)) {
-                (Some(group), Some(pid)) => {
-                    self.enter(self.time(at), group, pid, tables, out)
-                }
+                (Some(group), Some(pid)) => self.enter(self.time(at), group, pid, tables, out),
                 _ => Err(self.wrong("a number is out of range")),
             },
             ("leave", &[_, group, pid]) => {
