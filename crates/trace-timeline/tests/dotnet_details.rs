@@ -528,15 +528,18 @@ fn spans_of_a_thread_end_where_it_lost_events() {
     let lossy: Vec<_> = kinds.iter().map(|kind| (*kind, 100, Some(300))).collect();
     let intact: Vec<_> = kinds.iter().map(|kind| (*kind, 110, None)).collect();
     assert_eq!(found, [lossy, intact].concat());
+    let pid = |entity| tables.entities.get(entity).unwrap().number;
     let since: Vec<_> = events
         .iter()
         .filter_map(|event| match event.kind {
-            EventKind::Loss { since, count, .. } => Some((since.nanos(), count)),
+            EventKind::Loss { entity, since, count, .. } => {
+                Some((entity.map(pid), since.nanos(), count))
+            }
             _ => None,
         })
         .collect();
     // All events are held back when the gap is found.
-    assert_eq!(since, [(100, Some(2))]);
+    assert_eq!(since, [(Some(42), 100, Some(2))]);
     let running: Vec<_> = events
         .iter()
         .filter(|event| event.at.nanos() == 300)

@@ -468,13 +468,13 @@ impl HtmlTimeline {
     /// `{"kinds":[[text, losses, number, unit], …],"all":[[begin, end, kind, entity, number, unit], …]}`
     fn write_losses(&mut self, out: &mut String, report: &Report) {
         out.push_str("{\"kinds\":");
-        json::list(out, &report.losses, |out, (kind, losses)| {
+        json::list(out, report.losses(|_| true), |out, (kind, losses)| {
             out.push('[');
-            json::text(out, trace_timeline::text::loss(*kind));
+            json::text(out, trace_timeline::text::loss(kind));
             out.push(',');
             json::number(out, losses.count);
             out.push(',');
-            write_lost(out, *kind, losses.records.max(losses.bytes));
+            write_lost(out, kind, losses.records.max(losses.bytes));
             out.push(']');
         });
         out.push_str(",\"all\":");

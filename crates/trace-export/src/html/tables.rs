@@ -262,7 +262,7 @@ impl View<'_> {
     /// What could not be measured, and why.
     fn unknown(&self, notes: &[String]) -> Table {
         let report = self.report;
-        let [.., samples] = report.samples;
+        let [.., samples] = report.samples(|_| true);
         let counts = [
             (samples, "samples: whether their thread had a CPU is not recorded"),
             (report.goroutines_dropped(), "goroutines without own times: too many lived at once"),
@@ -271,8 +271,8 @@ impl View<'_> {
         let counts = counts.chain(text::dropped(self.tables.dropped()));
         let mut rows: Vec<Vec<Cell>> =
             counts.map(|(count, what)| vec![Cell::Text(what.into()), Cell::Count(count)]).collect();
-        for (kind, losses) in &report.losses {
-            rows.push(vec![Cell::Text(text::loss(*kind).into()), Cell::Count(losses.count)]);
+        for (kind, losses) in report.losses(|_| true) {
+            rows.push(vec![Cell::Text(text::loss(kind).into()), Cell::Count(losses.count)]);
         }
         let unknown = report.unknown(|_| true, &self.tables.entities);
         let scheduler = if report.has_scheduler() {

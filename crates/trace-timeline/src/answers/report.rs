@@ -410,11 +410,10 @@ pub struct Report {
     pub pauses: BTreeMap<(EntityId, TextId), Histogram>,
     /// By process: throttling by CPU quotas.
     pub throttled: BTreeMap<EntityId, Throttled>,
-    /// Losses by kind.
-    pub losses: BTreeMap<LossKind, LossTotal>,
-    /// Samples of [CPU](SampleKind::Cpu), [Go](SampleKind::GoCpu) and [.NET](SampleKind::Managed)
-    /// profilers by whether the thread had a CPU: yes, no, not known.
-    pub samples: [u64; 3],
+    /// By process and kind. Those of CPUs have no process.
+    losses: BTreeMap<(Option<EntityId>, LossKind), LossTotal>,
+    /// By process.
+    samples: BTreeMap<Option<EntityId>, [u64; 3]>,
     goroutines: Goroutines,
     delays: Longest<Delay>,
     long_pauses: Longest<Pause>,
@@ -507,6 +506,32 @@ impl Report {
         threads.fold(0, |sum: i64, (_, thread)| sum.saturating_add(thread.times.unknown))
     }
 
+    /// The losses by kind: those of CPUs and of unknown processes, and those of the processes for which
+    /// `of` is true.
+    pub fn losses(&self, of: impl Fn(Option<EntityId>) -> bool) -> BTreeMap<LossKind, LossTotal> {
+        let mut losses: BTreeMap<LossKind, LossTotal> = BTreeMap::new();
+        for ((process, kind), lost) in &self.losses {
+            if process.is_none() || of(*process) {
+                let sum = losses.entry(*kind).or_default();
+                sum.count += lost.count;
+                sum.records = sum.records.saturating_add(lost.records);
+                sum.bytes = sum.bytes.saturating_add(lost.bytes);
+            }
+        }
+        losses
+    }
+
+    /// Samples of [CPU](SampleKind::Cpu), [Go](SampleKind::GoCpu) and [.NET](SampleKind::Managed)
+    /// profilers of the processes for which `of` is true, by whether the thread had a CPU: yes, no, not
+    /// known.
+    pub fn samples(&self, of: impl Fn(Option<EntityId>) -> bool) -> [u64; 3] {
+        let mut samples = [0; 3];
+        for (_, counts) in self.samples.iter().filter(|(process, _)| of(**process)) {
+            samples.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        samples
+    }
+
     /// Adds derived data.
     pub fn push(&mut self, derived: &Derived<'_>, entities: &Entities) {
         match derived {
@@ -523,7 +548,8 @@ impl Report {
                     Kernel::Unknown | Kernel::Absent => 2,
                     _ => 1,
                 };
-                if let Some(count) = self.samples.get_mut(index) {
+                let samples = self.samples.entry(entities.process_of(sample.entity)).or_default();
+                if let Some(count) = samples.get_mut(index) {
                     *count += 1;
                 }
             }
@@ -565,8 +591,9 @@ impl Report {
                         throttled.nanos = throttled.nanos.saturating_add(nanos);
                         throttled.periods = throttled.periods.saturating_add(periods.into());
                     }
-                    EventKind::Loss { kind, count, .. } => {
-                        let losses = self.losses.entry(kind).or_default();
+                    EventKind::Loss { entity, kind, count, .. } => {
+                        let process = entity.and_then(|entity| entities.process_of(entity));
+                        let losses = self.losses.entry((process, kind)).or_default();
                         losses.count += 1;
                         let lost = match kind {
                             LossKind::GoTrace => &mut losses.bytes,

@@ -225,22 +225,27 @@ fn each_process_has_its_longest_delays() {
 #[test]
 fn lost_bytes_are_no_records() {
     let mut w = World::default();
+    let process = Some(w.entity(EntityKind::Process, 1, None));
+    let cpu = Some(w.entity(EntityKind::Cpu, 0, None));
     let lost = [
-        (LossKind::GoTrace, Some(4_000)),
-        (LossKind::GoTrace, Some(96)),
-        (LossKind::GoTrace, None),
-        (LossKind::DotnetEvents, Some(7)),
+        (process, LossKind::GoTrace, Some(4_000)),
+        (process, LossKind::GoTrace, Some(96)),
+        (process, LossKind::GoTrace, None),
+        (None, LossKind::DotnetEvents, Some(7)),
+        (cpu, LossKind::SchedulerRecords, Some(5)),
     ];
-    for (kind, count) in lost {
-        w.push(EventKind::Loss { entity: None, kind, since: at(0), count });
+    for (entity, kind, count) in lost {
+        w.push(EventKind::Loss { entity, kind, since: at(0), count });
     }
     let report = w.report(Report::new());
-    let losses = |kind| {
-        let losses = report.losses[&kind];
-        (losses.count, losses.records, losses.bytes)
+    let losses = |of: Option<EntityId>| {
+        let losses = report.losses(|process| process == of).into_iter();
+        losses.map(|(kind, l)| (kind, l.count, l.records, l.bytes)).collect::<Vec<_>>()
     };
-    assert_eq!(losses(LossKind::GoTrace), (3, 0, 4_096));
-    assert_eq!(losses(LossKind::DotnetEvents), (1, 7, 0));
+    let of_all = [(LossKind::SchedulerRecords, 1, 5, 0), (LossKind::DotnetEvents, 1, 7, 0)];
+    assert_eq!(losses(None), of_all);
+    let [scheduler, dotnet] = of_all;
+    assert_eq!(losses(process), [scheduler, (LossKind::GoTrace, 3, 0, 4_096), dotnet]);
 }
 
 /// A goroutine has all of its times or none, also if many exist before the first of them has an
@@ -309,5 +314,8 @@ fn waits_and_allocations_are_no_samples_of_what_runs() {
         let (entity, thread, weight) = (thread, None, 1);
         w.push(EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
     }
-    assert_eq!(w.report(Report::new()).samples, [1, 0, 0]);
+    let process = w.tables.entities.process_of(thread);
+    let report = w.report(Report::new());
+    assert_eq!(report.samples(|of| of == process), [1, 0, 0]);
+    assert_eq!(report.samples(|of| of != process), [0; 3]);
 }

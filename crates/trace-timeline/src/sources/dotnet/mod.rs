@@ -190,13 +190,6 @@ impl Open {
     }
 }
 
-/// A loss since this time, or since the one before it.
-fn push_loss(why: &str, since: Option<Timestamp>, count: Option<u64>, push: &mut Pusher<'_>) {
-    push.text(b"why", why.as_bytes());
-    let since = since.map_or(push.at, |since| since.min(push.at));
-    push.event(EventKind::Loss { entity: None, kind: LossKind::DotnetEvents, since, count });
-}
-
 /// Lost events of a thread.
 #[derive(Clone, Copy, Debug)]
 struct Gap {
@@ -298,7 +291,7 @@ impl DotnetSource {
         for gc in gcs {
             push.end(gc);
         }
-        push_loss(why, None, None, push);
+        self.push_loss(why, None, None, push);
     }
 
     /// A loss before the first event: the trace has no time yet.
@@ -318,8 +311,8 @@ impl DotnetSource {
         let at = self.stats.last.or_else(start).unwrap_or_default();
         let push = &mut Pusher { at, tables, out };
         // No event followed.
-        for (why, since, count) in self.early.drain(..) {
-            push_loss(&why, since, count, push);
+        for (why, since, count) in std::mem::take(&mut self.early) {
+            self.push_loss(&why, since, count, push);
         }
         let waits = self.open.keys().filter_map(|key| match key {
             Open::LockWait(thread) => Some(*thread),
@@ -351,6 +344,22 @@ impl DotnetSource {
         }
     }
 
+    /// A loss since this time, or since the one before it. Traces of version 6 can have several processes.
+    fn push_loss(
+        &self,
+        why: &str,
+        since: Option<Timestamp>,
+        count: Option<u64>,
+        push: &mut Pusher<'_>,
+    ) {
+        push.text(b"why", why.as_bytes());
+        let since = since.map_or(push.at, |since| since.min(push.at));
+        let trace = self.trace.as_ref().filter(|trace| trace.version < 6);
+        let process = trace.and_then(|trace| self.processes.get(&u64::from(trace.process_id)));
+        let (entity, kind) = (process.copied(), LossKind::DotnetEvents);
+        push.event(EventKind::Loss { entity, kind, since, count });
+    }
+
     /// Events that a thread could not write.
     fn lost(&mut self, lost: &Loss, tables: &mut Tables, out: &mut Vec<Event>) {
         self.stats.lost = self.stats.lost.saturating_add(lost.count);
@@ -372,7 +381,7 @@ impl DotnetSource {
         let Some(at) = last else { return self.lost_early(why, since, Some(lost.count)) };
         let push = &mut Pusher { at, tables, out };
         self.close_gaps(push);
-        push_loss(&why, since, Some(lost.count), push);
+        self.push_loss(&why, since, Some(lost.count), push);
     }
 
     /// Ends the spans of threads that have lost events: their ends may be among those.
@@ -421,13 +430,14 @@ impl DotnetSource {
         self.stats.events += 1;
         let push = &mut Pusher { at, tables, out };
         self.clock.take().into_iter().for_each(|clock| push.event(clock));
-        for (why, since, count) in self.early.drain(..) {
-            push_loss(&why, since, count, push);
+        let process = self.process(event.process_id(), push);
+        for (why, since, count) in std::mem::take(&mut self.early) {
+            self.push_loss(&why, since, count, push);
         }
         if !self.gaps.is_empty() {
             self.close_gaps(push);
         }
-        let Some(process) = self.process(event.process_id(), push) else { return };
+        let Some(process) = process else { return };
         let pid = event.process_id();
         if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
             return self.describe(event, process, push);

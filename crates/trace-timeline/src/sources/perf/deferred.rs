@@ -226,6 +226,7 @@ mod tests {
     use crate::{Event, EventKind};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
+    use std::collections::VecDeque;
 
     const CLOCK: u64 = 8;
     const SWITCHES: u64 = 9;
@@ -415,7 +416,7 @@ mod tests {
             run.events.clear();
         }
         assert_eq!(run.missing(), 3 * MAX_EVENTS as u64);
-        let waiting: Vec<usize> = run.source.deferred.waiting.values().map(|n| n.len()).collect();
+        let waiting: Vec<usize> = run.source.deferred.waiting.values().map(VecDeque::len).collect();
         assert_eq!(waiting, [MAX_EVENTS]);
         assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
     }

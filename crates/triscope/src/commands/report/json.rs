@@ -12,7 +12,7 @@ use trace_timeline::{
 impl View<'_> {
     pub(super) fn json(&self) -> Value {
         let report = self.report;
-        let [sampled_on, sampled_off, unknown] = report.samples;
+        let [sampled_on, sampled_off, unknown] = report.samples(|process| self.is_shown(process));
         json!({
             "begin": report.begin.map(Timestamp::nanos),
             "end": report.end.map(Timestamp::nanos),
@@ -290,11 +290,11 @@ impl View<'_> {
     }
 
     fn losses(&self) -> Vec<Value> {
-        let losses = self.report.losses.iter();
+        let losses = self.report.losses(|process| self.is_shown(process)).into_iter();
         losses
             .map(|(kind, losses)| {
                 json!({
-                    "what": text::loss(*kind),
+                    "what": text::loss(kind),
                     "count": losses.count,
                     "records": losses.records,
                     "bytes": losses.bytes,

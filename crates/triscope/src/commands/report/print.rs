@@ -257,15 +257,15 @@ impl View<'_> {
             let unknown = duration(unknown);
             writeln!(out, "  {unknown} of threads: before their first switch, or after a loss.")?;
         }
-        for (kind, losses) in &self.report.losses {
+        for (kind, losses) in self.report.losses(|process| self.is_shown(process)) {
             let known = |count, unit| match count {
                 0 => String::new(),
                 count => format!(", {count} {unit}"),
             };
             let (records, bytes) = (known(losses.records, "records"), known(losses.bytes, "bytes"));
-            writeln!(out, "  {} times: {}{records}{bytes}", losses.count, text::loss(*kind))?;
+            writeln!(out, "  {} times: {}{records}{bytes}", losses.count, text::loss(kind))?;
         }
-        let [.., samples] = self.report.samples;
+        let [.., samples] = self.report.samples(|process| self.is_shown(process));
         if samples > 0 {
             writeln!(out, "  {samples} samples: whether their thread had a CPU is not recorded.")?;
         }
