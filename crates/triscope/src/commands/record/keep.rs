@@ -224,14 +224,7 @@ impl Keep {
         extension: &str,
         open: impl FnOnce() -> io::Result<R>,
     ) -> Result<PathBuf> {
-        /// A program can execute itself any number of times.
-        const MOST: usize = 1000;
-        let path = |number: usize| match number {
-            1 => self.dir.join(format!("{name}.{extension}")),
-            number => self.dir.join(format!("{name}-{number}.{extension}")),
-        };
-        let is_free = |path: &PathBuf| fs::symlink_metadata(path).is_err();
-        let to = (1..MOST).map(path).find(is_free).unwrap_or_else(|| path(MOST));
+        let to = private::numbered(&self.dir, name, extension);
         let copied =
             open().and_then(|mut from| io::copy(&mut from, &mut private::create_new(&to)?));
         copied.map_err(|error| Failure::about(to.display(), error))?;

@@ -91,7 +91,7 @@ enum End {
     Refused,
 }
 
-/// The trace of a program that has ended.
+/// A trace that has ended: its program has, or only the request.
 struct Ended {
     pid: u32,
     name: String,
@@ -230,13 +230,22 @@ impl Programs {
         process.pull = Some(Pull::start(next, &self.dir, of, &self.triggers, &self.outbox));
     }
 
-    /// The traces for a dump.
+    /// The traces for a dump: of a process, those that have ended are before that which runs.
     pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
         let mut collected = Vec::new();
         let mut unrecorded = Unrecorded::default();
+        // Processes that have a part already.
+        let mut begun = BTreeSet::new();
+        let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.from);
+        for Ended { pid, name, pull, .. } in self.ended.iter().filter(|one| is_within(&one.pull)) {
+            let source = Source::new("go", *pid, name.clone());
+            let part = super::Part::Go(Part::of(pull, begun.insert(*pid)));
+            collected.push(Collected { source, part });
+        }
         for (pid, process) in &self.processes {
             let source = Source::new("go", *pid, process.program.name.clone());
-            let part = |pull: &Pull| super::Part::Go(Part::of(pull));
+            let is_first = !begun.contains(pid);
+            let part = |pull: &Pull| super::Part::Go(Part::of(pull, is_first));
             if let Some(pull) = process.pull.as_ref().filter(|pull| pull.is_accepted()) {
                 collected.push(Collected { source, part: part(pull) });
                 continue;
@@ -245,7 +254,7 @@ impl Programs {
                 Ok((path, (from, until))) => {
                     let mut source = source;
                     (source.from, source.until) = (Some(from), Some(until));
-                    source.missing = late(window, from).or_else(|| {
+                    source.missing = late(window, from).filter(|_| is_first).or_else(|| {
                         let why = "the end: the generation in progress is not in its memory";
                         (until < window.until).then(|| why.to_owned())
                     });
@@ -256,15 +265,6 @@ impl Programs {
                     Some(pull) => collected.push(Collected { source, part: part(pull) }),
                     None => unrecorded.add(*pid, &process.program.name, why),
                 },
-            }
-        }
-        let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.from);
-        for Ended { pid, name, pull, .. } in &self.ended {
-            let is_other = collected.iter().all(|other| other.source.pid != Some(*pid));
-            if is_other && is_within(pull) {
-                let source = Source::new("go", *pid, name.clone());
-                let part = super::Part::Go(Part::of(pull));
-                collected.push(Collected { source, part });
             }
         }
         collected.extend(unrecorded.collect("go"));

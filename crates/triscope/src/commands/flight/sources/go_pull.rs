@@ -9,7 +9,8 @@ use crate::run::http::Refusal;
 use crate::run::pprof::{Listening, Request};
 use crate::timeline::now;
 use crossbeam_channel::bounded;
-use gotrace::{Generations, Limits};
+use gotrace::{ErrorKind, Generations, Limits};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use trace_common::ReadErrorKind;
 use trace_flight::{Timestamp, Window};
 
 /// Time limit for a connection and the headers of the reply.
@@ -270,6 +272,32 @@ fn receive(
     })
 }
 
+/// An input that notes its end.
+struct Noted<'a, R> {
+    input: R,
+    has_ended: &'a Cell<bool>,
+}
+
+impl<R: Read> Read for Noted<'_, R> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.input.read(out)?;
+        self.has_ended.set(self.has_ended.get() || (len == 0 && !out.is_empty()));
+        Ok(len)
+    }
+}
+
+/// Whether an error is that of a generation in which the program, or its connection, ended.
+fn is_cut(error: &gotrace::Error, has_ended: bool) -> bool {
+    match error.kind() {
+        ErrorKind::Io(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        ErrorKind::IncompleteGeneration
+        // What comes with the end of a generation.
+        | ErrorKind::NoFrequency
+        | ErrorKind::Malformed { cause: ReadErrorKind::UnexpectedEnd { .. }, .. } => has_ended,
+        _ => false,
+    }
+}
+
 /// Writes each generation of a trace to a file.
 fn split(
     body: impl Read,
@@ -278,13 +306,20 @@ fn split(
     shared: &Shared,
     pass: &mut dyn FnMut(&[u8]),
 ) -> Result<(), String> {
+    let has_ended = Cell::new(false);
+    let body = Noted { input: body, has_ended: &has_ended };
     let mut generations =
         Generations::with_limits(body, limits()).map_err(|error| error.to_string())?;
     let header = generations.version().header().to_vec();
     pass(&header);
     shared.change(|pulled| pulled.header.clone_from(&header));
-    // An incomplete generation is that in which the program ended.
-    while let Ok(Some((span, bytes))) = generations.next_generation() {
+    loop {
+        let (span, bytes) = match generations.next_generation() {
+            Ok(Some(found)) => found,
+            Ok(None) => return Ok(()),
+            Err(error) if is_cut(&error, has_ended.get()) => return Ok(()),
+            Err(error) => return Err(format!("the rest of its trace cannot be read: {error}")),
+        };
         let name = format!("go-{pid}-{}-{}.trace", span.first.nanos(), span.last.nanos());
         let path = dir.join(name);
         let write = || -> io::Result<()> {
@@ -302,15 +337,18 @@ fn split(
         let generation = Generation { path, first: span.first.min(last), last, bytes };
         shared.change(|pulled| pulled.push(generation));
     }
-    Ok(())
 }
 
 /// The part of a trace in a dump.
-pub(super) struct Part(Arc<Shared>);
+pub(super) struct Part {
+    shared: Arc<Shared>,
+    /// Whether it is the earliest one of its process.
+    is_first: bool,
+}
 
 impl Part {
-    pub(super) fn of(pull: &Pull) -> Self {
-        Self(Arc::clone(&pull.shared))
+    pub(super) fn of(pull: &Pull, is_first: bool) -> Self {
+        Self { shared: Arc::clone(&pull.shared), is_first }
     }
 
     /// Writes the generations of a window, once they have come. Returns the time that they cover.
@@ -324,7 +362,7 @@ impl Part {
             let last = pulled.generations.back().map(|generation| generation.last);
             !pulled.has_ended && last.is_none_or(|last| last < window.until)
         };
-        let pulled = self.0.news.wait_timeout_while(self.0.lock(), timeout, is_short);
+        let pulled = self.shared.news.wait_timeout_while(self.shared.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
         let is_within = |g: &&Arc<Generation>| g.last >= window.from && g.first <= window.until;
         let within: Vec<_> = pulled.generations.iter().filter(is_within).cloned().collect();
@@ -349,13 +387,18 @@ impl Part {
     /// What a part that covers this time lacks.
     pub(super) fn gap(&self, window: &Window, from: Timestamp, until: Timestamp) -> Option<String> {
         let end = || {
-            (until < window.until).then(|| "the end: its last generation had not come".to_owned())
+            let why = match self.shared.lock().has_ended {
+                true => "the time after: its recording had ended",
+                false => "the end: its last generation had not come",
+            };
+            (until < window.until).then(|| why.to_owned())
         };
-        self.failure().or_else(|| late(window, from)).or_else(end)
+        let late = || late(window, from).filter(|_| self.is_first);
+        self.failure().or_else(late).or_else(end)
     }
 
     pub(super) fn failure(&self) -> Option<String> {
-        self.0.failure()
+        self.shared.failure()
     }
 }
 

@@ -130,6 +130,44 @@ fn only_a_server_that_will_not_send_its_trace_is_refused() {
     }
 }
 
+/// What comes after a part that cannot be read is not recorded: a dump names the reason.
+#[test]
+fn a_trace_that_cannot_be_read_any_more_has_a_failure() {
+    let head = |number| [HEAD.to_vec(), generation(number, moment())].concat();
+    // Batches of strings: more than the limit of a generation.
+    let batch = [&[1, 2, 1, 1, 0x80, 0x80, 4, 4][..], &[0; (64 << 10) - 1]].concat();
+    let too_large = limits().max_buffer / batch.len() + 2;
+    let cut = &generation(2, 2)[..6];
+    for (rest, times, expected) in [
+        (&batch[..], too_large, Some("max_buffer")),
+        (&[0xff; 100], 1, Some("expected a batch")),
+        (&generation(9, 9), 1, Some("found a batch of generation 9 in generation 1")),
+        // The program has ended.
+        (&[], 1, None),
+        (cut, 1, None),
+        (&batch[..], 1, None),
+        (&batch[..batch.len() / 2], 1, None),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_inbox, outbox) = inbox::new().unwrap();
+        let (head, rest) = (head(1), rest.to_vec());
+        let (address, server) = server(move |mut stream| {
+            stream.write_all(&head).unwrap();
+            // The reader ends within it.
+            let _ = (0..times).try_for_each(|_| stream.write_all(&rest));
+        });
+        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+        until("the end", || pull.has_ended());
+        assert!(pull.is_accepted());
+        let failure = pull.shared().failure();
+        let has_failed =
+            failure.as_deref().map(|failure| expected.map(|why| failure.contains(why)));
+        assert_eq!(has_failed, expected.map(|_| Some(true)), "{failure:?}");
+        server.join().unwrap();
+        pull.remove();
+    }
+}
+
 /// The generations of a trace: their bytes, and how many files there are.
 fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) -> (Shared, usize) {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +219,7 @@ fn a_trace_goes_on_while_a_dump_copies_it() {
     });
     let cause = trace_flight::Cause::new("signal", "SIGUSR1");
     let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
-    let part = Part(Arc::clone(&shared));
+    let part = Part { shared: Arc::clone(&shared), is_first: true };
     let copy = {
         let out = out.clone();
         std::thread::spawn(move || part.write(&window, &out, Duration::ZERO).unwrap())

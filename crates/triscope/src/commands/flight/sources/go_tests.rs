@@ -3,26 +3,81 @@ use super::*;
 use crate::commands::flight::inbox;
 use crate::run::wait::until;
 
+const PID: u32 = u32::MAX;
+
+fn process(pull: Option<Pull>) -> Process {
+    let program = GoProgram { name: "x".to_owned(), version: "go1.22".to_owned(), has_pprof: true };
+    Process {
+        file: (0, 0),
+        program: Rc::new(program),
+        pull,
+        asked: Asked::default(),
+        is_settled: true,
+        refusal: None,
+    }
+}
+
+/// The sessions of a process before the present one are parts of a dump, too.
+#[test]
+fn all_sessions_of_a_process_are_in_a_dump() {
+    for is_running in [true, false] {
+        let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (_inbox, outbox) = inbox::new().unwrap();
+        let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
+        let session = || {
+            let (address, server) = server(serve);
+            let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox);
+            until("a generation", || pull.shared().last().is_some());
+            (pull, server)
+        };
+        let begin = now().unwrap();
+        let mut servers = Vec::new();
+        for _ in 0..2 {
+            let (pull, server) = session();
+            pull.close();
+            until("the end", || pull.has_ended());
+            programs.ended.push(Ended::new(PID, "x".to_owned(), pull));
+            servers.push(server);
+        }
+        let mut parts = 2;
+        if is_running {
+            let (pull, server) = session();
+            programs.processes.insert(PID, process(Some(pull)));
+            servers.push(server);
+            parts = 3;
+        }
+        let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+        let window = Window::new(begin, now().unwrap(), cause);
+        let collected = programs.collect(&window);
+        let write = |one: Collected| one.write(&window, out.path(), Instant::now());
+        let sources: Vec<Source> = collected.into_iter().map(write).collect();
+        let files = sources.iter().map(|source| source.file.clone().unwrap());
+        let expected = ["", "-2", "-3"].map(|number| format!("go-{PID}{number}.trace"));
+        assert!(files.eq(expected.into_iter().take(parts)), "{sources:?}");
+        assert!(sources.windows(2).all(|pair| pair[0].until <= pair[1].from), "{sources:?}");
+        for (index, source) in sources.iter().enumerate() {
+            let missing = source.missing.as_deref().unwrap_or_default();
+            assert_eq!(missing.starts_with("the time before"), index == 0, "{missing}");
+            let trace = fs::read(out.path().join(source.file.as_ref().unwrap())).unwrap();
+            let mut generations = Generations::new(&trace[..]).unwrap();
+            let (first, _) = generations.next_generation().unwrap().unwrap();
+            assert_eq!(source.from, Some(first.first));
+        }
+        programs.close();
+        servers.into_iter().for_each(|server| assert!(server.join().unwrap()));
+    }
+}
+
 /// A child of it has accepted the connection, and goes on.
 #[test]
 fn the_connection_of_a_process_that_has_ended_is_closed() {
-    const PID: u32 = u32::MAX;
     let dir = tempfile::tempdir().unwrap();
     let (_inbox, outbox) = inbox::new().unwrap();
     let (address, server) = server(serve);
     let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
     let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox);
     until("a generation", || pull.shared().last().is_some());
-    let program = GoProgram { name: "x".to_owned(), version: "go1.22".to_owned(), has_pprof: true };
-    let process = Process {
-        file: (0, 0),
-        program: Rc::new(program),
-        pull: Some(pull),
-        asked: Asked::default(),
-        is_settled: true,
-        refusal: None,
-    };
-    programs.processes.insert(PID, process);
+    programs.processes.insert(PID, process(Some(pull)));
     assert_eq!(programs.recorded(), 1);
     until("the end of the trace", || {
         programs.look(&BTreeSet::new(), 1 << 20, Duration::ZERO);

@@ -203,12 +203,12 @@ impl Collected {
                 source.missing = source.missing.or(failure);
             }
             Part::Go(part) => {
-                let name = format!("go-{pid}.trace");
+                let path = private::numbered(dir, &format!("go-{pid}"), "trace");
                 let timeout = PENDING_TIMEOUT.saturating_sub(begun.elapsed());
-                let covered = part.write(window, &dir.join(&name), timeout)?;
+                let covered = part.write(window, &path, timeout)?;
                 match covered {
                     Some((from, until)) => {
-                        source.file = Some(name);
+                        source.file = file_name(&path);
                         (source.from, source.until) = (Some(from), Some(until));
                         source.missing = source.missing.or_else(|| part.gap(window, from, until));
                     }
@@ -221,9 +221,9 @@ impl Collected {
                 }
             }
             Part::File(path) => {
-                let name = format!("{}-{pid}.trace", source.kind);
-                put(&path, &dir.join(&name))?;
-                source.file = Some(name);
+                let to = private::numbered(dir, &format!("{}-{pid}", source.kind), "trace");
+                put(&path, &to)?;
+                source.file = file_name(&to);
             }
         }
         Ok(source)
@@ -239,6 +239,10 @@ impl Drop for Collected {
             Part::Go(_) | Part::Missing => {}
         }
     }
+}
+
+fn file_name(path: &Path) -> Option<String> {
+    path.file_name().map(|name| name.to_string_lossy().into_owned())
 }
 
 /// Moves a file to a directory of the same file system, and synchronises it. One that cannot be moved is removed.
