@@ -102,19 +102,32 @@ pub(super) struct Spans {
     spans: Vec<Span>,
     /// For each: the latest end up to there.
     ends: Vec<Timestamp>,
+    /// The same of work on tasks alone.
+    task_ends: Vec<Timestamp>,
 }
 
 impl Spans {
     fn sort(&mut self) {
         self.spans.sort_by_key(|span| span.begin);
-        self.ends = self
-            .spans
-            .iter()
-            .scan(Timestamp::MIN, |latest, span| {
-                *latest = span.end.max(*latest);
-                Some(*latest)
-            })
-            .collect();
+        let latest = |is_counted: fn(&Span) -> bool| {
+            let mut latest = Timestamp::MIN;
+            let up_to = |span: &Span| {
+                if is_counted(span) {
+                    latest = span.end.max(latest);
+                }
+                latest
+            };
+            self.spans.iter().map(up_to).collect()
+        };
+        self.ends = latest(|_| true);
+        self.task_ends = latest(|span| span.task().is_some());
+    }
+
+    /// Whether there is work on a task within this time. A long span of another kind takes no time here.
+    fn has_task(&self, begin: Timestamp, end: Timestamp) -> bool {
+        let after = self.spans.partition_point(|span| span.begin < end);
+        let latest = after.checked_sub(1).and_then(|last| self.task_ends.get(last));
+        latest.is_some_and(|latest| *latest > begin)
     }
 
     /// The spans from the first one on that ends after this time.
@@ -680,13 +693,46 @@ impl Span {
 impl Goroutine {
     /// Whether it works on a task within this time.
     pub(super) fn has_task(&self, begin: Timestamp, end: Timestamp) -> bool {
-        let spans = self.spans.since(begin).iter().take_while(|span| span.begin < end);
-        spans.filter(|span| span.end > begin).any(|span| span.task().is_some())
+        self.spans.has_task(begin, end)
     }
 
     /// The last interval that begins before `at`, and its position.
     pub(super) fn before(&self, at: Timestamp) -> Option<(usize, &Interval)> {
         let index = self.intervals.partition_point(|i| i.begin < at).checked_sub(1)?;
         self.intervals.get(index).map(|interval| (index, interval))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Spans of all kinds, with long ones.
+        #[test]
+        fn work_on_a_task_is_found_among_other_spans(
+            spans in vec((0..60i64, 0..60i64, any::<bool>()), 0..30),
+            begin in -5..125i64,
+            nanos in 0..40i64,
+        ) {
+            let at = Timestamp::from_nanos;
+            let (begin, end) = (at(begin), at(begin + nanos));
+            let spans = spans.into_iter().map(|(begin, nanos, is_task)| {
+                let kind = match is_task {
+                    true => SpanKind::Task(TaskId(1), Name::default()),
+                    false => SpanKind::Assist,
+                };
+                Span { kind, begin: at(begin), end: at(begin + nanos) }
+            });
+            let mut spans = Spans { spans: spans.collect(), ..Spans::default() };
+            let overlaps = |span: &Span| {
+                span.task().is_some() && span.begin < end && span.end > begin
+            };
+            let expected = spans.spans.iter().any(overlaps);
+            spans.sort();
+            prop_assert_eq!(spans.has_task(begin, end), expected);
+        }
     }
 }
