@@ -7,7 +7,7 @@ use crate::id::{GoId, GoState, ProcId};
 use crate::parallel::Split;
 use crate::spec::EventType;
 use bstr::ByteSlice;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 use trace_common::{IdMap, SeededState, Timestamp};
 
@@ -666,16 +666,18 @@ impl MinimumUtilization {
             });
             let mut candidates: Vec<Window> = windows.collect();
             candidates.sort_by(order);
-            let first = worst.len();
+            // The starts of the windows that are selected. Of disjoint ones, only neighbours can overlap another.
+            let mut selected: BTreeSet<Timestamp> = BTreeSet::new();
             for candidate in candidates {
-                let selected = worst.get(first..).unwrap_or_default();
                 if selected.len() == count {
                     break;
                 }
-                let overlaps = |other: &Window| {
-                    other.start.nanos_since(candidate.start).unsigned_abs() < length
-                };
-                if !selected.iter().any(overlaps) {
+                let start = candidate.start;
+                let before = selected.range(..=start).next_back();
+                let after = selected.range(start..).next();
+                let overlaps = |other: &Timestamp| other.nanos_since(start).unsigned_abs() < length;
+                if !before.into_iter().chain(after).any(overlaps) {
+                    selected.insert(start);
                     worst.push(candidate);
                 }
             }
@@ -752,5 +754,50 @@ impl Series {
             let from = self.integral(start, &mut left);
             Some((start, (to - from) / length as f64))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    /// The windows of a function, each compared with all that are selected.
+    fn naive(series: &Series, window: Duration, count: usize) -> Vec<(Timestamp, f64)> {
+        let length = series.clamp(window);
+        let mut candidates: Vec<_> = series.windows(length).collect();
+        candidates.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(&b.0)));
+        let mut selected: Vec<(Timestamp, f64)> = Vec::new();
+        for (start, mean) in candidates {
+            let is_disjoint =
+                |other: &(Timestamp, f64)| other.0.nanos_since(start).unsigned_abs() >= length;
+            if selected.len() < count && selected.iter().all(is_disjoint) {
+                selected.push((start, mean));
+            }
+        }
+        selected
+    }
+
+    proptest! {
+        #[test]
+        fn the_worst_windows_are_disjoint(
+            steps in vec((0..20i64, 0..4u8), 1..60),
+            window in 1..100u64,
+            count in 0..20usize,
+        ) {
+            let mut at = Timestamp::default();
+            let changes = steps.into_iter().map(|(nanos, value)| {
+                at = at.saturating_add_nanos(nanos);
+                (at, f64::from(value) / 4.0)
+            });
+            let series = Series::new(changes.collect(), None);
+            let window = Duration::from_nanos(window);
+            let expected = naive(&series, window, count);
+            let curve = MinimumUtilization { series: vec![series], dropped: 0 };
+            let worst = curve.worst(window, count);
+            let worst: Vec<_> = worst.iter().map(|one| (one.start, one.utilization)).collect();
+            prop_assert_eq!(worst, expected);
+        }
     }
 }
