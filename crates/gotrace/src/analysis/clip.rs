@@ -84,8 +84,9 @@ pub struct Clip {
 enum Phase {
     Before,
     Within,
-    /// In the rest of this generation: goroutines that do nothing are mentioned at its end.
-    Rest(u64),
+    /// In the rest of this generation: goroutines that do nothing are mentioned at its end. `None` after a loss,
+    /// which makes the others unknown.
+    Rest(Option<u64>),
     After,
 }
 
@@ -152,6 +153,11 @@ impl Clip {
         self.phase == Phase::After
     }
 
+    /// Whether the range has begun and is not over: a [`loss`](Self::loss) concerns its analysis.
+    pub fn is_within(&self) -> bool {
+        self.phase == Phase::Within
+    }
+
     /// The number of events passed on that report the states at the start and the end of the range.
     /// All others are the events of the trace in the range.
     pub const fn repeated(&self) -> u64 {
@@ -170,10 +176,10 @@ impl Clip {
             if event.time() <= self.to {
                 return each(event);
             }
-            self.phase = Phase::Rest(event.generation());
+            self.phase = Phase::Rest(Some(event.generation()));
         }
         if let Phase::Rest(generation) = self.phase {
-            if event.generation() == generation {
+            if generation == Some(event.generation()) {
                 self.mention(event, each);
             } else {
                 self.finish(each);
@@ -206,10 +212,13 @@ impl Clip {
     }
 
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). The
-    /// states before the range are lost. Within the range, the analysis has to know it, too.
+    /// states before the range are lost. [Within](Self::is_within) the range, the analysis has to know it, too. After the range, it is over: goroutines that are
+    /// mentioned for the first time after the loss are left out.
     pub fn loss(&mut self) {
-        if self.phase == Phase::Before {
-            *self = Self::new(self.from, self.to);
+        match self.phase {
+            Phase::Before => *self = Self::new(self.from, self.to),
+            Phase::Rest(_) => self.phase = Phase::Rest(None),
+            Phase::Within | Phase::After => {}
         }
     }
 
@@ -500,7 +509,7 @@ impl<A: Split> Clipped<A> {
     }
 
     fn is_within(&self) -> bool {
-        self.clip.as_ref().is_some_and(|clip| clip.phase == Phase::Within)
+        self.clip.as_ref().is_some_and(Clip::is_within)
     }
 }
 
@@ -652,6 +661,32 @@ mod tests {
             found += 1;
         });
         assert_eq!(found, COUNT);
+    }
+
+    /// What is stated after a loss says nothing of the range that is over.
+    #[test]
+    fn a_loss_after_the_range_ends_it() {
+        let mut clip = Clip::new(Timestamp::from_nanos(0), Timestamp::from_nanos(100));
+        assert!(!clip.is_within());
+        let table = table(1, "reason");
+        let mut times = Vec::new();
+        let mut each = |clip: &mut Clip, time, goroutine| {
+            let mut record = Record::new(EventType::GO_STATUS, time, [goroutine, 0, 0, 0]);
+            record.from = State::Go(GoState::Undetermined);
+            record.to = State::Go(GoState::Waiting);
+            let event = Event { table: &table, record: &record };
+            clip.event(event, &mut |event| times.push((event.kind(), event.time().nanos())));
+        };
+        each(&mut clip, 10, 1);
+        assert!(clip.is_within());
+        each(&mut clip, 110, 2);
+        assert!(!clip.is_within());
+        clip.loss();
+        each(&mut clip, 120, 3);
+        assert!(clip.is_complete());
+        let states = times.iter().filter(|(kind, _)| *kind == EventKind::StateTransition);
+        assert_eq!(states.map(|(_, time)| *time).collect::<Vec<_>>(), [10, 100]);
+        assert_eq!(times.last(), Some(&(EventKind::Sync, 100)));
     }
 
     #[test]

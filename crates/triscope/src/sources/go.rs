@@ -482,3 +482,50 @@ pub(crate) fn report(name: &str, error: &Error, loss: &gotrace::Loss) -> String 
     }
     report
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
+    use gotrace::{
+        GoId, GoState, OwnedEvent, Region, StackFrame, StateTransition, TaskId, ThreadId,
+    };
+
+    /// An error, and what reading loses by it.
+    pub(crate) fn damage() -> (Error, gotrace::Loss) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+        let mut trace = std::fs::read(path).unwrap();
+        let middle = trace.len() / 2;
+        trace[middle..middle + 1000].fill(0xff);
+        let mut reader = Reader::new(&trace[..]).unwrap();
+        loop {
+            if let Err(error) = reader.next_event() {
+                return (error, reader.recover().unwrap().unwrap());
+            }
+        }
+    }
+
+    /// The events of a goroutine that runs from 100 on, with a region from 200 to 700: those before a place for damage at
+    /// 500, and those after it. After damage, its state is stated.
+    pub(crate) fn region(is_damaged: bool) -> (Vec<OwnedEvent>, Vec<OwnedEvent>) {
+        let at = |time, details| {
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            event.goroutine(GoId(7)).thread(ThreadId(1)).build().unwrap()
+        };
+        let stack = OwnedStack::new(&[StackFrame::new(1, "main.main", "main.go", 7)]);
+        let state = |from, to| {
+            let change = StateTransition::of_goroutine(GoId(7), from, to);
+            EventDetails::StateTransition(change.with_stack(stack.as_stack()))
+        };
+        let region = || Region::new(TaskId::BACKGROUND, "checkout");
+        let before = vec![
+            at(100, state(GoState::Undetermined, GoState::Running)),
+            at(200, EventDetails::RegionBegin(region())),
+            at(300, EventDetails::StackSample),
+            at(500, EventDetails::StackSample),
+        ];
+        let stated = at(600, state(GoState::Undetermined, GoState::Running));
+        let ends = at(700, EventDetails::RegionEnd(region()));
+        (before, is_damaged.then_some(stated).into_iter().chain([ends]).collect())
+    }
+}

@@ -189,12 +189,17 @@ struct Summarizing<'a, V, B> {
     bounds: (Timestamp, Timestamp),
     /// Whether an event is in the range or after it.
     has_begun: bool,
+    /// Whether an event is after the range.
+    is_over: bool,
+    /// Whether damage after the range ends the pass.
+    is_complete: bool,
 }
 
 impl<'a, V: FnMut(Part<'_>), B: Visitor> Summarizing<'a, V, B> {
     const fn new(summarizer: Summarizer, visit: &'a mut V, beside: &'a mut B) -> Self {
         let bounds = (Timestamp::MIN, Timestamp::MAX);
-        Self { summarizer, visit, beside, range: None, bounds, has_begun: false }
+        let [has_begun, is_over, is_complete] = [false; 3];
+        Self { summarizer, visit, beside, range: None, bounds, has_begun, is_over, is_complete }
     }
 
     fn finish(self, reading: &Reading) -> Summary {
@@ -240,12 +245,16 @@ fn is_within(
 
 impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
     fn event(&mut self, event: Event<'_>) -> Result {
+        if self.is_complete {
+            return Ok(());
+        }
         if let Some(range) = self.range.take() {
             let (from, to) = range.bounds(event.time());
             self.summarizer = std::mem::take(&mut self.summarizer).between(from, to);
             self.bounds = (from, to);
         }
         self.has_begun |= self.bounds.0 <= event.time();
+        self.is_over |= self.bounds.1 < event.time();
         self.beside.event(event)?;
         let finished = self.summarizer.event(event);
         let is_within = |start, end| is_within(start, end, self.bounds);
@@ -263,8 +272,17 @@ impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
     }
 
     fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
+        // What is known then of the range stays.
+        self.is_complete |= self.is_over;
+        if self.is_complete {
+            return Ok(());
+        }
         self.summarizer.loss();
         self.beside.loss(error, loss)
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_complete
     }
 }
 
@@ -311,16 +329,22 @@ impl Rows {
         to_json: impl Fn(&T) -> Value,
         table: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>,
     ) -> Result {
+        if self.is_data() {
+            return self.print_data(&rows.iter().map(to_json).collect::<Vec<_>>());
+        }
+        let mut output = Output::new();
+        let _ = table(&mut output.buffer); // writing to a vector does not fail
+        output.finish()
+    }
+
+    /// Prints rows as a JSON array or as CSV.
+    pub(super) fn print_data(&self, rows: &[Value]) -> Result {
         let mut output = Output::new();
         if self.csv {
-            let rows: Vec<Value> = rows.iter().map(to_json).collect();
-            csv::write(&rows, &mut output.buffer);
-        } else if self.json {
-            let rows: Vec<Value> = rows.iter().map(to_json).collect();
-            let text = serde_json::to_string_pretty(&rows).unwrap_or_default();
-            let _ = writeln!(output.buffer, "{text}"); // writing to a vector does not fail
+            csv::write(rows, &mut output.buffer);
         } else {
-            let _ = table(&mut output.buffer);
+            let text = serde_json::to_string_pretty(rows).unwrap_or_default();
+            let _ = writeln!(output.buffer, "{text}"); // writing to a vector does not fail
         }
         output.finish()
     }
@@ -431,7 +455,9 @@ pub(super) fn name(name: &gotrace::bstr::BStr, none: &str) -> String {
     if name.is_empty() {
         return none.to_owned();
     }
-    let mut name = OneLine(&name.to_string()).to_string();
+    // Of a name of any length, not more than the characters that are shown and one more.
+    let begin = gotrace::bstr::BStr::new(name.get(..4 * (MAX + 1)).unwrap_or(name));
+    let mut name = OneLine(&begin.to_string()).to_string();
     if let Some((end, _)) = name.char_indices().nth(MAX) {
         name.truncate(end);
         name.push('…');
@@ -475,4 +501,53 @@ pub(super) fn times_json(times: &Times) -> Value {
         "blocked": blocked,
         "ranges": ranges,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sources::go::tests::{damage, region};
+
+    /// In a pass over all of the trace, too.
+    #[test]
+    fn damage_after_the_range_changes_nothing_in_it() {
+        let (error, loss) = damage();
+        let times = |is_damaged: bool| {
+            let mut regions = Vec::new();
+            let mut goroutines = Vec::new();
+            let mut visit = |part: Part<'_>| match part {
+                Part::Region(region) => regions.push(region.times.total.as_nanos()),
+                Part::Goroutine(goroutine) => goroutines.push(goroutine.times.total.as_nanos()),
+                Part::Task(_) => {}
+            };
+            let mut beside = |_: Event<'_>| Ok(());
+            let summarizer = Summarizer::returning_tasks();
+            let mut pass = Summarizing::new(summarizer, &mut visit, &mut beside);
+            pass.range = Some(TimeRange { from: None, to: Some(300) });
+            let (before, after) = region(is_damaged);
+            before.iter().for_each(|event| pass.event(event.as_event()).unwrap());
+            if is_damaged {
+                pass.loss(&error, &loss).unwrap();
+            }
+            after.iter().for_each(|event| pass.event(event.as_event()).unwrap());
+            assert_eq!(pass.is_complete(), is_damaged);
+            let summary = pass.summarizer.finish();
+            summary.goroutines.iter().for_each(|one| pass_on(one, pass.bounds, &mut visit));
+            (goroutines, regions)
+        };
+        assert_eq!(times(false), (vec![300], vec![200]));
+        assert_eq!(times(true), times(false));
+    }
+
+    #[test]
+    fn a_name_of_any_length_is_cut_to_its_begin() {
+        for part in ["x", "\u{1f600}", "\u{7}", "é"] {
+            let all = part.repeat(10_000);
+            let all = name(all.as_str().into(), "");
+            assert_eq!(all.chars().count(), 101, "{all}");
+            assert!(all.ends_with('…') && !all.contains('\u{fffd}'), "{all}");
+            let short = part.repeat(15);
+            assert_eq!(name(short.as_str().into(), ""), OneLine(&short).to_string());
+        }
+    }
 }

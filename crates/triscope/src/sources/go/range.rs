@@ -271,10 +271,10 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
     }
 
     fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
-        if let Some(clip) = &mut self.clip {
-            clip.loss();
-        }
-        self.visitor.loss(error, loss)
+        let Some(clip) = &mut self.clip else { return Ok(()) };
+        clip.loss();
+        // The states before the range are those of the clip, and damage after it changes nothing in it.
+        if clip.is_within() { self.visitor.loss(error, loss) } else { Ok(()) }
     }
 
     fn is_complete(&self) -> bool {
@@ -309,5 +309,62 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
 
     fn is_complete(&self) -> bool {
         self.is_over || self.visitor.is_complete()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{damage, region};
+    use super::*;
+    use gotrace::analysis::Summarizer;
+
+    struct Summarizing(Summarizer);
+
+    impl Visitor for Summarizing {
+        fn event(&mut self, event: Event<'_>) -> Result {
+            self.0.event(event);
+            Ok(())
+        }
+
+        fn loss(&mut self, _error: &Error, _loss: &Loss) -> Result {
+            self.0.loss();
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn damage_after_the_range_changes_nothing_in_it() {
+        let (error, loss) = damage();
+        let times = |is_damaged: bool| {
+            let range = TimeRange { from: None, to: Some(300) };
+            let mut summary = Summarizing(Summarizer::new());
+            let (clip, visitor) = (None, &mut summary);
+            let mut cut = Cut { range, bounds: None, clip, has_begun: false, visitor };
+            let (before, after) = region(is_damaged);
+            before.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            if is_damaged {
+                cut.loss(&error, &loss).unwrap();
+            }
+            after.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            cut.finish().unwrap();
+            let goroutine = summary.0.finish().goroutines.swap_remove(0);
+            let regions = goroutine.open_regions.iter().map(|region| region.times.total);
+            (goroutine.times.total.as_nanos(), regions.map(|time| time.as_nanos()).collect())
+        };
+        assert_eq!(times(false), (300, vec![200]));
+        assert_eq!(times(true), times(false));
+    }
+
+    #[test]
+    fn damage_within_the_range_concerns_its_analysis() {
+        let (error, loss) = damage();
+        let mut summary = Summarizing(Summarizer::new());
+        let range = TimeRange { from: Some(0), to: None };
+        let visitor = &mut summary;
+        let mut cut = Cut { range, bounds: None, clip: None, has_begun: false, visitor };
+        region(true).0.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+        cut.loss(&error, &loss).unwrap();
+        cut.finish().unwrap();
+        assert_eq!(summary.0.finish().goroutines[0].open_regions, []);
     }
 }
