@@ -1,13 +1,17 @@
 //! The log messages of tasks in context: with their regions, and in time order.
 
 use super::analysis::{self, Analysis};
-use crate::failure::Result;
+use crate::failure::{OneLine, Result};
 use gotrace::analysis::Task;
 use gotrace::bstr::BStr;
-use gotrace::{EventKind, GoId, TaskId, Timestamp};
+use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io::{self, Write};
+use std::sync::Arc;
+
+/// Bytes of the entries and their texts: they are all in memory, and JSON repeats each text.
+const MAX_BYTES: usize = 128 << 20;
 
 /// An event of a task.
 pub(super) struct Entry {
@@ -16,16 +20,27 @@ pub(super) struct Entry {
     /// `log`, `region begins`, `region ends`, `task begins`, `task ends`.
     kind: &'static str,
     /// The category of a log message, the type of a region or subtask.
-    name: String,
-    message: String,
+    name: Arc<[u8]>,
+    message: Arc<[u8]>,
 }
 
-/// Reads the events of these tasks.
-pub(super) fn entries(analysis: &Analysis, tasks: &[Task]) -> Result<BTreeMap<TaskId, Vec<Entry>>> {
-    let mut entries: BTreeMap<TaskId, Vec<Entry>> =
-        tasks.iter().map(|task| (task.id, Vec::new())).collect();
-    // The first pass has reported damage.
-    analysis.read_again(|event| {
+/// The entries of tasks, as long as there is room for them.
+struct Log {
+    entries: BTreeMap<TaskId, Vec<Entry>>,
+    /// Most entries have a text that others have, too.
+    texts: HashSet<Arc<[u8]>>,
+    room: usize,
+    /// Number of entries that are left out.
+    omitted: u64,
+}
+
+impl Log {
+    fn of(tasks: &[Task]) -> Self {
+        let entries = tasks.iter().map(|task| (task.id, Vec::new())).collect();
+        Self { entries, texts: HashSet::new(), room: MAX_BYTES, omitted: 0 }
+    }
+
+    fn event(&mut self, event: Event<'_>) {
         let none = || BStr::new("");
         let (id, kind, name, message) = match event.kind() {
             EventKind::Log => match event.log() {
@@ -50,17 +65,42 @@ pub(super) fn entries(analysis: &Analysis, tasks: &[Task]) -> Result<BTreeMap<Ta
             }
             _ => return,
         };
-        if let Some(entries) = entries.get_mut(&id) {
-            entries.push(Entry {
-                time: event.time(),
-                goroutine: event.goroutine(),
-                kind,
-                name: name.to_string(),
-                message: message.to_string(),
-            });
-        }
-    })?;
-    Ok(entries)
+        let Some(entries) = self.entries.get_mut(&id) else { return };
+        let bytes = size_of::<Entry>() + name.len() + message.len();
+        let Some(room) = self.room.checked_sub(bytes) else {
+            // Later ones would be out of context.
+            self.room = 0;
+            self.omitted += 1;
+            return;
+        };
+        self.room = room;
+        let (name, message) = (share(name, &mut self.texts), share(message, &mut self.texts));
+        let (time, goroutine) = (event.time(), event.goroutine());
+        entries.push(Entry { time, goroutine, kind, name, message });
+    }
+}
+
+/// A text, once for all entries that have it.
+fn share(text: &[u8], texts: &mut HashSet<Arc<[u8]>>) -> Arc<[u8]> {
+    if let Some(known) = texts.get(text) {
+        return Arc::clone(known);
+    }
+    let new: Arc<[u8]> = text.into();
+    texts.insert(Arc::clone(&new));
+    new
+}
+
+/// Reads the events of these tasks.
+pub(super) fn entries(analysis: &Analysis, tasks: &[Task]) -> Result<BTreeMap<TaskId, Vec<Entry>>> {
+    let mut log = Log::of(tasks);
+    // The first pass has reported damage.
+    let reading = analysis.read_again(|event| log.event(event))?;
+    if log.omitted > 0 {
+        let (name, omitted) = (OneLine(&reading.name), log.omitted);
+        let what = "log messages and regions are left out: too many, or too long";
+        message!("triscope: {name}: {omitted} {what}; --type or --worst selects fewer tasks");
+    }
+    Ok(log.entries)
 }
 
 pub(super) fn to_json(entry: &Entry) -> Value {
@@ -68,8 +108,8 @@ pub(super) fn to_json(entry: &Entry) -> Value {
         "time": entry.time.nanos(),
         "goroutine": entry.goroutine.0,
         "kind": entry.kind,
-        "name": entry.name,
-        "message": entry.message,
+        "name": BStr::new(&entry.name).to_string(),
+        "message": BStr::new(&entry.message).to_string(),
     })
 }
 
@@ -84,8 +124,8 @@ pub(super) fn print(
             Some(start) => format!("+{}", analysis::duration(entry.time - start)),
             None => entry.time.to_string(),
         };
-        let name = analysis::name(entry.name.as_str().into(), "");
-        let message = analysis::name(entry.message.as_str().into(), "");
+        let name = analysis::name(BStr::new(&entry.name), "");
+        let message = analysis::name(BStr::new(&entry.message), "");
         let text = match entry.kind {
             "log" if name.is_empty() => message,
             "log" => format!("{name}: {message}"),
@@ -94,4 +134,41 @@ pub(super) fn print(
         writeln!(out, "{since:>20}  G{}  {text}", entry.goroutine)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gotrace::Region;
+    use gotrace::analysis::Summarizer;
+    use gotrace::synthetic::{EventConfig, EventDetails};
+
+    /// A long text that many events refer to is not copied for each of them.
+    #[test]
+    fn a_text_of_many_entries_is_in_memory_once() {
+        const EVENTS: u64 = 100_000;
+        let name = "x".repeat(1_000_000);
+        let task = gotrace::Task::new(TaskId(1), TaskId::BACKGROUND, "task");
+        let begins = EventConfig::new(EventDetails::TaskBegin(task)).build().unwrap();
+        let mut summarizer = Summarizer::new();
+        summarizer.event(begins.as_event());
+        let mut log = Log::of(&summarizer.finish().tasks);
+        let region = Region::new(TaskId(1), name.as_str());
+        let region = EventConfig::new(EventDetails::RegionBegin(region)).build().unwrap();
+        (0..EVENTS).for_each(|_| log.event(region.as_event()));
+        let entries = &log.entries[&TaskId(1)];
+        assert_eq!(entries.len() as u64 + log.omitted, EVENTS);
+        assert!(entries.len() > 100, "{}", entries.len());
+        // That of an empty message is another one.
+        assert_eq!(log.texts.len(), 2);
+        let mut kept: Vec<_> = entries.iter().map(|entry| entry.name.as_ptr()).collect();
+        kept.dedup();
+        assert_eq!(kept.len(), 1);
+        // What JSON has is limited, too.
+        let printed: usize = entries.iter().map(|entry| entry.name.len()).sum();
+        assert!(printed <= MAX_BYTES);
+        let mut out = Vec::new();
+        print(entries, None, &mut out).unwrap();
+        assert!(out.len() < 300 * entries.len());
+    }
 }
