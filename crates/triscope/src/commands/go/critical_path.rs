@@ -3,6 +3,7 @@ use super::path_model;
 use crate::answers::explain::{self, Explained, Style};
 use crate::failure::{Failure, Result};
 use crate::io::input;
+use crate::io::stdout::Output;
 use crate::sources::go::Visitor;
 use crate::sources::model::Traces;
 use gotrace::analysis::{CriticalPaths, RequestFilter, Requests};
@@ -127,20 +128,23 @@ pub(super) fn run(args: &Args) -> Result {
     let Some(answer) = answer else {
         return Err(Failure::new("too many events within the time of the requests"));
     };
-    let paths = answer.to_json();
-    if args.rows.is_csv() {
-        let pieces: Vec<Value> = paths.iter().flat_map(pieces).collect();
-        args.rows.print(&pieces, Value::clone, |_| Ok(()))?;
+    if args.rows.is_data() {
+        let mut rows = answer.to_json();
+        if args.rows.is_csv() {
+            rows = rows.into_iter().flat_map(pieces).collect();
+        }
+        args.rows.print_data(&rows)?;
     } else {
         let style = Style { frames: args.frames, has_pieces: true };
-        args.rows.print(&paths, Value::clone, |out| answer.print(style, out))?;
+        let mut output = Output::new();
+        let _ = answer.print(style, &mut output.buffer); // writing to a vector does not fail
+        output.finish()?;
     }
     reading.into_result()
 }
 
 /// The pieces of a path, each with its request.
-fn pieces(path: &Value) -> impl Iterator<Item = Value> {
-    let mut request = path.clone();
+fn pieces(mut request: Value) -> impl Iterator<Item = Value> {
     let fields = request.as_object_mut();
     let pieces = fields.and_then(|fields| {
         fields.remove("summary");
