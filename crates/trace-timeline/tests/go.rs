@@ -130,10 +130,10 @@ fn synthetic(time: i64, goroutine: i64, details: EventDetails<'_>) -> gotrace::O
     config.goroutine(GoId(goroutine)).thread(ThreadId(7)).build().unwrap()
 }
 
-/// Each loss would take milliseconds if it took time for all goroutines, Ps and stops of the world.
+/// (A unit test counts what a loss visits.)
 #[test]
-fn a_loss_takes_no_time_for_what_ended_at_others() {
-    const COUNT: i64 = 50_000;
+fn a_loss_ends_nothing_that_ended_at_others() {
+    const COUNT: i64 = 1_000;
     let mut tables = Tables::new();
     let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
     for id in 1..=COUNT {

@@ -753,3 +753,47 @@ fn metric(event: GoEvent<'_>, entity: EntityId, push: &mut Pusher<'_>) {
     };
     push.counter(entity, metric.name.as_bytes(), unit, value as f64);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gotrace::synthetic::{EventConfig, EventDetails};
+    use gotrace::{Range as GoRange, Region};
+
+    #[test]
+    fn a_loss_visits_what_is_mentioned_since_the_one_before() {
+        const COUNT: i64 = 10_000;
+        let mut tables = Tables::new();
+        let (mut source, mut out) = (GoSource::new(GoOptions::default()), Vec::new());
+        let mut time = 0;
+        let mut emit = |source: &mut GoSource, tables: &mut Tables, id, details| {
+            time += 1;
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            let event = event.goroutine(GoId(id)).thread(ThreadId(7)).build().unwrap();
+            source.push(event.as_event(), tables, &mut Vec::new());
+        };
+        for id in 1..=COUNT {
+            let (from, to) = (GoState::Undetermined, GoState::Waiting);
+            let change = StateTransition::of_goroutine(GoId(id), from, to);
+            emit(&mut source, &mut tables, id, EventDetails::StateTransition(change));
+            let (from, to) = (ProcState::Undetermined, ProcState::Running);
+            let change = StateTransition::of_proc(ProcId(id), from, to);
+            emit(&mut source, &mut tables, id, EventDetails::StateTransition(change));
+            let stops = RangeName::StopTheWorld("GC".into());
+            let stops = GoRange::new(stops, ResourceId::Goroutine(GoId(id)));
+            emit(&mut source, &mut tables, id, EventDetails::RangeBegin(stops));
+        }
+        let mut visits = Vec::new();
+        for _ in 0..COUNT {
+            // A region of a goroutine with an unknown state.
+            let region = Region::new(TaskId::BACKGROUND, "region");
+            emit(&mut source, &mut tables, 5, EventDetails::RegionBegin(region));
+            let GoSource { open, mentioned, mentioned_procs, .. } = &source;
+            visits.push(open.capacity() + mentioned.len() + mentioned_procs.len());
+            source.forget(&mut tables, &mut out);
+            out.clear();
+        }
+        assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
+        assert!(visits[1..].iter().all(|visits| *visits <= 2), "{:?}", visits[1..].iter().max());
+    }
+}

@@ -706,8 +706,49 @@ impl Goroutine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ThreadId;
+    use crate::event::{Range, Region};
+    use crate::synthetic::{EventConfig, EventDetails};
     use proptest::collection::vec;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_loss_visits_what_is_known_since_the_one_before() {
+        const COUNT: i64 = 10_000;
+        let windows = [(Timestamp::MIN, Timestamp::MAX)];
+        let mut history = History::new(windows.into_iter(), usize::MAX);
+        let mut time = 0;
+        let mut emit = |history: &mut History, id, details| {
+            time += 1;
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            let event = event.goroutine(GoId(id)).thread(ThreadId(0)).build().unwrap();
+            history.event(event.as_event());
+        };
+        let runs = |id| {
+            let (from, to) = (GoState::Undetermined, GoState::Running);
+            EventDetails::StateTransition(StateTransition::of_goroutine(GoId(id), from, to))
+        };
+        let region = || EventDetails::RegionBegin(Region::new(TaskId::BACKGROUND, "region"));
+        for id in 1..=COUNT {
+            emit(&mut history, -1, runs(id));
+            let (from, to) = (ProcState::Undetermined, ProcState::Idle);
+            let change = StateTransition::of_proc(ProcId(id), from, to);
+            emit(&mut history, -1, EventDetails::StateTransition(change));
+            let stops = RangeName::StopTheWorld("GC".into());
+            let stops = Range::new(stops, ResourceId::Goroutine(GoId(id)));
+            emit(&mut history, id, EventDetails::RangeBegin(stops));
+            emit(&mut history, id, region());
+        }
+        let mut visits = Vec::new();
+        for number in 0..COUNT {
+            emit(&mut history, 1 + number % 2, region());
+            let History { known, known_procs, stopping, .. } = &history;
+            visits.push(known.len() + known_procs.len() + stopping.capacity());
+            history.loss();
+        }
+        assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
+        assert!(visits[1..].iter().all(|visits| *visits == 1), "{:?}", visits[1..].iter().max());
+    }
 
     proptest! {
         /// Spans of all kinds, with long ones.

@@ -279,3 +279,27 @@ impl Requests {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Region;
+    use crate::synthetic::{EventConfig, EventDetails};
+
+    #[test]
+    fn a_loss_visits_no_places_of_regions_before_others() {
+        const COUNT: i64 = 10_000;
+        let mut requests = Requests::new(RequestFilter::All, 1);
+        let begin = |requests: &mut Requests, id| {
+            let region = EventDetails::RegionBegin(Region::new(TaskId::BACKGROUND, "r"));
+            let event = EventConfig::new(region).time(Timestamp::from_nanos(id));
+            requests.event(event.goroutine(GoId(id)).build().unwrap().as_event());
+        };
+        (1..=COUNT).for_each(|id| begin(&mut requests, id));
+        for id in 1..=COUNT {
+            assert_eq!(requests.regions.capacity() as i64 >= COUNT, id == 1);
+            requests.loss();
+            begin(&mut requests, id);
+        }
+    }
+}

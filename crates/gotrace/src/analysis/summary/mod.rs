@@ -569,6 +569,34 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_visits_the_goroutines_since_the_one_before() -> Result<(), BuildError> {
+        const COUNT: i64 = 10_000;
+        let mut summarizer = Summarizer::new();
+        let mut time = 0;
+        let mut run = |summarizer: &mut Summarizer, id| {
+            time += 1;
+            let (from, to) = (GoState::Undetermined, GoState::Running);
+            let change = crate::StateTransition::of_goroutine(GoId(id), from, to);
+            let event = EventConfig::new(EventDetails::StateTransition(change));
+            let event = event.time(Timestamp::from_nanos(time)).thread(ThreadId(0)).build()?;
+            summarizer.event(event.as_event());
+            Ok(())
+        };
+        (1..=COUNT).try_for_each(|id| run(&mut summarizer, id))?;
+        // With the places in which no goroutine is.
+        let visits = |summarizer: &Summarizer| summarizer.live.ids().size_hint().1;
+        let empty = visits(&Summarizer::new());
+        assert!(empty < visits(&summarizer));
+        for number in 0..COUNT {
+            summarizer.loss();
+            assert_eq!(visits(&summarizer), empty);
+            run(&mut summarizer, 1 + number % 2)?;
+        }
+        assert_eq!(summarizer.finish().goroutines.len() as i64, COUNT);
+        Ok(())
+    }
+
+    #[test]
     fn reasons_are_limited() {
         let mut reasons = Names::up_to(3);
         let numbers = ["a", "b", "c", "a", "b"].map(|name| reasons.number(name.into()));
