@@ -411,13 +411,14 @@ mod tests {
     fn events_of_one_cookie_are_passed_on_one_by_one() {
         let mut run = Run::deferring();
         let start = std::time::Instant::now();
-        for time in 0..4 * MAX_EVENTS as u64 {
+        for time in 1..=4 * MAX_EVENTS as u64 {
             run.promises(CLOCK, time, 7, 0xa, 1);
             run.events.clear();
         }
-        assert_eq!(run.missing(), 3 * MAX_EVENTS as u64);
         let waiting: Vec<usize> = run.source.deferred.waiting.values().map(VecDeque::len).collect();
-        assert_eq!(waiting, [MAX_EVENTS]);
+        let [waiting] = waiting[..] else { panic!("{waiting:?}") };
+        assert_eq!(run.missing() + waiting as u64, 4 * MAX_EVENTS as u64);
+        assert!(waiting <= MAX_EVENTS + 1, "{waiting}");
         assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
     }
 
