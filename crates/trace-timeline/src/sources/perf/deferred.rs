@@ -410,16 +410,14 @@ mod tests {
     #[test]
     fn events_of_one_cookie_are_passed_on_one_by_one() {
         let mut run = Run::deferring();
-        let start = std::time::Instant::now();
-        for time in 1..=4 * MAX_EVENTS as u64 {
+        for time in 1..=2 * MAX_EVENTS as u64 {
             run.promises(CLOCK, time, 7, 0xa, 1);
             run.events.clear();
         }
         let waiting: Vec<usize> = run.source.deferred.waiting.values().map(VecDeque::len).collect();
         let [waiting] = waiting[..] else { panic!("{waiting:?}") };
-        assert_eq!(run.missing() + waiting as u64, 4 * MAX_EVENTS as u64);
+        assert_eq!(run.missing() + waiting as u64, 2 * MAX_EVENTS as u64);
         assert!(waiting <= MAX_EVENTS + 1, "{waiting}");
-        assert!(start.elapsed().as_secs() < 30, "{:?}", start.elapsed());
     }
 
     #[test]
