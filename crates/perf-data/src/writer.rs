@@ -9,6 +9,7 @@ use crate::layout::{
 };
 use perf_monitor::RawRecord;
 use perf_sys::perf_event_header;
+use std::collections::HashSet;
 use std::io::{Seek, SeekFrom, Write};
 use zerocopy::IntoBytes;
 
@@ -140,13 +141,15 @@ impl<W: Write + Seek> FileWriter<W> {
         bytes
     }
 
-    /// Replaces the ids of the events, in the order of the events: they have more when they were opened on a
-    /// CPU that came online. [`finish`](Self::finish) writes them; the file of a recorder that was killed has
-    /// those of the start.
-    pub fn set_ids(&mut self, ids: impl IntoIterator<Item = Vec<u64>>) {
+    /// Adds ids of the events, in the order of the events: they have more when they were opened on a CPU that
+    /// came online. Those that an event has are kept, and no id is there twice. [`finish`](Self::finish) writes
+    /// them; the file of a recorder that was killed has those of the start.
+    pub fn add_ids(&mut self, ids: impl IntoIterator<Item = Vec<u64>>) {
         for (event, ids) in self.events.iter_mut().zip(ids) {
-            self.has_other_ids |= event.ids != ids;
-            event.ids = ids;
+            let mut known: HashSet<u64> = event.ids.iter().copied().collect();
+            let before = event.ids.len();
+            event.ids.extend(ids.into_iter().filter(|id| known.insert(*id)));
+            self.has_other_ids |= event.ids.len() > before;
         }
     }
 

@@ -442,7 +442,8 @@ fn ids_of_a_running_recording_are_those_of_its_end() {
         writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
         writer.finish_round().unwrap();
     }
-    writer.set_ids([vec![1, 2, 5], vec![3]]);
+    // The kernel has ended the event of the first CPU.
+    writer.add_ids([vec![2, 5], vec![3]]);
     let bytes = writer.finish(&features()).unwrap().into_inner();
     let reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
     let session = reader.session();

@@ -81,10 +81,10 @@ impl Recording {
         matches!(self.writer, Writer::File(_))
     }
 
-    /// Replaces the ids of the events, in their order. Those of a stream are written at its start.
-    pub(crate) fn set_ids(&mut self, ids: Vec<Vec<u64>>) {
+    /// Adds ids of the events, in their order. Those of a stream are written at its start.
+    pub(crate) fn add_ids(&mut self, ids: Vec<Vec<u64>>) {
         if let Writer::File(writer) = &mut self.writer {
-            writer.set_ids(ids);
+            writer.add_ids(ids);
         }
     }
 

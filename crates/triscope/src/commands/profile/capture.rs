@@ -33,8 +33,8 @@ pub(super) trait Consumer: RecordWriter {
     /// Whether events can be opened after the start, on CPUs that come online.
     fn takes_ids(&self) -> bool;
 
-    /// Takes the ids of the events, in their order.
-    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result;
+    /// Adds ids of the events, in their order.
+    fn add_ids(&mut self, ids: Vec<Vec<u64>>) -> Result;
 
     /// The processes that were sampled, as far as the consumer knows them.
     fn sampled(&self) -> BTreeSet<u32> {
@@ -59,8 +59,8 @@ impl Consumer for Recording {
         self.takes_ids()
     }
 
-    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
-        self.set_ids(ids);
+    fn add_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
+        self.add_ids(ids);
         Ok(())
     }
 }
@@ -128,7 +128,7 @@ fn capture(
         }
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         if consumer.takes_ids() {
-            hotplug.ids(set, &opened.writers)?.map_or(Ok(()), |ids| consumer.set_ids(ids))?;
+            hotplug.ids(set, &opened.writers)?.map_or(Ok(()), |ids| consumer.add_ids(ids))?;
         }
         let bytes = consumer.round(set)?;
         if has_ended {

@@ -259,7 +259,7 @@ impl Consumer for Stacks {
         true
     }
 
-    fn set_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
+    fn add_ids(&mut self, ids: Vec<Vec<u64>>) -> Result {
         self.samples.add_ids(ids)
     }
 

@@ -72,7 +72,7 @@ impl<F: Write + Seek> RawRecords<F> {
 
     /// Takes the ids of events that were opened on a CPU which came online.
     pub(super) fn refresh_ids(&mut self, set: &RingSet) -> Result<()> {
-        self.writer.set_ids(sampling::ids(set, &self.events)?);
+        self.writer.add_ids(sampling::ids(set, &self.events)?);
         Ok(())
     }
 

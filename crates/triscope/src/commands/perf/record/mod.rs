@@ -201,7 +201,9 @@ pub(crate) fn run(args: &Args) -> Result {
 /// Refuses a filter that no tracepoint would get, or not each one.
 fn check_filter(groups: &[EventGroup]) -> Result {
     let is_tracepoint = |event: &&Event| event.as_tracepoint().is_some();
-    let mut members = groups.iter().flat_map(|group| group.events.iter().skip(1));
+    // Other groups are not recorded at all.
+    let sampled = groups.iter().filter(|group| group.leader_samples);
+    let mut members = sampled.flat_map(|group| group.events.iter().skip(1));
     if let Some(member) = members.find(is_tracepoint) {
         let why =
             "--filter is of events that take samples, and not of the other members of a group";
@@ -244,7 +246,7 @@ fn record(
         let has_ended = watch.wait(&after(Duration::ZERO))?;
         if recording.takes_ids() {
             if let Some(ids) = hotplug.ids(&mut set, &writers)? {
-                recording.set_ids(ids);
+                recording.add_ids(ids);
             }
         }
         let bytes = round(&mut set, &mut recording)?;
