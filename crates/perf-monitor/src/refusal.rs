@@ -162,8 +162,8 @@ impl fmt::Display for OpenErrorReason {
             ),
             Self::NotOnCpu(cpu) => write!(
                 f,
-                "CPU {cpu} does not have the event, other CPUs do: name the PMU of the cores, as in \
-                 cpu_core/cycles/"
+                "CPU {cpu} does not have the event, other CPUs do (one of a PMU, as cpu_core/cycles/, is \
+                 opened on the CPUs of the PMU)"
             ),
             Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
             Self::AmbiguousProbePoint => {

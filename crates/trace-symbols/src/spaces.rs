@@ -229,9 +229,15 @@ impl AddressSpaces {
     pub fn map(&mut self, process: u32, at: Timestamp, mapping: &Mapping) {
         if !self.has_room() {
             // What was there before is not there any more.
-            match self.last(process) {
-                Some((_, space)) if space.is_over() => self.forget_last(process, at),
-                _ => self.unmap(process, at, mapping.start, mapping.end),
+            let before = self.entries;
+            let mut is_over = self.last(process).is_some_and(|(_, space)| space.is_over());
+            if !is_over {
+                self.unmap(process, at, mapping.start, mapping.end);
+                // A mapping with a hole is two, for which there is no room either.
+                is_over = self.entries > before;
+            }
+            if is_over {
+                self.forget_last(process, at);
             }
             return;
         }
@@ -703,5 +709,24 @@ mod tests {
         spaces.fork(9, 1, at(2));
         assert_eq!(spaces.locate(1, 0x1008, at(3)), None);
         assert_eq!(spaces.dropped(), 1);
+    }
+
+    #[test]
+    fn mappings_within_another_do_not_exceed_the_limits() {
+        let limits = Limits { max_entries: 6, ..Limits::default() };
+        for process in [1, 2] {
+            let mut spaces = AddressSpaces::new(limits);
+            let module = spaces.add_module(Module::file("/a", None));
+            let mapping = |start, end| Mapping { start, end, offset: 0, module };
+            spaces.map(1, at(0), &mapping(0, 1 << 40));
+            // Process 2 is a copy.
+            spaces.fork(1, 2, at(1));
+            for n in 1..1000 {
+                spaces.map(process, at(n), &mapping(n as u64 * 0x2000, n as u64 * 0x2000 + 0x1000));
+                // The last two divide another mapping, which is kept for the copy.
+                assert!(spaces.entries <= limits.max_entries + 4, "{n}: {}", spaces.entries);
+            }
+            assert_eq!(spaces.locate(process, 0x2000, at(1000)), None);
+        }
     }
 }

@@ -13,7 +13,7 @@ use common::{World, at, pieces};
 use trace_timeline::answers::{OffCpu, Piece, Report, What, critical_path};
 use trace_timeline::{
     Context, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Kernel, Occupant, SpanKind,
-    State, ThreadState, text,
+    State, TextId, ThreadState, text,
 };
 
 /// CPUs and threads of one process, each thread on its CPU.
@@ -168,7 +168,8 @@ fn a_dotnet_thread_ends_with_its_kernel_thread() {
     let (process, cpu, thread) = (machine.process, machine.cpus[1], machine.threads[1]);
     let w = &mut machine.world;
     let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
-    w.at(50).switch(cpu, Some(thread), ThreadState::Dead, None);
+    w.at(50).go(ended, State::Waiting, None, "lock");
+    w.switch(cpu, Some(thread), ThreadState::Dead, None);
     w.push(EventKind::End { entity: thread });
     w.at(60).finish(stop, Some(requester));
     // What its runtime reports late.
@@ -186,8 +187,9 @@ fn a_dotnet_thread_ends_with_its_kernel_thread() {
         stop.map(|stop| (stop.at.nanos(), stop.on_cpu, stop.runnable))
     });
     assert_eq!(stops.collect::<Vec<_>>(), [Some((50, 30, 0)), None, Some((1105, 5, 0))]);
-    let states = machine.world.intervals(ended).into_iter();
-    let states: Vec<_> = states.map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let states = machine.world.intervals(ended);
+    assert!(states.iter().all(|interval| interval.reason == TextId::EMPTY), "{states:?}");
+    let states: Vec<_> = states.into_iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
     let on_cpu = Kernel::OnCpu { cpu };
     let expected = [
         (50, State::Running, on_cpu),

@@ -299,6 +299,7 @@ fn an_event_source_and_a_meter_can_have_the_same_name() {
         (&["--counters", "Shop[a,latency]"], &["a", "latency"]),
         (&["--meter", "Shop"], &["a", "b", "latency"]),
         (&["--counters", "Other"], &[]),
+        (&["--counters", "shop[a]"], &["a"]),
         (&[], &["a", "b", "latency"]),
     ] {
         let ran = run(&[&["dotnet", "counters", file, "--format", "json"], args].concat());

@@ -211,9 +211,10 @@ impl Clip {
         }
     }
 
-    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). The
-    /// states before the range are lost. [Within](Self::is_within) the range, the analysis has to know it, too. After the range, it is over: goroutines that are
-    /// mentioned for the first time after the loss are left out.
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). Before the
+    /// range, the states are lost. [Within](Self::is_within) it, the analysis has to know of the loss, too.
+    /// After it, the clip is complete with the next event: goroutines that are mentioned for the first time
+    /// after the loss are left out.
     pub fn loss(&mut self) {
         match self.phase {
             Phase::Before => *self = Self::new(self.from, self.to),

@@ -379,7 +379,8 @@ impl Correlator {
                 subject.thread = Some(thread);
                 // The thread before had its id, and has ended.
                 if subject.kind == EntityKind::DotnetThread && self.pauses.add_member(runtime) {
-                    subject.state = State::Running;
+                    (subject.state, subject.reason) = (State::Running, TextId::EMPTY);
+                    subject.stack = None;
                 }
             }
             if let Some(subject) = self.subjects.get_mut(thread.key()) {
@@ -420,7 +421,8 @@ impl Correlator {
                         subject.thread = None;
                         // Its runtime does not report its end.
                         if subject.kind == EntityKind::DotnetThread {
-                            subject.state = State::Unknown;
+                            (subject.state, subject.reason) = (State::Unknown, TextId::EMPTY);
+                            subject.stack = None;
                             self.pauses.remove_member(runtime, at, Some(times));
                         }
                     }

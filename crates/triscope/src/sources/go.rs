@@ -505,8 +505,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// The events of a goroutine that runs from 100 on, with a region from 200 to 700: those before a place for damage at
-    /// 500, and those after it. After damage, its state is stated.
+    /// The events of a goroutine that runs from 100 on, with a region from 200 to 700: those before a place
+    /// for damage at 500, and those after it. After damage, its state is stated.
     pub(crate) fn region(is_damaged: bool) -> (Vec<OwnedEvent>, Vec<OwnedEvent>) {
         let at = |time, details| {
             let event = EventConfig::new(details).time(Timestamp::from_nanos(time));

@@ -46,13 +46,13 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let config = TracingConfig::new(if args.provider.is_empty() {
-        vec![providers::runtime_default()]
-    } else {
-        runtimes::merged(&args.provider)?
+    let live = args.source.is_live();
+    let config = TracingConfig::new(match &args.provider[..] {
+        [] => vec![providers::runtime_default()],
+        providers if live => runtimes::merged(providers)?,
+        _ => Vec::new(),
     })
     .rundown(Rundown::None);
-    let live = args.source.is_live();
     let file = args.source.file().filter(|path| args.stacks && input::is_file(path));
     let mut methods = args.stacks.then(MethodMap::new);
     if let Some((path, methods)) = file.zip(methods.as_mut()) {
@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Result {
         }
         let wanted = (live
             || args.provider.is_empty()
-            || args.provider.iter().any(|p| p.name == event.provider()))
+            || args.provider.iter().any(|p| p.name.eq_ignore_ascii_case(event.provider())))
             && (args.event.is_empty() || args.event.iter().any(|n| n == event.name()));
         if !wanted {
             return Ok(());

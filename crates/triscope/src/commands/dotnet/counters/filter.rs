@@ -33,7 +33,7 @@ pub(super) fn is_selected(selections: &[Selection], meters: &[String], counter: 
         .iter()
         .filter(|_| !(has_both && counter.is_meter))
         .flat_map(|selection| &selection.0)
-        .filter(|wanted| wanted.provider == counter.provider)
+        .filter(|wanted| wanted.provider.eq_ignore_ascii_case(&counter.provider))
         .peekable();
     if of_source.peek().is_some() {
         return of_source.any(|w| w.names.is_empty() || w.names.contains(&counter.name));

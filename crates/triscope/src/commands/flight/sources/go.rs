@@ -263,7 +263,9 @@ impl Programs {
                 Err(why) => match &process.pull {
                     // It may still be accepted while the dump waits.
                     Some(pull) => collected.push(Collected { source, part: part(pull) }),
-                    None => unrecorded.add(*pid, &process.program.name, why),
+                    None if is_first => unrecorded.add(*pid, &process.program.name, why),
+                    // What an earlier recording of it does not have is noted there.
+                    None => {}
                 },
             }
         }

@@ -167,8 +167,11 @@ fn instances(
     let open = |target| Instance::open(leader, members, target);
     if target.is_system_wide() {
         let mut cpus = target.cpu.as_ref().map_or_else(online_cpus, |list| list.0.clone());
-        // Several CPUs may share the counter.
-        cpus.retain(|cpu| of_event.is_none_or(|cpus| cpus.contains(cpu)));
+        // Several CPUs may share the counter. If none of them has it, the kernel says why.
+        let has = |cpu: &u32| of_event.is_none_or(|cpus| cpus.contains(cpu));
+        if cpus.iter().any(has) {
+            cpus.retain(has);
+        }
         let on_cpu = |cpu| match cgroup {
             Some(cgroup) => Target::Cgroup { dir: cgroup.dir.as_fd(), cpu },
             None => Target::Cpu(cpu),
