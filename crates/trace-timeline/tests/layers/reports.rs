@@ -226,7 +226,8 @@ fn each_process_has_its_longest_delays() {
 fn lost_bytes_are_no_records() {
     let mut w = World::default();
     let process = Some(w.entity(EntityKind::Process, 1, None));
-    let cpu = Some(w.entity(EntityKind::Cpu, 0, None));
+    let machine = w.entity(EntityKind::Machine, 0, None);
+    let cpu = Some(w.entity(EntityKind::Cpu, 0, Some(machine)));
     let lost = [
         (process, LossKind::GoTrace, Some(4_000)),
         (process, LossKind::GoTrace, Some(96)),
