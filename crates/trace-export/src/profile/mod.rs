@@ -241,8 +241,7 @@ impl Profile {
     pub fn add(&mut self, stack: Option<StackId>, labels: LabelSet, count: u64, weight: u64) {
         let index = self.entry(stack, labels);
         if self.keeps_order {
-            let value = if self.measure.unit == Unit::Count { count } else { weight };
-            self.order.push((index, value));
+            self.order.push((index, self.value_of(count, weight)));
         }
         self.add_to(index, count, weight);
     }
@@ -353,7 +352,12 @@ impl Profile {
 
     /// The weight of a sample in the unit of the measure.
     fn value(&self, sample: &Sample) -> u64 {
-        if self.measure.unit == Unit::Count { sample.count } else { sample.weight }
+        self.value_of(sample.count, sample.weight)
+    }
+
+    /// The weight of events in the unit of the measure.
+    fn value_of(&self, count: u64, weight: u64) -> u64 {
+        if self.measure.unit == Unit::Count { count } else { weight }
     }
 
     /// The indexes of entries with their values, in the order in which they were added if it is
