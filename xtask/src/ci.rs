@@ -1,14 +1,15 @@
-//! `cargo xtask ci`: every check, in the order that finds mistakes soonest, two at a time where the
-//! first often waits.
+//! `cargo xtask ci`: every check, in the order that finds mistakes soonest. Those that often wait run
+//! beside the others.
 
 use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
     runtimes, rust, sanitize, soak, sql, test_kernel, timeline, wasm, web,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
 use std::io::Write;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use task_support::remark::{self, Kind, Remark};
@@ -23,7 +24,7 @@ pub(crate) const OPTIONS: &str = "\
 struct Step {
     name: &'static str,
     run: fn() -> Result,
-    /// Whether it often waits: those up to the next one that waits run meanwhile.
+    /// Whether it often waits: others run meanwhile.
     waits: bool,
     /// Whether it measures the CPU: nothing runs beside it.
     is_alone: bool,
@@ -131,12 +132,14 @@ pub(crate) fn task(args: &[String]) -> Result {
         return Err(format!("no check's name contains {filter:?}").into());
     }
     let mut report = Report::default();
-    let mut beside = None;
-    let result = run(&steps, &mut report, &mut beside);
-    let result = match (result, report.finish(beside)) {
-        (Err(error), Err(also)) => Err(format!("{error}\n{also}").into()),
-        (result, beside) => result.and(beside),
-    };
+    let mut beside = VecDeque::new();
+    let mut result = run(&steps, &mut report, &mut beside);
+    for rest in beside {
+        result = match (result, report.finish(rest)) {
+            (Err(error), Err(also)) => Err(format!("{error}\n{also}").into()),
+            (result, rest) => result.and(rest),
+        };
+    }
     let lacking = report.lacking().len();
     let verdict = match (&result, lacking) {
         (Err(_), _) => "failed".to_owned(),
@@ -151,16 +154,23 @@ pub(crate) fn task(args: &[String]) -> Result {
     Ok(())
 }
 
-/// Runs each check, and beside the others one of those that wait.
-fn run(steps: &[&Step], report: &mut Report, beside: &mut Option<Beside>) -> Result {
+/// The most checks that run beside the others at a time.
+const MOST_BESIDE: usize = 2;
+
+/// Runs each check, and those that wait beside the others.
+fn run(steps: &[&Step], report: &mut Report, beside: &mut VecDeque<Beside>) -> Result {
     for step in steps {
-        if step.waits && steps.len() > 1 {
-            report.finish(beside.take())?;
-            *beside = Some(Beside::start(step.name)?);
-            continue;
+        let most = match step {
+            Step { is_alone: true, .. } => 0,
+            Step { waits: true, .. } => MOST_BESIDE - 1,
+            _ => MOST_BESIDE,
+        };
+        while beside.len() > most {
+            beside.pop_front().map_or(Ok(()), |first| report.finish(first))?;
         }
-        if step.is_alone {
-            report.finish(beside.take())?;
+        if step.waits && steps.len() > 1 {
+            beside.push_back(Beside::start(step.name)?);
+            continue;
         }
         eprintln!("\n==== {}", step.name);
         let (start, cpu) = (Instant::now(), children_cpu()?);
@@ -202,12 +212,10 @@ impl Report {
         not_run.map(|(name, _)| *name).collect()
     }
 
-    /// Waits for the check that runs beside the others, if there is one, and prints its output.
-    fn finish(&mut self, beside: Option<Beside>) -> Result {
-        let Some(Beside { name, start, thread }) = beside else { return Ok(()) };
-        let cpu = children_cpu()?;
-        let (output, wall) = thread.join().map_err(|_| format!("{name}: the thread failed"))?;
-        let output = output?;
+    /// Waits for a check that runs beside the others, and prints its output.
+    fn finish(&mut self, Beside { name, start, thread }: Beside) -> Result {
+        let End { output, wall, cpu } =
+            thread.join().map_err(|_| format!("{name}: the thread failed"))??;
         eprintln!("\n==== {name} (beside others for {:.1} s)", start.elapsed().as_secs_f64());
         let mut errors = std::io::stderr().lock();
         errors.write_all(&output.stdout)?;
@@ -217,7 +225,7 @@ impl Report {
         if !output.status.success() {
             return Err(format!("{name}: {}", output.status).into());
         }
-        self.add(name, wall, children_cpu()? - cpu);
+        self.add(name, wall, cpu);
         Ok(())
     }
 }
@@ -243,8 +251,18 @@ impl fmt::Display for Report {
 struct Beside {
     name: &'static str,
     start: Instant,
-    thread: JoinHandle<(std::io::Result<Output>, Duration)>,
+    thread: JoinHandle<std::io::Result<End>>,
 }
+
+/// The end of a check that runs in a process of its own.
+struct End {
+    output: Output,
+    wall: Duration,
+    cpu: f64,
+}
+
+/// CPU time of the processes of checks that have ended beside others, in milliseconds.
+static BESIDE_CPU: AtomicU64 = AtomicU64::new(0);
 
 impl Beside {
     fn start(name: &'static str) -> Result<Self> {
@@ -253,12 +271,24 @@ impl Beside {
         // Not by its path, where a check can write another build.
         let mut command = Command::new("/proc/self/exe");
         command.args(["ci", name]);
-        let thread = std::thread::spawn(move || (command.output(), start.elapsed()));
+        let thread = std::thread::spawn(move || {
+            let output = command.output()?;
+            let wall = start.elapsed();
+            let cpu = reported_cpu(&String::from_utf8_lossy(&output.stderr), name).unwrap_or(0.0);
+            BESIDE_CPU.fetch_add((cpu * 1e3) as u64, Ordering::Relaxed);
+            Ok(End { output, wall, cpu })
+        });
         Ok(Self { name, start, thread })
     }
 }
 
-/// CPU time of the child processes that have ended, in seconds.
+/// The CPU time of a check in the report of its process, in seconds.
+fn reported_cpu(report: &str, name: &str) -> Option<f64> {
+    let times = report.lines().rev().find_map(|line| line.strip_suffix(name))?;
+    times.trim_end().strip_suffix(" s of CPU")?.split_whitespace().next_back()?.parse().ok()
+}
+
+/// CPU time of the child processes that have ended, except of checks beside others, in seconds.
 ///
 /// Source: `proc_pid_stat(5)`, fields 16 and 17 in units of 1/100 s.
 fn children_cpu() -> Result<f64> {
@@ -268,7 +298,7 @@ fn children_cpu() -> Result<f64> {
     for field in fields.split_ascii_whitespace().skip(16 - 3).take(2) {
         ticks += field.parse::<u64>()?;
     }
-    Ok(ticks as f64 / 100.0)
+    Ok(ticks as f64 / 100.0 - BESIDE_CPU.load(Ordering::Relaxed) as f64 / 1e3)
 }
 
 /// Integration tests that have checks of their own, as root and where none may be skipped: they wait for
@@ -349,6 +379,9 @@ mod tests {
         let mut report = Report::default();
         report.add("miri", Duration::from_secs(1), 0.5);
         assert_eq!(report.to_string(), "   1.0 s     0.5 s of CPU  miri\n");
+        let printed = format!("==== all green\n{report}\n1 passed\n");
+        assert_eq!(reported_cpu(&printed, "miri"), Some(0.5));
+        assert_eq!(reported_cpu(&printed, "fuzzing"), None);
         let mut remark =
             |name, kind, text: &str| report.remark(name, [Remark { kind, text: text.into() }]);
         remark("miri", Kind::NotRun, "miri: not installed");
