@@ -57,7 +57,8 @@ impl Count {
         })
     }
 
-    /// The difference to `earlier`, a reading of the same event.
+    /// The difference to `earlier`, a reading of the same event. The value of a
+    /// [snapshot](crate::EventUnit::is_snapshot) is no sum: the later one is its value.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let less = |a: Option<u64>, b: Option<u64>| Some(a?.wrapping_sub(b?));

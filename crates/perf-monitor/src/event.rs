@@ -60,6 +60,9 @@ pub struct EventUnit {
     pub name: String,
     /// The factor; `None` is 1.
     pub scale: Option<f64>,
+    /// Whether a count is a state at its time, such as the occupancy of a cache: the difference of two
+    /// is no count.
+    pub is_snapshot: bool,
 }
 
 /// Accesses that a [breakpoint](Event::breakpoint) counts.
@@ -99,7 +102,7 @@ impl Event {
     pub fn software(event: Software) -> Self {
         let mut this = Self::new(event.name(), PERF_TYPE_SOFTWARE, event.config());
         if matches!(event, Software::CpuClock | Software::TaskClock) {
-            this.unit = EventUnit { name: "ns".into(), scale: None };
+            this.unit = EventUnit { name: "ns".into(), ..EventUnit::default() };
         }
         this
     }

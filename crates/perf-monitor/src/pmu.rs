@@ -146,6 +146,7 @@ impl Pmu {
                 if let Ok(text) = read_text(events.join(format!("{name}.scale"))) {
                     unit.scale = text.trim().parse().ok();
                 }
+                unit.is_snapshot = events.join(format!("{name}.snapshot")).exists();
                 return Ok(());
             }
         }
@@ -277,13 +278,17 @@ mod tests {
             ("events/joules", "event=0xabc,edge\n"),
             ("events/joules.scale", "2.5e-10\n"),
             ("events/joules.unit", "Joules\n"),
+            ("events/occupancy", "event=0x2\n"),
+            ("events/occupancy.snapshot", "1\n"),
             ("events/cpu-cycles", "event=0x3c\n"),
             ("cpumask", "0,4-5\n"),
         ]);
         let event = pmu.event("joules").unwrap();
         assert_eq!(event.type_, 42);
         assert_eq!(event.config, [0xa_0000_00bc, 1 << 18, 0, 0, 0]);
-        assert_eq!(*event.unit(), EventUnit { name: "Joules".into(), scale: Some(2.5e-10) });
+        let joules = EventUnit { name: "Joules".into(), scale: Some(2.5e-10), is_snapshot: false };
+        assert_eq!(*event.unit(), joules);
+        assert!(pmu.event("occupancy").unwrap().unit().is_snapshot);
         let event = pmu.event("event=0x1,wide=0xffffffffffffffff,config3=9").unwrap();
         assert_eq!(event.config, [1, 0, u64::MAX, 9, 0]);
         assert!(matches!(
@@ -293,7 +298,7 @@ mod tests {
         let error = pmu.event("evnt=1").unwrap_err().to_string();
         assert!(error.contains("did you mean event?"), "{error}");
         assert!(matches!(pmu.event("../type"), Err(Error::UnknownTerm { .. })));
-        assert_eq!(pmu.events(), ["cpu-cycles", "joules"]);
+        assert_eq!(pmu.events(), ["cpu-cycles", "joules", "occupancy"]);
         assert_eq!(pmu.event("cycles").unwrap().config, pmu.event("cpu-cycles").unwrap().config);
         assert!(matches!(pmu.event("instructions"), Err(Error::UnknownTerm { .. })));
         assert_eq!(event.cpus(), Some(&[0, 4, 5][..]));
