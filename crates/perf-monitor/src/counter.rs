@@ -18,9 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use trace_common::ReadErrorKind;
 
-/// A group that a child's exit keeps from being read is read again so often, and so much later.
-const MAX_TRIES: u32 = 200;
-const BETWEEN_TRIES: Duration = Duration::from_micros(50);
+/// A group that a child's exit keeps from being read is read again after pauses that double, up to the
+/// longest one, and for so long in total.
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(10);
+const MAX_PAUSES: Duration = Duration::from_secs(1);
 
 /// An open event. Dropping it closes it.
 ///
@@ -329,7 +331,8 @@ impl Counter {
     }
 
     pub(crate) fn read_into<'a>(&self, buffer: &'a mut [u8]) -> Result<&'a [u8]> {
-        match self.read_whole_group(buffer) {
+        let read = || rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer));
+        match read_whole_group(read, std::thread::sleep) {
             Ok(0) => Err(Error::PinnedOut { event: self.event.name().to_owned() }),
             Ok(n) => Ok(buffer.get(..n).unwrap_or_default()),
             Err(errno) => Err(Error::Control {
@@ -339,24 +342,6 @@ impl Counter {
                 hint: matches!(errno, Errno::NOSPC)
                     .then_some("the group has more events than the buffer has room for"),
             }),
-        }
-    }
-
-    /// While a child that inherited a group exits, its events leave the group one after another, and
-    /// the kernel (since Linux 6.6) refuses to add up what is incomplete, with `ECHILD`. A child
-    /// that inherited the group before a member was added never has all of it, so that this ends.
-    ///
-    /// Source: `__perf_read_group_add` in `kernel/events/core.c`.
-    fn read_whole_group(&self, buffer: &mut [u8]) -> rustix::io::Result<usize> {
-        let mut tries_left = MAX_TRIES;
-        loop {
-            match rustix::io::retry_on_intr(|| rustix::io::read(&self.fd, &mut *buffer)) {
-                Err(Errno::CHILD) if tries_left > 0 => {
-                    tries_left -= 1;
-                    std::thread::sleep(BETWEEN_TRIES);
-                }
-                read => return read,
-            }
         }
     }
 
@@ -397,10 +382,61 @@ impl AsFd for Counter {
     }
 }
 
+/// While a child that inherited a group exits, its events leave the group one after another, and the
+/// kernel (since Linux 6.6) refuses to add up what is incomplete, with `ECHILD`: until the child had
+/// the CPU again. A child that inherited the group before a member was added never has all of it, so
+/// that this ends.
+///
+/// Source: `__perf_read_group_add` in `kernel/events/core.c`.
+fn read_whole_group(
+    mut read: impl FnMut() -> rustix::io::Result<usize>,
+    mut sleep: impl FnMut(Duration),
+) -> rustix::io::Result<usize> {
+    let (mut pause, mut paused) = (FIRST_PAUSE, Duration::ZERO);
+    loop {
+        match read() {
+            Err(Errno::CHILD) if paused < MAX_PAUSES => {
+                sleep(pause);
+                paused += pause;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            result => return result,
+        }
+    }
+}
+
 fn first_count(bytes: &[u8], format: ReadFormat) -> Result<Count> {
     decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
         what: "the values of a counter",
         offset: 0,
         why: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_read_again_until_the_child_has_exited() {
+        // The child is off the CPU for a while.
+        let (mut reads, mut paused) = (0, Duration::ZERO);
+        let read = || {
+            reads += 1;
+            if reads < 50 { Err(Errno::CHILD) } else { Ok(40) }
+        };
+        assert_eq!(read_whole_group(read, |pause| paused += pause), Ok(40));
+        assert!(paused > Duration::from_millis(100), "{paused:?}");
+        // Or it never has all of the group.
+        let (mut reads, mut paused) = (0, Duration::ZERO);
+        let read = || {
+            reads += 1;
+            Err(Errno::CHILD)
+        };
+        assert_eq!(read_whole_group(read, |pause| paused += pause), Err(Errno::CHILD));
+        assert!(paused < Duration::from_secs(2) && reads < 200, "{paused:?} {reads}");
+        // Other errors are no reason to wait.
+        let read = read_whole_group(|| Err(Errno::NOSPC), |_| panic!("it waits"));
+        assert_eq!(read, Err(Errno::NOSPC));
+    }
 }
