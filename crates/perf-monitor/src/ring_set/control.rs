@@ -5,6 +5,7 @@ use super::reader::Reader;
 use super::table::{EndedRing, NewRing, Retiring, RingNumber, SetEvent, Shared, Slot};
 use super::targets::{self, Part, Targets};
 use crate::builder::EventBuilder;
+use crate::count::Count;
 use crate::counter::{Counter, wait_for_the_last};
 use crate::diagnose;
 use crate::error::{Error, Result};
@@ -26,10 +27,11 @@ mod tests;
 #[non_exhaustive]
 pub struct EventCounts {
     /// How often it happened. For an event with a sample period of 1 this is the number of its
-    /// samples.
+    /// samples. What a pinned event counted that is not on the PMU any more is not in it.
     pub count: u64,
     /// Samples that did not fit in the rings; `None` if this kernel does not count them (before
-    /// Linux 6.0): then only the losses of the rings are known.
+    /// Linux 6.0), or if a pinned event is not on the PMU any more: then only the losses of the rings
+    /// are known.
     pub lost: Option<u64>,
     /// Samples that were passed on.
     pub delivered: u64,
@@ -742,10 +744,20 @@ impl OpenEvent {
 
 impl Opened {
     fn counts(&self) -> Result<EventCounts> {
-        let read = match self.members.len() {
-            0 => self.counter.read()?,
-            members => self.counter.read_first_of(1 + members)?,
-        };
-        Ok(EventCounts { count: read.value, lost: read.lost, ..EventCounts::default() })
+        counts_of(match self.members.len() {
+            0 => self.counter.read(),
+            members => self.counter.read_first_of(1 + members),
+        })
+    }
+}
+
+/// A pinned event that is not on the PMU has no counts, and those of the others are still wanted.
+fn counts_of(read: Result<Count>) -> Result<EventCounts> {
+    match read {
+        Ok(read) => {
+            Ok(EventCounts { count: read.value, lost: read.lost, ..EventCounts::default() })
+        }
+        Err(Error::PinnedOut { .. }) => Ok(EventCounts::default()),
+        Err(error) => Err(error),
     }
 }

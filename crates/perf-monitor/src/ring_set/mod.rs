@@ -365,9 +365,8 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownSetEvent`], and [`Error::Control`] or [`Error::PinnedOut`] if the event cannot be
-    /// disabled or read on a CPU. Then it is removed all the same, and the counts of all events lack those
-    /// that cannot be read.
+    /// [`Error::UnknownSetEvent`], and [`Error::Control`] if the event cannot be disabled or read on a CPU.
+    /// Then it is removed all the same, and the counts of all events lack those that cannot be read.
     pub fn remove(&mut self, event: SetEvent) -> Result<EventCounts> {
         self.control.remove(event)
     }
@@ -501,7 +500,7 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// Those of [`Counter::read`](crate::Counter::read).
+    /// [`Error::Control`] if an event cannot be read on a CPU.
     pub fn count_losses(&mut self) -> Result<()> {
         count_losses(&self.control, &mut self.reader)
     }
@@ -521,7 +520,7 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownSetEvent`], and those of [`Counter::read`](crate::Counter::read).
+    /// [`Error::UnknownSetEvent`], and [`Error::Control`] if the event cannot be read on a CPU.
     pub fn counts(&self, event: SetEvent) -> Result<EventCounts> {
         self.control.counts(event)
     }

@@ -12,6 +12,22 @@ fn software(event: Software) -> EventBuilder {
     builder.sample(SampleFlags::READ).sample_period(1 << 40)
 }
 
+#[test]
+fn a_pinned_event_off_the_pmu_leaves_the_counts_of_the_others() {
+    let counts = |value| {
+        let mut count = Count::default();
+        (count.value, count.lost) = (value, Some(value));
+        count
+    };
+    let mut sum = EventCounts::NONE;
+    sum.add(counts_of(Ok(counts(5))).unwrap());
+    assert_eq!((sum.count, sum.lost), (5, Some(5)));
+    sum.add(counts_of(Err(Error::PinnedOut { event: "cycles:D".to_owned() })).unwrap());
+    sum.add(counts_of(Ok(counts(2))).unwrap());
+    assert_eq!((sum.count, sum.lost), (7, None));
+    assert!(counts_of(Err(Error::MonitorRuns)).is_err());
+}
+
 /// A set with a group of two events. `None` without `perf_event_open(2)`.
 fn with_group() -> Option<(Control, SetEvent)> {
     let set: RingSetBuilder = RingSet::builder().thread(0).pages(1);
