@@ -1,6 +1,7 @@
 //! Options of a monitor.
 
 use super::external::ExternalInbox;
+use super::run::Runs;
 use super::runner::{RecordDecoder, Runner, RunnerOptions};
 use super::{DefaultOptions, EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
 use crate::builder::EventBuilder;
@@ -10,8 +11,7 @@ use crate::system::read_text;
 use crate::tracefs::Tracefs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use trace_common::ClockDomain;
 
@@ -225,10 +225,7 @@ impl<T> EventMonitorBuilder<T> {
             registry: Mutex::new(registry),
             inbox: Inbox { handlers: Mutex::default(), externals: ExternalInbox::default() },
             runner: Mutex::new(Some(runner)),
-            running: Mutex::new(None),
-            idle: Condvar::new(),
-            is_stopping: AtomicBool::new(false),
-            alarm,
+            runs: Runs::new(alarm),
             stats: Mutex::new(SetStats::default()),
             default_options: self.default_options,
             clock: self.clock,
@@ -237,7 +234,7 @@ impl<T> EventMonitorBuilder<T> {
     }
 }
 
-/// All threads of a process; for a thread id, only that thread.
+/// All threads of a process; for the id of a thread, those of its process.
 fn threads_of(pid: u32) -> Result<Vec<u32>> {
     let dir = PathBuf::from(format!("/proc/{pid}/task"));
     let entries = std::fs::read_dir(&dir).map_err(|error| Error::file(&dir, error))?;

@@ -3,6 +3,7 @@
 mod builder;
 mod external;
 mod registration;
+mod run;
 mod runner;
 mod sample;
 mod stream;
@@ -16,19 +17,18 @@ use crate::builder::EventBuilder;
 use crate::declared;
 use crate::error::{Error, Result};
 use crate::format::{FieldValue, TracepointFormat};
-use crate::ring_set::{Alarm, Control, EventCounts, SetEvent, SetStats};
+use crate::ring_set::{Control, EventCounts, SetEvent, SetStats};
 use crate::tracefs::Tracefs;
 use crate::{clock, flags::SampleFlags};
 use external::{External, ExternalHandler, ExternalInbox, Payload};
 pub(crate) use registration::matches;
 use registration::{Decoder, Handler, Source, Tally, TallySum, each};
+use run::{Run, Runs};
 use runner::{Runner, Sink};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::ThreadId;
+use std::ops::{ControlFlow, Deref};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trace_common::{ClockDomain, Timestamp};
 
 /// A registered event. It is one for all CPUs, threads and cgroups, and is not used again after it
@@ -154,11 +154,8 @@ pub(crate) struct Inner<T> {
     inbox: Inbox<T>,
     /// `None` while it runs.
     runner: Mutex<Option<Runner<T>>>,
-    /// Whether it runs, and on which thread, once that has started.
-    running: Mutex<Option<Option<ThreadId>>>,
-    idle: Condvar,
-    is_stopping: AtomicBool,
-    alarm: Alarm,
+    /// The end of a run is reported when what it has of this is dropped.
+    runs: Arc<Runs>,
     stats: Mutex<SetStats>,
     default_options: Option<DefaultOptions>,
     clock: ClockDomain,
@@ -241,61 +238,45 @@ impl<T> Inner<T> {
     fn publish(&self, stats: SetStats) {
         *lock(&self.stats) = stats;
     }
+}
 
-    /// Starts the events, and reserves the reader for a thread that will [run](Self::run_begun).
-    fn begin(&self) -> Result<()> {
-        let mut running = lock(&self.running);
-        if running.is_some() {
-            return Err(Error::MonitorRuns);
-        }
-        let mut registry = self.registry();
-        if let Err(error) = registry.control.resume() {
+/// A run that has begun: the events record. At the end, also if a decoder panics or no thread could start,
+/// the monitor is dropped before the end of the run is reported: who waits for that finds the events
+/// closed, if the monitor is.
+struct Begun<T, I: Deref<Target = Inner<T>>> {
+    runner: Option<Runner<T>>,
+    // These are dropped in this order.
+    inner: I,
+    run: Run,
+}
+
+impl<T, I: Deref<Target = Inner<T>>> Begun<T, I> {
+    /// Starts the events, and reserves the reader.
+    fn new(inner: I) -> Result<Self> {
+        let run = inner.runs.begin(|| {
+            let mut registry = inner.registry();
             // The first error is the reason.
-            let _ = registry.control.pause();
-            return Err(error);
-        }
-        *running = Some(None);
-        // A request to stop is meant for this run from now on.
-        self.is_stopping.store(false, Ordering::Release);
-        Ok(())
+            registry.control.resume().inspect_err(|_| drop(registry.control.pause()))
+        })?;
+        let runner = lock(&inner.runner).take();
+        Ok(Self { runner, inner, run })
     }
 
-    fn end(&self) {
-        // If a decoder panicked, or a thread could not start, the events still record.
-        let _ = self.registry().control.pause();
-        *lock(&self.running) = None;
-        self.idle.notify_all();
-    }
-
-    fn run_begun(&self, sink: &mut dyn Sink<T>) -> Result<()> {
-        /// Also if a decoder panics.
-        struct End<'a, T> {
-            inner: &'a Inner<T>,
-            runner: Option<Runner<T>>,
-        }
-        impl<T> Drop for End<'_, T> {
-            fn drop(&mut self) {
-                *lock(&self.inner.runner) = self.runner.take();
-                self.inner.end();
-            }
-        }
-        *lock(&self.running) = Some(Some(std::thread::current().id()));
-        let mut end = End { inner: self, runner: lock(&self.runner).take() };
-        match &mut end.runner {
-            Some(runner) => runner.run(self, sink),
+    /// Reads on this thread.
+    fn run(mut self, sink: &mut dyn Sink<T>) -> Result<()> {
+        self.run.is_on_this_thread();
+        match &mut self.runner {
+            Some(runner) => runner.run(&self.inner, sink),
             None => Err(Error::MonitorRuns), // never so: the reader is reserved
         }
     }
+}
 
-    fn stop(&self, wait: bool) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.alarm.ring();
-        let mut running = lock(&self.running);
-        // The reader cannot wait for itself.
-        let this = Some(std::thread::current().id());
-        while wait && running.is_some_and(|thread| thread != this) {
-            running = self.idle.wait(running).unwrap_or_else(PoisonError::into_inner);
-        }
+impl<T, I: Deref<Target = Inner<T>>> Drop for Begun<T, I> {
+    fn drop(&mut self) {
+        *lock(&self.inner.runner) = self.runner.take();
+        // Without a run to its end, the events still record.
+        let _ = self.inner.registry().control.pause();
     }
 }
 
@@ -635,7 +616,9 @@ impl<T> EventMonitor<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::MonitorRuns`], [`Error::Realtime`], [`Error::Control`] and [`Error::System`].
+    /// [`Error::MonitorRuns`], [`Error::Realtime`], [`Error::Control`] and [`Error::System`]. At the end,
+    /// if the events could not be opened on a CPU that came online, also at the last try:
+    /// [`Error::Open`], [`Error::Map`] and [`Error::Filter`].
     pub fn run(&self, f: impl FnMut(&mut Vec<MonitorSample<T>>)) -> Result<()> {
         struct Callback<F>(F);
         impl<T, F: FnMut(&mut Vec<MonitorSample<T>>)> Sink<T> for Callback<F> {
@@ -645,8 +628,7 @@ impl<T> EventMonitor<T> {
                 ControlFlow::Continue(())
             }
         }
-        self.inner.begin()?;
-        self.inner.run_begun(&mut Callback(f))
+        Begun::new(&*self.inner)?.run(&mut Callback(f))
     }
 
     /// Runs on a new thread until [`stop`](Self::stop), and passes batches of samples to a channel
@@ -667,19 +649,19 @@ impl<T> EventMonitor<T> {
     /// `wait`, this returns when all is delivered, except on the thread that runs the monitor. It
     /// does nothing if the monitor does not run.
     pub fn stop(&self, wait: bool) {
-        self.inner.stop(wait);
+        self.inner.runs.stop(wait);
     }
 
     /// Whether it runs.
     pub fn is_running(&self) -> bool {
-        lock(&self.inner.running).is_some()
+        self.inner.runs.is_running()
     }
 
     /// Counts of an event so far.
     ///
     /// # Errors
     ///
-    /// [`Error::NotRegistered`], and those of [`Counter::read`](crate::Counter::read).
+    /// [`Error::NotRegistered`], and [`Error::Control`] if the event cannot be read on a CPU.
     pub fn counts(&self, event: EventId) -> Result<MonitorCounts> {
         let registry = self.inner.registry();
         let registered = registry.get(event)?;
@@ -703,7 +685,8 @@ impl<T> EventMonitor<T> {
     }
 
     /// Stops the monitor, waits until it has stopped, and closes all events. Dropping it does the
-    /// same.
+    /// same. On the thread that runs the monitor, it does not wait: the events are closed at the end of
+    /// the run.
     pub fn close(self) {
         drop(self);
     }
@@ -711,7 +694,7 @@ impl<T> EventMonitor<T> {
 
 impl<T> Drop for EventMonitor<T> {
     fn drop(&mut self) {
-        self.inner.stop(true);
+        self.inner.runs.stop(true);
     }
 }
 

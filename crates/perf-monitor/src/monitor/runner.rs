@@ -4,7 +4,7 @@ use super::external::Externals;
 use super::registration::Handler;
 use super::sample::{MonitorSample, RecordView, SampleView};
 use super::{EventId, Inner};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::realtime::RealtimeThread;
 use crate::ring_set::{Reader, SetEvent, SetRecord, Visitor, Waker, count_losses};
 use crate::system;
@@ -12,7 +12,6 @@ use perf_sys::PERF_RECORD_SAMPLE;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::ops::ControlFlow;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use trace_common::Timestamp;
 
@@ -43,6 +42,8 @@ pub(super) struct Runner<T> {
     desk: Desk<T>,
     /// CPUs that were online when they were last looked at, with their instances.
     cpus: Vec<(u32, u64)>,
+    /// Why the events could not be opened on a CPU, at the last look.
+    failed_cpu: Option<Error>,
 }
 
 /// Makes samples of what the set passes on.
@@ -70,7 +71,7 @@ impl<T> Runner<T> {
             batch: Vec::new(),
             size: options.batch.max(1),
         };
-        Self { reader, waker, options, desk, cpus: Vec::new() }
+        Self { reader, waker, options, desk, cpus: Vec::new(), failed_cpu: None }
     }
 
     /// Reads until the monitor is stopped or the sink has enough. Then reads the rest.
@@ -88,13 +89,14 @@ impl<T> Runner<T> {
         delivery.flush();
         let counted = count_losses(&inner.registry().control, reader);
         self.settle(inner);
-        realtime.and(result).and(paused).and(counted)
+        let cpus = self.failed_cpu.take().map_or(Ok(()), Err);
+        realtime.and(result).and(paused).and(counted).and(cpus)
     }
 
     fn until_stopped(&mut self, inner: &Inner<T>, sink: &mut dyn Sink<T>) -> Result<()> {
         self.cpus = online_instances();
         let mut next_check = Instant::now() + CPU_CHECK;
-        while !inner.is_stopping.load(Ordering::Acquire) {
+        while !inner.runs.is_stopping() {
             let Self { reader, desk, .. } = self;
             desk.externals.take(&inner.inbox.externals, reader);
             let mut delivery = Delivery { desk, inner, sink, is_over: false };
@@ -106,7 +108,7 @@ impl<T> Runner<T> {
             self.publish(inner);
             if Instant::now() >= next_check {
                 next_check = Instant::now() + CPU_CHECK;
-                self.check_cpus(inner)?;
+                self.check_cpus(inner);
             }
             // When all threads of the set have exited the monitor continues: events can be
             // registered, and external ones come.
@@ -129,15 +131,17 @@ impl<T> Runner<T> {
         inner.publish(self.reader.stats());
     }
 
-    fn check_cpus(&mut self, inner: &Inner<T>) -> Result<()> {
+    fn check_cpus(&mut self, inner: &Inner<T>) {
         let online = online_instances();
         if online != self.cpus {
-            // After changes, the next look returns an error of another CPU.
-            if inner.registry().control.check_cpus()?.is_empty() {
-                self.cpus = online;
+            match inner.registry().control.check_cpus() {
+                // After changes, the next look returns an error of another CPU.
+                Ok(changes) if !changes.is_empty() => {}
+                Ok(_) => (self.cpus, self.failed_cpu) = (online, None),
+                // The other CPUs are still read, and the next look tries this one again.
+                Err(error) => self.failed_cpu = Some(error),
             }
         }
-        Ok(())
     }
 }
 

@@ -1,11 +1,11 @@
 //! Delivery to another thread.
 
+use super::run::{Runs, Stop};
 use super::runner::Sink;
-use super::{Inner, MonitorSample, lock};
+use super::{Begun, Inner, MonitorSample, lock};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -26,13 +26,15 @@ pub enum Overflow {
 
 /// Batches of samples from the reading thread of [`EventMonitor::spawn`](super::EventMonitor::spawn).
 ///
-/// It ends when the monitor is stopped and everything was taken. Dropping it stops the monitor; what
-/// was not taken is counted as overflow.
+/// It ends when the monitor is stopped and everything was taken. Dropping it stops the monitor, if it
+/// still runs for this stream. Batches that were passed on and not taken are dropped: their samples are
+/// counted as delivered; those that come after that, as overflow.
 #[derive(Debug)]
 pub struct MonitorStream<T> {
     receiver: Receiver<Vec<MonitorSample<T>>>,
     /// Comes after what the channel has.
     rest: Arc<Rest<T>>,
+    stop: Stop,
     thread: JoinHandle<Result<()>>,
 }
 
@@ -41,21 +43,15 @@ type Rest<T> = Mutex<VecDeque<Vec<MonitorSample<T>>>>;
 
 impl<T: Send + 'static> MonitorStream<T> {
     pub(super) fn start(inner: Arc<Inner<T>>, capacity: usize, overflow: Overflow) -> Result<Self> {
-        inner.begin()?;
+        let runs = Arc::clone(&inner.runs);
+        let begun = Begun::new(inner)?;
+        let stop = begun.run.stop_on_drop();
         let (sender, receiver) = sync_channel(capacity.max(1));
         let rest = Arc::<Rest<T>>::default();
-        let (of_thread, rest_of_thread) = (Arc::clone(&inner), Arc::clone(&rest));
-        let thread = std::thread::Builder::new().name("perf-monitor".to_owned()).spawn(move || {
-            let (rest, is_stopping) = (rest_of_thread, &of_thread.is_stopping);
-            of_thread.run_begun(&mut Channel { sender, rest, overflow, is_stopping })
-        });
-        match thread {
-            Ok(thread) => Ok(Self { receiver, rest, thread }),
-            Err(error) => {
-                inner.end();
-                Err(Error::Thread(error))
-            }
-        }
+        let mut channel = Channel { sender, rest: Arc::clone(&rest), overflow, runs };
+        let thread = std::thread::Builder::new().name("perf-monitor".to_owned());
+        let thread = thread.spawn(move || begun.run(&mut channel)).map_err(Error::Thread)?;
+        Ok(Self { receiver, rest, stop, thread })
     }
 }
 
@@ -79,15 +75,15 @@ impl<T> MonitorStream<T> {
         lock(&self.rest).pop_front()
     }
 
-    /// Waits for the end of the reading thread, and returns its error. Batches that were not taken
-    /// are dropped.
+    /// Stops the monitor, if it still runs for this stream, waits for the end of the reading thread, and
+    /// returns its error. Batches that were not taken are dropped.
     ///
     /// # Errors
     ///
     /// Those of [`EventMonitor::run`](super::EventMonitor::run).
     pub fn join(self) -> Result<()> {
-        let Self { receiver, rest, thread } = self;
-        drop((receiver, rest));
+        let Self { receiver, rest, stop, thread } = self;
+        drop((receiver, rest, stop));
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
@@ -100,22 +96,22 @@ impl<T> Iterator for &MonitorStream<T> {
     }
 }
 
-struct Channel<'a, T> {
+struct Channel<T> {
     sender: SyncSender<Vec<MonitorSample<T>>>,
     rest: Arc<Rest<T>>,
     overflow: Overflow,
     /// The thread that takes the batches can be the one that waits for the end.
-    is_stopping: &'a AtomicBool,
+    runs: Arc<Runs>,
 }
 
-impl<T> Channel<'_, T> {
+impl<T> Channel<T> {
     fn keep(&self, batch: Vec<MonitorSample<T>>) -> ControlFlow<()> {
         lock(&self.rest).push_back(batch);
         ControlFlow::Continue(())
     }
 }
 
-impl<T> Sink<T> for Channel<'_, T> {
+impl<T> Sink<T> for Channel<T> {
     fn deliver(&mut self, batch: &mut Vec<MonitorSample<T>>) -> ControlFlow<()> {
         /// Interval between attempts while the channel is full.
         const RETRY: Duration = Duration::from_micros(500);
@@ -140,7 +136,7 @@ impl<T> Sink<T> for Channel<'_, T> {
                     return ControlFlow::Continue(());
                 }
                 Err(TrySendError::Full(rest)) => {
-                    if self.is_stopping.load(Ordering::Acquire) {
+                    if self.runs.is_stopping() {
                         return self.keep(rest);
                     }
                     full = rest;

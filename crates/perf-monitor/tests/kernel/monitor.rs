@@ -274,10 +274,24 @@ kernel_tests! {
                 !monitor.is_running()
             });
             assert_exact(monitor.counts(event).unwrap(), 1);
-            // Dropping the monitor ends a reader that nobody takes batches from.
+            // Also without a batch, as waiting for its end does.
+            let earlier = monitor.spawn(1, overflow).unwrap();
+            monitor.stop(true);
+            let stream = monitor.spawn(1, overflow).unwrap();
+            drop(earlier);
+            getppid(16);
+            assert!(stream.next_batch().is_some(), "it was stopped");
+            drop(stream);
+            until("it stops without a batch", || !monitor.is_running());
+            monitor.spawn(1, overflow).unwrap().join().unwrap();
+            // Dropping the monitor ends a reader that nobody takes batches from, and closes the events.
+            let guard = Arc::new(());
+            let source = EventSource::new(Event::software(Software::Dummy).builder());
+            monitor.register(Registration::event(source.guard(Arc::clone(&guard)))).unwrap();
             let stream = monitor.spawn(1, overflow).unwrap();
             getppid(1000);
             drop(monitor);
+            assert_eq!(Arc::strong_count(&guard), 1);
             drop(stream);
         }
     }
