@@ -1,6 +1,6 @@
 use crate::needs_root;
 use crate::support::{
-    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, dead_pid, run, triscope,
+    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, dead_pid, run, triscope, wait_for,
 };
 
 const SWITCH: &str = "sched:sched_switch";
@@ -298,6 +298,42 @@ fn threads_are_selected_by_name() {
     assert_eq!(traced("*", &["--filter", "error_code == 1 || error_code == 2"]), 0);
     let ran = run(&["perf", "trace", "-e", SWITCH, "--comm", "a\"b", "true"]);
     assert!(ran.code == Some(2) && ran.stderr.contains("without quotes"), "{}", ran.stderr);
+}
+
+/// In a PID namespace, all threads outside of it have the number 0.
+#[test]
+fn calls_of_threads_outside_of_the_pid_namespace_are_not_mistaken() {
+    use std::io::Write;
+    use std::process::{Command, Stdio};
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let reader = dir.path().join("outside-reader");
+    std::os::unix::fs::symlink("/bin/cat", &reader).unwrap();
+    let mut trace = Command::new("unshare");
+    trace.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    trace.args(["perf", "trace", "--json", "-a", "-e", "syscalls:sys_*_read"]);
+    trace.args(["--comm", "outside-reader", "sh", "-c", "touch ready; read go; :"]);
+    trace.current_dir(dir.path()).stdin(Stdio::piped());
+    let trace = Running::start(&mut trace);
+    wait_for(&dir.path().join("ready"));
+    let mut readers = [(); 2].map(|()| {
+        let mut command = Command::new(&reader);
+        Running::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
+    });
+    // After that, each is in a call that ends later.
+    for reader in &mut readers {
+        reader.child().stdin.as_mut().unwrap().write_all(b"here\n").unwrap();
+        reader.wait_for("here");
+    }
+    for reader in readers {
+        reader.end().is_good();
+    }
+    let ran = trace.end();
+    let calls = json_lines(&ran);
+    let lines = calls.iter().filter(|call| call["result"] == "here\n".len());
+    assert_eq!(lines.count(), 2, "{calls:?}");
+    assert!(calls.iter().all(|call| call["duration_ns"].is_u64()), "{calls:?}");
+    assert!(ran.stderr.contains("outside of this PID namespace"), "{}", ran.stderr);
 }
 
 #[test]

@@ -109,6 +109,7 @@ pub(crate) fn run(args: &Args) -> Result {
         symbols,
         calls: HashMap::new(),
         lost: 0,
+        outside: 0,
         undecodable: 0,
     };
     let mut tracer = Tracer { set, printer };
@@ -137,6 +138,8 @@ pub(crate) fn run(args: &Args) -> Result {
     let undecodable = tracer.printer.undecodable + stats.undecodable + stats.rings.unknown_ids;
     report(undecodable, "could not be decoded and are not shown");
     report(stats.late, "printed out of order");
+    let outside = "of threads outside of this PID namespace: their number in it is 0";
+    report(tracer.printer.outside, outside);
     watch.outcome()
 }
 
@@ -178,7 +181,8 @@ fn open<'a>(
             set.set_filter(added, filter).map_err(|error| with_fields(error, format))?;
         }
         let role = Role::of(format, formats.iter().map(|(_, format)| format));
-        printed.push(Printed { event: added, format, name: event.name(), role });
+        let thread = format.field("common_pid");
+        printed.push(Printed { event: added, format, name: event.name(), role, thread });
     }
     Ok((set, printed))
 }

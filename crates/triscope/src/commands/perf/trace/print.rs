@@ -18,6 +18,8 @@ pub(super) struct Printed<'a> {
     pub(super) format: &'a TracepointFormat,
     pub(super) name: &'a str,
     pub(super) role: Role,
+    /// The field with the number of the thread in the initial PID namespace.
+    pub(super) thread: Option<&'a FieldFormat>,
 }
 
 pub(super) struct Printer<'a> {
@@ -25,9 +27,11 @@ pub(super) struct Printer<'a> {
     pub(super) is_json: bool,
     /// With call chains.
     pub(super) symbols: Option<Symbols>,
-    /// The calls that have not returned, by thread.
-    pub(super) calls: HashMap<u32, Started>,
+    /// The calls that have not returned, by the number of the thread in the initial PID namespace.
+    pub(super) calls: HashMap<u64, Started>,
     pub(super) lost: u64,
+    /// Samples of threads outside of the PID namespace of this program.
+    pub(super) outside: u64,
     /// Samples of unknown layouts.
     pub(super) undecodable: u64,
 }
@@ -69,6 +73,9 @@ impl Printer<'_> {
         let (time, cpu) = (record.time, record.cpu);
         let tid = sample.tid.unwrap_or(0);
         let raw = sample.raw.unwrap_or_default();
+        // All threads outside of the namespace have the same number in it.
+        let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(tid.into());
+        self.outside += u64::from(tid == 0 && thread != 0);
         let chain = self.symbols.as_ref().zip(sample.callchain);
         let pid = sample.pid.unwrap_or(0);
         let frames = chain.map(|(symbols, chain)| Frames {
@@ -84,21 +91,21 @@ impl Printer<'_> {
                     true => event.arguments_json(raw).to_string(),
                     false => syscalls::arguments_text(event.format, raw),
                 };
-                let started = Started { call: call.to_owned(), at: time, cpu, pid, args };
+                let started = Started { call: call.to_owned(), at: time, cpu, pid, tid, args };
                 // A call before whose end was lost.
                 let (before, endless) = match syscalls::returns(call) {
-                    true => (self.calls.insert(tid, started), None),
-                    false => (self.calls.remove(&tid), Some(started)),
+                    true => (self.calls.insert(thread, started), None),
+                    false => (self.calls.remove(&thread), Some(started)),
                 };
                 for call in before.iter().chain(&endless) {
-                    unfinished(self.is_json, tid, call, out);
+                    unfinished(self.is_json, call, out);
                 }
                 return;
             }
             Role::Exit => {
-                let started = match self.calls.remove(&tid) {
+                let started = match self.calls.remove(&thread) {
                     Some(other) if other.call != call => {
-                        unfinished(self.is_json, tid, &other, out);
+                        unfinished(self.is_json, &other, out);
                         None
                     }
                     started => started,
@@ -143,17 +150,17 @@ impl Printer<'_> {
 
     /// Prints the calls whose end was not seen.
     pub(super) fn finish(&mut self, out: &mut Output) {
-        let mut calls: Vec<(u32, Started)> = self.calls.drain().collect();
-        calls.sort_by_key(|(_, started)| started.at);
-        for (tid, started) in calls {
-            unfinished(self.is_json, tid, &started, out);
+        let mut calls: Vec<Started> = self.calls.drain().map(|(_, started)| started).collect();
+        calls.sort_by_key(|started| started.at);
+        for started in calls {
+            unfinished(self.is_json, &started, out);
         }
     }
 }
 
 /// Prints a call whose end was not seen, with the time of its start.
-fn unfinished(is_json: bool, tid: u32, started: &Started, out: &mut Output) {
-    let Started { call, at, cpu, pid, args } = started;
+fn unfinished(is_json: bool, started: &Started, out: &mut Output) {
+    let Started { call, at, cpu, pid, tid, args } = started;
     let _ = if is_json {
         let args = serde_json::from_str::<Value>(args).ok();
         let line = json!({

@@ -58,6 +58,8 @@ pub(super) struct Started {
     pub(super) cpu: u32,
     /// Its process.
     pub(super) pid: u32,
+    /// Its thread.
+    pub(super) tid: u32,
     /// By name, in the form of the output.
     pub(super) args: String,
 }
