@@ -6,9 +6,10 @@ use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::remedy::is_missing_for_kernel;
 use perf_monitor::{
-    Count, Counter, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
+    Count, Counter, Error, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
 };
 use rustix::fd::AsFd;
+use rustix::io::Errno;
 use std::rc::Rc;
 
 /// An event, or the members of a group, counted for each thread or CPU.
@@ -44,12 +45,46 @@ impl Instance {
         Ok(Self::Group(group))
     }
 
-    fn read(&self) -> perf_monitor::Result<Vec<Count>> {
-        match self {
-            Self::Single(counter) => Ok(vec![counter.read()?]),
-            Self::Group(group) => Ok(group.read()?.counts),
+    fn read(&self) -> perf_monitor::Result<Reading> {
+        let (read, events) = match self {
+            Self::Single(counter) => (counter.read().map(|count| vec![count]), 1),
+            Self::Group(group) => (group.read().map(|read| read.counts), group.counters().len()),
+        };
+        match read {
+            Ok(counts) => Ok(Reading::Counts(counts)),
+            Err(Error::PinnedOut { .. }) => Ok(Reading::PinnedOut { events }),
+            Err(Error::Control { errno: Errno::CHILD, .. }) => Ok(Reading::ChildExits),
+            Err(error) => Err(error),
         }
     }
+}
+
+/// What reading the counters of a thread or CPU results in.
+enum Reading {
+    Counts(Vec<Count>),
+    /// So many events are pinned and not on the PMU.
+    PinnedOut {
+        events: usize,
+    },
+    /// The exit of a child takes long, and the group cannot be read meanwhile.
+    ChildExits,
+}
+
+/// The counts of each thread or CPU. `None` while a child exits.
+fn counts(readings: Vec<Reading>) -> Option<Vec<Vec<Count>>> {
+    let times = readings.iter().filter_map(|reading| match reading {
+        Reading::Counts(counts) => counts.iter().filter_map(|count| count.time_enabled).max(),
+        _ => None,
+    });
+    // They were wanted as long as the others, and were not counted.
+    let mut missing = Count::default();
+    (missing.time_enabled, missing.time_running) = (Some(times.max().unwrap_or(0)), Some(0));
+    let each = readings.into_iter().map(|reading| match reading {
+        Reading::Counts(counts) => Some(counts),
+        Reading::PinnedOut { events } => Some(vec![missing; events]),
+        Reading::ChildExits => None,
+    });
+    each.collect()
 }
 
 impl Counted {
@@ -96,10 +131,28 @@ impl Counted {
             .map_err(failure)
     }
 
-    /// The counts of each thread or CPU, in the order of the events.
-    pub(super) fn read(&self) -> Result<Vec<Vec<Count>>> {
-        self.instances.iter().map(|instance| instance.read().map_err(failure)).collect()
+    /// The counts of each thread or CPU, in the order of the events. `None` if a child that is exiting keeps
+    /// a group from being read.
+    pub(super) fn read(&self) -> Result<Option<Vec<Vec<Count>>>> {
+        let readings: perf_monitor::Result<Vec<Reading>> =
+            self.instances.iter().map(Instance::read).collect();
+        readings.map(counts).map_err(failure)
     }
+}
+
+/// What an event counted between two readings, or its state at the later one.
+pub(super) fn since(now: &Count, before: &Count, is_snapshot: bool) -> Count {
+    if is_snapshot {
+        return *now;
+    }
+    let mut count = now.since(before);
+    if now.time_running == Some(0) {
+        // What a pinned event counted before it was off the PMU is not in the later reading.
+        let enabled = now.time_enabled.zip(before.time_enabled);
+        count.time_enabled = enabled.map(|(now, before)| now.saturating_sub(before));
+        (count.value, count.time_running) = (0, Some(0));
+    }
+    count
 }
 
 /// The count of an event on all threads or CPUs.
@@ -234,14 +287,44 @@ mod tests {
         assert_eq!(reason(&[0, 16]), Some(OpenErrorReason::NoSuchEvent));
     }
 
+    fn count(value: u64, enabled: u64, running: u64) -> Count {
+        let mut count = Count::default();
+        (count.value, count.time_enabled, count.time_running) =
+            (value, Some(enabled), Some(running));
+        count
+    }
+
+    #[test]
+    fn a_pinned_event_off_the_pmu_is_not_counted() {
+        let readings = |first| vec![Reading::Counts(first), Reading::PinnedOut { events: 2 }];
+        let read = counts(readings(vec![count(10, 100, 100), count(20, 100, 100)])).unwrap();
+        assert_eq!(read[1], [count(0, 100, 0); 2]);
+        // The other CPU has the half of the time.
+        let sum = Sum::of(read.iter().map(|counts| counts[0]));
+        assert_eq!(sum.scaled.map(|s| (s.value, s.is_estimate, s.coverage)), Some((10, true, 0.5)));
+        assert_eq!(
+            counts(vec![Reading::PinnedOut { events: 1 }]),
+            Some(vec![vec![count(0, 0, 0)]])
+        );
+        // What it counted until then is not in the interval.
+        assert_eq!(since(&count(0, 100, 0), &count(30, 40, 40), false), count(0, 60, 0));
+        assert_eq!(since(&count(0, 0, 0), &count(30, 40, 40), false), count(0, 0, 0));
+        assert_eq!(since(&count(50, 100, 90), &count(30, 40, 40), false), count(20, 60, 50));
+    }
+
+    #[test]
+    fn the_difference_of_two_states_is_none() {
+        let (now, before) = (count(30, 100, 100), count(50, 40, 40));
+        assert_eq!(since(&now, &before, true), now);
+    }
+
+    #[test]
+    fn a_group_is_left_out_while_a_child_exits() {
+        assert_eq!(counts(vec![Reading::Counts(vec![count(1, 1, 1)]), Reading::ChildExits]), None);
+    }
+
     #[test]
     fn each_count_is_scaled_by_its_own_times() {
-        let count = |value, enabled, running| {
-            let mut count = Count::default();
-            (count.value, count.time_enabled, count.time_running) =
-                (value, Some(enabled), Some(running));
-            count
-        };
         // The first was counted half of the time, the second always.
         let sum = Sum::of([count(1000, 100, 50), count(10, 100, 100)]);
         let scaled = sum.scaled.unwrap();

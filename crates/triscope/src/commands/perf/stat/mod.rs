@@ -12,7 +12,7 @@ use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
 use counters::{Counted, Sum};
 use crossbeam_channel::tick;
-use perf_monitor::{Count, OpenErrorReason};
+use perf_monitor::{Count, Event, OpenErrorReason};
 use report::{Form, LeftOut, Report, Row};
 use signal_hook::consts::SIGTERM;
 use std::fs::{File, OpenOptions};
@@ -212,7 +212,7 @@ fn count(
     output: &mut Destination,
 ) -> Result<(Option<Report>, Watch)> {
     // Before the command can start: the first interval contains its first counts.
-    let before = read(counted)?;
+    let before = counted.iter().map(read).collect::<Result<Vec<Counts>>>()?;
     let mut begin = Instant::now();
     if !args.target.starts_on_exec() {
         counted.iter_mut().try_for_each(Counted::enable)?;
@@ -237,7 +237,8 @@ fn count(
     }
     let elapsed = begin.elapsed();
     if args.interval_print.is_none() {
-        let rows = rows(counted, &read(counted)?);
+        let counts = counted.iter().map(read).collect::<Result<Vec<Counts>>>()?;
+        let rows = rows(counted, &counts);
         report = Some(Report { elapsed, at: None, runs: None, rows, left_out });
     }
     Ok((report, watch))
@@ -266,8 +267,14 @@ impl Intervals {
         let mut last = Duration::ZERO;
         loop {
             let ended = watch.wait(&rounds)?;
-            let (now, elapsed) = (read(counted)?, self.begin.elapsed());
-            let rows = rows(counted, &since(&now, &self.before));
+            // What a group counts that cannot be read is in the next interval.
+            let read = |(group, before): (&Counted, &Counts)| {
+                Ok::<_, Failure>(group.read()?.unwrap_or_else(|| before.clone()))
+            };
+            let now =
+                counted.iter().zip(&self.before).map(read).collect::<Result<Vec<Counts>>>()?;
+            let elapsed = self.begin.elapsed();
+            let rows = rows(counted, &since(counted, &now, &self.before));
             let left_out = if header { left_out.to_vec() } else { Vec::new() };
             let (at, elapsed) = (Some(elapsed), elapsed - last);
             let part = Report { elapsed, at, runs: None, rows, left_out };
@@ -286,16 +293,23 @@ impl Intervals {
 /// The counts of the events of a group, for each thread or CPU.
 type Counts = Vec<Vec<Count>>;
 
-fn read(counted: &[Counted]) -> Result<Vec<Counts>> {
-    counted.iter().map(Counted::read).collect()
+fn read(group: &Counted) -> Result<Counts> {
+    let name = || group.events.first().map_or("", Event::name);
+    let why = "the exit of a child keeps the group of this event from being read";
+    group.read()?.ok_or_else(|| Failure::about(name(), why))
 }
 
-fn since(now: &[Counts], before: &[Counts]) -> Vec<Counts> {
-    let of_one = |(now, before): (&Vec<Count>, &Vec<Count>)| {
-        now.iter().zip(before).map(|(now, before)| now.since(before)).collect()
+fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> {
+    let of_group = |(group, (now, before)): (&Counted, (&Counts, &Counts))| {
+        let of_one = |(now, before): (&Vec<Count>, &Vec<Count>)| {
+            let counts = group.events.iter().zip(now.iter().zip(before));
+            counts
+                .map(|(e, (now, before))| counters::since(now, before, e.unit().is_snapshot))
+                .collect()
+        };
+        now.iter().zip(before).map(of_one).collect()
     };
-    let of_group = |(now, before): (&Counts, &Counts)| now.iter().zip(before).map(of_one).collect();
-    now.iter().zip(before).map(of_group).collect()
+    counted.iter().zip(now.iter().zip(before)).map(of_group).collect()
 }
 
 fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {

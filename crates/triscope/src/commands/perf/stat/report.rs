@@ -108,6 +108,8 @@ impl Row {
         let scaled = self.scaled.as_ref()?;
         match cpu_time.filter(|time| *time > 0.0)? {
             time if self.is_cpu_time => Some((time / elapsed.as_secs_f64(), "CPUs utilized")),
+            // A state has no rate.
+            _ if self.unit.is_snapshot => None,
             time if self.unit.scale.is_none() && self.unit.name.is_empty() => {
                 Some(rate(scaled.value as f64 / time))
             }
