@@ -381,6 +381,8 @@ fn patterns_are_all_tracepoints_that_match() {
     );
     assert!(ran.stderr.starts_with("1,"), "one fork: {}", ran.stderr);
     run(&["perf", "stat", "-e", "sched:nothing*", "true"]).is_refused(1, &["sched:nothing*"]);
+    let why = ["sched:sched_process_fork:x", "modifier"];
+    run(&["perf", "stat", "-e", "sched:sched_process_f*:x", "true"]).is_refused(1, &why);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use super::{event, failure, tracefs};
 use crate::failure::{Failure, Result};
-use perf_monitor::{Event, online_cpus};
+use perf_monitor::{Error, Event, online_cpus};
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -111,8 +111,12 @@ fn matching(text: &str) -> Result<Vec<Event>> {
     let names = tracefs.events().map_err(failure)?;
     let mut events = Vec::new();
     for name in names.iter().filter(|name| is_match(pattern.as_bytes(), name.as_bytes())) {
-        // Some of tracefs cannot be opened: `ftrace` has events without an id.
-        events.extend(Event::parse_in(&format!("{name}{modifiers}"), &tracefs).ok());
+        match Event::parse_in(&format!("{name}{modifiers}"), &tracefs) {
+            Ok(event) => events.push(event),
+            // Some of tracefs cannot be opened: `ftrace` has events without an id.
+            Err(Error::UnknownEvent { .. }) => {}
+            Err(error) => return Err(failure(error)),
+        }
     }
     if events.is_empty() {
         return Err(
