@@ -1,5 +1,5 @@
 use crate::needs_root;
-use crate::support::{as_nobody, child, run};
+use crate::support::{WITH_TRACEFS, as_nobody, child, run};
 
 /// A function of this program, with arguments.
 #[inline(never)]
@@ -92,6 +92,27 @@ fn an_existing_name_needs_force() {
         assert_eq!(ran.stdout, format!("Added new event: {}:hit_{n}\n", group.0));
     }
     let ran = run(&["perf", "probe", "--del", &format!("{}:hit_?", group.0)]);
+    assert_eq!(ran.stdout.lines().count(), 2, "{}", ran.stdout);
+}
+
+#[test]
+fn an_event_with_several_places_is_deleted_once() {
+    needs_root!();
+    let (group, file) = (Group::new("places"), this_program());
+    let ran = run(&["perf", "probe", "-n", "-x", &file, PROBED]);
+    let (_, offset) = ran.stdout.trim().rsplit_once(":0x").unwrap();
+    let offset = u64::from_str_radix(offset, 16).unwrap();
+    // Another event is between the places. They are never used.
+    let line = |name, n| format!("p:{}/{name} {file}:{:#x}", group.0, offset + n);
+    let script = format!(
+        "{WITH_TRACEFS}\nfor line; do echo \"$line\" >> /sys/kernel/tracing/uprobe_events; done"
+    );
+    let mut shell = std::process::Command::new("unshare");
+    shell.args(["--mount", "sh", "-ec", &script, "sh"]);
+    shell.args([line("one", 0), line("two", 1), line("one", 2)]);
+    assert!(shell.status().unwrap().success());
+    let ran = run(&["perf", "probe", "--del", &group.all()]);
+    ran.is_good();
     assert_eq!(ran.stdout.lines().count(), 2, "{}", ran.stdout);
 }
 

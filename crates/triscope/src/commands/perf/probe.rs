@@ -137,7 +137,8 @@ fn create(builder: ProbeBuilder, force: bool) -> perf_monitor::Result<Probe> {
 
 fn delete(tracefs: &Tracefs, pattern: &str, out: &mut Output) -> Result {
     let mut probes = probe::list_matching(tracefs, pattern).map_err(failure)?;
-    // An event with several places is one event.
+    // An event with several places is one event. Other events can be between them.
+    probes.sort_by(|a, b| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
     probes.dedup_by(|a, b| (&a.group, &a.name) == (&b.group, &b.name));
     if probes.is_empty() {
         return Err(Failure::new(format!("no probe matches {pattern:?}")));
