@@ -120,6 +120,22 @@ fn idle_cpus_are_counted_apart() {
     assert!(rows.iter().all(|row| row["comm"] != "swapper"), "{table}");
 }
 
+/// In a PID namespace, threads outside of it have the number of the idle ones.
+#[test]
+fn threads_outside_of_the_pid_namespace_are_not_idle() {
+    needs_root!();
+    let mut command = std::process::Command::new("unshare");
+    command.args(["--pid", "--fork", "--mount-proc", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(["perf", "top", "--json", "-a", "-e", "cpu-clock", "-d", "60"]);
+    let ran = Ran::from(command.args(["--", "sleep", "0.2"]).output().unwrap());
+    ran.is_good();
+    let table = &lines(&ran)[0];
+    assert_eq!(table["idle"], 0, "{table}");
+    let mut rows = table["rows"].as_array().unwrap().iter();
+    assert!(rows.any(|row| row["comm"] == "[outside of this PID namespace]"), "{table}");
+    assert!(ran.stderr.contains("PID namespace"), "{}", ran.stderr);
+}
+
 #[test]
 fn a_table_of_a_command_ends_as_the_command() {
     if !can("perf events", users_may_count() || is_root()) {

@@ -3,13 +3,14 @@ use crate::io::stdout::Output;
 use crate::io::terminal;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
+use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
 use crate::run::target::{Processes, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
 use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{THIS_THREAD, with_kernel_or_not, without_kernel};
-use crate::sources::kernel::{self, failure, report_small_rings, rings};
+use crate::sources::kernel::{self, failure, report_namespace, report_small_rings, rings};
 use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crossbeam_channel::after;
@@ -78,6 +79,10 @@ pub(crate) struct Args {
 /// Maximum number of pages of a CPU's buffer: a second at a high rate.
 const PAGES: usize = 256;
 
+/// Files after which those of ended processes are forgotten: memory does not grow with the time. If so many
+/// are there at once, after twice as many.
+const MAX_FILES: usize = 1 << 16;
+
 /// Maximum time between reads of the rings.
 const ROUND: Duration = Duration::from_millis(100);
 
@@ -91,8 +96,14 @@ struct Live {
     /// Samples of a clock on idle CPUs, which are no others.
     idle: u64,
     is_clock: bool,
+    max_files: usize,
+    /// In a PID namespace, where threads outside of it have the number of the idle ones.
+    is_inside: bool,
     undecodable: u64,
 }
+
+/// The threads outside of the PID namespace of this program, and idle CPUs.
+const OUTSIDE: &str = "[outside of this PID namespace]";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Row {
@@ -156,16 +167,9 @@ pub(crate) fn run(args: &Args) -> Result {
     let (mut set, user_only) = with_kernel_or_not(open).map_err(failure)?;
     let name = format!("{event}{}", if user_only { ":u" } else { "" });
     report_small_rings(&set, PAGES);
-    let mut live = Live {
-        tasks: Tasks::live(),
-        symbols: Symbols::live(),
-        hotplug: Hotplug::new(on_exec),
-        rows: HashMap::new(),
-        all: Weight::default(),
-        idle: 0,
-        is_clock: matches!(event.name().split(':').next(), Some("cpu-clock" | "task-clock")),
-        undecodable: 0,
-    };
+    report_namespace(tids.is_empty());
+    let is_clock = matches!(event.name().split(':').next(), Some("cpu-clock" | "task-clock"));
+    let mut live = Live::new(on_exec, is_clock, is_in_container());
     if !on_exec {
         set.enable().map_err(failure)?;
     }
@@ -184,6 +188,21 @@ pub(crate) fn run(args: &Args) -> Result {
 }
 
 impl Live {
+    fn new(is_command: bool, is_clock: bool, is_inside: bool) -> Self {
+        Self {
+            tasks: Tasks::live(),
+            symbols: Symbols::live(),
+            hotplug: Hotplug::new(is_command),
+            rows: HashMap::new(),
+            all: Weight::default(),
+            idle: 0,
+            is_clock,
+            max_files: MAX_FILES,
+            is_inside,
+            undecodable: 0,
+        }
+    }
+
     /// Prints tables until the end.
     fn show(&mut self, args: &Args, name: &str, set: &mut RingSet, watch: &mut Watch) -> Result {
         let mut next = Instant::now() + args.delay;
@@ -209,6 +228,9 @@ impl Live {
                     self.print(args, name, total - lost)?;
                 }
                 self.symbols.look_again();
+                self.forget_files(|live| {
+                    take_stock(set, &Before::Processes(&[]), |layout, raw| live.apply(layout, raw))
+                })?;
                 lost = total;
                 next = Instant::now() + args.delay;
             }
@@ -217,6 +239,16 @@ impl Live {
             }
             set.wait(Some(ROUND)).map_err(failure)?;
         }
+    }
+
+    /// Begins again with the files that are mapped now, which `take_stock` adds, if there were too many.
+    fn forget_files(&mut self, take_stock: impl FnOnce(&mut Self) -> Result) -> Result {
+        if self.symbols.files() > self.max_files {
+            self.symbols = Symbols::live();
+            take_stock(self)?;
+            self.max_files = MAX_FILES.max(2 * self.symbols.files());
+        }
+        Ok(())
     }
 
     fn apply(&mut self, layout: &RecordLayout, raw: RawRecord<'_>) {
@@ -230,11 +262,12 @@ impl Live {
             let tid = sample.tid.unwrap_or(0);
             let time = sample.time.unwrap_or(Timestamp::from_nanos(i64::MAX));
             let comm = match self.tasks.at(tid, time) {
+                _ if tid == 0 && self.is_inside => OUTSIDE.to_owned(),
                 _ if tid == 0 => "swapper".to_owned(),
                 Some(task) if !task.name().is_empty() => task.name().to_owned(),
                 _ => format!(":{}", tid as i32),
             };
-            if self.is_clock && tid == 0 {
+            if self.is_clock && tid == 0 && !self.is_inside {
                 self.idle += 1;
                 return;
             }
@@ -333,17 +366,42 @@ mod tests {
     use perf_data::perf_event_attr;
 
     #[test]
-    fn a_sample_weighs_its_period() {
-        let mut live = Live {
-            tasks: Tasks::live(),
-            symbols: Symbols::live(),
-            hotplug: Hotplug::new(true),
-            rows: HashMap::new(),
-            all: Weight::default(),
-            idle: 0,
-            is_clock: false,
-            undecodable: 0,
+    fn files_of_ended_processes_are_forgotten() {
+        let mut live = Live::new(true, false, false);
+        live.max_files = 100;
+        let layout = RecordLayout::new(&perf_event_attr::new(0, 0));
+        let map = |live: &mut Live, pid: u64| {
+            const MMAP: u64 = 1 | 2 << 32 | 48 << 48;
+            let words = [MMAP, pid | pid << 32, 0x1000, 0x1000, 0];
+            let mut bytes = words.map(u64::to_ne_bytes).concat();
+            bytes.extend(format!("/{pid:06}\0").into_bytes());
+            live.apply(&layout, RawRecord::split_first(&bytes, 0).unwrap().0);
         };
+        let kernel = live.symbols.files();
+        for pid in 1..=1000 {
+            map(&mut live, pid);
+            live.forget_files(|live| {
+                map(live, pid);
+                Ok(())
+            })
+            .unwrap();
+            live.max_files = 100;
+            assert!(live.symbols.files() <= 100);
+        }
+        // As many as there are at once.
+        live.forget_files(|_| panic!("there are few")).unwrap();
+        (1..=100).for_each(|pid| map(&mut live, pid));
+        let all = |live: &mut Live| {
+            (1..=40_000).for_each(|pid| map(live, pid));
+            Ok(())
+        };
+        live.forget_files(all).unwrap();
+        assert_eq!(live.max_files, 2 * (kernel + 40_000));
+    }
+
+    #[test]
+    fn a_sample_weighs_its_period() {
+        let mut live = Live::new(true, false, false);
         let mut attr = perf_event_attr::new(0, 0);
         attr.sample_type = (SampleFlags::IP | SampleFlags::TID | SampleFlags::PERIOD).bits();
         let layout = RecordLayout::new(&attr);

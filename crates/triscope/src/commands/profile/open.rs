@@ -8,7 +8,7 @@ use crate::sources::kernel::events::cgroup_dir;
 use crate::sources::kernel::sampling::{
     Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not, with_switches,
 };
-use crate::sources::kernel::{failure, report_small_rings};
+use crate::sources::kernel::{failure, report_namespace, report_small_rings};
 use perf_monitor::{Event, EventBuilder};
 use std::path::PathBuf;
 
@@ -52,6 +52,7 @@ fn open_with(
     if args.pages.is_none() {
         report_small_rings(&opened.set, PAGES);
     }
+    report_namespace(args.target.is_system_wide());
     opened.with_sideband()
 }
 

@@ -8,6 +8,7 @@ pub(crate) mod sideband_record;
 pub(crate) mod switch_records;
 
 use crate::failure::{Failure, Result};
+use crate::run::procfs::is_in_container;
 use perf_monitor::{
     Error, Event, EventBuilder, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target,
     Tracefs, online_cpus,
@@ -95,6 +96,16 @@ pub(crate) fn report_small_rings(set: &RingSet, usual: usize) {
         message!(
             "triscope: buffers of {pages} pages for each CPU instead of {usual}, as this user may \
              not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)"
+        );
+    }
+}
+
+/// Reports that the threads of the machine are not all known by a number, if so.
+pub(crate) fn report_namespace(is_system_wide: bool) {
+    if is_system_wide && is_in_container() {
+        message!(
+            "triscope: in this PID namespace, all threads outside of it have the number 0, as idle \
+             CPUs have: they are not distinguished"
         );
     }
 }

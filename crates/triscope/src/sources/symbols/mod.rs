@@ -147,6 +147,11 @@ impl Symbols {
         self.files.get_mut().forget_changed();
     }
 
+    /// Number of files that were mapped so far.
+    pub(crate) fn files(&self) -> usize {
+        self.mappings.files()
+    }
+
     /// Applies a record, if it is about mappings.
     pub(crate) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
         self.mappings.apply(record, raw);
@@ -156,7 +161,8 @@ impl Symbols {
     /// is none of the process that runs it.
     pub(crate) fn at(&self, pid: u32, address: u64, mode: CpuMode) -> Place<'_> {
         let is_kernel = mode == CpuMode::Kernel;
-        let is_known = is_kernel || mode == CpuMode::User;
+        // All processes outside of the PID namespace have the number 0.
+        let is_known = is_kernel || mode == CpuMode::User && pid != 0;
         let mapped = self.mappings.at(pid, address, is_kernel).filter(|_| is_known);
         let file = mapped.and_then(|mapped| self.mappings.file(mapped.file));
         let symbol = match (mapped, file) {

@@ -13,7 +13,7 @@ use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
 use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{Opened, SLICE, watermark};
-use crate::sources::kernel::{self, failure, report_small_rings, sampling};
+use crate::sources::kernel::{self, failure, report_namespace, report_small_rings, sampling};
 use crate::timeline::{counted, size};
 use crossbeam_channel::after;
 use perf_data::{Features, Synthesizer};
@@ -168,6 +168,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if args.pages.is_none() {
         report_small_rings(&set, PAGES);
     }
+    report_namespace(args.is_system_wide());
     describe(&groups, &mut features)?;
     let mut recording = Recording::start(&mut output, events, features)?;
 
