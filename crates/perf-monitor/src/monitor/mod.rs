@@ -264,7 +264,7 @@ impl<T, I: Deref<Target = Inner<T>>> Begun<T, I> {
 
     /// Reads on this thread.
     fn run(mut self, sink: &mut dyn Sink<T>) -> Result<()> {
-        self.run.is_on_this_thread();
+        self.run.starts_on_this_thread();
         match &mut self.runner {
             Some(runner) => runner.run(&self.inner, sink),
             None => Err(Error::MonitorRuns), // never so: the reader is reserved

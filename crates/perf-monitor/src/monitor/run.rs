@@ -85,7 +85,7 @@ impl Runs {
 }
 
 impl Run {
-    pub(super) fn is_on_this_thread(&self) {
+    pub(super) fn starts_on_this_thread(&self) {
         lock(&self.runs.state).thread = Some(std::thread::current().id());
     }
 
