@@ -79,8 +79,8 @@ pub(crate) struct Args {
 /// Maximum number of pages of a CPU's buffer: a second at a high rate.
 const PAGES: usize = 256;
 
-/// Files after which those of ended processes are forgotten: memory does not grow with the time. If so many
-/// are there at once, after twice as many.
+/// Files after which those of ended processes are forgotten: memory does not grow with the time. The limit
+/// is twice the number of those that are mapped at once, if that is more.
 const MAX_FILES: usize = 1 << 16;
 
 /// Maximum time between reads of the rings.

@@ -62,7 +62,7 @@ impl Instance {
 /// What reading the counters of a thread or CPU results in.
 enum Reading {
     Counts(Vec<Count>),
-    /// So many events are pinned and not on the PMU.
+    /// This number of events is pinned and not on the PMU.
     PinnedOut {
         events: usize,
     },
@@ -267,10 +267,10 @@ mod tests {
 
     #[test]
     fn an_event_is_counted_on_the_cpus_that_have_it() {
-        let refused = |cpu, reason| perf_monitor::Error::Open {
+        let refused = |cpu, reason| Error::Open {
             event: "cycles".to_owned(),
             target: format!("CPU {cpu}"),
-            errno: rustix::io::Errno::NOENT,
+            errno: Errno::NOENT,
             reason,
         };
         let open = |cpus: &[u32]| {
