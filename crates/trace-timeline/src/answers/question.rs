@@ -3,7 +3,7 @@
 use super::{CriticalPath, History, Request, RequestFilter, Requests, critical_path};
 use crate::correlate::Derived;
 use crate::entity::{EntityId, EntityKind};
-use crate::event::{EventKind, SpanKind};
+use crate::event::{EventKind, SpanKind, State};
 use crate::tables::{Tables, TextId};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -124,7 +124,11 @@ impl Finder {
                 let entity = tables.entities.get(interval.subject);
                 if entity.is_some_and(|entity| (entity.kind, entity.number) == wanted) {
                     let life = (interval.begin, interval.end);
-                    self.lives.entry(interval.subject).or_insert(life).1 = interval.end;
+                    let (_, end) = self.lives.entry(interval.subject).or_insert(life);
+                    // After the end of its trace, nothing is known of it.
+                    if interval.state != State::Unknown {
+                        *end = interval.end;
+                    }
                 }
             }
             Derived::Event(event) => {
@@ -243,6 +247,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::correlate::Correlator;
     use crate::entity::Entity;
     use crate::event::Event;
 
@@ -258,6 +263,40 @@ mod tests {
             assert!(has(activity, wanted) && !has(request, wanted), "{wanted}");
         }
         assert!(has(request, "POST /order") && !has(request, "order") && !has(activity, "v2"));
+    }
+
+    /// Goroutines of two programs have the same id. The trace of the first one ends in the middle.
+    #[test]
+    fn a_life_ends_where_its_trace_does() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let goroutine = Entity::new(EntityKind::Goroutine, 7);
+        let [ended, other] = [(); 2].map(|()| tables.entity(goroutine).unwrap());
+        let found = |between, worst| {
+            let subject = Subject::Goroutine(7);
+            let mut finder = Finder::new(Question { subject, between, worst });
+            let mut correlator = Correlator::new();
+            let state = |entity, state| {
+                let (on, reason, stack) = (None, TextId::EMPTY, None);
+                EventKind::State { entity, state, on, reason, stack }
+            };
+            for (time, kind) in [
+                (0, EventKind::Start { entity: ended }),
+                (0, state(ended, State::Waiting)),
+                (40, EventKind::Start { entity: other }),
+                (40, state(other, State::Waiting)),
+                (50, state(ended, State::Unknown)),
+                (100, state(other, State::Runnable)),
+            ] {
+                let event = Event { at: at(time), kind };
+                let mut each = |derived: Derived<'_>| finder.push(&derived, &tables);
+                correlator.push(&event, &tables.entities, &mut each);
+            }
+            correlator.finish(&mut |derived| finder.push(&derived, &tables));
+            let lives = finder.finish(&tables).requests.into_iter();
+            lives.map(|r| (r.subject, r.begin.nanos(), r.end.nanos())).collect::<Vec<_>>()
+        };
+        assert_eq!(found(Some((60, 90)), 1), [(other, 60, 90)]);
+        assert_eq!(found(None, 2), [(other, 40, 100), (ended, 0, 50)]);
     }
 
     /// Requests that begin after the time between which they are wanted are not kept until they end.
