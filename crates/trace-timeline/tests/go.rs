@@ -23,7 +23,7 @@ use trace_timeline::answers::{
 use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
     Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind, InstantKind,
-    Interval, SampleKind, SpanKind, State, Tables, ThreadState, Timestamp, Value,
+    Interval, SampleKind, SpanKind, State, TableLimits, Tables, ThreadState, Timestamp, Value,
 };
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -77,6 +77,22 @@ fn a_loss_at_the_start_has_the_time_of_the_first_event() {
     let expected = (first, first, Some(23), source.process());
     assert_eq!(losses.collect::<Vec<_>>(), [expected]);
     assert!(first > Timestamp::from_nanos(0));
+}
+
+/// Their events do not count, and the trace mentions the goroutines and Ps again in each generation.
+#[test]
+fn entities_above_the_limit_are_counted_once() {
+    let (_, bytes) =
+        fixtures().into_iter().find(|(name, _)| name == "go1.23-mixed").expect("the fixture");
+    let mut all = Tables::new();
+    read(&bytes, &mut all);
+    let mut limits = TableLimits::default();
+    limits.entities = 1;
+    let mut tables = Tables::with_limits(limits);
+    read(&bytes, &mut tables);
+    assert_eq!(tables.entities.len(), 1);
+    let dropped = tables.dropped().entities;
+    assert!((2..all.entities.len() as u64).contains(&dropped), "{dropped}");
 }
 
 /// What a damaged generation says may be wrong. The generation after it begins with nothing.

@@ -83,6 +83,7 @@ pub struct GoSource {
     options: GoOptions,
     stats: GoStats,
     process: Option<EntityId>,
+    /// `None` for what the tables refused: it is counted once.
     goroutines: IdMap<Option<Goroutine>>,
     procs: IdMap<Option<Proc>>,
     /// Goroutines and Ps that had a state or an open region since the last loss: the next one ends that.
@@ -436,18 +437,27 @@ impl GoSource {
         if from == GoState::NotExist {
             self.end(id, push); // an existing one is another goroutine
         }
-        let is_first = self.known(id).is_none();
+        let is_first = match self.goroutines.get(id.0) {
+            Some(None) => return None,
+            known => known.is_none(),
+        };
         if is_first {
             let mut entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
             if from == GoState::NotExist {
                 entity = entity.started(push.at);
             }
             self.stats.goroutines += 1;
-            let entity = push.start(entity)?;
+            let entity = push.start(entity);
             let (state, regions) = (State::Unknown, Vec::new());
-            let goroutine =
-                Goroutine { entity, state, on: None, is_named: false, regions, ignored: 0 };
-            *self.goroutines.insert(id.0) = Some(goroutine);
+            *self.goroutines.insert(id.0) = entity.map(|entity| Goroutine {
+                entity,
+                state,
+                on: None,
+                is_named: false,
+                regions,
+                ignored: 0,
+            });
+            entity?;
         }
         let is_new = from == GoState::NotExist;
         let flow = match (from, to) {
@@ -544,8 +554,9 @@ impl GoSource {
         };
         if self.procs.get(id.0).is_none() {
             let proc = Entity::new(EntityKind::Proc, id.0).child_of(Some(process));
-            let Some(entity) = push.start(proc) else { return };
-            *self.procs.insert(id.0) = Some(Proc { entity, state: State::Unknown, on: None });
+            let proc = push.start(proc);
+            *self.procs.insert(id.0) =
+                proc.map(|entity| Proc { entity, state: State::Unknown, on: None });
         }
         let Some(proc) = self.procs.get_mut(id.0).and_then(Option::as_mut) else { return };
         // A status that is repeated may be reported by another thread.

@@ -108,8 +108,9 @@ pub struct DotnetSource {
     /// The sync point, until the next event.
     clock: Option<EventKind>,
     skipped: Skipped,
-    processes: HashMap<u64, EntityId>,
-    threads: HashMap<(u64, u64), EntityId>,
+    /// `None` for what the tables refused: it is counted once.
+    processes: HashMap<u64, Option<EntityId>>,
+    threads: HashMap<(u64, u64), Option<EntityId>>,
     heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
     /// Processes with `AllocationSampled` events.
@@ -356,7 +357,7 @@ impl DotnetSource {
         let since = since.map_or(push.at, |since| since.min(push.at));
         let trace = self.trace.as_ref().filter(|trace| trace.version < 6);
         let process = trace.and_then(|trace| self.processes.get(&u64::from(trace.process_id)));
-        let (entity, kind) = (process.copied(), LossKind::DotnetEvents);
+        let (entity, kind) = (process.copied().flatten(), LossKind::DotnetEvents);
         push.event(EventKind::Loss { entity, kind, since, count });
     }
 
@@ -395,7 +396,7 @@ impl DotnetSource {
     }
 
     fn close_gap(&mut self, gap: Gap, push: &mut Pusher<'_>) {
-        let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied());
+        let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied().flatten());
         let mut closed: Vec<(SpanId, Open)> = self
             .open
             .iter()
@@ -472,20 +473,21 @@ impl DotnetSource {
 
     fn process(&mut self, pid: u64, push: &mut Pusher<'_>) -> Option<EntityId> {
         if let Some(process) = self.processes.get(&pid) {
-            return Some(*process);
+            return *process;
         }
         let number = self.other_ids(pid).map_or(pid, |ids| ids.process.into());
         let number = i64::try_from(number).unwrap_or(-1);
         let name = self.process_name.as_deref();
         let name = name.unwrap_or_else(|| self.names.process_name(pid));
-        let process = push.process(number, name.as_bytes())?;
+        let process = push.process(number, name.as_bytes());
+        self.processes.insert(pid, process);
+        let process = process?;
         let dotnet = push.tables.text(b".NET");
         push.tables.entities.describe(process, Attribute::Runtime, dotnet);
         if let Some(line) = self.names.command_line(pid) {
             let line = push.tables.text(line.as_bytes());
             push.tables.entities.describe(process, Attribute::CommandLine, line);
         }
-        self.processes.insert(pid, process);
         Some(process)
     }
 
@@ -516,7 +518,7 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) -> Option<EntityId> {
         if let Some(thread) = self.threads.get(&(pid, tid)) {
-            return Some(*thread);
+            return *thread;
         }
         let mut number = i64::try_from(tid).unwrap_or(-1);
         let mut name = event.map_or("", |event| self.names.thread_name(event)).to_owned();
@@ -532,10 +534,10 @@ impl DotnetSource {
         }
         let name = push.tables.text(name.as_bytes());
         let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
-        let thread = push.start(thread.named(name))?;
-        push.state(thread, State::Running, None);
+        let thread = push.start(thread.named(name));
         self.threads.insert((pid, tid), thread);
-        Some(thread)
+        push.state(thread?, State::Running, None);
+        thread
     }
 
     fn sample(
