@@ -465,8 +465,9 @@ impl History {
     /// not start.
     pub(super) fn starvation(&self, process: EntityId, begin: Timestamp, end: Timestamp) -> u32 {
         let times = self.starvation.get(&process).map_or(&[][..], Vec::as_slice);
-        let within = times.iter().filter(|at| **at >= begin && **at <= end).count();
-        u32::try_from(within).unwrap_or(u32::MAX)
+        let first = times.partition_point(|at| *at < begin);
+        let after = times.partition_point(|at| *at <= end);
+        u32::try_from(after.saturating_sub(first)).unwrap_or(u32::MAX)
     }
 
     /// Throttling that overlaps this time, with a process of the cgroup.
