@@ -422,6 +422,49 @@ fn what_a_dump_lacks_is_in_the_report_and_printed_by_export() {
     }
 }
 
+/// Another trace is longer: nothing is known of the threads after the damage.
+#[test]
+fn states_of_threads_end_with_a_damaged_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let (shop, data) = (fixture("shop.trace"), dir.path().join("damaged.perf.data"));
+    let whole = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    let mut bytes = std::fs::read(whole).unwrap();
+    // Of records that are samples of a part of the switches, no state follows: these have a period of 1.
+    let (attrs, attr_size, count) = (216, 112, 5);
+    for attr in bytes[attrs..attrs + count * attr_size].chunks_exact_mut(attr_size) {
+        const TRACEPOINT: u8 = 2;
+        const FREQUENCY: u8 = 1 << 2;
+        assert!(attr[0] == TRACEPOINT && attr[41] & FREQUENCY != 0);
+        attr[41] &= !FREQUENCY;
+        attr[16..24].copy_from_slice(&1_u64.to_le_bytes());
+    }
+    let file = std::io::Cursor::new(bytes.clone());
+    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let (mut places, mut times) = (Vec::new(), Vec::new());
+    while let Some(entry) = reader.next_record().unwrap() {
+        places.push(usize::try_from(entry.raw.offset()).unwrap());
+        times.extend(entry.time());
+    }
+    // The size of a record is at least that of its header.
+    let size = places[places.len() / 2] + 6;
+    bytes[size..size + 2].copy_from_slice(&4_u16.to_le_bytes());
+    std::fs::write(&data, bytes).unwrap();
+
+    let data = data.to_str().unwrap();
+    let on_cpu = |args: &[&str]| -> Vec<Value> {
+        let output = triscope(&[&["report", "--json", "--all", data], args].concat());
+        assert_eq!(output.status.code(), Some(1), "it is damaged");
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let threads = report["threads"].as_array().unwrap().iter();
+        threads.map(|thread| thread["times"]["on_cpu"].clone()).collect()
+    };
+    let begin = times.iter().min().unwrap().nanos() as f64 / 1e9;
+    let offsets = [(data, -begin), (&*shop, 1e6)].map(|(file, offset)| format!("{file}={offset}"));
+    let alone = on_cpu(&[]);
+    assert!(alone.iter().any(|nanos| nanos.as_i64() > Some(0)), "{alone:?}");
+    assert_eq!(on_cpu(&[&shop, "--offset", &offsets[0], "--offset", &offsets[1]]), alone);
+}
+
 /// Without a request, the main thread of a recorded process is the proposal.
 #[test]
 fn a_recording_without_requests_names_its_main_thread() {

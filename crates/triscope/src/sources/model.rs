@@ -761,7 +761,11 @@ impl Opening<'_> {
                     Ok(Some(event)) => source.push(event, tables, out),
                     Ok(None) => break Ok(false),
                     Err(error) if recovery.is_wanted() => {
-                        let Some(loss) = reader.recover()? else { break Err(error.into()) };
+                        let loss = match reader.recover() {
+                            Ok(Some(loss)) => loss,
+                            Ok(None) => break Err(error.into()),
+                            Err(error) => break Err(error.into()),
+                        };
                         if lists_damage && damage.places() < MAX_REPORTS {
                             progress.note(&report(&name, &error, &loss));
                         }

@@ -59,44 +59,47 @@ impl Opening<'_> {
             source = source.with_processes(observed);
         }
         opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
-            while out.len() < CHUNK {
-                match reader.next_record()? {
-                    Some(entry) => source.push(&entry, tables, out),
-                    None => {
-                        source.finish(tables, out);
-                        let stats = source.samples();
-                        // Of a part of the switches, or of those of one program, no state follows.
-                        let is_sampled = source.stats().switches == 0;
-                        let events = names(is_sampled);
-                        let sampled = if is_sampled { stats.samples } else { 0 };
-                        let what = format!(
-                            "samples of {events}, not a system-wide record of the scheduler"
-                        );
-                        let incomplete = [
-                            (sampled, &*what),
-                            (stats.undecodable, "samples that cannot be decoded"),
-                            (stats.truncated, "stacks that the kernel truncated"),
-                            (stats.cut, "stacks that were unwound incompletely"),
-                            (stats.deferred, "stacks whose deferred user frames did not come"),
-                            (stats.unfinished, "waits of unknown duration, left out"),
-                            (stats.throttled, "times that the kernel throttled the sampling"),
-                            (reader.late(), "records out of order"),
-                            (damaged, "sections of the description that are damaged"),
-                        ];
-                        if is_incomplete {
-                            notes.say(&name, INCOMPLETE);
-                        }
-                        notes.add(&name, &incomplete);
-                        if lists_problems {
-                            problems.print();
-                        }
-                        let (samples, undecodable) = (stats.samples, stats.undecodable);
-                        summary.set(Read::Perf { samples, undecodable, events });
-                        return Ok(false);
-                    }
+            let result = loop {
+                if out.len() >= CHUNK {
+                    break Ok(true);
                 }
+                match reader.next_record() {
+                    Ok(Some(entry)) => source.push(&entry, tables, out),
+                    Ok(None) => break Ok(false),
+                    Err(error) => break Err(error.into()),
+                }
+            };
+            if !matches!(result, Ok(true)) {
+                source.finish(tables, out);
+                let stats = source.samples();
+                // Of a part of the switches, or of those of one program, no state follows.
+                let is_sampled = source.stats().switches == 0;
+                let events = names(is_sampled);
+                let sampled = if is_sampled { stats.samples } else { 0 };
+                let what =
+                    format!("samples of {events}, not a system-wide record of the scheduler");
+                let incomplete = [
+                    (sampled, &*what),
+                    (stats.undecodable, "samples that cannot be decoded"),
+                    (stats.truncated, "stacks that the kernel truncated"),
+                    (stats.cut, "stacks that were unwound incompletely"),
+                    (stats.deferred, "stacks whose deferred user frames did not come"),
+                    (stats.unfinished, "waits of unknown duration, left out"),
+                    (stats.throttled, "times that the kernel throttled the sampling"),
+                    (reader.late(), "records out of order"),
+                    (damaged, "sections of the description that are damaged"),
+                ];
+                if is_incomplete {
+                    notes.say(&name, INCOMPLETE);
+                }
+                notes.add(&name, &incomplete);
+                if lists_problems {
+                    problems.print();
+                }
+                let (samples, undecodable) = (stats.samples, stats.undecodable);
+                summary.set(Read::Perf { samples, undecodable, events });
             }
-            Ok(true)
+            result
         });
         Ok(())
     }
