@@ -14,6 +14,8 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 pub struct StreamError {
     /// The number of the stream, in the order of [`Streams::add`].
     pub stream: usize,
+    /// The last time that was read of it; `None` if it had no event.
+    pub newest: Option<Timestamp>,
     /// Why.
     #[source]
     pub cause: Cause,
@@ -93,7 +95,7 @@ impl One<'_> {
         if !matches!(result, Ok(true)) {
             self.stream = None;
         }
-        result.map(drop).map_err(|cause| StreamError { stream, cause })
+        result.map(drop).map_err(|cause| StreamError { stream, newest: self.newest, cause })
     }
 }
 

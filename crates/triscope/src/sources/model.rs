@@ -96,7 +96,8 @@ pub(crate) struct Opened {
     pub(crate) host: Option<String>,
     /// The wall clock when the clock of the timeline shows 0, if that recording has it.
     pub(crate) clock_offset: Option<i64>,
-    /// For each trace that was given up at damage: the last event that was read before, of any trace.
+    /// For each trace that was given up at damage: its last event before, or the first one of the timeline
+    /// if it has none.
     pub(crate) given_up: Vec<Timestamp>,
     /// Complete when the traces are read.
     notes: Notes,
@@ -537,7 +538,7 @@ impl Opened {
         each: &mut dyn FnMut(&Event, &mut Tables) -> Result,
     ) -> Result<Vec<Failure>> {
         let mut failures: Vec<Failure> = Vec::new();
-        let mut last = Timestamp::default();
+        let (mut first, mut given_up) = (None, Vec::new());
         loop {
             let event = match self.streams.next(tables) {
                 Ok(Some(event)) => event,
@@ -546,16 +547,18 @@ impl Opened {
                     let Some(part) = self.parts.get_mut(error.stream) else { continue };
                     let cause = part.error.insert(error.cause.to_string());
                     failures.push(Failure::about(&part.name, cause));
-                    self.given_up.push(last);
+                    given_up.push(error.newest);
                     continue;
                 }
             };
-            last = event.at;
+            first.get_or_insert(event.at);
             each(event, tables)?;
         }
         for part in &self.parts {
             failures.extend(part.damage.message().map(|text| Failure::about(&part.name, text)));
         }
+        let first = first.unwrap_or_default();
+        self.given_up.extend(given_up.into_iter().map(|last| last.unwrap_or(first)));
         let mut dropped = Dropped::default();
         dropped.entities = tables.dropped().entities;
         failures.extend(text::dropped(dropped).map(missing));
@@ -995,6 +998,21 @@ mod tests {
         let threads = dir.path().join("dotnet-9042.threads");
         std::fs::write(&threads, r#"{"1":9042,"7":9049}"#).unwrap();
         let kept = (9042, BTreeMap::from([(1, 9042), (7, 9049)]));
+    #[test]
+    fn a_damaged_trace_is_given_up_at_its_last_event() {
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../nettrace/tests/data/t9-killed.nettrace");
+        let mut opened = Traces::of(vec![path.into()]).open().unwrap();
+        let mut last = Timestamp::default();
+        let mut each = |event: &Event, _: &mut Tables| {
+            last = event.at;
+            Ok(())
+        };
+        let failures = opened.read(&mut Tables::new(), &mut each).unwrap();
+        assert_eq!((failures.len(), &opened.given_up[..]), (1, &[last][..]));
+        assert!(last > Timestamp::default());
+    }
+
         assert_eq!(kept_dotnet_ids(&path), Some(kept.clone()));
         // Those that are known are better, and those of another process are none.
         let known = BTreeMap::from([(1, 9043)]);
