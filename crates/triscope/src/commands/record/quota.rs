@@ -46,8 +46,8 @@ struct Group {
     at: Timestamp,
     /// The track, once it was throttled.
     track: Option<TrackId>,
-    /// Whether it was throttled at the last reading.
-    is_throttled: bool,
+    /// Whether the last reading differed from the one before.
+    is_changed: bool,
 }
 
 impl Group {
@@ -175,7 +175,7 @@ impl Quotas {
                 writer.read(at, number, stat)?;
             }
             let (first, last) = (stat, stat);
-            self.groups.push(Group { dir, first, last, at, track: None, is_throttled: false });
+            self.groups.push(Group { dir, first, last, at, track: None, is_changed: false });
         }
         Ok(number)
     }
@@ -188,15 +188,18 @@ impl Quotas {
         let nanos = stat.nanos.saturating_sub(group.last.nanos);
         let since = std::mem::replace(&mut group.at, at);
         let before = std::mem::replace(&mut group.last, stat);
-        let was_throttled = std::mem::replace(&mut group.is_throttled, nanos > 0);
-        if nanos == 0 && !was_throttled {
+        // The kernel counts a period at the begin of its throttling, and the time at its end.
+        let was_changed = std::mem::replace(&mut group.is_changed, stat != before);
+        if !group.is_changed && !was_changed {
             return Ok(());
         }
-        group.draw(since, nanos, sink).map_err(|error| output.failure(&error))?;
+        if nanos > 0 || group.track.is_some() {
+            group.draw(since, nanos, sink).map_err(|error| output.failure(&error))?;
+        }
         let Some(writer) = &mut self.writer else { return Ok(()) };
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         // Equal readings are not written, but the last of them.
-        let last = if was_throttled { Ok(()) } else { writer.read(since, number, before) };
+        let last = if was_changed { Ok(()) } else { writer.read(since, number, before) };
         let written = last.and_then(|()| writer.read(at, number, stat));
         written.map_err(|error| self.failure(&error))
     }
@@ -227,6 +230,44 @@ fn read_stat(dir: &Path) -> Option<CpuStat> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::quota::{QUOTAS, QuotaReader};
+    use trace_timeline::{EventKind, Tables};
+
+    /// A cgroup is throttled for several periods: the time is counted at the end.
+    #[test]
+    fn the_last_reading_before_a_throttling_is_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(QUOTAS);
+        let file = std::fs::File::create(&path).unwrap();
+        let mut quotas = Quotas::new(None).unwrap();
+        quotas.writer = Some(QuotaWriter::start(path.clone(), Box::new(file)).unwrap());
+        let mut output = OutputFile::discarded();
+        let mut sink = crate::timeline::open(&mut output, true).unwrap().0;
+        let mut at = Vec::new();
+        for (periods, usec) in [(0, 0), (0, 0), (0, 0), (1, 0), (2, 50_000), (2, 50_000)] {
+            let stat = format!("nr_throttled {periods}\nthrottled_usec {usec}\n");
+            std::fs::write(dir.path().join("cpu.stat"), stat).unwrap();
+            if at.is_empty() {
+                let (start, dir) = (now().unwrap(), dir.path().to_owned());
+                quotas.group(start, dir).unwrap();
+                quotas.writer.as_mut().unwrap().member(start, 0, 10, true).unwrap();
+            }
+            quotas.read(0, &mut sink, &output).unwrap();
+            at.push(quotas.groups[0].at);
+        }
+        quotas.finish(&mut sink, &output).unwrap();
+
+        let mut reader = QuotaReader::new(std::fs::File::open(&path).unwrap(), 0);
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        while reader.next_line(&mut tables, &mut events).unwrap() {}
+        let throttles = events.iter().filter_map(|event| match event.kind {
+            EventKind::Throttle { since, nanos, periods, .. } => {
+                Some((since, event.at, nanos, periods))
+            }
+            _ => None,
+        });
+        assert_eq!(throttles.collect::<Vec<_>>(), [(at[2], at[4], 50_000_000, 2)]);
+    }
 
     #[test]
     fn cgroups_above_the_limit_are_counted_once() {
