@@ -5,7 +5,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::input;
 use crate::run::cleanup;
 use crate::run::stop::Listener;
-use crate::sources::model::Traces;
+use crate::sources::model::{Traces, dropped};
 use crate::sources::profile::report_dropped;
 use crate::timeline::{counted, notes, size};
 use std::fs::File;
@@ -144,9 +144,7 @@ impl Export<'_> {
         for note in self.traces.notes(&opened) {
             message!("triscope: {}", OneLine(&note));
         }
-        let mut dropped = tables.dropped();
-        dropped.entities = 0; // it is among the failures
-        report_dropped(&self.traces.title(), dropped);
+        report_dropped(&self.traces.title(), dropped(&tables));
         failures.iter().for_each(Failure::print);
         if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
     }

@@ -4,7 +4,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
-use crate::sources::model::Traces;
+use crate::sources::model::{Traces, dropped};
 use crate::sources::profile::{Losses, choose, no_samples, report_dropped, report_others};
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
@@ -84,9 +84,7 @@ fn firefox(
 
 /// Reports the names, stacks and modules that are not in the profile.
 fn report_missing(traces: &Traces, tables: &Tables) {
-    let mut dropped = tables.dropped();
-    dropped.entities = 0; // it is among the failures
-    report_dropped(&traces.title(), dropped);
+    report_dropped(&traces.title(), dropped(tables));
 }
 
 /// What is said of goroutines if there are no samples of Go programs.

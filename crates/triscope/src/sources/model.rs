@@ -677,7 +677,6 @@ impl Opened {
     }
 }
 
-/// The time from the first to the last event.
 /// A failure for what is missing because a table is full.
 pub(crate) fn missing((count, what): (u64, &str)) -> Failure {
     Failure::new(format_args!("{count} {what}"))
@@ -686,6 +685,15 @@ pub(crate) fn missing((count, what): (u64, &str)) -> Failure {
 fn seconds(first: Option<Timestamp>, last: Option<Timestamp>) -> f64 {
     match (first, last) {
         (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
+/// What is missing of the events because a table is full. Entities are among the failures of
+/// [`Opened::read`].
+pub(crate) fn dropped(tables: &Tables) -> Dropped {
+    let mut dropped = tables.dropped();
+    dropped.entities = 0;
+    dropped
+}
+
+/// The time from the first to the last event.
         _ => 0.0,
     }
 }

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted, Tally};
 use crate::io::output_file::OutputFile;
-use crate::sources::model::{Opened, missing};
+use crate::sources::model::{Opened, dropped, missing};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -158,9 +158,7 @@ pub(crate) fn draw_traces(
         Ok(())
     })?;
     source.finish(&tables, sink).map_err(|error| output.failure(&error))?;
-    let mut dropped = tables.dropped();
-    dropped.entities = 0; // it is among the failures
-    failures.extend(text::dropped(dropped).map(missing));
+    failures.extend(text::dropped(dropped(&tables)).map(missing));
     Ok(failures)
 }
 
@@ -173,7 +171,7 @@ pub(crate) fn draw_samples(
     output: &OutputFile,
 ) -> Result<Vec<Failure>> {
     let mut tables = Tables::new();
-    let failures = opened.read(&mut tables, &mut |event: &Event, tables: &mut Tables| {
+    let mut failures = opened.read(&mut tables, &mut |event: &Event, tables: &mut Tables| {
         match event.kind {
             EventKind::Sample { .. } => {
                 source.push(event, tables, sink).map_err(|error| output.failure(&error))?;
@@ -185,6 +183,7 @@ pub(crate) fn draw_samples(
         }
         Ok(())
     })?;
+    failures.extend(text::dropped(dropped(&tables)).map(missing));
     Ok(failures)
 }
 

@@ -417,6 +417,9 @@ impl Summary {
 
 /// What is missing of a .NET trace.
 const NOT_ALL_OF_DOTNET: &str = "not all of .NET";
+/// What is missing of the timeline.
+const NOT_ALL_DRAWN: &str = "not all is drawn";
+
 
 /// The end of a command by the time limit.
 #[derive(PartialEq)]
@@ -708,7 +711,7 @@ impl<'a> Recording<'a> {
         let sources = Sources { args, keep, traces, subject, clocks: [&self.clocks, end] };
         match flushed.and_then(|()| sources.draw()) {
             Ok(mut related) => {
-                summary.lacks("not all is drawn", std::mem::take(&mut related.missing));
+                summary.lacks(NOT_ALL_DRAWN, std::mem::take(&mut related.missing));
                 Some(related)
             }
             Err(failure) => {
@@ -883,7 +886,9 @@ impl<'a> Recording<'a> {
         let mut options = TimelineOptions::default();
         options.cpus = intervals.cloned();
         let (mut opened, mut source) = open_trace(trace.path(), trace.program.clone(), options)?;
-        draw_traces(&mut opened, &mut source, false, &mut self.sink, self.output)?;
+        let failures = draw_traces(&mut opened, &mut source, false, &mut self.sink, self.output)?;
+        let ended = usize::from(opened.error(0).is_some());
+        summary.lacks(NOT_ALL_DRAWN, failures.into_iter().skip(ended));
         self.describe(trace, &opened, 0, &source.stats(), summary);
         Ok(())
     }
