@@ -58,15 +58,44 @@ fn the_timeline_of_a_recording_is_that_of_its_records() {
     assert_eq!(timeline.count("Command: begin cp "), 1);
 }
 
+/// Builds the program `busy` in a directory, if there is a Go toolchain.
+fn build_busy(dir: &Path) -> bool {
+    let Some(mut go) = go() else { return false };
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/busy/main.go");
+    go.env("CGO_ENABLED", "0").args(["build", "-o"]).arg(dir.join("busy")).arg(source);
+    assert!(go.status().unwrap().success());
+    true
+}
+
+/// The process of the trace is not that of the command.
+#[test]
+fn a_trace_that_is_named_is_of_the_process_that_writes_it() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    if !build_busy(dir.path()) {
+        return;
+    }
+    // On a busy machine, the program can end before the recorder has looked at it.
+    let is_found = ["1", "2", "3", "4", "5"].into_iter().any(|keep| {
+        let options = ["record", "--sched", "--go-trace", "trace", "--keep", keep, "-o", "out"];
+        let command = ["sh", "-c", "./busy trace & echo $!; wait"];
+        let ran = run_in(dir.path(), &[&options[..], &command].concat());
+        ran.is_good();
+        let kept = format!("go-{}.trace", ran.stdout.trim());
+        names(&dir.path().join(keep)).contains(&kept)
+    });
+    assert!(is_found);
+    let states = of_runtime(&read(&dir.path().join("out")));
+    assert!(states.iter().any(|line| line.contains(": begin Running") && line.contains(" on=")));
+}
+
 #[test]
 fn a_preempted_goroutine_is_drawn_as_preempted() {
     needs_root!();
-    let Some(mut go) = go() else { return };
     let dir = tempdir().unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/busy/main.go");
-    let program = dir.path().join("busy");
-    go.env("CGO_ENABLED", "0").args(["build", "-o"]).arg(&program).arg(source);
-    assert!(go.status().unwrap().success());
+    if !build_busy(dir.path()) {
+        return;
+    }
     // Without `--keep`, nothing is left of the records.
     run_in(dir.path(), &["record", "-o", "out", "./busy", "trace"]).is_good();
     assert_eq!(names(dir.path()), ["busy", "out", "trace"]);

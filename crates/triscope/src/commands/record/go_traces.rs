@@ -29,8 +29,10 @@ const AGAIN: usize = 64;
 /// Programs without a trace that are named at the end.
 const MAX_NAMED: usize = 16;
 
-/// The Go traces of the recorded processes.
+/// The Go traces of the recorded processes, or the process of one that was named.
 pub(super) struct GoTraces {
+    /// The only trace that is looked for.
+    named: Option<PathBuf>,
     /// The process of the command, once it is known.
     subject: u32,
     limit: Duration,
@@ -60,6 +62,31 @@ struct Process {
     is_settled: bool,
     tried: HashSet<SocketAddr>,
     refusal: Option<Failure>,
+    pace: Pace,
+}
+
+/// The looks at a process at which its files and sockets are examined: the more of them showed nothing, the
+/// rarer. What comes later is found within a fourth of the time that the process has run.
+#[derive(Default)]
+struct Pace {
+    looks: u32,
+    next: u32,
+}
+
+impl Pace {
+    /// Looks between two examinations, at most: three seconds.
+    const MAX: u32 = 30;
+
+    /// Counts a look. Returns whether the process is to be examined.
+    fn is_due(&mut self) -> bool {
+        let look = self.looks;
+        self.looks = look.saturating_add(1);
+        let is_due = look >= self.next;
+        if is_due {
+            self.next = look.saturating_add((look / 4).clamp(1, Self::MAX));
+        }
+        is_due
+    }
 }
 
 /// Files that the command line of a process names.
@@ -112,8 +139,15 @@ impl GoTraces {
         Self::new(pid, limit, Vec::new())
     }
 
+    /// Prepares to find the process that writes this trace: the command can be a shell or `go test`, which
+    /// starts the program.
+    pub(super) fn of_named(trace: &Path) -> Self {
+        Self { named: Some(trace.to_owned()), ..Self::new(0, None, Vec::new()) }
+    }
+
     fn new(subject: u32, limit: Option<Duration>, arguments: Vec<(PathBuf, Version)>) -> Self {
         Self {
+            named: None,
             subject,
             limit: limit.unwrap_or(LONG),
             began: SystemTime::now(),
@@ -140,10 +174,14 @@ impl GoTraces {
 
     /// Looks at the recorded processes: at those that are new, and again at a few others.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
+        if self.named.is_some() && !self.found.is_empty() {
+            return;
+        }
         self.hear();
         self.downloads().chain(self.asked.values()).for_each(Download::look);
         let is_gone = |pid: &&u32| !processes.contains(pid);
-        let gone: Vec<u32> = self.processes.keys().filter(is_gone).copied().collect();
+        // Those that were started last first: `go test` has the options of the program that it starts.
+        let gone: Vec<u32> = self.processes.keys().rev().filter(is_gone).copied().collect();
         for pid in gone {
             self.conclude(pid);
         }
@@ -193,23 +231,33 @@ impl GoTraces {
         if file.is_none() || self.processes.get(&pid).is_none_or(|known| known.file != file) {
             // It executes another program: a trace of the one before has ended.
             self.conclude(pid);
+            // It can end while its executable is searched.
+            let arguments = Arguments::of(pid);
             let program = file.and_then(|file| self.programs.go(pid, file));
-            let arguments = program.as_ref().map(|_| Arguments::of(pid)).unwrap_or_default();
+            let arguments = program.as_ref().map(|_| arguments).unwrap_or_default();
             let (tried, refusal) = (HashSet::new(), None);
             let (has_trace, is_settled) = (false, pid == self.subject);
+            let pace = Pace::default();
             let process =
-                Process { file, program, arguments, has_trace, is_settled, tried, refusal };
+                Process { file, program, arguments, has_trace, is_settled, tried, refusal, pace };
             self.processes.insert(pid, process);
         }
         let Some(process) = self.processes.get_mut(&pid) else { return };
         if process.has_trace || self.asked.contains_key(&pid) {
             return;
         }
-        let Some(program) = process.program.clone() else { return };
-        let may_ask = process.is_settled && self.found.len() + self.asked.len() < MAX_TRACES;
-        process.is_settled = true;
+        let Some(program) = process.program.clone().filter(|_| process.pace.is_due()) else {
+            return;
+        };
+        let named = self.named.as_deref();
+        let may_ask = named.is_none()
+            && process.is_settled
+            && self.found.len() + self.asked.len() < MAX_TRACES;
         let mut written = procfs::written_files(pid).into_iter();
-        if let Some((file, path)) = written.find_map(|(at, path)| Some((go_trace(&at)?, path))) {
+        let trace = |(at, path): (PathBuf, PathBuf)| Some((go_trace(&at, named)?, path));
+        let found = written.find_map(trace);
+        process.is_settled = true;
+        if let Some((file, path)) = found {
             process.has_trace = true;
             self.add(pid, program.name.clone(), Source::File(file, path));
         } else if may_ask {
@@ -246,10 +294,13 @@ impl GoTraces {
         let new = |path: PathBuf| {
             let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
             let is_new = written.is_ok_and(|at| at >= self.began);
-            Some((is_new.then(|| go_trace(&path))??, path))
+            Some((is_new.then(|| go_trace(&path, self.named.as_deref()))??, path))
         };
         if let Some((file, path)) = process.arguments.paths.into_iter().find_map(new) {
             self.add(pid, program.name.clone(), Source::File(file, path));
+            return;
+        }
+        if self.named.is_some() {
             return;
         }
         let why = match process.refusal {
@@ -290,11 +341,11 @@ impl GoTraces {
     /// The traces, and for the processes without one the reasons.
     pub(super) fn finish(mut self) -> (Vec<GoTrace>, Vec<Failure>) {
         self.stop();
-        let left: Vec<u32> = self.processes.keys().copied().collect();
+        let left: Vec<u32> = self.processes.keys().rev().copied().collect();
         left.into_iter().for_each(|pid| self.conclude(pid));
         let written = |(path, before): (PathBuf, Version)| {
             let is_written = Version::of(&path) != before;
-            Some((is_written.then(|| go_trace(&path))??, path))
+            Some((is_written.then(|| go_trace(&path, None))??, path))
         };
         let arguments = std::mem::take(&mut self.arguments);
         for (file, path) in arguments.into_iter().filter_map(written) {
@@ -364,18 +415,30 @@ fn is_same(a: &File, b: &File) -> bool {
     id(a).is_some() && id(a) == id(b)
 }
 
-/// Opens a file, if it begins as a Go execution trace does.
-fn go_trace(path: &Path) -> Option<File> {
+/// Opens a file, if it begins as a Go execution trace does, and is the one that was named.
+fn go_trace(path: &Path, named: Option<&Path>) -> Option<File> {
     let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
     let file = is_file.then(|| File::open(path).ok())??;
     let mut head = Vec::new();
     (&file).take(16).read_to_end(&mut head).ok()?;
-    (head.starts_with(b"go 1.") && has(&head, b" trace\0")).then_some(file)
+    let is_trace = head.starts_with(b"go 1.") && has(&head, b" trace\0");
+    let is_named = |named| File::open(named).is_ok_and(|named| is_same(&named, &file));
+    (is_trace && named.is_none_or(is_named)).then_some(file)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_without_news_are_examined_rarely() {
+        let mut pace = Pace::default();
+        let due: Vec<u32> = (0..6000).filter(|_| pace.is_due()).collect();
+        assert_eq!(due[..10], [0, 1, 2, 3, 4, 5, 6, 7, 8, 10]);
+        assert!(due.len() < 250, "{}", due.len());
+        let is_soon = |pair: &[u32]| pair[1] - pair[0] <= (pair[0] / 4).clamp(1, Pace::MAX);
+        assert!(due.windows(2).all(is_soon), "{due:?}");
+    }
 
     #[test]
     fn values_of_options_are_paths() {
@@ -394,7 +457,7 @@ mod tests {
         std::os::unix::fs::symlink(&a, &b).unwrap();
         let mut traces = GoTraces::of_process(1, None);
         for path in [a, b, c.clone()] {
-            traces.add(1, String::new(), Source::File(go_trace(&path).unwrap(), path));
+            traces.add(1, String::new(), Source::File(go_trace(&path, None).unwrap(), path));
         }
         // Their process can remove them.
         std::fs::remove_file(&c).unwrap();
@@ -409,9 +472,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, b"go 1.26 trace\0\0\0rest").unwrap();
-        assert!(go_trace(&path).is_some());
+        assert!(go_trace(&path, None).is_some() && go_trace(&path, Some(&path)).is_some());
+        assert!(go_trace(&path, Some(dir.path())).is_none());
         std::fs::write(&path, b"go 1.26 is out").unwrap();
-        assert!(go_trace(&path).is_none());
-        assert!(go_trace(dir.path()).is_none());
+        assert!(go_trace(&path, None).is_none());
+        assert!(go_trace(dir.path(), None).is_none());
     }
 }

@@ -295,10 +295,12 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         return Err(Failure::new("--provider is for .NET runtimes: add --dotnet").with_code(2));
     }
     let config = runtimes::timeline(&others);
-    let mut go = args.is_found.then(|| match running {
-        Some(pid) => GoTraces::of_process(pid, args.seconds),
-        None => GoTraces::of_command(&args.command, args.seconds),
-    });
+    let mut go = match (&args.go_trace, running) {
+        (Some(trace), _) => Some(GoTraces::of_named(trace)),
+        (None, _) if !args.is_found => None,
+        (None, Some(pid)) => Some(GoTraces::of_process(pid, args.seconds)),
+        (None, None) => Some(GoTraces::of_command(&args.command, args.seconds)),
+    };
     let has_others = args.dotnet.is_some() || go.as_mut().is_some_and(GoTraces::is_go);
     // Before the events of the command are opened: the port starts a process.
     let port = match (running, args.dotnet.is_some(), args.is_found) {
@@ -370,7 +372,7 @@ struct Recording<'a> {
     runtimes: Option<runtimes::Recorder>,
     /// State of the Go trace before the command was started.
     earlier: Option<Version>,
-    /// The Go traces, if none was named.
+    /// The Go traces, or the process of the one that was named.
     go: Option<GoTraces>,
     start: Instant,
     /// The clocks at the start.
@@ -840,25 +842,26 @@ impl<'a> Recording<'a> {
                 let failure = Failure::about(path.display(), "the command did not write it");
                 summary.lacks(NO_GOROUTINES, [failure]);
             } else {
-                found.push((self.subject.pid, String::new(), Origin::Named(path.clone())));
+                found.push((pid, name, Origin::Named(path.clone())));
             }
         }
         // They were not requested: the recording is complete without.
         let not_recorded = |failure: Failure| failure.and("goroutines are not recorded").print();
-        if let Some(go) = self.go.take() {
-            let (traces, failures) = go.finish();
-            failures.into_iter().for_each(not_recorded);
-            found.extend(
-                traces.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace))),
-            );
-        }
+        failures.into_iter().for_each(not_recorded);
+        found.extend(recorded);
         let mut traces = Vec::new();
         for (pid, name, origin) in found {
             let name = if name.is_empty() { self.subject.name() } else { name };
             let shown = match &origin {
                 Origin::Go(trace) => Some(trace.shown.clone()),
                 Origin::Named(_) | Origin::Dotnet(_) => None,
+        let (recorded, failures) = self.go.take().map(GoTraces::finish).unwrap_or_default();
+        let mut recorded =
+            recorded.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace)));
             };
+            let (pid, name) = recorded
+                .next()
+                .map_or((self.subject.pid, String::new()), |(pid, name, _)| (pid, name));
             let (pid_of, name) = (Some(pid.into()), Some(name));
             let program = Program { pid: pid_of, name, trace: shown, ..Program::default() };
             let trace = RuntimeTrace { program, origin };
