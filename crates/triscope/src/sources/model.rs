@@ -324,7 +324,10 @@ impl Traces {
                 let is_about_others =
                     [RECORDING, PROCESSES, MANIFEST].into_iter().any(|name| path.ends_with(name))
                         || path.extension().is_some_and(|extension| extension == THREADS);
-                if path.is_file() && !is_about_others {
+                // A recorder was killed before it wrote to it.
+                let is_empty = path.ends_with(QUOTAS)
+                    && path.metadata().is_ok_and(|metadata| metadata.len() == 0);
+                if path.is_file() && !is_about_others && !is_empty {
                     inside.push(path);
                 }
             }
@@ -554,11 +557,11 @@ impl Opened {
             first.get_or_insert(event.at);
             each(event, tables)?;
         }
+        let first = first.unwrap_or_default();
+        self.given_up.extend(given_up.into_iter().map(|last| last.unwrap_or(first)));
         for part in &self.parts {
             failures.extend(part.damage.message().map(|text| Failure::about(&part.name, text)));
         }
-        let first = first.unwrap_or_default();
-        self.given_up.extend(given_up.into_iter().map(|last| last.unwrap_or(first)));
         let mut dropped = Dropped::default();
         dropped.entities = tables.dropped().entities;
         failures.extend(text::dropped(dropped).map(missing));
@@ -682,9 +685,6 @@ pub(crate) fn missing((count, what): (u64, &str)) -> Failure {
     Failure::new(format_args!("{count} {what}"))
 }
 
-fn seconds(first: Option<Timestamp>, last: Option<Timestamp>) -> f64 {
-    match (first, last) {
-        (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
 /// What is missing of the events because a table is full. Entities are among the failures of
 /// [`Opened::read`].
 pub(crate) fn dropped(tables: &Tables) -> Dropped {
@@ -694,6 +694,9 @@ pub(crate) fn dropped(tables: &Tables) -> Dropped {
 }
 
 /// The time from the first to the last event.
+fn seconds(first: Option<Timestamp>, last: Option<Timestamp>) -> f64 {
+    match (first, last) {
+        (Some(first), Some(last)) => last.nanos_since(first) as f64 / 1e9,
         _ => 0.0,
     }
 }
@@ -996,17 +999,6 @@ mod tests {
     }
 
     #[test]
-    fn kept_traces_of_dotnet_have_ids_of_the_recorder() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("dotnet-9042.nettrace");
-        assert_eq!(kept_dotnet_ids(&path), None, "not of a recording");
-        std::fs::write(dir.path().join(RECORDING), "{}").unwrap();
-        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::new())));
-        assert_eq!(kept_dotnet_ids(&dir.path().join("app-1.nettrace")), None);
-        let threads = dir.path().join("dotnet-9042.threads");
-        std::fs::write(&threads, r#"{"1":9042,"7":9049}"#).unwrap();
-        let kept = (9042, BTreeMap::from([(1, 9042), (7, 9049)]));
-    #[test]
     fn a_damaged_trace_is_given_up_at_its_last_event() {
         let path =
             concat!(env!("CARGO_MANIFEST_DIR"), "/../nettrace/tests/data/t9-killed.nettrace");
@@ -1021,6 +1013,17 @@ mod tests {
         assert!(last > Timestamp::default());
     }
 
+    #[test]
+    fn kept_traces_of_dotnet_have_ids_of_the_recorder() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("dotnet-9042.nettrace");
+        assert_eq!(kept_dotnet_ids(&path), None, "not of a recording");
+        std::fs::write(dir.path().join(RECORDING), "{}").unwrap();
+        assert_eq!(kept_dotnet_ids(&path), Some((9042, BTreeMap::new())));
+        assert_eq!(kept_dotnet_ids(&dir.path().join("app-1.nettrace")), None);
+        let threads = dir.path().join("dotnet-9042.threads");
+        std::fs::write(&threads, r#"{"1":9042,"7":9049}"#).unwrap();
+        let kept = (9042, BTreeMap::from([(1, 9042), (7, 9049)]));
         assert_eq!(kept_dotnet_ids(&path), Some(kept.clone()));
         // Those that are known are better, and those of another process are none.
         let known = BTreeMap::from([(1, 9043)]);

@@ -42,6 +42,8 @@ impl QuotaWriter {
     pub(crate) fn start(path: PathBuf, file: Box<dyn Write>) -> io::Result<Self> {
         let mut file = BufWriter::new(file);
         file.write_all(SIGNATURE)?;
+        // A recorder that is killed leaves a file of this format.
+        file.flush()?;
         Ok(Self { path, file })
     }
 

@@ -726,6 +726,31 @@ fn a_full_disk_keeps_what_was_recorded() {
     }
 }
 
+/// The reader of the output ends before the command does.
+#[test]
+fn a_recording_that_fails_leaves_sources_that_can_be_analysed() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let script = "\"$@\" | head -c 100000 > part";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_triscope")]).current_dir(dir.path());
+    shell.args(["record", "--uncompressed", "-o", "-", "--keep", "raw"]);
+    let ran: Ran = shell.args(child("ping-pong 100000")).output().unwrap().into();
+    assert_eq!(
+        std::fs::metadata(dir.path().join("part")).unwrap().len(),
+        100_000,
+        "{}",
+        ran.stderr
+    );
+    let report = run_in(dir.path(), &["report", "--json", "raw"]);
+    report.is_good();
+    let report: serde_json::Value = serde_json::from_str(&report.stdout).unwrap();
+    assert!(!report["notes"].to_string().contains("did not complete"), "{}", report["notes"]);
+    let threads = report["threads"].as_array().unwrap();
+    let pong = threads.iter().find(|thread| thread["name"] == "pong").expect("a thread");
+    assert!(pong["times"]["on_cpu"].as_i64().unwrap() > 0, "{pong}");
+}
+
 #[test]
 fn a_slow_output_is_reported() {
     needs_root!();

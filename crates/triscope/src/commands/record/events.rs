@@ -373,27 +373,10 @@ impl Scheduler {
 
     /// Reads and draws the rest, except names and the [ends](Exits) of threads.
     pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<Finished, Error> {
-        // Otherwise they report the last switches alone.
-        if let Some(records) = &mut self.switch_records {
-            records.refuse(&mut self.set)?;
-        }
-        self.set.disable()?;
-        let end = now()?;
-        self.read(sink, true)?;
-        let Self { set, drawing, raw, .. } = &mut self;
-        set.count_losses()?;
-        // Losses that no record reported.
-        for (cpu, ring) in set.rings() {
-            let count = ring.lost_at_end.unwrap_or(0); // unknown before Linux 6.0
-            if count > 0 {
-                raw.iter_mut().try_for_each(|raw| raw.lost(end, cpu, count))?;
-                drawing.push(end, cpu, Record::Lost { cpu, count }, sink)?;
-            }
-        }
-        if let Some(raw) = raw.take() {
-            raw.finish()?;
-        }
-        drawing.finish(sink)?;
+        let read = self.read_rest(sink);
+        let kept = self.complete_raw();
+        read.and(kept)?;
+        self.drawing.finish(sink)?;
         let stats = self.stats();
         let samples = match self.samples {
             Some(samples) => {
@@ -406,6 +389,39 @@ impl Scheduler {
         let mut drawing = self.drawing;
         let intervals = drawing.take_intervals();
         Ok(Finished { stats, intervals, samples, drawing })
+    }
+
+    /// Completes the raw records of a recording that has failed.
+    pub(super) fn finish_raw(mut self) -> Result<(), Error> {
+        self.complete_raw()
+    }
+
+    fn complete_raw(&mut self) -> Result<(), Error> {
+        if let Some(raw) = self.raw.take() {
+            raw.finish()?;
+        }
+        Ok(())
+    }
+
+    fn read_rest(&mut self, sink: &mut Timeline) -> Result<(), Error> {
+        // Otherwise they report the last switches alone.
+        if let Some(records) = &mut self.switch_records {
+            records.refuse(&mut self.set)?;
+        }
+        self.set.disable()?;
+        let end = now()?;
+        self.read(sink, true)?;
+        let Self { set, drawing, raw, .. } = self;
+        set.count_losses()?;
+        // Losses that no record reported.
+        for (cpu, ring) in set.rings() {
+            let count = ring.lost_at_end.unwrap_or(0); // unknown before Linux 6.0
+            if count > 0 {
+                raw.iter_mut().try_for_each(|raw| raw.lost(end, cpu, count))?;
+                drawing.push(end, cpu, Record::Lost { cpu, count }, sink)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -103,7 +103,7 @@ impl Keep {
     }
 
     /// Whether the sources are there after the recording.
-    const fn is_named(&self) -> bool {
+    pub(super) const fn is_named(&self) -> bool {
         self.unnamed.is_none()
     }
 

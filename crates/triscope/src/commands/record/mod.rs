@@ -50,8 +50,8 @@ use steal::Steal;
 use subject::Subject;
 use trace_export::timeline::{TimelineOptions, TimelineSource, TimelineStats};
 use trace_export::{
-    Category, ClockDomain, CpuIntervals, DebugAnnotation, Name, Sink, Timestamp, Track, TrackEvent,
-    Value,
+    Category, ClockDomain, CpuIntervals, DebugAnnotation, Name, PerfettoSink, Sink, Timestamp,
+    Track, TrackEvent, Value,
 };
 use trace_timeline::text;
 
@@ -417,11 +417,11 @@ impl Summary {
     }
 }
 
-/// What is missing of a .NET trace.
-const NOT_ALL_OF_DOTNET: &str = "not all of .NET";
 /// What is missing of the timeline.
 const NOT_ALL_DRAWN: &str = "not all is drawn";
 
+/// What is missing of a .NET trace.
+const NOT_ALL_OF_DOTNET: &str = "not all of .NET";
 
 /// The end of a command by the time limit.
 #[derive(PartialEq)]
@@ -611,15 +611,37 @@ impl<'a> Recording<'a> {
     }
 
     /// Ends a recording that has failed, but not the command.
-    fn fail<T>(self, failure: Failure) -> Result<T> {
+    fn fail<T>(mut self, failure: Failure) -> Result<T> {
         // Nothing more is recorded, and the output has all that could be written.
-        drop((self.scheduler, self.runtimes, self.go, self.sink));
-        let mut watch = self.subject.watch;
+        let mut summary = Summary::default();
+        let is_kept = self.keep.as_ref().is_some_and(Keep::is_named);
+        if let Some(scheduler) = self.scheduler.take().filter(|_| is_kept) {
+            if let Err(error) = scheduler.finish_raw() {
+                let failure = error.into_failure(self.output);
+                failure.and("the kernel's records are not complete").print();
+            }
+        }
+        self.quotas = None;
+        let is_named = self.args.go_trace.is_some();
+        if is_kept {
+            self.dotnet_traces(&mut summary);
+        }
+        if is_kept && !is_named {
+            self.go_traces(&mut summary);
+        }
+        drop((self.runtimes.take(), self.go.take_if(|_| !is_named)));
+        self.sink = PerfettoSink::new(Box::new(std::io::sink()), ClockDomain::Monotonic);
         if self.ending != Ending::Terminated {
             let left = |limit: Duration| limit.saturating_sub(self.start.elapsed());
-            watch.limit(self.args.seconds.map(left));
+            self.subject.watch.limit(self.args.seconds.map(left));
         }
-        watch.see_out(Err(self.output.with_kept(failure)))
+        let failed = self.subject.watch.see_out(Err(self.output.with_kept(failure)));
+        // The command writes it until its end.
+        if is_kept && is_named {
+            self.go_traces(&mut summary);
+        }
+        summary.missing.iter().for_each(|(_, failure)| failure.print());
+        failed
     }
 
     /// Draws the rest, and returns the summary and the outcome.
@@ -628,19 +650,20 @@ impl<'a> Recording<'a> {
         let end = clocks().map_err(Failure::new)?;
         let (recorded, steal) = (self.start.elapsed(), self.steal.nanos());
         let mut summary = Summary::default();
-        let (exits, intervals) = match self.scheduler.take() {
-            Some(scheduler) => {
-                let (exits, intervals) = self.finish_scheduler(scheduler, &mut summary.texts)?;
-                (Some(exits), intervals.map(Arc::new))
-            }
-            None => (None, None),
-        };
-        if let Some(quotas) = self.quotas.take() {
-            summary.texts.extend(quotas.finish(&mut self.sink, self.output)?);
-            self.report_steal(steal, &mut summary);
-        }
+        let scheduler = self.scheduler.take();
+        let finished =
+            scheduler.map(|scheduler| self.finish_scheduler(scheduler, &mut summary.texts));
+        let quotas = self.quotas.take();
+        let throttled = quotas.map(|quotas| quotas.finish(&mut self.sink, self.output));
+        // They are kept also if the timeline cannot be written.
         let mut traces = self.dotnet_traces(&mut summary);
         traces.extend(self.go_traces(&mut summary));
+        let (exits, intervals) = finished.transpose()?.unzip();
+        let intervals = intervals.flatten().map(Arc::new);
+        if let Some(throttled) = throttled.transpose()? {
+            summary.texts.extend(throttled);
+            self.report_steal(steal, &mut summary);
+        }
         let bytes = match self.relate(&traces, exits.is_some(), &end, &mut summary) {
             Some(related) => {
                 for (trace, file) in traces.iter().zip(related.first..) {
@@ -837,7 +860,13 @@ impl<'a> Recording<'a> {
     /// The Go traces that can be drawn, which are kept if that is requested.
     fn go_traces(&mut self, summary: &mut Summary) -> Vec<RuntimeTrace> {
         let mut found = Vec::new();
+        let (recorded, failures) = self.go.take().map(GoTraces::finish).unwrap_or_default();
+        let mut recorded =
+            recorded.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace)));
         if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
+            let (pid, name) = recorded
+                .next()
+                .map_or((self.subject.pid, String::new()), |(pid, name, _)| (pid, name));
             if Version::of(path) == earlier {
                 let failure = Failure::about(path.display(), "the command did not write it");
                 summary.lacks(NO_GOROUTINES, [failure]);
@@ -855,13 +884,7 @@ impl<'a> Recording<'a> {
             let shown = match &origin {
                 Origin::Go(trace) => Some(trace.shown.clone()),
                 Origin::Named(_) | Origin::Dotnet(_) => None,
-        let (recorded, failures) = self.go.take().map(GoTraces::finish).unwrap_or_default();
-        let mut recorded =
-            recorded.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace)));
             };
-            let (pid, name) = recorded
-                .next()
-                .map_or((self.subject.pid, String::new()), |(pid, name, _)| (pid, name));
             let (pid_of, name) = (Some(pid.into()), Some(name));
             let program = Program { pid: pid_of, name, trace: shown, ..Program::default() };
             let trace = RuntimeTrace { program, origin };
