@@ -92,7 +92,9 @@ impl<R: Read + Seek> Batches for Headers<R> {
             HeaderError::Short(error) | HeaderError::Bad(error) => error,
         })?;
         let kind = batch.kind(bytes.get(header..).unwrap_or_default());
-        let (wanted, left) = (batch.data.len(), left as usize - header);
+        // On 32 bits, a file can be longer than memory.
+        let left = usize::try_from(left).unwrap_or(usize::MAX).saturating_sub(header);
+        let wanted = batch.data.len();
         if wanted > left {
             let cause = ReadErrorKind::UnexpectedEnd { wanted, left };
             let kind = ErrorKind::Malformed { what: "batch data", cause };

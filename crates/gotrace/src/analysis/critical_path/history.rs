@@ -152,6 +152,8 @@ pub(super) struct History {
     items: usize,
     dropped: u64,
     pub(super) goroutines: Vec<Goroutine>,
+    /// The goroutines by id, and by begin: after [`History::finish`].
+    by_id: Vec<(GoId, Timestamp, Key)>,
     live: HashMap<GoId, Key, SeededState>,
     free: Vec<Key>,
     /// Goroutines and Ps of which something is known since the last loss, and others that ended.
@@ -194,6 +196,7 @@ impl History {
             items: 0,
             dropped: 0,
             goroutines: Vec::new(),
+            by_id: Vec::new(),
             live: HashMap::default(),
             free: Vec::new(),
             known: Vec::new(),
@@ -252,14 +255,11 @@ impl History {
         self.goroutines.get_mut(key? as usize)
     }
 
-    /// The last of the goroutines with this id that exists before `end`.
+    /// The last of the goroutines with this id that exists before `end`, once the history is complete.
     pub(super) fn find(&self, id: GoId, end: Timestamp) -> Option<Key> {
-        let begin = |goroutine: &Goroutine| Some(goroutine.intervals.first()?.begin);
-        let found = self.goroutines.iter().zip(0..).filter_map(|(goroutine, key)| {
-            let begin = begin(goroutine).filter(|begin| goroutine.id == id && *begin < end)?;
-            Some((begin, key))
-        });
-        found.max().map(|(_, key)| key)
+        let after = self.by_id.partition_point(|(of, begin, _)| (*of, *begin) < (id, end));
+        let (of, _, key) = self.by_id.get(after.checked_sub(1)?)?;
+        (*of == id).then_some(*key)
     }
 
     /// What a P does immediately before `at`, and since when.
@@ -351,6 +351,11 @@ impl History {
                 goroutine.spans.spans.push(span);
             }
         }
+        let of = |(goroutine, key): (&Goroutine, Key)| {
+            Some((goroutine.id, goroutine.intervals.first()?.begin, key))
+        };
+        self.by_id = self.goroutines.iter().zip(0..).filter_map(of).collect();
+        self.by_id.sort_unstable();
         self.pauses.sort();
         self.goroutines.iter_mut().for_each(|goroutine| goroutine.spans.sort());
     }
