@@ -63,11 +63,11 @@ pub enum Fired {
     Opened,
     /// It joined the window that is open, and extended it within its limit.
     Joined,
-    /// It was suppressed: the last window has just ended.
+    /// It was suppressed: the last window has just ended, or has all of its time.
     Suppressed,
 }
 
-/// Joins triggers into windows: one is open at a time.
+/// Joins triggers into windows, which end one after the other.
 #[derive(Clone, Debug)]
 pub struct Windows {
     back: Duration,
@@ -75,9 +75,12 @@ pub struct Windows {
     /// The maximum time from the first trigger to the end.
     longest: Duration,
     cooldown: Duration,
+    /// The open window, and the time of its first trigger.
     open: Option<(Timestamp, Window)>,
-    /// The end of the last window.
-    ended: Option<Timestamp>,
+    /// The same of the window of triggers that come after the longest time of the open one.
+    next: Option<(Timestamp, Window)>,
+    /// The start and the end of the last window.
+    last: Option<(Timestamp, Timestamp)>,
     suppressed: u64,
 }
 
@@ -86,7 +89,8 @@ impl Windows {
     pub const MAX_CAUSES: usize = 64;
 
     /// Windows that look `back` from the first trigger, and `forward` from the last one. All triggers
-    /// of a window are within eight times `forward` of the first one.
+    /// of a window are within eight times `forward` of the first one: later ones open the next window. That one
+    /// takes all triggers until the window before is [taken](Self::due).
     pub fn new(back: Duration, forward: Duration) -> Self {
         const LONGEST: u32 = 8;
         Self {
@@ -95,7 +99,8 @@ impl Windows {
             longest: forward.saturating_mul(LONGEST),
             cooldown: Duration::ZERO,
             open: None,
-            ended: None,
+            next: None,
+            last: None,
             suppressed: 0,
         }
     }
@@ -108,56 +113,84 @@ impl Windows {
 
     /// Changes the look-back and look-forward of the windows that open from now on.
     pub fn set_lengths(&mut self, back: Duration, forward: Duration) {
-        let Self { cooldown, open, ended, suppressed, .. } =
-            std::mem::replace(self, Self::new(back, forward));
-        (self.cooldown, self.open, self.ended, self.suppressed) =
-            (cooldown, open, ended, suppressed);
+        let Self { longest, .. } = Self::new(back, forward);
+        (self.back, self.forward, self.longest) = (back, forward, longest);
     }
 
-    /// A trigger fired at this time.
+    /// A trigger fired at this time, which can be before that of others: some are known late.
+    ///
+    /// Unless it joins a window, it is suppressed during the cooldown, and if the last window has all of its time.
     pub fn fire(&mut self, at: Timestamp, cause: Cause) -> Fired {
-        let is_cooling = |end: Timestamp| at < end + self.cooldown;
-        if self.open.is_none() && self.ended.is_some_and(is_cooling) {
+        let is_over = |(from, until): (Timestamp, Timestamp)| {
+            let is_cooling = !self.cooldown.is_zero() && at < until + self.cooldown;
+            is_cooling || (at < until && at - self.back >= from && at + self.forward <= until)
+        };
+        let last = match (&self.open, &self.next) {
+            (None, _) => self.last,
+            (Some((first, open)), None) if at > *first + self.longest => {
+                Some((open.from, open.until))
+            }
+            _ => None,
+        };
+        if last.is_some_and(is_over) {
             self.suppressed += 1;
             return Fired::Suppressed;
         }
         self.demand(at, cause)
     }
 
-    /// As [`fire`](Self::fire), also during the cooldown.
+    /// As [`fire`](Self::fire), and is never suppressed.
     pub fn demand(&mut self, at: Timestamp, mut cause: Cause) -> Fired {
         cause.at.get_or_insert(at);
-        let until = at + self.forward;
-        match &mut self.open {
-            Some((first, window)) => {
-                window.until = window.until.max(until.min(*first + self.longest));
-                window.fired += 1;
-                if window.causes.len() < Self::MAX_CAUSES {
-                    window.causes.push(cause);
-                }
-                Fired::Joined
+        let (from, until) = (at - self.back, at + self.forward);
+        let (open, end) = match (&mut self.open, &mut self.next) {
+            (Some((first, open)), _) if at <= *first + self.longest => {
+                (open, until.min(*first + self.longest))
             }
-            None => {
-                let mut window = Window::new(at - self.back, until, cause);
+            (Some(_), Some((_, next))) => (next, until),
+            (open, next) => {
+                let mut window = Window::new(from, until, cause);
                 window.suppressed = std::mem::take(&mut self.suppressed);
-                self.open = Some((at, window));
-                Fired::Opened
+                let place = if open.is_none() { open } else { next };
+                *place = Some((at, window));
+                return Fired::Opened;
             }
+        };
+        open.from = open.from.min(from);
+        open.until = open.until.max(end);
+        open.fired += 1;
+        let place = open.causes.partition_point(|other| other.at <= cause.at);
+        open.causes.insert(place, cause);
+        open.causes.truncate(Self::MAX_CAUSES);
+        Fired::Joined
+    }
+
+    /// More triggers fired, at times between those of the last ones: they are counted with the last one, which had this
+    /// effect.
+    pub const fn add(&mut self, fired: u64, effect: Fired) {
+        match (&mut self.open, &mut self.next, effect) {
+            (_, Some((_, window)), Fired::Opened | Fired::Joined)
+            | (Some((_, window)), None, Fired::Opened | Fired::Joined) => window.fired += fired,
+            _ => self.suppressed += fired,
         }
     }
 
     /// The open window, if everything up to its end was recorded: all up to `recorded` is.
     pub fn due(&mut self, recorded: Timestamp) -> Option<Window> {
         let (_, window) = self.open.take_if(|(_, window)| window.until <= recorded)?;
-        self.ended = Some(window.until);
-        Some(window)
+        self.ended(window)
     }
 
-    /// The open window, cut at `recorded`: nothing is recorded after it.
+    /// The open window, cut at `recorded`: nothing is recorded after it. There can be another one.
     pub fn finish(&mut self, recorded: Timestamp) -> Option<Window> {
         let (_, mut window) = self.open.take()?;
         window.until = window.until.min(recorded);
-        self.ended = Some(window.until);
+        self.ended(window)
+    }
+
+    fn ended(&mut self, window: Window) -> Option<Window> {
+        self.open = self.next.take();
+        self.last = Some((window.from, window.until));
         Some(window)
     }
 
@@ -228,11 +261,66 @@ mod tests {
         assert_eq!(windows.fire(at(162), cause("d")), Fired::Opened);
     }
 
+    /// Triggers of runtimes are known a second or two after their cause.
+    #[test]
+    fn late_triggers_are_within_a_window() {
+        let mut windows = windows();
+        windows.fire(at(100), cause("a"));
+        // It joins a window that has begun after it.
+        assert_eq!(windows.fire(at(98), cause("b")), Fired::Joined);
+        let window = windows.due(at(102)).unwrap();
+        assert_eq!((window.from, window.until, window.fired), (at(88), at(102), 2));
+        assert!(window.causes.iter().map(|cause| cause.what.as_str()).eq(["b", "a"]));
+        // The window has all of its time, or not the end, or not the begin.
+        assert_eq!(windows.fire(at(100), cause("c")), Fired::Suppressed);
+        assert_eq!(windows.fire(at(101), cause("d")), Fired::Opened);
+        let window = windows.due(at(103)).unwrap();
+        assert_eq!((window.from, window.until, window.suppressed), (at(91), at(103), 1));
+        assert_eq!(windows.fire(at(97), cause("e")), Fired::Opened);
+        let window = windows.due(at(103)).unwrap();
+        assert_eq!((window.from, window.until), (at(87), at(99)));
+        // Those that are known are the earliest ones.
+        let first = 200_000;
+        for n in (0..200).rev() {
+            windows.fire(Timestamp::from_nanos(first + n), cause("f"));
+        }
+        let window = windows.finish(Timestamp::MAX).unwrap();
+        assert_eq!(window.fired, 200);
+        let times = window.causes.iter().map(|cause| cause.at.unwrap().nanos());
+        assert!(times.eq(first..first + Windows::MAX_CAUSES as i64));
+    }
+
+    /// Its dump is written while others fire.
+    #[test]
+    fn a_window_that_is_not_taken_has_one_that_follows() {
+        let mut windows = windows();
+        windows.fire(at(100), cause("a"));
+        assert_eq!(windows.fire(at(116), cause("b")), Fired::Joined);
+        assert_eq!(windows.fire(at(117), cause("c")), Fired::Opened);
+        for second in [150, 300] {
+            assert_eq!(windows.fire(at(second), cause("d")), Fired::Joined);
+        }
+        assert_eq!(windows.fire(at(101), cause("e")), Fired::Joined);
+        windows.add(5, Fired::Joined);
+        let taken = [(); 3].map(|()| windows.due(at(400)));
+        let taken =
+            taken.map(|window| window.map(|window| (window.from, window.until, window.fired)));
+        assert_eq!(taken, [Some((at(90), at(116), 3)), Some((at(107), at(302), 8)), None]);
+        windows.add(5, Fired::Suppressed);
+        assert_eq!(windows.suppressed(), 5);
+        // Not during the cooldown.
+        windows.set_cooldown(Duration::from_secs(30));
+        assert_eq!(windows.fire(at(400), cause("f")), Fired::Opened);
+        assert_eq!(windows.fire(at(417), cause("g")), Fired::Suppressed);
+        assert_eq!(windows.demand(at(418), cause("h")), Fired::Opened);
+        assert_eq!(windows.fire(at(419), cause("i")), Fired::Joined);
+    }
+
     proptest! {
         /// Each trigger is in exactly one window, or counted as suppressed, and each window is bounded.
         #[test]
         fn every_trigger_is_accounted_for(
-            steps in prop::collection::vec((0i64..5, any::<bool>()), 0..300),
+            steps in prop::collection::vec((0i64..5, any::<bool>(), 0i64..8), 0..300),
             cooldown in 0u64..6,
         ) {
             let mut windows = windows();
@@ -242,13 +330,16 @@ mod tests {
                 seen += window.fired;
                 suppressed += window.suppressed;
                 let length = window.until.nanos_since(window.from);
-                assert!(length <= (10 + 8 * 2) * 1_000_000_000);
+                assert!(length <= (10 + 8 + 8 * 2) * 1_000_000_000);
                 assert!(window.causes.len() as u64 == window.fired.min(64));
+                assert!(window.causes.is_sorted_by_key(|cause| cause.at));
+                let times = window.causes.iter().map(|cause| cause.at.unwrap());
+                times.for_each(|at| assert!(at <= window.until && at - Duration::from_secs(10) >= window.from));
             };
-            for (step, fires) in steps {
+            for (step, fires, late) in steps {
                 now += step;
                 if fires {
-                    windows.fire(at(now), cause("x"));
+                    windows.fire(at(now - late), cause("x"));
                     fired += 1;
                 }
                 windows.due(at(now)).into_iter().for_each(&mut take);
