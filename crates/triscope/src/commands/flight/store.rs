@@ -181,13 +181,14 @@ impl Store {
         self.dumps = space.dumps;
     }
 
-    /// The directory for the sources of this recorder. What another one left there is moved.
+    /// The directory for the sources of this recorder. What another one left there is moved, to that of those before.
     pub(super) fn sources(&mut self) -> Result<PathBuf> {
         let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
-        // What is there belongs to a dump that could not be written.
+        // What is there otherwise belongs to a dump that could not be written.
         if self.earlier.is_empty() {
-            sources::clear(&left).map_err(fail)?;
+            // Recorders that end soon after their start would leave more and more.
+            sources::clear(&left, self.ring.budget().keep).map_err(fail)?;
         }
         private_dir::create(&left)?;
         sources::put_aside(&sources, &left).map_err(fail)?;
@@ -198,7 +199,7 @@ impl Store {
     /// Removes what an earlier recorder left of its sources: its time has passed.
     pub(super) fn forget_left(&mut self) {
         for dir in self.left.drain(..) {
-            let _ = sources::clear(&dir); // the next recorder tries it again
+            let _ = sources::clear(&dir, Duration::ZERO); // the next recorder tries it again
         }
     }
 
@@ -709,6 +710,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
+    use std::time::SystemTime;
 
     use crate::commands::flight::assemble::tests::{SAMPLE, samples};
 
@@ -915,16 +917,44 @@ mod tests {
         assert!(!left.exists());
     }
 
-    /// A dump that could not be written has a claim to all sources of its boot.
+    /// Each session has its own numbers of goroutines: both in one trace would contradict each other.
     #[test]
-    fn sources_of_an_earlier_boot_are_kept_with_its_segments() {
+    fn each_session_of_a_go_program_that_is_left_is_a_trace() {
         let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
-        for (boot, kept) in [("another one", 2), ("another one", 3), ("this", 1)] {
+        let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+        let trace = fs::read(shop).unwrap();
+        for session in [5, 9] {
+            let name = format!("go-7-{session}-1-2.trace");
+            fs::write(dir.path().join(SOURCES).join(name), &trace).unwrap();
+        }
+        let mut store = open(dir.path());
+        let dumped = store.dump(everything(), "signal", 0).unwrap().write().unwrap();
+        let sources = dumped.manifest.sources.iter().map(|source| source.file.as_deref());
+        assert!(sources.eq([Some("go-7-5.trace"), Some("go-7-9.trace")]), "{:?}", dumped.manifest);
+        for session in [5, 9] {
+            let copied = fs::read(dumped.path.join(format!("go-7-{session}.trace"))).unwrap();
+            assert!(copied == trace);
+        }
+    }
+
+    /// A dump that could not be written has a claim to all sources of its boot, and the next one to those of all recorders
+    /// that were killed in this one.
+    #[test]
+    fn sources_of_recorders_before_are_kept() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        let name = |n: u32| format!("dotnet-{n}-5.nettrace");
+        let left = || -> Vec<String> {
+            let entries = fs::read_dir(dir.path().join(LEFT)).unwrap();
+            let mut names: Vec<_> =
+                entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        for (boot, kept) in [("another one", 2), ("another one", 3), ("this", 4)] {
             match boot {
                 "this" => open(dir.path()).forget_earlier().unwrap(),
                 other => fs::write(dir.path().join(BOOT), other).unwrap(),
             }
-            let name = |n: u32| format!("dotnet-{n}-5.nettrace");
             fs::write(dir.path().join(SOURCES).join(name(kept)), "").unwrap();
             if kept == 2 {
                 open(dir.path()).sources().unwrap();
@@ -932,8 +962,13 @@ mod tests {
             }
             let sources = open(dir.path()).sources().unwrap();
             assert_eq!(fs::read_dir(sources).unwrap().count(), 0);
-            assert_eq!(fs::read_dir(dir.path().join(LEFT)).unwrap().count(), kept as usize);
+            assert_eq!(left().len(), kept as usize);
         }
+        // The look-back of no dump has it.
+        let old = File::options().write(true).open(dir.path().join(LEFT).join(name(9))).unwrap();
+        old.set_modified(SystemTime::now() - Duration::from_secs(3601)).unwrap();
+        open(dir.path()).sources().unwrap();
+        assert_eq!(left(), [2, 3, 4].map(name));
     }
 
     /// Any prefix of the newest segment is adopted up to its end.

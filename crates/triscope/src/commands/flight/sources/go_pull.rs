@@ -313,6 +313,8 @@ fn split(
     let header = generations.version().header().to_vec();
     pass(&header);
     shared.change(|pulled| pulled.header.clone_from(&header));
+    // Of a process, it is another one for each session.
+    let start = now().map_err(|error| error.to_string())?.nanos();
     loop {
         let (span, bytes) = match generations.next_generation() {
             Ok(Some(found)) => found,
@@ -320,7 +322,8 @@ fn split(
             Err(error) if is_cut(&error, has_ended.get()) => return Ok(()),
             Err(error) => return Err(format!("the rest of its trace cannot be read: {error}")),
         };
-        let name = format!("go-{pid}-{}-{}.trace", span.first.nanos(), span.last.nanos());
+        let (first, last) = (span.first.nanos(), span.last.nanos());
+        let name = format!("go-{pid}-{start}-{first}-{last}.trace");
         let path = dir.join(name);
         let write = || -> io::Result<()> {
             let mut file = private::create_new(&path)?;

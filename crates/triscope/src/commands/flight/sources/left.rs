@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use trace_flight::{Source, Timestamp};
 
 const KILLED: &str = "its end: the recorder was killed";
@@ -20,19 +21,23 @@ pub(in super::super) struct Left {
 }
 
 /// Copies what a recorder that was killed left in `from` to the directory of a dump. A .NET trace ends early,
-/// and lacks the names of methods. The generations of a Go program become one trace.
+/// and lacks the names of methods. The generations of a session of a Go program become one trace.
 pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io::Result<Left> {
     let Left { mut sources, mut copied } = Left::default();
-    let mut go: BTreeMap<u32, Vec<(u64, PathBuf)>> = BTreeMap::new();
+    // By process and start of the session: numbers of goroutines are of one session.
+    let mut go: BTreeMap<(u32, u64), Vec<(u64, PathBuf)>> = BTreeMap::new();
     for path in files(from)? {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let Some((stem, _)) = name.rsplit_once('.') else { continue };
         let mut parts = stem.split('-');
         let kind = parts.next().unwrap_or_default();
         let Some(pid) = parts.next().and_then(|pid| pid.parse().ok()) else { continue };
-        let at: u64 = parts.next().and_then(|at| at.parse().ok()).unwrap_or(0);
+        let mut number = || parts.next().and_then(|at| at.parse().ok()).unwrap_or(0);
+        let at: u64 = number();
         match kind {
-            "go" if name.ends_with(".trace") => go.entry(pid).or_default().push((at, path)),
+            "go" if name.ends_with(".trace") => {
+                go.entry((pid, at)).or_default().push((number(), path));
+            }
             "dotnet" => {
                 let file = format!("dotnet-{pid}-{at}.nettrace");
                 let masked = copy(&path, &to.join(&file), command_lines)?;
@@ -46,10 +51,9 @@ pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io:
             _ => {}
         }
     }
-    for (pid, mut generations) in go {
+    for ((pid, at), mut generations) in go {
         generations.sort();
         // The recorder of the dump can have another one of this process.
-        let at = generations.first().map_or(0, |(at, _)| *at);
         let file = format!("go-{pid}-{at}.trace");
         let path = to.join(&file);
         let mut source = Source::new("go", pid, "");
@@ -100,9 +104,16 @@ pub(in super::super) fn put_aside(from: &Path, to: &Path) -> io::Result<()> {
     files(from)?.into_iter().try_for_each(|path| fs::rename(&path, name(&path)))
 }
 
-/// Removes what is left.
-pub(in super::super) fn clear(dir: &Path) -> io::Result<()> {
-    files(dir)?.into_iter().try_for_each(fs::remove_file)
+/// Removes what is left and was written this long ago.
+pub(in super::super) fn clear(dir: &Path, age: Duration) -> io::Result<()> {
+    files(dir)?.into_iter().try_for_each(|path| {
+        let written = fs::metadata(&path)?.modified()?;
+        // It may be of the future, as the clock can be set.
+        match written.elapsed().unwrap_or_default() >= age {
+            true => fs::remove_file(path),
+            false => Ok(()),
+        }
+    })
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! dotnet-PID-START.nettrace        a session, in progress or ended
-//! go-PID-FIRST-LAST.trace          a generation of a Go program: a trace by itself
+//! go-PID-START-FIRST-LAST.trace    a generation of a session of a Go program: a trace by itself
 //! ```
 
 mod dotnet;
