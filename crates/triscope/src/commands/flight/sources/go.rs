@@ -14,7 +14,7 @@ use crate::run::pprof::{Listening, listening};
 use crate::run::procfs;
 use crate::run::programs::{self, FileId, GoProgram};
 use crate::timeline::now;
-use gotrace::Generations;
+use gotrace::{Generations, Limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
@@ -29,6 +29,14 @@ const AGAIN: usize = 64;
 /// First and longest interval between requests for a trace to an address that refused one. Each is twice as long as
 /// the one before.
 const RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(320));
+
+/// First and longest interval between looks for the addresses of a process that is not recorded: each look reads the
+/// sockets of the machine.
+const LISTENING: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(8));
+
+/// Bytes of a flight recorder in the memory of a process, and of the data in which it is searched: it has all of its
+/// generations.
+const MAX_SNAPSHOT: u64 = 256 << 20;
 
 /// Time limit for what a process that has ended has sent. Another one may hold its end of the connection.
 const REST: Duration = Duration::from_secs(2);
@@ -47,7 +55,11 @@ struct Process {
 
 /// The addresses of a process that were asked for its trace.
 #[derive(Debug, Default)]
-struct Asked(BTreeMap<SocketAddr, Request>);
+struct Asked {
+    requests: BTreeMap<SocketAddr, Request>,
+    /// The last look for the addresses, and the time until the next one.
+    looked: Option<(Instant, Duration)>,
+}
 
 #[derive(Debug)]
 struct Request {
@@ -57,23 +69,34 @@ struct Request {
 }
 
 impl Asked {
+    /// Whether to look for the addresses now. Most processes listen soon after their start, or never.
+    fn looks(&mut self, now: Instant) -> bool {
+        let wait = match self.looked {
+            Some((at, wait)) if now - at < wait => return false,
+            Some((_, wait)) => wait.saturating_mul(2).min(LISTENING.1),
+            None => LISTENING.0,
+        };
+        self.looked = Some((now, wait));
+        true
+    }
+
     /// The address that is asked now, if one is due.
     fn next(&mut self, listening: Vec<Listening>, now: Instant) -> Option<Listening> {
-        self.0.retain(|address, _| listening.iter().any(|other| other.address == *address));
-        let is_due = |listening: &Listening| match self.0.get(&listening.address) {
+        self.requests.retain(|address, _| listening.iter().any(|other| other.address == *address));
+        let is_due = |listening: &Listening| match self.requests.get(&listening.address) {
             Some(Request { at, wait }) => wait.is_some_and(|wait| now - *at >= wait),
-            None => self.0.len() <= AGAIN,
+            None => self.requests.len() <= AGAIN,
         };
         let next = listening.into_iter().find(is_due)?;
-        let before = self.0.get(&next.address).and_then(|request| request.wait);
+        let before = self.requests.get(&next.address).and_then(|request| request.wait);
         let wait = before.map_or(RETRY.0, |before| before.saturating_mul(2).min(RETRY.1));
-        self.0.insert(next.address, Request { at: now, wait: Some(wait) });
+        self.requests.insert(next.address, Request { at: now, wait: Some(wait) });
         Some(next)
     }
 
     /// The request to an address has ended.
     fn ended(&mut self, address: SocketAddr, how: End, now: Instant) {
-        let Some(request) = self.0.get_mut(&address) else { return };
+        let Some(request) = self.requests.get_mut(&address) else { return };
         match how {
             End::Accepted => *request = Request { at: now, wait: Some(RETRY.0) },
             End::Failed => {}
@@ -105,9 +128,42 @@ impl Ended {
     }
 }
 
+/// What the flight recorders of other programs may take in a dump.
+struct Room {
+    bytes: u64,
+    snapshots: usize,
+}
+
+impl Room {
+    /// The limit of the next one.
+    fn limits(&self) -> Result<Limits, String> {
+        if self.snapshots == 0 {
+            return Err(format!(
+                "the dump has the flight recorders of {MAX_PROCESSES} other programs"
+            ));
+        }
+        let least = limits().max_buffer;
+        let max_buffer = usize::try_from(self.bytes.min(MAX_SNAPSHOT)).unwrap_or(least);
+        Ok(Limits { max_buffer: max_buffer.max(least), ..limits() })
+    }
+
+    fn take(&mut self, bytes: u64) -> Result<(), String> {
+        let Some(left) = self.bytes.checked_sub(bytes) else {
+            let left = self.bytes;
+            return Err(format!(
+                "its flight recorder has {bytes} bytes: the disk budget has {left} left"
+            ));
+        };
+        (self.bytes, self.snapshots) = (left, self.snapshots.saturating_sub(1));
+        Ok(())
+    }
+}
+
 /// The running Go programs.
 pub(super) struct Programs {
     dir: PathBuf,
+    /// Bytes of all traces.
+    budget: u64,
     triggers: Vec<GoTrigger>,
     outbox: Outbox,
     programs: programs::Programs,
@@ -122,6 +178,7 @@ impl Programs {
     pub(super) fn new(dir: &Path, triggers: Vec<GoTrigger>, outbox: &Outbox) -> Self {
         Self {
             dir: dir.to_owned(),
+            budget: 0,
             triggers,
             outbox: outbox.clone(),
             programs: programs::Programs::default(),
@@ -152,6 +209,7 @@ impl Programs {
 
     /// Looks at the processes, and keeps the budget.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
+        self.budget = budget;
         self.known.retain(|pid, _| processes.contains(pid));
         let gone = self.processes.keys().filter(|pid| !processes.contains(pid));
         let gone: Vec<u32> = gone.copied().collect();
@@ -225,7 +283,11 @@ impl Programs {
             process.refusal = Some(format!("{MAX_PROCESSES} other programs are recorded"));
             return;
         }
-        let Some(next) = process.asked.next(listening(pid), Instant::now()) else { return };
+        let now = Instant::now();
+        if !process.asked.looks(now) {
+            return;
+        }
+        let Some(next) = process.asked.next(listening(pid), now) else { return };
         let of = (pid, process.program.name.as_str());
         process.pull = Some(Pull::start(next, &self.dir, of, &self.triggers, &self.outbox));
     }
@@ -234,6 +296,7 @@ impl Programs {
     pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
         let mut collected = Vec::new();
         let mut unrecorded = Unrecorded::default();
+        let mut room = Room { bytes: self.budget, snapshots: MAX_PROCESSES };
         // Processes that have a part already.
         let mut begun = BTreeSet::new();
         let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.from);
@@ -250,7 +313,7 @@ impl Programs {
                 collected.push(Collected { source, part: part(pull) });
                 continue;
             }
-            match self.snapshot(*pid, process, window) {
+            match self.snapshot(*pid, process, window, &mut room) {
                 Ok((path, (from, until))) => {
                     let mut source = source;
                     (source.from, source.until) = (Some(from), Some(until));
@@ -279,11 +342,13 @@ impl Programs {
         pid: u32,
         process: &Process,
         window: &Window,
+        room: &mut Room,
     ) -> Result<(PathBuf, (Timestamp, Timestamp)), String> {
         if has_another_clock(&process.program) {
             return Err(format!("the traces of {} have another clock", process.program.version));
         }
-        let read = go_flight::Process::open(pid).and_then(|mut process| process.snapshot(limits()));
+        let limits = room.limits()?;
+        let read = go_flight::Process::open(pid).and_then(|mut process| process.snapshot(limits));
         let snapshot = read.map_err(|error| match &process.refusal {
             Some(refusal) => format!("{refusal}; {error}"),
             None if process.program.has_pprof => format!("it does not listen; {error}"),
@@ -291,6 +356,7 @@ impl Programs {
         })?;
         let mut trace = Vec::new();
         snapshot.write_to(&mut trace).map_err(|error| error.to_string())?;
+        room.take(trace.len() as u64)?;
         let path = self.dir.join(format!("go-{pid}-{}.snapshot", window.until.nanos()));
         let covered = save(&path, &trace)?;
         Ok((path, covered))

@@ -107,6 +107,31 @@ fn a_snapshot_that_is_of_no_use_leaves_no_file() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }
 
+/// Each look reads all sockets of the machine.
+#[test]
+fn a_process_that_does_not_listen_is_looked_at_less_and_less() {
+    let begin = Instant::now();
+    let mut asked = Asked::default();
+    let times = (0..100).filter(|half| asked.looks(begin + Duration::from_millis(500) * *half));
+    assert!(times.eq([0, 1, 3, 7, 15, 31, 47, 63, 79, 95]));
+}
+
+/// They are in no other budget.
+#[test]
+fn flight_recorders_in_memory_are_within_the_budget() {
+    let mut room = Room { bytes: 1000, snapshots: 3 };
+    room.take(600).unwrap();
+    let why = room.take(500).unwrap_err();
+    assert!(why.contains("500 bytes: the disk budget has 400 left"), "{why}");
+    room.take(400).unwrap();
+    assert_eq!((room.bytes, room.snapshots), (0, 1));
+    room.take(0).unwrap();
+    assert!(room.limits().unwrap_err().contains("of 64 other programs"));
+    for (bytes, limit) in [(0, 64 << 20), (100 << 20, 100 << 20), (u64::MAX, 256 << 20)] {
+        assert_eq!(Room { bytes, snapshots: 1 }.limits().unwrap().max_buffer, limit);
+    }
+}
+
 #[test]
 fn an_address_that_refuses_is_asked_less_and_less() {
     let begin = Instant::now();
