@@ -136,6 +136,8 @@ struct Current {
     path: PathBuf,
     writer: FileWriter<BufWriter<File>>,
     start: Timestamp,
+    /// Bytes of the tasks and mappings that it begins with.
+    stock: u64,
 }
 
 /// An event that fires a trigger.
@@ -468,7 +470,8 @@ impl Kernel {
             Ok(writer) => {
                 self.lost_before = self.set.stats().rings.lost;
                 self.stats.segments += 1;
-                Ok(Current { id, path, writer, start: begun })
+                let stock = writer.bytes();
+                Ok(Current { id, path, writer, start: begun, stock })
             }
             Err(error) => {
                 // It has no records.
@@ -489,6 +492,11 @@ impl Kernel {
     /// Bytes of the segment in progress.
     pub(super) fn bytes(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.writer.bytes())
+    }
+
+    /// Bytes of the tasks and mappings that the segment in progress began with.
+    pub(super) fn segment_stock(&self) -> u64 {
+        self.current.as_ref().map_or(0, |current| current.stock)
     }
 
     /// How long the segment in progress is.
@@ -534,7 +542,7 @@ impl Kernel {
 
     /// Gives up the segment in progress: it cannot be written. What was written stays.
     fn abandon(&mut self, store: &mut Store, error: &perf_data::Error) {
-        let Some(Current { id, path, writer, start }) = self.current.take() else { return };
+        let Some(Current { id, path, writer, start, .. }) = self.current.take() else { return };
         drop(writer);
         let lost = self.set.stats().rings.lost.saturating_sub(self.lost_before);
         let segment = Segment { id, start, end: self.last.max(start), bytes: 0, lost };

@@ -46,7 +46,7 @@ const LENGTHS: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// Nine times the weight of a nice value of 0.
 const NICE: i32 = -10;
 
-/// A segment is at most this part of the space for segments.
+/// The records of a segment are this part of the space for segments, or more if its tasks are.
 const PART: u64 = 8;
 
 pub(super) fn run(args: &Args, settings: &Settings) -> Result {
@@ -98,18 +98,19 @@ pub(super) fn check(settings: &Settings) -> Result {
 /// What needs privileges.
 const EVENTS: &str = "events, filters, and the space for the tasks that run";
 
-/// Refuses a disk budget in which no segment is left: each begins with this many bytes of tasks.
+/// Refuses a disk budget in which no segment is left: each begins with this many bytes of tasks. Beside a sealed one and
+/// that in progress there is room for their records: see [`most_records`].
 fn enough_disk(settings: &Settings, stock: u64) -> Result {
     /// Bytes of the records of a segment.
     const RECORDS: u64 = 1 << 16;
     let part = space(settings).segments;
-    let need = stock + RECORDS;
+    let need = 3 * stock + RECORDS;
     if part >= need {
         return Ok(());
     }
     let (disk, least) = (settings.disk, need.saturating_mul(parts(settings)));
     let why = format!(
-        "{part} of {disk} bytes are for segments, and one with the tasks that run needs {need}: use at least \
+        "{part} of {disk} bytes are for segments, and two with the tasks that run need {need}: use at least \
          {least} bytes"
     );
     Err(Failure::about("--disk", why))
@@ -264,6 +265,19 @@ fn length(settings: &Settings) -> Duration {
     (settings.back / SEGMENTS).clamp(LENGTHS.0, LENGTHS.1)
 }
 
+/// The length of a segment that begins with this many bytes of tasks: with those of all segments of the look-back, they
+/// take no more than half of the space.
+fn length_with(settings: &Settings, space: u64, stock: u64) -> Duration {
+    let segments = u32::try_from(space / (2 * stock).max(1)).unwrap_or(u32::MAX);
+    length(settings).max(settings.back / segments.max(1))
+}
+
+/// Bytes of records after which a segment that begins with this many bytes of tasks is sealed: not much less than those,
+/// and two segments fit in the space.
+fn most_records(space: u64, stock: u64) -> u64 {
+    (space / PART).max(stock.min((space / 2).saturating_sub(stock)))
+}
+
 struct Recorder {
     settings: Settings,
     config: Option<PathBuf>,
@@ -358,8 +372,9 @@ impl Recorder {
         let causes = self.kernel.round(&mut self.store)?;
         self.fire_all(causes);
         let at = now().map_err(Failure::new)?;
-        let space = self.store.ring.budget().bytes / PART;
-        if self.kernel.age(at) >= length(&self.settings) || self.kernel.bytes() >= space {
+        let (space, stock) = (self.store.ring.budget().bytes, self.kernel.segment_stock());
+        let is_old = self.kernel.age(at) >= length_with(&self.settings, space, stock);
+        if is_old || self.kernel.bytes() - stock >= most_records(space, stock) {
             self.kernel.seal(&mut self.store)?;
         }
         // Age is counted from what was written, not from now: a recorder that gets no CPU is behind.
@@ -858,6 +873,20 @@ fn keep_capabilities(needed: CapabilitySet) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whatever part of the space the tasks take, a segment has records, and two segments fit.
+    #[test]
+    fn tasks_leave_room_for_records() {
+        for stock in [100, 10_000, 1_000_000, 30_000_000] {
+            let least = 3 * stock + (1 << 16);
+            for space in (0..20).map(|n| least + n * n * stock / 10) {
+                let records = most_records(space, stock);
+                assert!(2 * (stock + records) <= space || records == space / PART);
+                assert!(stock + records + stock < space, "{stock} {space}");
+                assert!(records >= (stock / 2).min(space / 8), "{stock} {space}");
+            }
+        }
+    }
 
     #[test]
     fn a_trigger_of_another_time_fires_now() {
