@@ -1,6 +1,6 @@
 //! Triggers of pressure stall information: <https://docs.kernel.org/accounting/psi.html>.
 
-use super::inbox::{Message, Outbox};
+use super::inbox::Outbox;
 use super::trigger::Trigger;
 use crate::failure::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -70,7 +70,7 @@ impl Pressure {
                 if fd.revents().contains(PollFlags::ERR) {
                     return; // the source is gone
                 }
-                outbox.post(Message::Fired(Cause::new("psi", text.clone())));
+                outbox.fired(Cause::new("psi", text.clone()));
             }
         });
     }

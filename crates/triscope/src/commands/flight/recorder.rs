@@ -20,6 +20,7 @@ use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -188,7 +189,7 @@ fn record(
             inbox,
             outbox,
             subject,
-            replies: Vec::new(),
+            replies: VecDeque::new(),
             stats: Stats::default(),
             budget: Budget::start(),
             machine: Machine::start()?,
@@ -292,8 +293,8 @@ struct Recorder {
     inbox: Inbox,
     outbox: Outbox,
     subject: Option<(u32, String)>,
-    /// Requests for the dump of the open window.
-    replies: Vec<Reply>,
+    /// Requests for the dumps of the open window and of the one that follows.
+    replies: VecDeque<Vec<Reply>>,
     stats: Stats,
     budget: Budget,
     machine: Machine,
@@ -386,7 +387,10 @@ impl Recorder {
             // The first segment has records of before its start, too.
             self.machine.forget(first.start - keep);
         }
-        if let Some(window) = self.windows.due(self.kernel.recorded()) {
+        // One dump at a time: meanwhile, other triggers join the window that follows.
+        let is_idle = self.writing == 0;
+        let recorded = self.kernel.recorded();
+        if let Some(window) = is_idle.then(|| self.windows.due(recorded)).flatten() {
             self.kernel.seal(&mut self.store)?;
             self.dump(window);
         }
@@ -400,12 +404,12 @@ impl Recorder {
         }
     }
 
-    fn fire(&mut self, at: Timestamp, cause: Cause, is_demand: bool) {
+    /// Returns the effect on the windows, if there is one.
+    fn fire(&mut self, at: Timestamp, cause: Cause, is_demand: bool) -> Option<Fired> {
         self.stats.fired += 1;
-        let is_complete = self.settings.oneshot && (self.writing > 0 || self.stats.dumps > 0);
-        if is_complete && !is_demand {
+        if !is_demand && self.has_the_only_dump(at) {
             self.stats.suppressed += 1;
-            return;
+            return None;
         }
         let what = cause.what.clone();
         let of = match (cause.pid, cause.tid) {
@@ -419,10 +423,14 @@ impl Recorder {
             false => self.windows.fire(at, cause),
         };
         match fired {
-            Fired::Opened => message!("triscope: trigger: {}{of}", OneLine(&what)),
+            Fired::Opened => {
+                self.replies.push_back(Vec::new());
+                message!("triscope: trigger: {}{of}", OneLine(&what));
+            }
             Fired::Joined => {}
             Fired::Suppressed => self.stats.suppressed += 1,
         }
+        Some(fired)
     }
 
     /// Does what others ask for. Returns whether to end.
@@ -436,14 +444,13 @@ impl Recorder {
             match message {
                 Message::Stop => is_over = true,
                 Message::Reload => self.reload()?,
-                Message::Signal(name) => self.fire(at, Cause::new("signal", name), true),
-                Message::Dump { reason, reply } => {
-                    self.replies.push(reply);
-                    self.fire(at, Cause::new("command", reason), true);
+                Message::Signal(name) => {
+                    self.fire(at, Cause::new("signal", name), true);
                 }
-                Message::Fired(mut cause) => {
-                    cause.at = recorded_time(cause.at, at, keep(&self.settings));
-                    self.fire(cause.at.unwrap_or(at), cause, false);
+                Message::Dump { reason, reply } => {
+                    self.fire(at, Cause::new("command", reason), true);
+                    // It is of now: no window follows that of it.
+                    self.replies.back_mut().into_iter().for_each(|all| all.push(reply.clone()));
                 }
                 Message::Metrics(reply) => {
                     let _ = reply.send(Ok(self.metrics())); // who asked may have gone
@@ -453,7 +460,32 @@ impl Recorder {
                 }
             }
         }
+        self.fire_fired();
         Ok(is_over)
+    }
+
+    /// Fires the triggers that are none of the kernel's records.
+    fn fire_fired(&mut self) {
+        let inbox::Fired { causes, more } = self.inbox.fired();
+        let at = now().unwrap_or(Timestamp::MIN);
+        let mut last = None;
+        for mut cause in causes {
+            cause.at = recorded_time(cause.at, at, keep(&self.settings));
+            last = self.fire(cause.at.unwrap_or(at), cause, false);
+        }
+        self.stats.fired += more;
+        if let Some(effect) = last {
+            self.windows.add(more, effect);
+        }
+        if matches!(last, None | Some(Fired::Suppressed)) {
+            self.stats.suppressed += more;
+        }
+    }
+
+    /// Whether the only dump is there, or has all of its window.
+    fn has_the_only_dump(&self, at: Timestamp) -> bool {
+        let is_over = || self.windows.open().is_some_and(|window| at > window.until);
+        self.settings.oneshot && (self.writing > 0 || self.stats.dumps > 0 || is_over())
     }
 
     /// Reads the configuration again. Settings that are wrong change nothing.
@@ -531,7 +563,7 @@ impl Recorder {
 
     /// Writes a dump on a thread: the rings must be read meanwhile.
     fn dump(&mut self, window: Window) {
-        let replies = std::mem::take(&mut self.replies);
+        let replies = self.replies.pop_front().unwrap_or_default();
         let slug = window.causes.first().map_or_else(String::new, |cause| cause.trigger.clone());
         self.writing += 1;
         let dump = match self.prepare(window, &slug) {
@@ -697,17 +729,10 @@ impl Recorder {
         let _ = self.messages()?;
         let causes = self.kernel.finish(&mut self.store)?;
         self.fire_all(causes);
-        if let Some(window) = self.windows.finish(self.kernel.recorded()) {
+        self.await_dump();
+        while let Some(window) = self.windows.finish(self.kernel.recorded()) {
             self.dump(window);
-        }
-        while self.writing > 0 {
-            match self.inbox.recv() {
-                Some(Message::Dumped { held, result, replies }) => {
-                    self.dumped(Some(held), result, replies);
-                }
-                Some(_) => {}
-                None => break,
-            }
+            self.await_dump();
         }
         self.sources = None;
         let mut all = Account::default();
@@ -731,6 +756,19 @@ impl Recorder {
         // Each failure was printed, and who asked for the dump got it.
         let is_useless = self.stats.failed_dumps > 0 && self.stats.dumps == 0;
         if is_useless { Err(Failure::Quiet(1)) } else { Ok(()) }
+    }
+
+    /// Waits until no dump is being written.
+    fn await_dump(&mut self) {
+        while self.writing > 0 {
+            match self.inbox.recv() {
+                Some(Message::Dumped { held, result, replies }) => {
+                    self.dumped(Some(held), result, replies);
+                }
+                Some(_) => {}
+                None => break,
+            }
+        }
     }
 
     /// The dumps, and those that failed.

@@ -1,6 +1,6 @@
 //! Triggers of .NET runtimes, from the streams of their sessions.
 
-use crate::commands::flight::inbox::{Message, Outbox};
+use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use diag_ipc::{Level, Provider};
 use nettrace::analysis::{CounterTracker, GcTracker, SuspendReason};
@@ -69,7 +69,7 @@ impl DotnetWatch {
                 Err(_) => continue,
             };
             if leads.load(Ordering::Relaxed) {
-                causes.into_iter().for_each(|cause| outbox.post(Message::Fired(cause)));
+                causes.into_iter().for_each(|cause| outbox.fired(cause));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Triggers of Go programs, from their traces.
 
-use crate::commands::flight::inbox::{Message, Outbox};
+use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
 use crossbeam_channel::Receiver;
 use gotrace::{Event, EventKind, GoId, GoState, Limits, RangeName, Reader, TaskId, Timestamp};
@@ -48,7 +48,7 @@ pub(super) fn watch(
             if let Some((kind, what, at)) = watch.observe(event) {
                 let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
                 (cause.pid, cause.at) = (Some(pid), Some(at));
-                outbox.post(Message::Fired(cause));
+                outbox.fired(cause);
             }
         }
         Ok(())
