@@ -133,6 +133,8 @@ fn record(
         message!("triscope: metrics: http://{address}/metrics");
     }
     let (inbox, outbox) = inbox::new()?;
+    // The thread that does this reads the rings afterwards.
+    recover(&mut store)?;
     kernel.enable()?;
     enough_disk(settings, kernel.stock())?;
     // It is started with all privileges, which this thread drops afterwards.
@@ -197,7 +199,6 @@ fn record(
             switched_off: Vec::new(),
             writing: 0,
         };
-        recorder.recover()?;
         message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
         let watched = recorder.watch(args.process.id(), command);
         recorder.finish().and(watched)
@@ -316,19 +317,27 @@ struct Stats {
     shed: Vec<String>,
 }
 
-impl Recorder {
-    /// Makes a dump of the segments of an earlier boot: no window can have them.
-    fn recover(&mut self) -> Result {
-        let cause = Cause::new("recovered", "the machine was started again");
-        let Some(dump) = self.store.dump_earlier(Duration::MAX, cause) else { return Ok(()) };
-        let dump = dump?;
-        let held = dump.held();
-        let dumped = dump.write()?;
-        self.store.release(held, true);
-        self.report(&dumped);
-        self.store.forget_earlier()
-    }
+/// Makes a dump of the segments of an earlier boot: no window can have them.
+fn recover(store: &mut Store) -> Result {
+    let cause = Cause::new("recovered", "the machine was started again");
+    let Some(dump) = store.dump_earlier(Duration::MAX, cause) else { return Ok(()) };
+    let dump = dump?;
+    let held = dump.held();
+    let dumped = dump.write()?;
+    store.release(held, true);
+    report(&dumped);
+    store.forget_earlier()
+}
 
+fn report(dumped: &Dumped) {
+    let Dumped { path, manifest, bytes } = dumped;
+    let path = path.display().to_string();
+    let fired = counted(manifest.window.fired, "trigger");
+    let missing = if manifest.is_complete() { "" } else { ", not complete: see manifest.json" };
+    message!("triscope: {}: {fired}, {}{missing}", OneLine(&path), size(*bytes));
+}
+
+impl Recorder {
     /// Records until the end.
     fn watch(&mut self, pid: Option<u32>, mut command: Option<&mut Watch>) -> Result {
         let mut looked = Instant::now();
@@ -623,7 +632,7 @@ impl Recorder {
         let reply = match result {
             Ok(dumped) => {
                 self.stats.dumps += 1;
-                self.report(&dumped);
+                report(&dumped);
                 Ok(dumped.path.display().to_string())
             }
             Err(failure) => {
@@ -635,14 +644,6 @@ impl Recorder {
         for asked in replies {
             let _ = asked.send(reply.clone()); // who asked may have gone
         }
-    }
-
-    fn report(&self, dumped: &Dumped) {
-        let Dumped { path, manifest, bytes } = dumped;
-        let path = path.display().to_string();
-        let fired = counted(manifest.window.fired, "trigger");
-        let missing = if manifest.is_complete() { "" } else { ", not complete: see manifest.json" };
-        message!("triscope: {}: {fired}, {}{missing}", OneLine(&path), size(*bytes));
     }
 
     /// Compares the use of resources with the budgets, and stops a source if need be.
