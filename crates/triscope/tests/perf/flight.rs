@@ -6,6 +6,7 @@ use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use testkit::process::stop;
 use testkit::wait::until;
 
 /// Whether a child has ended, and was not waited for.
@@ -265,11 +266,17 @@ fn secrets_are_in_no_file_of_a_dump() {
     }
 }
 
-/// The directory of a recorder that was killed when a segment had the thread `pong`.
+/// The directory of a recorder that was killed within a segment, when one had the thread `pong`.
 fn killed(base: &Path) -> PathBuf {
     let recorder = Recorder::start(base, &[]);
     ping_pong(100);
     wait_for_segment_with(&recorder.dir, b"pong\0");
+    // Not between two segments.
+    until("a segment in progress", || {
+        recorder.running.signal("CONT");
+        stop(recorder.running.id());
+        names(&recorder.dir.join("segments")).iter().any(|name| name.ends_with(".partial"))
+    });
     recorder.running.signal("KILL");
     recorder.dir.clone()
 }
@@ -671,9 +678,14 @@ fn with_a_process_only_its_signals_fire() {
 fn a_directory_that_becomes_read_only_is_survived() {
     needs_root!();
     let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    let looks_back = |time: &str| {
+        let text = format!("back = \"{time}\"\nforward = \"200ms\"\ndisk = \"2GB\"\n");
+        fs::write(&config, text).unwrap();
+    };
     // What is missing has to be in the dump at the end: as long as a loaded machine may take.
-    let options = ["--back", "40s", "--forward", "200ms", "--disk", "2GB"];
-    let recorder = Recorder::start(base.path(), &options);
+    looks_back("40s");
+    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
     let segments = recorder.dir.join("segments");
     let mode = |mode| {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
@@ -690,10 +702,18 @@ fn a_directory_that_becomes_read_only_is_survived() {
     ping_pong(100);
     wait_for_segment_with(&recorder.dir, b"pong\0");
     let dump = recorder.dump("after it");
-    let manifest = manifest(&dump);
-    assert_eq!(manifest["complete"], false);
-    assert!(manifest["missing"].to_string().contains("segments could not be written"));
+    let is_missing = |dump: &Path| {
+        let missing = &manifest(dump)["missing"];
+        missing.to_string().contains("segments could not be written")
+    };
+    assert_eq!(manifest(&dump)["complete"], false);
+    assert!(is_missing(&dump));
     assert!(threads(&dump).iter().any(|name| name == "pong"));
+    // Later dumps do not lack it.
+    looks_back("1s");
+    recorder.running.signal("HUP");
+    recorder.wait_for("the settings were read again");
+    until("a dump of the time after it", || !is_missing(&recorder.dump("later")));
     // Nothing else is left there.
     until("files without use are removed", || {
         names(&segments).iter().filter(|name| name.ends_with(".partial")).count() <= 1
@@ -729,6 +749,9 @@ fn the_configuration_is_read_again() {
     let pid = killed.id();
     killed.end();
     until("its dump", || recorder.has_dump_about("exit-signal", pid));
+    // The look-back has the time of the other settings, up to the present ones.
+    let (_, manifest) = recorder.dump_with("exit-signal");
+    assert_eq!(manifest["gaps"].as_array().unwrap().len(), 0, "{manifest}");
     let log = recorder.end("TERM");
     are_accounted_for(&log);
     let (_, delivered) = log.split_once(" of the kernel, ").unwrap();

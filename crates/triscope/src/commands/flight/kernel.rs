@@ -124,8 +124,9 @@ pub(super) struct Totals {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stats {
     pub(super) segments: u64,
-    /// Records that were written to no segment.
+    /// Records that were written to no segment, and the time of the last one.
     pub(super) unwritten: u64,
+    pub(super) unwritten_at: Option<Timestamp>,
     /// Segments that could not be completed.
     pub(super) failed: u64,
     pub(super) bytes: u64,
@@ -209,8 +210,6 @@ impl Kernel {
         let mut this = opened.map_err(kernel::failure)?;
         this.kernel_maps.clone_from(&self.kernel_maps);
         this.enable()?;
-        // Its first segment follows the last one of these.
-        this.begun = Timestamp::MIN;
         Ok(this)
     }
 
@@ -425,7 +424,7 @@ impl Kernel {
                     tasks.apply(raw);
                 }
             }
-            write(raw, current, stats, &mut failed);
+            write(raw, record.time, current, stats, &mut failed);
             Ok::<(), perf_monitor::Error>(())
         };
         let read = if is_last { set.drain(pass) } else { set.round(pass) };
@@ -665,8 +664,9 @@ impl Kernel {
     }
 
     /// Goes on counting after these events, which are finished, and watches the same processes: the forks
-    /// before are known to those alone.
+    /// before are known to those alone. Both were open at their end: the first segment begins there.
     pub(super) fn follow(&mut self, old: &mut Self) -> Result {
+        self.begun = old.begun;
         self.detector.take_focus(&mut old.detector);
         self.before = Totals {
             records: old.records(),
@@ -788,13 +788,17 @@ fn take(
 
 fn write(
     record: RawRecord<'_>,
+    at: Timestamp,
     current: &mut Option<Current>,
     stats: &mut Stats,
     failed: &mut Option<perf_data::Error>,
 ) {
     match current.as_mut().filter(|_| failed.is_none()) {
         Some(current) => *failed = current.writer.record(record).err(),
-        None => stats.unwritten += 1,
+        None => {
+            stats.unwritten += 1;
+            stats.unwritten_at = stats.unwritten_at.max(Some(at));
+        }
     }
 }
 

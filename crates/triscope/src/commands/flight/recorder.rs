@@ -196,7 +196,7 @@ fn record(
             budget: Budget::start(),
             machine: Machine::start()?,
             cpu_refusal: Refusal::default(),
-            switched_off: Vec::new(),
+            before: Vec::new(),
             writing: 0,
         };
         message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
@@ -301,9 +301,9 @@ struct Recorder {
     machine: Machine,
     /// Why a CPU that came online is not recorded.
     cpu_refusal: Refusal,
-    /// Sources that the configuration has switched off, and when.
-    switched_off: Vec<(Timestamp, &'static str)>,
-    /// Dumps that are being written.
+    /// What is missing before the settings were read again, and when that was.
+    before: Vec<(Timestamp, String)>,
+    /// Dumps that are being written: one at most.
     writing: u64,
 }
 
@@ -549,23 +549,31 @@ impl Recorder {
         if settings.metrics != self.settings.metrics {
             message!("triscope: metrics: a new address needs a new start");
         }
+        let at = now().map_err(Failure::new)?;
+        let earliest = at - keep(&self.settings);
+        self.before.retain(|(at, _)| *at >= earliest);
         if let Some(sources) = &self.sources {
             sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
-            let at = now().map_err(Failure::new)?;
             let before = &self.settings;
             for (name, was, is) in
                 [(".NET", before.dotnet, settings.dotnet), ("Go", before.go, settings.go)]
             {
                 if was && !is {
-                    self.switched_off.push((at, name));
+                    let what =
+                        format!("{name} before the settings were read again: it was removed");
+                    self.before.push((at, what));
                 }
             }
         }
+        self.before.extend(self.stats.shed.drain(..).map(|source| {
+            let why =
+                "not recorded before the settings were read again, as the CPU budget was exceeded";
+            (at, format!("{source}: {why}"))
+        }));
         self.store.set_space(space(&settings), keep(&settings));
         self.windows.set_lengths(settings.back, settings.forward);
         self.windows.set_cooldown(settings.cooldown.unwrap_or_default());
         self.settings = settings;
-        self.stats.shed.clear();
         message!("triscope: the settings were read again");
         Ok(())
     }
@@ -600,19 +608,18 @@ impl Recorder {
         dump.wall_clock_offset = Some(self.machine.wall_clock_offset());
         dump.clock_changes = self.machine.clock_changes();
         dump.cpus = self.machine.cpu_gaps();
+        let from = dump.window.from;
         let stats = self.kernel.stats;
-        if stats.unwritten > 0 {
+        if stats.unwritten_at.is_some_and(|at| at >= from) {
             let what = counted(stats.unwritten, "record");
             dump.missing.push(format!("{what} since the start, as segments could not be written"));
         }
         dump.missing.extend(
             self.cpu_refusal.why().iter().map(|why| format!("a CPU that came online: {why}")),
         );
-        let from = dump.window.from;
-        self.switched_off.retain(|(at, _)| *at > from);
-        dump.missing.extend(self.switched_off.iter().map(|(_, name)| {
-            format!("{name} before the settings were read again: it was removed")
-        }));
+        let is_within = |(at, _): &&(Timestamp, String)| *at > from;
+        let before = self.before.iter().filter(is_within);
+        dump.missing.extend(before.map(|(_, what)| what.clone()));
         dump.missing.extend(self.stats.shed.iter().map(|source| {
             format!("{source}: not recorded any more, as the CPU budget was exceeded")
         }));
