@@ -431,6 +431,29 @@ fn open_spans_of_one_thread_are_limited() {
     assert!((256..20 * COUNT).contains(&begins), "{begins}");
 }
 
+/// Types of tasks above the limit share lanes. Those below it keep theirs.
+#[test]
+fn types_of_tasks_keep_their_lanes_above_the_limit() {
+    const TYPES: usize = 5000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 1, "shop", None);
+    for number in (0..TYPES).chain([0]) {
+        let ty = format!("type{number}");
+        let entity = w.entity(EntityKind::Task, number as i64, &ty, Some(process));
+        let (span, name) = (w.tables.new_span(), w.tables.text(ty.as_bytes()));
+        let (kind, by, of, stack) = (SpanKind::Task, None, None, None);
+        w.push(EventKind::Begin { span, entity, kind, name, by, of, stack });
+        w.now += 1;
+        w.push(EventKind::Finish { span, by: None, is_cut: false });
+    }
+    let (bytes, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(stats.spans_without_lane, 0);
+    let timeline = Timeline::read(&bytes);
+    let count = |of: &str| timeline.lines.iter().filter(|line| line.contains(of)).count();
+    assert_eq!(count("/type0/#1: begin type0 "), 2);
+    assert_eq!(count(&format!("/Tasks: begin type{} ", TYPES - 1)), 1);
+}
+
 /// Some kernels leave out a quarter of all switches.
 #[test]
 fn unreported_switches_of_a_millisecond_have_one_mark() {

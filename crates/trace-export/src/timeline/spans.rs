@@ -18,7 +18,7 @@ pub(super) struct Spans {
     /// By the number of the span.
     open: IdMap<Option<Open>>,
     pools: Vec<Lanes>,
-    pool_by_kind: HashMap<(Option<EntityId>, SpanKind, TextId), usize>,
+    pool_by_kind: HashMap<(Option<EntityId>, SpanKind, Option<TextId>), usize>,
     /// Groups of pools.
     parents: HashMap<(Option<EntityId>, SpanKind), TrackId>,
     events: HashMap<Option<EntityId>, TrackId>,
@@ -199,16 +199,22 @@ impl Drawing {
         let tables = cx.tables;
         /// Maximum number of types of tasks and activities with lanes of their own.
         const MAX_POOLS: usize = 1 << 12;
-        let is_typed = matches!(kind, SpanKind::Task | SpanKind::Activity | SpanKind::Request)
-            && self.spans.pools.len() < MAX_POOLS;
-        let ty = if is_typed { name } else { TextId::EMPTY };
+        let is_typed = matches!(kind, SpanKind::Task | SpanKind::Activity | SpanKind::Request);
+        let mut ty = is_typed.then_some(name);
         if let Some(pool) = self.spans.pool_by_kind.get(&(process, kind, ty)) {
             return Ok(*pool);
         }
+        // Further types share the lanes of their kind.
+        if is_typed && self.spans.pools.len() >= MAX_POOLS {
+            ty = None;
+            if let Some(pool) = self.spans.pool_by_kind.get(&(process, kind, ty)) {
+                return Ok(*pool);
+            }
+        }
         let parent = self.kind_track(process, kind, cx)?;
-        let lanes = match (is_typed, tables.get(ty)) {
-            (false, _) => Lanes::on(parent),
-            (true, ty) => {
+        let lanes = match ty.map(|ty| tables.get(ty)) {
+            None => Lanes::on(parent),
+            Some(ty) => {
                 let name = if ty.is_empty() { b"(no type)" } else { ty };
                 let rank = i32::try_from(self.spans.pools.len()).unwrap_or(i32::MAX);
                 let group = Track::custom(name).child_of(parent).rank(rank).ordered();
