@@ -534,6 +534,43 @@ fn drawn_with_lanes(
     (serde_json::from_str(&json).unwrap(), lanes)
 }
 
+/// The types with fewest tasks share lanes.
+#[test]
+fn types_of_tasks_above_the_limit_share_lanes() {
+    const TYPES: i64 = 400;
+    const MAX_NAMES: i64 = 256;
+    let mut tables = Tables::new();
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let mut events = Vec::new();
+    let mut push = |at, kind| events.push(Event { at: Timestamp::from_nanos(at), kind });
+    push(0, EventKind::Start { entity: process });
+    for number in 0..TYPES {
+        let name = tables.text(format!("type{number}").as_bytes());
+        let task = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
+        let entity = tables.entity(task).unwrap();
+        push(number * 10, EventKind::Start { entity });
+        // Later types have two.
+        for at in 0..1 + i64::from(number >= TYPES - MAX_NAMES) {
+            let span = tables.new_span();
+            let (kind, by, of, stack) = (SpanKind::Task, None, None, None);
+            let at = number * 10 + at * 4;
+            push(at, EventKind::Begin { span, entity, kind, name, by, of, stack });
+            push(at + 2, EventKind::Finish { span, by: None, is_cut: false });
+        }
+    }
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let tracks = page["tracks"].as_array().unwrap();
+    let is_named = |track: &&serde_json::Value, name: &str| track[1] == *name;
+    let count = |name: &str| tracks.iter().filter(|track| is_named(track, name)).count();
+    assert_eq!(count("task type0"), 0);
+    assert_eq!(count(&format!("task type{}", TYPES - 1)), 1);
+    let shared: Vec<_> =
+        tracks.iter().filter(|track| is_named(track, "other tasks and activities")).collect();
+    assert_eq!(shared.len(), 1, "they do not overlap");
+    assert_eq!(shared[0][4], TYPES - MAX_NAMES);
+    assert_eq!(tracks.len() as i64, MAX_NAMES + 1, "{tracks:?}");
+}
+
 #[test]
 fn losses_have_their_unit() {
     let lost = [(LossKind::GoTrace, 9, "bytes"), (LossKind::DotnetEvents, 7, "records")];

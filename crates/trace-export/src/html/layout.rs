@@ -12,6 +12,10 @@ use trace_timeline::{Entities, EntityId, EntityKind, Tables, TextId, text};
 /// Processes with a group of their own; the others share one.
 const MAX_PROCESSES: usize = 16;
 
+/// Types of tasks and activities, and entry functions of goroutines, with lanes of their own in a process;
+/// the others share some.
+const MAX_NAMES: usize = 256;
+
 /// A group of lanes, which can be folded.
 struct Group {
     name: String,
@@ -117,6 +121,18 @@ fn merge<K: Ord, T>(lists: &mut BTreeMap<K, Vec<T>>, others: BTreeMap<K, Vec<T>>
     for (key, list) in others {
         lists.entry(key).or_default().extend(list);
     }
+}
+
+/// Removes the lists above [`MAX_NAMES`], those that weigh least. Returns what they have.
+fn take_rest<T>(lists: &mut BTreeMap<String, Vec<T>>, weight: impl Fn(&Vec<T>) -> u64) -> Vec<T> {
+    if lists.len() <= MAX_NAMES {
+        return Vec::new();
+    }
+    let mut names: Vec<_> =
+        lists.iter().map(|(name, list)| (Reverse(weight(list)), name.clone())).collect();
+    names.sort();
+    let rest = names.into_iter().skip(MAX_NAMES);
+    rest.filter_map(|(_, name)| lists.remove(&name)).flatten().collect()
 }
 
 impl Layout {
@@ -229,9 +245,12 @@ impl Layout {
         tables: &Tables,
     ) {
         self.spans(group, "GC and pauses", process.runtime, refs);
-        for (name, spans) in process.requests {
+        let mut requests = process.requests;
+        let others = take_rest(&mut requests, |spans| spans.len() as u64);
+        for (name, spans) in requests {
             self.spans(group, &name, spans, refs);
         }
+        self.spans(group, "other tasks and activities", others, refs);
         self.tracks.extend(process.counters.into_iter().map(|c| Track { group, ..c }));
         let has_goroutines = !process.goroutines.is_empty();
         if !process.threads.is_empty() {
@@ -298,14 +317,18 @@ impl Layout {
     fn goroutines(
         &mut self,
         group: usize,
-        entries: BTreeMap<String, Vec<(EntityId, Strip)>>,
+        mut entries: BTreeMap<String, Vec<(EntityId, Strip)>>,
         refs: &mut Refs,
     ) {
-        let busy = |strips: &[(EntityId, Strip)]| {
+        let busy = |strips: &Vec<(EntityId, Strip)>| {
             strips.iter().map(|(_, strip)| u64::from(strip.count)).sum::<u64>()
         };
+        let others = take_rest(&mut entries, busy);
         let mut entries: Vec<_> = entries.into_iter().collect();
         entries.sort_by_key(|(name, strips)| (Reverse(busy(strips)), name.clone()));
+        if !others.is_empty() {
+            entries.push(("other goroutines".to_owned(), others));
+        }
         for (index, (name, strips)) in entries.into_iter().enumerate() {
             let count = strips.len();
             let (lanes, folded) = pack(strips, self.max_lanes, refs);
