@@ -7,7 +7,8 @@
 --   damaged  net/http.(*conn).serve  3           20345702  NULL         36587466  3595910  203918629  1024         1484736
 --   shop     runtime.gcBgMarkWorker  2           14716864  NULL         978240    NULL     171536256  256          503424
 --   damaged  runtime.gcBgMarkWorker  2           12944707  NULL         16631812  NULL     157520825  256          8176898
-SELECT p.name AS process, g.entry, count(DISTINCT g.goroutine) AS goroutines,
+SELECT p.name AS process, g.entry,
+       count(DISTINCT CAST(s.recording AS STRING) || '/' || CAST(g.goroutine AS STRING)) AS goroutines,
        sum(s.duration) FILTER (WHERE s.state = 'running') AS running,
        sum(s.duration) FILTER (WHERE s.state = 'running' AND s.kernel <> 'on_cpu') AS without_cpu,
        sum(s.duration) FILTER (WHERE s.state = 'runnable') AS runnable,
@@ -19,5 +20,5 @@ FROM goroutine_states s
 JOIN goroutines g USING (recording, goroutine)
 LEFT JOIN processes p USING (recording, process)
 WHERE s.recording IN (SELECT recording FROM recordings)
-GROUP BY s.recording, p.name, g.entry
+GROUP BY p.name, g.entry
 ORDER BY running DESC NULLS LAST, g.entry;
