@@ -225,6 +225,23 @@ fn pipes_and_compressed_input() {
     assert!(Path::new("/dev/null").exists());
 }
 
+/// What is read twice is in a temporary file, which is not what is damaged.
+#[test]
+fn damage_of_compressed_input_is_that_of_the_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../perf-data/tests/data");
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    let recording = fs::read(data.join("scheduler.perf.data")).unwrap();
+    std::io::Write::write_all(&mut encoder, &recording).unwrap();
+    let packed = encoder.finish().unwrap();
+    fs::write(dir.path().join("cut.gz"), &packed[..packed.len() / 2]).unwrap();
+    let output = convert(dir.path(), &["cut.gz", "-o", "out.pftrace"]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert!(stderr.starts_with("triscope: cut.gz: "), "{stderr}");
+    assert_eq!(names(dir.path()), ["cut.gz"]);
+}
+
 #[test]
 fn an_output_that_cannot_be_is_one_line_and_no_file() {
     let dir = directory();
