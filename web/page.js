@@ -47,14 +47,11 @@ class Run {
   }
 }
 
-/** The views of the traces: the command of each. */
+/** The views of the traces: the command of each, and the file that it writes. */
 const VIEWS = {
-  report: { step: 'Reading', args: names => ['report', '--html', 'out/report.html', '--', ...names] },
-  summary: { step: 'Analysing', args: names => ['go', 'summary', '--html', 'out/summary.html', '--', ...names] },
-  timeline: {
-    step: 'Converting',
-    args: names => ['convert', '--uncompressed', '-o', 'out/timeline.pftrace', '--', ...names],
-  },
+  report: { step: 'Reading', output: 'out/report.html', args: ['report', '--html'] },
+  summary: { step: 'Analysing', output: 'out/summary.html', args: ['go', 'summary', '--html'] },
+  timeline: { step: 'Converting', output: 'out/timeline.pftrace', args: ['convert', '--uncompressed', '-o'] },
 };
 
 const page = { files: [], recovers: false, results: new Map(), errors: new Map(), run: null, shown: 'report', url: null, history: [] };
@@ -110,12 +107,13 @@ async function result(view) {
   const results = page.results;
   if (results.has(view)) return results.get(view);
   const files = named(page.files);
-  const args = VIEWS[view].args(files.map(([name]) => name));
+  const { step, output: name, args: command } = VIEWS[view];
+  const args = [...command, name, '--', ...files.map(([file]) => file)];
   if (page.recovers) args.splice(view === 'summary' ? 2 : 1, 0, '--recover');
-  progress(VIEWS[view].step, null);
+  progress(step, null);
   state('working');
   element('cancel').focus();
-  const run = new Run(args, files, read => progress(VIEWS[view].step, read));
+  const run = new Run(args, files, read => progress(step, read));
   page.run = run;
   let done;
   try {
@@ -134,7 +132,7 @@ async function result(view) {
   const errors = lines.map(line => line.slice(MESSAGE_PREFIX.length));
   if (done.failure) errors.push(`The traces could not be read: ${done.failure}`);
   messages(errors);
-  const [output] = done.outputs.values();
+  const output = done.outputs.get(name);
   if (!output) return undefined;
   results.set(view, output);
   page.errors.set(view, errors);

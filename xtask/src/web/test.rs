@@ -190,7 +190,8 @@ impl Native {
         Ok(names)
     }
 
-    /// Writes traces compressed with zstd, whole, cut and changed, and returns their names.
+    /// Writes compressed traces, and returns their names. Of recordings of perf, which are read twice, one is
+    /// cut: the page keeps the content of such an input in a file.
     fn compressed(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         let mut write = |name: String, bytes: &[u8]| {
@@ -208,7 +209,11 @@ impl Native {
             let name = fixture.trim_end_matches(".gz");
             let compressed = compress_to_vec(&bytes[..], CompressionLevel::Fastest);
             write(format!("{name}.zst"), &compressed)?;
-            write(format!("packed-{name}.gz"), &super::gzip(&bytes)?)?;
+            let packed = super::gzip(&bytes)?;
+            write(format!("packed-{name}.gz"), &packed)?;
+            if name.ends_with(".perf.data") {
+                write(format!("cut-packed-{name}.gz"), &packed[..packed.len() / 2])?;
+            }
             // Another frame, and one that is to be skipped.
             let skipped = b"\x50\x2a\x4d\x18\x03\0\0\0abc";
             let (head, tail) = bytes.split_at(bytes.len() / 3);

@@ -24,6 +24,10 @@ pub(crate) fn spool(mut input: Input) -> Result<File> {
     match copy() {
         Ok((file, size)) if size <= MAX => Ok(file),
         Ok(_) => Err(input.failure("decompresses to more than 1 GiB: decompress it first")),
-        Err(error) => Err(input.failure(error)),
+        Err(error) => {
+            // The page takes what is left in this directory for results. It may not be there.
+            let _ = fs::remove_file(PATH);
+            Err(input.failure(error))
+        }
     }
 }
