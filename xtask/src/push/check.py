@@ -156,7 +156,6 @@ def push(task, profile, url, *options, fails=False):
 def compare(task, profile, url):
     name = pathlib.Path(profile).name
     requests.clear()
-    earliest = time.time()
     push(task, profile, url)
     (path, query, _, pprof), (otlp_path, otlp_query, kind, otlp) = requests
     require(path == "/ingest" and otlp_path == "/v1development/profiles", f"{path} {otlp_path}")
@@ -170,10 +169,9 @@ def compare(task, profile, url):
     require(len(profiles) == len(by_kind), f"{name}: {len(profiles)} profiles and {list(by_kind)}")
     for kind, samples, start, duration, threads in profiles:
         require(samples == by_kind[kind], f"{name}: {kind} differs between OTLP and pprof")
-        if start:
-            require(begin == start // 10**9, f"{name}: {start} and {begin}")
-        else:
-            require(begin + duration / 1e9 >= earliest - 2, f"{name}: not sent now: {begin}")
+        require(0 < begin == start // 10**9, f"{name}: {start} and {begin}")
+        ends = (start + duration) / 1e9
+        require(ends <= time.time(), f"{name}: ends in the future: {ends}")
     command = [task["triscope"], "diff", profile, profile, "--json"]
     report = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     kind, samples, *_, threads = profiles[0]

@@ -2,12 +2,13 @@
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::http::{self, Url};
+use crate::run::serve::encoded;
 use crate::sources::profile::{Loaded, load};
 use crate::timeline::counted;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trace_common::Cursor;
-use trace_export::profile::Format;
+use trace_export::profile::{Format, Profile};
 
 /// Send profiles to a server of profiles: Pyroscope, or any receiver of OpenTelemetry
 ///
@@ -89,11 +90,12 @@ fn label(text: &str) -> std::result::Result<(String, String), String> {
 pub(crate) fn run(args: &Args) -> Result {
     let mut loaded = Vec::new();
     for path in &args.profiles {
-        let profile = load(path, args.samples.as_deref())?;
-        if profile.profile.count() == 0 {
+        let mut read = load(path, args.samples.as_deref())?;
+        if read.profile.count() == 0 {
             return Err(Failure::about(path.display(), "the profile is empty"));
         }
-        loaded.push((path, profile));
+        set_time(&mut read.profile, now());
+        loaded.push((path, read));
     }
     for (path, profile) in &loaded {
         if let Some(url) = &args.pyroscope {
@@ -104,6 +106,14 @@ pub(crate) fn run(args: &Args) -> Result {
         }
     }
     Ok(())
+}
+
+/// A profile that does not know when it was ends `now`.
+fn set_time(profile: &mut Profile, now: Duration) {
+    if let (0, duration) = profile.span() {
+        let start = now.saturating_sub(Duration::from_nanos(duration));
+        profile.set_span(u64::try_from(start.as_nanos()).unwrap_or(u64::MAX), duration);
+    }
 }
 
 /// Source: "Server HTTP API" in the documentation of Grafana Pyroscope.
@@ -118,19 +128,15 @@ fn push_pprof(args: &Args, path: &Path, loaded: &Loaded, url: &Url) -> Result {
         false => format!("{}{{{}}}", args.service, labels.join(",")),
     };
     let (start, duration) = profile.span();
-    let (from, until) = match start {
-        // The profile does not know when it was: it is sent now.
-        0 => (now().saturating_sub(Duration::from_nanos(duration)), now()),
-        _ => (Duration::from_nanos(start), Duration::from_nanos(start.saturating_add(duration))),
-    };
-    // Both in seconds: a shorter profile still has a span.
-    let until = until.as_secs().max(from.as_secs() + 1);
+    let seconds = |nanos| Duration::from_nanos(nanos).as_secs();
+    let from = seconds(start);
+    // A shorter profile still has a span.
+    let until = seconds(start.saturating_add(duration)).max(from + 1);
     let mut to = url.clone();
     to.target = format!(
-        "{}?name={}&from={}&until={until}&format=pprof&spyName=triscope",
+        "{}?name={}&from={from}&until={until}&format=pprof&spyName=triscope",
         url.target,
-        escaped(&name),
-        from.as_secs()
+        encoded(&name)
     );
     http::post(&to, "application/octet-stream", &content, MAX_REPLY, TIMEOUT).map_err(fail)?;
     sent(path, loaded, url);
@@ -173,20 +179,6 @@ fn sent(path: &Path, loaded: &Loaded, url: &Url) {
 
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
-/// A text as the value of a query: everything but letters, digits, `.`, `_` and `-` as `%` and two
-/// digits.
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'.' | b'_' | b'-' => escaped.push(byte.into()),
-            _ if byte.is_ascii_alphanumeric() => escaped.push(byte.into()),
-            _ => escaped.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    escaped
 }
 
 /// The number of rejected profiles and the text of an `ExportProfilesServiceResponse`. `None` if it is
@@ -240,6 +232,7 @@ fn each_field<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trace_export::profile::{Measure, Unit};
 
     #[test]
     fn labels_have_a_key_and_a_value() {
@@ -254,6 +247,24 @@ mod tests {
     }
 
     #[test]
+    fn profiles_without_a_time_end_now() {
+        let measure = Measure {
+            events: "samples".into(),
+            weight: "samples".into(),
+            unit: Unit::Count,
+            period: 0,
+        };
+        let mut profile = Profile::new(measure);
+        profile.set_span(0, 2_000_000_000);
+        let now = Duration::from_secs(1_800_000_000);
+        set_time(&mut profile, now);
+        let span = (1_799_999_998_000_000_000, 2_000_000_000);
+        assert_eq!(profile.span(), span);
+        set_time(&mut profile, now * 2);
+        assert_eq!(profile.span(), span, "its time is known");
+    }
+
+    #[test]
     fn replies_of_receivers() {
         assert_eq!(partial_success(b""), Some((0, String::new())));
         assert_eq!(partial_success(b"\x0a\x00"), Some((0, String::new())));
@@ -261,10 +272,5 @@ mod tests {
         for bad in [&b"<html>"[..], b"{}", b"\x0a\x06", b"\x08\x01", b"\x0a\x02\x0a\x00"] {
             assert_eq!(partial_success(bad), None, "{bad:?}");
         }
-    }
-
-    #[test]
-    fn names_in_queries_are_escaped() {
-        assert_eq!(escaped("a/b{c=d é}"), "a%2Fb%7Bc%3Dd%20%C3%A9%7D");
     }
 }

@@ -118,7 +118,7 @@ pub(crate) fn show(url: &str) {
 }
 
 /// A text as a part of an address.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     encoded_except(text.as_bytes(), b"-._")
 }
 
