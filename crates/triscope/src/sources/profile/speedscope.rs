@@ -8,13 +8,16 @@ use trace_timeline::{Frame, Tables, TextId};
 /// A parsed file takes about ten times as much memory.
 const MAX_BYTES: usize = 64 << 20;
 
+fn list<'a>(value: &'a Value, key: &str) -> Option<&'a [Value]> {
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice)
+}
+
 /// Reads the samples of all profiles of a file, which have one unit.
 pub(super) fn read(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Result<Profile> {
     if data.len() > MAX_BYTES {
         return Err(Failure::new(format_args!("more than {MAX_BYTES} bytes")));
     }
     let file: Value = serde_json::from_slice(data).map_err(Failure::new)?;
-    let list = |value: &'_ Value, key| value.get(key).and_then(Value::as_array).cloned();
     let frames = file.get("shared").and_then(|shared| list(shared, "frames"));
     let (Some(frames), Some(profiles)) = (frames, list(&file, "profiles")) else {
         return Err(Failure::new("is JSON, but no file of speedscope"));
@@ -34,7 +37,7 @@ pub(super) fn read(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Res
         if *first != unit {
             return Err(Failure::new("the profiles have different units"));
         }
-        let rows = |key| profile.get(key).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+        let rows = |key| list(profile, key).unwrap_or_default();
         let (stacks, weights) = (rows("samples"), rows("weights"));
         if stacks.len() != weights.len() {
             let what = format!("{} samples with {} weights", stacks.len(), weights.len());
