@@ -228,6 +228,30 @@ fn the_interval_is_that_of_the_samples() {
     assert_eq!(file["threads"][0]["samples"]["length"], 5);
 }
 
+/// Only events that count while a CPU runs say that it did.
+#[test]
+fn occurrences_are_no_time_on_the_cpu() {
+    for (name, is_time) in [
+        ("cycles:u", true),
+        ("cpu_core/cycles/u", true),
+        ("ref-cycles", true),
+        ("syscalls:sys_enter_clock_nanosleep", false),
+        ("stalled-cycles-frontend", false),
+        ("page-faults", false),
+    ] {
+        let mut example = Example::new();
+        let event = example.event(name, "");
+        for at in [0, 1, 2, 50] {
+            example.sample(at * 1_000_000, SampleKind::Cpu, event, 0, 1);
+        }
+        let (file, _) = example.written();
+        let samples = &file["threads"][0]["samples"];
+        assert_eq!(samples["threadCPUDelta"].is_array(), is_time, "{name}");
+        // One begins the gap.
+        assert_eq!(samples["length"], 4 + i32::from(is_time), "{name}");
+    }
+}
+
 #[test]
 fn times_are_weights_from_their_begin() {
     let mut example = Example::new();

@@ -4,6 +4,7 @@
 //! Later versions of the profiler convert it when they load it. Tables are columns of equal length.
 
 use super::{FirefoxProfile, Marker, MarkerKind, Series, Taken, Thread};
+use crate::frame::module;
 use crate::json;
 use crate::profile::Unit;
 use crate::profile::origin::Origin;
@@ -227,6 +228,17 @@ enum Place {
     LeftOut,
 }
 
+/// Whether an event of the kernel occurs regularly while a CPU runs: `cycles:u`, `cpu_core/cycles/`. Others
+/// have such a word in their names, such as `syscalls:sys_enter_clock_gettime`.
+fn is_of_running(name: &str) -> bool {
+    let event = name.split_once('/').map_or(name, |(_, event)| event);
+    let event = event.split([':', '/', ',']).next().unwrap_or_default();
+    matches!(
+        event,
+        "cycles" | "cpu-cycles" | "ref-cycles" | "bus-cycles" | "cpu-clock" | "task-clock"
+    )
+}
+
 /// A row of the table of samples.
 struct Row {
     /// Nanoseconds.
@@ -257,10 +269,7 @@ impl Chosen {
         };
         let places: Vec<Place> = series.iter().enumerate().map(place).collect();
         let is_regular = single.is_some_and(|(_, series)| match series.kind {
-            SampleKind::Cpu => {
-                let name = tables.str(tables.sampled_event(series.event).name);
-                name.contains("cycles") || name.contains("clock")
-            }
+            SampleKind::Cpu => is_of_running(&tables.str(tables.sampled_event(series.event).name)),
             kind => matches!(kind, SampleKind::GoCpu | SampleKind::Managed),
         });
         let has_cpu = places.contains(&Place::Samples { is_on_cpu: true });
@@ -572,7 +581,7 @@ impl<'a> Shared<'a> {
         let resources: Vec<u32> = self
             .libs
             .iter()
-            .map(|lib| self.names.text(file_name(&tables.str(lib.path)).into()))
+            .map(|lib| self.names.text(module(&tables.str(lib.path)).into()))
             .collect();
         let sources: Vec<u32> =
             self.sources.iter().map(|file| self.names.text(tables.str(*file))).collect();
@@ -644,13 +653,9 @@ fn is_inlined(frame: &Frame, outer: &Frame) -> bool {
         && frame.function != outer.function
 }
 
-fn file_name(path: &str) -> &str {
-    path.rsplit(['/', '\\']).next().unwrap_or_default()
-}
-
 fn lib(text: &mut String, mapping: &Mapping, tables: &Tables) {
     let (path, build_id) = (tables.str(mapping.path), tables.str(mapping.build_id));
-    let name = file_name(&path);
+    let name = module(&path);
     for (key, value) in [
         ("{\"name\":", name),
         (",\"path\":", &path),
