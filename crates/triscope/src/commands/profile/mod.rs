@@ -242,7 +242,8 @@ pub(crate) fn run(args: &Args) -> Result {
     sampling::describe(event.iter().chain(&waking), &mut opened.features)?;
     let outcome = match kind {
         Kind::Profile(output) => {
-            let interval = Duration::from_secs(1) / u32::try_from(args.freq).unwrap_or(u32::MAX);
+            // Samples every N events have the time that these take.
+            let interval = args.count.is_none().then(|| sample_rate::interval(args.freq));
             let is_wall = args.mode() == Mode::Wall;
             let is_system_wide = args.target.is_system_wide();
             let mut runtimes = (!args.no_dotnet).then(|| Runtimes::new(is_system_wide));

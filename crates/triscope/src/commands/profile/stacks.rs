@@ -49,13 +49,13 @@ struct Counted {
 
 impl Stacks {
     /// Takes samples. If `is_wall` is set, those on and off the CPU are one profile; if `has_wakers` is,
-    /// waits have their waker. `interval` is the time between two samples.
+    /// waits have their waker. `interval` is the time between two samples, if they are taken by it.
     pub(super) fn new(
         mut samples: LiveSamples,
         output: Output,
         is_wall: bool,
         has_wakers: bool,
-        interval: Duration,
+        interval: Option<Duration>,
     ) -> Self {
         let tables = &mut samples.tables;
         let wakers = has_wakers.then(|| Wakers::new(tables));
@@ -72,7 +72,9 @@ impl Stacks {
             }
             Output::Firefox(file) => {
                 let mut profile = FirefoxProfile::new();
-                profile.set_interval(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+                if let Some(interval) = interval {
+                    profile.set_interval(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
+                }
                 clock.iter().for_each(|event| profile.push(event, tables));
                 Collected::Firefox(file, profile)
             }
