@@ -145,6 +145,19 @@ pub struct Dropped {
     pub entities: u64,
 }
 
+impl Dropped {
+    /// The numbers since `before`.
+    #[must_use]
+    pub const fn since(self, before: Self) -> Self {
+        Self {
+            texts: self.texts.saturating_sub(before.texts),
+            stacks: self.stacks.saturating_sub(before.stacks),
+            mappings: self.mappings.saturating_sub(before.mappings),
+            entities: self.entities.saturating_sub(before.entities),
+        }
+    }
+}
+
 /// Texts, stacks and entities of a timeline. All sources of a timeline share one.
 ///
 /// ```
@@ -205,6 +218,13 @@ impl Tables {
         this.texts.intern(b"", &this.hasher, usize::MAX);
         this.texts.intern(b"?", &this.hasher, usize::MAX);
         this
+    }
+
+    /// Sets the limits of what is added from now on.
+    ///
+    /// What is there already is kept, and what did not fit stays missing.
+    pub const fn set_limits(&mut self, limits: TableLimits) {
+        self.limits = limits;
     }
 
     /// Interns a text.
@@ -474,5 +494,24 @@ mod tests {
         let counts: Vec<u64> =
             crate::text::dropped(tables.dropped()).map(|(count, _)| count).collect();
         assert_eq!(counts, [1, 1, 1], "no entity is missing");
+    }
+
+    #[test]
+    fn higher_limits_are_those_of_what_follows() {
+        let mut limits = TableLimits { frames: 2, ..TableLimits::default() };
+        let mut tables = Tables::with_limits(limits);
+        let frame = |address| Frame { address, ..Frame::default() };
+        let kept = tables.stack(&[frame(1)]).unwrap();
+        assert_eq!(tables.stack(&[frame(2), frame(3)]), None);
+        limits.frames = 4;
+        tables.set_limits(limits);
+        let before = tables.dropped();
+        let added = tables.stack(&[frame(2), frame(3)]).unwrap();
+        assert_eq!(tables.frames(kept), [frame(1)]);
+        assert_eq!(tables.frames(added), [frame(2), frame(3)]);
+        assert_eq!(tables.dropped().since(before), Dropped::default());
+        assert_eq!(tables.stack(&[frame(4)]), None);
+        assert_eq!(tables.dropped().stacks, 2);
+        assert_eq!(tables.dropped().since(before).stacks, 1);
     }
 }

@@ -6,6 +6,7 @@ use crate::failure::{Failure, Result};
 use crate::io::profile_file::{FirefoxFile, ProfileFile};
 use crate::sources::goroutines::Goroutines;
 use crate::sources::live::{LiveSamples, pid};
+use crate::sources::profile::report_dropped;
 use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::{self, managed::Managed};
 use crate::timeline::notes;
@@ -16,7 +17,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 use trace_export::profile::{FirefoxProfile, Label, Samples};
 use trace_symbols::Debuginfod;
-use trace_timeline::{Attribute, EntityId, Event, EventKind, StackId, Tables, TextId};
+use trace_timeline::{Attribute, EntityId, Event, EventKind, StackId, TableLimits, Tables, TextId};
+
+/// How many times the frames of the samples have room when they are named: inlined functions are frames,
+/// and a wait with its waker has several stacks.
+const NAMED: usize = 4;
 
 /// The file that the stacks go to.
 pub(super) enum Output {
@@ -141,6 +146,11 @@ impl Stacks {
         if let Some(runtimes) = runtimes {
             symbols = symbols.with_methods(runtimes.finish(&source));
         }
+        // Functions are named in stacks of their own, with inlined ones.
+        let mut limits = TableLimits::default();
+        limits.frames *= NAMED;
+        tables.set_limits(limits);
+        let recorded = tables.dropped();
         let stub = tables.text(Managed::STUB.as_bytes());
         let mut name = |stack, tables: &mut Tables| {
             symbols.set_samples(stacks.get(&stack).copied().unwrap_or(1));
@@ -171,6 +181,8 @@ impl Stacks {
             }
         };
         symbols.print_problems();
+        // What was missing before is in the remark.
+        report_dropped("names of functions", tables.dropped().since(recorded));
         written
     }
 }

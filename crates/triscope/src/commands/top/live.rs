@@ -14,7 +14,9 @@ use crate::sources::symbols;
 use crate::sources::symbols::live::{Before, take_stock};
 use std::collections::HashMap;
 use std::time::Duration;
-use trace_timeline::{EntityId, EntityKind, Event, EventKind, Frame, SampleKind, StackId, Tables};
+use trace_timeline::{
+    Dropped, EntityId, EntityKind, Event, EventKind, Frame, SampleKind, StackId, Tables,
+};
 
 /// Distinct stacks after which stacks, processes and names are forgotten: memory does not grow with the time.
 const MAX_STACKS: usize = 100_000;
@@ -241,7 +243,8 @@ impl Live {
             interval.sampled.push(Sampled { task, path, own, weight });
         }
         interval.functions = self.names.functions.clone();
-        if self.names.paths.len() > MAX_STACKS {
+        let is_full = self.samples.tables.dropped() != Dropped::default();
+        if is_full || self.names.paths.len() > MAX_STACKS {
             self.samples.forget()?;
             self.names = Names::new();
             self.is_command = false;
