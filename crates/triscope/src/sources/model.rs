@@ -521,7 +521,8 @@ impl Traces {
 }
 
 /// Prints damage, and makes it a failure.
-fn outcome(failures: &[Failure]) -> Result {
+/// Prints what is damaged or missing. It is a failure.
+pub(crate) fn outcome(failures: &[Failure]) -> Result {
     failures.iter().for_each(Failure::print);
     if failures.is_empty() { Ok(()) } else { Err(Failure::Quiet(1)) }
 }

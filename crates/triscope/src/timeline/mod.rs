@@ -127,6 +127,29 @@ pub(crate) fn read_clock(clock: ClockDomain) -> io::Result<Timestamp> {
     })
 }
 
+/// Draws traces on a timeline of their own, and ends it. The result is what is damaged in them or missing,
+/// and the size of the timeline.
+pub(crate) fn draw(
+    opened: &mut Opened,
+    source: &mut TimelineSource,
+    output: &mut OutputFile,
+    uncompressed: bool,
+) -> Result<(Vec<Failure>, u64)> {
+    let (mut sink, written) = open(output, uncompressed)?;
+    sink.set_domain(opened.domain);
+    if let Some(release) = &opened.kernel {
+        sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
+    }
+    let mut failures = draw_traces(opened, source, true, &mut sink, output)?;
+    sink.finish().map_err(|error| output.failure(&error))?;
+    let early = sink.stats().clamped_times;
+    if early > 0 {
+        let what = format!("{early} times before 0 of the clock are drawn at 0 on the timeline");
+        failures.push(Failure::new(what));
+    }
+    Ok((failures, written.bytes.get()))
+}
+
 /// Draws traces. The result is what is damaged in them. `is_first` says that nothing relates the
 /// clocks of the timeline yet.
 pub(crate) fn draw_traces(

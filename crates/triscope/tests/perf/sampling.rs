@@ -1,6 +1,6 @@
 //! `triscope profile`: programs that know where their time goes, and the formats of the output.
 
-use crate::support::{Running, as_nobody, can, child, run_in, triscope, users_may_count};
+use crate::support::{Running, as_nobody, can, child, is_able, run_in, triscope, users_may_count};
 use crate::{needs_root, support};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -928,6 +928,26 @@ fn a_user_without_privileges_profiles_its_own_programs() {
         let args = ["profile", "-a", "-o", output, "true"];
         let ran: support::Ran = as_nobody(&args).output().unwrap().into();
         ran.is_refused(1, &["cannot record tasks", "perf_event_paranoid"]);
+    }
+}
+
+/// The recording is what is left, and the message names it.
+#[test]
+fn the_recording_stays_if_it_cannot_be_converted() {
+    if !can("perf events of own processes", is_able() || users_may_count()) {
+        return;
+    }
+    for file in ["x.pftrace", "x.html"] {
+        let dir = tempfile::tempdir().unwrap();
+        let script = format!("mkdir {file}.partial");
+        let ran = run_in(dir.path(), &["profile", "-o", file, "sh", "-c", &script]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        let (summary, why) = ran.stderr.trim_end().rsplit_once('\n').unwrap();
+        assert!(summary.contains(" lost"), "{}", ran.stderr);
+        let recording = format!("{file}.data");
+        let note = format!("; {recording} has the recording");
+        assert!(why.contains(file) && why.ends_with(&note), "{}", ran.stderr);
+        assert_eq!(support::names(dir.path()), [recording, format!("{file}.partial")]);
     }
 }
 

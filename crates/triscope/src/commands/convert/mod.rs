@@ -141,20 +141,7 @@ pub(crate) fn run(args: &Args) -> Result {
         ]);
         (failures, sink.stats().bytes)
     } else {
-        let (mut sink, written) = timeline::open(&mut output, args.uncompressed)?;
-        sink.set_domain(opened.domain);
-        if let Some(release) = &opened.kernel {
-            sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
-        }
-        let mut failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
-        sink.finish().map_err(|error| output.failure(&error))?;
-        let early = sink.stats().clamped_times;
-        if early > 0 {
-            let what =
-                format!("{early} times before 0 of the clock are drawn at 0 on the timeline");
-            failures.push(Failure::new(what));
-        }
-        (failures, written.bytes.get())
+        timeline::draw(&mut opened, &mut source, &mut output, args.uncompressed)?
     };
     if source.stats().first.is_none() {
         failures.iter().for_each(Failure::print);

@@ -273,9 +273,10 @@ pub(crate) fn run(args: &Args) -> Result {
             let (_, ran) = record(args, &mut opened, &mut output)?;
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");
-            timeline::write(&spool, &args.output)?;
+            // Also of a recording that cannot be converted.
             message!("triscope: {samples}{}", remark(args, &opened, &ran, ""));
-            ran.watch.outcome()
+            let written = timeline::write(&spool, &args.output)?;
+            ran.watch.outcome().and(written)
         }
     };
     if let Some(viewer) = viewer {

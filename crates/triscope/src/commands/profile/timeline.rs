@@ -3,11 +3,10 @@
 use crate::answers::html;
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
-use crate::sources::model::Traces;
-use crate::timeline::{self, draw_traces, size};
+use crate::sources::model::{Traces, outcome};
+use crate::timeline::{self, size};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use trace_export::Sink as _;
 use trace_export::timeline::{TimelineOptions, TimelineSource};
 
 /// The file of the recording.
@@ -17,20 +16,23 @@ pub(super) fn spool(output: &Path) -> PathBuf {
     name.into()
 }
 
-/// Converts the recording, and removes it.
-pub(super) fn write(spool: &Path, output: &Path) -> Result {
+/// Converts the recording, and removes it. The second result is that the timeline lacks something, which is
+/// printed.
+pub(super) fn write(spool: &Path, output: &Path) -> Result<Result> {
     // The recording is a file that the user does not know.
     let name = output.file_stem().unwrap_or(output.as_os_str());
     let traces = Traces::of(vec![spool.to_owned()]).titled(name.to_string_lossy().into_owned());
-    if output.extension().is_some_and(|extension| extension == "html") {
-        html::write(&traces, output)??;
-    } else {
-        draw(&traces, output)?;
-    }
-    std::fs::remove_file(spool).map_err(|error| Failure::about(spool.display(), error))
+    let written = match output.extension().is_some_and(|extension| extension == "html") {
+        true => html::write(&traces, output),
+        false => draw(&traces, output),
+    };
+    let outcome = written
+        .map_err(|failure| failure.and(format_args!("{} has the recording", spool.display())))?;
+    std::fs::remove_file(spool).map_err(|error| Failure::about(spool.display(), error))?;
+    Ok(outcome)
 }
 
-fn draw(traces: &Traces, path: &Path) -> Result {
+fn draw(traces: &Traces, path: &Path) -> Result<Result> {
     let mut opened = traces.open()?;
     let mut output = OutputFile::create(path, &[])?;
     let mut options = TimelineOptions::default();
@@ -38,18 +40,10 @@ fn draw(traces: &Traces, path: &Path) -> Result {
         options.set_kernel(release);
     }
     let mut source = TimelineSource::new(options);
-    let (mut sink, written) = timeline::open(&mut output, false)?;
-    if let Some(release) = &opened.kernel {
-        sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
-    }
-    let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output)?;
-    sink.finish().map_err(|error| output.failure(&error))?;
-    if let Some(failure) = failures.into_iter().next() {
-        return Err(failure);
-    }
+    let (failures, bytes) = timeline::draw(&mut opened, &mut source, &mut output, false)?;
     let name = output.name();
     output.complete()?;
-    message!("{name}: {}", size(written.bytes.get()));
+    message!("{name}: {}", size(bytes));
     timeline::print_next_step();
-    Ok(())
+    Ok(outcome(&failures))
 }
