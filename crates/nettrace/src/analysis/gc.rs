@@ -187,7 +187,8 @@ pub struct Suspension {
 
 /// Tracks GCs and suspensions, of each process by itself.
 ///
-/// Needs keyword `GC` (0x1) at level 4, which also includes heap sizes.
+/// Needs keyword `GC` (0x1) at level 4, which also includes heap sizes. The events of each thread come in
+/// order of time; those of several threads can come in the order of the stream, too.
 #[derive(Debug, Default)]
 pub struct GcTracker {
     processes: HashMap<u64, Process>,
@@ -296,9 +297,11 @@ impl Process {
                     pause: None,
                     heap: None,
                 };
-                let for_gc = self.suspensions.iter_mut().filter(|s| is_for_gc(s));
+                // A stream that is not in order of time has later ones of other threads.
+                let begun = self.suspensions.iter_mut().filter(|s| is_for_gc(s) && s.start <= now);
                 // The others still wait for it.
-                if let Some(suspension) = for_gc.max_by_key(|s| s.suspended) {
+                let own = begun.max_by_key(|s| (s.thread_id == thread_id, s.suspended));
+                if let Some(suspension) = own {
                     suspension.gc = Some(gc.number);
                     gc.pause = Some(0);
                 }
@@ -320,9 +323,12 @@ impl Process {
                 self.close_between_suspensions(done);
             }
             GcEvent::SuspendEnd => {
-                // One thread at a time suspends the others: the ends of the others' were lost.
+                // One thread at a time suspends the others: the ends of the others' were lost, unless
+                // they began later, in a stream that is not in order of time.
                 let other = |s: &Suspension| {
-                    s.thread_id != thread_id && (s.suspended.is_some() || s.gc.is_some())
+                    s.thread_id != thread_id
+                        && s.start <= now
+                        && (s.suspended.is_some() || s.gc.is_some())
                 };
                 self.lose(other, done);
                 if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {

@@ -10,7 +10,7 @@ use nettrace::analysis::{
     ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcTracker,
     HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
-use nettrace::{Event, MethodMap, OptimizationTier, Profile, Reader};
+use nettrace::{Event, MethodMap, OptimizationTier, Options, Order, Profile, Reader};
 
 fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
     let bytes = std::fs::read(&file).unwrap();
@@ -287,6 +287,42 @@ fn a_lost_end_of_a_suspension_hides_no_later_gc() {
         let is_lost = matches!(gc.number, 1 | 100);
         assert_eq!(gc.pause, (!is_lost).then_some(25), "{gc:?}");
     }
+}
+
+/// Of a flush, the stream has all events of one thread before those of another one.
+#[test]
+fn suspensions_in_the_order_of_the_stream_are_those_of_their_threads() {
+    let mut stream = assemble::V6::new();
+    stream.block(6, &[1, 2].map(|n: u8| [5, 0, n, 2, 10, 3, n]).concat());
+    let events = [(9, 1), (8, 1), (1, 2), (2, 1), (3, 1)];
+    declare(&mut stream, &events.map(|(event, version)| (RUNTIME, event, version, "", &[][..])));
+    let [begin, suspended, start, end, resumed] = [1, 2, 3, 4, 5];
+    for (thread, gc, events) in [
+        (2, 1, &[(begin, 5), (suspended, 6), (start, 7), (end, 8), (resumed, 9)][..]),
+        (2, 3, &[(begin, 90), (suspended, 91), (start, 92)]),
+        (1, 2, &[(begin, 50), (suspended, 51), (start, 52), (end, 53), (resumed, 55)]),
+        (2, 3, &[(end, 178), (resumed, 180)]),
+    ] {
+        for (event, time) in events {
+            let payload = match *event {
+                1 => numbers(&[1, gc], 2),
+                3 => numbers(&[gc, 1, 0, 0], 10),
+                4 => numbers(&[gc, 1], 2),
+                _ => numbers(&[], 2),
+            };
+            write(&mut stream, *event, thread, *time, &payload);
+        }
+    }
+    let stream = stream.end();
+    let (mut tracker, mut pauses) = (GcTracker::new(), Vec::new());
+    let mut reader = Reader::with_options(&stream[..], Options::new().order(Order::Stream));
+    while let Some(event) = reader.next_event().unwrap() {
+        pauses.extend(tracker.observe(&event).map(|s| (s.thread_id, s.start, s.end, s.gc)));
+    }
+    assert_eq!(pauses, [(2, 5, 9, Some(1)), (1, 50, 55, Some(2)), (2, 90, 180, Some(3))]);
+    let gcs: Vec<_> = std::iter::from_fn(|| tracker.next_gc()).collect();
+    let gcs: Vec<_> = gcs.iter().map(|gc| (gc.number, gc.pause)).collect();
+    assert_eq!(gcs, [(1, Some(4)), (3, Some(90)), (2, Some(5))]);
 }
 
 #[test]
