@@ -38,6 +38,10 @@ pub struct Method {
     /// The IL offsets of its code, if the runtime reported them: of methods that were compiled at run
     /// time, with the keyword `JittedMethodILToNativeMap` (0x20000).
     pub il_map: Option<IlMap>,
+    /// The operating system's id of the process.
+    process: u64,
+    /// Ticks of the event that describes it.
+    described: i64,
 }
 
 /// Optimization tier of a compilation: bits 7 to 9 of [`Method::flags`].
@@ -121,6 +125,14 @@ pub struct Module {
 }
 
 impl Module {
+    /// Whether two descriptions can be of one module: what either lacks is no difference.
+    fn can_be(&self, other: &Self) -> bool {
+        let signatures = self.pdb_signature.zip(other.pdb_signature);
+        let is_without_path = self.path.is_empty() || other.path.is_empty();
+        signatures.is_none_or(|(one, other)| one == other)
+            && (is_without_path || self.path == other.path)
+    }
+
     /// The file's name, without a managed file's extension.
     pub fn name(&self) -> &str {
         let name = self.path.rsplit(['/', '\\']).next().unwrap_or("");
@@ -235,7 +247,9 @@ pub struct MethodMap {
     ranges: BTreeMap<(u64, u64), Vec<Range>>,
     /// Entry points of unknown size.
     entries: BTreeMap<(u64, u64), u32>,
-    modules: HashMap<(u64, u64), Module>,
+    /// By process, id and the ticks at which it was first described: an id is that of another module once
+    /// its own was unloaded.
+    modules: BTreeMap<(u64, u64, i64), Module>,
     mappings: Mappings,
     /// Size of the longest method.
     longest: u64,
@@ -294,9 +308,15 @@ impl MethodMap {
         &self.methods
     }
 
-    /// The known modules, with their ids.
+    /// The known modules, with their ids. A module that was loaded after another one was unloaded can have
+    /// the same id: see [`module_of`](Self::module_of).
     pub fn modules(&self) -> impl Iterator<Item = (u64, &Module)> {
-        self.modules.iter().map(|((_, id), module)| (*id, module))
+        self.modules.iter().map(|((_, id, _), module)| (*id, module))
+    }
+
+    /// The module of a method of this map.
+    pub fn module_of(&self, method: &Method) -> Option<&Module> {
+        self.module_at(method.process, method.module_id, method.described)
     }
 
     /// Number of methods, modules and maps of IL offsets that were dropped because of the limits, or because
@@ -365,7 +385,8 @@ impl MethodMap {
                 };
                 let path = text(event, "FileName");
                 if !path.is_empty() && self.room(path.len()) {
-                    self.modules.insert((process, module), Module { path, ..Module::default() });
+                    let described = Module { path, ..Module::default() };
+                    self.add_module((process, module, event.header.timestamp), described);
                 }
                 if self.room(size_of::<Mapping>()) {
                     let mapping = Mapping { end, module, from: event.header.timestamp };
@@ -392,6 +413,8 @@ impl MethodMap {
                     rejit_id: 0,
                     flags: 0,
                     il_map: None,
+                    process,
+                    described: event.header.timestamp,
                 };
                 self.insert(process, method, i64::MIN);
             }
@@ -536,12 +559,39 @@ impl MethodMap {
         };
         if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
             let module = Module { path, pdb_signature, pdb_path };
-            let known = self.modules.entry((event.process_id(), id)).or_default();
+            self.add_module((event.process_id(), id, event.header.timestamp), module);
+        }
+    }
+
+    /// Adds a module of a process, with its id and the time of its event.
+    fn add_module(&mut self, key: (u64, u64, i64), module: Module) {
+        let (process, id, at) = key;
+        let known = self.key_of_module(process, id, at).and_then(|key| self.modules.get_mut(&key));
+        match known.filter(|known| known.can_be(&module)) {
             // Domain modules have no symbols: keep those of the module.
-            if known.path.is_empty() || module.pdb_signature.is_some() {
+            Some(known) if known.path.is_empty() || module.pdb_signature.is_some() => {
                 *known = module;
             }
+            Some(_) => {}
+            None => _ = self.modules.insert(key, module),
         }
+    }
+
+    /// The key of the module that has an id at a time: the newest one then, or otherwise the first after it.
+    fn key_of_module(&self, process: u64, id: u64, at: i64) -> Option<(u64, u64, i64)> {
+        let (first, last) = ((process, id, i64::MIN), (process, id, i64::MAX));
+        let before = self.modules.range(first..=(process, id, at)).next_back();
+        before.or_else(|| self.modules.range(first..=last).next()).map(|(key, _)| *key)
+    }
+
+    fn module_at(&self, process: u64, id: u64, at: i64) -> Option<&Module> {
+        self.modules.get(&self.key_of_module(process, id, at)?)
+    }
+
+    /// The module of the mapping at an address.
+    fn mapped(&self, process: u64, address: u64, at: i64) -> Option<&Module> {
+        let mapping = self.mappings.find(process, address, at)?;
+        self.module_at(process, mapping.module, mapping.from)
     }
 
     fn room(&mut self, bytes: usize) -> bool {
@@ -556,11 +606,10 @@ impl MethodMap {
     /// clock). Versions 3 to 5 have one process: that of [`crate::Trace`].
     pub fn resolve(&self, process: u64, address: u64, at: i64) -> Frame<'_> {
         let method = self.find(process, address, at);
-        let module_id = match method {
-            Some(method) => Some(method.module_id),
-            None => self.mappings.find(process, address, at).map(|mapping| mapping.module),
+        let module = match method {
+            Some(method) => self.module_of(method),
+            None => self.mapped(process, address, at),
         };
-        let module = module_id.and_then(|id| self.modules.get(&(process, id)));
         let il_offset = method.and_then(|method| method.il_offset(address));
         Frame { address, method, module, il_offset }
     }
@@ -610,19 +659,17 @@ impl MethodMap {
 
     /// Whether native code is of another file than the one that is mapped: it has the life of its mapping,
     /// which can be repeated with another id.
-    fn is_of_another(&self, process: u64, range: &Range, mapped: Option<u64>) -> bool {
-        let path = |module| self.modules.get(&(process, module)).map(|module| &module.path);
+    fn is_of_another(&self, range: &Range, mapped: Option<&Module>) -> bool {
         let method = self.methods.get(range.method as usize);
-        let own = method.and_then(|method| path(method.module_id));
-        let mapped = mapped.and_then(path);
-        own.zip(mapped).is_some_and(|(own, mapped)| own != mapped)
+        let own = method.and_then(|method| self.module_of(method));
+        own.zip(mapped).is_some_and(|(own, mapped)| own.path != mapped.path)
     }
 
     fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
         let mut closest: Option<(u64, u32)> = None;
-        let module = LazyCell::new(|| self.mappings.find(process, address, at).map(|m| m.module));
+        let module = LazyCell::new(|| self.mapped(process, address, at));
         for range in self.ranges_at(process, address) {
-            if range.id == 0 && self.is_of_another(process, range, *module) {
+            if range.id == 0 && self.is_of_another(range, *module) {
                 continue;
             }
             // Distance in time between `at` and the lifetime of the code.
@@ -679,5 +726,7 @@ fn read_method(event: &Event<'_>, start: u64, size: u64) -> Option<Method> {
         rejit_id: number("ReJITID").unwrap_or(0),
         flags: number("MethodFlags").unwrap_or(0) as u32,
         il_map: None,
+        process: event.process_id(),
+        described: event.header.timestamp,
     })
 }

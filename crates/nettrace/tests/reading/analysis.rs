@@ -904,6 +904,59 @@ fn native_code_has_the_life_of_its_mapping() {
     assert_eq!(map.period(10, [0x5000], 12), i64::MIN..=i64::MAX);
 }
 
+/// The runtime gives the address of an unloaded module to another one.
+#[test]
+fn methods_have_the_module_that_was_loaded_with_them() {
+    let mut stream = of_two_processes();
+    let events = [(143, 1), (144, 1), (151, 1), (152, 2)];
+    declare(&mut stream, &events.map(|(event, version)| (RUNTIME, event, version, "", &[][..])));
+    let [load, unload, domain_module, module] = [1, 2, 3, 4];
+    let of_method = |id: u64, module: u64| {
+        let numbers = [[id, module, id << 12].map(u64::to_le_bytes).concat()];
+        let sizes = [0x100_u32, 0, 0].map(u32::to_le_bytes).concat();
+        let names = ["Plugin", "Run", "void ()"].map(assemble::utf16z).concat();
+        [&numbers.concat()[..], &sizes, &names, &[9, 0]].concat()
+    };
+    let paths = |name: &str| [assemble::utf16z(name), vec![0, 0, 9, 0]].concat();
+    let of_domain = |id: u64, name: &str| {
+        [&[id, 1, 1].map(u64::to_le_bytes).concat()[..], &[0; 8], &paths(name)].concat()
+    };
+    let of_module = |id: u64, name: &str, signature: u8| {
+        let pdb = [&[signature; 16][..], &[1, 0, 0, 0], &assemble::utf16z("a.pdb")].concat();
+        let numbers = [id, 1].map(u64::to_le_bytes).concat();
+        [&numbers[..], &[0; 8], &paths(name), &pdb, &[0; 16 + 4 + 2]].concat()
+    };
+    for (event, time, payload) in [
+        // The module of this one was loaded before the session, and is described at its end.
+        (load, 5, of_method(4, 9)),
+        (domain_module, 9, of_domain(8, "/a.dll")),
+        (module, 10, of_module(8, "/a.dll", 1)),
+        (load, 11, of_method(1, 8)),
+        (unload, 15, of_method(1, 8)),
+        (domain_module, 19, of_domain(8, "/b.dll")),
+        (module, 20, of_module(8, "/b.dll", 2)),
+        (load, 21, of_method(2, 8)),
+        // Another build of the same file.
+        (module, 30, of_module(8, "/b.dll", 3)),
+        (load, 31, of_method(3, 8)),
+        (module, 40, of_module(8, "/b.dll", 3)),
+        (module, 41, of_module(9, "/c.dll", 4)),
+    ] {
+        write(&mut stream, event, 1, time, &payload);
+    }
+    let stream = stream.end();
+    let mut map = MethodMap::new();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    let module = |id: u64| {
+        let frame = map.resolve(10, id << 12, 50);
+        let module = frame.module.unwrap();
+        assert_eq!(map.module_of(frame.method.unwrap()), Some(module));
+        (module.name(), module.pdb_signature.unwrap().to_bytes()[0])
+    };
+    assert_eq!([1, 2, 3, 4].map(module), [("a", 1), ("b", 2), ("b", 3), ("c", 4)]);
+    assert_eq!(map.modules().count(), 4);
+}
+
 /// Within the period of a time, an address has the same method, and another one next to it has its own.
 #[test]
 fn the_methods_of_a_period_are_the_same() {

@@ -153,11 +153,14 @@ impl Managed {
 
     /// Adds the methods of a process.
     pub(crate) fn add(&mut self, pid: u32, methods: &MethodMap, source: &PerfSource) {
-        let modules: HashMap<u64, Arc<Module>> =
-            methods.modules().map(|(id, module)| (id, Arc::new(module.clone()))).collect();
+        // Many methods share one. An id can be that of several, one after another.
+        let mut modules = HashMap::new();
         for method in methods.methods().iter().filter(|method| method.size > 0) {
             let Some((file, start)) = source.locate(pid, method.start) else { continue };
-            let module = modules.get(&method.module_id);
+            let module = methods.module_of(method).map(|module| {
+                let shared = modules.entry(std::ptr::from_ref(module));
+                &*shared.or_insert_with(|| Arc::new(module.clone()))
+            });
             let name = name(method, module.map(|module| &**module));
             let origin = module.zip(method.il_map.as_ref()).map(|(module, map)| Origin {
                 module: Arc::clone(module),
