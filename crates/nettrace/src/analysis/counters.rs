@@ -37,7 +37,8 @@ pub struct Counter {
     pub display_name: String,
     /// Unit; empty if there is none.
     pub unit: String,
-    /// Tags of the instrument's time series, `key=value,…`; empty if there are none.
+    /// Tags of the instrument's time series, or the metadata of the event counter: `key=value,…`; empty if
+    /// there are none. Commas within values are not marked.
     pub tags: String,
     /// Meaning of the value.
     pub kind: CounterKind,
@@ -331,7 +332,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         name: text("Name"),
         display_name: text("DisplayName"),
         unit: text("DisplayUnits"),
-        tags: text("Metadata"),
+        tags: tags(&text("Metadata")),
         kind,
         value,
         interval_seconds: float("IntervalSec"),
@@ -339,4 +340,11 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         range: float("Min").zip(float("Max")),
         quantiles: Vec::new(),
     })
+}
+
+/// The metadata of an event counter, `key:value,…`, as the tags of meters are written. A part without `:`
+/// belongs to the value before it.
+fn tags(metadata: &str) -> String {
+    let parts: Vec<_> = metadata.split(',').map(|part| part.replacen(':', "=", 1)).collect();
+    parts.join(",")
 }

@@ -576,6 +576,27 @@ fn returned_events_are_not_held() {
     assert_eq!((events, parser.stats().early_flushes), (500, 0));
 }
 
+/// The runtime writes the metadata of event counters otherwise than the tags of meters.
+#[test]
+fn the_metadata_of_event_counters_are_tags() {
+    const DOUBLE: u32 = 14;
+    let fields = fields_v4(&[(STRING, "Name"), (DOUBLE, "Mean"), (STRING, "Metadata")]);
+    for (metadata, tags) in [
+        ("zone:eu,url:http://h/?a=b", "zone=eu,url=http://h/?a=b"),
+        ("list:1,2,k:", "list=1,2,k="),
+        ("", ""),
+    ] {
+        let payload = [&utf16z("n")[..], &1.5f64.to_le_bytes(), &utf16z(metadata)].concat();
+        let bytes = assemble::v4_named("Own", 1, "EventCounters", &fields, &payload);
+        let (mut tracker, mut seen) = (CounterTracker::new(), Vec::new());
+        parse(&bytes, Order::Time, |item| {
+            let Item::Event(event) = item else { return };
+            seen.extend(tracker.observe(&event).map(|counter| (counter.is_meter, counter.tags)));
+        });
+        assert_eq!(seen, [(false, tags.to_owned())]);
+    }
+}
+
 /// The values of an event of a meter, and the number of those that were not decoded.
 fn meter(name: &str, fields: &[(&str, u32)], payload: &[u8]) -> (Vec<Counter>, u64) {
     let mut tracker = CounterTracker::new();
