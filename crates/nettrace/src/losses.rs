@@ -100,6 +100,11 @@ impl Losses {
         Ok(Some(Loss { capture_thread: thread, count: gap.into(), after, before: timestamp }))
     }
 
+    /// The sequence number that a thread has reached; 0 if it is not known.
+    pub(crate) fn reached(&self, thread: u64) -> u32 {
+        self.threads.get(&thread).map_or(0, |counter| counter.sequence)
+    }
+
     pub(crate) fn remove(&mut self, thread: u64) {
         self.threads.remove(&thread);
     }

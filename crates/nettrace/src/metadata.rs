@@ -146,12 +146,18 @@ impl Metadata {
         Ok(m)
     }
 
-    /// A metadata row of version 6; `c` is the row alone.
-    pub(crate) fn parse_v6(c: &mut Cursor<'_>, limits: &Limits) -> Result<Self> {
+    /// The part of a metadata row of version 6 before the fields.
+    pub(crate) fn parse_head_v6(c: &mut Cursor<'_>) -> Result<Self> {
         let mut m = Self::empty(varuint32(c)?);
         m.provider = utf8(c)?.into();
         m.event_id = varuint32(c)?;
         m.name = utf8(c)?.into();
+        Ok(m)
+    }
+
+    /// A metadata row of version 6; `c` is the row alone.
+    pub(crate) fn parse_v6(c: &mut Cursor<'_>, limits: &Limits) -> Result<Self> {
+        let mut m = Self::parse_head_v6(c)?;
         m.fields = fields_v6(c, limits, 0)?;
         let size = c.u16()?;
         let mut optional = c.sub(size.into())?;

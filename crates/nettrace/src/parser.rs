@@ -485,6 +485,8 @@ impl Parser {
             | Kind::Unknown => false,
         };
         if barrier && !self.merge.is_empty() {
+            // After the others, no event is older than those that are held.
+            self.state.stats.early_flushes += u64::from(frame.kind == Kind::RemoveThread);
             self.merge.drain();
             return Ok(true);
         }

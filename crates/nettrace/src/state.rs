@@ -31,7 +31,8 @@ pub struct Stats {
     /// Metadata whose fields could not be parsed; its events have no fields.
     pub unreadable_metadata: u64,
     /// Number of times that events were returned before the stream guaranteed their order, because
-    /// more than [`crate::Options::max_reorder_bytes`] were held back.
+    /// more than [`crate::Options::max_reorder_bytes`] were held back, or because a thread to which events can
+    /// refer was removed (version 6).
     pub early_flushes: u64,
     /// Blocks that were skipped in part because of an error.
     pub damaged_blocks: u64,
@@ -59,6 +60,8 @@ pub(crate) struct StreamState {
     pub(crate) labels: RowCache,
     pub(crate) threads: ThreadTable,
     pub(crate) losses: Losses,
+    /// Of each id that is several times in the sequence point that is being read, the number that counts.
+    repeated: Vec<(u64, u32)>,
     pub(crate) stats: Stats,
     pub(crate) limits: Limits,
 }
@@ -82,6 +85,7 @@ impl StreamState {
             labels: RowCache::default(),
             threads: ThreadTable::default(),
             losses: Losses::default(),
+            repeated: Vec::new(),
             stats: Stats::default(),
             limits,
         }
@@ -134,7 +138,9 @@ impl StreamState {
                 let at = c.offset();
                 let size = c.u16()?;
                 let mut row = c.sub(size.into())?;
-                let metadata = Metadata::parse_v6(&mut row, &self.limits)?;
+                let mut head = row;
+                let metadata = Metadata::parse_v6(&mut row, &self.limits);
+                let metadata = self.or_head(metadata, || Metadata::parse_head_v6(&mut head))?;
                 added(self.add_metadata(metadata, at)?);
             }
         } else {
@@ -155,18 +161,26 @@ impl StreamState {
     /// A metadata event of versions 3 to 5; `c` is its payload.
     pub(crate) fn metadata_event(&mut self, c: &mut Cursor<'_>) -> Result<u32> {
         let at = c.offset();
-        let whole = *c;
-        let metadata = match Metadata::parse(c, &self.limits) {
-            Ok(metadata) => metadata,
-            // Events are kept if their fields cannot be parsed: their headers and payloads are
-            // valid. An exceeded limit is an error.
-            Err(e) if matches!(e.kind, ErrorKind::Limit { .. }) => return Err(e),
-            Err(_) => {
-                self.stats.unreadable_metadata += 1;
-                Metadata::parse_head(&mut whole.clone())?
-            }
-        };
+        let mut head = *c;
+        let metadata = Metadata::parse(c, &self.limits);
+        let metadata = self.or_head(metadata, || Metadata::parse_head(&mut head))?;
         self.add_metadata(metadata, at)
+    }
+
+    /// Metadata, or its part before the fields if those cannot be parsed: the headers and payloads of its
+    /// events are valid. An exceeded limit is an error.
+    fn or_head(
+        &mut self,
+        metadata: Result<Metadata>,
+        head: impl FnOnce() -> Result<Metadata>,
+    ) -> Result<Metadata> {
+        match metadata {
+            Err(e) if !matches!(e.kind, ErrorKind::Limit { .. }) => {
+                self.stats.unreadable_metadata += 1;
+                head()
+            }
+            other => other,
+        }
     }
 
     fn add_metadata(&mut self, mut metadata: Metadata, at: u64) -> Result<u32> {
@@ -224,6 +238,11 @@ impl StreamState {
                 (c.u64()?, c.u32()?)
             };
             point.left -= 1;
+            let known = self.repeated.binary_search_by_key(&thread, |(thread, _)| *thread).ok();
+            let own = known.and_then(|known| self.repeated.get(known));
+            if own.is_some_and(|(_, own)| *own != sequence) {
+                continue;
+            }
             let time = point.timestamp;
             let gap = self.losses.sequence_point(thread, sequence, time, at, &self.limits)?;
             if gap.is_some() {
@@ -234,11 +253,28 @@ impl StreamState {
     }
 
     /// The head of a sequence point.
-    pub(crate) fn begin_point(&self, c: &mut Cursor<'_>) -> Result<Point> {
+    pub(crate) fn begin_point(&mut self, c: &mut Cursor<'_>) -> Result<Point> {
         let timestamp = c.i64()?;
         let flags = if self.version() >= 6 { c.u32()? } else { 0 };
         let threads = c.u32()?;
+        // The indexes of version 6 are not used again.
+        if self.version() < 6 {
+            self.repeated = self.repeated(*c, threads);
+        }
         Ok(Point { timestamp, flags, threads, left: threads })
+    }
+
+    /// Threads that have ended and new ones with their ids can be in one sequence point. Of the numbers of an
+    /// id, the first one that its events have not passed is that of the thread that wrote them.
+    fn repeated(&self, mut c: Cursor<'_>, threads: u32) -> Vec<(u64, u32)> {
+        let mut entry = || Some((c.u64().ok()?, c.u32().ok()?));
+        let mut entries: Vec<_> = (0..threads).map_while(|_| entry()).collect();
+        entries.sort_unstable();
+        let of_ids = entries.chunk_by(|(one, _), (other, _)| one == other);
+        let several = of_ids.filter(|entries| entries.len() > 1);
+        let left =
+            |(thread, sequence): &&(u64, u32)| sequence.wrapping_sub(self.losses.reached(*thread));
+        several.filter_map(|entries| entries.iter().min_by_key(left).copied()).collect()
     }
 
     /// What follows in the block of a sequence point, or of removed threads.

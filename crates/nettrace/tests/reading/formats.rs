@@ -399,6 +399,54 @@ fn removed_threads_and_sequence_points_show_losses() {
     }
 }
 
+/// A thread has ended, and another one has its id.
+#[test]
+fn an_id_twice_in_a_sequence_point_is_of_two_threads() {
+    let (first, next) = ([0xc7, 1, 0, 7, 0, 7, 10, 0], [0, 1]);
+    let run = |events: usize| [&first[..], &next.repeat(events - 1)].concat();
+    // Where the second one was, and whether some of its events were lost.
+    for (reached, expected) in [(5, vec![]), (8, vec![(7, 3)])] {
+        for numbers in [[100, reached], [reached, 100]] {
+            let entry = |number: u32| [&7u64.to_le_bytes()[..], &number.to_le_bytes()].concat();
+            let entries = numbers.map(entry).concat();
+            let point = [&200u64.to_le_bytes()[..], &2u32.to_le_bytes(), &entries].concat();
+            let bytes = Stream::v4()
+                .compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()))
+                .compressed("EventBlock", &run(100))
+                .compressed("EventBlock", &run(5))
+                .block("SPBlock", None, &point)
+                .end();
+            let mut lost = Vec::new();
+            let parser = parse(&bytes, Order::Stream, |item| {
+                if let Item::Loss(gap) = item {
+                    lost.push((gap.capture_thread, gap.count));
+                }
+            });
+            assert_eq!(lost, expected, "{numbers:?}");
+            assert_eq!((parser.stats().events, parser.stats().sequence_points), (105, 1));
+        }
+    }
+}
+
+#[test]
+fn metadata_whose_fields_are_unreadable_hides_no_other() {
+    let mut stream = V6::new();
+    // No type has this code.
+    let unreadable = metadata(1, "First", &[field("x", &[99])], &[]);
+    let readable = metadata(2, "Second", &[field("y", &[6])], &[]);
+    stream.block(3, &[&unreadable[..], &readable[4..]].concat());
+    stream.compressed(&[0xc7, 1, 0, 5, 0, 5, 10, 1, 7, 1, 2, 1, 8]);
+    let bytes = stream.end();
+    let mut seen = Vec::new();
+    let parser = parse(&bytes, Order::Stream, |item| {
+        let Item::Event(event) = item else { return };
+        seen.push((event.name().to_owned(), event.payload()[0], event.fields().count()));
+    });
+    assert_eq!(seen, [("First".to_owned(), 7, 0), ("Second".to_owned(), 8, 1)]);
+    let stats = parser.stats();
+    assert_eq!((stats.unreadable_metadata, stats.damaged_blocks), (1, 0));
+}
+
 #[test]
 fn uncompressed_headers_are_read_in_versions_4_and_6() {
     let metadata_payload = {

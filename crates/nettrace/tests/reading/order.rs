@@ -71,6 +71,25 @@ fn stream_of_runs(runs: &[(u64, Vec<Written>)]) -> (Vec<u8>, Vec<Header>) {
     (stream.compressed("EventBlock", &content).end(), expected)
 }
 
+/// Held events can refer to the thread: they do not wait for older ones.
+#[test]
+fn a_removed_thread_ends_the_wait_for_older_events() {
+    let mut stream = assemble::V6::new();
+    // Not marked as sorted.
+    let event = |time: u8| [0x87, 1, 0, 5, 0, 5, time, 0];
+    stream.compressed(&event(50));
+    stream.block(7, &[6, 0]);
+    stream.compressed(&event(20));
+    let mut times = Vec::new();
+    let bytes = stream.end();
+    let parser = parse(&bytes, Order::Time, |item| {
+        if let Item::Event(event) = item {
+            times.push(event.header().timestamp);
+        }
+    });
+    assert_eq!((times, parser.stats().early_flushes), (vec![50, 20], 1));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
