@@ -3,6 +3,7 @@ use crate::transport::Connection;
 use crate::{Client, Error, Operation, Result, target};
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -54,6 +55,9 @@ struct Shared {
     stop: Mutex<Stop>,
     /// When a stop was first tried, readable without the lock.
     asked: OnceLock<Instant>,
+    /// Whether the reader has seen the end of the stream. It does not wait for the lock, which a request that
+    /// cannot be sent holds until its time limit.
+    is_over: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -80,7 +84,8 @@ impl Shared {
 
     fn stop(&self) -> Result<(), Error> {
         let mut stop = self.lock();
-        if matches!(*stop, Stop::No) {
+        // After the end, the runtime may be gone, or the id be that of another session.
+        if matches!(*stop, Stop::No) && !self.is_over.load(Ordering::Relaxed) {
             // Only here, under the lock; the first time counts. Also of a request that cannot be sent:
             // nobody wants the stream any longer.
             let _ = self.asked.set(Instant::now());
@@ -140,7 +145,13 @@ impl Session {
         id: u64,
         command: TracingCommand,
     ) -> Self {
-        let shared = Shared { client, id, stop: Mutex::new(Stop::No), asked: OnceLock::new() };
+        let shared = Shared {
+            client,
+            id,
+            stop: Mutex::new(Stop::No),
+            asked: OnceLock::new(),
+            is_over: AtomicBool::new(false),
+        };
         Self {
             connection: Some(connection),
             command,
@@ -357,6 +368,7 @@ impl Session {
     fn account(&mut self, result: io::Result<usize>, buf: &[u8]) -> io::Result<usize> {
         match result {
             Ok(0) => {
+                self.shared.is_over.store(true, Ordering::Relaxed);
                 self.end = Some(End::Eof);
                 Ok(0)
             }
@@ -387,7 +399,10 @@ impl Session {
                 }
                 Err(e)
             }
-            Err(e) => Err(self.fail(TruncationReason::Io(e))),
+            Err(e) => {
+                self.shared.is_over.store(true, Ordering::Relaxed);
+                Err(self.fail(TruncationReason::Io(e)))
+            }
         }
     }
 
@@ -597,14 +612,38 @@ mod tests {
     }
 
     #[cfg(unix)]
-    #[test]
-    fn silence_begins_with_the_request_to_stop() {
-        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    const fn hours(n: u64) -> Duration {
+        Duration::from_secs(n * 3_600)
+    }
+
+    /// A session whose runtime takes no requests, and its end of the stream.
+    #[cfg(unix)]
+    fn session() -> (Session, std::os::unix::net::UnixStream) {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         let connection = Connection::from(crate::transport::unix::Stream::from(ours));
-        let hours = |n: u64| Duration::from_secs(n * 3_600);
         let timeouts = crate::Timeouts::all(hours(1));
         let client = Client::new(std::path::Path::new("/nowhere")).timeouts(timeouts);
-        let mut session = Session::new(client, connection, 7, TracingCommand::CollectTracing2);
+        (Session::new(client, connection, 7, TracingCommand::CollectTracing2), theirs)
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_session_whose_stream_has_ended_is_not_stopped() {
+        let (mut session, theirs) = session();
+        let stop_handle = session.stop_handle();
+        stop_handle.stop().unwrap_err(); // of the request
+        drop(theirs);
+        assert_eq!(session.read(&mut [0; 8]).unwrap(), 0);
+        stop_handle.stop().unwrap();
+        let end = session.finish();
+        assert!(matches!(end.truncation, Some(TruncationReason::Closed)), "{end:?}");
+        assert!(end.stop.is_none(), "{end:?}");
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn silence_begins_with_the_request_to_stop() {
+        let (mut session, _theirs) = session();
         session.silent = Instant::now().checked_sub(hours(3)).unwrap();
         let wait = |session: &mut Session| {
             session.account(Err(io::ErrorKind::WouldBlock.into()), &[]).unwrap_err().kind()
