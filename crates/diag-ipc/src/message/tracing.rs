@@ -228,9 +228,12 @@ impl FromStr for Provider {
         }
         let mut provider = Self::new(name).level(Level::Informational);
         if let Some(keywords) = parts.next().filter(|k| !k.is_empty()) {
-            let digits = keywords.trim_start_matches("0x").trim_start_matches("0X");
-            provider.keywords = u64::from_str_radix(digits, 16)
-                .map_err(|_| error("keywords are a 64-bit hexadecimal number"))?;
+            let digits = keywords.strip_prefix("0x").or_else(|| keywords.strip_prefix("0X"));
+            let digits = digits.unwrap_or(keywords);
+            // The standard library accepts a sign.
+            let number = u64::from_str_radix(digits, 16).ok().filter(|_| !digits.starts_with('+'));
+            provider.keywords =
+                number.ok_or_else(|| error("keywords are a 64-bit hexadecimal number"))?;
         } else if name.eq_ignore_ascii_case(RUNTIME) {
             provider.keywords &= !HEAP_WALK;
         }
@@ -636,7 +639,9 @@ mod tests {
             parse("A:0x1:1:Spec=\"B/C:-D;E\"").unwrap(),
             Provider::new("A").keywords(1).level(Level::Critical).arguments("Spec=\"B/C:-D;E\"")
         );
-        for bad in ["", ":1", "A:xyz", "A:1:6", "A:1:Loud", "A:1ffffffffffffffff"] {
+        for bad in
+            ["", ":1", "A:xyz", "A:1:6", "A:1:Loud", "A:1ffffffffffffffff", "A:+ff", "A:0x0xff"]
+        {
             assert!(parse(bad).is_err(), "{bad}");
         }
         let provider = Provider::new("A").keywords(0x10).arguments("k=v");
