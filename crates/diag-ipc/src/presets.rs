@@ -32,8 +32,9 @@ impl ProviderPreset {
         self.rundown.map_or(Rundown::Default, Rundown::Keywords)
     }
 
-    /// Adds the providers of `more` that are not in `providers`. Of two providers with the same
-    /// name the first one is used, as with `dotnet-trace --providers` and `--profile`.
+    /// Adds the providers of `more` that are not in `providers`. Of several providers with the same
+    /// name the first one is used and the others are dropped, as with `dotnet-trace --providers` and
+    /// `--profile`. A provider that several presets have is to be joined before: its keywords add up.
     pub fn merge(
         mut providers: Vec<Provider>,
         more: impl IntoIterator<Item = Provider>,

@@ -471,10 +471,8 @@ impl<'a> Runtimes<'a> {
 pub(crate) fn timeline(others: &[Provider]) -> TracingConfig {
     let mut providers = vec![
         Provider::new("Microsoft-DotNETCore-SampleProfiler").level(Level::Informational),
-        // GC, loader, JIT, contention, exceptions, threading.
-        Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x1_c019).level(Level::Verbose),
-        // Activity ids.
-        Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
+        runtime().level(Level::Verbose),
+        activity_ids(),
         // Work items of the thread pool.
         Provider::new("System.Diagnostics.Eventing.FrameworkEventSource").keywords(0x2),
         // Requests.
@@ -542,14 +540,16 @@ fn split(list: &str) -> Vec<&str> {
 
 /// The events that are recorded all the time: few, and none that suspends threads.
 pub(crate) fn always() -> Vec<Provider> {
-    vec![
-        // GC, loader, JIT, contention, exceptions, threading.
-        Provider::new("Microsoft-Windows-DotNETRuntime")
-            .keywords(0x1_c019)
-            .level(Level::Informational),
-        // Activity ids.
-        Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80),
-    ]
+    vec![runtime().level(Level::Informational), activity_ids()]
+}
+
+/// GC, loader, JIT, contention, exceptions, threading.
+fn runtime() -> Provider {
+    Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x1_c019)
+}
+
+fn activity_ids() -> Provider {
+    Provider::new("System.Threading.Tasks.TplEventSource").keywords(0x80)
 }
 
 /// The names of methods, and what their lines need.

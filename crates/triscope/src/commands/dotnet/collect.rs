@@ -142,7 +142,8 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 fn config(args: &Args) -> Result<TracingConfig> {
-    let mut providers = runtimes::providers(&args.providers)?;
+    let explicit = runtimes::providers(&args.providers)?;
+    let mut more = Vec::new();
     if let Some(names) = &args.clrevents {
         let keywords = runtime_keywords(names).map_err(|unknown| {
             Failure::new(format!("--clrevents: the runtime has no keyword {unknown}")).with_code(2)
@@ -150,23 +151,25 @@ fn config(args: &Args) -> Result<TracingConfig> {
         let level = args.clreventlevel.as_deref().unwrap_or("4");
         let level = level.parse::<Level>().map_err(|e| Failure::new(e).with_code(2))?;
         let runtime = Provider::new("Microsoft-Windows-DotNETRuntime");
-        providers = ProviderPreset::merge(providers, [runtime.keywords(keywords).level(level)]);
+        more.push(runtime.keywords(keywords).level(level));
     }
     let mut rundown = Rundown::Default;
     let default = ["cpu-sampling".to_owned()];
-    let profiles =
-        if args.profile.is_empty() && providers.is_empty() { &default[..] } else { &args.profile };
+    let is_default = args.profile.is_empty() && explicit.is_empty() && more.is_empty();
+    let profiles = if is_default { &default[..] } else { &args.profile };
     for name in profiles {
         let profile = ProviderPreset::find(name.trim()).ok_or_else(|| {
             let known: Vec<_> = PROVIDER_PRESETS.iter().map(|p| p.name).collect();
             let known = known.join(", ");
             Failure::new(format!("there is no profile {name}; there are {known}")).with_code(2)
         })?;
-        providers = ProviderPreset::merge(providers, profile.providers());
+        more.extend(profile.providers());
         // Other events can need the rundown that the profile does not need.
         let is_alone = profiles.len() == 1 && args.providers.is_empty() && args.clrevents.is_none();
         rundown = if is_alone { profile.rundown() } else { Rundown::Default };
     }
+    // --clrevents and profiles add up; --providers can restrict them.
+    let providers = ProviderPreset::merge(explicit, runtimes::merged(&more)?);
     match (args.rundown, args.rundown_keywords) {
         (Some(false), Some(_)) => {
             let hint = "--rundown-keywords selects a part of the rundown, and --rundown false \
@@ -635,6 +638,24 @@ mod tests {
         for more in [["--clrevents", "gc"], ["--providers", "Own"]] {
             assert_eq!(rundown(&more), Some(Rundown::Default), "{more:?}");
         }
+    }
+
+    #[test]
+    fn profiles_and_names_of_keywords_add_up() {
+        let runtime = |args: &[&str]| {
+            let args = [&["collect"], args].concat();
+            let config = config(&Cli::parse_from(args).args).ok().unwrap();
+            let is_runtime = |p: &&Provider| p.name == "Microsoft-Windows-DotNETRuntime";
+            let all: Vec<_> = config.providers.iter().filter(is_runtime).cloned().collect();
+            let [provider] = &all[..] else { panic!("{all:?}") };
+            (provider.keywords, provider.level)
+        };
+        let both = runtime(&["--profile", "gc-collect", "--clrevents", "jit"]);
+        assert_eq!(both, (0x11, Level::Informational));
+        let both = runtime(&["--profile", "gc-verbose,gc-collect", "--clrevents", "jit"]);
+        assert_eq!(both, (0x8013, Level::Verbose));
+        let explicit = "Microsoft-Windows-DotNETRuntime:2:5";
+        assert_eq!(runtime(&["--profile", "gc-collect", "--providers", explicit]).0, 2);
     }
 
     #[test]
