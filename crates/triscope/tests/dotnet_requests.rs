@@ -177,6 +177,38 @@ fn a_stream_that_is_no_trace_is_read_to_its_end() {
     assert_eq!(stream.map(|(_, is_whole)| is_whole), Some(true));
 }
 
+/// What has ended is not stopped: its number may be that of another session.
+#[test]
+fn a_session_that_has_ended_is_not_stopped() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => {
+            let trace = samples(&[1]);
+            session(&trace[..trace.len() - 1])
+        }
+        _ => done(),
+    });
+    for args in [&["events"][..], &["profile", "-o", "out.folded", "--duration", "3600"]] {
+        let errors = server.fails(args, 1);
+        assert!(errors.contains("truncated"), "{errors}");
+        let requests = server.requests();
+        assert!(!requests.contains(&Request::StopTracing { session: 7 }), "{requests:?}");
+    }
+}
+
+/// Errors of the stream are why nothing is in it.
+#[test]
+fn commands_that_find_nothing_report_the_errors_of_the_stream() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(b"not a trace"),
+        _ => done(),
+    });
+    let expected = server.fails(&["events"], 1);
+    assert!(expected.contains("at byte 0"), "{expected}");
+    for args in [&["profile", "-o", "out.folded"][..], &["stack"]] {
+        assert_eq!(server.fails(args, 1), expected, "{args:?}");
+    }
+}
+
 #[test]
 fn stacks_have_the_names_of_their_threads() {
     // A thread with a hostile name, as long as the test.

@@ -107,7 +107,8 @@ pub(super) fn run(args: &Args) -> Result {
     };
     if stacks.profile.count() == 0 {
         let events = args.of.measure().events;
-        return Err(Failure::about(&name, format!("the trace contains no {events} with stacks")));
+        let failure = Failure::about(&name, format!("the trace contains no {events} with stacks"));
+        return Err(reading.failed(failure));
     }
     let share = stacks.named as f64 * 100.0 / stacks.frames.max(1) as f64;
     file.write(
@@ -196,13 +197,13 @@ impl Stacks {
 
 /// The sampler's stacks, weighted by time.
 fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
-    let (name, process) = (stream.name.clone(), stream.pid());
+    let process = stream.pid();
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
         profile.observe(event);
         Ok(())
     })?;
-    let trace = trace(&name, &reading)?;
+    let (trace, reading) = trace(reading)?;
     let mut stacks = Stacks::new(args.of.measure(), process);
     let mut resolved = HashMap::new();
     let mut span: Option<(i64, i64)> = None;
@@ -228,15 +229,15 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
             }
         };
         let labels = stacks.labels(sample.thread_id, state);
-        stacks.add(labels, stack, (1, nanos(trace, weight)));
+        stacks.add(labels, stack, (1, nanos(&trace, weight)));
     }
-    stacks.set_span(trace, span);
+    stacks.set_span(&trace, span);
     Ok((stacks, reading))
 }
 
 /// The stacks of events of the runtime.
 fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Reading)> {
-    let (name, process) = (stream.name.clone(), stream.pid());
+    let process = stream.pid();
     let mut totals = EventStacks::new(wanted);
     let mut span: Option<(i64, i64)> = None;
     let reading = stream.read(|event| {
@@ -244,7 +245,7 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
         span = extended(span, event.header().timestamp);
         Ok(())
     })?;
-    let trace = trace(&name, &reading)?;
+    let (trace, reading) = trace(reading)?;
     if totals.incomplete() > 0 {
         let events = counted(totals.incomplete(), "event");
         message!("triscope: {events} lack a field and are not shown");
@@ -255,7 +256,7 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
         let labels = stacks.labels(total.thread_id, "");
         stacks.add(labels, stack, (total.count, total.weight));
     }
-    stacks.set_span(trace, span);
+    stacks.set_span(&trace, span);
     Ok((stacks, reading))
 }
 
@@ -264,8 +265,14 @@ fn extended(span: Option<(i64, i64)>, now: i64) -> Option<(i64, i64)> {
     Some((span.map_or(now, |(first, _)| first), now))
 }
 
-fn trace<'a>(name: &str, reading: &'a Reading) -> Result<&'a Trace> {
-    reading.trace.as_ref().ok_or_else(|| Failure::about(name, "the trace is truncated"))
+fn trace(reading: Reading) -> Result<(Trace, Reading)> {
+    match reading.trace.clone() {
+        Some(trace) => Ok((trace, reading)),
+        None => {
+            let failure = Failure::about(&reading.name, "the trace is truncated");
+            Err(reading.failed(failure))
+        }
+    }
 }
 
 fn nanos(trace: &Trace, ticks: i64) -> u64 {

@@ -338,6 +338,12 @@ impl Reading {
         self.errors.count > 0
     }
 
+    /// The failure of a command that found nothing in the stream: errors of the stream, or else of a started
+    /// program, come first.
+    pub(crate) fn failed(self, failure: Failure) -> Failure {
+        self.into_result().err().unwrap_or(failure)
+    }
+
     /// Reports losses and errors; an error makes the exit status 1.
     pub(crate) fn into_result(self) -> Result {
         let name = OneLine(&self.name);

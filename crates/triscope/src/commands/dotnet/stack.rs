@@ -48,7 +48,7 @@ pub(super) fn run(args: &Args) -> Result {
         last.insert((sample.process_id, sample.thread_id), *sample);
     }
     if last.is_empty() {
-        return Err(Failure::about(&name, "no thread was sampled"));
+        return Err(reading.failed(Failure::about(&name, "no thread was sampled")));
     }
     let names = process.map(thread_names).unwrap_or_default();
     let mut output = Output::new();
