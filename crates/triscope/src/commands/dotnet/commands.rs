@@ -9,6 +9,7 @@ use crossbeam_channel::{after, select, tick};
 use diag_ipc::{DumpFlags, DumpType, Error, PerfMapType, RejectedRequest};
 use serde_json::json;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -260,13 +261,22 @@ impl Dump {
         flags.set(DumpFlags::VERBOSE_LOGGING, self.verbose);
         flags.set(DumpFlags::CRASH_REPORT, self.crash_report);
         target.client.create_core_dump(text, dump_type, flags).map_err(target.failure())?;
-        // If the target has another root directory, the file is not visible here.
-        match std::fs::metadata(&path) {
-            Ok(metadata) => message!("{}: {} bytes", path.display(), metadata.len()),
-            Err(_) => message!("{}: written in the file system of the target", path.display()),
+        match target.process().and_then(|pid| size_in_both(pid, &path)) {
+            Some(size) => message!("{}: {size} bytes", path.display()),
+            None => message!("{}: written in the file system of the target", path.display()),
         }
         Ok(())
     }
+}
+
+/// The size of a file that a process sees at the same path. In a container, its path can be that of another
+/// file here.
+fn size_in_both(pid: u32, path: &Path) -> Option<u64> {
+    let of_process = Path::new("/proc").join(pid.to_string()).join("root");
+    let theirs = of_process.join(path.strip_prefix("/").ok()?).metadata().ok()?;
+    let ours = path.metadata().ok()?;
+    let is_same = (theirs.dev(), theirs.ino()) == (ours.dev(), ours.ino());
+    is_same.then_some(ours.len())
 }
 
 /// Resume a runtime that is suspended at startup
@@ -399,4 +409,19 @@ impl StartupHook {
 /// The protocol supports only UTF-8 paths.
 fn utf8(path: &Path) -> Result<&str> {
     path.to_str().ok_or_else(|| Failure::about(path.display(), "is not valid UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_of_a_dump_is_that_of_the_file_of_the_process() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "core").unwrap();
+        assert_eq!(size_in_both(std::process::id(), file.path()), Some(4));
+        // No process has this number: what its file is, is not known.
+        assert_eq!(size_in_both(u32::MAX, file.path()), None);
+        assert_eq!(size_in_both(std::process::id(), &file.path().join("missing")), None);
+    }
 }
