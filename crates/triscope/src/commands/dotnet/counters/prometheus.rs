@@ -142,6 +142,7 @@ mod tests {
         assert_eq!(sanitized("System.Runtime_cpu-usage"), "system_runtime_cpu_usage");
         assert_eq!(sanitized("9lives"), "_lives");
         assert_eq!(labels("a.b=x \"y\"\\z,q,c=1"), r#"a_b="x \"y\"\\z,q",c="1""#);
+        assert_eq!(labels("zone=eu,url=http://h/?a=b"), r#"zone="eu",url="http://h/?a=b""#);
         assert_eq!(labels(""), "");
         assert_eq!(labels("odd"), "tags=\"odd\"");
     }
