@@ -178,6 +178,10 @@ struct Range {
     to: i64,
 }
 
+/// Process, id of the module, and ticks at which it was first described: an id is that of another module once
+/// its own was unloaded.
+type ModuleKey = (u64, u64, i64);
+
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     end: u64,
@@ -247,9 +251,7 @@ pub struct MethodMap {
     ranges: BTreeMap<(u64, u64), Vec<Range>>,
     /// Entry points of unknown size.
     entries: BTreeMap<(u64, u64), u32>,
-    /// By process, id and the ticks at which it was first described: an id is that of another module once
-    /// its own was unloaded.
-    modules: BTreeMap<(u64, u64, i64), Module>,
+    modules: BTreeMap<ModuleKey, Module>,
     mappings: Mappings,
     /// Size of the longest method.
     longest: u64,
@@ -564,10 +566,11 @@ impl MethodMap {
     }
 
     /// Adds a module of a process, with its id and the time of its event.
-    fn add_module(&mut self, key: (u64, u64, i64), module: Module) {
+    fn add_module(&mut self, key: ModuleKey, module: Module) {
         let (process, id, at) = key;
-        let known = self.key_of_module(process, id, at).and_then(|key| self.modules.get_mut(&key));
-        match known.filter(|known| known.can_be(&module)) {
+        let known = self.module_with_key(process, id, at);
+        let known = known.filter(|(_, known)| known.can_be(&module)).map(|(key, _)| *key);
+        match known.and_then(|known| self.modules.get_mut(&known)) {
             // Domain modules have no symbols: keep those of the module.
             Some(known) if known.path.is_empty() || module.pdb_signature.is_some() => {
                 *known = module;
@@ -577,15 +580,15 @@ impl MethodMap {
         }
     }
 
-    /// The key of the module that has an id at a time: the newest one then, or otherwise the first after it.
-    fn key_of_module(&self, process: u64, id: u64, at: i64) -> Option<(u64, u64, i64)> {
+    /// The module that has an id at a time, with its key: the newest one then, or otherwise the first after it.
+    fn module_with_key(&self, process: u64, id: u64, at: i64) -> Option<(&ModuleKey, &Module)> {
         let (first, last) = ((process, id, i64::MIN), (process, id, i64::MAX));
         let before = self.modules.range(first..=(process, id, at)).next_back();
-        before.or_else(|| self.modules.range(first..=last).next()).map(|(key, _)| *key)
+        before.or_else(|| self.modules.range(first..=last).next())
     }
 
     fn module_at(&self, process: u64, id: u64, at: i64) -> Option<&Module> {
-        self.modules.get(&self.key_of_module(process, id, at)?)
+        self.module_with_key(process, id, at).map(|(_, module)| module)
     }
 
     /// The module of the mapping at an address.
