@@ -556,7 +556,8 @@ impl MethodMap {
         }
         let pdb_path = text(event, "ManagedPdbBuildPath");
         let pdb_signature = match event.field("ManagedPdbSignature") {
-            Some(crate::Value::Guid(guid)) => Some(guid),
+            // Without symbols it is zero.
+            Some(crate::Value::Guid(guid)) if !guid.is_empty() => Some(guid),
             _ => None,
         };
         if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {

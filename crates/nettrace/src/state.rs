@@ -28,7 +28,7 @@ pub struct Stats {
     pub lost: u64,
     /// Events without metadata.
     pub events_without_metadata: u64,
-    /// Metadata whose fields could not be parsed; its events have no fields.
+    /// Metadata whose fields, or what follows them, could not be parsed; its events have no fields.
     pub unreadable_metadata: u64,
     /// Number of times that events were returned before the stream guaranteed their order, because
     /// more than [`crate::Options::max_reorder_bytes`] were held back, or because a thread to which events can

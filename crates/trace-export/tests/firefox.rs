@@ -235,6 +235,7 @@ fn occurrences_are_no_time_on_the_cpu() {
         ("cycles:u", true),
         ("cpu_core/cycles/u", true),
         ("ref-cycles", true),
+        ("armv8_pmuv3_0/cpu_cycles/", true),
         ("syscalls:sys_enter_clock_nanosleep", false),
         ("stalled-cycles-frontend", false),
         ("page-faults", false),

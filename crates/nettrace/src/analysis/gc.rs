@@ -188,7 +188,8 @@ pub struct Suspension {
 /// Tracks GCs and suspensions, of each process by itself.
 ///
 /// Needs keyword `GC` (0x1) at level 4, which also includes heap sizes. The events of each thread come in
-/// order of time; those of several threads can come in the order of the stream, too.
+/// order of time. In the order of the stream, a suspension that lasts beyond a flush of the runtime's buffers
+/// can be lost, and a GC that another thread started can lack its pause.
 #[derive(Debug, Default)]
 pub struct GcTracker {
     processes: HashMap<u64, Process>,

@@ -94,7 +94,8 @@ impl<T> Runner<T> {
     }
 
     fn until_stopped(&mut self, inner: &Inner<T>, sink: &mut dyn Sink<T>) -> Result<()> {
-        self.cpus = online_instances();
+        // The first look is also for CPUs that came before, or failed in an earlier run.
+        (self.cpus, self.failed_cpu) = (Vec::new(), None);
         let mut next_check = Instant::now() + CPU_CHECK;
         while !inner.runs.is_stopping() {
             let Self { reader, desk, .. } = self;
@@ -133,14 +134,17 @@ impl<T> Runner<T> {
 
     fn check_cpus(&mut self, inner: &Inner<T>) {
         let online = online_instances();
-        if online != self.cpus {
-            match inner.registry().control.check_cpus() {
-                // After changes, the next look returns an error of another CPU.
-                Ok(changes) if !changes.is_empty() => {}
-                Ok(_) => (self.cpus, self.failed_cpu) = (online, None),
-                // The other CPUs are still read, and the next look tries this one again.
-                Err(error) => self.failed_cpu = Some(error),
-            }
+        if online == self.cpus {
+            // A CPU that failed is offline again.
+            self.failed_cpu = None;
+            return;
+        }
+        match inner.registry().control.check_cpus() {
+            // After changes, the next look returns an error of another CPU.
+            Ok(changes) if !changes.is_empty() => {}
+            Ok(_) => (self.cpus, self.failed_cpu) = (online, None),
+            // The other CPUs are still read, and the next look tries this one again.
+            Err(error) => self.failed_cpu = Some(error),
         }
     }
 }

@@ -111,8 +111,10 @@ pub(crate) fn run(args: &Args) -> Result {
 /// A profile that does not know when it was ends `now`.
 fn set_time(profile: &mut Profile, now: Duration) {
     if let (0, duration) = profile.span() {
-        let start = now.saturating_sub(Duration::from_nanos(duration));
-        profile.set_span(u64::try_from(start.as_nanos()).unwrap_or(u64::MAX), duration);
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        // Not since 1970, which would be a time that is not known.
+        let duration = duration.min(now.saturating_sub(1));
+        profile.set_span(now - duration, duration);
     }
 }
 

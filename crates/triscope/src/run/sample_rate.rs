@@ -17,7 +17,8 @@ pub(crate) fn interval(frequency: u64) -> Duration {
 }
 
 fn interval_within(frequency: u64, most: Option<i64>) -> Duration {
-    let most = most.and_then(|most| u64::try_from(most).ok()).unwrap_or(frequency);
+    let most = most.and_then(|most| u64::try_from(most).ok()).filter(|most| *most > 0);
+    let most = most.unwrap_or(frequency);
     let rate = u32::try_from(frequency.min(most)).unwrap_or(u32::MAX);
     Duration::from_secs(1) / rate.max(1)
 }
@@ -41,7 +42,7 @@ mod tests {
     #[test]
     fn the_interval_is_that_of_the_rate_which_is_permitted() {
         for (frequency, most, millis) in
-            [(500, None, 2), (500, Some(1000), 2), (999, Some(100), 10), (100, Some(0), 1000)]
+            [(500, None, 2), (500, Some(1000), 2), (999, Some(100), 10), (100, Some(0), 10)]
         {
             let interval = interval_within(frequency, most);
             assert_eq!(interval, Duration::from_millis(millis), "{frequency} {most:?}");

@@ -520,7 +520,6 @@ impl Traces {
     }
 }
 
-/// Prints damage, and makes it a failure.
 /// Prints what is damaged or missing. It is a failure.
 pub(crate) fn outcome(failures: &[Failure]) -> Result {
     failures.iter().for_each(Failure::print);

@@ -304,6 +304,7 @@ fn threads_are_selected_by_name() {
 #[test]
 fn calls_of_threads_outside_of_the_pid_namespace_are_not_mistaken() {
     use std::io::Write;
+    use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
     needs_root!();
     let dir = tempfile::tempdir().unwrap();
@@ -318,6 +319,8 @@ fn calls_of_threads_outside_of_the_pid_namespace_are_not_mistaken() {
     wait_for(&dir.path().join("ready"));
     let mut readers = [(); 2].map(|()| {
         let mut command = Command::new(&reader);
+        // Where many programs are one file, it goes by this name.
+        command.arg0("cat");
         Running::spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()))
     });
     // After that, each is in a call that ends later.

@@ -232,9 +232,10 @@ enum Place {
 /// have such a word in their names, such as `syscalls:sys_enter_clock_gettime`.
 fn is_of_running(name: &str) -> bool {
     let event = name.split_once('/').map_or(name, |(_, event)| event);
-    let event = event.split([':', '/', ',']).next().unwrap_or_default();
+    // PMUs of Arm name them with `_`.
+    let event = event.split([':', '/', ',']).next().unwrap_or_default().replace('_', "-");
     matches!(
-        event,
+        &*event,
         "cycles" | "cpu-cycles" | "ref-cycles" | "bus-cycles" | "cpu-clock" | "task-clock"
     )
 }

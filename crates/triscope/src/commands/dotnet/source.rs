@@ -338,10 +338,19 @@ impl Reading {
         self.errors.count > 0
     }
 
-    /// The failure of a command that found nothing in the stream: errors of the stream, or else of a started
-    /// program, come first.
+    /// The failure of a command that found nothing in the stream. Errors of the stream are why; the exit code
+    /// of a started program counts.
     pub(crate) fn failed(self, failure: Failure) -> Failure {
-        self.into_result().err().unwrap_or(failure)
+        let is_why = self.has_errors();
+        match self.into_result() {
+            Ok(()) => failure,
+            Err(other) => {
+                if !is_why {
+                    failure.print();
+                }
+                other
+            }
+        }
     }
 
     /// Reports losses and errors; an error makes the exit status 1.

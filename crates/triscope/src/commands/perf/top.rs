@@ -29,7 +29,8 @@ use std::time::{Duration, Instant};
 /// one table follows the other; with --json, one object on a line. Ctrl-C ends it. COMMAND prints on
 /// standard error.
 ///
-/// Samples of a clock on idle CPUs are counted, and not in the table. Other events do not occur there.
+/// Samples of a clock on idle CPUs are counted, and not in the table. Other events do not occur there. In a
+/// PID namespace, they are in one row with the threads outside of it.
 ///
 /// It takes no stacks, as perf top: symbols are those of the sampled instructions. triscope top has
 /// callers, goroutines and .NET methods, rows by process or thread, and keys to sort and filter.

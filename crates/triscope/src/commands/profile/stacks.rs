@@ -123,6 +123,16 @@ impl Stacks {
                 "samples without their stacks: there are too many",
             ),
             (dropped.entities, "thread too many", "threads too many"),
+            (
+                dropped.texts,
+                "name shown as ?: there are too many",
+                "names shown as ?: there are too many",
+            ),
+            (
+                dropped.mappings,
+                "frame without its module: there are too many",
+                "frames without their modules: there are too many",
+            ),
         ]);
         let goroutines = self.samples.goroutines().map(Goroutines::notes);
         let wakers = self.counted.wakers.as_ref().map(Wakers::notes);

@@ -88,6 +88,11 @@ fn counts(readings: Vec<Reading>) -> Option<Vec<Vec<Count>>> {
 }
 
 impl Counted {
+    /// The name of its first event.
+    pub(super) fn name(&self) -> &str {
+        self.events.first().map_or("", Event::name)
+    }
+
     /// Opens an event or group for all targets; without the kernel if only that is permitted.
     pub(super) fn open(
         events: &[Event],

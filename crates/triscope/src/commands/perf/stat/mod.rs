@@ -12,7 +12,7 @@ use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::{event, failure};
 use counters::{Counted, Sum};
 use crossbeam_channel::tick;
-use perf_monitor::{Count, Event, OpenErrorReason};
+use perf_monitor::{Count, OpenErrorReason};
 use report::{Form, LeftOut, Report, Row};
 use signal_hook::consts::SIGTERM;
 use std::fs::{File, OpenOptions};
@@ -267,9 +267,13 @@ impl Intervals {
         let mut last = Duration::ZERO;
         loop {
             let ended = watch.wait(&rounds)?;
-            // What a group counts that cannot be read is in the next interval.
+            // What a group counts that cannot be read is in the next interval, if there is one.
             let read = |(group, before): (&Counted, &Counts)| {
-                Ok::<_, Failure>(group.read()?.unwrap_or_else(|| before.clone()))
+                let counts = group.read()?;
+                if ended && counts.is_none() {
+                    message!("triscope: {}: not in the last interval: {UNREADABLE}", group.name());
+                }
+                Ok::<_, Failure>(counts.unwrap_or_else(|| before.clone()))
             };
             let now =
                 counted.iter().zip(&self.before).map(read).collect::<Result<Vec<Counts>>>()?;
@@ -293,10 +297,10 @@ impl Intervals {
 /// The counts of the events of a group, for each thread or CPU.
 type Counts = Vec<Vec<Count>>;
 
+const UNREADABLE: &str = "the exit of a child keeps the group of this event from being read";
+
 fn read(group: &Counted) -> Result<Counts> {
-    let name = || group.events.first().map_or("", Event::name);
-    let why = "the exit of a child keeps the group of this event from being read";
-    group.read()?.ok_or_else(|| Failure::about(name(), why))
+    group.read()?.ok_or_else(|| Failure::about(group.name(), UNREADABLE))
 }
 
 fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> {
