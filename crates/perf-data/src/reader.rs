@@ -14,7 +14,7 @@ use crate::layout::{
 use crate::tracing::TracingData;
 use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timestamp};
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
 use trace_common::{Cursor, Limits};
 
@@ -184,8 +184,8 @@ impl<'a> Entry<'a> {
 /// Reads a recording, of file or pipe mode, record by record in the order of the file.
 ///
 /// Sections that are read before the records are in [`session`](Self::session); in pipe mode events
-/// and features are between the records, and are added when they are read. Compressed records are
-/// decompressed. Records are in time order within the rounds of the recorder only: see
+/// and features are between the records, and are added when they are read: [`open`](Self::open) reads
+/// those before the first record of the kernel. Compressed records are decompressed. Records are in time order within the rounds of the recorder only: see
 /// [`SortedReader`](crate::SortedReader).
 #[derive(Debug)]
 pub struct Reader<R> {
@@ -200,6 +200,8 @@ pub struct Reader<R> {
     kept: u64,
     /// The last record that was read from the input.
     record: Vec<u8>,
+    /// Records that were read for the description before them, with their offsets.
+    held: VecDeque<(u64, Vec<u8>)>,
     /// Decompressed records.
     inflated: Inflated,
     is_pipe: bool,
@@ -230,6 +232,7 @@ impl<R: Read + Seek> Reader<R> {
     pub fn open(input: R, limits: Limits) -> Result<Self> {
         let mut this = Self::start(input, limits)?;
         if this.is_pipe {
+            this.read_description()?;
             return Ok(this);
         }
         let len = this.input.seek(SeekFrom::End(0)).map_err(Error::io("find the end", 0))?;
@@ -366,6 +369,7 @@ impl<R: Read> Reader<R> {
             session: Session::default(),
             kept: 0,
             record: Vec::new(),
+            held: VecDeque::new(),
             inflated: Inflated::default(),
             is_pipe: true,
             is_incomplete: false,
@@ -448,8 +452,29 @@ impl<R: Read> Reader<R> {
         Some(Entry { raw, session: &self.session })
     }
 
+    /// Reads the events and features before the first record of the kernel. The records of the recorder
+    /// between them are held back, and that one.
+    fn read_description(&mut self) -> Result<()> {
+        /// Recorders write a few.
+        const MAX_HELD: usize = 1 << 10;
+        let mut held = VecDeque::new();
+        while held.len() < MAX_HELD {
+            let Some(Entry { raw, .. }) = self.next_record()? else { break };
+            held.push_back((raw.offset(), raw.bytes().to_vec()));
+            if raw.type_() < record_type::HEADER_ATTR {
+                break;
+            }
+        }
+        self.held = held;
+        Ok(())
+    }
+
     /// Finds the next record that is not for the reader itself.
     fn advance(&mut self) -> Result<Option<Place>> {
+        if let Some((offset, record)) = self.held.pop_front() {
+            self.record = record;
+            return Ok(Some(Place::Input(offset)));
+        }
         loop {
             if let Some(place) = self.next_inflated()? {
                 return Ok(Some(place));

@@ -115,6 +115,9 @@ fn both_modes_are_read_as_they_were_written() {
         let mut reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
         assert_eq!(reader.is_pipe(), mode == 1);
         assert!(!reader.is_incomplete());
+        let session = reader.session();
+        assert_eq!(session.events(), events(), "they are known before the records are read");
+        assert_eq!(session.features().command_line, features().command_line);
         let mut seen = Vec::new();
         while let Some(entry) = reader.next_record().unwrap() {
             match entry.decode().unwrap().unwrap() {
@@ -401,6 +404,30 @@ fn records_for_the_reader_have_a_limit() {
         assert_eq!(from_start % record.len(), 0, "type {type_}");
         assert!((1 << 20..1 << 21).contains(&size), "type {type_}");
     }
+}
+
+/// `perf` writes the conversion of times before the names of events.
+#[test]
+fn records_of_the_recorder_before_the_last_of_the_description_are_kept() {
+    const EVENT_UPDATE: u32 = 78;
+    const TIME_CONV: u32 = 79;
+    const NAME: u64 = 2;
+    let pipe = PipeWriter::new(Vec::new(), &events(), &Features::default()).unwrap();
+    let pipe = pipe.finish(&[]).unwrap();
+    let id = events()[0].ids[0];
+    let conversion = record(TIME_CONV, &[1, 2, 3]);
+    let name = record(EVENT_UPDATE, &[NAME, id, u64::from_le_bytes(*b"named\0\0\0")]);
+    let bytes = [&pipe[..], &conversion, &name, &sample(1, 10), &sample(1, 11)].concat();
+    let mut reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
+    assert_eq!(reader.session().events()[0].name, "named");
+    let mut seen = Vec::new();
+    while let Some(entry) = reader.next_record().unwrap() {
+        let time = entry.time().map(Timestamp::nanos);
+        seen.push((entry.raw.type_(), entry.raw.offset() as usize - pipe.len(), time));
+    }
+    let first = conversion.len() + name.len();
+    let second = first + sample(1, 10).len();
+    assert_eq!(seen, [(TIME_CONV, 0, None), (9, first, Some(10)), (9, second, Some(11))]);
 }
 
 #[test]

@@ -6,7 +6,9 @@
     reason = "helpers of tests may panic"
 )]
 
-use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent, perf_event_attr};
+use perf_data::{
+    Features, FileWriter, PipeWriter, RecordWriter as _, RecordedEvent, perf_event_attr,
+};
 use perf_monitor::{RawRecord, SampleFlags};
 use std::fs;
 use std::io::BufWriter;
@@ -395,6 +397,40 @@ fn clocks_that_cannot_be_related_are_refused() {
         let output = convert(dir.path(), &[&both[..], &[&bad]].concat());
         assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     }
+}
+
+/// What a recording in pipe mode says of itself is between its records.
+#[test]
+fn recordings_in_pipe_mode_have_their_description() {
+    let dir = directory();
+    let mut attr = perf_event_attr::new(1, 0);
+    let flags = SampleFlags::IP | SampleFlags::TID | SampleFlags::TIME | SampleFlags::CPU;
+    attr.sample_type = flags.bits();
+    let event = RecordedEvent { name: "named".into(), attr, ids: vec![7] };
+    let mut features = Features::default();
+    features.hostname = Some("machine".into());
+    let sample = [9 | 2 << 32 | 40 << 48, 0x10_0000, 5 | 5 << 32, 1000, 1];
+    let sample: Vec<u8> = sample.iter().flat_map(|word: &u64| word.to_ne_bytes()).collect();
+    let file = fs::File::create(dir.path().join("file.data")).unwrap();
+    let mut file = FileWriter::new(file, vec![event.clone()]).unwrap();
+    file.record(RawRecord::split_first(&sample, 0).unwrap().0).unwrap();
+    file.finish(&features).unwrap();
+    let pipe = fs::File::create(dir.path().join("pipe.data")).unwrap();
+    let mut pipe = PipeWriter::new(pipe, &[event], &features).unwrap();
+    pipe.record(RawRecord::split_first(&sample, 0).unwrap().0).unwrap();
+    pipe.finish(&[]).unwrap();
+    let [file, pipe] = ["file", "pipe"].map(|name| {
+        let (input, out) = (format!("{name}.data"), format!("{name}.pftrace"));
+        let output = convert(dir.path(), &[&input, "-o", &out, "--uncompressed"]);
+        let stderr = text(&output.stderr).replace(name, "");
+        assert!(output.status.success() && stderr.contains("samples of named"), "{stderr}");
+        // On the clock of perf.
+        let both = convert(dir.path(), &["shop.trace", &input, "-o", "both.pftrace"]);
+        let refused = text(&both.stderr);
+        assert!(!both.status.success() && refused.contains("CLOCK_MONOTONIC"), "{refused}");
+        (stderr, lines(&dir.path().join(out)))
+    });
+    assert_eq!(file, pipe);
 }
 
 #[test]
