@@ -504,6 +504,7 @@ impl Elf {
     }
 
     fn symbol(&self, c: &mut Cursor<'_>, names: &[u8]) -> Option<NewSymbol> {
+        const EM_ARM: u16 = 40;
         const STT_NOTYPE: u8 = 0;
         const STT_OBJECT: u8 = 1;
         const STT_FUNC: u8 = 2;
@@ -538,6 +539,9 @@ impl Elf {
         let name = text_at(names, at);
         // Marks of code and data on ARM are no names.
         let is_mark = !is_typed && name.starts_with(b"$");
+        // Bit 0 of a function of 32-bit ARM is the mark of Thumb code, not a part of its address.
+        let is_thumb = self.machine == EM_ARM && info & 0xf == STT_FUNC;
+        let start = if is_thumb { start & !1 } else { start };
         let at = at as usize;
         let name = at..at.saturating_add(name.len());
         let section = self.sections.get(usize::from(index));

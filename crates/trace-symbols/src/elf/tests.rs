@@ -115,6 +115,25 @@ fn loaded_parts_have_a_limit_together() {
     assert_eq!(sizes(&[whole, (PT_NOTE, 0, 4096), whole]), all[..2]);
 }
 
+/// The address of a function of Thumb code has a mark in bit 0.
+#[test]
+fn functions_of_thumb_begin_at_their_code() {
+    const EM_ARM: u16 = 40;
+    const FUNC: u8 = 2;
+    const OBJECT: u8 = 1;
+    let start = |machine: u16, kind: u8| {
+        let mut bytes = header(0, 0, 0);
+        bytes[18..20].copy_from_slice(&machine.to_le_bytes());
+        let file = Elf::from_bytes(bytes, 1 << 20).unwrap();
+        // The name, the type, the section, the address and the size.
+        let mut symbol = vec![1, 0, 0, 0, kind, 0, 1, 0];
+        symbol.extend([0x1001_u64, 8].map(u64::to_le_bytes).concat());
+        file.symbol(&mut Cursor::new(&symbol), b"\0f\0").unwrap().start
+    };
+    assert_eq!(start(EM_ARM, FUNC), 0x1000);
+    assert_eq!([start(EM_ARM, OBJECT), start(62, FUNC)], [0x1001; 2]);
+}
+
 #[test]
 fn names_have_a_limit() {
     let table = [&b"a\0"[..], &[b'x'; MAX_TEXT + 1]].concat();
