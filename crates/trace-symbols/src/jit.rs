@@ -22,8 +22,13 @@ pub(crate) struct JitSymbols {
 impl JitSymbols {
     /// Reads what a process wrote. It maps its jitdump file, so that its path is known.
     pub(crate) fn read(process: u32, spaces: &AddressSpaces, options: &Options) -> Result<Self> {
-        let dump = dump_path(process, spaces);
-        let dump = dump.map(|path| read_dump(process, path, options.max_bytes));
+        // Processes of other containers can have the same number there: their paths lead nowhere here.
+        let mut first = None;
+        let dump = dump_paths(process, spaces).find_map(|path| {
+            let read = read_dump(process, path, options.max_bytes);
+            read.map_err(|why| _ = first.get_or_insert(why)).ok()
+        });
+        let dump = dump.map(Ok).or(first.map(Err));
         let map = PerfMap::of_process(process, options.max_bytes);
         match (dump, map) {
             // It has a jitdump file, so that it needs no perf map.
@@ -68,22 +73,23 @@ impl JitSymbols {
 /// The sizes of what a process has written, as far as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    dump: Option<u64>,
+    /// Of all files that may be its jitdump file.
+    dumps: u64,
     map: Option<u64>,
 }
 
 impl Written {
     pub(crate) fn of_process(process: u32, spaces: &AddressSpaces) -> Self {
-        let dump = dump_path(process, spaces);
-        let dump = dump.and_then(|path| files::size_written_by(process, |_| path.to_owned()));
-        Self { dump, map: PerfMap::size(process) }
+        let sizes = dump_paths(process, spaces)
+            .filter_map(|path| files::size_written_by(process, |_| path.to_owned()));
+        Self { dumps: sizes.sum(), map: PerfMap::size(process) }
     }
 }
 
-/// The path of the jitdump file that a process has mapped.
-fn dump_path(process: u32, spaces: &AddressSpaces) -> Option<&Path> {
-    let mut names = spaces.modules().map(|(_, module)| &*module.name);
-    names.find(|name| is_jitdump(name, process)).map(Path::new)
+/// The paths that the jitdump file of a process can have: one of them is that which it has mapped.
+fn dump_paths(process: u32, spaces: &AddressSpaces) -> impl Iterator<Item = &Path> {
+    let names = spaces.modules().map(|(_, module)| &*module.name);
+    names.filter(move |name| is_jitdump(name, process)).map(Path::new)
 }
 
 /// Whether a path is that of the jitdump file of a process: `jit-PID.dump`.

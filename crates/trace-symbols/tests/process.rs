@@ -299,6 +299,33 @@ fn jitdump_files_have_the_names_of_the_perf_map() {
     assert!(compared > 0, "{map}");
 }
 
+/// Processes of containers can have the same number there.
+#[test]
+fn the_jitdump_file_of_another_process_is_not_that_of_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let pid = std::process::id();
+    let path = dir.path().join(format!("jit-{pid}.dump"));
+    let mut dump = Vec::new();
+    // The header of 40 bytes; the code of a function: its kind, size and time, 8 words.
+    [0x4a69_5444_u32, 1, 40, 62, 0, pid].iter().for_each(|n| dump.extend(n.to_le_bytes()));
+    dump.extend([0; 16]);
+    let name = b"compiled\0";
+    [0, 16 + 40 + name.len() as u32].iter().for_each(|n| dump.extend(n.to_le_bytes()));
+    let code = [1_u64, 0, 0x1000, 0x1000, 16, 1];
+    code.iter().for_each(|n| dump.extend(n.to_le_bytes()));
+    dump.extend(name);
+    fs::write(&path, dump).unwrap();
+    let mut symbols = Symbolizer::default();
+    let other = dir.path().join(format!("other/jit-{pid}.dump"));
+    for path in [&other, &path] {
+        symbols.spaces_mut().add_module(Module::file(path.to_str().unwrap(), None));
+    }
+    let module = symbols.spaces_mut().add_module(Module::jit(pid));
+    let location = Location { module, address: 0x1004 };
+    let frames = symbols.resolve(location).frames.unwrap();
+    assert_eq!((&*frames[0].symbol, frames[0].offset), ("compiled", Some(4)));
+}
+
 struct Removed<'a>(&'a str);
 
 impl Drop for Removed<'_> {
