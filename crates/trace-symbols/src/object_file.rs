@@ -195,6 +195,6 @@ impl ObjectFile {
 }
 
 /// Nothing, if there is something else; otherwise the error.
-const fn unless<T>(has_others: bool, error: Unresolved) -> Result<Option<T>> {
+pub(crate) const fn unless<T>(has_others: bool, error: Unresolved) -> Result<Option<T>> {
     if has_others { Ok(None) } else { Err(error) }
 }

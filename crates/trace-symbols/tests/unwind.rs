@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use trace_symbols::{
-    AddressSpaces, Architecture, BuildId, Mapping, Module, Registers, StackEnd, Timestamp, Unwinder,
+    AddressSpaces, Architecture, BuildId, Mapping, Module, Options, Registers, StackEnd, Timestamp,
+    Unresolved, Unwinder,
 };
 
 fn run(command: &mut Command) -> String {
@@ -262,6 +263,35 @@ fn arm_has_return_addresses_in_a_register_with_signatures() {
     let short = vec![0x1000, 0x1048];
     assert_eq!(unwind(0x1000, in_caller, &stack[..1]), (short.clone(), StackEnd::Truncated));
     assert_eq!(unwind(0x1000, in_caller, &[SP, 0x9000, 0, 0]), (short, StackEnd::Unknown));
+}
+
+/// The process that has mapped a file last can have ended: another one may still see the file.
+#[test]
+fn a_file_is_looked_for_again_below_the_root_of_another_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("arm");
+    let mut spaces = AddressSpaces::default();
+    let module = Module::file(path.to_str().unwrap(), None);
+    let number = spaces.add_module(module.clone());
+    spaces.map(1, Timestamp::MIN, &Mapping { start: 0, end: 0x4000, offset: 0, module: number });
+    let mut options = Options::default();
+    options.unverified = true;
+    let mut unwinder = Unwinder::new(options);
+    let mut unwind = |spaces: &AddressSpaces| {
+        let get = |bit| (bit == 32).then_some(0x1000).or(Some(0));
+        let registers = Registers::of_sample(Architecture::Aarch64, get).unwrap();
+        let locate = |address| spaces.code_at(1, address, Timestamp::MAX);
+        unwinder.unwind(&registers, &[], locate, &mut Vec::new());
+        unwinder.problem(number).cloned()
+    };
+    let missing = Some(Unresolved::File(std::io::ErrorKind::NotFound));
+    assert_eq!(unwind(&spaces), missing);
+    std::fs::write(&path, arm_file(&[0; 4])).unwrap();
+    assert_eq!(unwind(&spaces), missing, "it is not looked for at each address");
+    let mut seen = module;
+    seen.process = Some(std::process::id());
+    assert_eq!(spaces.add_module(seen), number);
+    assert_eq!(unwind(&spaces), None);
 }
 
 /// A description that others share is parsed for each of them: a long one would take as long as all of

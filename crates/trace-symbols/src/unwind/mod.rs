@@ -84,17 +84,40 @@ impl StackEnd {
 /// frame. A stack that cannot be followed ends, with the reason: see [`StackEnd`].
 pub struct Unwinder {
     options: Options,
-    tables: HashMap<ModuleId, Result<Option<Tables>>>,
+    files: HashMap<ModuleId, FileTables>,
     rules: HashMap<Location, Rule>,
     context: UnwindContext<usize>,
 }
 
+/// What was read of a file.
+struct FileTables {
+    /// The process below whose root directory it was looked for first.
+    process: Option<u32>,
+    tables: Result<Option<Tables>>,
+}
+
+impl FileTables {
+    fn open(module: &Module, options: &Options) -> Self {
+        let tables = match module.kind {
+            ModuleKind::File | ModuleKind::Vdso => Tables::open(module, options),
+            _ => Ok(None),
+        };
+        Self { process: module.process, tables }
+    }
+
+    /// Whether the file is not there, or not the one that was mapped.
+    const fn is_missing(&self) -> bool {
+        use Unresolved::{BuildId, File, Replaced};
+        matches!(self.tables, Err(File(_) | BuildId { .. } | Replaced))
+    }
+}
+
 impl fmt::Debug for Unwinder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { options, tables, rules, context: _ } = self;
+        let Self { options, files, rules, context: _ } = self;
         f.debug_struct("Unwinder")
             .field("options", options)
-            .field("tables", &tables.len())
+            .field("files", &files.len())
             .field("rules", &rules.len())
             .finish_non_exhaustive()
     }
@@ -111,7 +134,7 @@ impl Unwinder {
     pub fn new(options: Options) -> Self {
         Self {
             options,
-            tables: HashMap::new(),
+            files: HashMap::new(),
             rules: HashMap::new(),
             context: UnwindContext::new(),
         }
@@ -162,9 +185,10 @@ impl Unwinder {
     }
 
     /// The reason why the file of a module has no unwind tables. `None` if it has some, or none of its
-    /// addresses was met.
+    /// addresses was met. A file that is not there is looked for again when the module has another
+    /// [process](Module::process).
     pub fn problem(&self, module: ModuleId) -> Option<&Unresolved> {
-        self.tables.get(&module)?.as_ref().err()
+        self.files.get(&module)?.tables.as_ref().err()
     }
 
     /// Uses the tables of an ELF file in memory for a module.
@@ -175,7 +199,7 @@ impl Unwinder {
     pub fn add_image(&mut self, module: ModuleId, image: Vec<u8>) -> Result<()> {
         let tables = Tables::of(&Elf::from_bytes(image, self.options.max_bytes)?, None)?;
         self.rules.retain(|location, _| location.module != module);
-        self.tables.insert(module, Ok(tables));
+        self.files.insert(module, FileTables { process: None, tables: Ok(tables) });
         Ok(())
     }
 
@@ -187,11 +211,12 @@ impl Unwinder {
         architecture: Architecture,
     ) -> Option<(&Rule, Option<&Tables>)> {
         let options = &self.options;
-        let tables = self.tables.entry(location.module).or_insert_with(|| match module.kind {
-            ModuleKind::File | ModuleKind::Vdso => Tables::open(module, options),
-            _ => Ok(None),
-        });
-        let tables = tables.as_ref().ok()?.as_ref();
+        let open = || FileTables::open(module, options);
+        let file = self.files.entry(location.module).or_insert_with(open);
+        if file.is_missing() && file.process != module.process {
+            *file = open();
+        }
+        let tables = file.tables.as_ref().ok()?.as_ref();
         let tables = tables.filter(|tables| tables.architecture == architecture);
         if self.rules.len() >= MAX_RULES && !self.rules.contains_key(&location) {
             self.rules.clear();

@@ -7,6 +7,7 @@ use crate::elf::Elf;
 use crate::error::Result;
 use crate::go::GoSymbols;
 use crate::module::Module;
+use crate::object_file::unless;
 use crate::options::Options;
 use crate::section;
 use gimli::{
@@ -88,16 +89,16 @@ impl Tables {
             own => Some(own),
         };
         let eh_frame = section(elf, b".eh_frame", Kind::EhFrame)?;
-        let debug_frame = debug_frame.transpose().map(Option::flatten).or_else(|error| {
-            // The other one has all functions of most programs.
-            if eh_frame.is_some() { Ok(None) } else { Err(error) }
-        })?;
+        let debug_frame = debug_frame.transpose().map(Option::flatten);
+        // The other one has all functions of most programs.
+        let debug_frame = debug_frame.or_else(|error| unless(eh_frame.is_some(), error))?;
+        let has_others = eh_frame.is_some() || debug_frame.is_some();
         Ok(Some(Self {
             architecture,
             segments: elf.segments.iter().filter(|s| s.is_loaded()).copied().collect(),
             eh_frame,
             debug_frame,
-            go: GoSymbols::read(elf)?,
+            go: GoSymbols::read(elf).or_else(|error| unless(has_others, error))?,
         }))
     }
 
