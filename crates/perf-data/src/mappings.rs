@@ -27,6 +27,9 @@ pub struct MappedFile {
     pub mapped_at: Option<Timestamp>,
     /// The process that mapped it last: its root directory has the file, if that process still runs.
     pub process: Option<u32>,
+    /// Other processes that mapped it, at most eight: the last one first, and rather those that run. Where
+    /// the last one has ended, such as a check in a container, the root directory of one of these has the file.
+    pub other_processes: Vec<u32>,
     /// Whether it is the kernel, one of its modules or a function that was added to it.
     pub is_kernel: bool,
     /// Whether it is one function that was added to the running kernel, such as a program of BPF
@@ -40,6 +43,22 @@ pub struct MappedFile {
     /// Of the kernel and its modules: where they were in memory. Without it, the recording can be of an
     /// earlier boot, whose addresses have other names now.
     pub reference: Option<KernelReference>,
+}
+
+impl MappedFile {
+    /// A process maps the file.
+    fn mapped_by(&mut self, process: u32, ended: &EndedProcesses) {
+        const MAX_OTHERS: usize = 8;
+        let Some(last) = self.process.replace(process).filter(|last| *last != process) else {
+            return;
+        };
+        let others = &mut self.other_processes;
+        others.retain(|other| *other != process);
+        others.insert(0, last);
+        if others.len() > MAX_OTHERS {
+            others.remove(others.iter().rposition(|other| ended.has(*other)).unwrap_or(MAX_OTHERS));
+        }
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -289,8 +308,8 @@ impl Mappings {
         let next = self.files.len();
         let key = (name, build_id, inode, reference);
         if let Some(known) = self.numbers.get(&key) {
-            if let Some(file) = self.files.get_mut(*known) {
-                file.process = process.or(file.process);
+            if let (Some(file), Some(process)) = (self.files.get_mut(*known), process) {
+                file.mapped_by(process, &self.ended);
             }
             return *known;
         }
@@ -311,6 +330,7 @@ impl Mappings {
             inode,
             mapped_at: None,
             process,
+            other_processes: Vec::new(),
             is_kernel,
             is_kernel_function: false,
             is_perf_map: false,
@@ -491,6 +511,31 @@ mod tests {
             apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &task(pid));
         }
         assert!(mappings.at(2, 0x1800, false).is_some());
+    }
+
+    /// Checks of containers come and go: the program that they check is known as long as it runs.
+    #[test]
+    fn processes_that_run_are_known_longer_than_those_that_ended() {
+        let mut mappings = Mappings::new(&Features::default());
+        let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        let map = |mappings: &mut Mappings, pid: u32| {
+            let body = [&words(&[pid, pid])[..], &place, b"/bin/x\0\0"].concat();
+            apply(mappings, perf_sys::PERF_RECORD_MMAP, &body);
+            let file = mappings.file(mappings.at(pid, 0x1800, false).unwrap().file).unwrap();
+            (file.process, file.other_processes.clone())
+        };
+        assert_eq!(map(&mut mappings, 1), (Some(1), vec![]));
+        assert_eq!(map(&mut mappings, 1), (Some(1), vec![]));
+        for pid in 2..100 {
+            map(&mut mappings, pid);
+            let exit = [&words(&[pid, 1, pid, 1])[..], &1_u64.to_ne_bytes()].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_EXIT, &exit);
+        }
+        assert_eq!(map(&mut mappings, 100), (Some(100), vec![99, 98, 97, 96, 95, 94, 93, 1]));
+        // Of those that run, the last ones.
+        (101..109).for_each(|pid| _ = map(&mut mappings, pid));
+        let running = (100..108).rev().collect();
+        assert_eq!(map(&mut mappings, 108), (Some(108), running));
     }
 
     #[test]

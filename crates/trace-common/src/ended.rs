@@ -25,6 +25,11 @@ impl EndedProcesses {
         if self.pids.len() > Self::MAX { self.pids.pop_front() } else { None }
     }
 
+    /// Whether the first thread of a process has ended, and the process is not to be forgotten yet.
+    pub fn has(&self, pid: u32) -> bool {
+        self.pids.contains(&pid)
+    }
+
     /// A process runs: it is another one with the same number, or one whose other thread executes a program.
     /// Returns whether its first thread had ended.
     pub fn revive(&mut self, pid: u32) -> bool {
@@ -42,7 +47,7 @@ mod tests {
         let mut ended = EndedProcesses::default();
         let most = u32::try_from(EndedProcesses::MAX).unwrap();
         assert!((0..most).all(|pid| ended.end(pid).is_none()));
-        assert!(ended.revive(0) && !ended.revive(0));
+        assert!(ended.has(0) && ended.revive(0) && !ended.has(0) && !ended.revive(0));
         assert_eq!([most, most + 1].map(|pid| ended.end(pid)), [None, Some(1)]);
     }
 
