@@ -423,7 +423,7 @@ fn recordings_in_pipe_mode_have_their_description() {
         let (input, out) = (format!("{name}.data"), format!("{name}.pftrace"));
         let output = convert(dir.path(), &[&input, "-o", &out, "--uncompressed"]);
         let stderr = text(&output.stderr).replace(name, "");
-        assert!(output.status.success() && stderr.contains("samples of named"), "{stderr}");
+        assert!(output.status.success() && stderr.contains("1 sample of named"), "{stderr}");
         // On the clock of perf.
         let both = convert(dir.path(), &["shop.trace", &input, "-o", "both.pftrace"]);
         let refused = text(&both.stderr);
