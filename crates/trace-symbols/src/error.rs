@@ -134,6 +134,12 @@ pub enum PerfMapProblem {
     /// It is a symbolic link, a pipe, a device or a directory.
     #[error("it is not a regular file")]
     NotRegular,
+    /// The addresses are those of another machine, whose files are not here.
+    #[error("the process is one of another machine")]
+    OtherMachine,
+    /// The process started after its number was recorded.
+    #[error("another process has the number of the process now")]
+    OtherProcess,
 }
 
 /// Result of resolving an address or reading a file with symbols.

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use trace_common::ClockDomain;
 
 /// Bytes of a command line and of an environment that are read. A process can make its own as long as it
 /// wants, by `PR_SET_MM`.
@@ -71,6 +73,17 @@ pub(crate) fn command_line(pid: u32) -> Vec<String> {
 /// When a process started, in clock ticks since the boot; `None` if it does not exist.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
     stat_after_name(pid)?.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+/// When a process started, by the wall clock; `None` if it does not exist.
+pub(crate) fn started(pid: u32) -> Option<SystemTime> {
+    /// `USER_HZ`, the same on all architectures that this runs on.
+    const TICKS_PER_SECOND: u64 = 100;
+    let ticks = start_time(pid)?;
+    let nanos = ticks.checked_mul(1_000_000_000 / TICKS_PER_SECOND)?;
+    let since_boot = perf_monitor::now(ClockDomain::Boottime)?.nanos();
+    let age = u64::try_from(since_boot).ok()?.checked_sub(nanos)?;
+    SystemTime::now().checked_sub(Duration::from_nanos(age))
 }
 
 /// The fields of a thread after its name, which can have any bytes; `None` if it does not exist.

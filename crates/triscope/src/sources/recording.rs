@@ -47,9 +47,9 @@ impl State {
     /// its instruction, then return addresses. `None` if it has none of these.
     pub(crate) fn unwind(&self, sample: &Sample<'_>) -> Option<Vec<u64>> {
         let unwinder = self.unwinder.as_ref().filter(|_| sample.user_stack().is_some())?;
+        let mappings = self.symbols.as_ref()?.mappings();
         let mut addresses = Vec::new();
-        let at = sample.time.unwrap_or(Timestamp::MAX);
-        let is_whole = unwinder.borrow_mut().unwind(sample, at, &mut addresses);
+        let is_whole = unwinder.borrow_mut().unwind(sample, mappings, &mut addresses);
         self.cut.set(self.cut.get() + u64::from(!is_whole));
         Some(addresses)
     }
@@ -135,6 +135,7 @@ pub(crate) fn read(
     report(state.undecodable, "records could not be decoded");
     report(state.cut.get(), "stacks were unwound incompletely");
     report(state.without_callers.get(), "stacks are without callers in user space");
+    state.symbols.iter().for_each(Symbols::print_problems);
     Ok(state)
 }
 
@@ -182,9 +183,6 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
-    if let Some(unwinder) = &mut state.unwinder {
-        unwinder.get_mut().apply(&record, entry.raw, entry.time());
-    }
     state.losses.add(&record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {

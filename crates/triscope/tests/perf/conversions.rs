@@ -120,6 +120,11 @@ fn replaced_programs_of_perf_recordings_have_no_names() {
         let (stacks, ran) = folded(dir.path(), "x.data");
         assert_eq!(weights(&stacks, "space::called")[1], 0, "{script}: {stacks:?}");
         assert!(ran.stderr.contains("/server: ") && ran.stderr.contains("was replaced"), "{ran:?}");
+        for command in ["script", "report"] {
+            let ran = run_in(dir.path(), &["perf", command, "-i", "x.data"]);
+            let is_said = ran.stderr.contains("/server: ") && ran.stderr.contains("was replaced");
+            assert!(is_said, "{command}: {}", ran.stderr);
+        }
         // The same without the replacement.
         let record = ["record", "-q", "-N", "-g", "-e", "cpu-clock:u", "-o", "y.data"];
         perf_in(dir.path(), &[&record[..], options, &["--", "./server", "100"]].concat());

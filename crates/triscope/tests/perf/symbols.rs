@@ -2,7 +2,8 @@
 
 use crate::needs_root;
 use crate::sampling::{FRAME_POINTERS, Stacks, compiled_from, parsed, read};
-use crate::support::{self, Ran, can, run_in};
+use crate::support::{self, Ran, Running, can, run_in};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -65,6 +66,19 @@ fn replaced_program_has_no_wrong_names(
     run_in(dir, &run).is_good();
     let stacks = parsed(&read(dir, "x.folded"));
     assert_eq!(weight(&stacks, names[0]), 0, "{stacks:?}");
+    // `perf top` names the code of each while it runs: half of it is that of the first one.
+    copy(builds[0], &program);
+    let ran = run_in(dir, &["perf", "top", "--json", "--", "sh", "-c", &script]);
+    ran.is_good();
+    let (mut old, mut all) = (0, 0);
+    for table in ran.stdout.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
+        for row in table["rows"].as_array().unwrap().iter().filter(|row| row["comm"] == "server") {
+            let samples = row["samples"].as_u64().unwrap();
+            let is_old = row["symbol"].as_str().unwrap().ends_with(names[0]);
+            (old, all) = (old + if is_old { samples } else { 0 }, all + samples);
+        }
+    }
+    assert!(all > 0 && old * 4 < all * 3, "{old} of {all}: {}", ran.stdout);
 }
 
 #[test]
@@ -107,6 +121,33 @@ fn said(dir: &Path, script: &str, file: &str) -> (String, Ran) {
     ran.is_good();
     let line = ran.stderr.lines().find(|line| line.contains(file) && line.contains("frame"));
     (line.unwrap_or_else(|| panic!("{file}: {}", ran.stderr)).to_owned(), ran)
+}
+
+/// A check of a container maps the program last, and ends.
+#[test]
+fn programs_of_containers_have_names_after_another_process_has_ended() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    if program(dir.path(), "contained", &["-static"]).is_none() {
+        return;
+    }
+    std::fs::create_dir(dir.path().join("root")).unwrap();
+    // A file system of its own: its path is the same as that of no file here.
+    let script = "mount -t tmpfs none root && mkdir root/old && cp contained root/inside && \
+                  cd root && pivot_root . old && echo ready && exec /inside 600000";
+    let mut unshare = Command::new("unshare");
+    unshare.current_dir(dir.path()).args(["--mount", "sh", "-c", script]);
+    let mut container = Running::start(&mut unshare);
+    container.wait_for("ready");
+    let pid = container.id().to_string();
+    let check = ["nsenter", "-t", &pid, "--mount", "--root", "/inside", "50"];
+    let ran =
+        run_in(dir.path(), &[&["profile", "-a", "-o", "x.folded", "--"][..], &check].concat());
+    ran.is_good();
+    container.still_runs();
+    let stacks = parsed(&read(dir.path(), "x.folded"));
+    assert!(weight(&stacks, "contained") > 0, "{}", ran.stderr);
+    assert!(!ran.stderr.contains("/inside: "), "{}", ran.stderr);
 }
 
 #[test]

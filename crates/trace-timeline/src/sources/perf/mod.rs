@@ -485,7 +485,7 @@ impl PerfSource {
         }
         let record = entry.decode()?.ok()?;
         self.tasks.apply(&record);
-        self.stacks.apply(&record, entry.raw, entry.time());
+        self.stacks.apply(&record, entry.raw);
         let tid = |tid: Option<u32>| tid.and_then(|tid| i32::try_from(tid).ok());
         match record {
             PerfRecord::Switch(switch) => {

@@ -7,7 +7,6 @@ use perf_data::{Entry, Features, MappedFile, Mappings, RecordedEvent};
 use perf_monitor::{Callchain, CallchainContext, CpuMode, RawRecord, Record, Sample};
 use std::fmt;
 use std::ops::Range;
-use trace_common::Timestamp;
 
 /// Names the functions of call chains.
 ///
@@ -38,13 +37,9 @@ pub trait Symbolizer {
 /// This crate reads no files: a program that does implements this for
 /// [`PerfSource::with_unwinder`](super::PerfSource::with_unwinder).
 pub trait Unwinder {
-    /// Applies a record: those of mappings, forks and `execve(2)` say where code is. Of a process that
-    /// was there at the start, they have no time.
-    fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>);
-
-    /// Appends the addresses of a stack: the instruction of the sample, then return addresses. Returns
-    /// whether no frame is missing.
-    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp, out: &mut Vec<u64>) -> bool;
+    /// Appends the addresses of a stack: the instruction of the sample, then return addresses. The mappings
+    /// are those at the time of the sample. Returns whether no frame is missing.
+    fn unwind(&mut self, sample: &Sample<'_>, mappings: &Mappings, out: &mut Vec<u64>) -> bool;
 }
 
 /// A function at an address.
@@ -187,11 +182,8 @@ impl Stacks {
         self.unwinder = Some(unwinder);
     }
 
-    pub(super) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>) {
+    pub(super) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
         self.mappings.apply(record, raw);
-        if let Some(unwinder) = &mut self.unwinder {
-            unwinder.apply(record, raw, at);
-        }
     }
 
     /// Finds the addresses of user space that are not in the call chain: the instruction of the sample,
@@ -201,10 +193,9 @@ impl Stacks {
         if of_branches(sample, entry, &mut self.addresses) {
             return;
         }
-        let at = entry.time().unwrap_or(Timestamp::MAX);
         let is_possible = sample.user_stack().is_some();
         if let Some(unwinder) = self.unwinder.as_mut().filter(|_| is_possible) {
-            let is_whole = unwinder.unwind(sample, at, &mut self.addresses);
+            let is_whole = unwinder.unwind(sample, &self.mappings, &mut self.addresses);
             self.cut += u64::from(!is_whole);
         }
     }
@@ -394,10 +385,9 @@ mod tests {
     use crate::EventKind;
     use crate::sources::perf::PerfStats;
     use crate::sources::perf::testing::Run;
-    use perf_data::{RecordedEvent, perf_event_attr};
-    use perf_monitor::{RawRecord, Record, Sample};
+    use perf_data::{Mappings, RecordedEvent, perf_event_attr};
+    use perf_monitor::Sample;
     use perf_sys::*;
-    use trace_common::Timestamp;
 
     const ID: u64 = 9;
 
@@ -507,9 +497,7 @@ mod tests {
     struct OneCaller;
 
     impl Unwinder for OneCaller {
-        fn apply(&mut self, _: &Record<'_>, _: RawRecord<'_>, _: Option<Timestamp>) {}
-
-        fn unwind(&mut self, sample: &Sample<'_>, _: Timestamp, out: &mut Vec<u64>) -> bool {
+        fn unwind(&mut self, sample: &Sample<'_>, _: &Mappings, out: &mut Vec<u64>) -> bool {
             out.extend([sample.ip.unwrap(), 0x404]);
             false
         }

@@ -258,7 +258,7 @@ impl Live {
             return;
         };
         let mode = raw.cpu_mode();
-        self.symbols.apply(&record, raw);
+        self.symbols.apply_live(&record, layout, raw);
         if let Record::Sample(sample) = &record {
             let tid = sample.tid.unwrap_or(0);
             let time = sample.time.unwrap_or(Timestamp::from_nanos(i64::MAX));

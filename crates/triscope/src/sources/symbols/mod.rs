@@ -4,28 +4,30 @@
 pub(crate) mod lines;
 pub(crate) mod live;
 pub(crate) mod managed;
+mod origin;
 mod problems;
 pub(crate) mod unwind;
 
 use crate::failure::OneLine;
 pub(crate) use lines::with_lines;
 use managed::Managed;
-use perf_data::{ClockReference, Features, MappedFile, Mappings};
-use perf_monitor::{CallchainContext, CpuMode, RawRecord, Record};
+use origin::Origin;
+use perf_data::{BuildIds, Features, MappedFile, Mappings, perf_event_attr};
+use perf_monitor::{CallchainContext, CpuMode, FileId, Mmap, RawRecord, Record, RecordLayout};
 use problems::Problems;
 use std::cell::RefCell;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use trace_common::ClockDomain;
-use trace_symbols::{
-    BuildId, Debuginfod, Frame, Location, Module, ModuleId, ModuleKind, Unresolved, build_id,
-};
+use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, Unresolved, build_id};
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
 
 /// The mappings of all processes, as records report them, with the symbols of their files.
 pub(crate) struct Symbols {
     mappings: Mappings,
     files: RefCell<Files>,
+    /// Of the files that are mapped now.
+    build_ids: BuildIds,
 }
 
 /// A recording with the functions and callers of its samples, and the frames without a function. With
@@ -44,22 +46,27 @@ pub(crate) fn named(
 /// needed.
 pub(crate) struct Files {
     symbolizer: trace_symbols::Symbolizer,
-    modules: Vec<Option<ModuleId>>,
-    /// Whether the recording is made now: files are those that its processes see.
-    is_live: bool,
-    /// Whether a file was found below the root directory of another process.
-    has_other_files: bool,
+    known: Vec<Option<Known>>,
+    origin: Origin,
+    /// Whether addresses have names that had none when they were first asked for.
+    has_more_names: bool,
     /// Why the kernel has no symbols, if it is not the running one.
     kernel: Option<&'static str>,
-    /// Whether the recording is of this machine: its files have the inodes of the recording.
-    is_ours: bool,
-    /// That of the records. The perf clock cannot be related to others.
-    clock: Option<ClockReference>,
     problems: Problems,
     /// Number of samples with the stack that is named.
     samples: u64,
     /// Methods of .NET processes.
     managed: Managed,
+}
+
+/// A file of which an address was asked for.
+#[derive(Clone, Copy)]
+struct Known {
+    module: ModuleId,
+    /// Why nothing describes its code.
+    refusal: Option<&'static Unresolved>,
+    /// Whether the jitdump file that describes its code was added.
+    has_jitdump: bool,
 }
 
 /// A function that is not inlined.
@@ -135,11 +142,25 @@ impl Symbols {
     /// The symbols for records that are read while they are made.
     pub(crate) fn live() -> Self {
         let features = Features::of_this_machine();
-        Self::of(&features, Files { is_live: true, ..Files::new(&features) })
+        Self::of(&features, Files { origin: Origin::live(), ..Files::new(&features) })
     }
 
     fn of(features: &Features, files: Files) -> Self {
-        Self { mappings: Mappings::new(features), files: RefCell::new(files) }
+        let mut attr = perf_event_attr::default();
+        attr.set_use_clockid(true);
+        attr.clockid = perf_monitor::clock_id(ClockDomain::Monotonic).unwrap_or_default();
+        let build_ids = BuildIds::new(&attr);
+        Self { mappings: Mappings::new(features), files: RefCell::new(files), build_ids }
+    }
+
+    /// The mappings up to now.
+    pub(crate) const fn mappings(&self) -> &Mappings {
+        &self.mappings
+    }
+
+    /// Prints the files whose code has no functions, and those that may be others.
+    pub(crate) fn print_problems(&self) {
+        self.files.borrow().print_problems();
     }
 
     /// Names addresses again that had no name, if there is one now: call this now and then.
@@ -157,6 +178,27 @@ impl Symbols {
         self.mappings.apply(record, raw);
     }
 
+    /// Applies a record that was made now: files that are mapped are known by their build ids, so that one
+    /// that is replaced later is another one.
+    pub(crate) fn apply_live(
+        &mut self,
+        record: &Record<'_>,
+        layout: &RecordLayout,
+        raw: RawRecord<'_>,
+    ) {
+        if !matches!(record, Record::Mmap(_)) {
+            return self.apply(record, raw);
+        }
+        let raw = self.build_ids.apply(layout, raw);
+        if let Ok(record) = layout.decode(raw) {
+            self.mappings.apply(&record, raw);
+            // A program without a build id can have been built again, with the same inode.
+            if matches!(&record, Record::Mmap(map) if has_inode(map)) {
+                self.look_again();
+            }
+        }
+    }
+
     /// What is at an address of a process, in the kernel or in user space. An address of a virtual machine
     /// is none of the process that runs it.
     pub(crate) fn at(&self, pid: u32, address: u64, mode: CpuMode) -> Place<'_> {
@@ -167,7 +209,7 @@ impl Symbols {
         let file = mapped.and_then(|mapped| self.mappings.file(mapped.file));
         let symbol = match (mapped, file) {
             (Some(mapped), Some(file)) => {
-                symbol(self.files.borrow_mut().frames(mapped.file, file, mapped.address))
+                self.files.borrow_mut().symbol(mapped.file, file, mapped.address)
             }
             // Without the record of the kernel's mapping, its own symbols are used.
             _ if is_kernel => self.kernel_symbol(address),
@@ -184,7 +226,7 @@ impl Symbols {
 
     fn kernel_symbol(&self, address: u64) -> Option<Symbol> {
         let file = self.mappings.file(0)?;
-        symbol(self.files.borrow_mut().frames(0, file, address))
+        self.files.borrow_mut().symbol(0, file, address)
     }
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
@@ -192,6 +234,11 @@ impl Symbols {
         let Symbol { mangled, offset, .. } = self.at(0, address, CpuMode::Kernel).symbol?;
         Some(format!("{mangled}+{offset:#x}"))
     }
+}
+
+/// Whether a file is mapped that its inode alone identifies.
+const fn has_inode(map: &Mmap<'_>) -> bool {
+    matches!(map.file, Some(FileId::Inode { inode, .. }) if inode != 0)
 }
 
 /// The function that has the code at an address.
@@ -224,7 +271,6 @@ impl Files {
 
     fn with_lines(features: &Features, lines: bool, servers: Option<Debuginfod>) -> Self {
         let mut options = trace_symbols::Options::default();
-        let is_ours = features.hostname == Features::of_this_machine().hostname;
         let kernel = of_another_kernel(features);
         options.kernel = kernel.is_none();
         // Files without a build id, of recordings without inodes or a known clock. They are reported.
@@ -232,16 +278,13 @@ impl Files {
         options.lines = lines;
         options.debuginfod = servers;
         let symbolizer = trace_symbols::Symbolizer::new(options);
-        let clock = features.clock;
-        let (modules, managed, problems) = (Vec::new(), Managed::default(), Problems::default());
+        let (known, managed, problems) = (Vec::new(), Managed::default(), Problems::default());
         Self {
             symbolizer,
-            modules,
-            is_live: false,
-            has_other_files: false,
+            known,
+            origin: Origin::new(features),
+            has_more_names: false,
             kernel,
-            is_ours,
-            clock,
             problems,
             samples: 1,
             managed,
@@ -252,8 +295,7 @@ impl Files {
     /// functions, files and lines. Debug information that is not there is asked of `servers`.
     pub(crate) fn live(servers: Option<Debuginfod>) -> Self {
         let features = Features::of_this_machine();
-        let clock = ClockReference::now(ClockDomain::Monotonic);
-        Self { is_live: true, clock, ..Self::with_lines(&features, true, servers) }
+        Self { origin: Origin::live(), ..Self::with_lines(&features, true, servers) }
     }
 
     /// Names the code of these methods, too.
@@ -274,9 +316,9 @@ impl Files {
     /// Forgets the names of files that were changed since they were mapped, and what just-in-time compilers
     /// have added to. Returns whether names are others now.
     pub(crate) fn forget_changed(&mut self) -> bool {
-        let is_other_file = std::mem::take(&mut self.has_other_files);
+        let has_more = std::mem::take(&mut self.has_more_names);
         let is_changed = self.symbolizer.forget_changed();
-        self.symbolizer.forget_incomplete() | is_changed | is_other_file
+        self.symbolizer.forget_incomplete() | is_changed | has_more
     }
 
     /// Prints the files whose code has no functions, and the assemblies whose PDB file is not used.
@@ -295,95 +337,98 @@ impl Files {
         if !self.has_place(file) {
             return Err(&Unresolved::OtherKernel);
         }
-        if self.modules.len() <= number {
-            self.modules.resize(number + 1, None);
+        let Known { module, refusal, has_jitdump } = self.known(number, file);
+        if let Some(why) = refusal {
+            return Err(why);
         }
-        let module = self.modules.get(number).copied().flatten().unwrap_or_else(|| {
-            self.add_jitdump(file);
-            let module = self.module(file);
-            let module = self.symbolizer.spaces_mut().add_module(module);
-            if let Some(known) = self.modules.get_mut(number) {
-                *known = Some(module);
-            }
-            module
-        });
+        // A compiler can map it after its first code has run.
+        if let Some(path) = file.jitdump.as_deref().filter(|_| !has_jitdump) {
+            self.add_jitdump(number, module, path, file.process);
+        }
         let location = Location { module, address };
-        if self.has_other_process(module, file) && self.is_missing(location) {
-            let other = self.module(file);
+        let is_file_of_process = self.origin.is_live && !file.is_kernel && !file.is_perf_map;
+        while is_file_of_process && self.is_missing(location) {
+            let Some(other) = self.origin.elsewhere(number, file) else { break };
             self.symbolizer.spaces_mut().add_module(other);
             self.symbolizer.refresh(module);
-            self.has_other_files = true;
+            self.has_more_names = true;
         }
         self.symbolizer.resolve(location).frames
     }
 
-    /// Whether the file at a location is not there, or not the one that was mapped.
-    fn is_missing(&mut self, location: Location) -> bool {
-        let why = self.symbolizer.resolve(location).frames.err();
-        matches!(why, Some(Unresolved::File(_) | Unresolved::BuildId { .. } | Unresolved::Replaced))
+    /// What is known of a file.
+    fn known(&mut self, number: usize, file: &MappedFile) -> Known {
+        if let Some(known) = self.known.get(number).copied().flatten() {
+            return known;
+        }
+        let module = self.symbolizer.spaces_mut().add_module(self.origin.module(file));
+        let refusal = self.origin.refusal(file);
+        let known = Known { module, refusal, has_jitdump: false };
+        if self.known.len() <= number {
+            self.known.resize(number + 1, None);
+        }
+        if let Some(slot) = self.known.get_mut(number) {
+            *slot = Some(known);
+        }
+        known
     }
 
-    /// Whether the file of a module was looked for below the root directory of a process that is not the last
-    /// one which mapped it. The first one, such as that of a container, can have ended before.
-    fn has_other_process(&self, module: ModuleId, file: &MappedFile) -> bool {
-        let module = self.symbolizer.spaces().module(module);
-        self.is_live
-            && module.is_some_and(|module| {
-                module.kind == ModuleKind::File && module.process != file.process
-            })
+    /// Whether the file at a location is not there, or not the one that was mapped.
+    fn is_missing(&mut self, location: Location) -> bool {
+        self.symbolizer.resolve(location).frames.is_err_and(origin::is_missing)
     }
 
     /// Whether the place of the kernel in memory is known: that of now is that of live recordings alone.
     const fn has_place(&self, file: &MappedFile) -> bool {
-        !file.is_kernel || file.is_kernel_function || self.is_live || file.reference.is_some()
+        !file.is_kernel
+            || file.is_kernel_function
+            || self.origin.is_live
+            || file.reference.is_some()
     }
 
     /// Adds the jitdump file of a process, which describes its code.
-    fn add_jitdump(&mut self, file: &MappedFile) {
-        if let Some(path) = &file.jitdump {
-            let mut dump = Module::file(path, None);
-            dump.process = file.process;
-            self.symbolizer.spaces_mut().add_module(dump);
+    fn add_jitdump(&mut self, number: usize, module: ModuleId, path: &str, process: Option<u32>) {
+        let mut dump = Module::file(path, None);
+        dump.process = process;
+        self.symbolizer.spaces_mut().add_module(dump);
+        self.symbolizer.refresh(module);
+        self.has_more_names = true;
+        if let Some(Some(known)) = self.known.get_mut(number) {
+            known.has_jitdump = true;
         }
     }
 
     /// Whether a file with functions is known to be the one that was mapped.
     fn is_verified(&self, file: &MappedFile) -> bool {
         let is_file = !file.is_kernel && !file.is_perf_map && file.name.starts_with('/');
-        let has_time = self.clock.is_some() && file.mapped_at.is_some();
+        let has_time = self.origin.mapped_at(file).is_some();
         !is_file || file.build_id.is_some() || (file.inode.is_some() && has_time)
+    }
+
+    /// Counts an address with functions if the file may be another one, or its debug information is not used.
+    fn count_named(&self, number: usize, file: &MappedFile) {
+        let known = self.known.get(number).copied().flatten();
+        if let Some(why) = known.and_then(|known| self.symbolizer.problem(known.module)) {
+            self.problems.partial(&file.name, why.to_string());
+        }
+        if !self.is_verified(file) {
+            self.problems.unverified(&file.name);
+        }
+    }
+
+    /// The function that has the code at an address of a file. Without one, the reason is counted.
+    fn symbol(&mut self, number: usize, file: &MappedFile, address: u64) -> Option<Symbol> {
+        let symbol = symbol(self.frames(number, file, address));
+        match symbol {
+            Some(_) => self.count_named(number, file),
+            None => self.missing(number, file, address),
+        }
+        symbol
     }
 
     /// The functions at an address of a file; none if they are not known.
     fn frames(&mut self, number: usize, file: &MappedFile, address: u64) -> &[Frame] {
         self.at(number, file, address).unwrap_or_default()
-    }
-
-    /// Whether a build id of the list by path is known to be that of a file which replaced the mapped one
-    /// before the recorder made the list.
-    fn is_of_another(&self, id: BuildId, file: &MappedFile) -> bool {
-        let Some(inode) = file.inode.filter(|_| self.is_ours && !self.is_live) else {
-            return false;
-        };
-        let is_unchanged = match build_id::changed(std::process::id(), &file.name, inode) {
-            Some(changed) => {
-                let mapped_at = self.clock.zip(file.mapped_at);
-                let mapped_at = mapped_at.and_then(|(clock, at)| clock.realtime_at(at));
-                mapped_at.is_none_or(|at| build_id::is_unchanged_since(changed, at))
-            }
-            None => false,
-        };
-        !is_unchanged && build_id::of_file(&file.name) == Some(id)
-    }
-
-    /// The module of a file.
-    fn module(&self, file: &MappedFile) -> Module {
-        let mut module = file.module(self.clock.as_ref());
-        if module.kind == ModuleKind::File {
-            module.build_id = module.build_id.filter(|id| !self.is_of_another(*id, file));
-            module.process = file.process.filter(|_| self.is_live);
-        }
-        module
     }
 }
 
@@ -408,15 +453,8 @@ impl Symbolizer for Files {
             let file = frame.file.as_deref().unwrap_or_default();
             each(Function { name: &frame.function, file, line: frame.line });
         }
-        if frames.is_empty() {
-            return;
-        }
-        let module = self.modules.get(number).copied().flatten();
-        if let Some(why) = module.and_then(|module| self.symbolizer.problem(module)) {
-            self.problems.partial(&file.name, why.to_string());
-        }
-        if !self.is_verified(file) {
-            self.problems.unverified(&file.name);
+        if !frames.is_empty() {
+            self.count_named(number, file);
         }
     }
 
@@ -436,6 +474,7 @@ impl Symbolizer for Files {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use trace_symbols::PerfMapProblem;
 
     #[test]
     fn a_kernel_at_an_unknown_place_has_no_names() {
@@ -446,8 +485,93 @@ mod tests {
         let mut files = Files::new(&features);
         assert_eq!(files.at(0, kernel, 1), Err(&Unresolved::OtherKernel));
         // Without root, the kernel hides its symbols.
-        files.is_live = true;
+        files.origin.is_live = true;
         assert_ne!(files.at(0, kernel, 1), Err(&Unresolved::OtherKernel));
+    }
+
+    /// Process `pid` maps code of a file or of none, at a time.
+    fn map(mappings: &mut Mappings, pid: u32, start: u64, name: &str, at: u64) {
+        const MMAP: u32 = 1;
+        let mut attr = perf_event_attr::new(1, 0);
+        attr.sample_type = perf_monitor::SampleFlags::TIME.bits();
+        attr.set_sample_id_all(true);
+        let layout = RecordLayout::new(&attr);
+        let mut name = name.as_bytes().to_vec();
+        name.resize((name.len() + 1).next_multiple_of(8), 0);
+        let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+        let ids = [pid, pid].map(u32::to_ne_bytes).concat();
+        let body = [ids, place, name, at.to_ne_bytes().to_vec()].concat();
+        let size = u16::try_from(8 + body.len()).unwrap();
+        let header = [&MMAP.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
+        let bytes = [header, body].concat();
+        let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
+        mappings.apply(&layout.decode(raw).unwrap(), raw);
+    }
+
+    /// The function at an address of a process.
+    fn named(mappings: &Mappings, files: &mut Files, address: u64) -> Result<String, Unresolved> {
+        let at = mappings.at(std::process::id(), address, false).unwrap();
+        let frames = files.at(at.file, mappings.file(at.file).unwrap(), at.address);
+        frames.map(|frames| frames[0].function.to_string()).map_err(Clone::clone)
+    }
+
+    /// Numbers of processes are used again, and on each machine.
+    #[test]
+    fn just_in_time_compiled_code_has_no_names_of_another_process() {
+        let refused = |features: &Features, at| {
+            let mut mappings = Mappings::new(features);
+            map(&mut mappings, std::process::id(), 0x1000, "//anon", at);
+            match named(&mappings, &mut Files::new(features), 0x1800) {
+                Err(Unresolved::PerfMapRefused(why)) => Some(why),
+                _ => None,
+            }
+        };
+        let mut features = Features::of_this_machine();
+        features.clock = perf_data::ClockReference::now(ClockDomain::Monotonic);
+        let now = perf_monitor::now(ClockDomain::Monotonic).unwrap().nanos().unsigned_abs();
+        assert_eq!(refused(&features, now), None);
+        // Before this process was started.
+        assert_eq!(refused(&features, 1), Some(PerfMapProblem::OtherProcess));
+        features.hostname = Some("another.machine".to_owned());
+        assert_eq!(refused(&features, now), Some(PerfMapProblem::OtherMachine));
+    }
+
+    #[test]
+    fn a_jitdump_file_that_is_mapped_later_is_used() {
+        let dir = tempfile::tempdir().unwrap();
+        let pid = std::process::id();
+        let path = dir.path().join(format!("jit-{pid}.dump"));
+        // The header of 40 bytes, and code: its kind, size and time, 5 words, its name.
+        let mut dump = [0x4a69_5444, 1, 40, 62, 0, pid].map(u32::to_le_bytes).concat();
+        dump.extend([0; 16]);
+        dump.extend([0, 16 + 40 + 9].map(u32::to_le_bytes).concat());
+        dump.extend([1_u64, 0, 0x1000, 0x1000, 0x1000, 1].map(u64::to_le_bytes).concat());
+        dump.extend(b"compiled\0");
+        std::fs::write(&path, dump).unwrap();
+        let mut mappings = Mappings::new(&Features::of_this_machine());
+        let mut files = Files::live(None);
+        map(&mut mappings, pid, 0x1000, "//anon", 1);
+        assert!(named(&mappings, &mut files, 0x1800).is_err());
+        map(&mut mappings, pid, 0x4000, path.to_str().unwrap(), 2);
+        assert_eq!(named(&mappings, &mut files, 0x1800), Ok("compiled".to_owned()));
+        assert!(files.forget_changed(), "the address is named again");
+    }
+
+    /// A check in a container maps the libraries of the program that it checks, and ends.
+    #[test]
+    fn files_are_looked_for_where_each_process_sees_them() {
+        let mut mappings = Mappings::new(&Features::default());
+        let mut origin = Origin::live();
+        [7, 8, 9].into_iter().for_each(|pid| map(&mut mappings, pid, 0x1000, "/lib/x.so", 1));
+        let mut tried = |mappings: &Mappings| {
+            let file = mappings.file(1).unwrap();
+            let next = || origin.elsewhere(1, file).map(|module| module.process.unwrap());
+            std::iter::from_fn(next).collect::<Vec<_>>()
+        };
+        assert_eq!(tried(&mappings), [9, 8, 7]);
+        assert!(tried(&mappings).is_empty());
+        map(&mut mappings, 10, 0x1000, "/lib/x.so", 2);
+        assert_eq!(tried(&mappings), [10]);
     }
 
     #[test]

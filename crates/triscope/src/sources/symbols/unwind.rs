@@ -1,201 +1,175 @@
 //! Callers in user space from registers and copied stacks.
 
-use perf_data::{ClockReference, Features};
-use perf_monitor::{FileId, RawRecord, Record, Sample};
-use trace_common::{ClockDomain, EndedProcesses};
-use trace_symbols::{
-    AddressSpaces, Architecture, BuildId, Inode, Mapping, Module, Options, Registers,
-};
-use trace_timeline::Timestamp;
+use super::origin::{self, Origin};
+use perf_data::{Features, MappedFile, Mappings};
+use perf_monitor::Sample;
+use trace_symbols::{AddressSpaces, Architecture, Location, Module, ModuleId, Options, Registers};
 use trace_timeline::sources::perf;
 
 /// Follows the stacks of samples by the unwind tables of the mapped files.
 pub(crate) struct Unwinder {
     unwinder: trace_symbols::Unwinder,
+    /// The modules of the files.
     spaces: AddressSpaces,
-    ended: EndedProcesses,
+    /// Their numbers, by the number of the file in [`Mappings`].
+    modules: Vec<ModuleId>,
     architecture: Option<Architecture>,
-    /// Whether the recording is made now: files are those that its processes see.
-    is_live: bool,
-    clock: Option<ClockReference>,
-    /// The time of the first record that has one.
-    start: Option<Timestamp>,
+    origin: Origin,
 }
 
 impl Unwinder {
     /// For a recording of a machine like this one.
     pub(crate) fn new(features: &Features) -> Self {
-        Self::with_clock(features.clock, false, super::of_another_kernel(features).is_none())
+        Self::of(Origin::new(features), super::of_another_kernel(features).is_none())
     }
 
     /// For a recording that is made now.
     pub(crate) fn live() -> Self {
-        Self::with_clock(ClockReference::now(ClockDomain::Monotonic), true, true)
+        Self::of(Origin::live(), true)
     }
 
-    fn with_clock(clock: Option<ClockReference>, is_live: bool, is_of_this_kernel: bool) -> Self {
+    fn of(origin: Origin, is_of_this_kernel: bool) -> Self {
         let mut options = Options::default();
         options.kernel = is_of_this_kernel;
         // Files without a build id, of recordings without inodes or a known clock.
         options.unverified = true;
         let unwinder = trace_symbols::Unwinder::new(options);
         let architecture = Architecture::of_this_machine();
-        let spaces = AddressSpaces::default();
-        let ended = EndedProcesses::default();
-        Self { unwinder, spaces, ended, architecture, is_live, clock, start: None }
+        let (spaces, modules) = (AddressSpaces::default(), Vec::new());
+        Self { unwinder, spaces, modules, architecture, origin }
     }
-}
 
-impl Unwinder {
-    /// The first record with a time: files that were mapped before must not change from then on.
-    fn begin(&mut self, at: Timestamp) {
-        self.start = Some(at);
-        let mapped_at = self.clock.and_then(|clock| clock.realtime_at(at));
-        let known: Vec<Module> = self.spaces.modules().map(|(_, module)| module.clone()).collect();
-        for mut module in known {
-            module.mapped_at = mapped_at;
-            self.spaces.add_module(module);
+    /// Adds the modules of new files.
+    fn add_files(&mut self, mappings: &Mappings) {
+        for file in (self.modules.len()..mappings.files()).filter_map(|n| mappings.file(n)) {
+            let module = match (&*file.name, file.process) {
+                // Its code has frame pointers, or none.
+                ("[heap]" | "[stack]", Some(process)) => Module::jit(process),
+                _ => self.origin.module(file),
+            };
+            self.modules.push(self.spaces.add_module(module));
         }
+    }
+
+    /// Gives a file that was not found another process that mapped it. Returns whether there is one.
+    fn look_elsewhere(&mut self, number: usize, file: &MappedFile) -> bool {
+        let module = self.modules.get(number).copied();
+        let why = module.and_then(|module| self.unwinder.problem(module));
+        let other = match why {
+            Some(why) if origin::is_missing(why) => self.origin.elsewhere(number, file),
+            _ => None,
+        };
+        let is_other = other.is_some();
+        other.into_iter().for_each(|other| _ = self.spaces.add_module(other));
+        is_other
     }
 }
 
 impl perf::Unwinder for Unwinder {
-    fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>, at: Option<Timestamp>) {
-        if let (None, Some(at)) = (self.start, at) {
-            self.begin(at);
-        }
-        let mapped_at =
-            self.clock.zip(at.or(self.start)).and_then(|(clock, at)| clock.realtime_at(at));
-        let at = at.unwrap_or(Timestamp::MIN);
-        match record {
-            Record::Mmap(map)
-                if !map.is_data && raw.cpu_mode() != perf_monitor::CpuMode::Kernel =>
-            {
-                let name = String::from_utf8_lossy(map.filename);
-                let Some(mut module) = Module::of_mapping(&name, map.pid) else { return };
-                match map.file {
-                    Some(FileId::BuildId(id)) => module.build_id = BuildId::new(id),
-                    Some(FileId::Inode { major, minor, inode, .. }) if inode != 0 => {
-                        module.inode = Some(Inode { major, minor, inode });
-                    }
-                    _ => {}
-                }
-                module.mapped_at = mapped_at;
-                if !self.is_live && module.kind == trace_symbols::ModuleKind::File {
-                    module.process = None;
-                }
-                let module = self.spaces.add_module(module);
-                let (start, end) = (map.addr, map.addr.saturating_add(map.len));
-                self.spaces.map(map.pid, at, &Mapping { start, end, offset: map.pgoff, module });
-            }
-            // Without a time it lists a process, whose mappings follow.
-            Record::Fork(fork) if fork.pid != fork.ppid && fork.time.nanos() != 0 => {
-                // The number is used again.
-                if self.ended.revive(fork.pid) {
-                    self.spaces.exit(fork.pid);
-                }
-                self.spaces.fork(fork.ppid, fork.pid, at);
-            }
-            Record::Comm(comm) if comm.by_exec => {
-                // The first thread has ended before, if another one executes the program.
-                self.ended.revive(comm.pid);
-                self.spaces.exec(comm.pid);
-            }
-            // Memory would grow with the number of processes that a long recording has seen.
-            Record::Exit(exit) if exit.pid == exit.tid => {
-                if let Some(process) = self.ended.end(exit.pid) {
-                    self.spaces.remove_process(process);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn unwind(&mut self, sample: &Sample<'_>, at: Timestamp, out: &mut Vec<u64>) -> bool {
+    fn unwind(&mut self, sample: &Sample<'_>, mappings: &Mappings, out: &mut Vec<u64>) -> bool {
         let (Some((registers, stack)), Some(process)) = (sample.user_stack(), sample.pid) else {
             return true;
         };
         // A kernel thread has none.
         const NO_ABI: u64 = 0;
+        const ABI_64: u64 = 2;
         if registers.abi == NO_ABI {
             return true;
         }
-        let registers = self
-            .architecture
+        // The registers and frames of 32-bit processes are others.
+        let architecture = self.architecture.filter(|_| registers.abi == ABI_64);
+        let registers = architecture
             .and_then(|architecture| Registers::of_sample(architecture, |bit| registers.get(bit)));
         let Some(registers) = registers else { return false };
-        let locate = |address| self.spaces.code_at(process, address, at);
-        self.unwinder.unwind(&registers, stack.copied(), locate, out).is_complete()
+        self.add_files(mappings);
+        let start = out.len();
+        loop {
+            let Self { unwinder, spaces, modules, .. } = self;
+            let mut last = None;
+            let locate = |address| {
+                let at = mappings.at(process, address, false)?;
+                last = Some(at.file);
+                let module = *modules.get(at.file)?;
+                Some((Location { module, address: at.address }, spaces.module(module)?))
+            };
+            if unwinder.unwind(&registers, stack.copied(), locate, out).is_complete() {
+                return true;
+            }
+            let file = last.and_then(|number| Some((number, mappings.file(number)?)));
+            if !file.is_some_and(|(number, file)| self.look_elsewhere(number, file)) {
+                return false;
+            }
+            out.truncate(start);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use perf_monitor::{RecordLayout, perf_event_attr};
+    use perf_data::{BuildId, BuildIdEntry};
+    use perf_monitor::{RawRecord, Record, RecordLayout, SampleFlags, perf_event_attr};
     use trace_timeline::sources::perf::Unwinder as _;
 
     /// Puts a record together.
-    fn record(type_: u32, body: &[&[u8]]) -> Vec<u8> {
-        let body = body.concat();
+    fn record(type_: u32, body: &[u8]) -> Vec<u8> {
         let size = u16::try_from(8 + body.len()).unwrap();
-        let header = [&type_.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
-        [header, body].concat()
+        [&type_.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes(), body].concat()
     }
 
-    fn ids(ids: &[u32]) -> Vec<u8> {
-        ids.iter().flat_map(|id| id.to_ne_bytes()).collect()
-    }
+    const PROCESS: u32 = 7;
 
-    const MMAP: u32 = 1;
-    const EXIT: u32 = 4;
-    const FORK: u32 = 7;
-
-    /// A page of code at an address of a process.
-    fn map(process: u32, start: u64) -> Vec<u8> {
-        let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
-        record(MMAP, &[&ids(&[process, process]), &place, b"/bin/x\0\0"])
-    }
-
-    fn apply(unwinder: &mut Unwinder, at: i64, bytes: &[u8]) {
-        let layout = RecordLayout::new(&perf_event_attr::default());
-        let (raw, _) = RawRecord::split_first(bytes, 0).unwrap();
-        unwinder.apply(&layout.decode(raw).unwrap(), raw, Some(Timestamp::from_nanos(at)));
-    }
-
-    #[test]
-    fn threads_keep_the_mappings_after_the_first_one_has_ended() {
-        let mut unwinder = Unwinder::with_clock(None, false, false);
-        let has_code = |unwinder: &Unwinder, at| {
-            let at = Timestamp::from_nanos(at);
-            [0x1800, 0x2800].map(|address| unwinder.spaces.code_at(7, address, at).is_some())
-        };
-        apply(&mut unwinder, 1, &map(7, 0x1000));
-        let exit = record(EXIT, &[&ids(&[7, 1, 7, 1]), &2_u64.to_ne_bytes()]);
-        apply(&mut unwinder, 2, &exit);
-        apply(&mut unwinder, 3, &map(7, 0x2000));
-        assert_eq!(has_code(&unwinder, 4), [true; 2]);
-        // Another process with this number.
-        let fork = record(FORK, &[&ids(&[7, 1, 7, 1]), &5_u64.to_ne_bytes()]);
-        apply(&mut unwinder, 5, &fork);
-        assert_eq!([4, 6].map(|at| has_code(&unwinder, at)), [[true; 2], [false; 2]]);
+    /// Unwinds a sample of a program, whose build id is in the list of the recording.
+    fn unwound(abi: u64) -> (Unwinder, bool, Vec<u64>) {
+        const MMAP: u32 = 1;
+        const SAMPLE: u32 = 9;
+        let mut features = Features::of_this_machine();
+        let id = BuildId::new(&[7; 20]).unwrap();
+        features.build_ids = vec![BuildIdEntry::new(id, "/bin/x".into(), false)];
+        let mut attr = perf_event_attr::default();
+        let flags = SampleFlags::TID | SampleFlags::REGS_USER | SampleFlags::STACK_USER;
+        attr.sample_type = flags.bits();
+        const REGISTERS: usize = 33;
+        attr.sample_regs_user = (1 << REGISTERS) - 1;
+        let layout = RecordLayout::new(&attr);
+        let ids = [PROCESS, PROCESS].map(u32::to_ne_bytes).concat();
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let place: Vec<u8> = words(&[0x1000, 0x1000, 0]);
+        let map = record(MMAP, &[&ids[..], &place, b"/bin/x\0\0"].concat());
+        let registers = if abi == 0 { 0 } else { REGISTERS };
+        let registers = [vec![abi], vec![0x1800; registers]].concat();
+        let stack: Vec<u8> = words(&[&registers[..], &[8, 0, 8]].concat());
+        let sample = record(SAMPLE, &[&ids[..], &stack].concat());
+        let raw = RawRecord::split_first(&map, 0).unwrap().0;
+        let mut mappings = Mappings::new(&features);
+        mappings.apply(&layout.decode(raw).unwrap(), raw);
+        let raw = RawRecord::split_first(&sample, 0).unwrap().0;
+        let Ok(Record::Sample(sample)) = layout.decode(raw) else { panic!("no sample") };
+        let (mut unwinder, mut out) = (Unwinder::new(&features), Vec::new());
+        let is_whole = unwinder.unwind(&sample, &mappings, &mut out);
+        (unwinder, is_whole, out)
     }
 
     #[test]
-    fn processes_that_ended_long_ago_are_forgotten() {
-        let mut unwinder = Unwinder::with_clock(None, false, false);
-        let has_code = |unwinder: &Unwinder, process| {
-            unwinder.spaces.code_at(process, 0x1800, Timestamp::from_nanos(2)).is_some()
-        };
-        for process in 1..=2000 {
-            apply(&mut unwinder, 1, &map(process, 0x1000));
-            // A thread of it does not end the process.
-            for tid in [process + 5000, process] {
-                let exit = record(EXIT, &[&ids(&[process, 1, tid, 1]), &1_u64.to_ne_bytes()]);
-                apply(&mut unwinder, 1, &exit);
-            }
+    fn files_have_the_build_id_of_the_list() {
+        let (unwinder, is_whole, out) = unwound(2);
+        if unwinder.architecture.is_none() {
+            return;
         }
-        assert!(has_code(&unwinder, 2000), "its last samples are unwound");
-        assert!(!has_code(&unwinder, 1));
+        assert_eq!((is_whole, out), (false, vec![0x1800]));
+        let mut modules = unwinder.spaces.modules().map(|(_, module)| module);
+        let program = modules.find(|module| &*module.name == "/bin/x").unwrap();
+        assert_eq!(program.build_id, BuildId::new(&[7; 20]));
+    }
+
+    #[test]
+    fn stacks_of_32_bit_processes_are_cut() {
+        const ABIS: [u64; 2] = [0, 1];
+        let found = ABIS.map(|abi| {
+            let (_, is_whole, out) = unwound(abi);
+            (is_whole, out)
+        });
+        // A kernel thread has no stack in user space.
+        assert_eq!(found, [(true, vec![]), (false, vec![])]);
     }
 }

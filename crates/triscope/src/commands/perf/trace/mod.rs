@@ -239,7 +239,7 @@ impl Tracer<'_> {
         };
         take_stock(&self.set, &before, |layout, raw| {
             if let Ok(record) = layout.decode(raw) {
-                symbols.apply(&record, raw);
+                symbols.apply_live(&record, layout, raw);
             }
         })
     }

@@ -56,7 +56,7 @@ impl Printer<'_> {
             }
             Ok(other) => {
                 if let Some(symbols) = &mut self.symbols {
-                    symbols.apply(&other, record.raw);
+                    symbols.apply_live(&other, record.layout, record.raw);
                 }
             }
             Err(_) => self.undecodable += 1,
