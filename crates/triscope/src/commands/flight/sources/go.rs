@@ -69,8 +69,13 @@ struct Request {
 }
 
 impl Asked {
-    /// Whether to look for the addresses now. Most processes listen soon after their start, or never.
+    /// Whether to look for the addresses now: one is due, or there may be another one. Most processes listen soon after
+    /// their start, or never.
     fn looks(&mut self, now: Instant) -> bool {
+        let is_due = |request: &Request| request.wait.is_some_and(|wait| now - request.at >= wait);
+        if self.requests.values().any(is_due) {
+            return true;
+        }
         let wait = match self.looked {
             Some((at, wait)) if now - at < wait => return false,
             Some((_, wait)) => wait.saturating_mul(2).min(LISTENING.1),
