@@ -82,7 +82,8 @@ pub struct GoStats {
 pub struct GoSource {
     options: GoOptions,
     stats: GoStats,
-    process: Option<EntityId>,
+    /// `Some(None)` if the tables refused it.
+    process: Option<Option<EntityId>>,
     /// `None` for what the tables refused: it is counted once.
     goroutines: IdMap<Option<Goroutine>>,
     procs: IdMap<Option<Proc>>,
@@ -150,7 +151,7 @@ impl GoSource {
 
     /// The process of the trace, after its first event.
     pub const fn process(&self) -> Option<EntityId> {
-        self.process
+        self.process.flatten()
     }
 
     /// Appends the model events of the next event.
@@ -327,7 +328,7 @@ impl GoSource {
 
     fn push_loss(&self, why: &str, count: Option<u64>, push: &mut Pusher<'_>) {
         push.text(b"why", why.as_bytes());
-        let (entity, since) = (self.process, push.at);
+        let (entity, since) = (self.process(), push.at);
         push.event(EventKind::Loss { entity, kind: LossKind::GoTrace, since, count });
     }
 
@@ -369,13 +370,14 @@ impl GoSource {
     }
 
     fn process_entity(&mut self, push: &mut Pusher<'_>) -> Option<EntityId> {
-        if self.process.is_none() {
-            let process = push.process(self.options.pid.unwrap_or(-1), &self.options.process)?;
-            let go = push.tables.text(b"Go");
-            push.tables.entities.describe(process, Attribute::Runtime, go);
-            self.process = Some(process);
+        if let Some(process) = self.process {
+            return process;
         }
-        self.process
+        let process = push.process(self.options.pid.unwrap_or(-1), &self.options.process);
+        self.process = Some(process);
+        let go = push.tables.text(b"Go");
+        push.tables.entities.describe(process?, Attribute::Runtime, go);
+        process
     }
 
     /// The M with this thread id.
@@ -386,7 +388,7 @@ impl GoSource {
         if let Some(known) = self.threads.get(id.0) {
             return *known;
         }
-        let thread = Entity::new(EntityKind::GoThread, id.0).child_of(self.process);
+        let thread = Entity::new(EntityKind::GoThread, id.0).child_of(self.process());
         let thread = push.start(thread);
         *self.threads.insert(id.0) = thread;
         thread

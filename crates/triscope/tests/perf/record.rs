@@ -731,14 +731,14 @@ fn a_full_disk_keeps_what_was_recorded() {
 fn a_recording_that_fails_leaves_sources_that_can_be_analysed() {
     needs_root!();
     let dir = tempdir().unwrap();
-    let script = "\"$@\" | head -c 100000 > part";
+    let script = "\"$@\" | head -c 1000000 > part";
     let mut shell = Command::new("sh");
     shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_triscope")]).current_dir(dir.path());
     shell.args(["record", "--uncompressed", "-o", "-", "--keep", "raw"]);
     let ran: Ran = shell.args(child("ping-pong 100000")).output().unwrap().into();
     assert_eq!(
         std::fs::metadata(dir.path().join("part")).unwrap().len(),
-        100_000,
+        1_000_000,
         "{}",
         ran.stderr
     );

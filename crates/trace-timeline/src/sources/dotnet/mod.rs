@@ -204,6 +204,10 @@ struct Gap {
 /// sorted at once.
 const MAX_GAPS: usize = 1 << 10;
 
+/// Processes, and threads, with those that the tables refused: beyond, a refusal counts each time. The tables
+/// have room for fewer by default.
+const MOST_KNOWN: usize = 4 << 20;
+
 /// The event source of `System.Private.CoreLib`. Its keyword `ThreadPool` (0x2) at level 5 has the
 /// work items of the thread pool.
 const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
@@ -480,7 +484,9 @@ impl DotnetSource {
         let name = self.process_name.as_deref();
         let name = name.unwrap_or_else(|| self.names.process_name(pid));
         let process = push.process(number, name.as_bytes());
-        self.processes.insert(pid, process);
+        if process.is_some() || self.processes.len() < MOST_KNOWN {
+            self.processes.insert(pid, process);
+        }
         let process = process?;
         let dotnet = push.tables.text(b".NET");
         push.tables.entities.describe(process, Attribute::Runtime, dotnet);
@@ -535,7 +541,9 @@ impl DotnetSource {
         let name = push.tables.text(name.as_bytes());
         let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
         let thread = push.start(thread.named(name));
-        self.threads.insert((pid, tid), thread);
+        if thread.is_some() || self.threads.len() < MOST_KNOWN {
+            self.threads.insert((pid, tid), thread);
+        }
         push.state(thread?, State::Running, None);
         thread
     }

@@ -422,7 +422,12 @@ fn go_trace(path: &Path, named: Option<&Path>) -> Option<File> {
     let mut head = Vec::new();
     (&file).take(16).read_to_end(&mut head).ok()?;
     let is_trace = head.starts_with(b"go 1.") && has(&head, b" trace\0");
-    let is_named = |named| File::open(named).is_ok_and(|named| is_same(&named, &file));
+    // To open it would wait for a writer, if it is a FIFO.
+    let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let is_named = |named: &Path| {
+        let named = std::fs::metadata(named).map(id).ok();
+        named.is_some() && named == file.metadata().map(id).ok()
+    };
     (is_trace && named.is_none_or(is_named)).then_some(file)
 }
 

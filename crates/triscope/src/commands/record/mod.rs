@@ -622,22 +622,19 @@ impl<'a> Recording<'a> {
             }
         }
         self.quotas = None;
-        let is_named = self.args.go_trace.is_some();
         if is_kept {
             self.dotnet_traces(&mut summary);
+            self.go.iter_mut().for_each(GoTraces::stop);
         }
-        if is_kept && !is_named {
-            self.go_traces(&mut summary);
-        }
-        drop((self.runtimes.take(), self.go.take_if(|_| !is_named)));
+        drop((self.runtimes.take(), self.go.take_if(|_| !is_kept)));
         self.sink = PerfettoSink::new(Box::new(std::io::sink()), ClockDomain::Monotonic);
         if self.ending != Ending::Terminated {
             let left = |limit: Duration| limit.saturating_sub(self.start.elapsed());
             self.subject.watch.limit(self.args.seconds.map(left));
         }
         let failed = self.subject.watch.see_out(Err(self.output.with_kept(failure)));
-        // The command writes it until its end.
-        if is_kept && is_named {
+        // The command writes them until its end.
+        if is_kept {
             self.go_traces(&mut summary);
         }
         summary.missing.iter().for_each(|(_, failure)| failure.print());
@@ -877,7 +874,9 @@ impl<'a> Recording<'a> {
         // They were not requested: the recording is complete without.
         let not_recorded = |failure: Failure| failure.and("goroutines are not recorded").print();
         failures.into_iter().for_each(not_recorded);
-        found.extend(recorded);
+        if self.args.go_trace.is_none() {
+            found.extend(recorded);
+        }
         let mut traces = Vec::new();
         for (pid, name, origin) in found {
             let name = if name.is_empty() { self.subject.name() } else { name };
