@@ -144,6 +144,7 @@ impl Windows {
         cause.at.get_or_insert(at);
         let (from, until) = (at - self.back, at + self.forward);
         let (open, end) = match (&mut self.open, &mut self.next) {
+            (Some(_), Some((second, next))) if at >= *second => (next, until),
             (Some((first, open)), _) if at <= *first + self.longest => {
                 (open, until.min(*first + self.longest))
             }

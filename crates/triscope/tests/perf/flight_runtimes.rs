@@ -242,9 +242,9 @@ fn sources_have_a_quarter_of_the_disk() {
     let dir = tempfile::tempdir().unwrap();
     let program = Program::start(dir.path(), &[]);
     let pid = program.0.id().to_string();
-    let options = ["-p", &pid, "--go", "--disk", "2MB", "--back", "1h"];
+    let options = ["-p", &pid, "--go", "--disk", "8MB", "--back", "1h"];
     let recorder = Recorder::start(dir.path(), &options);
-    for (kind, part) in [("segment", 500_000.0), ("runtime", 500_000.0)] {
+    for (kind, part) in [("segment", 2_000_000.0), ("runtime", 2_000_000.0)] {
         assert_eq!(metric(&recorder.dir, &format!("{kind}_budget_bytes")), part, "{kind}");
     }
     until("a generation", || !recorded(&recorder).is_empty());
@@ -259,7 +259,7 @@ fn sources_have_a_quarter_of_the_disk() {
         !files.contains(&first)
     });
     // It is looked at twice a second: those that have come since are there, too.
-    assert!(most > 100_000 && most <= 500_000 + 2 * largest, "{most}, of {largest} at most");
+    assert!(most > 100_000 && most <= 2_000_000 + 2 * largest, "{most}, of {largest} at most");
     recorder.end("TERM");
 }
 

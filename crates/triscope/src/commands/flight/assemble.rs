@@ -106,6 +106,8 @@ pub(super) fn assemble(
     let mut chain = features.tracing.as_ref().and_then(Chain::new);
     let sideband = sideband(&events);
     let mut cpus = BTreeSet::new();
+    // Of the events of the segment before.
+    let mut ids = BTreeSet::new();
     let mut writer =
         FileWriter::new(BufWriter::with_capacity(BUFFER, out), events).map_err(io::Error::other)?;
     // The end of the segment before, if all of it could be read.
@@ -114,7 +116,12 @@ pub(super) fn assemble(
     for (segment, mut reader) in readers {
         let continues = end == Some(segment.start);
         end = Some(segment.end);
-        if let Some(chain) = chain.as_mut().filter(|_| !continues) {
+        let of: BTreeSet<u64> =
+            reader.session().events().iter().flat_map(|event| event.ids.iter().copied()).collect();
+        // Events that were opened again have records of before the end of the others.
+        let is_reopened = ids.is_disjoint(&of);
+        ids = of;
+        if let Some(chain) = chain.as_mut().filter(|_| !continues || is_reopened) {
             chain.forget();
         }
         if let (false, Some(sideband), Some((_, last))) = (continues, sideband, times) {

@@ -5,7 +5,7 @@ use super::kernel::{Account, Kernel, Wanted, may_open};
 use super::machine::Machine;
 use super::pressure::Pressure;
 use super::sources::{self, Sources};
-use super::store::{Dump, Dumped, Held, Space, Store};
+use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, config, control};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_in_container, is_running};
@@ -271,7 +271,8 @@ fn length(settings: &Settings) -> Duration {
 /// take no more than half of the space.
 fn length_with(settings: &Settings, space: u64, stock: u64) -> Duration {
     let segments = u32::try_from(space / (2 * stock).max(1)).unwrap_or(u32::MAX);
-    length(settings).max(settings.back / segments.max(1))
+    // After a reboot, one in progress has no end.
+    length(settings).max((settings.back / segments.max(1)).min(LONGEST / 2))
 }
 
 /// Bytes of records after which a segment that begins with this many bytes of tasks is sealed: not much less than those,

@@ -114,7 +114,7 @@ const PARTIAL: &str = ".partial";
 const SEALED: &str = ".perf.data";
 
 /// A segment of an earlier boot is shorter.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub(super) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Bytes of the number of a boot.
 const MAX_BOOT: u64 = 64;
@@ -192,6 +192,8 @@ impl Store {
         }
         private_dir::create(&left)?;
         sources::put_aside(&sources, &left).map_err(fail)?;
+        // Nor do those that are killed often.
+        sources::shrink(&left, self.ring.budget().bytes).map_err(fail)?;
         self.left = vec![left];
         Ok(sources)
     }

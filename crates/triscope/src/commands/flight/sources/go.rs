@@ -102,6 +102,8 @@ impl Asked {
     /// The request to an address has ended.
     fn ended(&mut self, address: SocketAddr, how: End, now: Instant) {
         let Some(request) = self.requests.get_mut(&address) else { return };
+        // Another address may be next.
+        self.looked = None;
         match how {
             End::Accepted => *request = Request { at: now, wait: Some(RETRY.0) },
             End::Failed => {}

@@ -53,9 +53,9 @@ pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io:
     }
     for ((pid, at), mut generations) in go {
         generations.sort();
-        // The recorder of the dump can have another one of this process.
-        let file = format!("go-{pid}-{at}.trace");
-        let path = to.join(&file);
+        // The recorder of the dump can have another one of this process, and a session can be in two directories.
+        let path = private::numbered(to, &format!("go-{pid}-{at}"), "trace");
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let mut source = Source::new("go", pid, "");
         let mut out = private::create_new(&path)?;
         for (_, path) in generations {
@@ -102,6 +102,25 @@ fn copy(from: &Path, to: &Path, command_lines: bool) -> io::Result<Option<String
 pub(in super::super) fn put_aside(from: &Path, to: &Path) -> io::Result<()> {
     let name = |path: &Path| to.join(path.file_name().unwrap_or_default());
     files(from)?.into_iter().try_for_each(|path| fs::rename(&path, name(&path)))
+}
+
+/// Removes the oldest files until no more than these bytes are left.
+pub(in super::super) fn shrink(dir: &Path, most: u64) -> io::Result<()> {
+    let mut found = Vec::new();
+    for path in files(dir)? {
+        let metadata = fs::metadata(&path)?;
+        found.push((metadata.modified()?, path, metadata.len()));
+    }
+    found.sort_unstable();
+    let mut left: u64 = found.iter().map(|(.., bytes)| bytes).sum();
+    for (_, path, bytes) in found {
+        if left <= most {
+            break;
+        }
+        fs::remove_file(path)?;
+        left -= bytes;
+    }
+    Ok(())
 }
 
 /// Removes what is left and was written this long ago.

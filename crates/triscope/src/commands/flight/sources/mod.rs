@@ -34,7 +34,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
 
-pub(super) use left::{clear, left, put_aside};
+pub(super) use left::{clear, left, put_aside, shrink};
 
 /// Interval between looks at the processes.
 const LOOK: Duration = Duration::from_millis(500);
