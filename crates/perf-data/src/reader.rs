@@ -185,8 +185,8 @@ impl<'a> Entry<'a> {
 ///
 /// Sections that are read before the records are in [`session`](Self::session); in pipe mode events
 /// and features are between the records, and are added when they are read: [`open`](Self::open) reads
-/// those before the first record of the kernel. Compressed records are decompressed. Records are in time order within the rounds of the recorder only: see
-/// [`SortedReader`](crate::SortedReader).
+/// those before the first record of the kernel. Compressed records are decompressed. Records are in time
+/// order within the rounds of the recorder only: see [`SortedReader`](crate::SortedReader).
 #[derive(Debug)]
 pub struct Reader<R> {
     input: BufReader<R>,
@@ -228,7 +228,8 @@ impl<R: Read + Seek> Reader<R> {
     /// # Errors
     ///
     /// [`Error::NotPerfData`], [`Error::BigEndian`], and the errors of damaged events. Damaged
-    /// features are no error: they are listed in [`Features::damaged`].
+    /// features are no error: they are listed in [`Features::damaged`]. In pipe mode also those of
+    /// [`next_record`](Self::next_record) before the first record of the kernel.
     pub fn open(input: R, limits: Limits) -> Result<Self> {
         let mut this = Self::start(input, limits)?;
         if this.is_pipe {

@@ -22,9 +22,11 @@ pub(crate) struct JitSymbols {
 impl JitSymbols {
     /// Reads what a process wrote. It maps its jitdump file, so that its path is known.
     pub(crate) fn read(process: u32, spaces: &AddressSpaces, options: &Options) -> Result<Self> {
-        // Processes of other containers can have the same number there: their paths lead nowhere here.
+        // Processes of other containers can have the same number there: their paths lead nowhere here. An
+        // earlier process can have had the number here.
         let mut first = None;
-        let dump = dump_paths(process, spaces).find_map(|path| {
+        let paths: Vec<&Path> = dump_paths(process, spaces).collect();
+        let dump = paths.into_iter().rev().find_map(|path| {
             let read = read_dump(process, path, options.max_bytes);
             read.map_err(|why| _ = first.get_or_insert(why)).ok()
         });

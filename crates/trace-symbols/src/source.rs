@@ -31,11 +31,13 @@ pub(crate) fn open(module: &Module, options: &Options) -> Result<Elf> {
 
 /// Whether the file of a module without a build id was replaced or changed since it was mapped.
 pub(crate) fn is_replaced(module: &Module, options: &Options) -> bool {
-    let mut files = files::candidates(module.process, Path::new(&*module.name));
-    module.build_id.is_none()
-        && files.any(|file| {
-            file.is_ok_and(|file| check(&file, module, options) == Err(Unresolved::Replaced))
-        })
+    if module.build_id.is_some() {
+        return false;
+    }
+    let files = files::candidates(module.process, Path::new(&*module.name));
+    // One below the root directory of the process is opened, whatever this program has at the path.
+    let mut checks = files.flatten().map(|file| check(&file, module, options)).peekable();
+    checks.peek().is_some() && checks.all(|found| found == Err(Unresolved::Replaced))
 }
 
 fn open_checked(file: File, module: &Module, options: &Options) -> Result<Elf> {

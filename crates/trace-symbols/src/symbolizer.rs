@@ -367,8 +367,11 @@ impl Symbolizer {
                 forgotten.push(id);
             }
         }
+        if forgotten.is_empty() {
+            return false;
+        }
         self.cache.retain(|location, _| !forgotten.contains(&location.module));
-        !forgotten.is_empty()
+        true
     }
 
     /// Forgets the perf maps and jitdump files that had no name for an address since the last call, and that

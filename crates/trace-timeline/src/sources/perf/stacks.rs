@@ -325,8 +325,9 @@ impl Stacks {
         let call = ip.saturating_sub(back);
         let unknown = Frame { address: ip, ..Frame::default() };
         let is_kernel = mode == CpuMode::Kernel;
-        if !is_kernel && mode != CpuMode::User {
-            return frames.push(unknown); // of a guest or a hypervisor
+        // Of a guest or a hypervisor, or of any process outside of the PID namespace.
+        if !is_kernel && (mode != CpuMode::User || pid == 0) {
+            return frames.push(unknown);
         }
         let mapped = self.mappings.at(pid, call, is_kernel);
         // Without a record of its mapping, it is the kernel nevertheless.

@@ -15,10 +15,10 @@ use origin::Origin;
 use perf_data::{BuildIds, Features, MappedFile, Mappings, perf_event_attr};
 use perf_monitor::{CallchainContext, CpuMode, FileId, Mmap, RawRecord, Record, RecordLayout};
 use problems::Problems;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt::Write as _;
 use std::sync::Arc;
-use trace_common::ClockDomain;
+use trace_common::{ClockDomain, is_memory_of_no_file};
 use trace_symbols::{Debuginfod, Frame, Location, Module, ModuleId, Unresolved, build_id};
 use trace_timeline::sources::perf::{Function, PerfSource, Symbolizer};
 
@@ -28,6 +28,8 @@ pub(crate) struct Symbols {
     files: RefCell<Files>,
     /// Of the files that are mapped now.
     build_ids: BuildIds,
+    /// Whether a file was mapped since, whose program can have been built again.
+    is_stale: Cell<bool>,
 }
 
 /// A recording with the functions and callers of its samples, and the frames without a function. With
@@ -150,7 +152,8 @@ impl Symbols {
         attr.set_use_clockid(true);
         attr.clockid = perf_monitor::clock_id(ClockDomain::Monotonic).unwrap_or_default();
         let build_ids = BuildIds::new(&attr);
-        Self { mappings: Mappings::new(features), files: RefCell::new(files), build_ids }
+        let (mappings, files) = (Mappings::new(features), RefCell::new(files));
+        Self { mappings, files, build_ids, is_stale: Cell::new(false) }
     }
 
     /// The mappings up to now.
@@ -194,7 +197,7 @@ impl Symbols {
             self.mappings.apply(&record, raw);
             // A program without a build id can have been built again, with the same inode.
             if matches!(&record, Record::Mmap(map) if has_inode(map)) {
-                self.look_again();
+                self.is_stale.set(true);
             }
         }
     }
@@ -202,6 +205,10 @@ impl Symbols {
     /// What is at an address of a process, in the kernel or in user space. An address of a virtual machine
     /// is none of the process that runs it.
     pub(crate) fn at(&self, pid: u32, address: u64, mode: CpuMode) -> Place<'_> {
+        // Many files can be mapped between two names.
+        if self.is_stale.take() {
+            self.files.borrow_mut().symbolizer.forget_changed();
+        }
         let is_kernel = mode == CpuMode::Kernel;
         // All processes outside of the PID namespace have the number 0.
         let is_known = is_kernel || mode == CpuMode::User && pid != 0;
@@ -231,14 +238,20 @@ impl Symbols {
 
     /// A function of the kernel with the offset in it, for the texts of tracepoints.
     pub(crate) fn kernel_name(&self, address: u64) -> Option<String> {
-        let Symbol { mangled, offset, .. } = self.at(0, address, CpuMode::Kernel).symbol?;
+        let mapped = self.mappings.at(0, address, true);
+        let (number, address) = mapped.map_or((0, address), |at| (at.file, at.address));
+        let file = self.mappings.file(number)?;
+        // It can be any number: one without a function is no frame that has none.
+        let found = symbol(self.files.borrow_mut().frames(number, file, address));
+        let Symbol { mangled, offset, .. } = found?;
         Some(format!("{mangled}+{offset:#x}"))
     }
 }
 
 /// Whether a file is mapped that its inode alone identifies.
-const fn has_inode(map: &Mmap<'_>) -> bool {
+fn has_inode(map: &Mmap<'_>) -> bool {
     matches!(map.file, Some(FileId::Inode { inode, .. }) if inode != 0)
+        && !is_memory_of_no_file(&String::from_utf8_lossy(map.filename))
 }
 
 /// The function that has the code at an address.
@@ -351,7 +364,7 @@ impl Files {
             let Some(other) = self.origin.elsewhere(number, file) else { break };
             self.symbolizer.spaces_mut().add_module(other);
             self.symbolizer.refresh(module);
-            self.has_more_names = true;
+            self.has_more_names |= !self.is_missing(location);
         }
         self.symbolizer.resolve(location).frames
     }

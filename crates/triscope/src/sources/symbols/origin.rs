@@ -51,8 +51,11 @@ impl Origin {
     /// The module of a file that was not found, with another process that mapped it. The last one can have
     /// ended, such as a check in a container.
     pub(super) fn elsewhere(&mut self, number: usize, file: &MappedFile) -> Option<Module> {
+        if !self.is_live {
+            return None;
+        }
         let mut module = self.module(file);
-        if !self.is_live || module.kind != ModuleKind::File {
+        if module.kind != ModuleKind::File {
             return None;
         }
         let all = || file.process.iter().chain(&file.other_processes).copied();

@@ -42,11 +42,17 @@ impl Unwinder {
     /// Adds the modules of new files.
     fn add_files(&mut self, mappings: &Mappings) {
         for file in (self.modules.len()..mappings.files()).filter_map(|n| mappings.file(n)) {
-            let module = match (&*file.name, file.process) {
+            let mut module = match (&*file.name, file.process) {
                 // Its code has frame pointers, or none.
                 ("[heap]" | "[stack]", Some(process)) => Module::jit(process),
                 _ => self.origin.module(file),
             };
+            // Another file of these contents can be there now.
+            let path = module.name.strip_suffix(" (deleted)").map(Box::<str>::from);
+            let is_known = module.build_id.is_some() || module.inode.is_some();
+            if let Some(path) = path.filter(|_| is_known) {
+                module.name = path;
+            }
             self.modules.push(self.spaces.add_module(module));
         }
     }
@@ -75,6 +81,10 @@ impl perf::Unwinder for Unwinder {
         const ABI_64: u64 = 2;
         if registers.abi == NO_ABI {
             return true;
+        }
+        // All processes outside of the PID namespace have this number.
+        if process == 0 {
+            return false;
         }
         // The registers and frames of 32-bit processes are others.
         let architecture = self.architecture.filter(|_| registers.abi == ABI_64);
