@@ -988,6 +988,9 @@ pub(crate) fn name(tables: &Tables, id: EntityId) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent};
+    use perf_monitor::RawRecord;
+    use std::fs::File;
 
     #[test]
     fn a_trace_that_a_recorder_left_is_of_its_process() {
@@ -1000,9 +1003,28 @@ mod tests {
 
     #[test]
     fn a_damaged_trace_is_given_up_at_its_last_event() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../nettrace/tests/data/t9-killed.nettrace");
-        let mut opened = Traces::of(vec![path.into()]).open().unwrap();
+        let (dir, written) = (tempfile::tempdir().unwrap(), [100_u64, 200, 300]);
+        let path = dir.path().join("perf.data");
+        let (tid, time) = (1 << 1, 1 << 2);
+        let mut attr = perf_data::perf_event_attr::new(1, 0);
+        (attr.sample_type, attr.clockid) = (tid | time, 1);
+        attr.set_use_clockid(true);
+        let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+        let mut writer = FileWriter::new(File::create(&path).unwrap(), vec![event]).unwrap();
+        for time in written {
+            let head = [&9_u32.to_ne_bytes()[..], &[2, 0], &24_u16.to_ne_bytes()].concat();
+            let bytes = [head, [7_u32.to_ne_bytes(); 2].concat(), time.to_ne_bytes().into()];
+            let bytes = bytes.concat();
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        }
+        writer.finish(&Features::default()).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        let time = written[2].to_ne_bytes();
+        let at = bytes.windows(8).position(|window| window == time).unwrap();
+        // It is shorter than its header.
+        bytes[at - 10..at - 8].copy_from_slice(&4_u16.to_ne_bytes());
+        std::fs::write(&path, bytes).unwrap();
+        let mut opened = Traces::of(vec![path]).open().unwrap();
         let mut last = Timestamp::default();
         let mut each = |event: &Event, _: &mut Tables| {
             last = event.at;
@@ -1010,7 +1032,7 @@ mod tests {
         };
         let failures = opened.read(&mut Tables::new(), &mut each).unwrap();
         assert_eq!((failures.len(), &opened.given_up[..]), (1, &[last][..]));
-        assert!(last > Timestamp::default());
+        assert_eq!(last, Timestamp::from_nanos(200));
     }
 
     #[test]

@@ -55,6 +55,13 @@ fn samples(ran: &Ran) -> usize {
     count.unwrap_or_else(|| panic!("{}", ran.stderr))
 }
 
+/// Nothing else is reported than frames of programs of this machine without a function: those may have no
+/// symbols.
+fn assert_only_nameless(errors: &str) {
+    let other = errors.lines().find(|line| !line.contains(" without a function"));
+    assert_eq!(other, None, "{errors}");
+}
+
 #[test]
 fn recordings_are_read_by_perf_line_by_line() {
     needs_root!();
@@ -71,7 +78,7 @@ fn recordings_are_read_by_perf_line_by_line() {
         assert!(ran.stderr.contains(" 0 lost"), "{}", ran.stderr);
         let ours = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
         ours.is_good();
-        assert_eq!(ours.stderr, "");
+        assert_only_nameless(&ours.stderr);
         let is_first_line = |line: &&str| !line.starts_with('\t') && !line.is_empty();
         assert_eq!(ours.stdout.lines().filter(is_first_line).count(), samples(&ran));
         assert!(samples(&ran) > 0, "{}", ran.stderr);
@@ -259,7 +266,7 @@ fn groups_are_sampled_by_their_leader() {
     let script = |name: &str| {
         let ran = run_in(dir.path(), &["perf", "script", "--no-demangle", "-i", name]);
         ran.is_good();
-        assert_eq!(ran.stderr, "");
+        assert_only_nameless(&ran.stderr);
         ran.stdout
     };
     // Each sample is shown for each of its counters.
