@@ -116,6 +116,14 @@ pub enum Unresolved {
     Disabled,
 }
 
+impl Unresolved {
+    /// Whether the file is not there, or is not the one that was mapped. Another
+    /// [process](crate::Module::process) that mapped it can have it below its root directory.
+    pub const fn is_of_missing_file(&self) -> bool {
+        matches!(self, Self::File(_) | Self::BuildId { .. } | Self::Replaced)
+    }
+}
+
 /// The reason why a file that a process is said to have written is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -104,12 +104,6 @@ impl FileTables {
         };
         Self { process: module.process, tables }
     }
-
-    /// Whether the file is not there, or not the one that was mapped.
-    const fn is_missing(&self) -> bool {
-        use Unresolved::{BuildId, File, Replaced};
-        matches!(self.tables, Err(File(_) | BuildId { .. } | Replaced))
-    }
 }
 
 impl fmt::Debug for Unwinder {
@@ -213,7 +207,8 @@ impl Unwinder {
         let options = &self.options;
         let open = || FileTables::open(module, options);
         let file = self.files.entry(location.module).or_insert_with(open);
-        if file.is_missing() && file.process != module.process {
+        let is_missing = file.tables.as_ref().is_err_and(Unresolved::is_of_missing_file);
+        if is_missing && file.process != module.process {
             *file = open();
         }
         let tables = file.tables.as_ref().ok()?.as_ref();

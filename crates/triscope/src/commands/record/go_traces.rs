@@ -8,8 +8,8 @@ use crate::run::pprof::{Answer, Download, Listening, listening};
 use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::fs::File;
-use std::io::Read;
+use std::fs::{File, Metadata};
+use std::io::{self, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -270,9 +270,11 @@ impl GoTraces {
     /// Adds a trace, unless it is known or there are too many.
     fn add(&mut self, pid: u32, name: String, source: Source) {
         if let Source::File(file, _) = &source {
-            let is_same =
-                |found: &Found| matches!(&found.source, Source::File(f, _) if is_same(f, file));
-            if self.found.iter().any(is_same) {
+            let is_it = |found: &Found| match &found.source {
+                Source::File(other, _) => is_same(other.metadata(), file.metadata()),
+                Source::Download(_) => false,
+            };
+            if self.found.iter().any(is_it) {
                 return;
             }
         }
@@ -410,9 +412,10 @@ impl Arguments {
     }
 }
 
-fn is_same(a: &File, b: &File) -> bool {
-    let id = |file: &File| file.metadata().map(|metadata| (metadata.dev(), metadata.ino())).ok();
-    id(a).is_some() && id(a) == id(b)
+fn is_same(a: io::Result<Metadata>, b: io::Result<Metadata>) -> bool {
+    let id = |file: io::Result<Metadata>| file.map(|file| (file.dev(), file.ino())).ok();
+    let a = id(a);
+    a.is_some() && a == id(b)
 }
 
 /// Opens a file, if it begins as a Go execution trace does, and is the one that was named.
@@ -423,11 +426,7 @@ fn go_trace(path: &Path, named: Option<&Path>) -> Option<File> {
     (&file).take(16).read_to_end(&mut head).ok()?;
     let is_trace = head.starts_with(b"go 1.") && has(&head, b" trace\0");
     // To open it would wait for a writer, if it is a FIFO.
-    let id = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
-    let is_named = |named: &Path| {
-        let named = std::fs::metadata(named).map(id).ok();
-        named.is_some() && named == file.metadata().map(id).ok()
-    };
+    let is_named = |named| is_same(std::fs::metadata(named), file.metadata());
     (is_trace && named.is_none_or(is_named)).then_some(file)
 }
 

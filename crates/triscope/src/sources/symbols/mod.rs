@@ -39,7 +39,7 @@ pub(crate) fn named(
     features: &Features,
     lines: bool,
 ) -> (PerfSource, Problems) {
-    let files = Files::with_lines(features, lines, None);
+    let files = Files::of(features, Origin::new(features), lines, None);
     let problems = files.problems.clone();
     (source.with_unwinder(unwind::Unwinder::new(features)).with_symbols(files), problems)
 }
@@ -144,7 +144,7 @@ impl Symbols {
     /// The symbols for records that are read while they are made.
     pub(crate) fn live() -> Self {
         let features = Features::of_this_machine();
-        Self::of(&features, Files { origin: Origin::live(), ..Files::new(&features) })
+        Self::of(&features, Files::of(&features, Origin::live(), false, None))
     }
 
     fn of(features: &Features, files: Files) -> Self {
@@ -279,10 +279,10 @@ impl Files {
     /// Those of the kernel are of the running one, if the recording is of the same. Frames are those of
     /// perf: inlined functions are part of the one that has their code.
     pub(crate) fn new(features: &Features) -> Self {
-        Self::with_lines(features, false, None)
+        Self::of(features, Origin::new(features), false, None)
     }
 
-    fn with_lines(features: &Features, lines: bool, servers: Option<Debuginfod>) -> Self {
+    fn of(features: &Features, origin: Origin, lines: bool, servers: Option<Debuginfod>) -> Self {
         let mut options = trace_symbols::Options::default();
         let kernel = of_another_kernel(features);
         options.kernel = kernel.is_none();
@@ -295,7 +295,7 @@ impl Files {
         Self {
             symbolizer,
             known,
-            origin: Origin::new(features),
+            origin,
             has_more_names: false,
             kernel,
             problems,
@@ -308,7 +308,7 @@ impl Files {
     /// functions, files and lines. Debug information that is not there is asked of `servers`.
     pub(crate) fn live(servers: Option<Debuginfod>) -> Self {
         let features = Features::of_this_machine();
-        Self { origin: Origin::live(), ..Self::with_lines(&features, true, servers) }
+        Self::of(&features, Origin::live(), true, servers)
     }
 
     /// Names the code of these methods, too.
@@ -388,7 +388,7 @@ impl Files {
 
     /// Whether the file at a location is not there, or not the one that was mapped.
     fn is_missing(&mut self, location: Location) -> bool {
-        self.symbolizer.resolve(location).frames.is_err_and(origin::is_missing)
+        self.symbolizer.resolve(location).frames.is_err_and(Unresolved::is_of_missing_file)
     }
 
     /// Whether the place of the kernel in memory is known: that of now is that of live recordings alone.

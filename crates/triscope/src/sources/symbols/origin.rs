@@ -34,8 +34,8 @@ impl Origin {
     /// That of a recording that is made now.
     pub(super) fn live() -> Self {
         let clock = ClockReference::now(ClockDomain::Monotonic);
-        let features = Features::of_this_machine();
-        Self { is_live: true, clock, ..Self::new(&features) }
+        let tried = HashMap::new();
+        Self { is_live: true, is_ours: true, is_of_other_machine: false, clock, tried }
     }
 
     /// The module of a file.
@@ -100,9 +100,4 @@ impl Origin {
         };
         !is_unchanged && build_id::of_file(&file.name) == Some(id)
     }
-}
-
-/// Whether a file is not there, or not the one that was mapped.
-pub(super) const fn is_missing(why: &Unresolved) -> bool {
-    matches!(why, Unresolved::File(_) | Unresolved::BuildId { .. } | Unresolved::Replaced)
 }

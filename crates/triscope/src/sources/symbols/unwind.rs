@@ -1,6 +1,6 @@
 //! Callers in user space from registers and copied stacks.
 
-use super::origin::{self, Origin};
+use super::origin::Origin;
 use perf_data::{Features, MappedFile, Mappings};
 use perf_monitor::Sample;
 use trace_symbols::{AddressSpaces, Architecture, Location, Module, ModuleId, Options, Registers};
@@ -62,7 +62,7 @@ impl Unwinder {
         let module = self.modules.get(number).copied();
         let why = module.and_then(|module| self.unwinder.problem(module));
         let other = match why {
-            Some(why) if origin::is_missing(why) => self.origin.elsewhere(number, file),
+            Some(why) if why.is_of_missing_file() => self.origin.elsewhere(number, file),
             _ => None,
         };
         let is_other = other.is_some();

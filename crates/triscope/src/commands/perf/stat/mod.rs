@@ -212,7 +212,7 @@ fn count(
     output: &mut Destination,
 ) -> Result<(Option<Report>, Watch)> {
     // Before the command can start: the first interval contains its first counts.
-    let before = counted.iter().map(read).collect::<Result<Vec<Counts>>>()?;
+    let before = read(counted)?;
     let mut begin = Instant::now();
     if !args.target.starts_on_exec() {
         counted.iter_mut().try_for_each(Counted::enable)?;
@@ -237,8 +237,7 @@ fn count(
     }
     let elapsed = begin.elapsed();
     if args.interval_print.is_none() {
-        let counts = counted.iter().map(read).collect::<Result<Vec<Counts>>>()?;
-        let rows = rows(counted, &counts);
+        let rows = rows(counted, &read(counted)?);
         report = Some(Report { elapsed, at: None, runs: None, rows, left_out });
     }
     Ok((report, watch))
@@ -299,8 +298,10 @@ type Counts = Vec<Vec<Count>>;
 
 const UNREADABLE: &str = "the exit of a child keeps the group of this event from being read";
 
-fn read(group: &Counted) -> Result<Counts> {
-    group.read()?.ok_or_else(|| Failure::about(group.name(), UNREADABLE))
+fn read(counted: &[Counted]) -> Result<Vec<Counts>> {
+    let read =
+        |group: &Counted| group.read()?.ok_or_else(|| Failure::about(group.name(), UNREADABLE));
+    counted.iter().map(read).collect()
 }
 
 fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> {
