@@ -201,7 +201,7 @@ pub struct Reader<R> {
     /// The last record that was read from the input.
     record: Vec<u8>,
     /// Records that were read for the description before them, with their offsets.
-    held: VecDeque<(u64, Vec<u8>)>,
+    held: VecDeque<Result<(u64, Vec<u8>)>>,
     /// Decompressed records.
     inflated: Inflated,
     is_pipe: bool,
@@ -228,12 +228,12 @@ impl<R: Read + Seek> Reader<R> {
     /// # Errors
     ///
     /// [`Error::NotPerfData`], [`Error::BigEndian`], and the errors of damaged events. Damaged
-    /// features are no error: they are listed in [`Features::damaged`]. In pipe mode also those of
-    /// [`next_record`](Self::next_record) before the first record of the kernel.
+    /// features are no error: they are listed in [`Features::damaged`]. Damage in pipe mode is an error
+    /// of [`next_record`](Self::next_record), after the records before it.
     pub fn open(input: R, limits: Limits) -> Result<Self> {
         let mut this = Self::start(input, limits)?;
         if this.is_pipe {
-            this.read_description()?;
+            this.read_description();
             return Ok(this);
         }
         let len = this.input.seek(SeekFrom::End(0)).map_err(Error::io("find the end", 0))?;
@@ -454,25 +454,32 @@ impl<R: Read> Reader<R> {
     }
 
     /// Reads the events and features before the first record of the kernel. The records of the recorder
-    /// between them are held back, and that one.
-    fn read_description(&mut self) -> Result<()> {
+    /// between them are held back, and that one; an error comes after them.
+    fn read_description(&mut self) {
         /// Recorders write a few.
         const MAX_HELD: usize = 1 << 10;
         let mut held = VecDeque::new();
-        while held.len() < MAX_HELD {
-            let Some(Entry { raw, .. }) = self.next_record()? else { break };
-            held.push_back((raw.offset(), raw.bytes().to_vec()));
-            if raw.type_() < record_type::HEADER_ATTR {
+        loop {
+            let (record, is_last) = match self.next_record() {
+                Ok(Some(Entry { raw, .. })) => {
+                    let is_last = raw.type_() < record_type::HEADER_ATTR;
+                    (Ok((raw.offset(), raw.bytes().to_vec())), is_last)
+                }
+                Ok(None) => break,
+                Err(error) => (Err(error), true),
+            };
+            held.push_back(record);
+            if is_last || held.len() == MAX_HELD {
                 break;
             }
         }
         self.held = held;
-        Ok(())
     }
 
     /// Finds the next record that is not for the reader itself.
     fn advance(&mut self) -> Result<Option<Place>> {
-        if let Some((offset, record)) = self.held.pop_front() {
+        if let Some(held) = self.held.pop_front() {
+            let (offset, record) = held?;
             self.record = record;
             return Ok(Some(Place::Input(offset)));
         }

@@ -431,6 +431,22 @@ fn records_of_the_recorder_before_the_last_of_the_description_are_kept() {
 }
 
 #[test]
+fn damage_in_a_description_follows_the_records_before_it() {
+    let pipe = PipeWriter::new(Vec::new(), &events(), &Features::default()).unwrap();
+    let pipe = pipe.finish(&[]).unwrap();
+    let conversion = record(79, &[1, 2, 3]); // `TIME_CONV`
+    let name = record(78, &[2, events()[0].ids[0], 0]); // `EVENT_UPDATE`
+    let all = [&pipe[..], &conversion, &name].concat();
+    let bytes = &all[..all.len() - 1];
+    let mut reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
+    assert_eq!(reader.session().events(), events());
+    assert_eq!(reader.next_record().unwrap().unwrap().raw.bytes(), conversion);
+    let error = reader.next_record().unwrap_err();
+    let at = (pipe.len() + conversion.len()) as u64 + 8;
+    assert!(matches!(error, Error::Truncated { offset, .. } if offset == at), "{error:?}");
+}
+
+#[test]
 fn errors_name_the_place() {
     let [file, pipe] = written(&[vec![sample(1, 10), sample(1, 11)]]);
     let open = |bytes: &[u8]| Reader::open(Cursor::new(bytes.to_vec()), Limits::default());
