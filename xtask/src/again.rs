@@ -44,7 +44,17 @@ fn once_more(name: &str, error: &str, check: impl FnOnce() -> Result) -> Result 
 /// Runs `cargo test` with these options on these targets. If only tests of [`LIVE`] fail, they are run
 /// once more.
 pub(crate) fn cargo_test(options: &[&str], targets: &[&str]) -> Result {
-    let (result, failed) = cargo_test_once(options, targets)?;
+    cargo_test_by(run::cargo, options, targets)
+}
+
+/// The same where a tracefs is mounted. Needs root.
+pub(crate) fn cargo_test_with_tracefs(options: &[&str], targets: &[&str]) -> Result {
+    let cargo = || run::with_tracefs(run::cargo().get_program().as_ref());
+    cargo_test_by(cargo, options, targets)
+}
+
+fn cargo_test_by(cargo: fn() -> Command, options: &[&str], targets: &[&str]) -> Result {
+    let (result, failed) = cargo_test_once(cargo(), options, targets)?;
     let Err(error) = result else { return Ok(()) };
     if failed.is_empty() || failed.len() > MAX_TARGETS || !failed.iter().all(Failed::is_live) {
         return Err(error);
@@ -53,7 +63,7 @@ pub(crate) fn cargo_test(options: &[&str], targets: &[&str]) -> Result {
         // Without the other targets, which have passed; of all packages: features of a package alone
         // can be other ones.
         let only = ["--test", test];
-        once_more(test, &error.to_string(), || cargo_test_once(options, &only)?.0)?;
+        once_more(test, &error.to_string(), || cargo_test_once(cargo(), options, &only)?.0)?;
     }
     Ok(())
 }
@@ -68,8 +78,11 @@ pub(crate) fn strictly(command: &mut Command) -> Result {
 }
 
 /// The result, and the targets that failed.
-fn cargo_test_once(options: &[&str], targets: &[&str]) -> Result<(Result, BTreeSet<Failed>)> {
-    let mut command = run::cargo();
+fn cargo_test_once(
+    mut command: Command,
+    options: &[&str],
+    targets: &[&str],
+) -> Result<(Result, BTreeSet<Failed>)> {
     command.args(["test", "--quiet", "--no-fail-fast"]).args(options).args(targets);
     strictly(command.stderr(Stdio::piped()))?;
     let mut child = command.spawn()?;

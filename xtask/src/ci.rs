@@ -308,7 +308,8 @@ const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
 /// [`OF_KERNELS`], optimized. Without optimization, the check of real kernels runs them.
 fn live_tests() -> Result {
     test_kernel::optimized()?;
-    again::cargo_test(&["--release"], &["--test", "perf"])
+    // perf mounts a tracefs where it finds none: not while other tests look for it.
+    again::cargo_test_with_tracefs(&["--release"], &["--test", "perf"])
 }
 
 /// Integration tests, and unit tests of this program, without optimization. The packages have the unit
