@@ -5,7 +5,7 @@
 //! One that fails and then passes is named with `==== UNSTEADY`, and is a defect of the test.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 use task_support::remark::{self, Kind};
 use task_support::{Result, lane, run};
@@ -54,18 +54,89 @@ pub(crate) fn cargo_test_with_tracefs(options: &[&str], targets: &[&str]) -> Res
 }
 
 fn cargo_test_by(cargo: fn() -> Command, options: &[&str], targets: &[&str]) -> Result {
-    let (result, failed) = cargo_test_once(cargo(), options, targets)?;
+    let Run { result, failed, tests } = cargo_test_once(cargo(), options, targets)?;
     let Err(error) = result else { return Ok(()) };
     if failed.is_empty() || failed.len() > MAX_TARGETS || !failed.iter().all(Failed::is_live) {
         return Err(error);
     }
-    for Failed { test, .. } in &failed {
-        // Without the other targets, which have passed; of all packages: features of a package alone
-        // can be other ones.
-        let only = ["--test", test];
-        once_more(test, &error.to_string(), || cargo_test_once(cargo(), options, &only)?.0)?;
+    // Without the targets that have passed; of all packages: features of a package alone can be other
+    // ones.
+    let names: BTreeSet<&str> = failed.iter().map(|failed| failed.test.as_str()).collect();
+    let targets: Vec<&str> = names.iter().flat_map(|name| ["--test", *name]).collect();
+    let names = Vec::from_iter(names).join(", ");
+    once_more(&names, &error.to_string(), || {
+        let options = [options, &targets, &["--"], &tests.filter()].concat();
+        let again = cargo_test_once(cargo(), &options, &[])?;
+        again.result.and_then(|()| tests.are_among(&again.tests))
+    })
+}
+
+/// Runs a test program, and once more those of its tests that failed. Returns how many passed.
+pub(crate) fn program(name: &str, test: impl Fn() -> Command) -> Result<usize> {
+    let once = |filter: &[&str]| -> Result<(Result, Tests)> {
+        let output = run::attempt(test().args(filter))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let result: Result = match output.status.success() {
+            true => Ok(()),
+            false => Err(format!("{text}{}", String::from_utf8_lossy(&output.stderr)).into()),
+        };
+        Ok((result, Tests::parse(&text)))
+    };
+    let (result, tests) = once(&[])?;
+    if let Err(error) = result {
+        once_more(name, &error.to_string(), || {
+            let (result, again) = once(&tests.filter())?;
+            result.and_then(|()| tests.are_among(&again))
+        })?;
     }
-    Ok(())
+    Ok(tests.passed + tests.failed.len())
+}
+
+/// What test harnesses print about their tests.
+#[derive(Debug, Default)]
+pub(crate) struct Tests {
+    failed: BTreeSet<String>,
+    passed: usize,
+    /// Whether the next line can have the name of one that failed.
+    is_list: bool,
+}
+
+impl Tests {
+    /// Those of this output.
+    pub(crate) fn parse(output: &str) -> Self {
+        let mut this = Self::default();
+        output.lines().for_each(|line| this.add(line));
+        this
+    }
+
+    fn add(&mut self, line: &str) {
+        match line.strip_prefix("    ") {
+            Some(name) if self.is_list => _ = self.failed.insert(name.to_owned()),
+            _ => self.is_list = line == "failures:",
+        }
+        if let Some(counts) = line.strip_prefix("test result: ") {
+            let passed =
+                counts.split_once(" passed").and_then(|(text, _)| text.split(' ').next_back());
+            self.passed += passed.and_then(|count| count.parse::<usize>().ok()).unwrap_or(0);
+        }
+    }
+
+    /// Arguments of a harness that select those that failed. All, if none is known: the program can have
+    /// ended before it printed them.
+    pub(crate) fn filter(&self) -> Vec<&str> {
+        let exact = (!self.failed.is_empty()).then_some("--exact");
+        exact.into_iter().chain(self.failed.iter().map(String::as_str)).collect()
+    }
+
+    /// Whether those that failed are all among those that passed in another run: a filter that selects
+    /// no test is no error of the harness.
+    pub(crate) fn are_among(&self, again: &Self) -> Result {
+        let (passed, wanted) = (again.passed, self.failed.len().max(1));
+        if passed < wanted {
+            return Err(format!("{passed} of {wanted} tests were run again").into());
+        }
+        Ok(())
+    }
 }
 
 /// In CI, makes a test that cannot run fail: what tests need is installed there.
@@ -77,27 +148,45 @@ pub(crate) fn strictly(command: &mut Command) -> Result {
     Ok(())
 }
 
-/// The result, and the targets that failed.
-fn cargo_test_once(
-    mut command: Command,
-    options: &[&str],
-    targets: &[&str],
-) -> Result<(Result, BTreeSet<Failed>)> {
-    command.args(["test", "--quiet", "--no-fail-fast"]).args(options).args(targets);
-    strictly(command.stderr(Stdio::piped()))?;
+/// A run of `cargo test`.
+struct Run {
+    result: Result,
+    /// The targets that failed.
+    failed: BTreeSet<Failed>,
+    tests: Tests,
+}
+
+fn cargo_test_once(mut command: Command, options: &[&str], targets: &[&str]) -> Result<Run> {
+    command.args(["test", "--quiet", "--no-fail-fast"]).args(targets).args(options);
+    strictly(command.stdout(Stdio::piped()).stderr(Stdio::piped()))?;
     let mut child = command.spawn()?;
-    let mut failed = BTreeSet::new();
-    if let Some(errors) = child.stderr.take() {
-        for line in BufReader::new(errors).split(b'\n') {
-            let line = String::from_utf8_lossy(&line?).into_owned();
+    let (mut failed, mut tests) = (BTreeSet::new(), Tests::default());
+    let (output, errors) = (child.stdout.take(), child.stderr.take());
+    std::thread::scope(|scope| {
+        let output = scope.spawn(|| {
+            lines(output, |line| {
+                println!("{line}");
+                tests.add(line);
+            })
+        });
+        lines(errors, |line| {
             eprintln!("{line}");
-            failed.extend(Failed::parse(&line));
-        }
-    }
+            failed.extend(Failed::parse(line));
+        })?;
+        output.join().map_err(|_| std::io::Error::other("the reader of the output failed"))?
+    })?;
     let status = child.wait()?;
     let result =
         if status.success() { Ok(()) } else { Err(format!("cargo test: {status}").into()) };
-    Ok((result, failed))
+    Ok(Run { result, failed, tests })
+}
+
+/// Calls `each` with the lines of an output.
+fn lines(output: Option<impl Read>, mut each: impl FnMut(&str)) -> std::io::Result<()> {
+    for line in output.into_iter().flat_map(|output| BufReader::new(output).split(b'\n')) {
+        each(&String::from_utf8_lossy(&line?));
+    }
+    Ok(())
 }
 
 /// A target that failed.
@@ -142,6 +231,44 @@ mod tests {
         assert_eq!(CALLS.load(Ordering::Relaxed), 2);
         let remarks = remark::take();
         assert!(matches!(&remarks[..], [one] if one.kind == Kind::Unsteady), "{remarks:?}");
+    }
+
+    #[test]
+    fn tests_that_failed_are_selected_alone() {
+        let output = "\
+            running 3 tests\n\
+            a::b --- FAILED\n\n\
+            failures:\n\n\
+            ---- a::b stdout ----\n    no name\n\n\n\
+            failures:\n    a::b\n    c\n\n\
+            test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured\n\n\
+            test result: ok. 7 passed; 0 failed; 0 ignored; 0 measured\n";
+        let tests = Tests::parse(output);
+        assert_eq!(tests.filter(), ["--exact", "a::b", "c"]);
+        assert_eq!(tests.passed, 8);
+        let passed = |passed| Tests { passed, ..Tests::default() };
+        assert!(tests.are_among(&passed(1)).is_err());
+        tests.are_among(&passed(2)).unwrap();
+        // The program ended before: all of its tests are run.
+        assert!(Tests::default().filter().is_empty());
+        assert!(Tests::default().are_among(&passed(0)).is_err());
+    }
+
+    #[test]
+    fn a_program_runs_again_with_what_failed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("calls");
+        let script = "echo \"$@\" >>\"$0\"; [ $# = 0 ] || { echo 'test result: ok. 1 passed'; exit; }; \
+                      printf 'failures:\\n    a::b\\n\\ntest result: FAILED. 4 passed; 1 failed\\n'; exit 1";
+        let test = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]).arg(&path);
+            command
+        };
+        assert_eq!(program("a program", test).unwrap(), 5);
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "\n--exact a::b\n");
+        assert!(program("another", || Command::new("false")).is_err());
+        let _ = remark::take();
     }
 
     #[test]

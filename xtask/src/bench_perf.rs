@@ -21,6 +21,10 @@ pub(crate) const OPTIONS: &str = "\
   --busy N        N other processes compute all the time";
 
 pub(crate) fn task(args: &[String]) -> Result {
+    compare(args, true)
+}
+
+fn compare(args: &[String], is_measured: bool) -> Result {
     let can_mount = run::output(&mut run::with_tracefs("true".as_ref()));
     if let Err(why) = can_mount {
         return lane::skip("perf-monitor beside its peers", &why);
@@ -31,6 +35,9 @@ pub(crate) fn task(args: &[String]) -> Result {
     }
     let mut build = Command::new("cargo");
     build.args(["build", "--release", "--locked", "--manifest-path", MANIFEST]);
+    if !is_measured {
+        build.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0");
+    }
     let peers = run::artifact(&mut build, "perf-peers")?;
     let triscope = run::triscope()?;
     run::run(run::with_tracefs(&peers).args(args).arg("--triscope").arg(triscope))
@@ -38,5 +45,5 @@ pub(crate) fn task(args: &[String]) -> Result {
 
 /// A run that is too short to measure: checks that all readers still work.
 pub(crate) fn smoke() -> Result {
-    task(&["--calls", "20000", "--rounds", "1"].map(str::to_owned))
+    compare(&["--calls", "20000", "--rounds", "1"].map(str::to_owned), false)
 }

@@ -30,10 +30,13 @@ struct Step {
     is_alone: bool,
     /// Whether it watches live programs: if it fails, it is run once more.
     is_live: bool,
+    /// Whether it is one of the checks of which one runs at a time: they use the whole tracefs, or change
+    /// `kernel.perf_event_paranoid` for a moment.
+    is_of_kernel: bool,
 }
 
 const fn step(name: &'static str, run: fn() -> Result) -> Step {
-    Step { name, run, waits: false, is_alone: false, is_live: false }
+    Step { name, run, waits: false, is_alone: false, is_live: false, is_of_kernel: false }
 }
 
 impl Step {
@@ -49,6 +52,11 @@ impl Step {
 
     const fn live(mut self) -> Self {
         self.is_live = true;
+        self
+    }
+
+    const fn of_kernel(mut self) -> Self {
+        self.is_of_kernel = true;
         self
     }
 
@@ -81,12 +89,13 @@ const STEPS: &[Step] = &[
     }),
     step("integration tests, debug", integration_tests).waits(),
     step("tests, release", optimized_tests),
-    step("live programs, release", live_tests).waits(),
+    step("live programs, release", live_tests).waits().of_kernel(),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
-        // The default is one of the other combinations.
+        // The default is one of the other combinations. The packages that are not published have no
+        // features.
         // Two at a time; clippy checks all of them together.
-        let args = ["hack", "check", "--feature-powerset", "--depth", "2"];
+        let args = ["hack", "check", "--feature-powerset", "--depth", "2", "--ignore-private"];
         cargo(&[&args[..], &["--exclude-features", "default", "--workspace", "--quiet"]].concat())
     }),
     step("oldest Rust, and Windows", || rust::check_platforms(&[])),
@@ -94,6 +103,7 @@ const STEPS: &[Step] = &[
     step("dependencies", || deny::task(&[])),
     step("sanitizers", || sanitize::sanitize(&[])),
     step(".NET runtimes", || runtimes::test(&[])).waits().live(),
+    step("triscope perf and record, debug", test_kernel::programs).waits().of_kernel(),
     step("packages, with unit tests, debug", || package::task(&[])),
     step("benches run", || {
         // Of the workspace: of their package alone, the libraries have fewer features, and are compiled
@@ -109,11 +119,8 @@ const STEPS: &[Step] = &[
     step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("Perfetto's own schema", || perfetto::lint(&[])),
     step("perf-monitor's peers run", bench_perf::smoke),
-    step("kernel, Go and .NET on one clock", || timeline::task(&[])).live().alone(),
-    // Changes kernel.perf_event_paranoid for a moment: not beside the tests of kernels.
-    step("recordings of Go and .NET programs", || record::test(&[])).live(),
-    step("flight recorder, briefly", soak::smoke).live().alone(),
-    step("real kernels", || test_kernel::task(&[])).waits().live(),
+    step("recordings of Go and .NET programs", || record::test(&[])).waits().live().of_kernel(),
+    step("real kernels", test_kernel::kernels).waits().live().of_kernel(),
     step("flight recorder in a machine", || test_kernel::flight::task(&[])).live(),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
@@ -123,6 +130,9 @@ const STEPS: &[Step] = &[
     step("tests as WebAssembly", || wasm::task(&[])).live(),
     step("web page", || web::test(&[])).live(),
     step("fuzzing, briefly", || fuzz::smoke(3, "")),
+    // Last: they wait for all others.
+    step("kernel, Go and .NET on one clock", || timeline::task(&[])).live().alone(),
+    step("flight recorder, briefly", soak::smoke).live().alone(),
 ];
 
 pub(crate) fn task(args: &[String]) -> Result {
@@ -165,11 +175,14 @@ fn run(steps: &[&Step], report: &mut Report, beside: &mut VecDeque<Beside>) -> R
             Step { waits: true, .. } => MOST_BESIDE - 1,
             _ => MOST_BESIDE,
         };
-        while beside.len() > most {
+        let is_next = |beside: &VecDeque<Beside>| {
+            beside.len() <= most && !(step.is_of_kernel && beside.iter().any(|b| b.is_of_kernel))
+        };
+        while !is_next(beside) {
             beside.pop_front().map_or(Ok(()), |first| report.finish(first))?;
         }
         if step.waits && steps.len() > 1 {
-            beside.push_back(Beside::start(step.name)?);
+            beside.push_back(Beside::start(step)?);
             continue;
         }
         eprintln!("\n==== {}", step.name);
@@ -213,7 +226,7 @@ impl Report {
     }
 
     /// Waits for a check that runs beside the others, and prints its output.
-    fn finish(&mut self, Beside { name, start, thread }: Beside) -> Result {
+    fn finish(&mut self, Beside { name, start, thread, .. }: Beside) -> Result {
         let End { output, wall, cpu } =
             thread.join().map_err(|_| format!("{name}: the thread failed"))??;
         eprintln!("\n==== {name} (beside others for {:.1} s)", start.elapsed().as_secs_f64());
@@ -250,6 +263,7 @@ impl fmt::Display for Report {
 /// A check that runs in a process of its own.
 struct Beside {
     name: &'static str,
+    is_of_kernel: bool,
     start: Instant,
     thread: JoinHandle<std::io::Result<End>>,
 }
@@ -265,7 +279,7 @@ struct End {
 static BESIDE_CPU: AtomicU64 = AtomicU64::new(0);
 
 impl Beside {
-    fn start(name: &'static str) -> Result<Self> {
+    fn start(&Step { name, is_of_kernel, .. }: &Step) -> Result<Self> {
         eprintln!("\n==== {name}: begins, and its output follows at its end");
         let start = Instant::now();
         // Not by its path, where a check can write another build.
@@ -278,7 +292,7 @@ impl Beside {
             BESIDE_CPU.fetch_add((cpu * 1e3) as u64, Ordering::Relaxed);
             Ok(End { output, wall, cpu })
         });
-        Ok(Self { name, start, thread })
+        Ok(Self { name, is_of_kernel, start, thread })
     }
 }
 

@@ -12,6 +12,7 @@ mod module;
 mod report;
 mod toolchain;
 
+use crate::again;
 use crate::debian::{Debian, Package, ensure_program};
 use lexopt::prelude::*;
 use machine::{Arch, Machine};
@@ -85,6 +86,23 @@ impl Options {
 
 pub(crate) fn task(args: &[String]) -> Result {
     let options = Options::parse(args)?;
+    if !options.uapi_only && options.wants("host", Arch::HOST) {
+        command_line(&options)?;
+    }
+    monitor(&options)
+}
+
+/// The tests of perf-monitor on all kernels.
+pub(crate) fn kernels() -> Result {
+    monitor(&Options::parse(&[])?)
+}
+
+/// The tests of the program on the kernel of this machine.
+pub(crate) fn programs() -> Result {
+    command_line(&Options::parse(&[])?)
+}
+
+fn monitor(options: &Options) -> Result {
     let start = Instant::now();
     if options.uapi_only {
         return uapi();
@@ -99,17 +117,16 @@ pub(crate) fn task(args: &[String]) -> Result {
     let table = committed.as_deref().map(Table::parse).transpose()?;
     let mut outcomes = Vec::new();
     if options.wants("host", Arch::HOST) {
-        match host(&options) {
+        match host(options) {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => lane::skip("the kernel of this machine", &error)?,
         }
         // Before what takes minutes. A test that failed is reported with the others.
         if let Some(table) = table.as_ref().filter(|_| outcomes.iter().all(Outcome::is_good)) {
-            require_rows(table, &outcomes, &options)?;
+            require_rows(table, &outcomes, options)?;
         }
-        command_line(&options)?;
     }
-    outcomes.extend(machines(&options)?);
+    outcomes.extend(machines(options)?);
     if outcomes.is_empty() {
         return Err("nothing ran".into());
     }
@@ -134,7 +151,7 @@ pub(crate) fn task(args: &[String]) -> Result {
         eprintln!("wrote {TABLE}");
         return Ok(());
     };
-    require_rows(&table, &outcomes, &options)?;
+    require_rows(&table, &outcomes, options)?;
     let missing = table.without_outcome(&outcomes);
     if options.is_whole() && !missing.is_empty() {
         // Their lanes are skipped on this machine, or the table is older than the list of kernels.
@@ -277,16 +294,12 @@ fn command_line(options: &Options) -> Result {
     ensure_program("perf", "linux-perf")?;
     let start = Instant::now();
     for test in toolchain::host_tests(&[], "triscope", &["perf"])? {
-        let mut command = Command::new(test);
-        let output = run::attempt(command.args(&options.filter).env("PERF_TEST_STRICT", "1"))?;
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(format!("{text}{errors}\n{LANE}: failed").into());
-        }
-        let result = text.lines().find_map(|line| line.strip_prefix("test result: ok. "));
-        let passed = result.and_then(|line| line.split(';').next()).unwrap_or("no result");
-        eprintln!("\n== {LANE}: {passed}; {:.1} s", start.elapsed().as_secs_f64());
+        let passed = again::program(LANE, || {
+            let mut command = run::with_tracefs(&test);
+            command.args(&options.filter).env("PERF_TEST_STRICT", "1");
+            command
+        })?;
+        eprintln!("\n== {LANE}: {passed} passed; {:.1} s", start.elapsed().as_secs_f64());
     }
     Ok(())
 }

@@ -329,14 +329,17 @@ fn go_shares_are_those_of_runtime_pprof() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/main.go");
     let program = dir.path().join("shares");
     assert!(go.args(["build", "-o"]).arg(&program).arg(&source).status().unwrap().success());
-    // 100 samples per second of CPU time, of 33 seconds; fewer where a hypervisor delays its timer.
-    let mut runs = ["2400", "4800"].into_iter().map(|rounds| {
+    // 100 samples per second of CPU time, of 33 seconds; fewer where a hypervisor delays its timer. Of a
+    // quarter without optimization: the same code, where the bound on the shares is wider.
+    let (rounds, least) =
+        if cfg!(debug_assertions) { (["600", "1200"], 600) } else { (["2400", "4800"], 2500) };
+    let mut runs = rounds.into_iter().map(|rounds| {
         let program = [program.to_str().unwrap(), "on", rounds, "theirs.pb.gz"];
         let (ours, ran) = profile(dir.path(), &often(), &program);
         (ours, ran, of_pprof(&unpacked(dir.path(), "theirs.pb.gz")))
     });
-    let is_enough = |(.., theirs): &(_, _, Stacks)| sum(theirs) > 2500;
-    let (ours, ran, theirs) = runs.find(is_enough).expect("more than 2500 samples of theirs");
+    let is_enough = |(.., theirs): &(_, _, Stacks)| sum(theirs) > least;
+    let (ours, ran, theirs) = runs.find(is_enough).expect("more samples of theirs");
     let count = sum(&theirs) as f64;
     for function in ["sixty", "thirty", "ten"].map(|name| format!("main.{name}")) {
         let share = |stacks: &Stacks| {
@@ -345,7 +348,8 @@ fn go_shares_are_those_of_runtime_pprof() {
             part as f64 / sum(stacks) as f64
         };
         let (ours, theirs) = (share(&ours), share(&theirs));
-        // Three standard errors of the few samples of theirs: at most 5 points in all.
+        // Three standard errors of the few samples of theirs: at most 5 points in all, 8 without
+        // optimization.
         let allowed = 0.02 + 3.0 * (0.25 / count).sqrt();
         assert!((ours - theirs).abs() < allowed, "{function}: {ours} {theirs}: {}", ran.stdout);
     }
