@@ -1,6 +1,5 @@
 //! Options of a monitor.
 
-use super::external::ExternalInbox;
 use super::run::Runs;
 use super::runner::{RecordDecoder, Runner, RunnerOptions};
 use super::{DefaultOptions, EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
@@ -223,7 +222,7 @@ impl<T> EventMonitorBuilder<T> {
         };
         let inner = Inner {
             registry: Mutex::new(registry),
-            inbox: Inbox { handlers: Mutex::default(), externals: ExternalInbox::default() },
+            inbox: Inbox::default(),
             runner: Mutex::new(Some(runner)),
             runs: Runs::new(alarm),
             stats: Mutex::new(SetStats::default()),

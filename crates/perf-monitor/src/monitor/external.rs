@@ -169,9 +169,13 @@ impl<T> Default for Externals<T> {
 }
 
 impl<T> Externals<T> {
-    /// Takes what other threads left, and queues the events at their time.
-    pub(super) fn take(&mut self, inbox: &ExternalInbox<T>, reader: &mut Reader) {
-        self.forget_unregistered();
+    /// Takes what other threads left, and queues the events at their time. Returns the decoders of
+    /// unregistered events of which none waits.
+    pub(super) fn take(
+        &mut self,
+        inbox: &ExternalInbox<T>,
+        reader: &mut Reader,
+    ) -> Vec<ExternalHandler<T>> {
         // Events are pushed between the registration of theirs and its end.
         let Left { events, handlers } = inbox.take();
         for (event, handler) in handlers {
@@ -190,18 +194,20 @@ impl<T> Externals<T> {
             self.waiting.insert(self.next, external);
             self.next += 1;
         }
+        self.forget_unregistered()
     }
 
-    /// Drops the decoders of unregistered events of which none waits.
-    fn forget_unregistered(&mut self) {
+    fn forget_unregistered(&mut self) -> Vec<ExternalHandler<T>> {
         let Self { handlers, unregistered, .. } = self;
+        let mut forgotten = Vec::new();
         unregistered.retain(|event| {
             let waits = handlers.get(event).is_some_and(|registered| registered.waiting > 0);
             if !waits {
-                handlers.remove(event);
+                forgotten.extend(handlers.remove(event).map(|registered| registered.handler));
             }
             waits
         });
+        forgotten
     }
 
     /// The value of an event whose turn it is. `None` if its decoder drops it.

@@ -215,6 +215,12 @@ struct Inbox<T> {
     externals: ExternalInbox<T>,
 }
 
+impl<T> Default for Inbox<T> {
+    fn default() -> Self {
+        Self { handlers: Mutex::default(), externals: ExternalInbox::default() }
+    }
+}
+
 impl<T> Inbox<T> {
     fn take_handlers(&self) -> Vec<(u32, Handler<T>)> {
         std::mem::take(&mut *lock(&self.handlers))
@@ -458,10 +464,9 @@ impl<T> EventMonitor<T> {
         };
         // Closing a probe can take long, and its guard may be anything.
         drop(guard);
-        // Decoders are dropped by the reader; if there is none, here.
-        if let Some(runner) = &mut *lock(&self.inner.runner) {
-            runner.settle(&self.inner);
-        }
+        // Decoders are dropped by the reader; if there is none, here. They can use the monitor.
+        let forgotten = lock(&self.inner.runner).as_mut().map(|r| r.settle(&self.inner));
+        drop(forgotten);
         result
     }
 
@@ -795,5 +800,67 @@ impl Registry {
         });
         waiting.push(registered.tally);
         (registered.guard, removed.map(drop))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Event;
+    use crate::generalized::Software;
+    use std::sync::Weak;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A part of a decoder. It counts its end, and unregisters another event.
+    struct OnDrop {
+        monitor: Weak<EventMonitor<()>>,
+        count: Arc<AtomicUsize>,
+        other: Option<EventId>,
+    }
+
+    impl Drop for OnDrop {
+        fn drop(&mut self) {
+            self.count.fetch_add(1, Ordering::Relaxed);
+            if let (Some(monitor), Some(other)) = (self.monitor.upgrade(), self.other) {
+                monitor.unregister(other).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn decoders_of_a_monitor_that_does_not_run_are_dropped_and_can_use_it() {
+        let monitor = match EventMonitor::<()>::builder().thread(0).pages(1).build() {
+            Ok(monitor) => Arc::new(monitor),
+            Err(error) => {
+                eprintln!("skipped: {error}");
+                return;
+            }
+        };
+        let count = Arc::<AtomicUsize>::default();
+        let register = |registration: Registration<()>, other| {
+            let count = Arc::clone(&count);
+            let on_drop = OnDrop { monitor: Arc::downgrade(&monitor), count, other };
+            let registration = registration.decoder(move |_| {
+                let _ = &on_drop;
+                Ok(None)
+            });
+            monitor.register(registration).unwrap()
+        };
+        let dummy = || {
+            let event = Event::software(Software::Dummy).builder();
+            Registration::event(EventSource::new(event.exclude_kernel(true).exclude_hv(true)))
+        };
+        // A value that waits keeps no decoder of other events.
+        let waiting = monitor.register(Registration::external("waiting")).unwrap();
+        assert!(monitor.enqueue(waiting, Timestamp::MAX, ()).unwrap());
+        let third = register(Registration::external("third"), None);
+        let second = register(dummy(), Some(third));
+        let first = register(dummy(), Some(second));
+        monitor.unregister(first).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+        assert!(lock(&monitor.inner.inbox.handlers).is_empty());
+        // Their tallies are added up by the next one.
+        monitor.unregister(waiting).unwrap();
+        assert_eq!(monitor.inner.registry().waiting.len(), 1);
     }
 }

@@ -1,9 +1,9 @@
 //! The reading loop of a monitor.
 
-use super::external::Externals;
+use super::external::{ExternalHandler, Externals};
 use super::registration::Handler;
 use super::sample::{MonitorSample, RecordView, SampleView};
-use super::{EventId, Inner};
+use super::{EventId, Inbox, Inner};
 use crate::error::{Error, Result};
 use crate::realtime::RealtimeThread;
 use crate::ring_set::{Reader, SetEvent, SetRecord, Visitor, Waker, count_losses};
@@ -46,6 +46,9 @@ pub(super) struct Runner<T> {
     failed_cpu: Option<Error>,
 }
 
+/// Decoders of events that are forgotten.
+pub(super) type Forgotten<T> = (Vec<Handler<T>>, Vec<ExternalHandler<T>>);
+
 /// Makes samples of what the set passes on.
 struct Desk<T> {
     /// By place of the event in the set.
@@ -83,12 +86,12 @@ impl<T> Runner<T> {
         };
         let paused = inner.registry().control.pause();
         let Self { reader, desk, .. } = self;
-        desk.externals.take(&inner.inbox.externals, reader);
+        drop(desk.externals.take(&inner.inbox.externals, reader));
         let mut delivery = Delivery { desk, inner, sink, is_over: false };
         let Ok(_) = reader.drain(&mut delivery);
         delivery.flush();
         let counted = count_losses(&inner.registry().control, reader);
-        self.settle(inner);
+        drop(self.settle(inner));
         let cpus = self.failed_cpu.take().map_or(Ok(()), Err);
         realtime.and(result).and(paused).and(counted).and(cpus)
     }
@@ -99,14 +102,14 @@ impl<T> Runner<T> {
         let mut next_check = Instant::now() + CPU_CHECK;
         while !inner.runs.is_stopping() {
             let Self { reader, desk, .. } = self;
-            desk.externals.take(&inner.inbox.externals, reader);
+            drop(desk.externals.take(&inner.inbox.externals, reader));
             let mut delivery = Delivery { desk, inner, sink, is_over: false };
             let Ok(_) = reader.round(&mut delivery);
             delivery.flush();
             if delivery.is_over {
                 break;
             }
-            self.publish(inner);
+            drop(self.publish(inner));
             if Instant::now() >= next_check {
                 next_check = Instant::now() + CPU_CHECK;
                 self.check_cpus(inner);
@@ -118,18 +121,21 @@ impl<T> Runner<T> {
         Ok(())
     }
 
-    /// Forgets removed events, while nothing is read.
-    pub(super) fn settle(&mut self, inner: &Inner<T>) {
-        self.reader.settle();
-        self.publish(inner);
+    /// Forgets removed events, while nothing is read. Returns their decoders, which are to be dropped
+    /// without a lock: they can use the monitor.
+    pub(super) fn settle(&mut self, inner: &Inner<T>) -> Forgotten<T> {
+        let Self { reader, desk, .. } = self;
+        let externals = desk.externals.take(&inner.inbox.externals, reader);
+        reader.settle();
+        (self.publish(inner), externals)
     }
 
-    /// Publishes the statistics, and drops the decoders of events that are forgotten.
-    fn publish(&mut self, inner: &Inner<T>) {
-        for (event, place) in self.reader.take_forgotten() {
-            self.desk.forget(event, place);
-        }
-        inner.publish(self.reader.stats());
+    /// Publishes the statistics. Returns the decoders of events that are forgotten.
+    fn publish(&mut self, inner: &Inner<T>) -> Vec<Handler<T>> {
+        let Self { reader, desk, .. } = self;
+        let handlers = desk.forget_all(&inner.inbox, reader.take_forgotten());
+        inner.publish(reader.stats());
+        handlers
     }
 
     fn check_cpus(&mut self, inner: &Inner<T>) {
@@ -156,11 +162,22 @@ fn online_instances() -> Vec<(u32, u64)> {
 }
 
 impl<T> Desk<T> {
-    /// Drops the decoder of an event, unless another event has its place by now.
-    fn forget(&mut self, event: SetEvent, place: u32) {
-        if let Some(handler) = self.handlers.get_mut(place as usize) {
-            handler.take_if(|handler| handler.set_event == event);
+    /// Takes out the decoders of these events, except those whose place another event has by now.
+    fn forget_all(
+        &mut self,
+        inbox: &Inbox<T>,
+        events: impl ExactSizeIterator<Item = (SetEvent, u32)>,
+    ) -> Vec<Handler<T>> {
+        if events.len() == 0 {
+            return Vec::new();
         }
+        // Those of events without a sample are still there.
+        let mut handlers = self.take_handlers(inbox);
+        handlers.extend(events.filter_map(|(event, place)| {
+            let handler = self.handlers.get_mut(place as usize)?;
+            handler.take_if(|handler| handler.set_event == event)
+        }));
+        handlers
     }
 
     /// The handler of an event. Decoders arrive before their event is enabled.
@@ -170,7 +187,7 @@ impl<T> Desk<T> {
         let is_of =
             |h: &Option<Handler<T>>| h.as_ref().is_some_and(|h| h.set_event == record.event);
         if !self.handlers.get(place).is_some_and(is_of) {
-            self.take_handlers(inner);
+            drop(self.take_handlers(&inner.inbox));
             if !self.handlers.get(place).is_some_and(is_of) {
                 return None;
             }
@@ -178,17 +195,20 @@ impl<T> Desk<T> {
         self.handlers.get_mut(place)?.as_mut()
     }
 
+    /// Puts the decoders that arrived into their places. Returns those of forgotten events that had them.
     #[cold]
-    fn take_handlers(&mut self, inner: &Inner<T>) {
-        for (place, handler) in inner.inbox.take_handlers() {
+    fn take_handlers(&mut self, inbox: &Inbox<T>) -> Vec<Handler<T>> {
+        let mut replaced = Vec::new();
+        for (place, handler) in inbox.take_handlers() {
             let place = place as usize;
             if place >= self.handlers.len() {
                 self.handlers.resize_with(place + 1, || None);
             }
             if let Some(entry) = self.handlers.get_mut(place) {
-                *entry = Some(handler);
+                replaced.extend(entry.replace(handler));
             }
         }
+        replaced
     }
 
     #[inline]
@@ -299,33 +319,52 @@ impl<T> Visitor<Infallible> for Delivery<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::lock;
     use super::*;
     use std::sync::Arc;
 
+    fn handler(event: u64) -> Handler<()> {
+        let (event, set_event) = (EventId(event), SetEvent(event));
+        Handler { event, set_event, format: None, decoder: None, tally: Arc::default() }
+    }
+
+    fn desk(handlers: Vec<Option<Handler<()>>>) -> Desk<()> {
+        let externals = Externals::default();
+        Desk { handlers, externals, records: None, batch: Vec::new(), size: 1 }
+    }
+
+    /// Forgets events by their numbers and places. Returns the numbers of the decoders.
+    fn forget(desk: &mut Desk<()>, inbox: &Inbox<()>, events: &[(u64, u32)]) -> Vec<u64> {
+        let events = events.iter().map(|(event, place)| (SetEvent(*event), *place));
+        desk.forget_all(inbox, events).iter().map(|handler| handler.event.0).collect()
+    }
+
+    fn left(desk: &Desk<()>) -> Vec<Option<u64>> {
+        desk.handlers.iter().map(|h| h.as_ref().map(|h| h.event.0)).collect()
+    }
+
     #[test]
     fn a_place_that_is_used_again_keeps_its_decoder() {
-        let handler = |event| Handler::<()> {
-            event: EventId(event),
-            set_event: SetEvent(event),
-            format: None,
-            decoder: None,
-            tally: Arc::default(),
-        };
-        let mut desk = Desk {
-            handlers: vec![Some(handler(1)), Some(handler(3))],
-            externals: Externals::default(),
-            records: None,
-            batch: Vec::new(),
-            size: 1,
-        };
-        let left = |desk: &Desk<()>| {
-            let events = desk.handlers.iter().map(|h| h.as_ref().map(|h| h.event));
-            events.collect::<Vec<_>>()
-        };
+        let mut desk = desk(vec![Some(handler(1)), Some(handler(3))]);
         // Event 2 had the second place before, and the third was never seen.
-        for (event, place) in [(2, 1), (1, 0), (4, 2)] {
-            desk.forget(SetEvent(event), place);
+        let forgotten = forget(&mut desk, &Inbox::default(), &[(2, 1), (1, 0), (4, 2)]);
+        assert_eq!((forgotten, left(&desk)), (vec![1], vec![None, Some(3)]));
+    }
+
+    #[test]
+    fn decoders_of_events_without_a_sample_are_forgotten() {
+        let (mut desk, inbox) = (desk(vec![Some(handler(1))]), Inbox::default());
+        for (place, event) in [(2, 2), (1, 3)] {
+            lock(&inbox.handlers).push((place, handler(event)));
         }
-        assert_eq!(left(&desk), [None, Some(EventId(3))]);
+        // Nothing is looked at as long as no event is forgotten.
+        assert_eq!(forget(&mut desk, &inbox, &[]), []);
+        assert_eq!(lock(&inbox.handlers).len(), 2);
+        assert_eq!(forget(&mut desk, &inbox, &[(2, 2)]), [2]);
+        assert_eq!(left(&desk), [Some(1), Some(3), None]);
+        // Event 4 got the place of event 1 before that was taken note of.
+        lock(&inbox.handlers).push((0, handler(4)));
+        assert_eq!(forget(&mut desk, &inbox, &[(1, 0)]), [1]);
+        assert_eq!(left(&desk), [Some(4), Some(3), None]);
     }
 }

@@ -223,8 +223,9 @@ impl Reader {
     /// Forgets removed events of which no record is left, while nothing is read.
     pub(crate) fn settle(&mut self) {
         self.synchronize();
-        let available: u64 = self.rings.iter().flatten().map(|ring| ring.buffer.available()).sum();
-        if self.is_empty && available == 0 {
+        // External events that wait are of no ring.
+        let has_records = |ring: &SetRing| !ring.is_empty() || ring.buffer.available() > 0;
+        if !self.rings.iter().flatten().any(has_records) {
             let now = self.now();
             self.set_end_of_retiring(now);
             self.forget_ended(Timestamp::MAX);
