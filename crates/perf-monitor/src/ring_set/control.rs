@@ -358,24 +358,33 @@ impl Control {
             let id = counter.id()?;
             self.shared.add_id(&slot, id);
             let ring = match self.ring_of(cpu, lane) {
-                Some((output, ring)) => {
-                    counter.set_output(Some(output))?;
-                    ring
-                }
-                None => self.map_ring(&counter, cpu, lane)?,
+                Some((output, ring)) => counter.set_output(Some(output)).map(|()| ring),
+                None => self.map_ring(&counter, cpu, lane),
             };
-            if is_anchor {
-                // Edge-triggered: an ended thread is reported once, and not in each round.
-                let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-                let data = epoll::EventData::new_u64(id);
-                epoll::add(&*self.epoll, &counter, data, flags)
-                    .map_err(|errno| Error::System { call: "epoll_ctl", errno })?;
-            }
+            let ring = ring.inspect_err(|_| self.retire(vec![id]))?;
+            let watched = if is_anchor { self.watch(&counter, id) } else { Ok(()) };
+            // From here on, it is closed with the others.
             if let Some(event) = self.events.get_mut(index) {
                 event.opened.push(Opened { cpu, part, ring, counter, members, id });
             }
+            watched?;
         }
         Ok(())
+    }
+
+    /// Reports wake-ups of the ring of an event, and the end of its thread.
+    fn watch(&self, counter: &Counter, id: u64) -> Result<()> {
+        // Edge-triggered: an ended thread is reported once, and not in each round.
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        epoll::add(&*self.epoll, counter, epoll::EventData::new_u64(id), flags)
+            .map_err(|errno| Error::System { call: "epoll_ctl", errno })
+    }
+
+    /// The reader forgets these ids of the kernel when no record of them is left in the rings.
+    fn retire(&self, ids: Vec<u64>) {
+        self.shared.publish(|published| {
+            published.retiring.push(Retiring { ids, removed: None });
+        });
     }
 
     /// A descriptor that writes into the ring of a CPU: that of the event which it was mapped with, or
@@ -565,9 +574,8 @@ impl Control {
         if let Err(error) = ready {
             let new = std::mem::replace(&mut event.opened, old);
             let ids = new.iter().map(|opened| opened.id).collect();
-            self.shared.publish(|published| {
-                published.retiring.push(Retiring { ids, removed: None });
-            });
+            drop(new);
+            self.retire(ids);
             return Err(error);
         }
         event.filter = Some(filter);
@@ -581,9 +589,7 @@ impl Control {
         if let Some(event) = self.events.get_mut(index) {
             event.closed.add(closed);
         }
-        self.shared.publish(|published| {
-            published.retiring.push(Retiring { ids, removed: None });
-        });
+        self.retire(ids);
         disabled.and(enabled).and(read)
     }
 
@@ -656,8 +662,8 @@ impl Control {
     fn start_cpu(&mut self, cpu: u32) -> Result<()> {
         let parts = self.missing_on(cpu);
         self.open_cpu(cpu)?;
+        let is_new = |o: &&Opened| o.cpu == cpu && parts.contains(&o.part);
         let of_cpu = |e: &OpenEvent| -> Result<()> {
-            let is_new = |o: &&Opened| o.cpu == cpu && parts.contains(&o.part);
             for opened in e.opened.iter().filter(is_new) {
                 if let Some(filter) = &e.filter {
                     opened.counter.set_filter(filter)?;
@@ -670,16 +676,20 @@ impl Control {
         };
         let result = self.events.iter().try_for_each(of_cpu);
         if result.is_err() {
+            let opened = self.events.iter().flat_map(|e| &e.opened).filter(is_new);
+            // The first error is the reason.
+            opened.for_each(|opened| _ = opened.counter.disable_group());
+            wait_for_the_last();
             self.close_cpu(cpu, parts);
         }
         result
     }
 
-    /// Closes events of a CPU, and leaves the rings that nothing writes into any more to the reader. The
-    /// counts of events that cannot be read any more are those of their samples, which are still passed
-    /// on.
+    /// Closes events of a CPU, and leaves their ids and the rings that nothing writes into any more to the
+    /// reader. The counts of events that cannot be read any more are those of their samples, which are
+    /// still passed on.
     fn close_cpu(&mut self, cpu: u32, parts: &[Part]) {
-        let mut rings = BTreeSet::new();
+        let (mut rings, mut ids) = (BTreeSet::new(), Vec::new());
         for event in &mut self.events {
             let (gone, rest) = std::mem::take(&mut event.opened)
                 .into_iter()
@@ -691,6 +701,7 @@ impl Control {
                 event.closed.add(counts);
                 add_loss(&mut self.closed_losses, opened.ring, counts.lost);
                 rings.insert(opened.ring);
+                ids.push(opened.id);
             }
         }
         let left: BTreeSet<RingNumber> = self.on_cpu(cpu).map(|opened| opened.ring).collect();
@@ -705,6 +716,7 @@ impl Control {
         });
         let ended: Vec<EndedRing> = ended.collect();
         self.shared.publish(|published| published.ended_rings.extend(ended));
+        self.retire(ids);
     }
 }
 

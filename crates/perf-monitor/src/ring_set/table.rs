@@ -163,6 +163,12 @@ impl Shared {
         })
     }
 
+    /// Number of ids of the kernel that belong to an event.
+    #[cfg(test)]
+    pub(crate) fn count_of_ids(&self) -> usize {
+        self.lock().table.places.len()
+    }
+
     /// Adds an id of the kernel to an event. It must be known before the event is enabled.
     pub(crate) fn add_id(&self, slot: &Slot, id: u64) {
         self.publish(|published| {

@@ -162,6 +162,42 @@ fn an_error_of_a_cpu_leaves_the_others_and_is_retried() {
 }
 
 #[test]
+fn ids_of_a_cpu_that_fails_or_goes_offline_are_forgotten() {
+    let parts = RingSet::builder().thread(0).cpus([]).pages(1).open_parts();
+    let (mut control, mut reader) = match parts {
+        Ok(parts) => parts,
+        Err(error) => {
+            eprintln!("skipped: {error}");
+            return;
+        }
+    };
+    let (event, _) = control.add(&software(Software::TaskClock), Vec::new(), None, None).unwrap();
+    let index = control.index(event).unwrap();
+    let mut ids = |control: &Control| {
+        reader.settle();
+        control.shared.count_of_ids()
+    };
+    // It takes no filter.
+    control.events[index].filter = Some("x".to_owned());
+    for _ in 0..3 {
+        let error = control.replace_cpus(vec![], vec![0]).unwrap_err();
+        assert!(matches!(error, Error::Filter { .. }), "{error}");
+        assert_eq!(ids(&control), 0);
+    }
+    control.events[index].filter = None;
+    // No ring has this size.
+    let pages = std::mem::replace(&mut control.pages, 3);
+    let error = control.replace_cpus(vec![], vec![0]).unwrap_err();
+    assert!(matches!(error, Error::RingPages(3)), "{error}");
+    assert_eq!(ids(&control), 0);
+    control.pages = pages;
+    assert_eq!(control.replace_cpus(vec![], vec![0]).unwrap().opened, [0]);
+    assert_eq!(ids(&control), 2, "of the ring and the event");
+    control.close_cpu(0, &[Part::Cpu, Part::Threads]);
+    assert_eq!(ids(&control), 0);
+}
+
+#[test]
 fn events_of_threads_stay_open_while_their_cpu_is_offline() {
     let Some((mut control, event)) = with_group() else { return };
     let ids = control.ids(event).unwrap();
