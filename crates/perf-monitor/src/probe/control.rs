@@ -28,11 +28,11 @@ pub(super) struct Installed {
 /// What the probes of this process share.
 struct Shared {
     has_swept: bool,
-    /// Probes that were in use when they were to be removed.
-    busy: Vec<Installed>,
+    /// Probes that could not be removed, mostly because they were in use.
+    left: Vec<Installed>,
 }
 
-static SHARED: Mutex<Shared> = Mutex::new(Shared { has_swept: false, busy: Vec::new() });
+static SHARED: Mutex<Shared> = Mutex::new(Shared { has_swept: false, left: Vec::new() });
 
 fn shared() -> MutexGuard<'static, Shared> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -51,38 +51,43 @@ impl Installed {
             // A probe that cannot be swept does not stop a new one.
             let _ = sweep_unlocked(tracefs);
         }
-        retry(&mut shared.busy);
+        retry(&mut shared.left);
         let full_name = format!("{}:{}", first.group, first.name);
         // The kernel would append a second probe to the event, if their arguments agree.
         let dir = tracefs.root().join("events").join(&first.group).join(&first.name);
         if dir.exists() {
             return Err(Error::ProbeExists { name: full_name });
         }
-        for (before, definition) in definitions.iter().enumerate() {
-            if let Err(failed) = append(tracefs, definition.kind.file(), &definition.to_string()) {
-                let error = explain(tracefs, definition, &full_name, failed);
-                // The locations before this one. Without any, the probe is that of another process.
-                if before > 0 {
-                    let _ = remove(tracefs, first.kind, &first.group, &first.name);
-                }
-                return Err(error);
-            }
-        }
-        Ok(Self {
+        let installed = Self {
             tracefs: tracefs.clone(),
             kind: first.kind,
             group: first.group.clone(),
             name: first.name.clone(),
             creator: std::process::id(),
-        })
+        };
+        for (before, definition) in definitions.iter().enumerate() {
+            if let Err(failed) = append(tracefs, definition.kind.file(), &definition.to_string()) {
+                let error = explain(tracefs, definition, &full_name, failed);
+                if before > 0 {
+                    // The locations before this one.
+                    shared.left.push(installed);
+                    retry(&mut shared.left);
+                } else {
+                    // The probe is that of another process.
+                    installed.forget();
+                }
+                return Err(error);
+            }
+        }
+        Ok(installed)
     }
 
     /// Removes it now. Without success it is queued.
     pub(super) fn remove(self) -> Result<()> {
         let result = self.try_remove();
-        match &result {
-            Err(_) => drop(self), // queues it
-            Ok(()) => self.forget(),
+        match is_left(&result) {
+            true => drop(self), // queues it
+            false => self.forget(),
         }
         result
     }
@@ -128,7 +133,7 @@ impl Drop for Installed {
         if self.creator != std::process::id() {
             return;
         }
-        if matches!(self.try_remove(), Err(Error::ProbeBusy { .. })) {
+        if is_left(&self.try_remove()) {
             let queued = Self {
                 tracefs: self.tracefs.clone(),
                 kind: self.kind,
@@ -136,25 +141,35 @@ impl Drop for Installed {
                 name: std::mem::take(&mut self.name),
                 creator: self.creator,
             };
-            shared().busy.push(queued);
+            shared().left.push(queued);
         }
     }
 }
 
-/// Removes the probes that were in use before, and returns how many still are.
+/// Removes the probes that could not be removed before, and returns how many still cannot.
 pub(super) fn retry_removals() -> usize {
     let mut shared = shared();
-    retry(&mut shared.busy);
-    shared.busy.len()
+    retry(&mut shared.left);
+    shared.left.len()
 }
 
-fn retry(busy: &mut Vec<Installed>) {
-    for installed in std::mem::take(busy) {
-        if matches!(installed.try_remove(), Err(Error::ProbeBusy { .. })) {
-            busy.push(installed);
+fn retry(left: &mut Vec<Installed>) {
+    for installed in std::mem::take(left) {
+        if is_left(&installed.try_remove()) {
+            left.push(installed);
         } else {
             installed.forget();
         }
+    }
+}
+
+/// Whether a probe can still be there after its removal, and be removed later. Not if no file of the
+/// kernel is there to remove it by.
+fn is_left(removed: &Result<()>) -> bool {
+    match removed {
+        Ok(()) | Err(Error::UnknownEvent { .. } | Error::NoProbeFile { .. }) => false,
+        Err(Error::File { source, .. }) => source.kind() != std::io::ErrorKind::NotFound,
+        Err(_) => true,
     }
 }
 
@@ -365,6 +380,83 @@ mod tests {
             assert!(counts.add(ProbeKind::Uprobe, bad).is_err(), "{bad}");
         }
         assert!(counts.add(ProbeKind::Kprobe, "  f_1 7").is_err());
+    }
+
+    /// A directory that looks like a tracefs. It is removed at the end.
+    struct Fake(Tracefs);
+
+    impl Fake {
+        fn new(name: &str) -> Self {
+            let root = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+            std::fs::create_dir_all(root.join("events")).unwrap();
+            Self(Tracefs::at(root))
+        }
+
+        /// What was written to the file of uprobes.
+        fn written(&self) -> String {
+            std::fs::read_to_string(self.0.root().join("uprobe_events")).unwrap()
+        }
+
+        /// Opening the file fails, as with too many open files.
+        fn set_refusal(&self, is_refused: bool) {
+            let file = self.0.root().join("uprobe_events");
+            let _ = (std::fs::remove_file(&file), std::fs::remove_dir(&file));
+            match is_refused {
+                true => std::fs::create_dir(file).unwrap(),
+                false => std::fs::write(file, "").unwrap(),
+            }
+        }
+    }
+
+    impl Drop for Fake {
+        fn drop(&mut self) {
+            std::fs::remove_dir_all(self.0.root()).unwrap();
+        }
+    }
+
+    fn place(kind: ProbeKind, group: &str) -> ProbeDefinition {
+        ProbeDefinition {
+            kind,
+            group: group.to_owned(),
+            name: "x".to_owned(),
+            location: "/bin/x:0x1".to_owned(),
+            max_active: 0,
+            arguments: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_probe_that_cannot_be_removed_is_removed_later() {
+        let fake = Fake::new("perf-monitor-left");
+        fake.set_refusal(false);
+        let installed = Installed::create(&fake.0, &[place(ProbeKind::Uprobe, "left")]).unwrap();
+        assert_eq!(fake.written(), "p:left/x /bin/x:0x1\n");
+        fake.set_refusal(true);
+        drop(installed);
+        fake.set_refusal(false);
+        retry_removals();
+        assert_eq!(fake.written(), "-:left/x\n");
+        retry_removals();
+        assert_eq!(fake.written(), "-:left/x\n", "once");
+        // One whose second place is refused: there is no file for it.
+        fake.set_refusal(false);
+        let places = [ProbeKind::Uprobe, ProbeKind::Kprobe].map(|kind| place(kind, "left"));
+        let error = Installed::create(&fake.0, &places).unwrap_err();
+        assert!(matches!(error, Error::NoProbeFile { .. }), "{error}");
+        retry_removals();
+        assert_eq!(fake.written(), "p:left/x /bin/x:0x1\n-:left/x\n");
+    }
+
+    #[test]
+    fn a_probe_without_a_file_to_remove_it_by_is_forgotten() {
+        let file = |kind: std::io::ErrorKind| Err(Error::file("x", std::io::Error::from(kind)));
+        let name = || "a:b".to_owned();
+        assert!(is_left(&Err(Error::ProbeBusy { name: name() })));
+        assert!(is_left(&file(std::io::ErrorKind::OutOfMemory)));
+        assert!(!is_left(&Ok(())));
+        assert!(!is_left(&Err(Error::UnknownEvent { name: name(), near: Vec::new() })));
+        assert!(!is_left(&Err(Error::NoProbeFile { path: "x".into() })));
+        assert!(!is_left(&file(std::io::ErrorKind::NotFound)));
     }
 
     #[test]

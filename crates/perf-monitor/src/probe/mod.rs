@@ -255,8 +255,8 @@ pub fn sweep(tracefs: &Tracefs) -> Result<Swept> {
     control::sweep(tracefs)
 }
 
-/// Removes the probes of this process that were still in use when they were dropped, and returns how
-/// many still are. Creating a probe does the same.
+/// Removes the probes of this process that could not be removed when they were dropped, mostly because
+/// they were in use, and returns how many still cannot. Creating a probe does the same.
 pub fn retry_removals() -> usize {
     control::retry_removals()
 }
