@@ -48,8 +48,9 @@ impl Installed {
         let mut shared = shared();
         if !shared.has_swept {
             shared.has_swept = true;
-            // A probe that cannot be swept does not stop a new one.
-            let _ = sweep_unlocked(tracefs);
+            // A probe that cannot be swept does not stop a new one. Those of this process are of the
+            // program that it was before an `execve(2)`.
+            let _ = sweep_unlocked(tracefs, |owner, this| owner == this || owner.is_gone(this));
         }
         retry(&mut shared.left);
         let full_name = format!("{}:{}", first.group, first.name);
@@ -227,15 +228,19 @@ impl super::ProbeCounts {
 /// Removes the probes of processes that do not exist any more: [`super::sweep`].
 pub(super) fn sweep(tracefs: &Tracefs) -> Result<super::Swept> {
     let _shared = shared();
-    sweep_unlocked(tracefs)
+    sweep_unlocked(tracefs, Owner::is_gone)
 }
 
-fn sweep_unlocked(tracefs: &Tracefs) -> Result<super::Swept> {
+/// Removes the probes whose owner `is_gone`, seen from this process.
+fn sweep_unlocked(
+    tracefs: &Tracefs,
+    is_gone: impl Fn(Owner, Owner) -> bool,
+) -> Result<super::Swept> {
     let mut swept = super::Swept::default();
     let Some(this) = Owner::this() else { return Ok(swept) };
     for group in tracefs.systems()? {
         let Some(owner) = Owner::of_group(&group) else { continue };
-        if !owner.is_gone(this) {
+        if !is_gone(owner, this) {
             continue;
         }
         for name in tracefs.events_of(&group).unwrap_or_default() {
@@ -382,24 +387,30 @@ mod tests {
         assert!(counts.add(ProbeKind::Kprobe, "  f_1 7").is_err());
     }
 
-    /// A directory that looks like a tracefs. It is removed at the end.
-    struct Fake(Tracefs);
+    /// A directory that looks like a tracefs, one at a time: its probes are those of the process. It is
+    /// removed at the end.
+    struct Fake {
+        tracefs: Tracefs,
+        _one: MutexGuard<'static, ()>,
+    }
 
     impl Fake {
         fn new(name: &str) -> Self {
+            static ONE: Mutex<()> = Mutex::new(());
+            let one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
             let root = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
             std::fs::create_dir_all(root.join("events")).unwrap();
-            Self(Tracefs::at(root))
+            Self { tracefs: Tracefs::at(root), _one: one }
         }
 
         /// What was written to the file of uprobes.
         fn written(&self) -> String {
-            std::fs::read_to_string(self.0.root().join("uprobe_events")).unwrap()
+            std::fs::read_to_string(self.tracefs.root().join("uprobe_events")).unwrap()
         }
 
         /// Opening the file fails, as with too many open files.
         fn set_refusal(&self, is_refused: bool) {
-            let file = self.0.root().join("uprobe_events");
+            let file = self.tracefs.root().join("uprobe_events");
             let _ = (std::fs::remove_file(&file), std::fs::remove_dir(&file));
             match is_refused {
                 true => std::fs::create_dir(file).unwrap(),
@@ -410,7 +421,7 @@ mod tests {
 
     impl Drop for Fake {
         fn drop(&mut self) {
-            std::fs::remove_dir_all(self.0.root()).unwrap();
+            std::fs::remove_dir_all(self.tracefs.root()).unwrap();
         }
     }
 
@@ -429,7 +440,8 @@ mod tests {
     fn a_probe_that_cannot_be_removed_is_removed_later() {
         let fake = Fake::new("perf-monitor-left");
         fake.set_refusal(false);
-        let installed = Installed::create(&fake.0, &[place(ProbeKind::Uprobe, "left")]).unwrap();
+        let installed =
+            Installed::create(&fake.tracefs, &[place(ProbeKind::Uprobe, "left")]).unwrap();
         assert_eq!(fake.written(), "p:left/x /bin/x:0x1\n");
         fake.set_refusal(true);
         drop(installed);
@@ -441,10 +453,25 @@ mod tests {
         // One whose second place is refused: there is no file for it.
         fake.set_refusal(false);
         let places = [ProbeKind::Uprobe, ProbeKind::Kprobe].map(|kind| place(kind, "left"));
-        let error = Installed::create(&fake.0, &places).unwrap_err();
+        let error = Installed::create(&fake.tracefs, &places).unwrap_err();
         assert!(matches!(error, Error::NoProbeFile { .. }), "{error}");
         retry_removals();
         assert_eq!(fake.written(), "p:left/x /bin/x:0x1\n-:left/x\n");
+    }
+
+    #[test]
+    fn probes_of_the_program_before_an_execve_are_removed() {
+        let fake = Fake::new("perf-monitor-execve");
+        fake.set_refusal(false);
+        let own = Owner::this().unwrap().to_string();
+        let probe = fake.tracefs.root().join("events").join(&own).join("main_1");
+        std::fs::create_dir_all(&probe).unwrap();
+        // Not by a call at any time.
+        assert_eq!(sweep(&fake.tracefs).unwrap(), super::super::Swept::default());
+        shared().has_swept = false;
+        Installed::create(&fake.tracefs, &[place(ProbeKind::Uprobe, "kept")]).unwrap().forget();
+        let expected = format!("-:{own}/main_1\np:kept/x /bin/x:0x1\n");
+        assert_eq!(fake.written(), expected);
     }
 
     #[test]

@@ -246,7 +246,8 @@ pub struct Swept {
 ///
 /// The group of a probe names its process by id, start time and pid namespace. Only processes of the
 /// same pid namespace remove it, and only if no such process exists. Probes with other names are
-/// never touched. The first probe that a process creates does this.
+/// never touched. The first probe that a process creates does this, and removes those that the process
+/// created before an `execve(2)`.
 ///
 /// # Errors
 ///
