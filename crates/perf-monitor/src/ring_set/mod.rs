@@ -73,8 +73,8 @@ use trace_common::ClockDomain;
 ///
 /// The delay is thus the time between two rounds plus the slack. Records wait in their rings, of
 /// which at least three quarters are free after a round: what is more is moved to other memory. That
-/// is bounded: when 64 MiB of records wait there, the slack is waived
-/// ([`SetStats::waived_slack`]).
+/// is bounded: when 64 MiB of records wait there, those that the previous round found are passed on,
+/// whatever slack and clock say ([`SetStats::waived_slack`]).
 ///
 /// # Losses
 ///
@@ -227,6 +227,10 @@ impl RingSetBuilder {
     }
 
     /// The clock of all events. The default is [`ClockDomain::Monotonic`].
+    ///
+    /// [`ClockDomain::Realtime`] and [`ClockDomain::Tai`] can be set. When they are set back, the records
+    /// before wait until the clock shows their time again, or until there are [too many](RingSet#order);
+    /// those after that are late.
     pub const fn clock(mut self, clock: ClockDomain) -> Self {
         self.options.clock = clock;
         self

@@ -126,6 +126,28 @@ fn the_slack_holds_records_back() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "slow: 80 MiB")]
+fn records_of_a_clock_that_was_set_back_are_bounded() {
+    const SIZE: usize = 60_000;
+    let mut fake = Fake::new(1, 64);
+    // They have the time before.
+    fake.start += 3_600_000_000_000;
+    let mut body = sample(ID, fake.start as u64, 0);
+    body.resize(SIZE, 0);
+    let (mut written, mut passed) = (0, 0);
+    while written * SIZE < 80 << 20 {
+        for _ in 0..3 {
+            fake.kernels[0].record(PERF_RECORD_SAMPLE, &body);
+            written += 1;
+        }
+        passed += fake.round().len();
+        // The limit, a ring, and some windows.
+        assert!((written - passed) * SIZE < 65 << 20, "{passed} of {written}");
+    }
+    assert!(fake.reader.stats().waived_slack > 0);
+}
+
+#[test]
 fn foreign_records_are_counted() {
     let mut fake = Fake::new(1, 1);
     fake.kernels[0].record(PERF_RECORD_SAMPLE, &sample(ID + 1, 1, 0));
