@@ -1,4 +1,6 @@
+use crate::system::read_text;
 use rustix::time::{ClockId, DynamicClockId, clock_gettime, clock_gettime_dynamic};
+use std::sync::OnceLock;
 use trace_common::{ClockDomain, Timestamp};
 
 /// The `clockid_t` of a clock that perf events can use; `None` for other clocks such as
@@ -14,24 +16,80 @@ pub const fn clock_id(clock: ClockDomain) -> Option<i32> {
     }
 }
 
-/// The current time of a clock that events can use; `None` for other clocks such as
+/// The current time of a clock that events can use, as events have it; `None` for other clocks such as
 /// [`ClockDomain::Local`].
+///
+/// In a time namespace, `clock_gettime(2)` adds offsets to the monotonic clocks and the time since the
+/// boot. Events have none, and neither has this. The offsets are read once. Source:
+/// `time_namespaces(7)`.
 pub fn now(clock: ClockDomain) -> Option<Timestamp> {
-    let id = match clock {
-        ClockDomain::Realtime => ClockId::Realtime,
-        ClockDomain::Monotonic => ClockId::Monotonic,
-        ClockDomain::MonotonicRaw => ClockId::MonotonicRaw,
-        ClockDomain::Boottime => ClockId::Boottime,
+    let offsets = Offsets::of_this_process();
+    let (id, offset) = match clock {
+        ClockDomain::Realtime => (ClockId::Realtime, 0),
+        ClockDomain::Monotonic => (ClockId::Monotonic, offsets.monotonic),
+        ClockDomain::MonotonicRaw => (ClockId::MonotonicRaw, offsets.monotonic),
+        ClockDomain::Boottime => (ClockId::Boottime, offsets.boottime),
         // It always exists, but rustix lists it as optional.
         ClockDomain::Tai => {
             return clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanos);
         }
         _ => return None,
     };
-    Some(nanos(clock_gettime(id)))
+    Some(nanos(clock_gettime(id)).saturating_add_nanos(offset.saturating_neg()))
 }
 
 fn nanos(time: rustix::time::Timespec) -> Timestamp {
     let seconds = time.tv_sec.saturating_mul(1_000_000_000);
     Timestamp::from_nanos(seconds.saturating_add(time.tv_nsec))
+}
+
+/// Nanoseconds that a time namespace adds to the clocks of the initial one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Offsets {
+    monotonic: i64,
+    boottime: i64,
+}
+
+impl Offsets {
+    fn of_this_process() -> Self {
+        static OFFSETS: OnceLock<Offsets> = OnceLock::new();
+        *OFFSETS.get_or_init(|| {
+            let namespace = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).ok();
+            // The file has the offsets of the namespace that children will have.
+            if namespace("time") != namespace("time_for_children") {
+                return Self::default();
+            }
+            Self::parse(&read_text("/proc/self/timens_offsets").unwrap_or_default())
+        })
+    }
+
+    /// Lines with a clock, seconds and nanoseconds.
+    fn parse(text: &str) -> Self {
+        let offset = |clock: &str| {
+            let mut words = text.lines().find_map(|line| {
+                let mut words = line.split_ascii_whitespace();
+                (words.next() == Some(clock)).then_some(words)
+            })?;
+            let mut number = || words.next()?.parse::<i64>().ok();
+            Some(number()?.saturating_mul(1_000_000_000).saturating_add(number()?))
+        };
+        let [monotonic, boottime] = ["monotonic", "boottime"].map(|c| offset(c).unwrap_or(0));
+        Self { monotonic, boottime }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offsets_of_a_time_namespace_are_parsed() {
+        let text = "monotonic      -86400         0\nboottime            7 500000000\n";
+        let expected = Offsets { monotonic: -86_400_000_000_000, boottime: 7_500_000_000 };
+        assert_eq!(Offsets::parse(text), expected);
+        // Kernels without time namespaces do not have the file.
+        for text in ["", "monotonic\n", "monotonic x 0\nboottime 7\n"] {
+            assert_eq!(Offsets::parse(text), Offsets::default());
+        }
+    }
 }
