@@ -64,8 +64,9 @@ impl<T> EventMonitorBuilder<T> {
         self
     }
 
-    /// Also monitors a process, with all its threads. Those that it starts later are included if
-    /// the events [inherit](EventBuilder::inherit).
+    /// Also monitors a process: an event has all threads that run when it is registered. Threads and
+    /// processes that these start later are included if the event [inherits](EventBuilder::inherit).
+    /// Processes that were started before are not.
     pub fn pid(mut self, pid: u32) -> Self {
         self.processes.push(pid);
         self
@@ -194,9 +195,7 @@ impl<T> EventMonitorBuilder<T> {
     pub fn build(self) -> Result<EventMonitor<T>> {
         let Self { mut set, cgroups, processes, perf_event_dir, .. } = self;
         for pid in processes {
-            for tid in threads_of(pid)? {
-                set = set.thread(tid);
-            }
+            set = set.process(pid)?;
         }
         if !cgroups.is_empty() {
             let root = perf_event_dir.or_else(cgroup_root).ok_or(Error::NoCgroups)?;
@@ -231,14 +230,6 @@ impl<T> EventMonitorBuilder<T> {
         };
         Ok(EventMonitor { inner: Arc::new(inner) })
     }
-}
-
-/// All threads of a process; for the id of a thread, those of its process.
-fn threads_of(pid: u32) -> Result<Vec<u32>> {
-    let dir = PathBuf::from(format!("/proc/{pid}/task"));
-    let entries = std::fs::read_dir(&dir).map_err(|error| Error::file(&dir, error))?;
-    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name()));
-    Ok(names.filter_map(|name| name.to_string_lossy().parse().ok()).collect())
 }
 
 /// Where the hierarchy of cgroups for perf events is mounted.

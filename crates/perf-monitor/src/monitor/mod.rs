@@ -299,7 +299,8 @@ impl<T> EventMonitor<T> {
     /// # Errors
     ///
     /// [`Error::Open`], [`Error::UnknownEvent`], [`Error::NoTracefs`], [`Error::Filter`],
-    /// [`Error::NotRegistered`] for an unknown group, and those of the decoder's maker.
+    /// [`Error::NotRegistered`] for an unknown group, [`Error::File`] if the threads of a process cannot
+    /// be listed, and those of the decoder's maker.
     pub fn register(&self, registration: Registration<T>) -> Result<EventId> {
         let Registration { source, options, is_enabled, filter, group, decoder, fields } =
             registration;

@@ -259,6 +259,7 @@ impl Control {
         cgroup: Option<Arc<OwnedFd>>,
         filter: Option<String>,
     ) -> Result<(SetEvent, u32)> {
+        self.targets.list_threads()?;
         let index = self.new_event(builder, members, cgroup, Lane::Main)?;
         let cpus: Vec<u32> = self.cpus().collect();
         let result = cpus.into_iter().try_for_each(|cpu| self.open_on_known_cpu(index, cpu));
@@ -564,6 +565,7 @@ impl Control {
     /// Opens an event again with another filter. It misses what happens between the end of the old
     /// and the start of the new one, so that nothing is recorded twice.
     fn replace_with_filter(&mut self, index: usize, filter: String) -> Result<()> {
+        self.targets.list_threads()?;
         let Some(event) = self.events.get_mut(index) else { return Ok(()) };
         let old = std::mem::take(&mut event.opened);
         let cpus: BTreeSet<u32> = old.iter().map(|opened| opened.cpu).collect();

@@ -193,6 +193,12 @@ impl RingSetBuilder {
         self
     }
 
+    /// Also measures the threads of a process: those that it has when an event is added.
+    pub(crate) fn process(mut self, pid: u32) -> Result<Self> {
+        self.targets.add_process(pid)?;
+        Ok(self)
+    }
+
     /// Also measures the tasks of a cgroup, once if its directory is given twice: see
     /// [`Target::Cgroup`](crate::Target::Cgroup).
     pub fn cgroup(mut self, dir: OwnedFd) -> Self {

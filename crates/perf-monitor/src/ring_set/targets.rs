@@ -4,10 +4,11 @@ use crate::error::{Error, Result};
 use crate::refusal::OpenErrorReason;
 use crate::{Target, system};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a set measures on each CPU. Everything, if there are neither tasks nor cgroups.
@@ -17,6 +18,8 @@ pub(crate) struct Targets {
     pub(crate) cpus: Option<Vec<u32>>,
     /// Each once.
     threads: Vec<Thread>,
+    /// Those whose threads are among the threads.
+    processes: Vec<Process>,
     /// Each once.
     cgroups: Vec<Cgroup>,
 }
@@ -49,6 +52,37 @@ struct Thread {
     has_ended: bool,
 }
 
+/// A process to measure.
+#[derive(Clone, Debug)]
+struct Process {
+    /// Its directory of threads: never that of another process that gets its id.
+    dir: Arc<OwnedFd>,
+    path: PathBuf,
+}
+
+impl Process {
+    fn open(pid: u32) -> Result<Self> {
+        let path = PathBuf::from(format!("/proc/{pid}/task"));
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let dir = openat(CWD, &path, flags, Mode::empty());
+        let dir = dir.map_err(|errno| Error::file(&path, errno.into()))?;
+        Ok(Self { dir: Arc::new(dir), path })
+    }
+
+    /// Its threads; none if it has ended.
+    fn threads(&self) -> Result<Vec<u32>> {
+        let entries = Dir::read_from(&self.dir).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+        match entries {
+            Ok(entries) => {
+                let tids = entries.iter().filter_map(|e| e.file_name().to_str().ok()?.parse().ok());
+                Ok(tids.collect())
+            }
+            Err(Errno::NOENT | Errno::SRCH) => Ok(Vec::new()),
+            Err(errno) => Err(Error::file(&self.path, errno.into())),
+        }
+    }
+}
+
 impl Thread {
     fn new(tid: u32) -> Self {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -59,6 +93,9 @@ impl Thread {
 
     /// Whether the id can belong to another thread by now.
     fn is_gone(&self) -> bool {
+        if self.has_ended {
+            return true;
+        }
         let Some(dir) = &self.dir else { return false };
         matches!(statat(dir, "stat", AtFlags::empty()), Err(Errno::NOENT | Errno::SRCH))
     }
@@ -73,9 +110,36 @@ fn shows_own_ids() -> bool {
 impl Targets {
     /// Adds a thread, unless it is there.
     pub(crate) fn add_thread(&mut self, tid: u32) {
-        if let Err(place) = self.threads.binary_search_by_key(&tid, |thread| thread.tid) {
-            self.threads.insert(place, Thread::new(tid));
+        match self.threads.binary_search_by_key(&tid, |thread| thread.tid) {
+            Err(place) => self.threads.insert(place, Thread::new(tid)),
+            Ok(place) => {
+                if let Some(thread) = self.threads.get_mut(place).filter(|t| t.is_gone()) {
+                    *thread = Thread::new(tid);
+                }
+            }
         }
+    }
+
+    /// Adds the threads of a process; for the id of a thread, those of its process.
+    pub(crate) fn add_process(&mut self, pid: u32) -> Result<()> {
+        let process = Process::open(pid)?;
+        process.threads()?.into_iter().for_each(|tid| self.add_thread(tid));
+        self.processes.push(process);
+        Ok(())
+    }
+
+    /// Adds the threads that the processes started since, for events that are opened next.
+    pub(crate) fn list_threads(&mut self) -> Result<()> {
+        if self.processes.is_empty() {
+            return Ok(());
+        }
+        let threads: Vec<_> = self.processes.iter().map(Process::threads).collect::<Result<_>>()?;
+        threads.into_iter().flatten().for_each(|tid| self.add_thread(tid));
+        // Without any, everything would be measured.
+        if self.threads.iter().any(|thread| !thread.has_ended) {
+            self.threads.retain(|thread| !thread.has_ended);
+        }
+        Ok(())
     }
 
     /// Adds the cgroup with this directory, unless it is there.
@@ -152,7 +216,7 @@ impl Targets {
                 Err(error) if is_of_ended_thread(&error) => ended = Some(error),
                 Err(error) => return Err(error),
             }
-            thread.has_ended = true;
+            (thread.has_ended, thread.dir) = (true, None);
         }
         match ended {
             Some(error) if opened.is_empty() && self.cgroups.is_empty() => Err(error),
@@ -195,6 +259,51 @@ mod tests {
         });
         let inode = |dir| rustix::fs::stat(dir).unwrap().st_ino;
         assert_eq!(opened.unwrap(), [inode("/proc"), inode("/")]);
+    }
+
+    #[test]
+    fn threads_that_a_process_starts_later_are_listed() {
+        if !shows_own_ids() {
+            eprintln!("skipped: /proc is of another pid namespace, or not mounted");
+            return;
+        }
+        let gettid = || rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+        let mut targets = Targets::default();
+        targets.add_process(std::process::id()).unwrap();
+        let tids = |targets: &mut Targets| {
+            targets.list_threads().unwrap();
+            let tids = targets.open(0, Part::Threads, "an event", |target| Ok(target.tid()));
+            tids.unwrap().into_iter().flatten().collect::<Vec<u32>>()
+        };
+        let (send, tid) = std::sync::mpsc::channel();
+        let (end, wait) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            send.send(gettid()).unwrap();
+            _ = wait.recv();
+        });
+        let tid = tid.recv().unwrap();
+        let all = tids(&mut targets);
+        assert!(all.contains(&tid) && all.contains(&gettid()), "{all:?} without {tid}");
+        drop(end);
+        thread.join().unwrap();
+        // It is in `/proc` for a moment yet.
+        while tids(&mut targets).contains(&tid) {
+            std::thread::yield_now();
+        }
+        // A process that has ended has no threads.
+        let mut child = std::process::Command::new("cat");
+        let mut child = child.stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let mut targets = Targets::default();
+        targets.add_process(child.id()).unwrap();
+        assert_eq!(tids(&mut targets), [child.id()]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        targets.list_threads().unwrap();
+        assert!(targets.has_threads());
+        let error = targets.open(0, Part::Threads, "an event", |target| Ok(target.tid()));
+        assert!(is_of_ended_thread(&error.unwrap_err()));
+        let missing = Targets::default().add_process(u32::MAX / 2).unwrap_err();
+        assert!(matches!(missing, Error::File { .. }), "{missing}");
     }
 
     #[test]

@@ -683,12 +683,32 @@ kernel_tests! {
         let monitor = EventMonitor::builder().pid(child.tid).pages(64)
             .default_options(|event| event.inherit(true)).build().unwrap();
         let event = monitor.register(calls()).unwrap();
-        let mut calls = 0;
-        while_running(&monitor, |_| calls += 1, || child.go());
-        assert_eq!(calls, 1000 + 500 + 250);
+        let mut samples = 0;
+        while_running(&monitor, |_| samples += 1, || child.go());
+        assert_eq!(samples, 1000 + 500 + 250);
         assert_exact(monitor.counts(event).unwrap(), 0);
         let missing = EventMonitor::<Value>::builder().pid(u32::MAX / 2).build().unwrap_err();
         assert!(matches!(missing, Error::File { .. }), "{missing}");
+        // A thread that was started before the event was registered, which does not inherit.
+        let monitor = EventMonitor::builder().pid(std::process::id()).pages(64).build().unwrap();
+        let (go, wait) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            wait.recv().unwrap();
+            getppid(20);
+            rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+        });
+        let event = monitor.register(calls()).unwrap();
+        let mut tids = Vec::new();
+        let tid = while_running(&monitor, |sample| {
+            if let Value::Call { tid, .. } = sample.value.unwrap() {
+                tids.push(tid);
+            }
+        }, || {
+            go.send(()).unwrap();
+            thread.join().unwrap()
+        });
+        assert_eq!(tids.iter().filter(|other| **other == tid).count(), 20);
+        assert_exact(monitor.counts(event).unwrap(), 0);
     }
 
     fn fields_of_external_events_are_decoded_at_their_turn(t) {
