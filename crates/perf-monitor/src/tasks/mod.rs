@@ -32,6 +32,9 @@ const PROT_EXEC: u32 = 4;
 /// The time of what was there before any record.
 const EARLIEST: Timestamp = Timestamp::from_nanos(i64::MIN);
 
+/// Records of exits before a [`Tasks::scan`] come this much later at most, in nanoseconds.
+const LATE_EXIT: i64 = 10_000_000_000;
+
 /// Maximum number of names and executables that a task is remembered with.
 const MAX_CHANGES: usize = 32;
 
@@ -63,8 +66,15 @@ pub struct Tasks {
     processes: Processes,
     /// Ended threads in the order of their end; main threads at the end of their process.
     ended: VecDeque<(Timestamp, u32)>,
+    /// Threads that were not in `/proc`, with the time of the first scan that did not find them. Their
+    /// exits can still come.
+    missing: HashMap<u32, Timestamp>,
+    /// When the first of these is taken to have ended.
+    next_missing: Timestamp,
     /// Paths by the ids in samples.
     cgroups: HashMap<u64, Arc<str>>,
+    /// The ids of the paths, in the order in which they came.
+    cgroup_ids: VecDeque<u64>,
     keep_ended: i64,
     max_tasks: usize,
     forgotten: u64,
@@ -225,7 +235,10 @@ impl Tasks {
             count: 0,
             processes: Processes::default(),
             ended: VecDeque::new(),
+            missing: HashMap::new(),
+            next_missing: Timestamp::MAX,
             cgroups: HashMap::new(),
+            cgroup_ids: VecDeque::new(),
             keep_ended: 60_000_000_000,
             max_tasks: 1 << 20,
             forgotten: 0,
@@ -247,8 +260,9 @@ impl Tasks {
         self
     }
 
-    /// Maximum number of tasks. With more, those that ended first are forgotten, then new ones are
-    /// not added: see [`forgotten`](Self::forgotten).
+    /// Maximum number of tasks, and of [cgroups](Self::cgroup). With more tasks, those that ended first
+    /// are forgotten, then new ones are not added; with more cgroups, those that came first are
+    /// forgotten: see [`forgotten`](Self::forgotten).
     #[must_use]
     pub const fn max_tasks(mut self, max: usize) -> Self {
         self.max_tasks = max;
@@ -265,13 +279,17 @@ impl Tasks {
         self.count == 0
     }
 
-    /// Number of tasks that were forgotten, or not added, because there were too many.
+    /// Number of tasks and cgroups that were forgotten, or not added, because there were too many.
     pub const fn forgotten(&self) -> u64 {
         self.forgotten
     }
 
     /// Adds the running tasks, from `/proc`, at the time `now` of the events' clock. Call this after
     /// the events were enabled, so that none is missed. Does nothing without [`live`](Self::live).
+    ///
+    /// Tasks that run according to the records, and are not in `/proc`, have ended: their records of it
+    /// were lost, if they do not come within 10 seconds. Call this again after losses. With the mount
+    /// option `hidepid`, which can hide tasks that run, none is ended so.
     pub fn scan(&mut self, now: Timestamp) {
         let Some(proc) = self.proc.clone() else { return };
         for pid in proc.processes() {
@@ -281,6 +299,38 @@ impl Tasks {
                 }
             }
         }
+        let before = std::mem::take(&mut self.missing);
+        // Of all users, unless some are hidden.
+        if proc.has(1) {
+            let running = self.processes.all_threads();
+            let missing = running.filter(|tid| !matches!(*tid, 0 | u32::MAX) && !proc.has(*tid));
+            let missing = missing.map(|tid| (tid, before.get(&tid).copied().unwrap_or(now)));
+            self.missing = missing.collect();
+        }
+        self.plan_missing();
+    }
+
+    /// Sets when the next missing thread is taken to have ended.
+    fn plan_missing(&mut self) {
+        let first = self.missing.values().min();
+        self.next_missing =
+            first.map_or(Timestamp::MAX, |since| since.saturating_add_nanos(LATE_EXIT));
+    }
+
+    /// Ends threads that a scan did not find, and whose exits would have come by now.
+    #[cold]
+    fn end_missing(&mut self) {
+        let limit = self.latest.saturating_add_nanos(-LATE_EXIT);
+        let missing = std::mem::take(&mut self.missing).into_iter();
+        let (due, rest) = missing.partition(|(_, since)| *since <= limit);
+        self.missing = rest;
+        for (tid, since) in due {
+            // Another thread can have the id since.
+            if self.running(tid).is_some_and(|life| life.seen <= since) {
+                self.exit(tid, since);
+            }
+        }
+        self.plan_missing();
     }
 
     fn add_from_proc(&mut self, task: ProcTask, now: Timestamp) {
@@ -318,6 +368,9 @@ impl Tasks {
         // Without a time it is about the start, as `perf` writes it.
         let time = time.filter(|time| time.nanos() != 0).unwrap_or(EARLIEST);
         self.latest = self.latest.max(time);
+        if self.latest >= self.next_missing {
+            self.end_missing();
+        }
         match record {
             Record::Fork(fork) => self.fork(fork, time),
             Record::Exit(exit) => self.exit(exit.tid, time),
@@ -339,13 +392,23 @@ impl Tasks {
                     self.map(mmap.pid, mmap.filename, mmap.file, time);
                 }
             }
-            // The kernel does not use ids again; their number is bounded as that of tasks is.
-            Record::Cgroup(cgroup) if self.cgroups.len() < self.max_tasks => {
-                self.cgroups.insert(cgroup.id, String::from_utf8_lossy(cgroup.path).into());
-            }
+            Record::Cgroup(cgroup) => self.add_cgroup(cgroup.id, cgroup.path),
             _ => {}
         }
         self.forget_ended();
+    }
+
+    /// The kernel does not use ids again; their number is bounded as that of tasks is.
+    fn add_cgroup(&mut self, id: u64, path: &[u8]) {
+        if self.cgroups.insert(id, String::from_utf8_lossy(path).into()).is_none() {
+            self.cgroup_ids.push_back(id);
+        }
+        if self.cgroups.len() > self.max_tasks {
+            self.forgotten += 1;
+            if let Some(oldest) = self.cgroup_ids.pop_front() {
+                self.cgroups.remove(&oldest);
+            }
+        }
     }
 
     fn fork(&mut self, fork: &ProcessEvent, time: Timestamp) {

@@ -68,6 +68,13 @@ impl Proc {
         numbers(&self.root.join(format!("{pid}/task")))
     }
 
+    /// Whether there is a process or thread with this id. `true` if that cannot be found out.
+    pub(super) fn has(&self, tid: u32) -> bool {
+        let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
+        // This needs no descriptor, of which there can be too many.
+        !fs::metadata(self.root.join(tid.to_string())).is_err_and(|error| missing(&error))
+    }
+
     /// A process. `None` if it does not exist, or is a zombie.
     pub(super) fn process(&self, pid: u32) -> Option<ProcessInfo> {
         let ProcTask { parent, executable, cgroup, .. } = self.task(pid, pid)?;

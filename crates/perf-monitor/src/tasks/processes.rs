@@ -41,6 +41,11 @@ impl Processes {
         self.0.get(&pid).into_iter().flat_map(|process| process.threads.iter().copied())
     }
 
+    /// The running threads of all processes.
+    pub(super) fn all_threads(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.values().flat_map(|process| process.threads.iter().copied())
+    }
+
     /// Whether the main thread of a process ended before others, which still run.
     pub(super) fn has_ended_leader(&self, pid: u32) -> bool {
         self.0.get(&pid).is_some_and(|process| process.leader_has_ended)

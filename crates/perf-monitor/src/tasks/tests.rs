@@ -1,5 +1,5 @@
 use super::*;
-use crate::record::{Comm, Mmap, SampleId};
+use crate::record::{Cgroup, Comm, Mmap, SampleId};
 use proptest::prelude::*;
 
 const fn t(nanos: i64) -> Timestamp {
@@ -282,6 +282,90 @@ fn memory_is_bounded_and_losses_are_counted() {
     }
     assert_eq!(tasks.at(10, t(1000)).unwrap().name(), "999");
     assert_eq!(tasks.lives[&10][0].names.0.len(), MAX_CHANGES);
+}
+
+#[test]
+fn the_first_of_too_many_cgroups_are_forgotten() {
+    let mut tasks = Tasks::new().max_tasks(3);
+    let path = |id: u64| format!("/{id}");
+    for n in [1, 2, 1, 3, 4, 5] {
+        let path = path(n);
+        tasks.apply(&Record::Cgroup(Cgroup { id: n, path: path.as_bytes(), sample_id: id(10) }));
+    }
+    let known = [1, 2, 3, 4, 5].map(|id| tasks.cgroup(id).map(str::to_owned));
+    assert_eq!(known, [None, None, Some(path(3)), Some(path(4)), Some(path(5))]);
+    assert_eq!(tasks.forgotten(), 2);
+}
+
+/// A directory that looks like a `/proc` with these processes. It is removed at the end.
+struct FakeProc(std::path::PathBuf);
+
+impl FakeProc {
+    fn new(name: &str, pids: &[u32]) -> Self {
+        let root = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let this = Self(root);
+        pids.iter().for_each(|pid| this.add(*pid));
+        this
+    }
+
+    fn add(&self, pid: u32) {
+        let dir = self.0.join(format!("{pid}/task/{pid}"));
+        std::fs::create_dir_all(&dir).unwrap();
+        std::fs::write(dir.join("status"), format!("Tgid: {pid}\nPPid: 1\n")).unwrap();
+        std::fs::write(dir.join("comm"), "x\n").unwrap();
+    }
+
+    fn remove(&self, pid: u32) {
+        std::fs::remove_dir_all(self.0.join(pid.to_string())).unwrap();
+    }
+
+    fn tasks(&self) -> Tasks {
+        Tasks { proc: Some(Proc::new(&self.0)), ..Tasks::new() }
+    }
+}
+
+impl Drop for FakeProc {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn tasks_whose_exit_was_lost_are_ended_by_a_scan() {
+    const SECOND: i64 = 1_000_000_000;
+    let proc = FakeProc::new("perf-tasks-lost", &[1, 20, 30, 40]);
+    let mut tasks = proc.tasks();
+    tasks.scan(t(SECOND));
+    // All but the first end; the exit of 40 is not lost, and that of 30 comes after the scan.
+    [20, 30, 40].into_iter().for_each(|pid| proc.remove(pid));
+    tasks.apply(&exit(40, 40, 2 * SECOND));
+    tasks.scan(t(3 * SECOND));
+    tasks.apply(&comm(30, 30, "late", false, 2 * SECOND + 1));
+    tasks.apply(&exit(30, 30, 2 * SECOND + 2));
+    let ends = |tasks: &Tasks| [1, 20, 30, 40].map(|tid| tasks.at(tid, t(3)).unwrap().ended());
+    let (late, known) = (Some(t(2 * SECOND + 2)), Some(t(2 * SECOND)));
+    assert_eq!(ends(&tasks), [None, None, late, known]);
+    // Another one gets the id, and a later scan does not begin again.
+    tasks.apply(&fork(1, 1, 50, 50, 4 * SECOND));
+    tasks.scan(t(5 * SECOND));
+    tasks.apply(&comm(1, 1, "x", false, 13 * SECOND - 1));
+    assert_eq!(ends(&tasks), [None, None, late, known]);
+    tasks.apply(&comm(1, 1, "y", false, 13 * SECOND));
+    assert_eq!(ends(&tasks), [None, Some(t(3 * SECOND)), late, known]);
+    assert_eq!(tasks.at(50, t(13 * SECOND)).unwrap().ended(), None);
+    tasks.apply(&comm(1, 1, "z", false, 15 * SECOND));
+    assert_eq!(tasks.at(50, t(15 * SECOND)).unwrap().ended(), Some(t(5 * SECOND)));
+    assert!(tasks.missing.is_empty());
+}
+
+#[test]
+fn tasks_that_proc_hides_are_not_ended() {
+    let proc = FakeProc::new("perf-tasks-hidden", &[20]);
+    let mut tasks = proc.tasks();
+    tasks.apply(&fork(1, 1, 30, 30, 1));
+    tasks.scan(t(2));
+    tasks.apply(&comm(20, 20, "x", false, 1_000_000_000_000));
+    assert_eq!(tasks.at(30, t(1)).unwrap().ended(), None);
 }
 
 #[test]
