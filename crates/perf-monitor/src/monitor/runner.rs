@@ -248,14 +248,16 @@ impl<T> Desk<T> {
                 }
             }
         };
-        self.batch.push(MonitorSample { event, time, cpu: Some(cpu), late, value });
+        let (cpu, is_counted) = (Some(cpu), is_sample);
+        self.batch.push(MonitorSample { event, time, cpu, late, value, is_counted });
     }
 
     /// Counts and drops the samples that the sink did not take.
     #[cold]
     fn count_overflow(&mut self) {
         let mut counts = HashMap::<EventId, u64>::new();
-        for event in self.batch.drain(..).filter_map(|sample| sample.event) {
+        let counted = self.batch.drain(..).filter(|sample| sample.is_counted);
+        for event in counted.filter_map(|sample| sample.event) {
             *counts.entry(event).or_default() += 1;
         }
         for handler in self.handlers.iter().flatten() {
@@ -269,7 +271,8 @@ impl<T> Desk<T> {
     fn external(&mut self, inner: &Inner<T>, token: u64, time: Timestamp, late: bool) {
         let decoded = self.externals.decode(&inner.inbox.externals, token, late);
         if let Some((event, value)) = decoded {
-            self.batch.push(MonitorSample { event: Some(event), time, cpu: None, late, value });
+            let (event, cpu, is_counted) = (Some(event), None, true);
+            self.batch.push(MonitorSample { event, time, cpu, late, value, is_counted });
         }
     }
 }
@@ -349,6 +352,19 @@ mod tests {
         // Event 2 had the second place before, and the third was never seen.
         let forgotten = forget(&mut desk, &Inbox::default(), &[(2, 1), (1, 0), (4, 2)]);
         assert_eq!((forgotten, left(&desk)), (vec![1], vec![None, Some(3)]));
+    }
+
+    #[test]
+    fn records_that_do_not_fit_are_no_samples() {
+        let mut desk = desk(vec![Some(handler(1))]);
+        for is_counted in [true, false, true] {
+            let (event, time) = (Some(EventId(1)), Timestamp::MAX);
+            let (cpu, late, value) = (Some(0), false, Ok(()));
+            desk.batch.push(MonitorSample { event, time, cpu, late, value, is_counted });
+        }
+        desk.count_overflow();
+        assert!(desk.batch.is_empty());
+        assert_eq!(desk.handlers[0].as_ref().unwrap().tally.overflow.get(), 2);
     }
 
     #[test]

@@ -157,4 +157,6 @@ pub struct MonitorSample<T> {
     pub late: bool,
     /// The value, or the error of its decoder.
     pub value: Result<T, DecoderError>,
+    /// Whether the counts of the event contain it: not if it is of a record that is not a sample.
+    pub(super) is_counted: bool,
 }
