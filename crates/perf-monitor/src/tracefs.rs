@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::event::Event;
+use crate::files::read_bytes;
 use crate::format::TracepointFormat;
+use crate::mounts::Mount;
 use crate::system::{self, read_text};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -39,8 +41,7 @@ impl Tracefs {
     /// [`Error::NoTracefs`].
     pub fn find() -> Result<Self> {
         let usual = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-        let mountinfo = read_text("/proc/self/mountinfo").unwrap_or_default();
-        let mounted = mount_points(&mountinfo);
+        let mounted = mount_points(&read_bytes("/proc/self/mountinfo").unwrap_or_default());
         usual
             .iter()
             .map(PathBuf::from)
@@ -244,39 +245,18 @@ fn directories(dir: &Path) -> Result<Vec<String>> {
 
 /// Directories with a mounted tracefs, from the text of `/proc/self/mountinfo`; for a debugfs, the
 /// directory in it where the kernel mounts a tracefs.
-fn mount_points(mountinfo: &str) -> Vec<PathBuf> {
+fn mount_points(mountinfo: &[u8]) -> Vec<PathBuf> {
     let mut points = Vec::new();
     let mut below_debugfs = Vec::new();
-    for line in mountinfo.lines() {
-        // id parent major:minor root mount-point options [optional …] - type source options
-        let Some((front, back)) = line.split_once(" - ") else { continue };
-        let Some(point) = front.split(' ').nth(4) else { continue };
-        let point = PathBuf::from(unescape(point));
-        match back.split(' ').next() {
-            Some("tracefs") => points.push(point),
-            Some("debugfs") => below_debugfs.push(point.join("tracing")),
+    for Mount { kind, point, .. } in Mount::all(mountinfo) {
+        match kind {
+            b"tracefs" => points.push(point),
+            b"debugfs" => below_debugfs.push(point.join("tracing")),
             _ => {}
         }
     }
     points.extend(below_debugfs.into_iter().filter(|p| p.join("events").is_dir()));
     points
-}
-
-/// Undoes the octal escapes of spaces and such.
-fn unescape(text: &str) -> String {
-    let mut out = Vec::new();
-    let mut bytes = text.bytes();
-    while let Some(b) = bytes.next() {
-        let digits = bytes.clone().take(3);
-        if b == b'\\' && digits.clone().filter(|d| (b'0'..=b'7').contains(d)).count() == 3 {
-            let value = digits.fold(0u32, |n, d| n * 8 + u32::from(d - b'0'));
-            out.push(value as u8);
-            bytes.nth(2);
-        } else {
-            out.push(b);
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]
@@ -289,10 +269,9 @@ mod tests {
             30 25 0:9 / /sys/kernel/tracing rw,relatime shared:13 - tracefs tracefs rw\n\
             31 25 0:9 / /mnt/a\\040b rw - tracefs nodev rw\nbroken line\n";
         assert_eq!(
-            mount_points(text),
+            mount_points(text.as_bytes()),
             [PathBuf::from("/sys/kernel/tracing"), PathBuf::from("/mnt/a b")]
         );
-        assert_eq!(unescape("a\\04"), "a\\04");
     }
 
     #[test]

@@ -5,8 +5,9 @@ use super::runner::{RecordDecoder, Runner, RunnerOptions};
 use super::{DefaultOptions, EventMonitor, Inbox, Inner, RecordView, Registry, TallySum};
 use crate::builder::EventBuilder;
 use crate::error::{Error, Result};
+use crate::files::read_bytes;
+use crate::mounts::Mount;
 use crate::ring_set::{Alarm, RingSet, RingSetBuilder, SetStats, Waker};
-use crate::system::read_text;
 use crate::tracefs::Tracefs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -234,26 +235,16 @@ impl<T> EventMonitorBuilder<T> {
 
 /// Where the hierarchy of cgroups for perf events is mounted.
 fn cgroup_root() -> Option<PathBuf> {
-    root_in(&read_text(Path::new("/proc/self/mountinfo")).ok()?)
+    root_in(&read_bytes("/proc/self/mountinfo").ok()?)
 }
 
-fn root_in(mountinfo: &str) -> Option<PathBuf> {
-    let mut unified = None;
-    for line in mountinfo.lines() {
-        // id parent major:minor root mount-point options [optional …] - type source options
-        let Some((front, back)) = line.split_once(" - ") else { continue };
-        let Some(point) = front.split(' ').nth(4) else { continue };
-        let mut back = back.split(' ');
-        let (kind, options) = (back.next(), back.nth(1).unwrap_or(""));
-        match kind {
-            Some("cgroup") if options.split(',').any(|option| option == "perf_event") => {
-                return Some(PathBuf::from(point));
-            }
-            Some("cgroup2") => unified = unified.or(Some(PathBuf::from(point))),
-            _ => {}
-        }
-    }
-    unified
+/// The mount of the whole hierarchy, if there is one: paths of cgroups are from there.
+fn root_in(mountinfo: &[u8]) -> Option<PathBuf> {
+    let mounts = |is_unified| {
+        let mounts = Mount::all(mountinfo).filter(move |m| m.has("perf_event", is_unified));
+        mounts.min_by_key(|mount| mount.root != Path::new("/"))
+    };
+    mounts(false).or_else(|| mounts(true)).map(|mount| mount.point)
 }
 
 #[cfg(test)]
@@ -263,7 +254,12 @@ mod tests {
     #[test]
     fn the_hierarchy_of_perf_events_is_found() {
         let v2 = "30 25 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        let root_in = |mountinfo: &str| root_in(mountinfo.as_bytes());
         assert_eq!(root_in(v2), Some(PathBuf::from("/sys/fs/cgroup")));
+        // A part of it is mounted before, at a path with a space.
+        let part = "29 25 0:26 /pod /mnt/a\\040pod rw - cgroup2 none rw\n";
+        assert_eq!(root_in(&format!("{part}{v2}")), Some(PathBuf::from("/sys/fs/cgroup")));
+        assert_eq!(root_in(part), Some(PathBuf::from("/mnt/a pod")), "as in a container");
         let v1 = "31 25 0:27 / /sys/fs/cgroup/perf rw - cgroup none rw,perf_event\n\
             32 25 0:28 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu,cpuacct\n";
         assert_eq!(root_in(&format!("{v2}{v1}")), Some(PathBuf::from("/sys/fs/cgroup/perf")));

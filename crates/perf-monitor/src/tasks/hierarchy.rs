@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::files::read_bytes;
+use crate::mounts::Mount;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -37,8 +38,7 @@ pub fn cgroup_dirs(pid: u32, controller: &str) -> Result<Vec<PathBuf>> {
 
 fn dirs(cgroups: &[u8], mounts: &[u8], controller: &str) -> Vec<PathBuf> {
     let Some((path, is_unified)) = path_of(cgroups, controller) else { return Vec::new() };
-    let mounts = mounts.split(|b| *b == b'\n').filter_map(Mount::parse);
-    let mut mounts = mounts.filter(|mount| mount.has(controller, is_unified));
+    let mut mounts = Mount::all(mounts).filter(|mount| mount.has(controller, is_unified));
     let Some((point, inner)) =
         mounts.find_map(|m| Some((m.point, path.strip_prefix(&m.root).ok()?.to_owned())))
     else {
@@ -74,56 +74,6 @@ fn path_of(cgroups: &[u8], controller: &str) -> Option<(PathBuf, bool)> {
         }
     }
     unified
-}
-
-/// A line of `mountinfo`.
-struct Mount<'a> {
-    /// The directory of the file system that is mounted.
-    root: PathBuf,
-    point: PathBuf,
-    kind: &'a [u8],
-    /// Options of the file system: the controllers of version 1.
-    options: &'a [u8],
-}
-
-impl<'a> Mount<'a> {
-    fn parse(line: &'a [u8]) -> Option<Self> {
-        // id parent major:minor root point options [optional…] - type source options
-        let mut words = line.split(|b| *b == b' ');
-        let (root, point) = (words.nth(3)?, words.next()?);
-        words.find(|word| *word == b"-")?;
-        let (kind, options) = (words.next()?, words.nth(1)?);
-        Some(Self { root: unescape(root), point: unescape(point), kind, options })
-    }
-
-    fn has(&self, controller: &str, is_unified: bool) -> bool {
-        if is_unified {
-            return self.kind == b"cgroup2";
-        }
-        let mut options = self.options.split(|b| *b == b',');
-        self.kind == b"cgroup" && options.any(|option| option == controller.as_bytes())
-    }
-}
-
-/// A path of `mountinfo`: spaces, tabs, newlines and backslashes are octal escapes.
-fn unescape(text: &[u8]) -> PathBuf {
-    let mut path = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        let code = after.get(..3).filter(|_| *first == b'\\');
-        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                path.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                path.push(*first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(path))
 }
 
 #[cfg(test)]
@@ -172,12 +122,6 @@ mod tests {
         assert_eq!(texts("0::/docker/ab/in\n", mounts), ["/sys/fs/cgro up/in", "/sys/fs/cgro up"]);
         assert_eq!(texts("0::/docker/abc\n", mounts), [""; 0], "a neighbour");
         assert_eq!(texts("0::/../../other\n", UNIFIED), [""; 0], "outside of the namespace");
-    }
-
-    #[test]
-    fn escapes_that_are_none_are_text() {
-        assert_eq!(unescape(b"/a\\0409\\"), Path::new("/a 9\\"));
-        assert_eq!(unescape(b"/\\777"), Path::new("/\\777"));
     }
 
     #[test]
