@@ -123,7 +123,12 @@ impl Targets {
     /// Adds the threads of a process; for the id of a thread, those of its process.
     pub(crate) fn add_process(&mut self, pid: u32) -> Result<()> {
         let process = Process::open(pid)?;
-        process.threads()?.into_iter().for_each(|tid| self.add_thread(tid));
+        let threads = process.threads()?;
+        // It ended since. Without any thread, everything would be measured.
+        if threads.is_empty() {
+            return Err(Error::file(&process.path, Errno::NOENT.into()));
+        }
+        threads.into_iter().for_each(|tid| self.add_thread(tid));
         self.processes.push(process);
         Ok(())
     }
