@@ -6,7 +6,7 @@ use crate::batch::Batch;
 use crate::clock::TickScale;
 use crate::error::{Error, ErrorKind, Position};
 use crate::frontier::Cursor;
-use crate::generation::{EventBatch, Events, Loader, NO_BATCH};
+use crate::generation::{EventBatch, Events, Loader, NO_BATCH, stops};
 use crate::header;
 use crate::id::ThreadId;
 use crate::reader::Reader;
@@ -80,6 +80,36 @@ struct LastBatch {
     data: Range<usize>,
 }
 
+/// The tables at the end of a generation.
+///
+/// Up to Go 1.25, no event ends a generation. The runtime ends each with the stacks, of which there is
+/// at least one, and then the strings. A full buffer of strings is written earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tables {
+    /// The stacks have not begun.
+    Missing,
+    /// The strings are missing.
+    Stacks,
+    Complete,
+}
+
+impl Tables {
+    /// The tables after another batch.
+    fn after(self, kind: Option<EventType>) -> Self {
+        match (self, kind) {
+            (_, Some(EventType::STACKS)) => Self::Stacks,
+            (Self::Stacks, Some(EventType::STRINGS)) => Self::Complete,
+            (_, Some(ty)) if ty == EventType::CPU_SAMPLES || is_timed(ty) => Self::Missing,
+            _ => self,
+        }
+    }
+}
+
+/// Whether a batch that begins with this type has events with times.
+fn is_timed(ty: EventType) -> bool {
+    ty.plan().args != Plan::NOT_TIMED
+}
+
 impl<R: Read> Generations<R> {
     /// Reads the header of a trace from `input`, with the default [`Limits`].
     ///
@@ -116,7 +146,8 @@ impl<R: Read> Generations<R> {
     /// # Errors
     ///
     /// The error in the framing of the trace, with its position. The generation with the error, and
-    /// an incomplete one at the end, is not returned, and nothing follows it.
+    /// an incomplete one at the end, is not returned, and nothing follows it. Up to Go 1.25, a
+    /// generation at the end is complete if its tables of stacks and strings are there.
     pub fn next_generation(&mut self) -> Result<Option<(GenerationSpan, &[u8])>, Error> {
         self.source.release(mem::take(&mut self.len));
         if self.ended {
@@ -185,16 +216,17 @@ fn find(
     let mut loader = Loader::new(version, limits);
     let mut threads: HashMap<i64, LastBatch> = HashMap::new();
     let (mut at, mut number, mut min_ticks) = (0, 0, u64::MAX);
-    let mut last_sample = None;
+    let (mut last_sample, mut tables) = (None, Tables::Missing);
     loop {
-        let Some((batch, kind)) = batches.batch(at)? else {
-            if number == 0 && last_number != 0 {
-                return Ok(None);
-            }
-            if number == 0 || explicit_end {
-                return Err(error(offset, at, number, ErrorKind::IncompleteGeneration));
-            }
-            break;
+        let can_end = !explicit_end && tables == Tables::Complete;
+        let (batch, kind) = match batches.batch(at) {
+            Ok(Some(found)) => found,
+            Ok(None) if number == 0 && last_number != 0 => return Ok(None),
+            Ok(None) if can_end => break,
+            Ok(None) => return Err(error(offset, at, number, ErrorKind::IncompleteGeneration)),
+            // The damage is in the next generation, which begins with it.
+            Err(error) if can_end && !stops(&error) => break,
+            Err(error) => return Err(error),
         };
         if batch.end_of_generation && explicit_end && number != 0 {
             at = batch.data.end;
@@ -215,13 +247,14 @@ fn find(
         }
         min_ticks = min_ticks.min(batch.ticks);
         at = batch.data.end;
+        tables = tables.after(kind);
         if kind == Some(loader.sync_type()) {
             let start = offset + batch.data.start as u64;
             let data = batches.data(batch.data.clone())?;
             loader.process(&Batch { data: 0..data.len(), ..batch }, kind, data, start)?;
         } else if kind == Some(EventType::CPU_SAMPLES) {
             last_sample = last_sample.max(sample_ticks(batches.data(batch.data)?));
-        } else if kind.is_some_and(|ty| ty.plan().args != Plan::NOT_TIMED) {
+        } else if kind.is_some_and(is_timed) {
             if threads.len() >= limits.max_entries {
                 let limit = limits.max_entries;
                 let what = "the number of threads (max_entries)";

@@ -399,6 +399,17 @@ fn generations_with_open_intervals_are_joined() {
     assert_eq!(ended, ["work", "request"].repeat(3));
 }
 
+/// The generation before the damage is read in parallel, and the error follows it.
+#[test]
+fn a_generation_that_begins_with_damage_is_found_as_in_sequence() {
+    for name in ["go1.22-mixed.trace.gz", "go1.25-mixed.trace.gz"] {
+        let mut trace = common::recorded(name);
+        let damaged = common::batches(&trace).into_iter().find(|batch| batch.generation == 4);
+        trace[damaged.unwrap().range.start] = 0xff;
+        compare(name, &trace);
+    }
+}
+
 /// A thread that fails to open the trace does not change the result.
 #[test]
 fn a_trace_that_cannot_be_opened_again_is_an_error() {

@@ -323,6 +323,7 @@ fn a_range_within_a_region_has_its_time() {
     wire.batch(1, 1, 1_200_000, &[&[REGION_END, 1, 7, 2, 0], &[TASK_END, 1, 7, 0]]);
     wire.generation(2, &["job".to_owned()]);
     wire.batch(2, 1, 2_100_000, &[&[TASK_BEGIN, 1, 8, 0, 1, 0]]);
+    wire.end(2);
     std::fs::write(&trace, &wire.0).unwrap();
     let of = |args: &[&str]| {
         let output = go(&[args, &["--json"]].concat(), &trace);
@@ -663,6 +664,7 @@ fn an_analysis_of_two_passes_needs_a_file() {
     assert!(connection.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock));
 }
 
+const STACKS: u64 = 2;
 const STRINGS: u64 = 4;
 const STRING: u64 = 5;
 const FREQUENCY: u64 = 8;
@@ -697,6 +699,13 @@ impl Wire {
         self.batch(number, 1, number * 1_000_000, &start);
     }
 
+    /// Ends a generation. The tables are in addition to those at its start.
+    fn end(&mut self, number: u64) {
+        for table in [STACKS, STRINGS] {
+            self.batch(number, u64::MAX, 1, &[&[table]]);
+        }
+    }
+
     fn batch(&mut self, generation: u64, thread: u64, ticks: u64, events: &[&[u64]]) {
         let mut data = Vec::new();
         events.iter().copied().flatten().for_each(|value| uvarint(&mut data, *value));
@@ -727,6 +736,7 @@ fn many(count: u64, names: &[String]) -> Vec<u8> {
         let (begins, ends) = ([TASK_BEGIN, 1, id, 0, name, 0], [TASK_END, id, id, 0]);
         wire.batch(1, 1, 1_000_000 + 10_000 * id, &[&waits, &begins, &ends]);
     }
+    wire.end(1);
     wire.0
 }
 
@@ -741,6 +751,7 @@ fn tasks_from_before_the_range_have_their_type() {
     wire.generation(2, &["search".to_owned()]);
     let ends = [&[TASK_END, 1, 7, 0][..], &[TASK_BEGIN, 1, 8, 0, 1, 0], &[TASK_END, 1, 8, 0]];
     wire.batch(2, 1, 2_100_000, &ends);
+    wire.end(2);
     std::fs::write(&plain, &wire.0).unwrap();
     let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
     gzip.write_all(&wire.0).unwrap();

@@ -22,7 +22,9 @@ pub fn target(data: &[u8]) {
             let mut part = Vec::new();
             index.copy(Cursor::new(&trace), start..start + 1, &mut part).unwrap();
             let again = Index::read(&part[..]).unwrap();
-            assert_eq!(again.generations().len(), 1);
+            // Up to Go 1.25, the next generation ends one without tables, too.
+            let needs_next = again.generations().is_empty() && version != "26";
+            assert!(again.generations().len() == 1 || needs_next);
             let mut reader = Reader::new(&part[..]).unwrap();
             while let Ok(Some(_)) = reader.next_event() {}
         }

@@ -276,7 +276,7 @@ impl<'a, R: Read> Salvage<'a, R> {
 }
 
 /// Whether reading stops here without damage.
-fn stops(error: &Error) -> bool {
+pub(crate) fn stops(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io(_) | ErrorKind::Limit { .. })
 }
 

@@ -130,7 +130,7 @@ proptest! {
         // Of the last generation some batches are missing. Those before it have the same events as
         // in the whole trace, and give the same answers.
         let index = Index::read(cut).unwrap();
-        // Up to Go 1.25 nothing ends a generation: cut after any batch, it looks complete.
+        // Cut between two generations, it is complete.
         prop_assume!(index.damage().is_some());
         let complete = index.generations().last().map_or(0, |last| last.offset + last.len);
         let events = count(&trace[..complete as usize]);

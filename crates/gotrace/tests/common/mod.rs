@@ -210,4 +210,11 @@ impl Assembler {
     pub(crate) fn frequency(&mut self, generation: u64) {
         self.batch(generation, u64::MAX, 1, &[(8, &[15_625_000])]);
     }
+
+    /// The tables of stacks and strings, which end a generation before Go 1.26. They are empty.
+    pub(crate) fn tables(&mut self, generation: u64) {
+        for table in [EventType::STACKS, EventType::STRINGS] {
+            self.batch(generation, u64::MAX, 1, &[(table.0, &[])]);
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! Generations of a trace: found without decoding, read by range, cut out as traces.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-use crate::common::{Assembler, V2, recorded};
-use gotrace::{ErrorKind, EventKind, Generations, Index, Limits, Reader, Timestamp, Version};
+use crate::common::{Assembler, V2, batches, recorded};
+use gotrace::{
+    ErrorKind, EventKind, EventType, Generations, Index, Limits, Reader, Timestamp, Version,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, Read};
@@ -122,29 +124,83 @@ fn a_range_is_read_without_the_generations_before_it() {
     assert_eq!((first.kind(), first.time()), (EventKind::Sync, last.first));
 }
 
+/// A program that is killed leaves a trace that ends with a batch.
 #[test]
 fn damage_ends_the_index_and_has_its_place() {
-    let trace = recorded("go1.26-mixed.trace.gz");
-    let whole = Index::read(&trace[..]).unwrap();
-    let mut complete = 0;
-    for len in (16..trace.len()).step_by(trace.len() / 50) {
-        let index = Index::read(&trace[..len]).unwrap();
-        let inside: Vec<_> = whole
-            .generations()
-            .iter()
-            .copied()
-            .filter(|span| span.offset + span.len <= len as u64)
-            .collect();
-        assert_eq!(index.generations(), inside);
-        complete += inside.len();
-        let end = inside.last().map_or(0, |span| span.offset + span.len);
-        let damage = index.damage().map(|error| error.position().offset);
-        assert!(damage <= Some(len as u64));
-        assert_eq!(damage.is_none(), end == len as u64);
+    for name in ["go1.22-mixed.trace.gz", "go1.25-mixed.trace.gz", "go1.26-mixed.trace.gz"] {
+        let trace = recorded(name);
+        let whole = Index::read(&trace[..]).unwrap();
+        let mut complete = 0;
+        let ends = batches(&trace).into_iter().map(|batch| batch.range.end);
+        for len in (16..trace.len()).step_by(trace.len() / 50).chain(ends) {
+            let index = Index::read(&trace[..len]).unwrap();
+            let inside: Vec<_> = whole
+                .generations()
+                .iter()
+                .copied()
+                .filter(|span| span.offset + span.len <= len as u64)
+                .collect();
+            assert_eq!(index.generations(), inside, "{name} {len}");
+            complete += inside.len();
+            let end = inside.last().map_or(0, |span| span.offset + span.len);
+            let damage = index.damage().map(|error| error.position().offset);
+            assert!(damage <= Some(len as u64));
+            assert_eq!(damage.is_none(), end == len as u64, "{name} {len}");
+        }
+        assert!(complete > 0 || whole.generations().len() == 1);
     }
-    assert!(complete > 0 || whole.generations().len() == 1);
     let error = Index::read(&recorded("go1.21-mixed.trace.gz")[..]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::NoGenerations(_)), "{error}");
+}
+
+/// Damage at the start of a generation leaves the one before it.
+#[test]
+fn generations_before_damage_are_in_the_index() {
+    for name in ["go1.22-mixed.trace.gz", "go1.25-mixed.trace.gz", "go1.26-collections.trace.gz"] {
+        let trace = recorded(name);
+        let whole = Index::read(&trace[..]).unwrap();
+        let spans = whole.generations();
+        assert!(spans.len() > 1, "{name}");
+        for (count, span) in spans.iter().enumerate().skip(1) {
+            let mut damaged = trace.clone();
+            damaged[span.offset as usize] = 0xff;
+            let index = Index::read(&damaged[..]).unwrap();
+            assert_eq!(index.generations(), &spans[..count], "{name}");
+            let damage = index.damage().unwrap();
+            assert!(matches!(damage.kind(), ErrorKind::NotABatch(_)), "{name}: {damage}");
+            assert_eq!(damage.position().offset, span.offset, "{name}");
+        }
+    }
+}
+
+/// Full buffers of strings come early. The runtime ends a generation with its stacks and the rest of
+/// the strings.
+#[test]
+fn strings_alone_do_not_end_a_generation() {
+    let mut trace = Assembler::new(22);
+    let is_complete = |trace: &Assembler| {
+        let index = Index::read(&trace.0[..]).unwrap();
+        let damage = index.damage().map(gotrace::Error::kind);
+        assert!(matches!(damage, None | Some(ErrorKind::IncompleteGeneration)), "{damage:?}");
+        assert_eq!(index.generations().len(), usize::from(damage.is_none()));
+        damage.is_none()
+    };
+    let table = |trace: &mut Assembler, ty: EventType| {
+        trace.batch(1, u64::MAX, 1, &[(ty.0, &[])]);
+        is_complete(trace)
+    };
+    trace.frequency(1);
+    assert!(!is_complete(&trace));
+    trace.batch(1, 1, 1, &[(13, &[1, 0, 2])]);
+    assert!(!is_complete(&trace));
+    assert!(!table(&mut trace, EventType::STRINGS));
+    assert!(!table(&mut trace, EventType::CPU_SAMPLES));
+    assert!(!table(&mut trace, EventType::STACKS));
+    assert!(table(&mut trace, EventType::STRINGS));
+    assert!(table(&mut trace, EventType::STRINGS));
+    // Not all stacks were there.
+    assert!(!table(&mut trace, EventType::STACKS));
+    assert!(table(&mut trace, EventType::STRINGS));
 }
 
 #[test]
@@ -153,6 +209,7 @@ fn limits_apply() {
     for generation in 1..100 {
         trace.frequency(generation);
     }
+    trace.tables(99);
     let limits = Limits { max_entries: 50, ..Limits::default() };
     let error = Index::with_limits(&trace.0[..], limits).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Limit { limit: 50, .. }), "{error}");
@@ -177,6 +234,7 @@ fn cpu_samples_are_in_the_time_of_their_generation() {
     events.extend(samples.iter().map(|(ty, args)| (*ty, &args[..])));
     trace.batch(1, u64::MAX, 1, &events);
     trace.frequency(2);
+    trace.tables(2);
     let index = Index::read(&trace.0[..]).unwrap();
     let at = |ticks: i64| Timestamp::from_nanos(ticks * 64);
     assert_eq!(index.generations()[0].last, at(5000));
@@ -194,6 +252,7 @@ fn the_limits_of_an_index_are_those_of_its_readers() {
         trace.batch(1, thread, 1, &[(13, &[1, thread, 2])]);
     }
     trace.frequency(2);
+    trace.tables(2);
     let count = |index: &Index| {
         let mut reader = index.open(Cursor::new(&trace.0), 0..2).unwrap();
         let mut count = 0;

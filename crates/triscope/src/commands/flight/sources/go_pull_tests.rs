@@ -27,9 +27,11 @@ pub(in super::super) fn server<T: Send + 'static>(
     (address, thread)
 }
 
-/// A generation of one batch, which has the frequency of the clock: nanoseconds.
+/// A generation without events: the frequency of the clock, which counts nanoseconds, and empty tables.
 fn generation(number: u64, time: u64) -> Vec<u8> {
     const BATCH: u64 = 1;
+    const STACKS: u64 = 2;
+    const STRINGS: u64 = 4;
     const FREQUENCY: u64 = 8;
     let number_of = |mut value: u64| {
         let mut bytes = Vec::new();
@@ -40,9 +42,12 @@ fn generation(number: u64, time: u64) -> Vec<u8> {
         bytes.push(value as u8);
         bytes
     };
-    let data = [FREQUENCY, 1_000_000_000].map(number_of).concat();
-    let head = [BATCH, number, 1, time, data.len() as u64].map(number_of).concat();
-    [head, data].concat()
+    let batch = |data: &[u64]| {
+        let data: Vec<u8> = data.iter().copied().flat_map(number_of).collect();
+        let head = [BATCH, number, 1, time, data.len() as u64].map(number_of).concat();
+        [head, data].concat()
+    };
+    [batch(&[FREQUENCY, 1_000_000_000]), batch(&[STACKS]), batch(&[STRINGS])].concat()
 }
 
 /// Sends a trace until the connection is closed. Returns whether that was within a minute.
