@@ -740,6 +740,40 @@ fn many(count: u64, names: &[String]) -> Vec<u8> {
     wire.0
 }
 
+/// A task that hangs is the longest one.
+#[test]
+fn tasks_that_the_trace_cuts_off_have_the_place_of_their_part() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("x.trace");
+    let mut wire = Wire::new();
+    wire.generation(1, &["job".to_owned()]);
+    let begins = |id| [TASK_BEGIN, 1, id, 0, 1, 0];
+    let ends = |id| [TASK_END, 1, id, 0];
+    // Task 7 does not end, and task 6 began before the trace.
+    wire.batch(1, 1, 1_100_000, &[&begins(7)]);
+    wire.batch(1, 1, 1_200_000, &[&begins(8)]);
+    wire.batch(1, 1, 1_300_000, &[&ends(8), &ends(6)]);
+    // Task 5 is only known as a parent.
+    wire.batch(1, 1, 1_700_000, &[&[TASK_BEGIN, 1, 9, 5, 1, 0], &ends(9)]);
+    wire.end(1);
+    std::fs::write(&trace, &wire.0).unwrap();
+    let ids = |args: &[&str]| {
+        let output = go(&[&["tasks", "--json"], args].concat(), &trace);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let tasks: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+        tasks.iter().map(|task| nanos(&task["id"])).collect::<Vec<_>>()
+    };
+    // The trace begins at 64 ns: task 6 has the longest part.
+    assert_eq!(ids(&[]), [6, 7, 8, 9, 5]);
+    assert_eq!(ids(&["--worst", "1"]), [6]);
+    assert_eq!(ids(&["--type", "job", "--worst", "1"]), [7]);
+    // Of the range, 1.05 to 1.7 million ticks of 64 ns, task 7 has the longest part.
+    assert_eq!(ids(&["--from", "0.0672", "--worst", "2"]), [7, 6]);
+    let table = text(&go(&["tasks", "--type", "job"], &trace).stdout);
+    let first = table.lines().nth(1).unwrap();
+    assert!(first.contains("incomplete"), "{table}");
+}
+
 /// The first task began in the generation before.
 #[test]
 fn tasks_from_before_the_range_have_their_type() {

@@ -16,8 +16,9 @@ use gotrace::analysis::{
 };
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    Event, GoId, GoState, Metric, ProcId, ProcState, Range, RangeName, Region as UserRegion,
-    StackFrame, StateTransition, Task as UserTask, TaskId, ThreadId, Timestamp,
+    Event, EventKind, GoId, GoState, Metric, ProcId, ProcState, Range, RangeName,
+    Region as UserRegion, StackFrame, StateTransition, Task as UserTask, TaskId, ThreadId,
+    Timestamp,
 };
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -468,26 +469,37 @@ fn the_longest_tasks_are_the_first_of_all() {
             });
             let summary = summarizer.finish();
             let (mut tasks, omitted) = (summary.tasks, summary.omitted_tasks);
+            let (first, last) = summary.span.unwrap();
             tasks.retain(|task| task.id != TaskId::BACKGROUND);
-            tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
+            tasks.sort_by_key(|task| (Reverse(task.duration_within(first, last)), task.id));
             (tasks, omitted)
         };
+        // A task that ends again after it has been left out stays out.
+        let (mut ended, mut again) = (BTreeSet::new(), BTreeSet::new());
+        common::events_of(&trace, |event| {
+            let task = event.task().filter(|_| event.kind() == EventKind::TaskEnd);
+            if let Some(task) = task.filter(|task| !ended.insert(task.id)) {
+                again.insert(task.id);
+            }
+        });
         let (all, none) = tasks_of(Summarizer::new());
         assert_eq!(none, 0);
         let types = all.iter().map(|task| Some(task.name.clone())).chain([None]);
         for ty in types.collect::<BTreeSet<_>>() {
             let is_wanted = |task: &&Task| ty.as_ref().is_none_or(|ty| *ty == task.name);
-            let mut expected: Vec<Task> = all.iter().filter(is_wanted).cloned().collect();
-            // A task that ends again after it has been left out stays out.
-            expected.retain(|task| task.own.is_some() || task.end.is_none());
+            let ends_once = |task: &&Task| !again.contains(&task.id);
+            let expected: Vec<Task> =
+                all.iter().filter(is_wanted).filter(ends_once).cloned().collect();
             for count in [0, 1, 7, usize::MAX] {
                 let (mut longest, left) = tasks_of(Summarizer::longest_tasks(count, ty.clone()));
                 longest.retain(|task| is_wanted(&task));
-                longest.retain(|task| task.own.is_some() || task.end.is_none());
                 longest.truncate(count);
+                longest.retain(|task| ends_once(&task));
                 omitted += left;
-                let first = &expected[..count.min(expected.len())];
+                let first = &expected[..longest.len()];
                 assert_eq!(longest, first, "{name}: {count} of {ty:?}");
+                let least = expected.len().min(count.saturating_sub(again.len()));
+                assert!(longest.len() >= least, "{name}: {count} of {ty:?}");
             }
         }
     }

@@ -46,6 +46,7 @@ pub struct Summarizer {
     reasons: Names,
     budget: Budget,
     generation: Generation,
+    first: Option<Timestamp>,
     last: Timestamp,
     /// All times are moved into this range.
     between: (Timestamp, Timestamp),
@@ -67,6 +68,7 @@ impl Default for Summarizer {
             reasons: Names::up_to(MAX_REASONS),
             budget: Budget::default(),
             generation: Generation::default(),
+            first: None,
             last: Timestamp::default(),
             between: (Timestamp::MIN, Timestamp::MAX),
         }
@@ -103,6 +105,9 @@ pub struct Summary {
     pub ignored_regions: u64,
     /// Number of tasks without [own](Task::own) times because these counts need 64 MB.
     pub unmeasured_tasks: u64,
+    /// The times of the first and the last event, in the [range](Summarizer::between); `None` without
+    /// events.
+    pub span: Option<(Timestamp, Timestamp)>,
 }
 
 /// The entry function of a goroutine: the outermost frame of its stack.
@@ -221,6 +226,12 @@ impl Task {
     pub fn duration(&self) -> Option<Duration> {
         Some(between(self.start?, self.end?))
     }
+
+    /// The duration of its part in a trace or range from `first` to `last`. It begins with a task that
+    /// has no start, and ends with one that has no end.
+    pub fn duration_within(&self, first: Timestamp, last: Timestamp) -> Duration {
+        between(self.start.unwrap_or(first), self.end.unwrap_or(last))
+    }
 }
 
 fn between(from: Timestamp, to: Timestamp) -> Duration {
@@ -247,7 +258,7 @@ impl Summarizer {
     }
 
     /// Makes a summarizer that keeps the `count` longest tasks of those that end, of all types or of
-    /// one.
+    /// one. One that began before the trace counts from the first event.
     ///
     /// They are complete, with what other goroutines do for them after their ends. The number of the
     /// others is [`Summary::omitted_tasks`]; each of them takes one bit of memory.
@@ -281,6 +292,7 @@ impl Summarizer {
             self.loss();
         }
         self.last = self.at(event.time());
+        self.first.get_or_insert(self.last);
         self.generation.event(event);
         match Change::of(event) {
             Some(Change::Goroutine(step)) => {
@@ -350,6 +362,7 @@ impl Summarizer {
             tasks: self.tasks.finish(),
             ignored_regions: self.budget.regions,
             unmeasured_tasks: self.budget.tasks,
+            span: self.first.map(|first| (first, self.last)),
         }
     }
 

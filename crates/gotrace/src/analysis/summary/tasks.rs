@@ -8,7 +8,7 @@ use crate::id_set::IdSet;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::time::Duration;
-use trace_common::IdMap;
+use trace_common::{IdMap, Timestamp};
 
 /// The tasks that are in memory.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ struct Longest {
 }
 
 /// The place of a task among others.
-type Place = (Reverse<Option<Duration>>, TaskId);
+type Place = (Reverse<Duration>, TaskId);
 
 #[derive(Debug)]
 struct Open {
@@ -47,12 +47,12 @@ struct Open {
 }
 
 impl Longest {
-    /// Adds a task that ended, and returns the one that makes room for it.
-    fn add(&mut self, task: &Task) -> Option<TaskId> {
+    /// Adds a task that ended, and returns the one that makes room for it. The trace begins at `first`.
+    fn add(&mut self, task: &Task, first: Timestamp) -> Option<TaskId> {
         if self.ty.as_ref().is_some_and(|ty| *ty != task.name) {
             return Some(task.id);
         }
-        self.tasks.insert(place(task));
+        self.tasks.insert(place(task, first));
         if self.tasks.len() <= self.count {
             return None;
         }
@@ -61,8 +61,8 @@ impl Longest {
     }
 }
 
-fn place(task: &Task) -> Place {
-    (Reverse(task.duration()), task.id)
+fn place(task: &Task, first: Timestamp) -> Place {
+    (Reverse(task.duration_within(first, first)), task.id)
 }
 
 impl Tasks {
@@ -113,15 +113,15 @@ impl Tasks {
     }
 
     /// A task that may have ended begins or ends again.
-    fn continues(&mut self, id: TaskId) {
+    fn continues(&mut self, id: TaskId, first: Timestamp) {
         let Self { tasks, longest: Some(longest), .. } = self else { return };
         if let Some(Some(open)) = tasks.get(id.0 as i64) {
-            longest.tasks.remove(&place(&open.task));
+            longest.tasks.remove(&place(&open.task, first));
         }
     }
 
     /// Processes the end of a task. Returns the task if it is to be returned.
-    fn end(&mut self, id: TaskId) -> Option<Box<Task>> {
+    fn end(&mut self, id: TaskId, first: Timestamp) -> Option<Box<Task>> {
         let Self { tasks, ended: Some(ended), longest, .. } = self else { return None };
         let Some(longest) = longest else {
             ended.insert(id.0);
@@ -129,7 +129,7 @@ impl Tasks {
             return Some(Box::new(open.task));
         };
         let task = &tasks.get(id.0 as i64)?.as_ref()?.task;
-        if let Some(over) = longest.add(task) {
+        if let Some(over) = longest.add(task, first) {
             ended.insert(over.0);
             if let Some(open) = tasks.remove(over.0 as i64) {
                 *open = None; // the table reuses its place
@@ -151,6 +151,7 @@ impl Summarizer {
     pub(super) fn task(&mut self, event: Event<'_>) -> Option<Box<Task>> {
         let seen = event.task()?;
         let (id, now) = (event.goroutine(), self.last);
+        let first = self.first.unwrap_or(now);
         let Self { live, tasks, reasons, budget, .. } = self;
         let begins = event.kind() == EventKind::TaskBegin;
         match &mut tasks.ended {
@@ -159,7 +160,7 @@ impl Summarizer {
             _ => {}
         }
         let live = live.get_mut(id.0);
-        tasks.continues(seen.id);
+        tasks.continues(seen.id, first);
         let losses = tasks.losses;
         let open = tasks.open(seen.id, id);
         let task = &mut open.task;
@@ -184,6 +185,6 @@ impl Summarizer {
             task.parent = Some(seen.parent);
             tasks.get(seen.parent, GoId::NONE);
         }
-        if begins { None } else { tasks.end(seen.id) }
+        if begins { None } else { tasks.end(seen.id, first) }
     }
 }

@@ -11,10 +11,12 @@ use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::time::Duration;
 
 /// List tasks of runtime/trace, longest first, with the time in each state
 ///
 /// The states are those of the goroutine that began and ended the task, and sum up to its duration.
+/// A task that the trace or the range cuts off is incomplete, and its place is that of its part in it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -69,10 +71,17 @@ pub(super) fn run(args: &Args) -> Result {
     let (summary, reading) = analysis.pass(longest, &mut |_| {})?;
     let mut tasks = summary.tasks;
     tasks.retain(is_wanted);
-    tasks.sort_by_key(|task| (Reverse(task.duration()), task.id));
-    let incomplete = tasks.len().saturating_sub(count);
+    // A task that did not end may be the longest one.
+    let (first, last) = summary.span.unwrap_or_default();
+    let part = |task: &Task| match task.goroutines.is_empty() {
+        // It is only known as a parent, and may have ended before.
+        true => Duration::ZERO,
+        false => task.duration_within(first, last),
+    };
+    tasks.sort_by_key(|task| (Reverse(part(task)), task.id));
+    let open = tasks.len().saturating_sub(count);
     tasks.truncate(count);
-    args.limit.note(&reading, summary.omitted_tasks + incomplete as u64, "tasks");
+    args.limit.note(&reading, summary.omitted_tasks + open as u64, "tasks");
     let mut entries = BTreeMap::new();
     if args.logs {
         entries = task_log::entries(&analysis, &tasks)?;
