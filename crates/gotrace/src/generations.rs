@@ -395,7 +395,7 @@ impl Index {
     }
 
     /// The generations that may have events from `from` to `to`, inclusive, as a range of
-    /// [`Index::generations`].
+    /// [`Index::generations`]; an empty range if there are none.
     pub fn select(&self, from: Timestamp, to: Timestamp) -> Range<usize> {
         let overlaps = |span: &GenerationSpan| span.first <= to && from <= span.last;
         let start = self.generations.iter().position(overlaps);
@@ -406,13 +406,11 @@ impl Index {
         }
     }
 
-    /// The bytes of generations in the trace; empty if the range is not one of the index.
-    fn bytes(&self, generations: Range<usize>) -> Range<u64> {
-        match self.generations.get(generations) {
-            Some([first, .., last]) => first.offset..last.offset + last.len,
-            Some([only]) => only.offset..only.offset + only.len,
-            _ => 0..0,
-        }
+    /// The bytes of generations in the trace; `None` if the range is empty or exceeds the index.
+    fn bytes(&self, generations: Range<usize>) -> Option<Range<u64>> {
+        let spans = self.generations.get(generations)?;
+        let (first, last) = (spans.first()?, spans.last()?);
+        Some(first.offset..last.offset + last.len)
     }
 
     /// Opens a reader of the given range of [`Index::generations`] of the trace in `input`.
@@ -423,13 +421,14 @@ impl Index {
     ///
     /// # Errors
     ///
-    /// Errors of the input. An empty range is [`ErrorKind::IncompleteGeneration`] when it is read.
+    /// Errors of the input. A reader of a range that is empty or exceeds the index returns an error:
+    /// [`ErrorKind::IncompleteGeneration`], up to Go 1.25 [`ErrorKind::NoFrequency`].
     pub fn open<R: Read + Seek>(
         &self,
         mut input: R,
         generations: Range<usize>,
     ) -> Result<Reader<Take<R>>, Error> {
-        let Range { start, end } = self.bytes(generations);
+        let Range { start, end } = self.bytes(generations).unwrap_or_default();
         input.seek(SeekFrom::Start(start)).map_err(|error| Error::at(start, error))?;
         Ok(Reader::within(input.take(end - start), self.version, self.limits, start))
     }
@@ -442,14 +441,20 @@ impl Index {
     /// # Errors
     ///
     /// Errors of the input and the output; [`io::ErrorKind::UnexpectedEof`] if the input is shorter
-    /// than when the index was read.
+    /// than when the index was read. [`io::ErrorKind::InvalidInput`], before anything is written, if
+    /// the range is empty or exceeds the index: [`Index::select`] returns an empty one if there are no
+    /// events in the range of time.
     pub fn copy<R: Read + Seek>(
         &self,
         mut input: R,
         generations: Range<usize>,
         output: &mut impl Write,
     ) -> io::Result<u64> {
-        let Range { start, end } = self.bytes(generations);
+        let Some(Range { start, end }) = self.bytes(generations.clone()) else {
+            let count = self.generations.len();
+            let message = format!("no generations {generations:?} in an index of {count}");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        };
         output.write_all(&self.version.header())?;
         input.seek(SeekFrom::Start(start))?;
         let copied = io::copy(&mut input.take(end - start), output)?;

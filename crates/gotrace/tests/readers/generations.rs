@@ -204,6 +204,27 @@ fn strings_alone_do_not_end_a_generation() {
 }
 
 #[test]
+fn a_range_that_is_not_of_the_index_is_not_copied() {
+    for name in ["go1.25-mixed.trace.gz", "go1.26-collections.trace.gz"] {
+        let trace = recorded(name);
+        let index = Index::read(&trace[..]).unwrap();
+        let count = index.generations().len();
+        for range in [0..0, 1..1, count..count, count..count + 1, 0..count + 1] {
+            let mut part = Vec::new();
+            let error = index.copy(Cursor::new(&trace), range.clone(), &mut part).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{range:?}: {error}");
+            assert!(part.is_empty(), "{range:?}");
+            let mut reader = index.open(Cursor::new(&trace), range.clone()).unwrap();
+            let error = reader.find_map(Result::err).unwrap();
+            let kind = error.kind();
+            let is_expected =
+                matches!(kind, ErrorKind::IncompleteGeneration | ErrorKind::NoFrequency);
+            assert!(is_expected, "{range:?}: {error}");
+        }
+    }
+}
+
+#[test]
 fn limits_apply() {
     let mut trace = Assembler::new(22);
     for generation in 1..100 {
