@@ -417,6 +417,20 @@ fn allocations_need_the_experiment() {
     assert_eq!(nanos(&node["allocated"]["objects"]), 4 * 63);
     let time = json(&["allocs", "--over-time"], "go1.26-allocations.trace.gz");
     assert!(time.iter().any(|row| row["type"] == "main.node" && nanos(&row["objects"]) > 0));
+    // Objects may have been freed where the trace is damaged.
+    let dir = tempfile::tempdir().unwrap();
+    let damaged = dir.path().join("damaged.trace");
+    let mut trace = recorded("go1.26-allocations.trace.gz");
+    let middle = trace.len() / 2;
+    trace[middle..middle + 200].fill(0xff);
+    std::fs::write(&damaged, &trace).unwrap();
+    let output = go(&["allocs", "--recover"], &damaged);
+    assert_eq!(output.status.code(), Some(1));
+    let message = text(&output.stderr);
+    assert!(message.contains(" of the live objects may have been freed"), "{message}");
+    let before = go(&["allocs", "--to", "0.0001"], &damaged);
+    assert_eq!((before.status.code(), &*text(&before.stderr)), (Some(0), ""));
+    assert!(before.stdout.len() > 1000);
     let after = go(&["allocs", "--from", "1e6"], &fixture("go1.26-allocations.trace.gz"));
     assert_eq!((after.status.code(), &*text(&after.stdout)), (Some(1), ""));
     assert!(text(&after.stderr).contains("has no events in this range"));

@@ -76,6 +76,8 @@ pub struct AllocationsReport {
     pub dropped: u64,
     /// Batches of types that cannot be decoded.
     pub damaged_batches: u64,
+    /// The live objects that were live at a loss: they may have been freed in the part that is missing.
+    pub uncertain: HeapObjects,
 }
 
 impl AllocationsReport {
@@ -133,9 +135,21 @@ pub struct Allocations {
     types: HashMap<u64, (u32, u64), SeededState>,
     heap: Heap,
     spans: BTreeMap<u64, Span>,
-    live: HashMap<u64, (u32, u64), SeededState>,
+    live: HashMap<u64, Object, SeededState>,
+    /// The number of losses so far.
+    losses: u32,
     snapshots: Snapshots,
     last: Timestamp,
+}
+
+/// A live object.
+#[derive(Clone, Copy, Debug)]
+struct Object {
+    /// The number of its type.
+    ty: u32,
+    /// The number of losses before it appeared.
+    losses: u32,
+    size: u64,
 }
 
 /// The units of addresses, from the trace.
@@ -232,6 +246,7 @@ impl Allocations {
             heap: Heap::default(),
             spans: BTreeMap::new(),
             live: HashMap::default(),
+            losses: 0,
             snapshots: Snapshots::new(),
             last: Timestamp::default(),
         }
@@ -239,6 +254,9 @@ impl Allocations {
 
     /// Processes the next event of the trace.
     pub fn event(&mut self, event: Event<'_>) {
+        if event.record.restarts() {
+            self.loss();
+        }
         self.last = event.time();
         match event.kind() {
             EventKind::Sync => {
@@ -249,6 +267,14 @@ impl Allocations {
             EventKind::Experimental => self.experimental(event),
             _ => {}
         }
+    }
+
+    /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
+    ///
+    /// Objects that are live stay so until they are freed, or others are allocated in their places:
+    /// [`AllocationsReport::uncertain`] counts those that are live at the end.
+    pub const fn loss(&mut self) {
+        self.losses = self.losses.saturating_add(1);
     }
 
     /// Counts from here: live objects are existing ones, and nothing is allocated or freed yet.
@@ -267,8 +293,12 @@ impl Allocations {
 
     /// Completes the analysis after the last event.
     pub fn finish(self) -> AllocationsReport {
-        let Self { mut report, snapshots, last, .. } = self;
+        let Self { mut report, live, losses, snapshots, last, .. } = self;
         report.snapshots = snapshots.list;
+        if losses > 0 {
+            let before = live.values().filter(|object| object.losses < losses);
+            before.for_each(|object| report.uncertain.add(object.size));
+        }
         if report.is_recorded {
             report.snapshots.push(snapshot(last, &report.types));
         }
@@ -347,8 +377,8 @@ impl Allocations {
                 self.object(id, second, event.record.ty == T::HEAP_OBJECT);
             }
             T::HEAP_OBJECT_FREE => match self.live.remove(&self.slot(id).0) {
-                Some((number, size)) => {
-                    if let Some(ty) = self.report.types.get_mut(number as usize) {
+                Some(Object { ty, size, .. }) => {
+                    if let Some(ty) = self.report.types.get_mut(ty as usize) {
                         ty.live.remove(size);
                         ty.freed.add(size);
                     }
@@ -373,8 +403,8 @@ impl Allocations {
             // The runtime lists each object once, when tracing starts.
             Some(_) if exists => return,
             // The tiny allocator puts several objects into one slot.
-            Some((before, size)) => {
-                if let Some(ty) = self.report.types.get_mut(before as usize) {
+            Some(Object { ty, size, .. }) => {
+                if let Some(ty) = self.report.types.get_mut(ty as usize) {
                     ty.live.remove(size);
                     ty.freed.add(size);
                 }
@@ -385,7 +415,7 @@ impl Allocations {
             }
             None => {}
         }
-        self.live.insert(id, (number, size));
+        self.live.insert(id, Object { ty: number, losses: self.losses, size });
         if let Some(ty) = self.report.types.get_mut(number as usize) {
             ty.live.add(size);
             if exists { &mut ty.existing } else { &mut ty.allocated }.add(size);

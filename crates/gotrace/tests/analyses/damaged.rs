@@ -61,6 +61,7 @@ impl Analyses {
         self.utilization.loss();
         self.scheduling.loss();
         self.collections.loss();
+        self.allocations.loss();
     }
 
     /// Reads a trace, and after damage the rest if `recover`; returns whether it is damaged.

@@ -164,3 +164,31 @@ fn the_objects_of_a_known_program() {
     }
     assert!(!allocations("shop.trace").is_recorded);
 }
+
+#[test]
+fn objects_that_are_live_at_a_loss_are_uncertain() {
+    let name = "go1.26-allocations.trace.gz";
+    let whole = allocations(name);
+    let mut count = 0_usize;
+    events(name, |_| count += 1);
+    let with_loss = |at: usize| {
+        let mut allocations = Allocations::new();
+        let mut number = 0;
+        events(name, |event| {
+            if number == at {
+                allocations.loss();
+            }
+            number += 1;
+            allocations.event(event);
+        });
+        allocations.finish()
+    };
+    let uncertain = |at| with_loss(at).uncertain.objects;
+    assert_eq!((whole.uncertain.objects, uncertain(0)), (0, 0));
+    assert_eq!(uncertain(count - 1), whole.live().objects);
+    let mut middle = with_loss(count / 2);
+    assert!(0 < middle.uncertain.objects && middle.uncertain < whole.live(), "{middle:?}");
+    // Nothing else changes.
+    middle.uncertain = whole.uncertain;
+    assert_eq!(middle, whole);
+}

@@ -1,7 +1,8 @@
 use super::analysis::{self, Analysis, Rows};
 use crate::failure::{Failure, Result};
+use crate::sources::go::Visitor;
 use gotrace::analysis::{Allocations, AllocationsReport, HeapObjects, TypeAllocations};
-use gotrace::{Event, Timestamp};
+use gotrace::{Error, Event, Loss, Timestamp};
 use serde_json::{Value, json};
 use std::cmp::Reverse;
 use std::io::{self, Write};
@@ -25,20 +26,52 @@ pub(crate) struct Args {
     over_time: bool,
 }
 
-pub(super) fn run(args: &Args) -> Result {
-    let mut allocations = Allocations::new();
-    let (from, to) = args.analysis.bounds()?;
-    let mut is_before = from > Timestamp::MIN;
-    let reading = args.analysis.visit(&mut |event: Event<'_>| {
-        if is_before && event.time() >= from {
-            allocations.count_from_here();
-            is_before = false;
+/// Counts in a range of time. It needs the events before it: they are those of existing objects.
+struct Counting {
+    allocations: Allocations,
+    from: Timestamp,
+    to: Timestamp,
+    /// Whether no event is in the range or after it.
+    is_before: bool,
+    /// Whether an event is after the range.
+    is_over: bool,
+}
+
+impl Counting {
+    fn between(from: Timestamp, to: Timestamp) -> Self {
+        let is_before = from > Timestamp::MIN;
+        Self { allocations: Allocations::new(), from, to, is_before, is_over: false }
+    }
+}
+
+impl Visitor for Counting {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        if self.is_before && event.time() >= self.from {
+            self.allocations.count_from_here();
+            self.is_before = false;
         }
-        if event.time() <= to {
-            allocations.event(event);
+        self.is_over |= event.time() > self.to;
+        if !self.is_over {
+            self.allocations.event(event);
         }
         Ok(())
-    })?;
+    }
+
+    fn loss(&mut self, _error: &Error, _loss: &Loss) -> Result {
+        self.allocations.loss();
+        Ok(())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.is_over
+    }
+}
+
+pub(super) fn run(args: &Args) -> Result {
+    let (from, to) = args.analysis.bounds()?;
+    let mut counting = Counting::between(from, to);
+    let reading = args.analysis.visit(&mut counting)?;
+    let Counting { allocations, is_before, .. } = counting;
     let report = allocations.finish();
     if !report.is_recorded {
         // Damage may be the reason.
@@ -66,6 +99,10 @@ pub(super) fn run(args: &Args) -> Result {
             "objects whose slot is not known, counted with the size of their type",
         ),
         (report.damaged_batches, "batches of types that cannot be decoded"),
+        (
+            report.uncertain.objects,
+            "of the live objects may have been freed where the trace is damaged",
+        ),
     ];
     for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
         Failure::about(&reading.name, format_args!("{count} {what}")).print();
