@@ -379,6 +379,7 @@ fn open_across_generations() -> Vec<u8> {
         let ticks = 10_000 * generation;
         trace.batch(generation, u64::MAX, ticks, &[(T::FREQUENCY.0, &[15_625_000])]);
         trace.batch(generation, 7, ticks, &events);
+        trace.raw_batch(generation, u64::MAX, ticks, &[T::STACKS.0]);
         trace.raw_batch(generation, u64::MAX, ticks, &strings);
     }
     trace.0

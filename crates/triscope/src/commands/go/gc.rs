@@ -1,5 +1,5 @@
 use super::analysis::{self, Analysis, Rows};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use gotrace::Timestamp;
 use gotrace::analysis::{GcCycle, GcCycles, GcReport};
 use serde_json::{Value, json};
@@ -26,6 +26,9 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = report(&args.analysis, 0)?;
     args.rows.print(&report.cycles, to_json, |out| print(&report, out))?;
+    if report.dropped > 0 && args.rows.is_data() {
+        Failure::about(&reading.name, dropped(&report)).print();
+    }
     reading.into_result()
 }
 
@@ -36,6 +39,10 @@ pub(super) fn report(
 ) -> Result<(GcReport, crate::sources::go::Reading)> {
     let (gc, reading) = analysis.split(GcCycles::new(worst))?;
     Ok((gc.finish(), reading))
+}
+
+fn dropped(report: &GcReport) -> String {
+    format!("{} more cycles are not listed", report.dropped)
 }
 
 fn mark(cycle: &GcCycle) -> Option<Duration> {
@@ -82,7 +89,7 @@ fn print(report: &GcReport, out: &mut Vec<u8>) -> io::Result<()> {
         )?;
     }
     if report.dropped > 0 {
-        writeln!(out, "{} more cycles are not listed", report.dropped)?;
+        writeln!(out, "{}", dropped(report))?;
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
 use super::analysis::{self, Analysis, Rows};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use gotrace::analysis::{Histogram, Scheduling, SchedulingOptions, SchedulingReport};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -37,6 +37,9 @@ pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = report(&args.analysis, SchedulingOptions::default())?;
     let rows = rows(&report);
     args.rows.print(&rows, to_json, |out| print(&rows, &report, args.histogram, out))?;
+    if args.rows.is_data() {
+        notes(&report).for_each(|note| Failure::about(&reading.name, note).print());
+    }
     reading.into_result()
 }
 
@@ -60,6 +63,16 @@ fn rows(report: &SchedulingReport) -> Vec<Row<'_>> {
     let blocked =
         blocked.map(|(reason, times)| Row { of: "blocked", name: reason.to_string(), times });
     std::iter::once(all).chain(causes).chain(entries).chain(blocked).collect()
+}
+
+/// Notes on what is not in the rows.
+fn notes(report: &SchedulingReport) -> impl Iterator<Item = String> {
+    let notes = [
+        (report.cut, "waits that the trace cuts off are not counted"),
+        (report.merged, "times of too many names are together in one without a name"),
+    ];
+    let notes = notes.into_iter().filter(|(count, _)| *count > 0);
+    notes.map(|(count, what)| format!("{count} {what}"))
 }
 
 fn to_json(row: &Row<'_>) -> Value {
@@ -96,15 +109,5 @@ fn print(
         );
         analysis::distribution(row.times, "", &name, histogram, out)?;
     }
-    if report.cut > 0 {
-        writeln!(out, "\n{} waits that the trace cuts off are not counted", report.cut)?;
-    }
-    if report.merged > 0 {
-        writeln!(
-            out,
-            "\n{} times of too many names are together in one without a name",
-            report.merged
-        )?;
-    }
-    Ok(())
+    notes(report).try_for_each(|note| writeln!(out, "\n{note}"))
 }
