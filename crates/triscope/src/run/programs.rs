@@ -94,23 +94,38 @@ pub(crate) struct GoProgram {
     pub(crate) has_pprof: bool,
 }
 
-/// The file of an executable: device and inode.
+/// The file of an executable: device and inode. No other file has them while a process executes it.
 pub(crate) type FileId = (u64, u64);
+
+/// An executable, and the state of its file: a file system gives the inode of a file that was removed to the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Executable {
+    pub(crate) id: FileId,
+    size: u64,
+    /// Times of the last changes of its content and of its inode: seconds and nanoseconds.
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
 
 /// What the executables of processes are. Each file is examined once.
 #[derive(Default)]
-pub(crate) struct Programs(HashMap<FileId, Option<Rc<GoProgram>>>);
+pub(crate) struct Programs(HashMap<Executable, Option<Rc<GoProgram>>>);
 
 impl Programs {
     /// The file that a process executes, which changes by `execve(2)`. `None` if it has ended, or
     /// this user may not look at it.
-    pub(crate) fn file(pid: u32) -> Option<FileId> {
+    pub(crate) fn file(pid: u32) -> Option<Executable> {
         let metadata = std::fs::metadata(format!("/proc/{pid}/exe")).ok()?;
-        Some((metadata.dev(), metadata.ino()))
+        Some(Executable {
+            id: (metadata.dev(), metadata.ino()),
+            size: metadata.size(),
+            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            changed: (metadata.ctime(), metadata.ctime_nsec()),
+        })
     }
 
     /// The program of a process that executes this file, if it is one in Go.
-    pub(crate) fn go(&mut self, pid: u32, file: FileId) -> Option<Rc<GoProgram>> {
+    pub(crate) fn go(&mut self, pid: u32, file: Executable) -> Option<Rc<GoProgram>> {
         if let Some(known) = self.0.get(&file) {
             return known.clone();
         }
@@ -123,7 +138,10 @@ impl Programs {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             Rc::new(GoProgram { name, version, has_pprof: contains(&exe, PPROF) })
         });
-        self.0.insert(file, program.clone());
+        // It may execute another one by now.
+        if Self::file(pid) == Some(file) {
+            self.0.insert(file, program.clone());
+        }
         program
     }
 }
@@ -142,6 +160,24 @@ mod tests {
         assert!(contains(&path, PPROF));
         assert!(!contains(&path, b"/debug/pprof/heap"));
         assert!(!contains(dir.path(), PPROF));
+    }
+
+    #[test]
+    fn a_file_with_the_inode_of_another_one_is_another_program() {
+        let pid = std::process::id();
+        let own = Programs::file(pid).unwrap();
+        let (name, version) = ("removed".to_owned(), "go1.24.3".to_owned());
+        let go = Some(Rc::new(GoProgram { name, version, has_pprof: false }));
+        let (seconds, nanos) = own.changed;
+        for removed in [
+            Executable { size: own.size + 1, ..own },
+            Executable { modified: (own.modified.0, own.modified.1 ^ 1), ..own },
+            Executable { changed: (seconds, nanos ^ 1), ..own },
+        ] {
+            let mut programs = Programs([(removed, go.clone())].into());
+            assert!(programs.go(pid, own).is_none());
+            assert!(programs.go(pid, removed).is_some());
+        }
     }
 
     #[test]

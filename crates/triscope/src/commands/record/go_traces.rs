@@ -227,13 +227,14 @@ impl GoTraces {
     }
 
     fn examine(&mut self, pid: u32) {
-        let file = Programs::file(pid);
+        let executable = Programs::file(pid);
+        let file = executable.map(|executable| executable.id);
         if file.is_none() || self.processes.get(&pid).is_none_or(|known| known.file != file) {
             // It executes another program: a trace of the one before has ended.
             self.conclude(pid);
             // It can end while its executable is searched.
             let arguments = Arguments::of(pid);
-            let program = file.and_then(|file| self.programs.go(pid, file));
+            let program = executable.and_then(|executable| self.programs.go(pid, executable));
             let arguments = program.as_ref().map(|_| arguments).unwrap_or_default();
             let (tried, refusal) = (HashSet::new(), None);
             let (has_trace, is_settled) = (false, pid == self.subject);

@@ -246,10 +246,11 @@ impl Programs {
     }
 
     fn examine(&mut self, pid: u32) {
-        let file = programs::Programs::file(pid);
+        let executable = programs::Programs::file(pid);
+        let file = executable.map(|executable| executable.id);
         if self.known.insert(pid, file) != Some(file) {
             self.conclude(pid);
-            let program = file.and_then(|file| self.programs.go(pid, file));
+            let program = executable.and_then(|executable| self.programs.go(pid, executable));
             if let Some((program, file)) = program.zip(file).filter(|_| pid != std::process::id()) {
                 let (asked, refusal) = (Asked::default(), None);
                 let process =
