@@ -167,7 +167,7 @@ impl Store {
             made: Vec::new(),
             skeleton,
         };
-        this.adopt().map_err(fail)?;
+        this.adopt()?;
         Ok(this)
     }
 
@@ -206,22 +206,28 @@ impl Store {
     }
 
     /// Takes over the segments that are there.
-    fn adopt(&mut self) -> io::Result<()> {
+    fn adopt(&mut self) -> Result {
+        let about = |path: &Path, error: io::Error| Failure::about(path.display(), error);
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let path = self.dir.join(BOOT);
         let before = private_dir::open(&path, OpenOptions::new().read(true));
         let before = before.ok().and_then(|file| io::read_to_string(file.take(MAX_BOOT)).ok());
         let is_same_boot = before.is_some_and(|before| before == boot);
-        let now = now()?;
+        let now = now().map_err(Failure::new)?;
         let latest = |start: Timestamp| if is_same_boot { now } else { start + LONGEST };
         let mut found = Vec::new();
-        for entry in fs::read_dir(self.dir.join(SEGMENTS))? {
-            let entry = entry?;
-            let (path, bytes) = (entry.path(), entry.metadata()?.len());
-            let is_file = entry.file_type()?.is_file();
+        let segments = self.dir.join(SEGMENTS);
+        for entry in fs::read_dir(&segments).map_err(|error| about(&segments, error))? {
+            let entry = entry.map_err(|error| about(&segments, error))?;
+            let path = entry.path();
+            let fail = |error: io::Error| about(&path, error);
+            let metadata = entry.metadata().map_err(fail)?;
+            let (bytes, is_file) = (metadata.len(), metadata.is_file());
             let name = entry.file_name().to_string_lossy().into_owned();
             let segment = match parse(&name).filter(|_| is_file) {
-                Some(Named::InProgress { id, start }) => rescue(&path, id, start, latest(start))?,
+                Some(Named::InProgress { id, start }) => {
+                    rescue(&path, id, start, latest(start)).map_err(fail)?
+                }
                 // A name has one form: it is made again when the file is removed.
                 Some(Named::Sealed(segment)) => {
                     Some(Segment { bytes, ..segment }).filter(|segment| self.path(segment) == path)
@@ -234,16 +240,22 @@ impl Store {
                     let name = path.display().to_string();
                     message!("triscope: {}: nothing of it can be read", OneLine(&name));
                     if is_file && name.ends_with(PARTIAL) {
-                        fs::remove_file(&path)?;
+                        fs::remove_file(&path).map_err(fail)?;
                     }
                 }
             }
         }
-        for entry in fs::read_dir(self.dir.join(DUMPS))? {
-            let path = entry?.path();
-            // Its segments are still there.
-            if path.to_string_lossy().ends_with(PARTIAL) {
-                fs::remove_dir_all(&path)?;
+        let dumps = self.dir.join(DUMPS);
+        for entry in fs::read_dir(&dumps).map_err(|error| about(&dumps, error))? {
+            let entry = entry.map_err(|error| about(&dumps, error))?;
+            let path = entry.path();
+            // Its segments are still there. What is no directory is no dump.
+            if path.to_string_lossy().ends_with(PARTIAL)
+                && entry.file_type().map_err(|error| about(&path, error))?.is_dir()
+            {
+                fs::remove_dir_all(&path).map_err(|error| {
+                    about(&path, error).and("it is a part of a dump: remove it, or move it away")
+                })?;
             }
         }
         found.sort_by_key(|segment| segment.id);
@@ -259,7 +271,8 @@ impl Store {
                 };
                 if let Err(error) = sealed {
                     message!("triscope: {error}: it is removed");
-                    fs::remove_file(self.path(&segment))?;
+                    let path = self.path(&segment);
+                    fs::remove_file(&path).map_err(|error| about(&path, error))?;
                 }
             }
         } else {
@@ -273,12 +286,13 @@ impl Store {
     }
 
     /// From now on, the segments of the directory are of this boot.
-    fn begin_boot(&mut self) -> io::Result<()> {
+    fn begin_boot(&mut self) -> Result {
         let Some(boot) = &self.boot else { return Ok(()) };
         let path = self.dir.join(BOOT);
+        let fail = |error: io::Error| Failure::about(path.display(), error);
         match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => private::write_new(&path, boot.as_bytes())?,
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
+            _ => private::write_new(&path, boot.as_bytes()).map_err(fail)?,
         }
         self.boot = None;
         Ok(())
@@ -288,7 +302,7 @@ impl Store {
     pub(super) fn forget_earlier(&mut self) -> Result {
         let earlier = std::mem::take(&mut self.earlier);
         self.remove(&earlier);
-        self.begin_boot().map_err(|error| Failure::about(self.dir.display(), error))
+        self.begin_boot()
     }
 
     pub(super) fn path(&self, segment: &Segment) -> PathBuf {
@@ -476,7 +490,7 @@ impl Store {
             }
             let name = path.display().to_string();
             message!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
-            fs::remove_dir_all(&path).map_err(fail)?;
+            fs::remove_dir_all(&path).map_err(|error| Failure::about(&name, error))?;
             used -= bytes;
         }
         Ok(())
@@ -809,6 +823,21 @@ mod tests {
             assert!(failure.message().contains("symbolic link"), "{}", failure.message());
             assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 0);
         }
+    }
+
+    #[test]
+    fn files_among_the_dumps_are_no_obstacle() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path()));
+        let dumps = dir.path().join(DUMPS);
+        let paths = ["file", "link", "dump"].map(|name| dumps.join(format!("{name}{PARTIAL}")));
+        let [file, link, dump] = &paths;
+        fs::write(file, "").unwrap();
+        std::os::unix::fs::symlink(dir.path(), link).unwrap();
+        fs::create_dir(dump).unwrap();
+        fs::write(dump.join(MANIFEST), "").unwrap();
+        drop(open(dir.path()));
+        assert_eq!(paths.map(|path| fs::symlink_metadata(path).is_ok()), [true, true, false]);
     }
 
     #[test]
