@@ -143,18 +143,7 @@ impl Process {
     ///
     /// [`Error::Timeout`] if there are sockets that were not checked; those of [`Process::find`].
     pub fn find_within(pid: u32, limit: Duration) -> Result<Self> {
-        let identity = Identity::read(pid).map_err(|e| match e.kind() {
-            io::ErrorKind::NotFound => Error::NoSocket { pid, reason: NoSocketReason::NoProcess },
-            _ => Error::Io { operation: Operation::Discover, source: e },
-        })?;
-        let tmpdir = identity.tmpdir();
-        let mut search = Search::new(limit);
-        identity.locate(tmpdir.as_deref(), &mut search).map_err(|e| match e {
-            Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
-                Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
-            }
-            other => other,
-        })
+        Search::new(limit).find(pid)
     }
 
     /// A client of its runtime.
@@ -299,6 +288,10 @@ impl Identity {
                     .take(MAX_CANDIDATES)
                     .find(|n| {
                         socket.name.clone_from(n);
+                        // Every user can make such files: most are refused without a connection.
+                        if socket.check_file().is_err() {
+                            return false;
+                        }
                         match deadline.remaining(Operation::Discover) {
                             Ok(left) => socket.connect(left.min(CHECK)).is_ok(),
                             Err(error) => {
@@ -346,8 +339,16 @@ impl Identity {
     }
 }
 
-/// A search for the sockets of processes.
-struct Search {
+/// A search for the sockets of several processes, with one time limit. A temporary directory that they share is
+/// listed once: a socket that appears later, with another name than the expected one, is for the next search.
+///
+/// ```no_run
+/// # use std::time::Duration;
+/// let mut search = diag_ipc::discovery::Search::new(Duration::from_secs(5));
+/// let found: Vec<_> = [1234, 5678].map(|pid| search.find(pid)).into_iter().flatten().collect();
+/// ```
+#[derive(Debug)]
+pub struct Search {
     /// Of the connections to sockets.
     deadline: Deadline,
     /// Of the lists of directories.
@@ -357,7 +358,7 @@ struct Search {
 }
 
 /// The diagnostic sockets in a directory, by their names.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Listing {
     by_process: HashMap<u32, Vec<String>>,
     /// The deadline passed before the end of the directory, or it has names of too many processes.
@@ -374,9 +375,30 @@ const LISTS: Duration = Duration::from_secs(1);
 const FILES: usize = 1 << 10;
 
 impl Search {
-    fn new(limit: Duration) -> Self {
+    /// A search with a time limit for connecting to sockets that may be those of the processes. With
+    /// [`Duration::ZERO`] it connects to none. Sockets with the expected names are found in any case.
+    pub fn new(limit: Duration) -> Self {
         let (deadline, lists) = (Deadline::after(limit), Deadline::after(limit.max(LISTS)));
         Self { deadline, lists, listings: HashMap::new() }
+    }
+
+    /// Finds the socket of process `pid`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Process::find_within`].
+    pub fn find(&mut self, pid: u32) -> Result<Process> {
+        let identity = Identity::read(pid).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => Error::NoSocket { pid, reason: NoSocketReason::NoProcess },
+            _ => Error::Io { operation: Operation::Discover, source: e },
+        })?;
+        let tmpdir = identity.tmpdir();
+        identity.locate(tmpdir.as_deref(), self).map_err(|e| match e {
+            Error::NoSocket { reason: NoSocketReason::NotFound, .. } if tmpdir.is_none() => {
+                Error::NoSocket { pid, reason: NoSocketReason::PermissionDenied }
+            }
+            other => other,
+        })
     }
 
     fn listing(&mut self, directory: &OwnedFd) -> &Listing {
@@ -581,8 +603,10 @@ mod tests {
             identity.locate(Some(dir.path()), &mut search).unwrap_err()
         };
         assert!(matches!(search(), Error::NoSocket { .. }), "there is nothing to check");
-        let name = format!("dotnet-diagnostic-{}-x-socket", std::process::id());
-        fs::write(dir.path().join(name), "").unwrap();
+        let name = |key| format!("dotnet-diagnostic-{}-{key}-socket", std::process::id());
+        fs::write(dir.path().join(name("x")), "").unwrap();
+        assert!(matches!(search(), Error::NoSocket { .. }), "a file needs no connection");
+        let _listener = std::os::unix::net::UnixListener::bind(dir.path().join(name("y"))).unwrap();
         let error = search();
         assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
     }

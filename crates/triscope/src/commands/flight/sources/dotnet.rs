@@ -167,9 +167,10 @@ impl Runtimes {
         }
         let young = self.candidates.iter().filter(|(_, since)| at - **since < YOUNG);
         let pids: BTreeSet<u32> = young.map(|(pid, _)| *pid).chain(again).collect();
+        // It connects to no socket: the thread of the session does. It lists a large directory once, not for each process.
+        let mut search = discovery::Search::new(Duration::ZERO);
         for pid in pids {
-            // It connects to no socket: the thread of the session does.
-            let may_have_runtime = match discovery::Process::find_within(pid, Duration::ZERO) {
+            let may_have_runtime = match search.find(pid) {
                 Ok(_) => true,
                 Err(error) => error.is_timeout(),
             };
