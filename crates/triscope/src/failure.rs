@@ -112,16 +112,35 @@ pub(crate) struct OneLine<'a>(pub(crate) &'a str);
 
 impl fmt::Display for OneLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for c in self.0.chars() {
-            if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
-        }
-        Ok(())
+        self.0.chars().try_for_each(|c| write_escaped(c, f))
     }
+}
+
+/// As [`OneLine`], of any number of lines.
+pub(crate) struct Lines<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Lines<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .chars()
+            .try_for_each(|c| if c == '\n' { f.write_char(c) } else { write_escaped(c, f) })
+    }
+}
+
+fn write_escaped(c: char, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    if c.is_control() { write!(f, "{}", c.escape_default()) } else { f.write_char(c) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_are_escaped() {
+        let text = "a\n\u{1b}[2J\u{9b}\r\n";
+        assert_eq!(Lines(text).to_string(), "a\n\\u{1b}[2J\\u{9b}\\r\n");
+        assert_eq!(OneLine(text).to_string(), "a\\n\\u{1b}[2J\\u{9b}\\r\\n");
+    }
 
     #[test]
     fn words_of_a_shell_are_quoted() {

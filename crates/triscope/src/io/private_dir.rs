@@ -29,6 +29,22 @@ pub(crate) fn create(path: &Path) -> Result {
 
 /// Makes a directory private. One that others control is refused.
 pub(crate) fn secure(path: &Path) -> Result {
+    let (dir, mode) = controlled(path, &take_over())?;
+    if mode == MODE {
+        return Ok(());
+    }
+    dir.set_permissions(Permissions::from_mode(MODE))
+        .map_err(|error| Failure::about(path.display(), error))
+}
+
+/// Opens a directory that is there, and changes nothing. One that others control is refused.
+pub(crate) fn open_dir(path: &Path) -> Result<File> {
+    Ok(controlled(path, "run this as its user")?.0)
+}
+
+/// Opens a directory that only this user and root can change. Returns it with its mode. `remedy` is that for a
+/// directory of another user.
+fn controlled(path: &Path, remedy: &str) -> Result<(File, u32)> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let refuse = |why: &str| Failure::about(path.display(), why);
     if fs::symlink_metadata(path).map_err(fail)?.is_symlink() {
@@ -39,7 +55,7 @@ pub(crate) fn secure(path: &Path) -> Result {
     if !metadata.is_dir() {
         return Err(refuse("is no directory"));
     }
-    is_own(path, &metadata)?;
+    is_own(path, &metadata, remedy)?;
     let mode = metadata.mode() & 0o777;
     let has_entries = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some());
     if mode & WRITE != 0 && has_entries() {
@@ -49,11 +65,7 @@ pub(crate) fn secure(path: &Path) -> Result {
         );
         return Err(refuse(&why));
     }
-    if mode == MODE {
-        Ok(())
-    } else {
-        dir.set_permissions(Permissions::from_mode(MODE)).map_err(fail)
-    }
+    Ok((dir, mode))
 }
 
 /// Opens a file of the directory, never through a symbolic link. One of another user is refused.
@@ -64,20 +76,27 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
     if !metadata.is_file() {
         return Err(Failure::about(path.display(), "is no file"));
     }
-    is_own(path, &metadata)?;
+    is_own(path, &metadata, &take_over())?;
     Ok(file)
 }
 
 /// Refuses what belongs to another user than this one and root.
-fn is_own(path: &Path, metadata: &Metadata) -> Result {
-    let (owner, own) = (metadata.uid(), rustix::process::geteuid().as_raw());
+fn is_own(path: &Path, metadata: &Metadata, remedy: &str) -> Result {
+    let (owner, own) = (metadata.uid(), own_user());
     if owner == own || owner == 0 {
         return Ok(());
     }
-    let why = format!(
-        "belongs to user {owner}, and this is user {own}: use another directory, or chown {own}"
-    );
+    let why = format!("belongs to user {owner}, and this is user {own}: {remedy}");
     Err(Failure::about(path.display(), why))
+}
+
+fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// The remedy for a directory of another user that this program is to use for its own files.
+fn take_over() -> String {
+    format!("use another directory, or chown {}", own_user())
 }
 
 #[cfg(test)]
@@ -112,13 +131,19 @@ mod tests {
     }
 
     #[test]
+    fn directories_that_are_only_opened_stay_as_they_are() {
+        let dir = with_mode(0o755);
+        open_dir(dir.path()).unwrap();
+        assert_eq!(mode(dir.path()), 0o755);
+    }
+
+    #[test]
     fn directories_that_others_can_write_are_refused() {
         for before in [0o777, 0o770, 0o722] {
             let dir = with_mode(before);
-            is_refused(
-                secure(dir.path()),
-                "use a new directory, or check its files and use chmod 700",
-            );
+            for refused in [secure(dir.path()), open_dir(dir.path()).map(drop)] {
+                is_refused(refused, "use a new directory, or check its files and use chmod 700");
+            }
             assert_eq!(mode(dir.path()), before);
             // Nobody has written to one that is empty.
             fs::remove_file(dir.path().join("file")).unwrap();
@@ -134,6 +159,7 @@ mod tests {
         fs::create_dir(&target).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
         is_refused(create(&link), "is a symbolic link: use the directory itself");
+        is_refused(open_dir(&link), "is a symbolic link: use the directory itself");
         fs::write(target.join("file"), "").unwrap();
         let link = dir.path().join("file");
         std::os::unix::fs::symlink(target.join("file"), &link).unwrap();
@@ -154,7 +180,8 @@ mod tests {
         for path in [&file, dir.path()] {
             std::os::unix::fs::chown(path, Some(65534), None).unwrap();
         }
-        is_refused(secure(dir.path()), "belongs to user 65534, and this is user 0");
+        is_refused(secure(dir.path()), "belongs to user 65534, and this is user 0: use another");
+        is_refused(open_dir(dir.path()), "belongs to user 65534, and this is user 0: run this as");
         is_refused(open(&file, OpenOptions::new().read(true)), "belongs to user 65534");
     }
 }

@@ -1,8 +1,8 @@
 //! A connection that is read until a time.
 
-use std::borrow::Borrow;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use std::io::{self, Read};
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 /// A peer that sends a byte now and then keeps no thread.
@@ -12,7 +12,7 @@ pub(crate) struct Timed<S> {
     until: Option<Instant>,
 }
 
-impl<S: Borrow<TcpStream>> Timed<S> {
+impl<S: AsFd> Timed<S> {
     /// Reads the stream for this time at most. Later, each read is an error of kind `WouldBlock`.
     pub(crate) fn new(stream: S, time: Duration) -> Self {
         Self::until(stream, Some(Instant::now() + time))
@@ -26,20 +26,19 @@ impl<S: Borrow<TcpStream>> Timed<S> {
     /// Lifts the limit of all reads. From now on, each read by itself takes at most `time`.
     pub(crate) fn each(&mut self, time: Option<Duration>) -> io::Result<()> {
         self.until = None;
-        self.stream.borrow().set_read_timeout(time)
+        Ok(set_socket_timeout(&self.stream, Timeout::Recv, time)?)
     }
 }
 
-impl<S: Borrow<TcpStream>> Read for Timed<S> {
+impl<S: AsFd + Read> Read for Timed<S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut stream: &TcpStream = self.stream.borrow();
         if let Some(until) = self.until {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
-            stream.set_read_timeout(Some(left))?;
+            set_socket_timeout(&self.stream, Timeout::Recv, Some(left))?;
         }
-        stream.read(buffer)
+        self.stream.read(buffer)
     }
 }

@@ -847,13 +847,15 @@ fn a_directory_that_others_control_is_refused() {
     recorder.end("TERM");
     let mode = |mode| std::os::unix::fs::PermissionsExt::from_mode(mode);
     fs::set_permissions(&dir, mode(0o777)).unwrap();
-    let dump = ["flight", "dump", "-d", path];
-    for args in [&["flight", "-d", path], &dump[..]] {
+    let (dump, status) = (["flight", "dump", "-d", path], ["flight", "status", "-d", path]);
+    for args in [&["flight", "-d", path], &dump[..], &status] {
         run(args).is_refused(1, &["others can write to it (mode 0777)", "chmod 700"]);
     }
     fs::set_permissions(&dir, mode(0o700)).unwrap();
     std::os::unix::fs::chown(&dir, Some(65534), None).unwrap();
-    run(&dump).is_refused(1, &["belongs to user 65534"]);
+    for args in [dump, status] {
+        run(&args).is_refused(1, &["belongs to user 65534", "run this as its user"]);
+    }
     std::os::unix::fs::chown(&dir, Some(0), None).unwrap();
     let elsewhere = base.path().join("elsewhere");
     fs::rename(dir.join("dumps"), &elsewhere).unwrap();

@@ -12,10 +12,13 @@
 use super::inbox::{Message, Outbox};
 use super::store;
 use crate::failure::{Failure, Result};
+use crate::io::private_dir;
 use crate::run::http;
 use crate::run::timed::Timed;
 use crate::sources::model::DUMPS;
 use crossbeam_channel::{Receiver, bounded};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener};
@@ -34,8 +37,11 @@ pub(super) const MAX_REASON: u64 = 1 << 10;
 /// Time limit for each part of a request, and of one for the metrics for all of it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time limit for the numbers of a recorder, which has them at once.
+/// Time limit for the numbers of a recorder, which has them at once, and for the start of each request.
 const REPLY: Duration = Duration::from_secs(10);
+
+/// Bytes of a reply: the numbers of a recorder are kilobytes.
+const MAX_REPLY: u64 = 1 << 20;
 
 /// How long the numbers of the recorder are those for the loopback port.
 const FRESH: Duration = Duration::from_secs(1);
@@ -225,21 +231,22 @@ fn dump_below(dir: &Path, path: &str) -> PathBuf {
     Path::new(path).file_name().map_or(dumps.clone(), |name| dumps.join(name))
 }
 
-/// Sends a request to the recorder of a directory. Returns its reply, each part of which comes within `timeout`.
+/// Sends a request to the recorder of a directory. Returns its reply, which comes within `timeout`.
 fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> Result<String> {
-    let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
-    let opened = File::open(dir).map_err(|e| Failure::about(dir.display(), e))?;
+    let until = timeout.map(|timeout| Instant::now() + timeout);
     if !store::is_locked(dir)? {
         return Err(Failure::about(dir.display(), "no recorder runs in this directory"));
     }
-    let mut stream = UnixStream::connect(short(&opened)).map_err(fail)?;
-    let length = body.len();
-    write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}").map_err(fail)?;
-    let mut reply = String::new();
-    stream.set_read_timeout(timeout).map_err(fail)?;
-    stream.read_to_string(&mut reply).map_err(|error| match timeout {
-        Some(timeout) => fail(http::late(error, "no reply", timeout)),
-        None => fail(error),
+    let opened = private_dir::open_dir(dir)?;
+    let exchange = || {
+        let mut stream = connected(&short(&opened))?;
+        let length = body.len();
+        write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")?;
+        read_reply(Timed::until(&stream, until))
+    };
+    let reply = exchange().map_err(|error| {
+        let error = http::late(error, "no reply", timeout.unwrap_or(REPLY));
+        Failure::about(dir.join(SOCKET).display(), error)
     })?;
     let (head, text) = reply.split_once("\r\n\r\n").unwrap_or((&reply, ""));
     match head.split(' ').nth(1) {
@@ -247,6 +254,27 @@ fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> 
         Some(_) if !text.is_empty() => Err(Failure::new(text)),
         _ => Err(Failure::about(dir.display(), "the recorder ended before it replied")),
     }
+}
+
+/// Connects to a socket. The queue of a recorder that is stopped can be full: the time limit is that of the connection,
+/// and of each write.
+fn connected(path: &Path) -> io::Result<UnixStream> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(REPLY))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
+}
+
+/// Reads a reply up to its end.
+fn read_reply(input: impl Read) -> io::Result<String> {
+    let mut reply = String::new();
+    input.take(MAX_REPLY + 1).read_to_string(&mut reply)?;
+    if reply.len() as u64 > MAX_REPLY {
+        let why =
+            format!("the reply has more than {MAX_REPLY} bytes: it is not that of a recorder");
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+    }
+    Ok(reply)
 }
 
 #[cfg(test)]
@@ -261,6 +289,14 @@ mod tests {
 
     use crate::commands::flight::inbox;
     use std::net::TcpStream;
+
+    #[test]
+    fn replies_have_a_limit() {
+        let error = read_reply(io::repeat(b'x')).unwrap_err();
+        assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");
+        let most = io::repeat(b'x').take(MAX_REPLY);
+        assert_eq!(read_reply(most).unwrap().len() as u64, MAX_REPLY);
+    }
 
     #[test]
     fn names_of_other_sites_are_not_this_machine() {

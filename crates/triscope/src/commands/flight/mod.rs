@@ -14,7 +14,7 @@ mod sources;
 mod store;
 mod trigger;
 
-use crate::failure::{Failure, OneLine, Result};
+use crate::failure::{Failure, Lines, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::run::duration::{bytes, with_unit};
 use crate::run::procfs::is_in_container;
@@ -232,7 +232,7 @@ pub(crate) fn run(args: &Args) -> Result {
             };
             print(&format!("{}\n", OneLine(&path)))
         }
-        Some(Request::Status { dir }) => print(&control::metrics(dir)?),
+        Some(Request::Status { dir }) => print(&Lines(&control::metrics(dir)?).to_string()),
         None => {
             let settings = match &args.config {
                 Some(path) => config::read(path)?,

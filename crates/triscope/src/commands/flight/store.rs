@@ -639,20 +639,19 @@ fn lock(dir: &Path) -> Result<File> {
 /// [`is_locked`] has the lock for a moment.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Whether a recorder uses the directory. One that is no directory of a recorder is an error.
+/// Whether a recorder uses the directory. One that is no directory of a recorder is an error, and so is one that
+/// others control: what is in it can be anything.
 pub(super) fn is_locked(dir: &Path) -> Result<bool> {
     let path = dir.join(LOCK);
-    match File::open(&path) {
-        Ok(file) => {
-            // Several can look at the same time.
-            let locked = flock(&file, FlockOperation::NonBlockingLockShared);
-            Ok(locked == Err(Errno::WOULDBLOCK))
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            Err(Failure::about(dir.display(), "is no directory of a flight recorder"))
-        }
-        Err(error) => Err(Failure::about(path.display(), error)),
+    let found = fs::symlink_metadata(&path);
+    if found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return Err(Failure::about(dir.display(), "is no directory of a flight recorder"));
     }
+    private_dir::open_dir(dir)?;
+    let file = private_dir::open(&path, OpenOptions::new().read(true))?;
+    // Several can look at the same time.
+    let locked = flock(&file, FlockOperation::NonBlockingLockShared);
+    Ok(locked == Err(Errno::WOULDBLOCK))
 }
 
 /// The segment that the name of a file describes.
@@ -793,6 +792,11 @@ mod tests {
         // Root may enter any directory.
         std::os::unix::fs::symlink(LOCK, dir.path().join(LOCK)).unwrap();
         assert!(why().contains("lock: Too many levels of symbolic links"), "{}", why());
+        fs::remove_file(dir.path().join(LOCK)).unwrap();
+        // It has no writer, and none is waited for.
+        let mode = rustix::fs::Mode::from(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, dir.path().join(LOCK), mode).unwrap();
+        assert!(why().contains("lock: is no file"), "{}", why());
         fs::remove_file(dir.path().join(LOCK)).unwrap();
         let store = open(dir.path());
         assert!(is_locked(dir.path()).unwrap());
