@@ -9,7 +9,7 @@
 
 use super::dotnet_trace::{Begun, Start, Trace};
 use super::dotnet_watch::{DotnetWatch, Process, providers};
-use super::{Collected, MAX_NAMED, MAX_PROCESSES, Part, Unrecorded, late};
+use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
@@ -350,15 +350,13 @@ impl Runtimes {
 
     /// The traces for a dump. Those that were [prepared](Self::prepare) follow them.
     pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
-        let mut collected: Vec<Collected> = self.unrecorded.collect("dotnet").collect();
-        let is_unnamed = |(pid, _): &(&u32, &Starting)| {
-            !self.recorded.contains_key(pid) && !self.unrecorded.has(**pid)
-        };
-        collected.extend(self.starting.iter().filter(is_unnamed).take(MAX_NAMED).map(
-            |(pid, starting)| {
-                Collected::missing(Source::new("dotnet", *pid, starting.name.clone()), NO_REPLY)
-            },
-        ));
+        let mut unrecorded = self.unrecorded.clone();
+        for (pid, Starting { name, .. }) in &self.starting {
+            if !self.recorded.contains_key(pid) && !unrecorded.has(*pid) {
+                unrecorded.add(*pid, name, NO_REPLY.to_owned());
+            }
+        }
+        let mut collected = unrecorded.collect("dotnet");
         let room = self.budget.max(NAMES);
         for (pid, mut recorded) in std::mem::take(&mut self.recorded) {
             let mut source = Source::new("dotnet", pid, recorded.process.name.clone());

@@ -21,9 +21,10 @@ use super::inbox::Outbox;
 use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
 use crate::io::private;
 use crate::run::family::Family;
+use crate::timeline::counted;
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
 use perf_monitor::NiceThread;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -412,41 +413,82 @@ fn late(window: &Window, from: Timestamp) -> Option<String> {
     (from > window.from).then(|| "the time before: its recording had not begun".to_owned())
 }
 
-/// Processes without a recording, and why: a few are named.
-#[derive(Debug, Default)]
+/// Processes without a recording, and why: a few are named, the others are counted.
+#[derive(Clone, Debug, Default)]
 struct Unrecorded {
-    named: std::collections::BTreeMap<u32, (String, String)>,
+    named: BTreeMap<u32, (String, String)>,
+    others: BTreeSet<u32>,
 }
 
 impl Unrecorded {
     fn add(&mut self, pid: u32, name: &str, why: String) {
         if self.named.len() < MAX_NAMED || self.named.contains_key(&pid) {
             self.named.insert(pid, (name.to_owned(), why));
+            self.others.remove(&pid);
+        } else {
+            self.others.insert(pid);
         }
     }
 
     fn has(&self, pid: u32) -> bool {
-        self.named.contains_key(&pid)
+        self.named.contains_key(&pid) || self.others.contains(&pid)
     }
 
     fn retain(&mut self, processes: &BTreeSet<u32>) {
         self.named.retain(|pid, _| processes.contains(pid));
+        self.others.retain(|pid| processes.contains(pid));
     }
 
     fn remove(&mut self, pid: u32) {
         self.named.remove(&pid);
+        self.others.remove(&pid);
     }
 
-    fn collect(&self, kind: &str) -> impl Iterator<Item = Collected> {
-        self.named.iter().map(move |(pid, (name, why))| {
+    fn collect(&self, kind: &str) -> Vec<Collected> {
+        let named = self.named.iter().map(|(pid, (name, why))| {
             Collected::missing(Source::new(kind, *pid, name.clone()), why.clone())
-        })
+        });
+        let others = (!self.others.is_empty()).then(|| {
+            let mut source = Source::default();
+            let count = counted(self.others.len() as u64, "other process");
+            (source.kind, source.name) = (kind.to_owned(), count);
+            Collected::missing(source, format!("not recorded: {MAX_NAMED} are named"))
+        });
+        named.chain(others).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn processes_without_a_recording_are_named_or_counted() {
+        let mut unrecorded = Unrecorded::default();
+        let count = MAX_NAMED as u32 + 3;
+        let add = |unrecorded: &mut Unrecorded| {
+            (1..=count).for_each(|pid| unrecorded.add(pid, "x", "too many".to_owned()));
+        };
+        let names = |unrecorded: &Unrecorded| -> Vec<(Option<u32>, String)> {
+            let collected = unrecorded.collect("dotnet");
+            assert!(collected.iter().all(|one| one.source.missing.is_some()));
+            collected.iter().map(|one| (one.source.pid, one.source.name.clone())).collect()
+        };
+        add(&mut unrecorded);
+        add(&mut unrecorded);
+        assert!((1..=count).all(|pid| unrecorded.has(pid)));
+        let all = names(&unrecorded);
+        assert_eq!((all.len(), &all[0]), (MAX_NAMED + 1, &(Some(1), "x".to_owned())));
+        assert_eq!(all[MAX_NAMED], (None, "3 other processes".to_owned()));
+        // Two have ended, and one is recorded: there is room for the names of others.
+        unrecorded.retain(&(3..=count).collect());
+        unrecorded.remove(count);
+        assert_eq!(names(&unrecorded)[MAX_NAMED - 2], (None, "2 other processes".to_owned()));
+        unrecorded.add(count - 1, "y", "too many".to_owned());
+        let all = names(&unrecorded);
+        assert_eq!(all[MAX_NAMED - 2], (Some(count - 1), "y".to_owned()));
+        assert_eq!(all[MAX_NAMED - 1], (None, "1 other process".to_owned()));
+    }
 
     #[test]
     fn a_file_that_no_dump_takes_is_removed() {
