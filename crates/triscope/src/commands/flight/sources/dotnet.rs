@@ -69,7 +69,7 @@ impl Recorded {
 
     /// Whether another session may begin.
     fn may_go_on(&self) -> bool {
-        self.new.is_none() && !self.old.has_ended()
+        self.ended.is_none() && self.new.is_none() && !self.old.has_ended()
     }
 
     /// Another session follows. Returns the one before.
@@ -81,6 +81,12 @@ impl Recorded {
 
     fn bytes(&self) -> u64 {
         self.old.bytes() + self.new.as_ref().map_or(0, Trace::bytes)
+    }
+
+    /// Whether another process has its id.
+    fn is_replaced(&self) -> bool {
+        let start = procfs::start_time(self.process.pid);
+        start.zip(self.started).is_some_and(|(start, before)| start != before)
     }
 }
 
@@ -107,6 +113,8 @@ pub(super) struct Runtimes {
     config: TracingConfig,
     outbox: Outbox,
     recorded: BTreeMap<u32, Recorded>,
+    /// Those whose id another process has, oldest first.
+    replaced: Vec<Recorded>,
     /// Sessions that were requested: at most one of a process.
     starting: BTreeMap<u32, Starting>,
     replies: (Sender<Settled>, Receiver<Settled>),
@@ -135,6 +143,7 @@ impl Runtimes {
             config,
             outbox: outbox.clone(),
             recorded: BTreeMap::new(),
+            replaced: Vec::new(),
             starting: BTreeMap::new(),
             replies: unbounded(),
             candidates: BTreeMap::new(),
@@ -146,7 +155,7 @@ impl Runtimes {
     }
 
     pub(super) fn bytes(&self) -> u64 {
-        self.recorded.values().map(Recorded::bytes).sum()
+        self.recorded.values().chain(&self.replaced).map(Recorded::bytes).sum()
     }
 
     pub(super) fn recorded(&self) -> usize {
@@ -233,7 +242,7 @@ impl Runtimes {
         let (pid, count) = (process.pid, self.recorded.len());
         match (result, self.recorded.get_mut(&pid)) {
             (Ok(Some(begun)), Some(recorded)) => {
-                recorded.new = begun.take();
+                (recorded.new, recorded.ended) = (begun.take(), None);
                 self.unrecorded.remove(pid);
             }
             (Ok(Some(_)), None) if count >= MAX_PROCESSES => {
@@ -257,17 +266,19 @@ impl Runtimes {
     /// Ends sessions that have grown, and forgets processes that ended long ago.
     fn end_old(&mut self, budget: u64, keep: Duration) {
         self.budget = budget;
-        let share = budget / (self.recorded.len().max(1) as u64);
+        let count = self.recorded.len() + self.replaced.len();
+        let share = budget / (count.max(1) as u64);
         let at = now().unwrap_or(Timestamp::MIN);
         let mut grown = Vec::new();
-        for (pid, recorded) in &mut self.recorded {
+        for recorded in self.recorded.values_mut().chain(&mut self.replaced) {
             if recorded.old.has_ended() && recorded.new.is_none() {
                 recorded.ended.get_or_insert_with(Instant::now);
             } else if recorded.old.bytes() > share / 2
                 && recorded.new.is_none()
+                && recorded.ended.is_none()
                 && !recorded.is_stopped
             {
-                grown.push(*pid);
+                grown.push(recorded.process.pid);
             }
             let is_due = |new: &mut Trace| {
                 at - new.begun > keep || new.bytes() > share / 2 || new.has_ended()
@@ -299,22 +310,27 @@ impl Runtimes {
                 _ => self.follow(pid),
             }
         }
+        let is_replaced =
+            |(pid, recorded): (&u32, &Recorded)| recorded.is_replaced().then_some(*pid);
+        let replaced: Vec<u32> = self.recorded.iter().filter_map(is_replaced).collect();
+        for mut recorded in replaced.iter().filter_map(|pid| self.recorded.remove(pid)) {
+            recorded.ended.get_or_insert_with(Instant::now);
+            self.replaced.push(recorded);
+        }
         // One that ended in less time than is kept is evicted for space.
         let is_full = self.bytes() > budget;
-        let is_gone = |_: &u32, recorded: &mut Recorded| {
-            let is_over = recorded.ended.is_some_and(|ended| ended.elapsed() > keep || is_full);
-            // Another process has its id.
-            is_over
-                || procfs::start_time(recorded.process.pid)
-                    .is_some_and(|start| recorded.started.is_some_and(|before| before != start))
+        let is_over = |recorded: &Recorded| {
+            recorded.ended.is_some_and(|ended| ended.elapsed() > keep || is_full)
         };
-        let mut gone: Vec<u32> = Vec::new();
-        for (pid, recorded) in &mut self.recorded {
-            if is_gone(pid, recorded) {
-                gone.push(*pid);
-            }
-        }
-        for recorded in gone.iter().filter_map(|pid| self.recorded.remove(pid)) {
+        let over = self.recorded.iter().filter(|(_, recorded)| is_over(recorded));
+        let over: Vec<u32> = over.map(|(pid, _)| *pid).collect();
+        let (mut gone, replaced): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.replaced).into_iter().partition(is_over);
+        self.replaced = replaced;
+        gone.extend(over.iter().filter_map(|pid| self.recorded.remove(pid)));
+        let excess = self.replaced.len().saturating_sub(MAX_PROCESSES);
+        gone.extend(self.replaced.drain(..excess));
+        for recorded in gone {
             let first = self.ending.len();
             self.ending.push(recorded.old);
             self.ending.extend(recorded.new);
@@ -357,30 +373,37 @@ impl Runtimes {
             }
         }
         let mut collected = unrecorded.collect("dotnet");
-        let room = self.budget.max(NAMES);
-        for (pid, mut recorded) in std::mem::take(&mut self.recorded) {
-            let mut source = Source::new("dotnet", pid, recorded.process.name.clone());
-            let is_stopped = recorded.is_stopped;
-            if recorded.may_go_on() {
-                let why = recorded.refusal.take().unwrap_or_else(|| NO_REPLY.to_owned());
-                self.unrecorded.add(pid, &recorded.process.name, why);
-            }
-            let old = match recorded.new.take() {
-                Some(new) => {
-                    let old = recorded.advance(new);
-                    self.recorded.insert(pid, recorded);
-                    old
-                }
-                None => recorded.old,
-            };
-            if !is_stopped {
-                old.stop(room);
-            }
-            source.from = Some(old.begun);
-            source.missing = late(window, old.begun);
-            collected.push(Collected { source, part: Part::Dotnet(old) });
+        for recorded in std::mem::take(&mut self.replaced) {
+            let (part, left) = self.part(recorded, window);
+            collected.push(part);
+            self.replaced.extend(left);
+        }
+        for (pid, recorded) in std::mem::take(&mut self.recorded) {
+            let (part, left) = self.part(recorded, window);
+            collected.push(part);
+            self.recorded.extend(left.map(|left| (pid, left)));
         }
         collected
+    }
+
+    /// The part of a process in a dump, and what is left of it for the next one.
+    fn part(&mut self, mut recorded: Recorded, window: &Window) -> (Collected, Option<Recorded>) {
+        let (pid, is_stopped) = (recorded.process.pid, recorded.is_stopped);
+        let mut source = Source::new("dotnet", pid, recorded.process.name.clone());
+        if recorded.may_go_on() {
+            let why = recorded.refusal.take().unwrap_or_else(|| NO_REPLY.to_owned());
+            self.unrecorded.add(pid, &recorded.process.name, why);
+        }
+        let (old, left) = match recorded.new.take() {
+            Some(new) => (recorded.advance(new), Some(recorded)),
+            None => (recorded.old, None),
+        };
+        if !is_stopped {
+            old.stop(self.budget.max(NAMES));
+        }
+        source.from = Some(old.begun);
+        source.missing = late(window, old.begun);
+        (Collected { source, part: Part::Dotnet(old) }, left)
     }
 
     /// Ends all sessions, and those that begin later. Returns those that were there.
@@ -388,7 +411,7 @@ impl Runtimes {
         for starting in self.starting.values() {
             let _ = fs::remove_file(&starting.path); // it may have failed
         }
-        let recorded = self.recorded.into_values();
+        let recorded = self.recorded.into_values().chain(self.replaced);
         let all = recorded.flat_map(|recorded| std::iter::once(recorded.old).chain(recorded.new));
         let all: Vec<Trace> = all.chain(self.ending).collect();
         all.iter().for_each(Trace::abandon);

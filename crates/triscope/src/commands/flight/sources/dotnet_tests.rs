@@ -103,6 +103,50 @@ fn a_session_that_does_not_end_takes_no_space() {
     assert_eq!(files(dir.path()), [path]);
 }
 
+#[test]
+fn a_process_whose_id_another_one_has_is_kept() {
+    let (dir, dump) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let pid = std::process::id();
+    let started = procfs::start_time(pid);
+    let mut streams = Vec::new();
+    let mut record = |runtimes: &mut Runtimes, started| {
+        let (trace, stream) = start(runtimes, &runtime, 10_000);
+        streams.push(stream);
+        let process = Process { pid, name: "x".to_owned() };
+        runtimes.recorded.insert(pid, Recorded::new(process, started, trace));
+    };
+    let keep = Duration::from_secs(3600);
+    // Before this process, another one had its id.
+    record(&mut runtimes, Some(0));
+    runtimes.end_old(BUDGET, keep);
+    assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (0, 1));
+    record(&mut runtimes, started);
+    runtimes.end_old(BUDGET, keep);
+    assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (1, 1));
+    assert_eq!((runtimes.bytes(), files(dir.path()).len()), (20_000, 2));
+    // There is no space for both.
+    let path = runtimes.replaced[0].old.path().to_owned();
+    runtimes.end_old(15_000, keep);
+    assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (1, 0));
+    assert!(runtimes.bytes() == 10_000 && !path.exists());
+    runtimes.recorded.clear();
+    record(&mut runtimes, Some(0));
+    runtimes.end_old(BUDGET, keep);
+    record(&mut runtimes, started);
+    streams.clear();
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+    let collected = runtimes.collect(&window).into_iter();
+    let sources = collected.map(|one| one.write(&window, dump.path(), Instant::now()));
+    let written: Vec<_> = sources.filter_map(|source| source.file).collect();
+    assert_eq!(written, [format!("dotnet-{pid}.nettrace"), format!("dotnet-{pid}-2.nettrace")]);
+    assert_eq!(files(dump.path()).len(), 2);
+}
+
 /// A runtime that accepts connections, and never replies.
 fn hung(dir: &Path) -> (Client, UnixListener) {
     let path = dir.join("hung");

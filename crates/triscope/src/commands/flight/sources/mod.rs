@@ -197,10 +197,11 @@ impl Collected {
         match std::mem::take(&mut self.part) {
             Part::Missing => return Ok(source),
             Part::Dotnet(trace) => {
-                let name = format!("dotnet-{pid}.nettrace");
                 let (path, until, failure) = trace.finish();
-                put(&path, &dir.join(&name))?;
-                (source.file, source.until) = (Some(name), Some(until));
+                // A process before can have had its id.
+                let to = private::numbered(dir, &format!("dotnet-{pid}"), "nettrace");
+                put(&path, &to)?;
+                (source.file, source.until) = (file_name(&to), Some(until));
                 source.missing = source.missing.or(failure);
             }
             Part::Go(part) => {
