@@ -161,6 +161,17 @@ impl TaskRecords {
         }
     }
 
+    /// Goes on with the records of another one, which is empty afterwards. Both are for records with the same fields.
+    ///
+    /// A recorder that opens its events again may not be able to read these mappings again: it has dropped
+    /// privileges. Records above the limit of this one stay. Those that were [dropped](Self::dropped) are added up.
+    pub fn take_over(&mut self, other: &mut Self) {
+        self.kernel = std::mem::take(&mut other.kernel);
+        self.processes = std::mem::take(&mut other.processes);
+        self.bytes = std::mem::take(&mut other.bytes);
+        self.dropped += std::mem::take(&mut other.dropped);
+    }
+
     /// A thread that executes a program becomes the main thread, which has ended before. Its own end is not
     /// recorded.
     fn exec(&mut self, pid: u32) {
@@ -208,6 +219,11 @@ impl TaskRecords {
             }
         }
         out.finish_round()
+    }
+
+    /// Whether a process is known.
+    pub fn has_process(&self, pid: u32) -> bool {
+        self.processes.contains_key(&pid)
     }
 
     /// Number of threads.

@@ -241,6 +241,35 @@ fn a_listed_process_has_its_own_mappings_only() {
     }
 }
 
+/// A recorder with other settings looks at processes again, whose mappings it may not read any more.
+#[test]
+fn known_processes_are_taken_over() {
+    let apply = |tasks: &mut TaskRecords, records: &[Vec<u8>]| {
+        for bytes in records {
+            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+        }
+    };
+    let all = listed(FORK_EXEC);
+    let mut old = TaskRecords::new(&attr(), usize::MAX);
+    apply(&mut old, &all);
+    let bytes = old.bytes();
+    let mut tasks = TaskRecords::new(&attr(), bytes);
+    tasks.take_over(&mut old);
+    assert_eq!((old.threads(), old.bytes(), old.has_process(100)), (0, 0, false));
+    assert_eq!((tasks.threads(), tasks.bytes(), tasks.dropped()), (2, bytes, 0));
+    assert!(tasks.has_process(100) && tasks.has_process(101) && !tasks.has_process(102));
+    // There is no room for more, which the next one counts, too.
+    apply(&mut tasks, &all[..1]);
+    let mut next = TaskRecords::new(&attr(), usize::MAX);
+    next.take_over(&mut tasks);
+    assert_eq!((next.dropped(), tasks.dropped()), (1, 0));
+    // A list without mappings takes none away.
+    apply(&mut next, &[all[0].clone(), all[1].clone()]);
+    let mut part = Kept::default();
+    next.write(&mut part).unwrap();
+    assert_eq!(world(&part.0), world(&all));
+}
+
 /// The kernel gives the thread the id of the main thread, whose end it reports before.
 #[test]
 fn a_thread_that_executes_a_program_is_the_main_thread() {

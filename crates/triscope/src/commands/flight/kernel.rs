@@ -80,8 +80,6 @@ pub(super) struct Kernel {
     switch_records: SwitchRecords,
     build_ids: BuildIds,
     tasks: TaskRecords,
-    /// Records of the kernel's own mappings, whose addresses are hidden once capabilities were dropped.
-    kernel_maps: Vec<u8>,
     pub(super) tracing: TracingData,
     fields: Fields,
     fired: Vec<Fired>,
@@ -196,19 +194,18 @@ impl Kernel {
         kernel::tracefs().and_then(|tracefs| Self::open_in(tracefs, wanted))
     }
 
-    /// Enables the events, and takes stock of the running processes.
+    /// Enables the events.
     pub(super) fn enable(&mut self) -> Result {
         self.enabled = now().map_err(Failure::new)?;
         self.begun = self.enabled;
-        self.set.enable().map_err(kernel::failure)?;
-        self.take_stock()
+        self.set.enable().map_err(kernel::failure)
     }
 
-    /// Opens and enables the events with other settings.
+    /// Opens and enables the events with other settings. They know the running processes once they
+    /// [follow](Self::follow).
     pub(super) fn reopen(&self, wanted: &Wanted) -> Result<Self> {
         let opened = Self::open_in(self.tracefs.clone(), wanted);
         let mut this = opened.map_err(kernel::failure)?;
-        this.kernel_maps.clone_from(&self.kernel_maps);
         this.enable()?;
         Ok(this)
     }
@@ -298,7 +295,6 @@ impl Kernel {
             switch_records,
             build_ids: BuildIds::new(&side),
             tasks: TaskRecords::new(&side, wanted.tasks),
-            kernel_maps: Vec::new(),
             tracing,
             fields,
             fired,
@@ -318,22 +314,20 @@ impl Kernel {
         })
     }
 
-    /// Reads the running processes.
+    /// Reads the mappings of the kernel and the running processes, once the events are enabled. Without the privileges
+    /// of the start, the kernel hides its addresses, and can hide the mappings of processes.
     pub(super) fn take_stock(&mut self) -> Result {
-        let side = self.set.sideband().map(|event| self.set.attr(event)).transpose();
-        let attr = side.map_err(kernel::failure)?.unwrap_or_default();
-        let mut synthesizer = Synthesizer::new(&attr, true);
+        let mut synthesizer = self.synthesizer()?;
+        let mut stock = Stock(&mut self.tasks);
         // It writes to memory.
-        if self.kernel_maps.is_empty() {
-            let _ = synthesizer.kernel(&mut Bytes(&mut self.kernel_maps));
-        }
-        let mut rest = &self.kernel_maps[..];
-        while let Some((record, after)) = RawRecord::split_first(rest, 0) {
-            self.tasks.apply(record);
-            rest = after;
-        }
-        let _ = synthesizer.processes(&mut Stock(&mut self.tasks));
+        let _ = synthesizer.kernel(&mut stock);
+        let _ = synthesizer.processes(&mut stock);
         Ok(())
+    }
+
+    fn synthesizer(&self) -> Result<Synthesizer> {
+        let side = self.set.sideband().map(|event| self.set.attr(event)).transpose();
+        Ok(Synthesizer::new(&side.map_err(kernel::failure)?.unwrap_or_default(), true))
     }
 
     /// Bytes of the tasks and mappings that a segment begins with now.
@@ -663,16 +657,27 @@ impl Kernel {
         Ok(causes)
     }
 
-    /// Goes on counting after these events, which are finished, and watches the same processes: the forks
-    /// before are known to those alone. Both were open at their end: the first segment begins there.
+    /// Goes on after these events, which are finished: counts further, knows the same tasks and mappings, and watches
+    /// the same processes. The forks before are known to those alone, and mappings that may not be read any more. Both
+    /// were open at their end: the first segment begins there.
     pub(super) fn follow(&mut self, old: &mut Self) -> Result {
         self.begun = old.begun;
+        // There may be room now for what did not fit.
+        let is_complete = old.tasks.dropped() == 0;
+        self.tasks.take_over(&mut old.tasks);
+        let mut synthesizer = self.synthesizer()?;
+        for pid in perf_monitor::processes() {
+            if !is_complete || !self.tasks.has_process(pid) {
+                // It writes to memory.
+                let _ = synthesizer.process(pid, &mut Stock(&mut self.tasks));
+            }
+        }
         self.detector.take_focus(&mut old.detector);
         self.before = Totals {
             records: old.records(),
             lost: old.lost(),
             gaps: old.gaps(),
-            dropped_tasks: old.tasks().0,
+            dropped_tasks: old.before.dropped_tasks,
             accounts: old.accounts()?,
         };
         self.stats = old.stats;
@@ -817,24 +822,6 @@ impl RecordWriter for Stock<'_> {
 
     fn bytes(&self) -> u64 {
         0
-    }
-}
-
-/// Keeps records.
-struct Bytes<'a>(&'a mut Vec<u8>);
-
-impl RecordWriter for Bytes<'_> {
-    fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
-        self.0.extend_from_slice(record.bytes());
-        Ok(())
-    }
-
-    fn finish_round(&mut self) -> perf_data::Result<()> {
-        Ok(())
-    }
-
-    fn bytes(&self) -> u64 {
-        self.0.len() as u64
     }
 }
 

@@ -136,6 +136,7 @@ fn record(
     // The thread that does this reads the rings afterwards.
     recover(&mut store)?;
     kernel.enable()?;
+    kernel.take_stock()?;
     enough_disk(settings, kernel.stock())?;
     // It is started with all privileges, which this thread drops afterwards.
     let mut command = if args.command.is_empty() {
