@@ -3,6 +3,7 @@
 use super::port::Startup;
 use super::procfs;
 use crate::failure::Failure;
+use diag_ipc::discovery::Search;
 use diag_ipc::{Client, Error, Guid, NoSocketReason};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,14 @@ pub(super) struct Candidate {
     pub(super) is_unreadable: bool,
 }
 
+/// The runtime of a process at its own socket.
+pub(super) enum Found {
+    None,
+    Runtime(Client),
+    /// Only connections show whether one of these sockets is that of the process.
+    Perhaps,
+}
+
 /// The reply of a runtime at its own socket that has not connected to the port.
 pub(super) enum Answer {
     None,
@@ -39,15 +48,19 @@ impl Candidate {
         Self { since, answers: None, is_asked: false, is_reported: false, is_unreadable: false }
     }
 
-    /// The runtime of the process at its own socket, if it has one.
-    pub(super) fn find(&mut self, pid: u32) -> Option<Client> {
-        let found = Client::for_process(pid);
+    /// The runtime of the process at its own socket, by a search without connections: a queue that is full holds them up.
+    pub(super) fn find(&mut self, pid: u32, search: &mut Search) -> Found {
+        let found = search.find(pid);
         self.is_unreadable = found.as_ref().is_err_and(|error| {
             let reason = NoSocketReason::PermissionDenied;
             matches!(error, Error::NoSocket { reason: found, .. } if *found == reason)
                 && procfs::is_unreadable(pid)
         });
-        found.ok()
+        match found {
+            Ok(process) => Found::Runtime(process.client()),
+            Err(error) if error.is_timeout() => Found::Perhaps,
+            Err(_) => Found::None,
+        }
     }
 
     /// Whether its runtime should have connected to the port.

@@ -4,7 +4,7 @@
 
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
-use crate::run::candidate::{Answer, Candidate};
+use crate::run::candidate::{Answer, Candidate, Found};
 use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
 use crate::run::procfs::{self, NamespaceIds};
@@ -12,6 +12,7 @@ use crate::timeline::counted;
 use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, tick, unbounded,
 };
+use diag_ipc::discovery::Search;
 use diag_ipc::reverse::Runtime;
 use diag_ipc::{Client, Error, Guid, Level, Provider, StopHandle, TracingConfig, TruncationReason};
 use rustix::process::geteuid;
@@ -44,6 +45,9 @@ const AGAIN: usize = 16;
 
 /// Sessions of a recording: each has a file and two threads.
 const MAX_SESSIONS: usize = 64;
+
+/// Processes whose sockets are connected to at once, to find that of its runtime: each has a thread.
+const MAX_SEARCHES: usize = 64;
 
 /// Failures that are named at the end.
 const MAX_NAMED: usize = 16;
@@ -178,6 +182,8 @@ struct Runtimes<'a> {
     sessions: Vec<FileSession>,
     /// The processes of requests to begin.
     beginning: Vec<u32>,
+    /// Searches whose reply has not come.
+    searching: usize,
     replies: (Sender<Reply>, Receiver<Reply>),
     /// Whether sessions that begin are to end.
     is_ending: bool,
@@ -217,6 +223,8 @@ impl Known {
 enum Reply {
     /// It was resumed if that was requested. Without a request for a session, there is none.
     Begun { pid: u32, session: Option<Result<FileSession>>, resumed: Result },
+    /// The runtime of a candidate at its own socket, if it has one.
+    Found(u32, Option<Client>),
     /// A candidate at its own socket.
     Answer(u32, Answer),
 }
@@ -229,6 +237,7 @@ impl<'a> Runtimes<'a> {
             received,
             sessions: Vec::new(),
             beginning: Vec::new(),
+            searching: 0,
             replies: unbounded(),
             is_ending: false,
             failures: Vec::new(),
@@ -305,25 +314,38 @@ impl<'a> Runtimes<'a> {
         };
         let young = self.candidates.iter().filter(|(_, c)| is_young(c)).map(|(pid, _)| *pid);
         let pids: BTreeSet<u32> = young.chain(again).collect();
+        let mut search = Search::new(Duration::ZERO);
         for pid in pids {
             let Some(candidate) = self.candidates.get_mut(&pid) else { continue };
-            let client = candidate.find(pid);
+            let found = candidate.find(pid, &mut search);
             match candidate.is_unreadable {
                 true => self.unreadable.insert(pid),
                 false => self.unreadable.remove(&pid),
             };
-            let Some(client) = client else { continue };
-            let port = self.port.as_ref();
-            match port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path())) {
-                Some(_) if candidate.is_asked => {}
-                Some(port) => {
+            match found {
+                Found::Runtime(client) => self.found(pid, client),
+                Found::Perhaps if !candidate.is_asked && self.searching < MAX_SEARCHES => {
                     candidate.is_asked = true;
-                    let (startup, is_late) = (port.startup(), candidate.is_late(port.startup()));
-                    self.ask(move || Reply::Answer(pid, Answer::of(client, startup, is_late)));
+                    self.searching += 1;
+                    self.ask(move || Reply::Found(pid, Client::for_process(pid).ok()));
                 }
-                None => self.record(client, pid, None),
+                Found::Perhaps | Found::None => {}
             }
         }
+    }
+
+    /// The runtime of a candidate was found at its own socket.
+    fn found(&mut self, pid: u32, client: Client) {
+        let port = self.port.as_ref();
+        let port = port.filter(|port| procfs::has_port(pid, VARIABLE, port.server.path()));
+        let Some(startup) = port.map(Port::startup) else {
+            return self.record(client, pid, None);
+        };
+        let candidate = self.candidates.get_mut(&pid);
+        let Some(candidate) = candidate.filter(|candidate| !candidate.is_asked) else { return };
+        candidate.is_asked = true;
+        let is_late = candidate.is_late(startup);
+        self.ask(move || Reply::Answer(pid, Answer::of(client, startup, is_late)));
     }
 
     /// Records a runtime by its own socket.
@@ -396,6 +418,17 @@ impl<'a> Runtimes<'a> {
                         failure.print(); // someone may wait for the program
                     }
                     self.fail(failure);
+                }
+            }
+            Reply::Found(pid, client) => {
+                self.searching -= 1;
+                // It may have connected meanwhile.
+                let candidate =
+                    self.candidates.get_mut(&pid).filter(|_| !self.known.contains_key(&pid));
+                let Some(candidate) = candidate else { return };
+                candidate.is_asked = false;
+                if let Some(client) = client.filter(|_| !self.is_ending) {
+                    self.found(pid, client);
                 }
             }
             Reply::Answer(pid, answer) => {
@@ -797,6 +830,33 @@ mod tests {
         child.wait().unwrap();
         runtimes.look(&[pid].into());
         assert!(!runtimes.known.contains_key(&pid));
+    }
+
+    /// The queue of a socket can be full: connections to it would hold up the thread, and the end of the recording.
+    #[test]
+    fn a_look_connects_to_no_socket() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sleep");
+        command.arg("60").stdin(Stdio::null()).env("TMPDIR", dir.path());
+        let mut child = command.spawn().unwrap();
+        let pid = child.id();
+        // With the start time of the process, it would be that of its runtime.
+        let name = format!("dotnet-diagnostic-{pid}-x-socket");
+        let listener = std::os::unix::net::UnixListener::bind(dir.path().join(name)).unwrap();
+        let count = Count::default();
+        let mut runtimes = Runtimes::new(None, names(), &count);
+        runtimes.look(&[pid].into());
+        assert!(runtimes.searching == 1 && runtimes.candidates[&pid].is_asked);
+        // A thread does. There is one of each process.
+        runtimes.look(&[pid].into());
+        assert_eq!(runtimes.searching, 1);
+        drop(listener.accept().unwrap());
+        let reply = runtimes.replies.1.recv().unwrap();
+        assert!(matches!(reply, Reply::Found(found, None) if found == pid));
+        runtimes.settle(reply);
+        assert!(runtimes.searching == 0 && !runtimes.candidates[&pid].is_asked);
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 
     /// A process that does not exist.
