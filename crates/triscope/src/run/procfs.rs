@@ -13,6 +13,9 @@ use std::time::{Duration, SystemTime};
 const COMMAND_LINE: u64 = 1 << 20;
 const ENVIRONMENT: u64 = 8 << 20;
 
+/// Bytes of the names of cgroups that are read.
+const CGROUP: u64 = 1 << 16;
+
 /// At most this many bytes of a file of a process; empty if it cannot be read.
 fn bytes(pid: u32, name: &str, limit: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -28,10 +31,20 @@ fn bytes(pid: u32, name: &str, limit: u64) -> Vec<u8> {
 ///
 /// `/proc/TID` exists for every thread, and its `task` lists all threads of the process.
 pub(crate) fn thread_group(tid: u32) -> Option<u32> {
+    status(tid, b"Tgid:")
+}
+
+/// The real user of a process.
+pub(crate) fn real_user(pid: u32) -> Option<u32> {
+    status(pid, b"Uid:")
+}
+
+/// The first number of a line of the status of a thread.
+fn status(tid: u32, line: &[u8]) -> Option<u32> {
     // The name, the first line, can have any bytes.
     let status = std::fs::read(format!("/proc/{tid}/status")).ok()?;
-    let group = status.split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(b"Tgid:"))?;
-    std::str::from_utf8(group).ok()?.trim().parse().ok()
+    let numbers = status.split(|byte| *byte == b'\n').find_map(|l| l.strip_prefix(line))?;
+    std::str::from_utf8(numbers).ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
 /// The threads of a process; for a thread that is not a leader, only that thread. `None` if the
@@ -104,6 +117,15 @@ pub(crate) fn is_unreadable(pid: u32) -> bool {
     }
     let environment = File::open(format!("/proc/{pid}/environ"));
     environment.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
+}
+
+/// Whether a process is in the cgroup of this one, or below it.
+pub(crate) fn is_below_own_cgroup(pid: u32) -> bool {
+    let [own, other] = [std::process::id(), pid].map(|pid| bytes(pid, "cgroup", CGROUP));
+    let is_end = |byte: &u8| b"/\n".contains(byte);
+    let length = own.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
+    let rest = own.get(..length).and_then(|own| other.strip_prefix(own));
+    rest.is_some_and(|rest| rest.first().is_some_and(is_end))
 }
 
 /// The children of a process.
@@ -302,6 +324,19 @@ mod tests {
         // As in another mount namespace.
         std::fs::remove_file(&path).unwrap();
         assert_eq!(std::fs::read_to_string(opened).unwrap(), "text");
+    }
+
+    #[test]
+    fn children_are_of_the_same_user_and_cgroup() {
+        let mut command = std::process::Command::new("sleep");
+        let mut child = command.arg("60").stdin(std::process::Stdio::null()).spawn().unwrap();
+        let pid = child.id();
+        assert_eq!(real_user(pid), Some(rustix::process::getuid().as_raw()));
+        assert!(is_below_own_cgroup(pid) && is_below_own_cgroup(std::process::id()));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(real_user(pid), None);
+        assert!(!is_below_own_cgroup(pid));
     }
 
     #[test]
