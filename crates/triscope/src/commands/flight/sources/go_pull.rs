@@ -16,6 +16,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -28,8 +29,15 @@ const HEADERS: Duration = Duration::from_secs(2);
 /// The length of a trace that is requested: after it, the next one is.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// Generations that wait for the reader that looks for triggers.
-const QUEUE: usize = 4;
+/// Bytes of a part of a generation for the reader that looks for triggers, and parts that wait for it.
+const PART: usize = 256 << 10;
+const QUEUE: usize = 16;
+
+/// Bytes of memory that each trace has for the generation that it receives: those of most programs are smaller.
+const SHARE: u64 = 4 << 20;
+
+/// What all traces may take beside that. Each could need the limit of a generation.
+static RECEIVING: Memory = Memory::new(256 << 20);
 
 /// Generations of a trace that are kept: hours.
 const MAX_GENERATIONS: usize = 1 << 14;
@@ -42,6 +50,66 @@ pub(super) fn limits() -> Limits {
     /// A generation has a second of the trace: a few megabytes.
     const MAX_GENERATION: usize = 64 << 20;
     Limits { max_buffer: MAX_GENERATION, ..Limits::default() }
+}
+
+/// Memory for the generations of several traces.
+#[derive(Debug)]
+struct Memory {
+    used: AtomicU64,
+    limit: u64,
+}
+
+impl Memory {
+    const fn new(limit: u64) -> Self {
+        Self { used: AtomicU64::new(0), limit }
+    }
+
+    fn take(&self, bytes: u64) -> io::Result<()> {
+        let more = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.limit);
+        let taken = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| {
+            let limit = self.limit;
+            let why = format!("the generations of all Go programs have {limit} bytes of memory");
+            io::Error::new(io::ErrorKind::QuotaExceeded, why)
+        })
+    }
+}
+
+/// What a trace has of the memory. The buffer of its reader does not shrink: it has the size of the largest generation.
+#[derive(Debug)]
+struct Held<'a> {
+    memory: &'a Memory,
+    /// Bytes that were received and are in the buffer.
+    received: Cell<u64>,
+    taken: Cell<u64>,
+}
+
+impl<'a> Held<'a> {
+    const fn new(memory: &'a Memory) -> Self {
+        Self { memory, received: Cell::new(0), taken: Cell::new(0) }
+    }
+
+    fn receive(&self, bytes: u64) -> io::Result<()> {
+        let (received, taken) = (self.received.get() + bytes, self.taken.get());
+        self.received.set(received);
+        let more = received.saturating_sub(SHARE + taken);
+        if more > 0 {
+            self.memory.take(more)?;
+            self.taken.set(taken + more);
+        }
+        Ok(())
+    }
+
+    /// Bytes are not needed any more.
+    fn release(&self, bytes: u64) {
+        self.received.set(self.received.get().saturating_sub(bytes));
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.memory.used.fetch_sub(self.taken.get(), Ordering::Relaxed);
+    }
 }
 
 /// What has come of a trace.
@@ -263,25 +331,28 @@ fn receive(
         });
         let mut pass = |bytes: &[u8]| {
             if watching.is_some() {
-                let _ = parts.send(bytes.to_vec()); // it has failed, which is noted
+                // It may have failed, which is noted.
+                let _ = bytes.chunks(PART).try_for_each(|part| parts.send(part.to_vec()));
             }
         };
-        let result = split(body, dir, of.0, to, &mut pass);
+        let result = split(body, dir, of.0, to, &RECEIVING, &mut pass);
         drop(parts);
         result.err()
     })
 }
 
-/// An input that notes its end.
+/// An input that notes its end, and has memory for what comes.
 struct Noted<'a, R> {
     input: R,
     has_ended: &'a Cell<bool>,
+    held: &'a Held<'a>,
 }
 
 impl<R: Read> Read for Noted<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let len = self.input.read(out)?;
         self.has_ended.set(self.has_ended.get() || (len == 0 && !out.is_empty()));
+        self.held.receive(len as u64)?;
         Ok(len)
     }
 }
@@ -304,10 +375,11 @@ fn split(
     dir: &Path,
     pid: u32,
     shared: &Shared,
+    memory: &Memory,
     pass: &mut dyn FnMut(&[u8]),
 ) -> Result<(), String> {
-    let has_ended = Cell::new(false);
-    let body = Noted { input: body, has_ended: &has_ended };
+    let (has_ended, held) = (Cell::new(false), Held::new(memory));
+    let body = Noted { input: body, has_ended: &has_ended, held: &held };
     let mut generations =
         Generations::with_limits(body, limits()).map_err(|error| error.to_string())?;
     let header = generations.version().header().to_vec();
@@ -333,12 +405,13 @@ fn split(
             })
         };
         write().map_err(|error| format!("{}: {error}", path.display()))?;
-        pass(bytes);
-        let bytes = ((header.len() + bytes.len()) as u64).next_multiple_of(BLOCK);
+        let space = ((header.len() + bytes.len()) as u64).next_multiple_of(BLOCK);
         // A generation of the future would never be too old.
         let last = now().map_or(span.last, |now| span.last.min(now));
-        let generation = Generation { path, first: span.first.min(last), last, bytes };
+        let generation = Generation { path, first: span.first.min(last), last, bytes: space };
         shared.change(|pulled| pulled.push(generation));
+        pass(bytes);
+        held.release(bytes.len() as u64);
     }
 }
 

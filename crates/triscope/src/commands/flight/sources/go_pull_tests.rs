@@ -173,6 +173,36 @@ fn a_trace_that_cannot_be_read_any_more_has_a_failure() {
     }
 }
 
+#[test]
+fn generations_of_all_programs_have_one_limit() {
+    let memory = Memory::new(10);
+    let [one, other] = [(), ()].map(|()| Held::new(&memory));
+    one.receive(SHARE + 10).unwrap();
+    // Each has its share in any case.
+    other.receive(SHARE).unwrap();
+    other.release(1);
+    other.receive(1).unwrap();
+    other.receive(1).unwrap_err();
+    // The buffer stays as large as it was.
+    one.release(SHARE + 10);
+    other.receive(1).unwrap_err();
+    drop(one);
+    other.receive(1).unwrap();
+    assert_eq!(memory.used.load(Ordering::Relaxed), 3);
+    drop(other);
+    assert_eq!(memory.used.load(Ordering::Relaxed), 0);
+
+    // A batch of strings.
+    let batch = [&[1, 2, 1, 1, 0x80, 0x80, 4, 4][..], &[0; (64 << 10) - 1]].concat();
+    let large = batch.repeat(SHARE as usize / batch.len() + 2);
+    let trace = [&HEAD[HEAD.len() - 16..], &generation(1, 1), &large].concat();
+    let (dir, shared) = (tempfile::tempdir().unwrap(), Shared::default());
+    let ended = split(&trace[..], dir.path(), 1, &shared, &memory, &mut |_| ());
+    let why = "the generations of all Go programs have 10 bytes of memory";
+    assert!(ended.as_ref().unwrap_err().contains(why), "{ended:?}");
+    assert_eq!(memory.used.load(Ordering::Relaxed), 0);
+}
+
 /// The generations of a trace: their bytes, and how many files there are.
 fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) -> (Shared, usize) {
     let dir = tempfile::tempdir().unwrap();
@@ -181,7 +211,7 @@ fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) 
     let header = &HEAD[HEAD.len() - 16..];
     let generations = generations.map(|(number, time)| generation(number, time));
     let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
-    split(&trace[..], dir.path(), 1, &shared, &mut |_| ()).unwrap();
+    split(&trace[..], dir.path(), 1, &shared, &Memory::new(0), &mut |_| ()).unwrap();
     (shared, fs::read_dir(dir.path()).unwrap().count())
 }
 
