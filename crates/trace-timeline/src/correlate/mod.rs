@@ -647,8 +647,17 @@ impl Correlator {
         if subject.place.is_on_cpu() {
             subject.woken_on_cpu = WokenOnCpu::at(at);
         } else if !subject.place.is_queued() {
-            self.count_requesters(at);
-            self.move_thread(thread, Place::new(Kind::Woken, cpu), at, out);
+            // Of a CPU whose switches are not recorded, nothing says when the thread gets it.
+            let is_recorded =
+                |cpu: EntityId| self.cpus.get(cpu.key()).is_some_and(|cpu| cpu.switches > 0);
+            let place = match cpu.is_none_or(is_recorded) {
+                true => Place::new(Kind::Woken, cpu),
+                false => Place::UNKNOWN,
+            };
+            if place != subject.place {
+                self.count_requesters(at);
+                self.move_thread(thread, place, at, out);
+            }
         }
     }
 

@@ -1,8 +1,12 @@
 //! States of threads and goroutines by the records of the kernel, and times in which they are not known.
 
-use crate::common::at;
+use crate::common::{World, at};
 use crate::{Go, go};
-use trace_timeline::{Context, EventKind, Kernel, LossKind, Occupant, State, ThreadState};
+use trace_timeline::answers::Report;
+use trace_timeline::{
+    Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, LossKind, Occupant, State,
+    ThreadState,
+};
 
 /// What the thread did before is not known of the goroutine.
 #[test]
@@ -257,4 +261,53 @@ fn a_second_wake_up_ends_the_sleep() {
         go.world.at(200).lost(go.cpus[0], LossKind::SchedulerRecords, 150);
     });
     assert_eq!(found, (150, Kernel::Unknown));
+}
+
+/// A wake-up of a thread on a CPU.
+fn wake_on(w: &mut World, cpu: EntityId, to: EntityId) {
+    let (kind, from, context) = (FlowKind::Wakes, None, Context::HardIrq);
+    let (on, cpu, stack) = (None, Some(cpu), None);
+    w.push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
+}
+
+/// Only wake-ups are recorded: nothing says when the thread gets a CPU.
+#[test]
+fn wake_ups_alone_are_no_waits_for_a_cpu() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let thread = w.entity(EntityKind::Thread, 10, Some(process));
+    wake_on(w.at(10), cpu, thread);
+    wake_on(w.at(90), cpu, thread);
+    let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    assert_eq!(found, [(90, Kernel::Unknown)]);
+    let report = w.report(Report::new());
+    assert!(!report.has_scheduler() && report.preempters.is_empty());
+    assert_eq!(report.wakers.values().sum::<u64>(), 2);
+}
+
+/// One of two CPUs is recorded: a thread that is woken on the other one is not known until it is back.
+#[test]
+fn a_thread_that_is_woken_on_a_cpu_without_switches_is_unknown() {
+    let mut w = World::default();
+    let [cpu, other] = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let thread = w.entity(EntityKind::Thread, 10, None);
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(20).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    wake_on(w.at(30), other, thread);
+    w.at(80).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(90).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    wake_on(w.at(95), cpu, thread);
+    w.at(99).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let found: Vec<_> = w.intervals(thread).iter().map(|i| (i.end.nanos(), i.kernel)).collect();
+    let (on, occupant, is_preempted) = (Kernel::OnCpu { cpu }, Occupant::Idle, false);
+    let expected = [
+        (20, on),
+        (30, Kernel::Sleeping),
+        (80, Kernel::Unknown),
+        (90, on),
+        (95, Kernel::Sleeping),
+        (99, Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted }),
+    ];
+    assert_eq!(found, expected);
 }
