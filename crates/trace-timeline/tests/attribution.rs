@@ -12,8 +12,8 @@ mod common;
 use common::{World, at, pieces};
 use trace_timeline::answers::{OffCpu, Piece, Report, What, critical_path};
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Kernel, Occupant, SpanKind,
-    State, TextId, ThreadState, text,
+    Context, EntityId, EntityKind, EventKind, FlowKind, InstantKind, Kernel, Occupant, SampleKind,
+    SampledEventId, SpanKind, State, TextId, ThreadState, text,
 };
 
 /// CPUs and threads of one process, each thread on its CPU.
@@ -201,6 +201,60 @@ fn a_dotnet_thread_ends_with_its_kernel_thread() {
     let report = machine.world.report(Report::new());
     let unknown: Vec<_> = report.groups.values().map(|g| (g.running.unknown, g.unknown)).collect();
     assert_eq!(unknown, [(0, 950)]);
+}
+
+/// A second trace of a process begins while the first one goes on, within a pause.
+#[test]
+fn a_thread_is_that_of_the_last_trace_that_mentions_it() {
+    let mut machine = machine();
+    let [requester, first, _] = machine.dotnet();
+    let (process, cpu, thread) = (machine.process, machine.cpus[1], machine.threads[1]);
+    let w = &mut machine.world;
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(30);
+    let [_, second, _] = machine.dotnet();
+    let w = &mut machine.world;
+    w.at(40).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(50).finish(stop, Some(requester));
+    w.at(60).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    let stop = w.at(70).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    w.at(75).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+    w.at(80).finish(stop, Some(requester));
+    w.at(90).push(EventKind::Sample {
+        entity: first,
+        kind: SampleKind::Managed,
+        stack: None,
+        weight: 1,
+        thread: None,
+        cpu: None,
+        event: SampledEventId::NONE,
+        of: None,
+    });
+    let pauses = machine.world.pauses();
+    let found: Vec<_> = pauses
+        .iter()
+        .map(|pause| {
+            let stops = pause.stops.iter().map(|stop| (stop.entity, stop.at.nanos(), stop.on_cpu));
+            let requester = pause.requester.as_ref().map(|requester| requester.thread);
+            (requester, stops.collect::<Vec<_>>())
+        })
+        .collect();
+    let requester = Some(machine.threads[0]);
+    let expected = [(requester, vec![(second, 40, 20)]), (requester, vec![(second, 75, 5)])];
+    assert_eq!(found, expected);
+    let states = machine.world.intervals(first).into_iter();
+    let states: Vec<_> = states.map(|i| (i.end.nanos(), i.state, i.kernel)).collect();
+    let on_cpu = Kernel::OnCpu { cpu };
+    let unknown = (90, State::Unknown, Kernel::Unknown);
+    assert_eq!(states, [(30, State::Running, on_cpu), unknown]);
+    // Each thread counts once.
+    let report = machine.world.report(Report::new());
+    let of_kernel: i64 = report.threads.values().map(|thread| thread.times.on_cpu).sum();
+    let of_runtime: i64 = report.groups.values().map(|group| group.running.on_cpu).sum();
+    assert_eq!((of_kernel, of_runtime), (90 + 55 + 90, 90 + 55 + 90));
+    // The sample is of the thread all the same.
+    let samples: Vec<_> = machine.world.samples().iter().map(|s| (s.thread, s.kernel)).collect();
+    assert_eq!(samples, [(Some(thread), Kernel::Sleeping)]);
 }
 
 /// The kernel reports a new thread shortly before its creator makes it runnable.

@@ -116,6 +116,8 @@ struct Subject {
     /// Of a kernel thread that has a CPU.
     woken_on_cpu: WokenOnCpu,
     times: Times,
+    /// Of a .NET thread: its kernel thread has ended, or is another one's by now.
+    is_over: bool,
 }
 
 /// Nanoseconds of a kernel thread so far.
@@ -164,6 +166,7 @@ impl Subject {
             place: Place::UNKNOWN,
             woken_on_cpu: WokenOnCpu::NEVER,
             times: Times { since, ..Times::default() },
+            is_over: false,
         }
     }
 
@@ -270,10 +273,10 @@ impl Correlator {
                 return;
             }
             EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of } => {
-                let thread = self.thread_of(entity).or(thread);
+                let thread = self.thread_or_latest(entity, entities).or(thread);
                 // The sampler of .NET stops a thread to take its sample.
                 let stopped = match kind {
-                    SampleKind::Managed => self.before_stop(entity, entities),
+                    SampleKind::Managed => self.before_stop(entity, thread, entities),
                     _ => None,
                 };
                 let now = || thread.map_or(Kernel::Unknown, |thread| self.kernel(thread).kernel());
@@ -371,23 +374,63 @@ impl Correlator {
             }
             _ => None,
         };
-        if matches!(entity.kind, EntityKind::Proc | EntityKind::DotnetThread) {
+        if entity.kind == EntityKind::Proc {
             self.pauses.add_member(id);
         }
         if let Some((runtime, thread)) = pair.filter(|pair| is_one_thread(*pair, entities)) {
-            if let Some(subject) = self.subjects.get_mut(runtime.key()) {
-                subject.thread = Some(thread);
+            self.relate(runtime, thread, at, out);
+        }
+    }
+
+    /// A runtime thread and a kernel thread are one from now on.
+    fn relate(
+        &mut self,
+        runtime: EntityId,
+        thread: EntityId,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
+        let before = subject.carries.replace(runtime).filter(|before| *before != runtime);
+        let times = subject.times_at(at);
+        if let Some(before) = before {
+            // Another trace of the process has mentioned the thread.
+            self.pauses.replace_member(before, runtime);
+            self.unrelate(before, times, at, out);
+        }
+        if let Some(subject) = self.subjects.get_mut(runtime.key()) {
+            subject.thread = Some(thread);
+            if subject.kind == EntityKind::DotnetThread {
+                self.pauses.add_member(runtime);
                 // The thread before had its id, and has ended.
-                if subject.kind == EntityKind::DotnetThread && self.pauses.add_member(runtime) {
+                if std::mem::take(&mut subject.is_over) {
                     (subject.state, subject.reason) = (State::Running, TextId::EMPTY);
                     subject.stack = None;
                 }
             }
-            if let Some(subject) = self.subjects.get_mut(thread.key()) {
-                subject.carries = Some(runtime);
-            }
-            self.refresh_thread(thread, at, out);
         }
+        self.refresh_thread(thread, at, out);
+    }
+
+    /// A runtime thread is no longer a kernel thread, whose times are these.
+    fn unrelate(
+        &mut self,
+        runtime: EntityId,
+        times: Times,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        if let Some(subject) = self.subjects.get_mut(runtime.key()) {
+            subject.thread = None;
+            // Its runtime does not report its end.
+            if subject.kind == EntityKind::DotnetThread {
+                (subject.state, subject.reason) = (State::Unknown, TextId::EMPTY);
+                subject.stack = None;
+                subject.is_over = true;
+                self.pauses.remove_member(runtime, at, Some(times));
+            }
+        }
+        self.refresh_runtime_thread(runtime, at, out);
     }
 
     fn end(
@@ -416,17 +459,7 @@ impl Correlator {
             EntityKind::Thread => {
                 remove_number(&mut self.threads, number, id);
                 if let Some(runtime) = subject.carries {
-                    let times = subject.times_at(at);
-                    if let Some(subject) = self.subjects.get_mut(runtime.key()) {
-                        subject.thread = None;
-                        // Its runtime does not report its end.
-                        if subject.kind == EntityKind::DotnetThread {
-                            (subject.state, subject.reason) = (State::Unknown, TextId::EMPTY);
-                            subject.stack = None;
-                            self.pauses.remove_member(runtime, at, Some(times));
-                        }
-                    }
-                    self.refresh_runtime_thread(runtime, at, out);
+                    self.unrelate(runtime, subject.times_at(at), at, out);
                 }
             }
             EntityKind::GoThread | EntityKind::DotnetThread => {
@@ -456,12 +489,12 @@ impl Correlator {
     ) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         let kind = subject.kind;
-        // Its kernel thread has ended. One that begins to wait is another one.
-        if kind == EntityKind::DotnetThread && !self.pauses.is_member(id) {
+        // One that begins to wait after its end is another one.
+        if subject.is_over {
             if state == State::Running {
                 return;
             }
-            self.pauses.add_member(id);
+            subject.is_over = false;
         }
         subject.state = state;
         subject.reason = reason;
@@ -711,6 +744,17 @@ impl Correlator {
     /// The kernel thread that executes an entity now.
     fn thread_of(&self, id: EntityId) -> Option<EntityId> {
         self.on_thread(Some(id), self.subjects.get(id.key())?)
+    }
+
+    /// As [`Correlator::thread_of`]; of a .NET thread that another trace of its process has mentioned since,
+    /// the thread that has its id.
+    fn thread_or_latest(&self, id: EntityId, entities: &Entities) -> Option<EntityId> {
+        let latest = || {
+            let entity = entities.get(id).filter(|e| e.kind == EntityKind::DotnetThread)?;
+            let thread = *self.threads.get(&entity.number)?;
+            is_one_thread((id, thread), entities).then_some(thread)
+        };
+        self.thread_of(id).or_else(latest)
     }
 
     /// As [`Correlator::thread_of`], of the subject `id`.

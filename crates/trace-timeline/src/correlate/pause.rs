@@ -12,7 +12,7 @@ use trace_common::Timestamp;
 #[derive(Debug, Default)]
 pub(super) struct Pauses {
     open: Vec<Open>,
-    /// Live Ps and .NET threads.
+    /// Live Ps, and .NET threads that are threads of the kernel: of others nothing is known that stops.
     members: BTreeSet<EntityId>,
 }
 
@@ -22,7 +22,7 @@ struct Open {
     pause: Pause,
     /// Those that still execute: their stop, with the times of their thread at the request.
     running: Vec<(Stop, Times)>,
-    /// What the kernel did with the .NET threads of the process at the request.
+    /// What the kernel did with the threads of the .NET threads of the process at the request.
     kernels: Vec<(EntityId, Kernel)>,
     /// The time of the requester is counted up to here.
     counted: Timestamp,
@@ -36,16 +36,22 @@ const MAX_OCCUPANTS: usize = 64;
 const MAX_OPEN: usize = 64;
 
 impl Pauses {
-    /// Whether it was none.
-    pub(super) fn add_member(&mut self, id: EntityId) -> bool {
-        self.members.insert(id)
+    pub(super) fn add_member(&mut self, id: EntityId) {
+        self.members.insert(id);
     }
 
-    pub(super) fn is_member(&self, id: EntityId) -> bool {
-        self.members.contains(&id)
+    /// Another trace of the process has mentioned the thread of a member, which is this one from now on.
+    pub(super) fn replace_member(&mut self, id: EntityId, by: EntityId) {
+        if self.members.remove(&id) {
+            self.members.insert(by);
+            let running = self.open.iter_mut().flat_map(|open| &mut open.running);
+            for (stop, _) in running.filter(|(stop, _)| stop.entity == id) {
+                stop.entity = by;
+            }
+        }
     }
 
-    /// A member ends, or its thread does, with these times.
+    /// A member ends, or is no longer a thread of the kernel, which has these times.
     pub(super) fn remove_member(&mut self, id: EntityId, at: Timestamp, times: Option<Times>) {
         if self.members.remove(&id) {
             self.open.iter_mut().for_each(|open| open.stop(id, at, times));
@@ -130,6 +136,7 @@ impl Correlator {
         entities: &Entities,
     ) {
         let (mut running, mut kernels) = (Vec::new(), Vec::new());
+        let requester = by.and_then(|by| self.thread_or_latest(by, entities));
         for &entity in &self.pauses.members {
             let Some(subject) = self.subjects.get(entity.key()) else { continue };
             let of_process = entities.get(entity).is_some_and(|e| e.parent == Some(process));
@@ -144,9 +151,7 @@ impl Correlator {
                 }
             };
             if of_process && subject.kind == EntityKind::DotnetThread {
-                let kernel =
-                    subject.thread.map_or(Kernel::Unknown, |thread| self.kernel(thread).kernel());
-                kernels.push((entity, kernel));
+                kernels.extend(subject.thread.map(|thread| (thread, self.kernel(thread).kernel())));
             }
             if !of_process || !is_running {
                 continue;
@@ -154,17 +159,18 @@ impl Correlator {
             let thread = self.thread_of(entity);
             let m = subject.on.and_then(|on| self.subjects.get(on.key()));
             let holder = m.and_then(|m| m.carries);
-            if by.is_some() && (holder == by || by == Some(entity)) {
+            // A requester that another trace has mentioned since is another .NET thread there.
+            let is_it = |id: Option<EntityId>, of: Option<EntityId>| id.is_some() && id == of;
+            if by == Some(entity) || is_it(holder, by) || is_it(thread, requester) {
                 continue;
             }
             let times = self.times(thread, at).unwrap_or_default();
             let stop = Stop { entity, holder, thread, at, on_cpu: 0, runnable: 0 };
             running.push((stop, times));
         }
-        let thread = by.and_then(|by| self.thread_of(by));
         let (stopping, stopped) = (RequesterTimes::default(), RequesterTimes::default());
         let requester =
-            thread.map(|thread| Requester { thread, stopping, stopped, occupants: Vec::new() });
+            requester.map(|thread| Requester { thread, stopping, stopped, occupants: Vec::new() });
         let (begin, stopped, end, stops) = (at, None, at, Vec::new());
         let pause = Pause { process, reason, by, requester, begin, stopped, end, stops };
         if self.pauses.open.len() >= MAX_OPEN {
@@ -197,17 +203,18 @@ impl Correlator {
         }
     }
 
-    /// What the kernel did with a .NET thread when it was asked to stop for its sample, and when
-    /// that was; `None` if no thread is stopped.
+    /// What the kernel did with the thread of a .NET thread when that was asked to stop for its sample,
+    /// and when that was; `None` if no thread is stopped.
     pub(super) fn before_stop(
         &self,
         id: EntityId,
+        thread: Option<EntityId>,
         entities: &Entities,
     ) -> Option<(Kernel, Timestamp)> {
         let process = entities.get(id)?.parent?;
         let mut open = self.pauses.open.iter().rev();
         let open = open.find(|open| open.pause.process == process)?;
-        let known = open.kernels.iter().find(|(entity, _)| *entity == id);
+        let known = open.kernels.iter().find(|(known, _)| Some(*known) == thread);
         Some((known.map_or(Kernel::Unknown, |(_, kernel)| *kernel), open.pause.begin))
     }
 
@@ -261,5 +268,29 @@ impl Correlator {
     /// `None` of a thread that is not known, or has ended.
     fn times(&self, thread: Option<EntityId>, at: Timestamp) -> Option<Times> {
         Some(self.subjects.get(thread?.key())?.times_at(at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::correlate::Derived;
+    use crate::entity::Entity;
+    use crate::event::{Event, EventKind};
+    use crate::tables::Tables;
+
+    /// Pauses of a .NET trace alone look at none of its threads.
+    #[test]
+    fn dotnet_threads_are_members_once_the_kernel_has_them() {
+        let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
+        let mut start = |kind, number| {
+            let entity = tables.entity(Entity::new(kind, number)).unwrap();
+            let event = Event { at: Timestamp::default(), kind: EventKind::Start { entity } };
+            correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
+            correlator.pauses.members.len()
+        };
+        assert_eq!((1..100).map(|n| start(EntityKind::DotnetThread, n)).max(), Some(0));
+        assert_eq!([7, 8, 200].map(|n| start(EntityKind::Thread, n)), [1, 2, 2]);
+        assert_eq!(start(EntityKind::Proc, 0), 3);
     }
 }
