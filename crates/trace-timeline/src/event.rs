@@ -109,8 +109,8 @@ pub enum EventKind {
         span: SpanId,
         /// The entity that ended it, if that is not its entity.
         by: Option<EntityId>,
-        /// Whether its end is not known, because events are missing or too many spans were open. It
-        /// may have ended before, or last longer.
+        /// Whether its end is not known, because events are missing, too many spans were open, or its trace
+        /// ends. It may have ended before, or last longer.
         is_cut: bool,
     },
     /// Something without a duration.

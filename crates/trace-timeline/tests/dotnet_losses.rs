@@ -52,19 +52,58 @@ fn jit(at: i64, thread: u64, id: u64) -> Written {
     event(1, at, thread, &[&ids.concat(), &sizes.concat(), &names, &CLR])
 }
 
+/// The provider, number and version of the events of [`jit`] and [`begun`].
+const TYPES: [(&str, u32, u32); 4] =
+    [(RUNTIME, 145, 1), (RUNTIME, 1, 1), (RUNTIME, 81, 2), (RUNTIME, 9, 1)];
+
+/// A GC begins.
+fn gc(at: i64, number: u32) -> Written {
+    let u32s = u32::to_le_bytes;
+    event(2, at, 5, &[&u32s(number), &u32s(0), &u32s(0), &u32s(0), &CLR])
+}
+
+/// GC 7, the wait of thread 6 for a lock, and a suspension begin at the times 1 to 3.
+fn begun() -> Vec<Written> {
+    let (u32s, u64s) = (u32::to_le_bytes, u64::to_le_bytes);
+    vec![
+        gc(1, 7),
+        event(3, 2, 6, &[&[0], &CLR, &u64s(1), &u64s(2), &u64s(0)]),
+        event(4, 3, 7, &[&u32s(1), &u32s(0), &CLR]),
+    ]
+}
+
+/// Nothing that the runtime does goes on for all that follows the trace.
+#[test]
+fn spans_of_the_runtime_end_with_the_trace() {
+    let mut all = begun();
+    all.push(jit(10, 8, 1));
+    let bytes = trace(&TYPES, &all);
+    let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
+    let mut reader = Reader::new(&bytes[..]);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut tables, &mut events);
+    }
+    assert_eq!(ended(&events), []);
+    source.finish(&mut tables, &mut events);
+    let (gc, wait, stop) = (SpanKind::Gc, SpanKind::LockWait, SpanKind::StopTheWorld);
+    let expected = [(gc, 1, 10), (wait, 2, 10), (stop, 3, 10), (SpanKind::Jit, 10, 10)];
+    assert_eq!(ended(&events), expected);
+    let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
+    assert_eq!(cut.count(), expected.len());
+    let waits = |event: &Event| match event.kind {
+        EventKind::State { state, .. } => Some(state),
+        _ => None,
+    };
+    assert_eq!(events.iter().rev().find_map(waits), Some(State::Running));
+}
+
 /// The oldest span of each kind ends when another one begins, with what belongs to it.
 #[test]
 fn the_oldest_of_too_many_spans_end() {
-    let types = [(RUNTIME, 145, 1), (RUNTIME, 1, 1), (RUNTIME, 81, 2), (RUNTIME, 9, 1)];
-    let (u32s, u64s) = (u32::to_le_bytes, u64::to_le_bytes);
-    let mut all = vec![
-        event(2, 1, 5, &[&u32s(7), &u32s(0), &u32s(0), &u32s(0), &CLR]),
-        event(3, 2, 6, &[&[0], &CLR, &u64s(1), &u64s(2), &u64s(0)]),
-        event(4, 3, 7, &[&u32s(1), &u32s(0), &CLR]),
-    ];
+    let mut all = begun();
     all.extend((0..OPEN).map(|id| jit(10, 8, id)));
-    all.push(event(2, 20, 5, &[&u32s(8), &u32s(0), &u32s(0), &u32s(0), &CLR]));
-    let (stats, tables, events) = read(&trace(&types, &all));
+    all.push(gc(20, 8));
+    let (stats, tables, events) = read(&trace(&TYPES, &all));
     assert_eq!(stats.unpaired, 4);
     let (gc, wait, stop) = (SpanKind::Gc, SpanKind::LockWait, SpanKind::StopTheWorld);
     let expected = [(gc, 1, 10), (wait, 2, 10), (stop, 3, 10), (SpanKind::Jit, 10, 20)];

@@ -272,20 +272,21 @@ impl GoSource {
         self.push_loss(why, bytes, &mut Pusher { at, tables, out });
     }
 
-    /// Ends the trace where other sources go on: all states are unknown from its last event on. Spans
-    /// stay open, as nothing says that they end.
+    /// Ends the trace where other sources go on: all states are unknown from its last event on, and spans
+    /// of the runtime end, as after a loss. User tasks and regions stay open, as nothing says that they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
-        self.forget_states(&mut Pusher { at, tables, out });
+        let push = &mut Pusher { at, tables, out };
+        let spans = self.take_ranges();
+        self.forget_states(push);
+        self.cut(spans, push);
     }
 
     /// All states are unknown from the last event on, and all spans end, except those of user tasks.
     fn forget(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
         let mut push = Pusher { at, tables, out };
-        // Not drained: that takes time for the capacity.
-        let open = std::mem::take(&mut self.open);
-        let mut spans: Vec<SpanId> = open.into_values().collect();
+        let mut spans = self.take_ranges();
         for id in self.mentioned.values() {
             let goroutine = self.goroutines.get_mut(id.0).and_then(Option::as_mut);
             let Some(goroutine) = goroutine else { continue };
@@ -295,15 +296,22 @@ impl GoSource {
         self.forget_states(&mut push);
         self.mentioned.clear();
         self.mentioned_procs.clear();
-        spans.sort_unstable();
-        for span in spans {
-            push.cut(span);
-        }
-        if let Some(gc) = self.gc.0.take() {
-            push.end(gc);
-        }
+        self.cut(spans, &mut push);
         self.stacks = IdMap::default();
         self.begin = None;
+    }
+
+    /// The open spans of the runtime, which are to be cut.
+    fn take_ranges(&mut self) -> Vec<SpanId> {
+        // Not drained: that takes time for the capacity.
+        std::mem::take(&mut self.open).into_values().collect()
+    }
+
+    /// Ends these spans, whose ends are not known, and the GC.
+    fn cut(&mut self, mut spans: Vec<SpanId>, push: &mut Pusher<'_>) {
+        spans.sort_unstable();
+        spans.into_iter().for_each(|span| push.cut(span));
+        self.end_gc(push);
     }
 
     fn forget_states(&mut self, push: &mut Pusher<'_>) {
@@ -808,5 +816,36 @@ mod tests {
         }
         assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
         assert!(visits[1..].iter().all(|visits| *visits <= 2), "{:?}", visits[1..].iter().max());
+    }
+
+    /// Nothing says that a task or region ends, and the world does not stand still for what follows.
+    #[test]
+    fn spans_of_the_runtime_end_with_the_trace() {
+        let mut tables = Tables::new();
+        let (mut source, mut out) = (GoSource::new(GoOptions::default()), Vec::new());
+        let id = GoId(1);
+        let change = StateTransition::of_goroutine(id, GoState::Undetermined, GoState::Running);
+        let of_goroutine = |name| GoRange::new(name, ResourceId::Goroutine(id));
+        for (time, details) in [
+            (1, EventDetails::StateTransition(change)),
+            (2, EventDetails::RangeBegin(of_goroutine(RangeName::GcMarkAssist))),
+            (3, EventDetails::RegionBegin(Region::new(TaskId::BACKGROUND, "region"))),
+            (4, EventDetails::RangeBegin(of_goroutine(RangeName::StopTheWorld("GC".into())))),
+        ] {
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            let event = event.goroutine(id).thread(ThreadId(7)).build().unwrap();
+            source.push(event.as_event(), &mut tables, &mut out);
+        }
+        source.finish(&mut tables, &mut out);
+        let (mut open, mut cut) = (BTreeMap::new(), Vec::new());
+        for event in &out {
+            match event.kind {
+                EventKind::Begin { span, kind, .. } => drop(open.insert(span, kind)),
+                EventKind::Finish { span, is_cut: true, .. } => cut.extend(open.remove(&span)),
+                _ => {}
+            }
+        }
+        assert_eq!(cut, [SpanKind::GcAssist, SpanKind::StopTheWorld]);
+        assert_eq!(open.into_values().collect::<Vec<_>>(), [SpanKind::Region]);
     }
 }

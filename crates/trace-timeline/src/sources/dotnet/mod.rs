@@ -309,8 +309,9 @@ impl DotnetSource {
         }
     }
 
-    /// Ends the trace where other sources go on: no thread is known to wait for a lock from its last event
-    /// on. Spans stay open, as nothing says that they end.
+    /// Ends the trace where other sources go on: spans of the runtime end with its last event, and no thread
+    /// is known to wait for a lock from then on. Activities and work items stay open, as nothing says that
+    /// they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let start = || self.trace.as_ref().map(|trace| self.start_of(trace));
         let at = self.stats.last.or_else(start).unwrap_or_default();
@@ -319,14 +320,7 @@ impl DotnetSource {
         for (why, since, count) in std::mem::take(&mut self.early) {
             self.push_loss(&why, since, count, push);
         }
-        let waits = self.open.keys().filter_map(|key| match key {
-            Open::LockWait(thread) => Some(*thread),
-            _ => None,
-        });
-        let mut waiting: Vec<EntityId> = waits.collect();
-        // The order of a map is not deterministic.
-        waiting.sort_unstable();
-        waiting.into_iter().for_each(|thread| push.state(thread, State::Running, None));
+        self.cut_all(|_, _| true, push);
     }
 
     /// The start of the session: the sync point.
@@ -401,18 +395,19 @@ impl DotnetSource {
 
     fn close_gap(&mut self, gap: Gap, push: &mut Pusher<'_>) {
         let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied().flatten());
-        let mut closed: Vec<(SpanId, Open)> = self
-            .open
-            .iter()
-            .filter(|(_, (_, begin))| *begin < gap.before)
-            .filter(|(key, _)| key.thread().is_some_and(|t| lossy.is_none_or(|l| l == Some(t))))
-            .map(|(key, (span, _))| (*span, *key))
-            .collect();
+        let is_lossy = |thread: EntityId| lossy.is_none_or(|lossy| lossy == Some(thread));
+        let is_it =
+            |key: Open, begin: Timestamp| begin < gap.before && key.thread().is_some_and(is_lossy);
+        self.cut_all(is_it, push);
+    }
+
+    /// Ends all spans for which this is true, of their key and begin.
+    fn cut_all(&mut self, is_it: impl Fn(Open, Timestamp) -> bool, push: &mut Pusher<'_>) {
+        let open = self.open.iter().filter(|(key, (_, begin))| is_it(**key, *begin));
+        let mut cut: Vec<(SpanId, Open)> = open.map(|(key, (span, _))| (*span, *key)).collect();
         // The order of a map is not deterministic.
-        closed.sort_unstable_by_key(|(span, _)| *span);
-        for (_, key) in closed {
-            self.cut(key, push);
-        }
+        cut.sort_unstable_by_key(|(span, _)| *span);
+        cut.into_iter().for_each(|(_, key)| self.cut(key, push));
     }
 
     /// Ends a span whose end was lost, and what it says about its thread or GC.
