@@ -96,6 +96,30 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
+    /// Removes the durations of another histogram, all of which were added. The largest one that is left is
+    /// then known as the upper end of its bucket.
+    ///
+    /// ```
+    /// use trace_common::Histogram;
+    ///
+    /// let (mut all, mut some) = (Histogram::default(), Histogram::default());
+    /// all.add(10);
+    /// some.add(20);
+    /// all.merge(&some);
+    /// all.subtract(&some);
+    /// assert_eq!((all.count(), all.sum(), all.max()), (1, 10, 10));
+    /// ```
+    pub fn subtract(&mut self, other: &Self) {
+        for (own, less) in self.buckets.iter_mut().zip(&other.buckets) {
+            *own = own.saturating_sub(*less);
+        }
+        self.count = self.count.saturating_sub(other.count);
+        self.sum = self.sum.saturating_sub(other.sum);
+        let last = self.buckets.iter().rposition(|count| *count > 0);
+        self.buckets.truncate(last.map_or(0, |last| last + 1));
+        self.max = last.map_or(0, |last| upper(last).min(self.max));
+    }
+
     /// The duration that `percent` of all durations do not exceed: the upper end of its bucket.
     pub fn percentile(&self, percent: f64) -> u64 {
         let rank = (self.count as f64 * percent / 100.0).ceil().max(1.0) as u64;
@@ -165,6 +189,26 @@ mod tests {
             }
             let counted: u64 = merged.buckets().map(|(.., count)| count).sum();
             prop_assert_eq!(counted, merged.count());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn subtracted_histograms_are_gone(
+            a in proptest::collection::vec(0..100_000i64, 0..50),
+            b in proptest::collection::vec(0..100_000i64, 0..50),
+        ) {
+            let of = |values: &[i64]| {
+                let mut histogram = Histogram::default();
+                values.iter().for_each(|value| histogram.add(*value));
+                histogram
+            };
+            let (mut rest, expected) = (of(&[&a[..], &b[..]].concat()), of(&a));
+            rest.subtract(&of(&b));
+            prop_assert_eq!((rest.count(), rest.sum()), (expected.count(), expected.sum()));
+            prop_assert!(rest.buckets().eq(expected.buckets()));
+            prop_assert!(rest.max() >= expected.max());
+            prop_assert_eq!(bucket(rest.max()), bucket(expected.max()));
         }
     }
 

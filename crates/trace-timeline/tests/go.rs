@@ -430,13 +430,19 @@ fn a_goroutine_is_counted_in_the_group_of_its_entry_function() {
         }
     }
     correlator.finish(&mut |derived| report.push(&derived, &tables.entities));
-    let counts: BTreeMap<String, u64> = report
+    let found: Vec<_> = report
         .groups
         .iter()
-        .map(|((_, entry), group)| (tables.str(*entry).into_owned(), group.count))
+        .map(|((_, entry), group)| {
+            (tables.str(*entry).into_owned(), group.count, group.total(), group.runnable)
+        })
         .collect();
-    let expected = [("", 1), ("main.main", 1), ("main.work", 1)];
-    assert_eq!(counts, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    // The second one waited for a P before its name was known.
+    let expected = [("", 1, 600, 0), ("main.main", 1, 600, 0), ("main.work", 1, 600, 300)];
+    let expected =
+        expected.map(|(name, count, all, runnable)| (name.to_owned(), count, all, runnable));
+    let found: std::collections::BTreeSet<_> = found.into_iter().collect();
+    assert_eq!(found, expected.into());
 }
 
 #[test]

@@ -46,6 +46,22 @@ impl CpuTimes {
         *time = time.saturating_add(nanos);
     }
 
+    /// Applies this to each of the times and that of another one.
+    fn apply(&mut self, other: &Self, apply: fn(i64, i64) -> i64) {
+        let Self { on_cpu, preempted, woken, sleeping, blocked, stopped, unknown } = self;
+        for (time, other) in [
+            (on_cpu, other.on_cpu),
+            (preempted, other.preempted),
+            (woken, other.woken),
+            (sleeping, other.sleeping),
+            (blocked, other.blocked),
+            (stopped, other.stopped),
+            (unknown, other.unknown),
+        ] {
+            *time = apply(*time, other);
+        }
+    }
+
     /// The sum.
     pub const fn total(&self) -> i64 {
         let known = self.on_cpu.saturating_add(self.without_cpu());
@@ -117,6 +133,33 @@ impl Group {
         }
         if let Some(delay) = delay {
             self.latency.add(delay.nanos);
+        }
+    }
+
+    /// Adds the goroutines of another group.
+    fn merge(&mut self, other: &Self) {
+        self.apply(other, i64::saturating_add);
+        self.count = self.count.saturating_add(other.count);
+        self.latency.merge(&other.latency);
+    }
+
+    /// Removes the goroutines of another group, all of which were added.
+    fn subtract(&mut self, other: &Self) {
+        self.apply(other, i64::saturating_sub);
+        self.count = self.count.saturating_sub(other.count);
+        self.latency.subtract(&other.latency);
+    }
+
+    /// Applies this to each of the times and that of another group.
+    fn apply(&mut self, other: &Self, apply: fn(i64, i64) -> i64) {
+        self.running.apply(&other.running, apply);
+        self.syscall.apply(&other.syscall, apply);
+        for (time, other) in [
+            (&mut self.runnable, other.runnable),
+            (&mut self.waiting, other.waiting),
+            (&mut self.unknown, other.unknown),
+        ] {
+            *time = apply(*time, other);
         }
     }
 
@@ -392,7 +435,9 @@ pub struct Report {
     pub end: Option<Timestamp>,
     /// By kernel thread.
     pub threads: Table<EntityId, ThreadReport>,
-    /// By process and entry function of goroutines; .NET threads have an empty name.
+    /// By process and entry function of goroutines; .NET threads have an empty name. A goroutine is in the
+    /// group without a name until its entry function is known. Times before that stay there if too many
+    /// goroutines lived at once: see [`Report::goroutines_dropped`].
     pub groups: Table<(Option<EntityId>, TextId), Group>,
     /// Waits of goroutines and .NET threads by process and reason.
     pub waits: Table<(Option<EntityId>, TextId), Waits>,
@@ -613,18 +658,23 @@ impl Report {
     }
 
     /// Counts a goroutine or .NET thread in its group, and no longer in the one that it had before its
-    /// entry function was known.
+    /// entry function was known. The times of a goroutine go with it, if it has own ones.
     fn count(&mut self, id: EntityId, entities: &Entities) {
         let Some(group) = group_of(id, entities) else { return };
         let counted = self.subjects.insert(key(id)).counted.replace(group);
         if counted == Some(group) {
             return;
         }
+        let without_times = Group { count: 1, ..Group::default() };
+        let own = self.goroutines.live.get(&id).unwrap_or(&without_times);
         if let Some(before) = counted {
-            let count = &mut self.groups.entry(before).count;
-            *count = count.saturating_sub(1);
+            let others = self.groups.entry(before);
+            others.subtract(own);
+            if *others == Group::default() {
+                self.groups.remove(&before);
+            }
         }
-        self.groups.entry(group).count += 1;
+        self.groups.entry(group).merge(own);
     }
 
     fn interval(&mut self, interval: &Interval, entities: &Entities) {
@@ -642,7 +692,6 @@ impl Report {
         {
             subject.enough = self.delays.add(entity.parent, delay.nanos, || delay);
         }
-        let counted = subject.counted;
         if entity.kind == EntityKind::Thread {
             let report = self.threads.hinted(interval.subject, &mut subject.own);
             report.times.add(interval.kernel, nanos);
@@ -661,15 +710,17 @@ impl Report {
                 *sum = sum.saturating_add(nanos);
                 entry.count += 1;
             }
-        } else if let Some(key) = group_of(interval.subject, entities) {
-            let group = self.groups.hinted(key, &mut subject.own);
-            group.add(interval, delay);
+        } else if let Some(group) = group_of(interval.subject, entities) {
+            subject.waits(interval, entity, &mut self.waits);
+            let subject = if subject.counted == Some(group) {
+                subject
+            } else {
+                self.count(interval.subject, entities);
+                self.subjects.insert(key(interval.subject))
+            };
+            self.groups.hinted(group, &mut subject.own).add(interval, delay);
             if entity.kind == EntityKind::Goroutine {
                 self.goroutines.add(interval, delay);
-            }
-            subject.waits(interval, entity, &mut self.waits);
-            if counted != Some(key) {
-                self.count(interval.subject, entities);
             }
         }
     }

@@ -111,6 +111,23 @@ impl<K: Copy + Ord + Hash, V: Default> Table<K, V> {
         &mut self.entries[hint.0 as usize].1
     }
 
+    /// Removes a key with its value.
+    pub(super) fn remove(&mut self, key: &K) {
+        let entries = &self.entries;
+        let is_it =
+            |place: &u32| entries.get(*place as usize).is_some_and(|(known, _)| known == key);
+        let Ok(found) = self.index.find_entry(hash(key), is_it) else { return };
+        let (place, _) = found.remove();
+        self.entries.swap_remove(place as usize);
+        // The last one is in its place now.
+        let last = self.entries.len() as u32;
+        if let Some((moved, _)) = self.entries.get(place as usize) {
+            if let Some(index) = self.index.find_mut(hash(moved), |known| *known == last) {
+                *index = place;
+            }
+        }
+    }
+
     /// By reference: the processor waits where it copies a key whose parts it has just written.
     fn find_or_add(&mut self, key: &K) -> Hint {
         let hash_of = hash(key);
@@ -181,12 +198,18 @@ mod tests {
     proptest! {
         #[test]
         fn same_as_a_sorted_map(
-            adds in proptest::collection::vec(((0..20u32, any::<bool>()), 0..8usize), 0..300)
+            steps in
+                proptest::collection::vec(((0..20u32, any::<bool>()), 0..8usize, 0..4u8), 0..300)
         ) {
             let (mut table, mut map) = (Table::default(), BTreeMap::new());
             // Hints of other keys do not lead to their values.
             let mut hints = [Hint::default(); 8];
-            for (key, hint) in adds {
+            for (key, hint, step) in steps {
+                if step == 0 {
+                    table.remove(&key);
+                    map.remove(&key);
+                    continue;
+                }
                 *table.hinted(key, &mut hints[hint]) += 1;
                 *map.entry(key).or_insert(0) += 1;
             }
