@@ -5,6 +5,7 @@ mod intervals;
 mod model;
 mod pause;
 mod place;
+mod processes;
 mod sampled;
 
 pub use model::{
@@ -23,6 +24,7 @@ use hashbrown::HashMap;
 use intervals::{Linked, Shown};
 use pause::Pauses;
 use place::{Kind, Place, Running, Seen};
+use processes::Processes;
 use std::collections::BTreeSet;
 use trace_common::{IdMap, Timestamp};
 
@@ -50,8 +52,10 @@ use trace_common::{IdMap, Timestamp};
 /// # }
 /// ```
 ///
-/// Runtime threads are related to kernel threads by their thread ids. The ids of a program in a
-/// container are those of its PID namespace; they relate only if its source translated them.
+/// Runtime threads are related to kernel threads of the same process by their thread ids. The process of
+/// a trace that does not record its process id is the one whose threads have these ids: see
+/// [`Correlator::processes`]. The ids of a program in a container are those of its PID namespace; they
+/// relate only if its source translated them: see [`Correlator::unrelated`].
 #[derive(Debug, Default)]
 pub struct Correlator {
     options: CorrelatorOptions,
@@ -65,6 +69,7 @@ pub struct Correlator {
     woken: HashMap<EntityId, Woken>,
     /// Threads whose place is known.
     placed: BTreeSet<EntityId>,
+    processes: Processes,
     pauses: Pauses,
     now: Option<Timestamp>,
 }
@@ -202,6 +207,20 @@ impl Correlator {
     /// The time of the last event.
     pub const fn now(&self) -> Option<Timestamp> {
         self.now
+    }
+
+    /// The processes of traces that do not record a process id, as those of Go, with the process id of the
+    /// kernel's threads that have the ids of their threads.
+    ///
+    /// Entities keep the number -1, unless the consumer sets it.
+    pub fn processes(&self) -> Vec<(EntityId, i64)> {
+        self.processes.found()
+    }
+
+    /// The processes of traces that do not record a process id, and whose thread ids are those of several
+    /// processes of the kernel. That of a program in a container is one: its threads are not related.
+    pub fn unrelated(&self) -> Vec<EntityId> {
+        self.processes.unrelated()
     }
 
     /// Processes the next event.
@@ -377,8 +396,39 @@ impl Correlator {
         if entity.kind == EntityKind::Proc {
             self.pauses.add_member(id);
         }
-        if let Some((runtime, thread)) = pair.filter(|pair| is_one_thread(*pair, entities)) {
+        let Some((runtime, thread)) = pair else { return };
+        if self.processes.learn(runtime, thread, entities) {
+            self.check_related(runtime, at, entities, out);
+        }
+        if self.processes.relates(runtime, thread, entities) {
             self.relate(runtime, thread, at, out);
+        }
+    }
+
+    /// More is known of the process of this runtime thread: others of it may be no kernel threads any more.
+    fn check_related(
+        &mut self,
+        of: EntityId,
+        at: Timestamp,
+        entities: &Entities,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let process = entities.process_of(of);
+        let refused = self.runtime_threads.values().filter_map(|runtime| {
+            let thread = self.subjects.get(runtime.key())?.thread?;
+            let is_refused = entities.process_of(*runtime) == process
+                && !self.processes.relates(*runtime, thread, entities);
+            is_refused.then_some((*runtime, thread))
+        });
+        let mut refused: Vec<(EntityId, EntityId)> = refused.collect();
+        // The order of a map is not deterministic.
+        refused.sort_unstable();
+        for (runtime, thread) in refused {
+            let Some(subject) = self.subjects.get_mut(thread.key()) else { continue };
+            subject.carries.take_if(|carried| *carried == runtime);
+            let times = subject.times_at(at);
+            self.unrelate(runtime, times, at, out);
+            self.refresh_thread(thread, at, out);
         }
     }
 
@@ -752,7 +802,7 @@ impl Correlator {
         let latest = || {
             let entity = entities.get(id).filter(|e| e.kind == EntityKind::DotnetThread)?;
             let thread = *self.threads.get(&entity.number)?;
-            is_one_thread((id, thread), entities).then_some(thread)
+            self.processes.relates(id, thread, entities).then_some(thread)
         };
         self.thread_of(id).or_else(latest)
     }
@@ -812,18 +862,6 @@ fn remove_number(threads: &mut HashMap<i64, EntityId>, number: Option<i64>, id: 
 fn leave_queue(cpus: &mut IdMap<Cpu>, id: EntityId, place: Place) {
     if let Some(cpu) = place.queue().and_then(|cpu| cpus.get_mut(cpu.key())) {
         cpu.queue.retain(|waiting| *waiting != id);
-    }
-}
-
-/// Whether a runtime thread and a kernel thread with the same number are of one process.
-fn is_one_thread((runtime, thread): (EntityId, EntityId), entities: &Entities) -> bool {
-    let process = |id| {
-        let process = entities.get(entities.get(id)?.parent?)?.number;
-        Some(process).filter(|number| *number >= 0)
-    };
-    match (process(runtime), process(thread)) {
-        (Some(a), Some(b)) => a == b,
-        _ => true,
     }
 }
 

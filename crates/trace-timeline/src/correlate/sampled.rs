@@ -1,6 +1,6 @@
 //! The goroutines of samples of threads, from an execution trace.
 
-use super::is_one_thread;
+use super::processes::Processes;
 use crate::entity::{Entities, Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, SampleKind, State};
 use crate::tables::Tables;
@@ -15,6 +15,7 @@ use trace_common::Timestamp;
 pub struct SampledGoroutines {
     /// Runtime threads by thread id.
     threads: HashMap<i64, EntityId>,
+    processes: Processes,
     /// Goroutines by the runtime thread that executes them.
     executed: HashMap<EntityId, EntityId>,
     /// The runtime threads of goroutines.
@@ -117,10 +118,11 @@ impl SampledGoroutines {
     }
 
     /// The runtime thread that a kernel thread is.
-    fn runtime_thread(&self, thread: EntityId, entities: &Entities) -> Option<EntityId> {
+    fn runtime_thread(&mut self, thread: EntityId, entities: &Entities) -> Option<EntityId> {
         let entity = entities.get(thread).filter(|entity| entity.kind == EntityKind::Thread)?;
         let runtime = *self.threads.get(&entity.number)?;
-        is_one_thread((runtime, thread), entities).then_some(runtime)
+        self.processes.learn(runtime, thread, entities);
+        self.processes.relates(runtime, thread, entities).then_some(runtime)
     }
 
     /// The goroutine that a runtime thread executes, below the process of the kernel thread.

@@ -11,6 +11,7 @@ mod common;
 
 mod causes;
 mod dotnet;
+mod processes;
 mod procs;
 mod reports;
 mod threads;

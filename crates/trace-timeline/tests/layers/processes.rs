@@ -1,0 +1,107 @@
+//! Which process of the kernel a runtime's process is.
+
+use crate::common::World;
+use trace_timeline::{Correlator, Derived, EntityId, EntityKind, Kernel, State, ThreadState};
+
+/// Threads, each on a CPU of its own: the process ids and the thread ids.
+fn kernel_threads(w: &mut World, threads: &[(i64, i64)]) {
+    for (number, (pid, tid)) in (0..).zip(threads) {
+        let known = w.tables.entities.process(*pid);
+        let process = known.unwrap_or_else(|| w.entity(EntityKind::Process, *pid, None));
+        let thread = w.entity(EntityKind::Thread, *tid, Some(process));
+        let cpu = w.entity(EntityKind::Cpu, number, None);
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    }
+}
+
+/// A trace that does not record its process id: its process, and goroutines on Ms with these ids, one each
+/// 10 ns from 10 ns on.
+fn go(w: &mut World, ids: &[i64]) -> (EntityId, Vec<EntityId>) {
+    let process = w.entity(EntityKind::Process, -1, None);
+    let goroutines = ids.iter().map(|id| {
+        w.at(w.now + 10);
+        let m = w.entity(EntityKind::GoThread, *id, Some(process));
+        let goroutine = w.entity(EntityKind::Goroutine, *id, Some(process));
+        w.go(goroutine, State::Running, Some(m), "");
+        goroutine
+    });
+    let goroutines: Vec<EntityId> = goroutines.collect();
+    w.at(100).go(goroutines[0], State::Waiting, None, "");
+    (process, goroutines)
+}
+
+fn correlated(w: &World) -> Correlator {
+    let mut correlator = Correlator::new();
+    for event in &w.events {
+        correlator.push(event, &w.tables.entities, &mut |_: Derived<'_>| {});
+    }
+    correlator
+}
+
+/// The ends of the intervals of each goroutine, and whether it was on a CPU.
+fn on_cpu(w: &World, goroutines: &[EntityId]) -> Vec<Vec<(i64, bool)>> {
+    let is_on_cpu = |kernel| match kernel {
+        Kernel::OnCpu { .. } => true,
+        Kernel::Unknown => false,
+        kernel => panic!("{kernel:?}"),
+    };
+    let of = |goroutine: &EntityId| {
+        let intervals = w.intervals(*goroutine);
+        intervals.iter().map(|i| (i.end.nanos(), is_on_cpu(i.kernel))).collect()
+    };
+    goroutines.iter().map(of).collect()
+}
+
+/// The ids of the threads of a container are those of other processes of the machine.
+#[test]
+fn threads_with_ids_of_several_processes_are_not_related() {
+    let mut w = World::default();
+    kernel_threads(&mut w, &[(1, 1), (7, 7), (8, 8)]);
+    let (process, goroutines) = go(&mut w, &[1, 7, 8]);
+    let expected = [vec![(20, true), (100, false)], vec![(100, false)], vec![(100, false)]];
+    assert_eq!(on_cpu(&w, &goroutines), expected);
+    let correlator = correlated(&w);
+    assert_eq!((correlator.unrelated(), correlator.processes()), (vec![process], vec![]));
+}
+
+/// The last id is used again by another process. Its M may have ended before the recording began.
+#[test]
+fn the_process_is_that_of_the_threads() {
+    let mut w = World::default();
+    kernel_threads(&mut w, &[(50, 50), (50, 51), (50, 52), (60, 53)]);
+    let (process, goroutines) = go(&mut w, &[50, 51, 52, 53]);
+    let on = vec![(100, true)];
+    let expected = [on.clone(), on.clone(), on, vec![(100, false)]];
+    assert_eq!(on_cpu(&w, &goroutines), expected);
+    let correlator = correlated(&w);
+    assert_eq!((correlator.unrelated(), correlator.processes()), (vec![], vec![(process, 50)]));
+}
+
+/// The kernel's process of the first thread is known when the others begin.
+#[test]
+fn a_thread_whose_process_is_known_late_is_looked_at_again() {
+    let mut w = World::default();
+    kernel_threads(&mut w, &[(60, 49), (50, 50), (50, 51)]);
+    let (process, goroutines) = go(&mut w, &[49, 50, 51]);
+    let entities = &mut w.tables.entities;
+    let late = entities.thread(49).unwrap();
+    let of = entities.get_mut(late).unwrap().parent.take();
+    let mut correlator = Correlator::new();
+    let mut kernels = Vec::new();
+    for event in &w.events {
+        if event.at.nanos() == 20 {
+            w.tables.entities.get_mut(late).unwrap().parent = of;
+        }
+        correlator.push(event, &w.tables.entities, &mut |derived: Derived<'_>| {
+            if let Derived::Interval(interval) = derived {
+                if interval.subject == goroutines[0] {
+                    kernels.push((interval.end.nanos(), interval.kernel));
+                }
+            }
+        });
+    }
+    assert_eq!(correlator.processes(), [(process, 50)]);
+    let is_known = |(end, kernel): &(i64, Kernel)| (*end, *kernel != Kernel::Unknown);
+    let known: Vec<_> = kernels.iter().map(is_known).collect();
+    assert_eq!(known, [(20, true), (100, false)]);
+}
