@@ -256,6 +256,68 @@ fn a_missing_process_is_an_error() {
     );
 }
 
+/// Writes a recording on the clock of Go, with a sample of each of these threads: process ids and thread ids.
+fn write_samples(path: &Path, threads: &[(u32, u32)], time: u64) {
+    use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent};
+    let (tid, at) = (1 << 1, 1 << 2);
+    let mut attr = perf_data::perf_event_attr::new(1, 0);
+    (attr.sample_type, attr.clockid) = (tid | at, 1);
+    attr.set_use_clockid(true);
+    let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
+    let file = std::fs::File::create(path).unwrap();
+    let mut writer = FileWriter::new(file, vec![event]).unwrap();
+    for (pid, tid) in threads {
+        let head = [&9_u32.to_ne_bytes()[..], &[2, 0], &24_u16.to_ne_bytes()].concat();
+        let ids = [pid.to_ne_bytes(), tid.to_ne_bytes()].concat();
+        let bytes = [head, ids, time.to_ne_bytes().into()].concat();
+        writer.record(perf_monitor::RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+    }
+    writer.finish(&Features::default()).unwrap();
+}
+
+/// A Go trace does not record its process id, and threads of a container have the ids of other ones.
+#[test]
+fn the_process_of_a_go_trace_is_that_of_its_threads() {
+    let shop = fixture("shop.trace");
+    let mut reader = gotrace::Reader::new(std::fs::File::open(&shop).unwrap()).unwrap();
+    let (mut threads, mut begin) = (std::collections::BTreeSet::new(), None);
+    while let Some(event) = reader.next_event().unwrap() {
+        if event.thread().0 > 0 {
+            threads.insert(u32::try_from(event.thread().0).unwrap());
+            begin.get_or_insert(u64::try_from(event.time().nanos()).unwrap());
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("samples.perf.data");
+    let data = path.to_str().unwrap();
+    let threads: Vec<u32> = threads.into_iter().collect();
+    let other = threads[0].to_string();
+    let notes = |report: &Value| -> Vec<String> {
+        let notes = report["notes"].as_array().unwrap().iter();
+        let notes = notes.map(|note| note.as_str().unwrap().to_owned());
+        // The recording has one, too.
+        notes.filter(|note| note.starts_with("shop: ")).collect()
+    };
+
+    let of_one: Vec<(u32, u32)> = threads.iter().map(|tid| (500, *tid)).collect();
+    write_samples(&path, &of_one, begin.unwrap());
+    let report = json(&["report", "--json", "--pid", "500", &shop, data]);
+    let rows = report["goroutines"].as_array().unwrap();
+    assert!(!rows.is_empty() && rows.iter().all(|row| row["process"]["pid"] == 500), "{rows:?}");
+    assert_eq!(notes(&report), [""; 0]);
+
+    let of_several: Vec<(u32, u32)> = threads.iter().map(|tid| (*tid, *tid)).collect();
+    write_samples(&path, &of_several, begin.unwrap());
+    let report = json(&["report", "--json", &shop, data]);
+    let unrelated = "shop: its thread ids are those of several processes, as ids of a container are: \
+                     it is not related to threads of the kernel";
+    assert_eq!(notes(&report), [unrelated]);
+    let report = json(&["report", "--json", "--pid", &other, &shop, data]);
+    assert!(report["goroutines"].as_array().unwrap().is_empty());
+    let hidden = "shop: not shown, as its process id is not known: name the file go-PID.trace";
+    assert_eq!(notes(&report), [unrelated, hidden]);
+}
+
 /// A recording with the traces of two programs, of which the first one was recorded.
 fn two_programs() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -585,6 +585,14 @@ impl Walk<'_> {
         (taker.end >= self.back.at()).then_some(taker)
     }
 
+    /// The kernel thread that executes a P up to this time; of an idle P the one that takes it.
+    fn thread_of_proc(&self, proc: EntityId, at: Timestamp) -> Option<EntityId> {
+        let (index, _) = self.history.before(proc, at)?;
+        let intervals = self.history.intervals(proc).get(index..)?;
+        let mut threads = intervals.iter().take(2).filter_map(|interval| interval.thread);
+        threads.find(|thread| self.entities.kind(*thread) == Some(EntityKind::Thread))
+    }
+
     /// Explains the time back to `begin`.
     fn leaf(&mut self, step: Step, begin: Timestamp, what: What, wait: Option<&Interval>) {
         let kernel_thread = |id| self.entities.kind(id) == Some(EntityKind::Thread);
@@ -613,8 +621,11 @@ impl Walk<'_> {
         let process_of = |entity| self.entities.process_of(entity);
         let process = match piece.what {
             What::WaitsForCpu { .. } => piece.thread.and_then(process_of),
-            // The thread of the P is one of the same process.
-            What::WaitsForProc { kernel: Kernel::Runnable { .. }, .. } => process_of(piece.entity),
+            // The thread of the P is one of the same process, whose trace may not record the process id.
+            What::WaitsForProc { proc, kernel: Kernel::Runnable { .. }, .. } => {
+                let thread = proc.and_then(|proc| self.thread_of_proc(proc, piece.end));
+                thread.and_then(process_of).or_else(|| process_of(piece.entity))
+            }
             _ => None,
         };
         let Some(process) = process.and_then(|process| self.entities.get(process)) else {

@@ -39,10 +39,18 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
     assert_eq!(pieces(&path), expected);
 }
 
-/// While the thread of a P is throttled, the goroutines that wait for that P are, too.
+/// While the thread of a P is throttled, the goroutines that wait for that P are, too: also those of a trace
+/// that does not record its process id.
 #[test]
 fn a_wait_for_a_throttled_p_is_throttling() {
-    let mut go = go();
+    for number in [10, -1] {
+        let mut go = go();
+        go.world.tables.entities.get_mut(go.process).unwrap().number = number;
+        wait_for_a_throttled_p(go);
+    }
+}
+
+fn wait_for_a_throttled_p(mut go: Go) {
     let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
     let [cpu, _] = go.cpus;
     let [thread, _] = go.threads;

@@ -465,6 +465,17 @@ impl Traces {
         };
         let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
         correlator.finish(&mut |derived| each(derived, tables));
+        for process in correlator.unrelated() {
+            let what = "its thread ids are those of several processes, as ids of a container are: \
+                        it is not related to threads of the kernel";
+            notes.say(&name(tables, process), what);
+        }
+        // A Go trace does not record its process id.
+        for (process, pid) in correlator.processes() {
+            if let Some(process) = tables.entities.get_mut(process) {
+                process.number = pid;
+            }
+        }
         Ok(failures)
     }
 

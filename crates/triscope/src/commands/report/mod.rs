@@ -74,9 +74,10 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut tables = Tables::new();
     let mut report = Report::new();
     args.goroutine.iter().for_each(|id| report.keep_goroutine(*id));
-    let (outcome, notes) = args.traces.derive_with_notes(&mut tables, &mut |derived, tables| {
-        report.push(&derived, &tables.entities);
-    })?;
+    let (outcome, mut notes) =
+        args.traces.derive_with_notes(&mut tables, &mut |derived, tables| {
+            report.push(&derived, &tables.entities);
+        })?;
     let entities = &tables.entities;
     let recorded = args.traces.recorded().filter(|_| args.pid.is_empty() && !args.all);
     let shown = match recorded {
@@ -87,6 +88,10 @@ pub(crate) fn run(args: &Args) -> Result {
     if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
         return Err(missing_process(*pid, &report, &tables));
     }
+    notes.extend(without_pid(entities, is_shown).map(|process| {
+        let name = name(&tables, process);
+        format!("{name}: not shown, as its process id is not known: name the file go-PID.trace")
+    }));
     // Those that are given, otherwise the worst.
     let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
     let goroutines = report.goroutines(worst, entities, is_shown);
@@ -129,6 +134,16 @@ fn of_pids(pids: &[i64], entities: &Entities) -> Option<BTreeSet<EntityId>> {
 /// Whether a process is one of these. Every one is if none were chosen.
 fn is_one_of(process: Option<EntityId>, chosen: Option<&BTreeSet<EntityId>>) -> bool {
     chosen.is_none_or(|chosen| process.is_some_and(|process| chosen.contains(&process)))
+}
+
+/// The processes of Go traces that may be one of those that are shown: the traces do not record their process
+/// ids, and no threads of the kernel say it.
+fn without_pid(
+    entities: &Entities,
+    is_shown: impl Fn(Option<EntityId>) -> bool,
+) -> impl Iterator<Item = EntityId> {
+    let unknown = entities.iter().filter(|(_, e)| e.kind == EntityKind::Process && e.number < 0);
+    unknown.map(|(process, _)| process).filter(move |process| !is_shown(Some(*process)))
 }
 
 fn has_process(pid: i64, entities: &Entities) -> bool {
