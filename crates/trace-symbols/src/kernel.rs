@@ -146,6 +146,10 @@ fn symbol(rest: &[u8], len: usize) -> Option<(NewSymbol, &[u8])> {
         _ => return None,
     };
     let start = hex(start)?;
+    // Marks of code and data in modules of Arm, such as `$x`, are no names.
+    if after.starts_with(b"$") {
+        return None;
+    }
     let at = len.checked_sub(after.len())?;
     let size = after.iter().position(u8::is_ascii_whitespace).unwrap_or(after.len());
     let name = at..at + size;
@@ -180,13 +184,15 @@ mod tests {
     #[test]
     fn lines_parse() {
         let text = b"ffffffff81000000 T _stext\nffffffff81000040 t helper\n\
-              ffffffffc0000010 t helper2\t[module]\n0 A absolute\n\nx\n10 T \n20 tt x\n\
+              ffffffffc0000010 t helper2\t[module]\nffffffffc0000010 t $x\t[module]\n\
+              ffffffffc0000014 t $d\t[module]\n0 A absolute\n\nx\n10 T \n20 tt x\n\
               ffffffff81000080 W last";
         let (table, _) = parse(text.to_vec()).unwrap();
         let at = |address| table.at(address).map(|found| found.name.into_owned());
         let name = |name: &str| Some(name.to_owned());
         assert_eq!(at(0xffff_ffff_8100_003f), name("_stext"));
         assert_eq!(at(0xffff_ffff_c000_0011), name("helper2"));
+        assert_eq!(at(0xffff_ffff_c000_0014), name("helper2"), "marks of Arm are no functions");
         assert_eq!(at(0xffff_ffff_8100_0080), name("last"));
         assert_eq!([at(0), at(0x10), at(0x20)], [None, None, None]);
     }
