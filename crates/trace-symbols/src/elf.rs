@@ -509,14 +509,16 @@ impl Elf {
         const STT_OBJECT: u8 = 1;
         const STT_FUNC: u8 = 2;
         const STT_GNU_IFUNC: u8 = 10;
+        const STV_INTERNAL: u8 = 1;
+        const STV_HIDDEN: u8 = 2;
         let at = c.u32().ok()?;
-        let (info, index, start, size) = if self.is_64 {
-            let (info, _, index) = (c.u8().ok()?, c.u8().ok()?, c.u16().ok()?);
-            (info, index, c.u64().ok()?, c.u64().ok()?)
+        let (info, other, index, start, size) = if self.is_64 {
+            let (info, other, index) = (c.u8().ok()?, c.u8().ok()?, c.u16().ok()?);
+            (info, other, index, c.u64().ok()?, c.u64().ok()?)
         } else {
             let (start, size) = (c.u32().ok()?, c.u32().ok()?);
-            let (info, _, index) = (c.u8().ok()?, c.u8().ok()?, c.u16().ok()?);
-            (info, index, u64::from(start), u64::from(size))
+            let (info, other, index) = (c.u8().ok()?, c.u8().ok()?, c.u16().ok()?);
+            (info, other, index, u64::from(start), u64::from(size))
         };
         // Absolute symbols, such as names of versions, are no addresses of the file.
         if index == 0 || index == SHN_ABS {
@@ -524,6 +526,8 @@ impl Elf {
         }
         let is_typed = match info & 0xf {
             STT_FUNC | STT_OBJECT | STT_GNU_IFUNC => true,
+            // Hidden labels are places inside of functions, such as `__cp_end` of musl.
+            STT_NOTYPE if matches!(other & 3, STV_INTERNAL | STV_HIDDEN) => return None,
             // A label without a type, in code or data.
             STT_NOTYPE => {
                 self.sections.get(usize::from(index)).filter(|s| s.has_code_or_data())?;

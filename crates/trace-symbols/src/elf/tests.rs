@@ -134,6 +134,47 @@ fn functions_of_thumb_begin_at_their_code() {
     assert_eq!([start(EM_ARM, OBJECT), start(62, FUNC)], [0x1001; 2]);
 }
 
+/// musl has hidden labels inside of its system calls.
+#[test]
+fn hidden_labels_are_no_functions() {
+    const NOTYPE: u8 = 0;
+    const FUNC: u8 = 2;
+    const DEFAULT: u8 = 0;
+    const INTERNAL: u8 = 1;
+    const HIDDEN: u8 = 2;
+    const PROTECTED: u8 = 3;
+    const NAMES: &[u8] = b"\0syscall\0cp_end\0label\0";
+    let names_at = |visibility: u8| {
+        let mut symbols = Vec::new();
+        for (name, kind, other, start, size) in [
+            (1, FUNC, visibility, 0x1000, 0x40),
+            (9, NOTYPE, visibility, 0x1010, 0),
+            (16, NOTYPE, DEFAULT, 0x1020, 0),
+        ] {
+            symbols.extend(u32::to_le_bytes(name));
+            symbols.extend([kind, other, 1, 0]); // in the section with code
+            symbols.extend([start, size].map(u64::to_le_bytes).concat());
+        }
+        let size = symbols.len() as u64;
+        let names_offset = 64 + size;
+        let mut bytes = header(names_offset + NAMES.len() as u64, 64, 4);
+        bytes.extend(symbols);
+        bytes.extend(NAMES);
+        let mut table = section(SHT_SYMTAB, 64, size);
+        table[40] = 3; // the section with the names
+        let mut code = section(1, 0, 0x100); // `SHT_PROGBITS`
+        code[8..16].copy_from_slice(&SHF_EXECINSTR.to_le_bytes());
+        code[16..24].copy_from_slice(&0x1000_u64.to_le_bytes());
+        let names = section(3, names_offset, NAMES.len() as u64); // `SHT_STRTAB`
+        [section(0, 0, 0), code, table, names].iter().for_each(|header| bytes.extend(header));
+        let table = Elf::from_bytes(bytes, 1 << 20).unwrap().symbols().unwrap();
+        let name = |address| table.at(address).unwrap().name.into_owned();
+        [0x1008, 0x1018, 0x1028].map(name)
+    };
+    assert_eq!([INTERNAL, HIDDEN].map(names_at), [["syscall", "syscall", "label"]; 2]);
+    assert_eq!([DEFAULT, PROTECTED].map(names_at), [["syscall", "cp_end", "label"]; 2]);
+}
+
 #[test]
 fn names_have_a_limit() {
     let table = [&b"a\0"[..], &[b'x'; MAX_TEXT + 1]].concat();
