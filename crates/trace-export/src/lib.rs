@@ -49,6 +49,8 @@ mod json;
 mod lanes;
 mod model;
 mod perfetto;
+#[cfg(any(feature = "profile", feature = "timeline"))]
+mod pids;
 mod process;
 #[cfg(feature = "profile")]
 pub mod profile;

@@ -202,6 +202,57 @@ fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
 }
 
+/// The process id, the thread id, the name, and whether it is the main thread, of each thread.
+fn threads(file: &Value) -> Vec<(String, i64, String, bool)> {
+    let threads = file["threads"].as_array().unwrap().iter();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let thread = |thread: &Value| {
+        let tid = thread["tid"].as_i64().unwrap();
+        let is_main = thread["isMainThread"].as_bool().unwrap();
+        (text(&thread["pid"]), tid, text(&thread["name"]), is_main)
+    };
+    threads.map(thread).collect()
+}
+
+/// A process id is used again, and Go traces have none.
+#[test]
+fn processes_with_one_number_are_apart() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    let mut add = |kind, number, parent| {
+        let entity = Entity::new(kind, number).child_of(parent);
+        example.tables.entity(entity).unwrap()
+    };
+    let later = add(EntityKind::Process, 7, None);
+    let later = add(EntityKind::Thread, 7, Some(later));
+    // The one has a thread of the first process.
+    let [known, unknown] = [8, 9].map(|tid| {
+        let process = add(EntityKind::Process, -1, None);
+        (process, add(EntityKind::GoThread, tid, Some(process)))
+    });
+    let shop = example.thread;
+    let sampled = [later, shop, known.1, known.0, unknown.1, unknown.0];
+    for (at, entity) in (0..).zip(sampled) {
+        example.thread = entity;
+        example.sample(at * 1_000_000, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let first = |tid: i64, name: &str, is_main| ("7".to_owned(), tid, name.to_owned(), is_main);
+    let index = i64::try_from(unknown.0.index()).unwrap();
+    let pid = (6 << 20) + index + 1;
+    let (file, _) = example.written();
+    let name = "shop \"1\"";
+    let expected = [
+        first(7, name, true),
+        first(8, name, false),
+        ("7.1".to_owned(), 7, "thread 7".to_owned(), true),
+        (pid.to_string(), 9, "thread 9".to_owned(), false),
+        (pid.to_string(), pid, "process -1".to_owned(), true),
+    ];
+    assert_eq!(threads(&file), expected);
+    // Of both sources.
+    assert_eq!(file["threads"][1]["samples"]["time"], serde_json::json!([1, 2]));
+}
+
 /// A thread that is sampled every 10 ms is not idle between.
 #[test]
 fn the_interval_is_that_of_the_samples() {

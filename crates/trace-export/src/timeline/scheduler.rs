@@ -2,6 +2,7 @@
 
 use super::{Context, Drawing, TimelineStats};
 use crate::model::{Category, SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent};
+use crate::pids;
 use crate::process::Process;
 use std::io;
 use trace_timeline::{Attribute, Entity, EntityId, EntityKind, Tables, TextId, ThreadState};
@@ -245,19 +246,9 @@ impl Scheduler {
 impl Drawing {
     /// The process id of a process on the timeline.
     pub(super) fn pid(&mut self, process: Option<EntityId>, tables: &Tables) -> i32 {
-        /// Above all process ids of Linux.
-        const UNKNOWN: usize = 6 << 20;
-        let Some(id) = process else { return UNKNOWN as i32 };
-        if let Some(pid) = self.pids.get(&id) {
-            return *pid;
-        }
-        let number = tables.entities.get(id).map_or(-1, |process| process.number);
-        let known = i32::try_from(number).ok().filter(|pid| *pid > 0);
-        let known = known.or_else(|| pid_of_threads(id, tables));
-        let unknown = i32::try_from(UNKNOWN.saturating_add(id.index() + 1));
-        let pid = known.unwrap_or_else(|| unknown.unwrap_or(i32::MAX));
-        self.pids.insert(id, pid);
-        pid
+        let Some(id) = process else { return pids::UNKNOWN };
+        let of_kernel = || pids::pid(pids::of_kernel(id, tables), tables);
+        *self.pids.entry(id).or_insert_with(of_kernel)
     }
 
     /// Names and describes processes and threads of the kernel: a track has one name, the last one.
@@ -310,20 +301,4 @@ fn describe<'a>(id: EntityId, process: &Entity, tables: &'a Tables) -> Process<'
         .cgroup(text(Attribute::Cgroup), text(Attribute::Container))
         .started(process.start)
         .ended(process.end)
-}
-
-/// The process id of a runtime's process, from kernel threads with the ids of its threads: a Go
-/// trace does not record it.
-fn pid_of_threads(process: EntityId, tables: &Tables) -> Option<i32> {
-    let entities = &tables.entities;
-    let of_runtime =
-        |entity: &&Entity| entity.kind == EntityKind::GoThread && entity.parent == Some(process);
-    let all = || entities.iter().map(|(_, entity)| entity);
-    let numbers: Vec<i64> = all().filter(of_runtime).map(|thread| thread.number).collect();
-    let thread = all().find(|entity| {
-        entity.kind == EntityKind::Thread
-            && entity.parent.is_some()
-            && numbers.contains(&entity.number)
-    })?;
-    entities.get(thread.parent?).map(tid).filter(|pid| *pid > 0)
 }

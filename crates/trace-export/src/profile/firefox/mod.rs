@@ -2,8 +2,9 @@
 
 mod write;
 
-use std::collections::BTreeMap;
+use crate::pids;
 use std::collections::HashMap;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
 use trace_timeline::{
     EntityId, EntityKind, Event, EventKind, InstantKind, LossKind, SampleKind, SampledEventId,
@@ -16,6 +17,9 @@ use trace_timeline::{
 /// Spans (garbage collections, stop-the-world pauses, lock waits, tasks, regions, requests,
 /// compilations) and times off the CPU become markers of their thread; those of goroutines and of a
 /// process become markers of its main thread.
+///
+/// A later process with the process id of another one is `7.1`. A Go trace without a process id is the
+/// process that the kernel's records have with the same threads, otherwise one with a number above 6 Mi.
 ///
 /// Memory: 24 bytes for each sample and 40 for each marker, up to [`MAX_SAMPLES`](Self::MAX_SAMPLES)
 /// and [`MAX_MARKERS`](Self::MAX_MARKERS). Those above are [counted](Self::dropped).
@@ -33,8 +37,7 @@ use trace_timeline::{
 /// ```
 #[derive(Debug, Default)]
 pub struct FirefoxProfile {
-    /// By process id and thread id.
-    threads: BTreeMap<(i64, i64), Thread>,
+    threads: BTreeMap<Key, Thread>,
     /// The sampled events with the number of their samples.
     series: Vec<Series>,
     open: HashMap<SpanId, Open>,
@@ -71,10 +74,28 @@ struct Series {
     count: u64,
 }
 
+/// A thread. Process ids are not known before the end, and are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    process: Option<EntityId>,
+    /// `None` of the main thread.
+    tid: Option<i64>,
+}
+
+/// The numbers of a thread in the file.
+#[derive(Debug)]
+struct Numbers {
+    /// The process id. Later processes with the same one are `7.1`, `7.2`, …
+    pid: String,
+    tid: i64,
+    is_main: bool,
+}
+
 #[derive(Debug, Default)]
 struct Thread {
     /// The entity with its name.
     entity: Option<EntityId>,
+    /// The process, or the machine of a CPU.
     process: Option<EntityId>,
     samples: Vec<Taken>,
     markers: Vec<Marker>,
@@ -120,7 +141,7 @@ struct Away {
 /// A span that has not ended.
 #[derive(Clone, Copy, Debug)]
 struct Open {
-    thread: (i64, i64),
+    thread: Key,
     marker: Marker,
 }
 
@@ -278,7 +299,39 @@ impl FirefoxProfile {
         for (_, Open { thread, marker }) in open {
             self.mark(thread, Marker { end: self.end, ..marker });
         }
-        write::write(&mut self, title, tables, out)
+        let threads = self.numbered(tables);
+        write::write(&self, threads, title, tables, out)
+    }
+
+    /// The threads in the order of their numbers.
+    fn numbered(&mut self, tables: &Tables) -> Vec<(Numbers, Thread)> {
+        let mut known: HashMap<EntityId, EntityId> = HashMap::new();
+        let mut of_kernel = |id| *known.entry(id).or_insert_with(|| pids::of_kernel(id, tables));
+        let mut threads: BTreeMap<(i64, Option<EntityId>, i64), Thread> = BTreeMap::new();
+        for (key, mut thread) in std::mem::take(&mut self.threads) {
+            // A later record can say which process a thread has.
+            let later = || thread.entity.and_then(|entity| process_of(entity, tables));
+            let process = key.process.or_else(later).map(&mut of_kernel);
+            thread.process = process.or(thread.process);
+            let pid = process.map_or(0, |process| i64::from(pids::pid(process, tables)));
+            match threads.entry((pid, process, key.tid.unwrap_or(pid))) {
+                Entry::Vacant(entry) => _ = entry.insert(thread),
+                Entry::Occupied(mut entry) => entry.get_mut().join(thread, tables),
+            }
+        }
+        threads.retain(|_, thread| !thread.samples.is_empty() || !thread.markers.is_empty());
+        let mut numbered = Vec::with_capacity(threads.len());
+        let (mut last, mut earlier) = (None, 0);
+        for ((pid, process, tid), thread) in threads {
+            match last.replace((pid, process)) {
+                Some((same, other)) if same == pid => earlier += usize::from(other != process),
+                _ => earlier = 0,
+            }
+            let is_main = tid == pid;
+            let pid = if earlier == 0 { pid.to_string() } else { format!("{pid}.{earlier}") };
+            numbered.push((Numbers { pid, tid, is_main }, thread));
+        }
+        numbered
     }
 
     /// A thread is not known to be off the CPU after this time.
@@ -295,7 +348,7 @@ impl FirefoxProfile {
     fn off_cpu(
         &mut self,
         thread: EntityId,
-        key: (i64, i64),
+        key: Key,
         (begin, end): (i64, i64),
         stack: Option<StackId>,
     ) {
@@ -339,32 +392,55 @@ impl FirefoxProfile {
     }
 
     /// The thread that shows what happened to an entity: itself, or the main thread of its process.
-    fn thread(&mut self, entity: EntityId, tables: &Tables) -> (i64, i64) {
+    fn thread(&mut self, entity: EntityId, tables: &Tables) -> Key {
         let entities = &tables.entities;
-        let process = entities.process_of(entity);
+        let process = process_of(entity, tables);
         let number = |id| entities.get(id).map(|entity| entity.number);
-        let pid = process.and_then(number).unwrap_or(0);
         let tid = match entities.kind(entity) {
             Some(EntityKind::Thread | EntityKind::GoThread | EntityKind::DotnetThread) => {
-                number(entity).unwrap_or(pid)
+                number(entity).filter(|tid| process.and_then(number) != Some(*tid))
             }
-            _ => pid,
+            _ => None,
         };
-        let known = self.threads.entry((pid, tid)).or_default();
-        known.process = known.process.or(process);
-        if known.entity.is_none() || entities.kind(entity) == Some(EntityKind::Thread) {
-            known.entity = Some(entity);
-        }
-        (pid, tid)
+        let key = Key { process, tid };
+        let known = self.threads.entry(key).or_default();
+        known.process = known.process.or_else(|| entities.process_of(entity));
+        known.name_by(entity, tables);
+        key
     }
 
-    fn mark(&mut self, thread: (i64, i64), marker: Marker) {
+    fn mark(&mut self, thread: Key, marker: Marker) {
         if self.markers >= Self::MAX_MARKERS {
             self.dropped.markers += 1;
             return;
         }
         self.markers += 1;
         self.threads.entry(thread).or_default().markers.push(marker);
+    }
+}
+
+/// The process of an entity. The machine of a CPU is none.
+fn process_of(entity: EntityId, tables: &Tables) -> Option<EntityId> {
+    let entities = &tables.entities;
+    entities.process_of(entity).filter(|id| entities.kind(*id) == Some(EntityKind::Process))
+}
+
+impl Thread {
+    /// The name is that of the kernel's thread, if it is known.
+    fn name_by(&mut self, entity: EntityId, tables: &Tables) {
+        if self.entity.is_none() || tables.entities.kind(entity) == Some(EntityKind::Thread) {
+            self.entity = Some(entity);
+        }
+    }
+
+    /// Adds what is known of the same thread as another entity.
+    fn join(&mut self, other: Self, tables: &Tables) {
+        if let Some(entity) = other.entity {
+            self.name_by(entity, tables);
+        }
+        self.samples.extend(other.samples);
+        self.samples.sort_by_key(|sample| sample.at);
+        self.markers.extend(other.markers);
     }
 }
 

@@ -3,7 +3,7 @@
 //!
 //! Later versions of the profiler convert it when they load it. Tables are columns of equal length.
 
-use super::{FirefoxProfile, Marker, MarkerKind, Series, Taken, Thread};
+use super::{FirefoxProfile, Marker, MarkerKind, Numbers, Series, Taken, Thread};
 use crate::frame::module;
 use crate::json;
 use crate::profile::Unit;
@@ -30,14 +30,15 @@ const GECKO_VERSION: u32 = 24;
 const INTERVAL: i64 = 1_000_000;
 
 pub(super) fn write(
-    profile: &mut FirefoxProfile,
+    profile: &FirefoxProfile,
+    threads: Vec<(Numbers, Thread)>,
     title: &str,
     tables: &Tables,
     out: &mut dyn Write,
 ) -> io::Result<u64> {
     let weight = Chosen::of(&profile.series, tables);
     let given = profile.interval.map(|nanos| i64::try_from(nanos).unwrap_or(i64::MAX));
-    let interval = given.or_else(|| weight.interval(profile, tables)).unwrap_or(INTERVAL);
+    let interval = given.or_else(|| weight.interval(&threads, tables)).unwrap_or(INTERVAL);
     let mut shared = Shared::new(tables);
     let mut out = Output { gz: GzEncoder::new(out, Compression::default()), text: String::new() };
     out.text.push_str("{\"meta\":");
@@ -45,14 +46,11 @@ pub(super) fn write(
     out.text.push_str(",\"threads\":[");
     let mut left_out = 0;
     let mut is_first = true;
-    for (number, thread) in &mut profile.threads {
-        if thread.samples.is_empty() && thread.markers.is_empty() {
-            continue;
-        }
+    for (numbers, thread) in threads {
         if !std::mem::take(&mut is_first) {
             out.text.push(',');
         }
-        left_out += weight.of_thread(*number, thread, interval, &mut shared, &mut out)?;
+        left_out += weight.of_thread(&numbers, thread, interval, &mut shared, &mut out)?;
     }
     out.text.push_str("],");
     shared.write(&mut out)?;
@@ -282,12 +280,12 @@ impl Chosen {
     }
 
     /// The time between two samples that are taken at regular intervals: the median of the thread with
-    /// most samples, which has a CPU most of the time. Samples of the idle thread are of several CPUs.
-    fn interval(&self, profile: &FirefoxProfile, tables: &Tables) -> Option<i64> {
+    /// most samples, which has a CPU most of the time. An idle CPU is no thread.
+    fn interval(&self, threads: &[(Numbers, Thread)], tables: &Tables) -> Option<i64> {
         if !self.is_regular {
             return None;
         }
-        let most = profile.threads.values().max_by_key(|thread| {
+        let (_, most) = threads.iter().max_by_key(|(_, thread)| {
             let kind = thread.entity.and_then(|entity| tables.entities.kind(entity));
             (kind != Some(EntityKind::Cpu), thread.samples.len())
         })?;
@@ -307,8 +305,8 @@ impl Chosen {
     /// Writes a thread. Returns the number of its samples that are left out.
     fn of_thread(
         &self,
-        (pid, tid): (i64, i64),
-        thread: &mut Thread,
+        Numbers { pid, tid, is_main }: &Numbers,
+        mut thread: Thread,
         interval: i64,
         shared: &mut Shared<'_>,
         out: &mut Output<'_>,
@@ -326,9 +324,8 @@ impl Chosen {
         out.text.push_str(&format!(
             "{{\"processType\":\"default\",\"processStartupTime\":0,\"processShutdownTime\":null,\
              \"registerTime\":0,\"unregisterTime\":null,\"pausedRanges\":[],\
-             \"showMarkersInTimeline\":true,\"isMainThread\":{},\"pid\":\"{pid}\",\"tid\":{tid},\
-             \"name\":",
-            pid == tid
+             \"showMarkersInTimeline\":true,\"isMainThread\":{is_main},\
+             \"pid\":\"{pid}\",\"tid\":{tid},\"name\":"
         ));
         json::text(&mut out.text, &name.unwrap_or_default());
         out.text.push_str(",\"processName\":");
