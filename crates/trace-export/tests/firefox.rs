@@ -253,6 +253,23 @@ fn processes_with_one_number_are_apart() {
     assert_eq!(file["threads"][1]["samples"]["time"], serde_json::json!([1, 2]));
 }
 
+#[test]
+fn idle_cpus_are_apart() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    let machine = example.tables.entity(Entity::new(EntityKind::Machine, 0));
+    for (at, number) in (0..).zip([1, 0, 1]) {
+        let cpu = Entity::new(EntityKind::Cpu, number).child_of(machine);
+        let known = example.tables.entities.cpu(number);
+        example.thread = known.or_else(|| example.tables.entity(cpu)).unwrap();
+        example.sample(at, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let (file, _) = example.written();
+    let expected = [0, 1].map(|n| ("0".to_owned(), (6 << 20) + n, format!("CPU {n}"), false));
+    assert_eq!(threads(&file), expected);
+    assert_eq!(file["threads"][1]["samples"]["length"], 2);
+}
+
 /// A thread that is sampled every 10 ms is not idle between.
 #[test]
 fn the_interval_is_that_of_the_samples() {

@@ -16,7 +16,7 @@ use trace_timeline::{
 ///
 /// Spans (garbage collections, stop-the-world pauses, lock waits, tasks, regions, requests,
 /// compilations) and times off the CPU become markers of their thread; those of goroutines and of a
-/// process become markers of its main thread.
+/// process become markers of its main thread. Idle CPUs have a track each.
 ///
 /// A later process with the process id of another one is `7.1`. A Go trace without a process id is the
 /// process that the kernel's records have with the same threads, otherwise one with a number above 6 Mi.
@@ -74,7 +74,7 @@ struct Series {
     count: u64,
 }
 
-/// A thread. Process ids are not known before the end, and are used again.
+/// A thread, or an idle CPU. Process ids are not known before the end, and are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     process: Option<EntityId>,
@@ -399,6 +399,10 @@ impl FirefoxProfile {
         let tid = match entities.kind(entity) {
             Some(EntityKind::Thread | EntityKind::GoThread | EntityKind::DotnetThread) => {
                 number(entity).filter(|tid| process.and_then(number) != Some(*tid))
+            }
+            // Above all thread ids.
+            Some(EntityKind::Cpu) => {
+                number(entity).map(|cpu| cpu.saturating_add(pids::UNKNOWN.into()))
             }
             _ => None,
         };
