@@ -376,7 +376,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use trace_common::Timestamp;
+    use trace_common::{ClockDomain, Timestamp};
     use trace_timeline::{Entity, EntityKind, Event, EventKind, Frame, Mapping, MappingId};
     use trace_timeline::{SampleKind, SampledEventId};
 
@@ -581,6 +581,36 @@ mod tests {
         assert_eq!((&**name, profile.count(), profile.weight()), ("cpu", 4, 4));
         let values: Vec<u64> = profile.in_order().map(|(_, value)| value).collect();
         assert_eq!(values, [3, 1]);
+    }
+
+    #[test]
+    fn a_profile_begins_with_the_time_of_its_samples() {
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+        let mut samples = Samples::new();
+        let time = Timestamp::from_nanos(10);
+        let (domain, reading) = (ClockDomain::Realtime, Timestamp::from_nanos(1_010));
+        let clock = EventKind::Clock { time, domain, reading };
+        samples.push(&Event { at: time, kind: clock }, &tables);
+        for (kind, at, weight) in [
+            (SampleKind::OffCpu, 500, 100),
+            (SampleKind::OffCpu, 600, 400),
+            (SampleKind::Cpu, 700, 300),
+            (SampleKind::Cpu, 710, 300),
+        ] {
+            let event = SampledEventId::NONE;
+            let (stack, thread, cpu, of) = (None, None, None, None);
+            let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+            samples.push(&Event { at: Timestamp::from_nanos(at), kind }, &tables);
+        }
+        let spans: Vec<_> = samples
+            .into_profiles(&tables)
+            .into_iter()
+            .map(|(name, profile)| (name, profile.span()))
+            .collect();
+        // Weights of the others are no times.
+        let expected = [("cpu", (1_700, 10)), ("off-cpu", (1_200, 400))];
+        assert_eq!(spans, expected.map(|(name, span)| (name.to_owned(), span)));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::{GivenLabels, Label, Labels, Measure, Profile, Unit};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use trace_common::ClockDomain;
 use trace_timeline::{Event, EventKind, SampleKind, SampledEventId, Tables, TextId, Timestamp};
 
@@ -83,7 +84,12 @@ impl Samples {
             }
         };
         let (is_wall, keeps_order) = (self.states.is_some(), self.keeps_order);
-        let Spanned { profile, last, .. } = self.profiles.entry(key).or_insert_with(|| {
+        // The time of a sample is before it.
+        let begin = match unit(kind, of, tables) {
+            Unit::Nanoseconds => event.at - Duration::from_nanos(weight),
+            _ => event.at,
+        };
+        let Spanned { profile, first, last } = self.profiles.entry(key).or_insert_with(|| {
             let mut profile = Profile::new(match is_wall {
                 true => Measure {
                     events: "samples".into(),
@@ -96,9 +102,9 @@ impl Samples {
             if keeps_order {
                 profile.keep_order();
             }
-            Spanned { profile, first: event.at, last: event.at }
+            Spanned { profile, first: begin, last: event.at }
         });
-        *last = event.at.max(*last);
+        (*first, *last) = (begin.min(*first), event.at.max(*last));
         let others = match labels {
             [] => others,
             labels => others.iter().chain(labels).copied().collect(),
@@ -111,7 +117,8 @@ impl Samples {
     }
 
     /// The profiles with their names, those with most samples first: the name of the event, as
-    /// `cycles`, or `go-cpu`, `managed` or `allocations`.
+    /// `cycles`, or `go-cpu`, `managed` or `allocations`. They cover the time from the begin of the first
+    /// sample, if samples are times, to the last one: see [`Profile::set_span`].
     pub fn into_profiles(self, tables: &Tables) -> Vec<(String, Profile)> {
         let (is_wall, wall_clock) = (self.states.is_some(), self.wall_clock);
         let named = |((kind, event), Spanned { mut profile, first, last })| {

@@ -512,6 +512,11 @@ fn pprof_files_have_addresses_and_the_time() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(text.contains("ROUTINE"), "{file}: {output:?}");
     }
+    // The time without samples is a part of it.
+    let execs = ["profile", "-e", "sched:sched_process_exec", "-o", "z.pb.gz"];
+    run_in(dir.path(), &[&execs[..], &["sh", "-c", "exec sleep 0.3"]].concat()).is_good();
+    let (_, [_, duration]) = addresses_in_pprof(&unpacked(dir.path(), "z.pb.gz"), "wait_for");
+    assert!(duration >= 300_000_000, "{duration}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::sources::runtimes::Runtimes;
 use crate::timeline::counted;
 use crossbeam_channel::after;
 use perf_data::{RecordWriter, Synthesizer};
-use perf_monitor::{RingSet, SetStats, set_time_slice};
+use perf_monitor::{ClockDomain, RingSet, SetStats, Timestamp, now, set_time_slice};
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -71,6 +71,8 @@ pub(super) struct Ran {
     pub(super) stats: SetStats,
     /// The losses of each event that the kernel counted, by its id.
     pub(super) losses: Vec<(u64, u64)>,
+    /// The begin and the end of the time that was captured, by the monotonic clock.
+    pub(super) span: Option<(Timestamp, Timestamp)>,
 }
 
 /// Captures up to the end. `explain` says of a failure what is left of the capture.
@@ -91,6 +93,7 @@ pub(super) fn run(
     let synthesizer = Synthesizer::new(&attr, true);
     let mut synthesizer = if args.records_data() { synthesizer.with_data() } else { synthesizer };
     synthesize(args, &mut synthesizer, consumer).map_err(Failure::new)?;
+    let begin = now(ClockDomain::Monotonic);
     if !target.starts_on_exec() {
         set.enable().map_err(failure)?;
     }
@@ -102,18 +105,25 @@ pub(super) fn run(
     if captured.is_err() {
         let _ = opened.set.disable(); // they are closed at the end of the command
     }
-    let (stats, losses) = watch.see_out(captured.map_err(explain))?;
-    Ok(Ran { watch, stats, losses })
+    let Captured { stats, losses, end } = watch.see_out(captured.map_err(explain))?;
+    Ok(Ran { watch, stats, losses, span: begin.zip(end) })
 }
 
-/// Reads the rings until the end. Returns the statistics, and the losses of each event.
+/// What is known at the end.
+struct Captured {
+    stats: SetStats,
+    losses: Vec<(u64, u64)>,
+    end: Option<Timestamp>,
+}
+
+/// Reads the rings until the end.
 fn capture(
     args: &Args,
     opened: &mut Opened,
     consumer: &mut impl Consumer,
     mut runtimes: Option<&mut Runtimes>,
     watch: &mut Watch,
-) -> Result<(SetStats, Vec<(u64, u64)>)> {
+) -> Result<Captured> {
     let pids = args.target.pids();
     let set = &mut opened.set;
     // Some containers forbid it; losses are counted in any case.
@@ -144,6 +154,7 @@ fn capture(
     }
     drop(status);
     set.disable().map_err(failure)?;
+    let end = now(ClockDomain::Monotonic);
     consumer.rest(set)?;
     set.count_losses().map_err(failure)?;
     let mut losses = Vec::new();
@@ -153,7 +164,7 @@ fn capture(
         let id = set.ids(*event).map_err(failure)?.first().copied();
         losses.push((id.unwrap_or(0), lost));
     }
-    Ok((set.stats(), losses))
+    Ok(Captured { stats: set.stats(), losses, end })
 }
 
 /// Passes on what was there before.

@@ -253,6 +253,7 @@ pub(crate) fn run(args: &Args) -> Result {
             let mut stacks = Stacks::new(samples, output, is_wall, args.wakers, interval);
             let ran = capture::run(args, &mut opened, &mut stacks, runtimes.as_mut(), |same| same)?;
             let remark = remark(args, &opened, &ran, &stacks.notes());
+            stacks.covers(ran.span);
             stacks.write(&title(args), &remark, runtimes, args.fold_stubs, servers.clone())?;
             servers.iter().for_each(servers::report);
             ran.watch.outcome()

@@ -11,7 +11,7 @@ use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::{self, managed::Managed};
 use crate::timeline::notes;
 use perf_data::RecordWriter;
-use perf_monitor::{ClockDomain, ProcessInfo, RawRecord, RingSet};
+use perf_monitor::{ClockDomain, ProcessInfo, RawRecord, RingSet, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -40,6 +40,10 @@ enum Collected {
 pub(super) struct Stacks {
     samples: LiveSamples,
     counted: Counted,
+    /// Readings of the monotonic and of the wall clock.
+    clocks: Option<(Timestamp, Timestamp)>,
+    /// The start of the profile by the wall clock, and its duration, in nanoseconds.
+    span: Option<(u64, u64)>,
 }
 
 /// The samples, counted.
@@ -64,7 +68,11 @@ impl Stacks {
     ) -> Self {
         let tables = &mut samples.tables;
         let wakers = has_wakers.then(|| Wakers::new(tables));
-        let clock = wall_clock();
+        let clocks = clocks();
+        let clock = clocks.map(|(time, reading)| {
+            let domain = ClockDomain::Realtime;
+            Event { at: time, kind: EventKind::Clock { time, domain, reading } }
+        });
         let collected = match output {
             Output::Profile(file) => {
                 let mut samples =
@@ -92,7 +100,18 @@ impl Stacks {
                 described: HashSet::new(),
                 wakers,
             },
+            clocks,
+            span: None,
         }
+    }
+
+    /// Sets the begin and the end of the time that was captured, by the monotonic clock. The first and the
+    /// last sample can be far from them.
+    pub(super) fn covers(&mut self, span: Option<(Timestamp, Timestamp)>) {
+        self.span = span.zip(self.clocks).map(|((begin, end), (time, reading))| {
+            let start = reading.nanos().saturating_add(begin.nanos_since(time));
+            (u64::try_from(start).unwrap_or(0), end.nanos_since(begin).unsigned_abs())
+        });
     }
 
     /// What is missing or incomplete.
@@ -150,7 +169,8 @@ impl Stacks {
         fold_stubs: bool,
         servers: Option<Debuginfod>,
     ) -> Result {
-        let Self { samples: live, counted: Counted { collected, stacks, wakers, .. } } = self;
+        let Self { samples: live, counted, span, .. } = self;
+        let Counted { collected, stacks, wakers, .. } = counted;
         let LiveSamples { mut source, mut tables, .. } = live;
         let mut symbols = symbols::Files::live(servers);
         if let Some(runtimes) = runtimes {
@@ -182,6 +202,9 @@ impl Stacks {
                 let mut profiles = samples.into_profiles(&tables).into_iter();
                 let (_, mut profile) = profiles.next().ok_or_else(nothing)?;
                 profile.map_stacks(|stack| name(stack, &mut tables));
+                if let Some((start, duration)) = span {
+                    profile.set_span(start, duration);
+                }
                 file.write(&profile, &tables, title, remark)
             }
             Collected::Firefox(_, profile) if profile.count() == 0 => Err(nothing()),
@@ -228,11 +251,10 @@ impl Counted {
     }
 }
 
-/// A reading of the wall clock.
-fn wall_clock() -> Option<Event> {
-    let domain = ClockDomain::Realtime;
-    let (time, reading) = (perf_monitor::now(ClockDomain::Monotonic)?, perf_monitor::now(domain)?);
-    Some(Event { at: time, kind: EventKind::Clock { time, domain, reading } })
+/// Readings of the monotonic and of the wall clock.
+fn clocks() -> Option<(Timestamp, Timestamp)> {
+    let now = perf_monitor::now;
+    now(ClockDomain::Monotonic).zip(now(ClockDomain::Realtime))
 }
 
 /// Adds the cgroup and the container of a process, if it still runs.
@@ -250,7 +272,7 @@ fn describe(process: EntityId, tables: &mut Tables) {
 
 impl RecordWriter for Stacks {
     fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
-        let Self { samples, counted } = self;
+        let Self { samples, counted, .. } = self;
         samples.push(record, &mut |event, labels, tables| counted.count(event, labels, tables));
         Ok(())
     }
@@ -269,13 +291,13 @@ impl Consumer for Stacks {
     const NEEDS_KERNEL_TEXT: bool = false;
 
     fn round(&mut self, set: &mut RingSet) -> Result<u64> {
-        let Self { samples, counted } = self;
+        let Self { samples, counted, .. } = self;
         samples.round(set, &mut |event, labels, tables| counted.count(event, labels, tables))?;
         Ok(0)
     }
 
     fn rest(&mut self, set: &mut RingSet) -> Result {
-        let Self { samples, counted } = self;
+        let Self { samples, counted, .. } = self;
         samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))
     }
 
