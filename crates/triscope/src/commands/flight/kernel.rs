@@ -235,7 +235,7 @@ impl Kernel {
                 let chains = scope.chains(&event, Rate::Usual(freq), user_only);
                 set.add(&chains).map(|e| (e, user_only))
             };
-            let (added, user_only) = with_kernel_or_not(&mut add)?;
+            let (added, user_only) = with_kernel_or_not([&event], &mut add)?;
             let suffix = if user_only { ":u" } else { "" };
             events.push((format!("{}{suffix}", event.name()), added));
             sampled = Some(added);

@@ -165,7 +165,7 @@ pub(crate) fn run(args: &Args) -> Result {
         set.add(&without_kernel(sampled.clone(), user_only))?;
         Ok((set, user_only))
     };
-    let (mut set, user_only) = with_kernel_or_not(open).map_err(failure)?;
+    let (mut set, user_only) = with_kernel_or_not([&event], open).map_err(failure)?;
     let name = format!("{event}{}", if user_only { ":u" } else { "" });
     report_small_rings(&set, PAGES);
     report_namespace(tids.is_empty());

@@ -23,7 +23,7 @@ pub(super) fn open(args: &Args, event: Option<&Event>, waking: Option<&Event>) -
     let open = |user_only| open_with(args, &scope, event, waking, user_only);
     match args.has_switches() {
         true => with_switches(open),
-        false => with_kernel_or_not(open).map_err(|e| args.call_graph.explain(failure(e))),
+        false => with_kernel_or_not(event, open).map_err(|e| args.call_graph.explain(failure(e))),
     }
 }
 

@@ -53,7 +53,7 @@ impl Sampling {
             let mut add = |user_only| {
                 set.add(&scope.chains(&event, Rate::Usual(freq), user_only)).map(|e| (e, user_only))
             };
-            let (added, user_only) = with_kernel_or_not(&mut add)?;
+            let (added, user_only) = with_kernel_or_not([&event], &mut add)?;
             if user_only {
                 name.push_str(":u");
             }

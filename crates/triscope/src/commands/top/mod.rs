@@ -188,7 +188,7 @@ fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
     };
     match args.has_switches() {
         true => with_switches(open),
-        false => with_kernel_or_not(open).map_err(failure),
+        false => with_kernel_or_not(event, open).map_err(failure),
     }
 }
 

@@ -7,7 +7,8 @@ use crate::failure::{Failure, Result};
 use crate::sources::symbols;
 use perf_data::{Features, RecordedEvent, TracingData};
 use perf_monitor::{
-    Event, EventBuilder, RingSet, SampleFlags, SetEvent, Software, max_sample_rate, max_stack,
+    Event, EventBuilder, RingSet, SampleFlags, SetEvent, Software, WithoutKernel, max_sample_rate,
+    max_stack,
 };
 use std::path::PathBuf;
 use std::time::Duration;
@@ -167,14 +168,26 @@ pub(crate) fn with_switches<T>(open: impl FnOnce(bool) -> perf_monitor::Result<T
     })
 }
 
-/// Opens events; without the kernel if only that is permitted.
-pub(crate) fn with_kernel_or_not<T>(
+/// Opens events; without the kernel if only that is permitted, and each of them is one of user space, too.
+pub(crate) fn with_kernel_or_not<'a, T>(
+    events: impl IntoIterator<Item = &'a Event>,
     mut open: impl FnMut(bool) -> perf_monitor::Result<T>,
 ) -> perf_monitor::Result<T> {
-    open(false).or_else(|error| match error.reason() {
-        Some(reason) if is_missing_for_kernel(reason) => open(true),
-        _ => Err(error),
+    open(false).or_else(|error| {
+        let is_for_kernel = error.reason().is_some_and(is_missing_for_kernel);
+        match is_for_kernel && !events.into_iter().any(is_of_kernel) {
+            true => open(true),
+            false => Err(error),
+        }
     })
+}
+
+/// Whether an event has nothing without the kernel: `:k`, or one that only occurs there.
+fn is_of_kernel(event: &Event) -> bool {
+    let builder = event.builder();
+    let attr = builder.attr();
+    let occurs_there = event.without_kernel() == WithoutKernel::Nothing;
+    attr.exclude_user() || (occurs_there && !attr.exclude_kernel())
 }
 
 /// Rings, and their events as a recording has them.
@@ -278,6 +291,32 @@ pub(crate) fn describe<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_monitor::OpenErrorReason;
+
+    #[test]
+    fn events_of_the_kernel_are_not_opened_without_it() {
+        let opened = |names: &[&str]| {
+            let events: Vec<Event> = names.iter().map(|name| Event::parse(name).unwrap()).collect();
+            let opened = with_kernel_or_not(&events, |user_only| match user_only {
+                true => Ok(()),
+                false => Err(perf_monitor::Error::Open {
+                    event: "task-clock".to_owned(),
+                    target: "this thread".to_owned(),
+                    errno: rustix::io::Errno::ACCESS,
+                    reason: OpenErrorReason::Privilege {
+                        paranoid: Some(2),
+                        allowed_at: Some(1),
+                        user_space_alone_is_allowed: true,
+                        held_in_user_namespace: false,
+                    },
+                }),
+            });
+            opened.is_ok()
+        };
+        assert!(opened(&["task-clock", "page-faults:u", "context-switches:u"]));
+        assert!(!opened(&["task-clock", "page-faults:k"]));
+        assert!(!opened(&["task-clock", "context-switches"]));
+    }
 
     /// With PERIOD, the kernel takes a sample at each occurrence.
     #[test]

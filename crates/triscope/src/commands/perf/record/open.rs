@@ -53,7 +53,8 @@ impl Args {
         }
         let (cpus, inherit) = (self.cpus.clone(), !self.is_system_wide());
         let scope = Scope { tids, cpus, inherit, on_exec, ..Scope::default() };
-        with_kernel_or_not(|user_only| self.open_with(groups, cgroups, &scope, user_only))
+        let events = groups.iter().flat_map(|group| &group.events);
+        with_kernel_or_not(events, |user_only| self.open_with(groups, cgroups, &scope, user_only))
             .map_err(failure)
     }
 

@@ -4,7 +4,7 @@ use crate::failure::Result;
 use crate::run::target::{Target as WatchTarget, of_living};
 use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
-use crate::sources::kernel::remedy::is_missing_for_kernel;
+use crate::sources::kernel::sampling::{with_kernel_or_not, without_kernel};
 use perf_monitor::{
     Count, Counter, Error, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
 };
@@ -93,7 +93,8 @@ impl Counted {
         self.events.first().map_or("", Event::name)
     }
 
-    /// Opens an event or group for all targets; without the kernel if only that is permitted.
+    /// Opens an event or group for all targets; without the kernel if only that is permitted, and counts
+    /// something.
     pub(super) fn open(
         events: &[Event],
         target: &WatchTarget,
@@ -104,15 +105,10 @@ impl Counted {
         let open = |user_only| {
             let builders = builders(&events, target, user_only);
             let cpus = events.first().and_then(Event::cpus);
-            instances(&builders, target, tids, cpus, cgroup.as_deref())
+            let opened = instances(&builders, target, tids, cpus, cgroup.as_deref())?;
+            Ok((opened, user_only))
         };
-        let ((instances, not_on), user_only) = match open(false) {
-            Err(error) => match error.reason() {
-                Some(reason) if is_missing_for_kernel(reason) => (open(true)?, true),
-                _ => return Err(error),
-            },
-            Ok(opened) => (opened, false),
-        };
+        let ((instances, not_on), user_only) = with_kernel_or_not(&events, open)?;
         Ok(Self { events, cgroup, instances, not_on, user_only })
     }
 
@@ -196,10 +192,7 @@ impl Sum {
 
 fn builders(events: &[Event], target: &WatchTarget, user_only: bool) -> Vec<EventBuilder> {
     let each = events.iter().map(|event| {
-        let mut builder = event.builder();
-        if user_only {
-            builder = builder.exclude_kernel(true).exclude_hv(true);
-        }
+        let builder = without_kernel(event.builder(), user_only);
         if target.is_system_wide() {
             return builder;
         }
