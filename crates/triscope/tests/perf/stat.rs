@@ -53,6 +53,28 @@ fn a_missing_privilege_is_refused_with_the_remedy() {
     ran.is_refused(1, &["thread 1", "CAP_PERFMON"]);
 }
 
+/// One more for each event of each thread or CPU.
+#[test]
+fn too_many_open_files_are_an_error() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let mut refused = 0;
+    for limit in 5..40 {
+        let mut shell = Command::new("sh");
+        let script = format!("ulimit -n {limit}; exec \"$@\"");
+        shell.args(["-c", &script, "sh", env!("CARGO_BIN_EXE_triscope"), "perf", "stat", "true"]);
+        let ran: Ran = shell.output().unwrap().into();
+        if ran.code == Some(0) {
+            // Each machine has this one.
+            count(&ran, "page-faults");
+        } else {
+            refused += u32::from(ran.stderr.contains("too many open files"));
+        }
+    }
+    assert!(refused > 1, "{refused}");
+}
+
 #[test]
 fn unknown_events_have_near_matches() {
     for (name, near) in [

@@ -9,6 +9,7 @@ use crate::run::stop::{Listener, Next};
 use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
+use crate::sources::kernel::remedy::is_missing;
 use crate::sources::kernel::{event, failure};
 use counters::{Counted, Sum};
 use crossbeam_channel::tick;
@@ -40,8 +41,8 @@ const DEFAULT: &[&str] = &[
 /// Count events of a command, of processes, or of everything
 ///
 /// Without -e: task-clock, context-switches, cpu-migrations, page-faults, cycles, instructions,
-/// branches and branch-misses. Events that this machine does not have are left out, and said so, unless
-/// it has none of them. Beside each count is its rate per second
+/// branches and branch-misses. Events that this machine does not have, or this user may not count, are
+/// left out, and said so, unless that is true of all of them. Beside each count is its rate per second
 /// of CPU time; with -a, per second of the time of all CPUs.
 ///
 /// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
@@ -175,12 +176,7 @@ fn open(
         match (Counted::open(&group.events, &args.target, &tids, cgroup(index)), &group.events[..])
         {
             (Ok(group), _) => counted.push(group),
-            (Err(error), [event])
-                if matches!(
-                    error.reason(),
-                    Some(OpenErrorReason::NoSuchEvent | OpenErrorReason::NotOnCpu(_))
-                ) =>
-            {
+            (Err(error), [event]) if is_absent(&error) => {
                 left_out.push((event.name().to_owned(), cgroup_name(index), error));
             }
             (Err(error), _) => return Err(failure(error)),
@@ -191,7 +187,10 @@ fn open(
             let event = event(name).map_err(failure)?;
             match Counted::open(&[event], &args.target, &tids, cgroup(0)) {
                 Ok(event) => counted.push(event),
-                Err(error) => left_out.push(((*name).to_owned(), cgroup_name(0), error)),
+                Err(error) if is_absent(&error) || is_forbidden(&error) => {
+                    left_out.push(((*name).to_owned(), cgroup_name(0), error));
+                }
+                Err(error) => return Err(failure(error)),
             }
         }
     }
@@ -201,6 +200,16 @@ fn open(
     let left_out = left_out.into_iter();
     let left_out = left_out.map(|(name, cgroup, error)| LeftOut::new(&name, cgroup, &error));
     Ok((counted, left_out.collect()))
+}
+
+/// Whether the machine, or each of the CPUs, does not have the event.
+fn is_absent(error: &perf_monitor::Error) -> bool {
+    matches!(error.reason(), Some(OpenErrorReason::NoSuchEvent | OpenErrorReason::NotOnCpu(_)))
+}
+
+/// Whether this user may not count the event.
+fn is_forbidden(error: &perf_monitor::Error) -> bool {
+    error.reason().is_some_and(is_missing)
 }
 
 /// Counts to the end. Returns the counts, unless they were printed in intervals, and the command.
