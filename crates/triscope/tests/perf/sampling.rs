@@ -956,7 +956,18 @@ fn the_recording_stays_if_it_cannot_be_converted() {
         let recording = format!("{file}.data");
         let note = format!("; {recording} has the recording");
         assert!(why.contains(file) && why.ends_with(&note), "{}", ran.stderr);
-        assert_eq!(support::names(dir.path()), [recording, format!("{file}.partial")]);
+        let partial = format!("{file}.partial");
+        assert_eq!(support::names(dir.path()), [&*recording, &*partial]);
+        // The next run has a file of its own, and leaves that one.
+        let before = std::fs::read(dir.path().join(&recording)).unwrap();
+        std::fs::remove_dir(dir.path().join(&partial)).unwrap();
+        let ran = run_in(dir.path(), &["profile", "-o", file, "sh", "-c", &script]);
+        let next = format!("{file}.2.data");
+        assert!(ran.stderr.contains(&format!("; {next} has the recording")), "{}", ran.stderr);
+        std::fs::remove_dir(dir.path().join(&partial)).unwrap();
+        run_in(dir.path(), &["profile", "-o", file, "true"]).is_good();
+        assert_eq!(support::names(dir.path()), [file, &next, &recording]);
+        assert_eq!(std::fs::read(dir.path().join(&recording)).unwrap(), before);
     }
 }
 

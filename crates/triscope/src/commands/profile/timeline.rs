@@ -9,11 +9,17 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use trace_export::timeline::{TimelineOptions, TimelineSource};
 
-/// The file of the recording.
+/// A new file for the recording: one that is there can be all that is left of an earlier run.
 pub(super) fn spool(output: &Path) -> PathBuf {
-    let mut name = OsString::from(output);
-    name.push(".data");
-    name.into()
+    let name = |end: String| {
+        let mut name = OsString::from(output);
+        name.push(end);
+        PathBuf::from(name)
+    };
+    let mut names = (2_u32..).map(|number| name(format!(".{number}.data")));
+    let first = name(".data".to_owned());
+    let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+    if is_free(&first) { first } else { names.find(is_free).unwrap_or(first) }
 }
 
 /// Converts the recording, and removes it. The second result is that the timeline lacks something, which is
