@@ -202,6 +202,23 @@ fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
 }
 
+/// As those of a recorder that counts the samples with the same stack.
+#[test]
+fn a_sample_can_stand_for_several() {
+    let mut example = Example::new();
+    let faults = example.event("page-faults", "");
+    for at in 0..3 {
+        example.sample(at * 1_000_000, SampleKind::Cpu, faults, 0, 100);
+    }
+    for (at, count) in [(3, 4), (4, 1)] {
+        example.sample(at * 1_000_000, SampleKind::Managed, SampledEventId::NONE, 0, count);
+    }
+    // Of these there are most.
+    let (file, left_out) = example.written();
+    assert_eq!(left_out, 3);
+    assert_eq!(file["threads"][0]["samples"]["weight"], serde_json::json!([4, 1]));
+}
+
 /// The process id, the thread id, the name, and whether it is the main thread, of each thread.
 fn threads(file: &Value) -> Vec<(String, i64, String, bool)> {
     let threads = file["threads"].as_array().unwrap().iter();

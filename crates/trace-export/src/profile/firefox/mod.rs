@@ -2,6 +2,7 @@
 
 mod write;
 
+use super::{Unit, samples};
 use crate::pids;
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -195,8 +196,11 @@ impl FirefoxProfile {
                     return;
                 }
                 self.samples += 1;
+                // A sample of a recorder that counts them can stand for several.
+                let is_counted = samples::unit(kind, event, tables) == Unit::Count;
                 if let Some(counted) = self.series.get_mut(usize::from(series)) {
-                    counted.count += 1;
+                    let count = if is_counted { weight } else { 1 };
+                    counted.count = counted.count.saturating_add(count);
                 }
                 let sample = Taken { at, weight, stack, series };
                 self.threads.entry(key).or_default().samples.push(sample);

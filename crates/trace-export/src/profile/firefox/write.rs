@@ -213,6 +213,8 @@ struct Chosen {
     /// For each series, its place in the file.
     places: Vec<Place>,
     is_time: bool,
+    /// Whether the weight of a sample is the number that it stands for.
+    is_counted: bool,
     /// Whether the samples are taken at regular intervals of CPU time.
     is_regular: bool,
     /// Whether there are times on the CPU.
@@ -271,8 +273,9 @@ impl Chosen {
             SampleKind::Cpu => is_of_running(&tables.str(tables.sampled_event(series.event).name)),
             kind => matches!(kind, SampleKind::GoCpu | SampleKind::Managed),
         });
+        let is_counted = single.is_some_and(|(_, series)| unit(series) == Unit::Count);
         let has_cpu = places.contains(&Place::Samples { is_on_cpu: true });
-        Self { places, is_time: single.is_none(), is_regular, has_cpu }
+        Self { places, is_time: single.is_none(), is_counted, is_regular, has_cpu }
     }
 
     fn place(&self, sample: &Taken) -> Place {
@@ -373,7 +376,8 @@ impl Chosen {
                 let at = before.saturating_add(interval);
                 rows.push(Row { at, stack: None, weight: 0, on_cpu: 0 });
             }
-            rows.push(Row { at, stack, weight: 1, on_cpu: gap.min(interval) });
+            let weight = if self.is_counted { weight } else { 1 };
+            rows.push(Row { at, stack, weight, on_cpu: gap.min(interval) });
         }
         (rows, left_out)
     }
