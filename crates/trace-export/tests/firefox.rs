@@ -42,7 +42,7 @@ impl Example {
         let main = frame(b"main.main", program, 0x10, 3);
         // Inlined into main.
         let inlined = frame(b"main.leaf", program, 0x10, 9);
-        let read = frame(b"vfs_read", kernel, 0x20, 0);
+        let read = frame(b"vfs_read", kernel, 0xffff_ffff_8100_0020, 0);
         let unnamed = frame(b"", program, 0x30, 0);
         let stacks = [&[inlined, main][..], &[read, inlined, main], &[unnamed]];
         let stacks = stacks.map(|frames| tables.stack(frames).unwrap());
@@ -198,6 +198,8 @@ fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     // Go, Go, kernel, native.
     assert_eq!(row("category"), [3, 3, 1, 2]);
     assert_eq!(frames["line"], serde_json::json!([3, 9, null, null]));
+    // The kernel has no positions in a file.
+    assert_eq!(frames["address"], serde_json::json!([0x10, 0x10, -1, 0x30]));
     assert_eq!(file["libs"][0]["breakpadId"], "33221100554477668899AABBCCDDEEFF0");
     assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
 }

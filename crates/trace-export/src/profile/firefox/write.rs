@@ -478,7 +478,8 @@ struct Function {
 }
 
 struct FrameRow {
-    address: u64,
+    /// The address in the file; -1 if there is none.
+    address: i64,
     /// Number of functions at the same address into which this one was inlined.
     depth: u32,
     origin: Origin,
@@ -563,8 +564,11 @@ impl<'a> Shared<'a> {
             self.functions.push(function);
         }
         let id = next(self.frames.len());
+        // Those of the kernel are relative to no file, and are not exact as numbers of JSON.
+        let is_kernel = frame.mapping.is_some_and(|id| self.tables.mapping(id).is_kernel);
+        let address = Some(frame.address).filter(|address| *address > 0 && !is_kernel);
         self.frames.push(FrameRow {
-            address: frame.address,
+            address: address.and_then(|address| i64::try_from(address).ok()).unwrap_or(-1),
             depth,
             origin: Origin::of(frame, self.tables),
             function: function_id,
@@ -595,10 +599,7 @@ impl<'a> Shared<'a> {
 
         let frames = &self.frames;
         out.text.push_str(",\"frameTable\":{");
-        out.column("address", frames, |text, frame| match frame.address {
-            0 => text.push_str("-1"),
-            address => json::number(text, address),
-        })?;
+        out.column("address", frames, |text, frame| json::number(text, frame.address))?;
         out.column("inlineDepth", frames, |text, frame| json::number(text, frame.depth))?;
         out.column("category", frames, |text, frame| json::number(text, frame.origin as u8))?;
         out.column("subcategory", frames, |text, _| text.push('0'))?;
