@@ -34,7 +34,8 @@ fn written(name: &rustc_demangle::Demangle<'_>) -> Option<String> {
     Some(out.0)
 }
 
-/// The name of a symbol of C++ (Itanium ABI), without parameters, as `c++filt -p` prints it.
+/// The name of a symbol of C++ (Itanium ABI), without parameters, as `c++filt -p` prints it, and with the
+/// clones that it leaves out, as `c++filt` prints them.
 #[cfg(feature = "cpp")]
 fn cpp(symbol: &str) -> Option<String> {
     use cpp_demangle::{DemangleOptions, ParseOptions, Symbol};
@@ -44,8 +45,8 @@ fn cpp(symbol: &str) -> Option<String> {
     /// Nested parts of a name.
     const MAX_DEPTH: u32 = 128;
 
-    // GCC marks parts of functions, such as `.cold` and `.part.0`.
-    let (mangled, part) = match symbol.split_once('.') {
+    // Compilers mark copies and parts of functions.
+    let (mangled, mut clones) = match symbol.split_once('.') {
         Some((mangled, _)) => (mangled, symbol.get(mangled.len()..).unwrap_or_default()),
         None => (symbol, ""),
     };
@@ -74,10 +75,34 @@ fn cpp(symbol: &str) -> Option<String> {
         name.truncate(rest.len());
     }
     let mut out = Limited(name);
-    if !part.is_empty() {
-        write!(out, " [clone {part}]").ok()?;
+    while !clones.is_empty() {
+        let (clone, rest) = clones.split_at_checked(clone_len(clones))?;
+        write!(out, " [clone {clone}]").ok()?;
+        clones = rest;
     }
     Some(out.0)
+}
+
+/// Bytes of the first of the suffixes of a symbol, such as `.part.0` of `.part.0.cold`: a word with the
+/// numbers behind it, as `d_clone_suffix` of binutils has it. Another text is one suffix.
+#[cfg(feature = "cpp")]
+fn clone_len(suffixes: &str) -> usize {
+    let span = |text: &[u8], is_part: fn(&u8) -> bool| match text {
+        [b'.', word @ ..] => match word.iter().take_while(|byte| is_part(byte)).count() {
+            0 => 0,
+            length => length + 1,
+        },
+        _ => 0,
+    };
+    let bytes = suffixes.as_bytes();
+    let mut end = span(bytes, |byte| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_'));
+    loop {
+        match span(bytes.get(end..).unwrap_or_default(), u8::is_ascii_digit) {
+            0 => break,
+            number => end += number,
+        }
+    }
+    if end == 0 { bytes.len() } else { end }
 }
 
 /// A text of at most 64 KiB: a short mangled name can stand for one of any length.
@@ -117,7 +142,7 @@ mod tests {
     #[cfg(feature = "cpp")]
     #[test]
     fn names_of_cpp_are_those_of_binutils() {
-        // The output of `c++filt -p`.
+        // The output of `c++filt -p`, and the clones of `c++filt`.
         for (symbol, name) in [
             ("_ZN3foo3barEi", "foo::bar"),
             (
@@ -126,6 +151,11 @@ mod tests {
             ),
             ("_ZZ4mainENKUlvE_clEv", "main::{lambda()#1}::operator()"),
             ("_ZN3foo3barEi.cold", "foo::bar [clone .cold]"),
+            ("_ZN3foo3barEi.part.0.cold", "foo::bar [clone .part.0] [clone .cold]"),
+            ("_ZN3foo3barEi.isra.0.constprop.1", "foo::bar [clone .isra.0] [clone .constprop.1]"),
+            ("_ZN3foo3barEi.lto_priv.0.12.a", "foo::bar [clone .lto_priv.0.12] [clone .a]"),
+            // Those that it does not know.
+            ("_ZN3foo3barEi.cold.Other.1", "foo::bar [clone .cold] [clone .Other.1]"),
             ("_ZTv0_n24_NSt9strstreamD1Ev", "virtual thunk to std::strstream::~strstream"),
             (
                 "_ZThn16_NSdD0Ev",
