@@ -120,11 +120,7 @@ pub(crate) fn run(args: &Args) -> Result {
             Column::Pid => sample.pid.map_or_else(String::new, |pid| (pid as i32).to_string()),
             Column::Tid => sample.tid.map_or_else(String::new, |tid| (tid as i32).to_string()),
             Column::Cpu => sample.cpu.map_or_else(String::new, |cpu| format!("{cpu:03}")),
-            // The name of a file without its directory, as perf shows it.
-            Column::Dso => {
-                let file = place.as_ref().and_then(|place| place.file).unwrap_or("[unknown]");
-                file.rsplit('/').next().unwrap_or(file).to_owned()
-            }
+            Column::Dso => short(place.as_ref().and_then(|place| place.file)),
             Column::Symbol => place.as_ref().map_or_else(String::new, |place| {
                 let level = place.level();
                 match &place.symbol {
@@ -165,6 +161,17 @@ pub(crate) fn run(args: &Args) -> Result {
         out.write_if_full()?;
     }
     out.finish()
+}
+
+/// The name of a file without its directory, as perf shows it.
+fn short(file: Option<&str>) -> String {
+    let file = file.unwrap_or("[unknown]");
+    let map = file.strip_prefix("/tmp/perf-").and_then(|name| name.strip_suffix(".map"));
+    match map.and_then(|pid| pid.parse::<u32>().ok()) {
+        // Code of a just-in-time compiler.
+        Some(pid) => format!("[JIT] tid {pid}"),
+        None => file.rsplit('/').next().unwrap_or(file).to_owned(),
+    }
 }
 
 fn as_json(args: &Args, summary: &Summary) -> Value {
@@ -224,6 +231,27 @@ fn row(first: &str, cells: impl Iterator<Item = String>, widths: &[usize]) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_have_the_names_of_perf() {
+        let names = [
+            "[unknown]",
+            "[kernel.kallsyms]",
+            "libc.so.6",
+            "[JIT] tid 4711",
+            "perf-x.map",
+            "perf-1.map",
+        ];
+        let files = [
+            "[kernel.kallsyms]",
+            "/lib/libc.so.6",
+            "/tmp/perf-4711.map",
+            "/tmp/perf-x.map",
+            "/var/tmp/perf-1.map",
+        ];
+        let files = [None].into_iter().chain(files.map(Some));
+        assert_eq!(files.map(short).collect::<Vec<_>>(), names);
+    }
 
     #[test]
     fn ids_are_numbers() {
