@@ -2,7 +2,8 @@
 use crate::cancellation::Cancellation;
 use crate::message::{
     Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
-    ProcessInfo, ProcessInfoCommand, Request, TracingCommand, TracingConfig, checked_size,
+    ProcessInfo, ProcessInfoCommand, Provider, Request, TracingCommand, TracingConfig,
+    checked_size,
 };
 use crate::negotiate::Known;
 use crate::transport::{Address, Connection, Deadline, Peer, Timeouts};
@@ -183,15 +184,8 @@ impl Client {
             }
         }
         connection.send(message, Deadline::after(self.timeouts.send))?;
-        let reply = match request {
-            Request::CreateCoreDump { .. } => self.timeouts.dump,
-            Request::AttachProfiler { timeout_ms, .. } => {
-                self.timeouts.reply.saturating_add(Duration::from_millis((*timeout_ms).into()))
-            }
-            _ => self.timeouts.reply,
-        };
         let command = request.command();
-        match connection.reply(command, Deadline::after(reply)) {
+        match connection.reply(command, Deadline::after(self.reply_limit(request))) {
             Ok(payload) => Ok((connection, payload)),
             Err(e) => Err(match (e, connection.peer().pid) {
                 (Error::Closed { .. }, Some(pid)) if target::has_ended(pid) => {
@@ -203,6 +197,25 @@ impl Client {
                 (e, _) => e,
             }),
         }
+    }
+
+    /// The time limit for the reply to a request.
+    fn reply_limit(&self, request: &Request) -> Duration {
+        let Timeouts { reply, dump, .. } = self.timeouts;
+        let collects_garbage = match request {
+            Request::CreateCoreDump { .. } => return dump,
+            Request::AttachProfiler { timeout_ms, .. } => {
+                return reply.saturating_add(Duration::from_millis((*timeout_ms).into()));
+            }
+            Request::CollectTracing { config, .. } => {
+                config.providers.iter().any(Provider::collects_garbage)
+            }
+            Request::CollectUserEvents { config, .. } => {
+                config.providers.iter().any(|p| p.provider.collects_garbage())
+            }
+            _ => false,
+        };
+        if collects_garbage { dump.max(reply) } else { reply }
     }
 
     /// Sends a request whose reply is an `HRESULT`.
@@ -547,6 +560,9 @@ impl Client {
     /// Starts a tracing session with the newest of `CollectTracing6` to `CollectTracing` that the
     /// target supports.
     ///
+    /// With the keyword `GCHeapCollect` (0x800000) of `Microsoft-Windows-DotNETRuntime`, the runtime
+    /// performs a full GC before it replies: the limit of the reply is [`Timeouts::dump`], if that is longer.
+    ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] if the target is too old for an option of `config`: options are never
@@ -597,7 +613,7 @@ impl Client {
         connection.send(&message, Deadline::after(self.timeouts.send))?;
         // An older runtime has already replied and closed: its reply is the better error.
         let sent = connection.send_fd(user_events_data);
-        let payload = match connection.reply(command, Deadline::after(self.timeouts.reply)) {
+        let payload = match connection.reply(command, Deadline::after(self.reply_limit(&request))) {
             Ok(payload) => payload,
             Err(e) if e.is_unknown_command() => {
                 let option = "a user_events session".into();
@@ -660,4 +676,33 @@ fn number<'a, T>(
 /// 9 of `9.0.1`; `ProcessInfo` has no version before .NET 7.
 fn major_version(info: &ProcessInfo) -> Option<u32> {
     info.clr_version.as_deref()?.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::UserEventsConfig;
+    use crate::{Tracepoints, UserEventsProvider};
+
+    #[test]
+    fn a_session_that_begins_with_a_gc_has_the_limit_of_dumps() {
+        let [short, long] = [1, 2].map(Duration::from_secs);
+        let client = Client::new(Address::UnixSocket("socket".into()))
+            .timeouts(Timeouts::all(short).dump(long));
+        let command = TracingCommand::CollectTracing;
+        let runtime = || Provider::new("Microsoft-Windows-DotNETRuntime");
+        for (keywords, limit) in [(0x198_0001, long), (0x80_0000, long), (0x110_0001, short)] {
+            let providers = [Provider::new("Other"), runtime().keywords(keywords)];
+            let config = TracingConfig::new(providers);
+            let request = Request::CollectTracing { command, config };
+            assert_eq!(client.reply_limit(&request), limit, "{keywords:#x}");
+            let provider =
+                UserEventsProvider::new(runtime().keywords(keywords), Tracepoints::new("events"));
+            let config = UserEventsConfig::new([provider]);
+            let command = crate::message::UserEventsCommand::CollectTracing5;
+            let request = Request::CollectUserEvents { command, config };
+            assert_eq!(client.reply_limit(&request), limit, "{keywords:#x}");
+        }
+        assert_eq!(client.reply_limit(&Request::ResumeRuntime), short);
+    }
 }

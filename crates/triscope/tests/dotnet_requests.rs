@@ -262,6 +262,23 @@ fn a_heap_dump_has_the_name_of_the_process_in_a_container() {
     assert_eq!((info.pid, info.process_name.as_deref()), (42, Some(own.trim_end())));
 }
 
+/// The runtime performs the GC before it replies.
+#[test]
+fn a_heap_dump_whose_gc_takes_too_long_names_the_option() {
+    let (_end, wait) = mpsc::channel::<()>();
+    let server = Server::start(move |request| match request {
+        Request::CollectTracing { config, .. } if config.providers[0].keywords & 0x80_0000 != 0 => {
+            let _ = wait.recv(); // until the end of the test
+            Vec::new()
+        }
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    let errors = server.fails(&["gcdump", "--timeout", "0.5"], 1);
+    assert!(errors.contains("waiting for the reply took longer than 500ms"), "{errors}");
+    assert!(errors.contains("raise --timeout"), "{errors}");
+}
+
 #[test]
 fn the_rundown_has_the_keywords_of_the_option() {
     let server = Server::start(|request| match request {

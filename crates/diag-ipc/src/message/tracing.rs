@@ -170,6 +170,11 @@ impl Provider {
         self
     }
 
+    /// Whether the runtime collects garbage before it replies to the request for a session with this provider.
+    pub(crate) fn collects_garbage(&self) -> bool {
+        self.name.eq_ignore_ascii_case(RUNTIME) && self.keywords & GC_HEAP_COLLECT != 0
+    }
+
     fn encode(&self, filter: bool, out: &mut Vec<u8>) -> Result<(), RejectedRequest> {
         out.extend(self.keywords.to_le_bytes());
         out.extend((self.level as u32).to_le_bytes());
@@ -204,9 +209,12 @@ impl Provider {
 /// The runtime's provider.
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 
+/// `GCHeapCollect`: the runtime collects garbage when a session with it starts, and replies after that.
+const GC_HEAP_COLLECT: u64 = 0x80_0000;
+
 /// `GCHeapDump` and `GCHeapCollect`: the runtime collects garbage and writes its heap when a session with
 /// them starts.
-const HEAP_WALK: u64 = 0x90_0000;
+const HEAP_WALK: u64 = 0x10_0000 | GC_HEAP_COLLECT;
 
 /// Text that does not describe a [`Provider`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -652,6 +660,11 @@ mod tests {
             assert_eq!(keywords(text), !0x90_0000, "{text}");
         }
         assert_eq!(keywords(&format!("{RUNTIME}:900001")), 0x90_0001);
+        let collects = |text: &str| parse(text).unwrap().collects_garbage();
+        assert!(collects("microsoft-windows-dotnetruntime:1980001:5"));
+        for text in [RUNTIME, &format!("{RUNTIME}:100001"), "Other:800000"] {
+            assert!(!collects(text), "{text}");
+        }
     }
 
     #[test]

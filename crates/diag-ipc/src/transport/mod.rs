@@ -74,7 +74,8 @@ pub struct Timeouts {
     pub send: Duration,
     /// Waiting for a reply. 20 s.
     pub reply: Duration,
-    /// Waiting for a dump to be written. 10 min.
+    /// Waiting for a dump to be written, or for the full GC before a session with the keyword
+    /// `GCHeapCollect`. 10 min.
     pub dump: Duration,
     /// Maximum time without data after the stop request: the runtime can take a while to collect
     /// the rundown of a large application. 30 s.

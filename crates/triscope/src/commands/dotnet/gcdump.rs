@@ -111,14 +111,17 @@ fn heap_of_process(args: &Args) -> Result<Heap> {
         describe_types_again(&target)?;
     }
     let config = TracingConfig::new([providers::heap_walk()]).rundown(Rundown::None);
-    let stream = Stream::of_process(target, &config, Some(args.timeout), Order::Time)?;
+    let late =
+        "the runtime performs a GC first, which takes long with a large heap: raise --timeout";
+    let stream = Stream::of_process(target, &config, args.timeout, Order::Time, late)?;
     heap_of_stream(stream, true)
 }
 
-/// The usual limits, none longer than `limit`.
+/// The usual limits, none longer than `limit`. That of the session, which begins with a GC, is `limit`.
 fn within(limit: Duration) -> Timeouts {
     let usual = Timeouts::default();
     usual
+        .dump(limit)
         .connect(usual.connect.min(limit))
         .send(usual.send.min(limit))
         .reply(usual.reply.min(limit))
@@ -374,6 +377,15 @@ impl Heap {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_gc_before_a_heap_dump_may_take_all_of_the_time() {
+        for seconds in [1, 60, 3600].map(Duration::from_secs) {
+            let limits = within(seconds);
+            assert_eq!(limits.dump, seconds);
+            assert!(limits.reply <= seconds && limits.reply <= Timeouts::default().reply);
+        }
+    }
 
     #[test]
     fn a_heap_may_take_a_share_of_the_available_memory() {

@@ -8,7 +8,7 @@ use crate::io::input::{Format, Input};
 use crate::io::progress::Progress;
 use crate::run::stop::Listener;
 use crate::run::watch::COMMAND_CONTINUES;
-use diag_ipc::{Session, TracingConfig};
+use diag_ipc::{Error, Operation, Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl SourceArgs {
     ) -> Result<Stream> {
         match &self.source {
             Some(Source::File(path)) => Stream::of_file(path, order, progress),
-            _ => Stream::of_process(self.target()?, config, duration, order),
+            _ => Stream::of(Live::Running(self.target()?), config, duration, order, None),
         }
     }
 }
@@ -144,7 +144,7 @@ impl SourceOrCommand {
             return self.source.open(config, duration, order, progress);
         }
         let live = Live::Launched(Launched::start(&self.command, false)?);
-        Stream::of(live, config, duration, order)
+        Stream::of(live, config, duration, order, None)
     }
 }
 
@@ -161,14 +161,16 @@ impl Stream {
         Ok(Self { name, reader, stop_on_signal: None, live: None })
     }
 
-    /// Starts a session with a process.
+    /// Starts a session with a process, whose events end at `limit`. `late` is the note if the runtime does not
+    /// reply in time.
     pub(crate) fn of_process(
         target: Target,
         config: &TracingConfig,
-        duration: Option<Duration>,
+        limit: Duration,
         order: Order,
+        late: &str,
     ) -> Result<Self> {
-        Self::of(Live::Running(target), config, duration, order)
+        Self::of(Live::Running(target), config, Some(limit), order, Some(late))
     }
 
     /// Starts a session. A runtime that is suspended at a diagnostic port is resumed.
@@ -177,10 +179,18 @@ impl Stream {
         config: &TracingConfig,
         duration: Option<Duration>,
         order: Order,
+        late: Option<&str>,
     ) -> Result<Self> {
         let target = live.target();
         let name = target.name.clone();
-        let session = target.client.collect_tracing(config).map_err(target.failure());
+        let session = target.client.collect_tracing(config).map_err(|error| {
+            let is_late = matches!(error, Error::Timeout { operation: Operation::Reply, .. });
+            let failure = target.failure()(error);
+            match late.filter(|_| is_late) {
+                Some(note) => failure.and(note),
+                None => failure,
+            }
+        });
         let begun = session.and_then(|session| match begin(&live, &session, duration) {
             Ok(stop_on_signal) => Ok((session, stop_on_signal)),
             Err(failure) => {
