@@ -192,6 +192,17 @@ fn a_suspended_runtime_is_resumed() {
     ok(&["resume", pid]);
     target.await_workload();
 
+    // A recording resumes it, too.
+    for runtime in [Runtime::Net9, Runtime::Net10] {
+        let mut target =
+            Target::of(runtime).env("DOTNET_DefaultDiagnosticPortSuspend", "1").suspended().start();
+        let path = target.tmpdir().join("a.nettrace");
+        let (pid, out) = (&target.pid().to_string(), path.to_str().unwrap());
+        ok(&["collect", pid, "-o", out, "--duration", "1"]);
+        assert!(read(&path)["Microsoft-Windows-DotNETRuntime"] > 10, "{runtime:?}");
+        target.await_workload();
+    }
+
     // One that waits for a port is resumed there alone.
     let dir = tempfile::tempdir().unwrap();
     let port = dir.path().join("port");

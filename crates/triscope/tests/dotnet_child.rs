@@ -398,9 +398,17 @@ fn a_signal_ends_the_output_after_a_session() {
                 continue;
             }
             let mut rest = vec![0; 1 << 16];
-            let _ = stream.read(&mut rest).unwrap();
+            let size = stream.read(&mut rest).unwrap();
+            // The header alone: the request to resume.
+            if size + first.len() == Header::LEN {
+                let reply = Reply::Error { code: HResult::UnknownCommand, message: None };
+                stream.write_all(&reply.encode().unwrap()).unwrap();
+                continue;
+            }
             let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
-            let _ = stream.write_all(&[reply, trace.clone()].concat()); // the client may have gone
+            let bytes = [reply, trace.clone()].concat();
+            // Meanwhile the client sends other requests, and it may go.
+            std::thread::spawn(move || stream.write_all(&bytes));
         }
     });
     let port = format!("{},connect", socket.display());
@@ -435,7 +443,7 @@ fn server() {
     let listener = UnixListener::bind(path).unwrap();
     std::fs::write(path.with_extension("up"), "").unwrap();
     // Its first session is the empty one that makes old runtimes describe their types. It stops
-    // itself in the second one.
+    // itself in the second one, when it is resumed.
     let (mut session, mut sessions) = (None, 0);
     for stream in listener.incoming() {
         let mut stream = stream.unwrap();
@@ -443,6 +451,13 @@ fn server() {
         if matches!(command, Ipc::ProcessInfo | Ipc::ProcessInfo2 | Ipc::ProcessInfo3) {
             let reply = Reply::Error { code: HResult::UnknownCommand, message: None };
             stream.write_all(&reply.encode().unwrap()).unwrap();
+            continue;
+        }
+        if command == Ipc::ResumeRuntime {
+            stream.write_all(&Reply::Ok(&0u32.to_le_bytes()).encode().unwrap()).unwrap();
+            if sessions == 2 {
+                kill("STOP", std::process::id());
+            }
             continue;
         }
         let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
@@ -455,9 +470,6 @@ fn server() {
         let _ = session.insert(stream);
         sessions += 1;
         std::fs::write(path.with_extension("session"), "").unwrap();
-        if sessions == 2 {
-            kill("STOP", std::process::id());
-        }
     }
 }
 

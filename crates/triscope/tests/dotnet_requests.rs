@@ -325,6 +325,26 @@ fn keywords_of_the_rundown_are_not_dropped() {
     server.ok(&["collect", "-o", "trace", "--profile", "gc-collect"]);
 }
 
+/// As dotnet-trace does. Nothing is known about the process at the other end of a port.
+#[test]
+fn a_runtime_that_listens_at_a_port_is_resumed() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        Request::ResumeRuntime => done(),
+        _ => unknown(),
+    });
+    let position = |is: fn(&Request) -> bool, requests: &[Request]| requests.iter().position(is);
+    for args in [&["collect", "-o", "trace"][..], &["events"], &["counters", "-o", "values.csv"]] {
+        server.ok(args);
+        let requests = server.requests();
+        let session = position(|r| matches!(r, Request::CollectTracing { .. }), &requests);
+        let resume = position(|r| *r == Request::ResumeRuntime, &requests);
+        assert!(session.is_some() && session < resume, "{args:?}: {requests:?}");
+    }
+    server.ok(&["collect", "-o", "trace", "--resume-runtime", "false"]);
+    assert!(!server.requests().contains(&Request::ResumeRuntime));
+}
+
 /// A short program ends before it is asked whether it runs.
 #[test]
 fn a_program_that_has_ended_was_resumed() {

@@ -6,7 +6,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::progress::Status;
 use crate::run::child;
 use crate::run::duration::duration;
-use crate::run::port::{Port, Startup, process_of};
+use crate::run::port::{Port, Startup};
 use crate::run::runtimes;
 use crate::run::stop::Listener;
 use diag_ipc::reverse::Server;
@@ -77,8 +77,7 @@ pub(crate) struct Args {
     /// When the buffer is full, drop events, or block the threads that write them (.NET 11)
     #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
     buffering_mode: Buffering,
-    /// Whether to resume a runtime that is suspended at a diagnostic port after the session has
-    /// started
+    /// Whether to resume a runtime that is suspended at startup after the session has started
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
     resume_runtime: bool,
     /// Show the output of COMMAND, and connect it to the terminal
@@ -106,8 +105,8 @@ pub(super) fn run(args: &Args) -> Result {
     check_output(args.output.as_deref())?;
     if args.command.is_empty() {
         let target = args.target.resolve()?;
-        let waits = target.server.is_some();
-        let recording = match Recording::start(args, &target, &config, waits) {
+        let resume = args.resume_runtime && target.may_be_suspended()?;
+        let recording = match Recording::start(args, &target, &config, resume) {
             Ok(recording) => recording,
             Err(failure) => {
                 if args.resume_runtime {
@@ -122,7 +121,7 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(Failure::new("either a process or a COMMAND, not both").with_code(2));
     }
     let launched = Launched::start(&args.command, args.show_child_io)?;
-    let recording = match Recording::start(args, &launched.target, &config, true) {
+    let recording = match Recording::start(args, &launched.target, &config, args.resume_runtime) {
         Ok(recording) => recording,
         Err(failure) => {
             launched.kill();
@@ -219,34 +218,10 @@ fn begin(args: &Args, target: &Target, session: &Session, resume: bool) -> Resul
     target.exit.take();
     let stop_on_signal =
         StopOnSignal::new(session.stop_handle(), args.duration, !args.command.is_empty())?;
-    if resume && args.resume_runtime {
-        target.client.resume_runtime().map_err(target.failure())?;
-        if let Some(server) = &target.server {
-            resume_others(server);
-        }
+    if resume {
+        target.resume()?;
     }
     Ok(stop_on_signal)
-}
-
-/// Resumes every other runtime that connects to the open port: child processes of the traced
-/// program inherit its environment, and would stay suspended forever.
-pub(super) fn resume_others(server: &Arc<Server>) {
-    let server = Arc::downgrade(server);
-    std::thread::spawn(move || {
-        while let Some(server) = server.upgrade() {
-            match server.accept(Duration::from_millis(200)) {
-                Ok(runtime) => {
-                    let pid = process_of(&runtime);
-                    match runtime.client().resume_runtime() {
-                        Ok(()) => message!("process {pid} has also connected and is not traced"),
-                        Err(e) => message!("process {pid} has connected, and waits: {e}"),
-                    }
-                }
-                Err(Error::Timeout { .. }) => {}
-                Err(_) => break,
-            }
-        }
-    });
 }
 
 /// A session that is being recorded.

@@ -1,6 +1,6 @@
 //! Sources of .NET events: a file, standard input, or a session with a live process.
 
-use super::collect::{Launched, resume_others};
+use super::collect::Launched;
 use super::signals::StopOnSignal;
 use super::target::{self, Target};
 use crate::failure::{Failure, OneLine, Result};
@@ -173,7 +173,7 @@ impl Stream {
         Self::of(Live::Running(target), config, Some(limit), order, Some(late))
     }
 
-    /// Starts a session. A runtime that is suspended at a diagnostic port is resumed.
+    /// Starts a session. A runtime that is suspended at startup is resumed.
     fn of(
         live: Live,
         config: &TracingConfig,
@@ -183,19 +183,24 @@ impl Stream {
     ) -> Result<Self> {
         let target = live.target();
         let name = target.name.clone();
-        let session = target.client.collect_tracing(config).map_err(|error| {
-            let is_late = matches!(error, Error::Timeout { operation: Operation::Reply, .. });
-            let failure = target.failure()(error);
-            match late.filter(|_| is_late) {
-                Some(note) => failure.and(note),
-                None => failure,
-            }
-        });
-        let begun = session.and_then(|session| match begin(&live, &session, duration) {
-            Ok(stop_on_signal) => Ok((session, stop_on_signal)),
-            Err(failure) => {
-                let _ = session.stop(); // the first failure is more useful
-                Err(failure)
+        let start = || {
+            target.client.collect_tracing(config).map_err(|error| {
+                let is_late = matches!(error, Error::Timeout { operation: Operation::Reply, .. });
+                let failure = target.failure()(error);
+                match late.filter(|_| is_late) {
+                    Some(note) => failure.and(note),
+                    None => failure,
+                }
+            })
+        };
+        let begun = target.may_be_suspended().and_then(|resume| {
+            let session = start()?;
+            match begin(&live, &session, duration, resume) {
+                Ok(stop_on_signal) => Ok((session, stop_on_signal)),
+                Err(failure) => {
+                    let _ = session.stop(); // the first failure is more useful
+                    Err(failure)
+                }
             }
         });
         let (session, stop_on_signal) = match begun {
@@ -213,15 +218,19 @@ impl Stream {
     }
 }
 
-/// Installs the stop conditions, and resumes a runtime that is suspended at a diagnostic port.
-fn begin(live: &Live, session: &Session, duration: Option<Duration>) -> Result<StopOnSignal> {
+/// Installs the stop conditions, and resumes a suspended runtime.
+fn begin(
+    live: &Live,
+    session: &Session,
+    duration: Option<Duration>,
+    resume: bool,
+) -> Result<StopOnSignal> {
     let target = live.target();
     let has_command = matches!(live, Live::Launched(_));
     target.exit.take();
     let stop_on_signal = StopOnSignal::new(session.stop_handle(), duration, has_command)?;
-    if let Some(server) = &target.server {
-        target.client.resume_runtime().map_err(target.failure())?;
-        resume_others(server);
+    if resume {
+        target.resume()?;
     }
     Ok(stop_on_signal)
 }

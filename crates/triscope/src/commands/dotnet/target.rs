@@ -185,10 +185,58 @@ fn listen(path: &Path) -> Result<Target> {
     }
 }
 
+/// Resumes every other runtime that connects to the open port: child processes of the traced
+/// program inherit its environment, and would stay suspended forever.
+fn resume_others(server: &Arc<Server>) {
+    let server = Arc::downgrade(server);
+    std::thread::spawn(move || {
+        while let Some(server) = server.upgrade() {
+            match server.accept(Duration::from_millis(200)) {
+                Ok(runtime) => {
+                    let pid = process_of(&runtime);
+                    match runtime.client().resume_runtime() {
+                        Ok(()) => message!("process {pid} has also connected and is not traced"),
+                        Err(e) => message!("process {pid} has connected, and waits: {e}"),
+                    }
+                }
+                Err(Error::Timeout { .. }) => {}
+                Err(_) => break,
+            }
+        }
+    });
+}
+
 impl Target {
     /// Its process id, by the socket if it was not named.
     pub(crate) fn process(&self) -> Option<u32> {
         self.pid.or_else(|| self.client.peer().ok()?.pid)
+    }
+
+    /// Whether the runtime may be suspended at startup: at a diagnostic port, or if a process is not known to run.
+    pub(super) fn may_be_suspended(&self) -> Result<bool> {
+        // The threads of the process at the other end of a port need not be those of the runtime.
+        if self.pid.is_none() || self.server.is_some() {
+            return Ok(true);
+        }
+        match self.client.is_suspended() {
+            Ok(state) => Ok(state != Some(false)),
+            Err(error) if error.is_timeout() => Err(self.failure()(error)),
+            Err(_) => Ok(true), // a request that fails here is no reason to refuse another one
+        }
+    }
+
+    /// Resumes a runtime that may be suspended, as dotnet-trace does: one that runs ignores it. At a port that is
+    /// open here, the others are resumed, too.
+    pub(super) fn resume(&self) -> Result {
+        match self.client.resume_runtime() {
+            // .NET Core 3.1 cannot be suspended.
+            Err(error) if error.is_unknown_command() => {}
+            other => other.map_err(self.failure())?,
+        }
+        if let Some(server) = &self.server {
+            resume_others(server);
+        }
+        Ok(())
     }
 
     /// Resumes a runtime that is suspended at a diagnostic port after a failure: nothing else would.
