@@ -327,6 +327,35 @@ fn an_event_source_and_a_meter_can_have_the_same_name() {
     assert_eq!(values, expected);
 }
 
+/// Two names that become one are two metrics.
+#[test]
+fn metrics_of_prometheus_have_different_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("same.nettrace");
+    let events = [
+        event_counter("queue-size", 1.0),
+        event_counter("queue.size", 2.0),
+        event_counter("latency_sum", 3.0),
+        histogram("Shop", "0.5=1.5", 1, 1.5),
+        histogram("shop", "0.5=2.5", 2, 2.5),
+    ];
+    std::fs::write(&path, of_meters(&events)).unwrap();
+    let text = ok(&["dotnet", "counters", path.to_str().unwrap(), "--format", "prometheus"]);
+    let values: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "shop_latency{quantile=\"0.5\"} 1.5",
+        "shop_latency_sum 1.5",
+        "shop_latency_count 1",
+        "shop_latency_2{quantile=\"0.5\"} 2.5",
+        "shop_latency_2_sum 2.5",
+        "shop_latency_2_count 2",
+        "shop_latency_sum_2 3",
+        "shop_queue_size 1",
+        "shop_queue_size_2 2",
+    ];
+    assert_eq!(values, expected);
+}
+
 #[test]
 fn an_idle_histogram_has_no_values() {
     let dir = tempfile::tempdir().unwrap();

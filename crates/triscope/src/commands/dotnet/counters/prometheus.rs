@@ -2,17 +2,48 @@
 //!
 //! A metric is named after the event source or meter and the counter; characters that Prometheus
 //! does not allow in a name become `_`. If a source and a meter have the same names, `_meter` follows that of
-//! the meter. Rates are gauges whose names end in `_per_second`, because
+//! the meter. Other names that become the same, of metrics or of the labels of a time series, get a number.
+//! Rates are gauges whose names end in `_per_second`, because
 //! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
 //! all values since the start.
 
 use super::shown;
 use nettrace::analysis::{Counter, CounterKind};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write;
 
-/// Metric, whether it is of a meter, and labels.
-type Key = (String, bool, String);
+/// The time series of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Metric {
+    /// Its name, if no other metric has it.
+    name: String,
+    is_meter: bool,
+    provider: String,
+    counter: String,
+    is_summary: bool,
+}
+
+impl Metric {
+    fn of(counter: &Counter) -> Self {
+        let mut name = sanitized(&format!("{}_{}", counter.provider, counter.name));
+        if counter.kind == CounterKind::Rate {
+            name.push_str("_per_second");
+        }
+        Self {
+            name,
+            is_meter: counter.is_meter,
+            provider: counter.provider.clone(),
+            counter: counter.name.clone(),
+            is_summary: matches!(
+                counter.kind,
+                CounterKind::Histogram | CounterKind::ExponentialHistogram
+            ),
+        }
+    }
+}
+
+/// A metric and the labels of one of its time series.
+type Key = (Metric, String);
 
 #[derive(Default)]
 pub(super) struct Metrics {
@@ -24,7 +55,9 @@ pub(super) struct Metrics {
 
 impl Metrics {
     pub(super) fn add(&mut self, counter: Counter) {
-        let key = (metric(&counter), counter.is_meter, labels(&counter.tags));
+        let metric = Metric::of(&counter);
+        let labels = labels(&counter.tags, metric.is_summary);
+        let key = (metric, labels);
         let (value, n) = (counter.value, counter.count.unwrap_or(0));
         match counter.kind {
             CounterKind::Histogram => {
@@ -41,18 +74,27 @@ impl Metrics {
     }
 
     pub(super) fn text(&self) -> String {
-        let mut out = String::new();
-        let mut last = None;
+        let (mut out, mut names) = (String::new(), Names::default());
+        let (mut last, mut name) = (None, String::new());
+        let mut source = None;
         // Writing to a string does not fail.
         for (key, counter) in &self.newest {
-            let (metric, is_meter, labels) = key;
-            let is_of_both = *is_meter && self.is_of_source(metric);
-            let name = format!("{metric}{}", if is_of_both { "_meter" } else { "" });
-            if last != Some((metric, is_meter)) {
-                let kind = if self.totals.contains_key(key) { "summary" } else { "gauge" };
+            let (metric, labels) = key;
+            if last != Some(metric) {
+                last = Some(metric);
+                // A source is before a meter with the same name.
+                let is_of_both = metric.is_meter && source == Some(&metric.name);
+                if !metric.is_meter {
+                    source = Some(&metric.name);
+                }
+                let suffix = if is_of_both { "_meter" } else { "" };
+                let (parts, kind) = match metric.is_summary {
+                    true => (&["", "_sum", "_count"][..], "summary"),
+                    false => (&[""][..], "gauge"),
+                };
+                name = names.take(&format!("{}{suffix}", metric.name), parts);
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
                 let _ = writeln!(out, "# TYPE {name} {kind}");
-                last = Some((metric, is_meter));
             }
             let Some((sum, count)) = self.totals.get(key) else {
                 let _ = writeln!(out, "{name}{} {}", braces(labels), shown(counter));
@@ -67,23 +109,28 @@ impl Metrics {
         }
         out
     }
-
-    /// Whether an event source has the metric.
-    fn is_of_source(&self, metric: &str) -> bool {
-        let first = (metric.to_owned(), false, String::new());
-        self.newest
-            .range(first..)
-            .next()
-            .is_some_and(|((name, is_meter, _), _)| name == metric && !is_meter)
-    }
 }
 
-fn metric(counter: &Counter) -> String {
-    let mut name = sanitized(&format!("{}_{}", counter.provider, counter.name));
-    if counter.kind == CounterKind::Rate {
-        name.push_str("_per_second");
+/// Names that may occur once.
+#[derive(Default)]
+struct Names {
+    taken: HashSet<String>,
+    /// The last number behind each name.
+    last: HashMap<String, u32>,
+}
+
+impl Names {
+    /// Takes `name`, or `name_2` and so on, with each of the parts behind it.
+    fn take(&mut self, name: &str, parts: &[&str]) -> String {
+        let mut free = name.to_owned();
+        while parts.iter().any(|part| self.taken.contains(&format!("{free}{part}"))) {
+            let last = self.last.entry(name.to_owned()).or_insert(1);
+            *last = last.saturating_add(1);
+            free = format!("{name}_{last}");
+        }
+        self.taken.extend(parts.iter().map(|part| format!("{free}{part}")));
+        free
     }
-    name
 }
 
 /// `[a-zA-Z_][a-zA-Z0-9_]*`, in lower case, without runs of `_`.
@@ -97,21 +144,27 @@ fn sanitized(text: &str) -> String {
             _ => out.push('_'),
         }
     }
-    out
+    if out.is_empty() { "_".to_owned() } else { out }
 }
 
 /// `key=value,…` as labels. A part without `=` belongs to the value before it.
-fn labels(tags: &str) -> String {
+fn labels(tags: &str, is_summary: bool) -> String {
+    let mut names = Names::default();
+    if is_summary {
+        names.take("quantile", &[""]);
+    }
     let mut pairs: Vec<(String, String)> = Vec::new();
     for part in tags.split(',').filter(|part| !part.is_empty()) {
-        match (part.split_once('='), pairs.last_mut()) {
-            (Some((key, value)), _) => pairs.push((sanitized(key), value.to_owned())),
+        let (key, value) = match (part.split_once('='), pairs.last_mut()) {
+            (Some((key, value)), _) => (sanitized(key), value),
             (None, Some((_, value))) => {
                 value.push(',');
                 value.push_str(part);
+                continue;
             }
-            (None, None) => pairs.push(("tags".to_owned(), part.to_owned())),
-        }
+            (None, None) => ("tags".to_owned(), part),
+        };
+        pairs.push((names.take(&key, &[""]), value.to_owned()));
     }
     let pairs: Vec<_> =
         pairs.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value, true))).collect();
@@ -141,9 +194,21 @@ mod tests {
     fn names_and_labels_have_only_what_prometheus_allows() {
         assert_eq!(sanitized("System.Runtime_cpu-usage"), "system_runtime_cpu_usage");
         assert_eq!(sanitized("9lives"), "_lives");
+        let labels = |tags| labels(tags, false);
         assert_eq!(labels("a.b=x \"y\"\\z,q,c=1"), r#"a_b="x \"y\"\\z,q",c="1""#);
         assert_eq!(labels("zone=eu,url=http://h/?a=b"), r#"zone="eu",url="http://h/?a=b""#);
         assert_eq!(labels(""), "");
         assert_eq!(labels("odd"), "tags=\"odd\"");
+        assert_eq!(labels("=x"), "_=\"x\"");
+    }
+
+    /// A file in which a name occurs twice is refused as a whole.
+    #[test]
+    fn names_of_labels_are_unique() {
+        let all = "http.method=a,http_method=b,Http-Method=c,http_method_2=d";
+        let expected = r#"http_method="a",http_method_2="b",http_method_3="c",http_method_2_2="d""#;
+        assert_eq!(labels(all, false), expected);
+        assert_eq!(labels("quantile=x", false), "quantile=\"x\"");
+        assert_eq!(labels("quantile=x", true), "quantile_2=\"x\"");
     }
 }
