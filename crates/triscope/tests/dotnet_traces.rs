@@ -484,6 +484,39 @@ fn a_heap_walk_with_missing_parts_fails() {
     assert!(ran.stderr.contains("incomplete, as are the totals: 1 parts lost"), "{}", ran.stderr);
 }
 
+/// The stream goes on after the dump, with another process.
+#[test]
+fn a_heap_dump_has_its_process_and_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let [trace, dump] = ["heap.nettrace", "heap.gcdump"].map(|name| dir.path().join(name));
+    let info = |events: &[(u8, u64)]| {
+        let mut stream = assemble::V6::new();
+        stream.block(6, &[[5, 0, 1, 2, 10, 3, 1], [5, 0, 2, 2, 20, 3, 2]].concat());
+        let [runtime, empty] = ["Microsoft-Windows-DotNETRuntime", ""].map(assemble::utf8);
+        let row = [&[1][..], &runtime, &[18], &empty, &[0, 0, 2, 0, 9, 0]].concat();
+        let size = (row.len() as u16).to_le_bytes();
+        stream.block(3, &[&[0, 0], &size[..], &row].concat());
+        // One object.
+        let numbers = [0u32, 1].map(u32::to_le_bytes).concat();
+        let object = [0x200u64, 24, 1, 0].map(u64::to_le_bytes).concat();
+        let payload = [&numbers[..], &[7, 0], &object].concat();
+        for (thread, time) in events {
+            let at = assemble::varint(*time);
+            let header = [&[0xc7, 1, 0, *thread, 0, *thread][..], &at].concat();
+            stream.compressed(&assemble::blob(&header, &payload));
+        }
+        std::fs::write(&trace, stream.end()).unwrap();
+        let (trace, dump) = (trace.to_str().unwrap(), dump.to_str().unwrap());
+        run(&["dotnet", "gcdump", trace, "-o", dump]);
+        let file = std::fs::read(dump).unwrap();
+        nettrace::gcdump::HeapGraph::read(&file).unwrap().info
+    };
+    let expected = info(&[(1, 2000)]);
+    assert_eq!(expected.pid, 10);
+    assert!(expected.collected.is_some());
+    assert_eq!(info(&[(1, 2000), (2, 900_000_000_000)]), expected);
+}
+
 #[test]
 fn a_heap_with_an_object_of_more_than_4_gib_has_its_size() {
     let dir = tempfile::tempdir().unwrap();

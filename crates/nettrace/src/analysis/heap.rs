@@ -129,6 +129,8 @@ pub struct TypeTotal {
 pub struct HeapSnapshot {
     /// The process whose heap it is, once a part of a dump was read.
     process: Option<u64>,
+    /// The time of the last part of the dump.
+    timestamp: Option<i64>,
     /// The process whose types came first.
     typed: Option<u64>,
     /// By process and id: those of other processes until the process is known.
@@ -173,6 +175,12 @@ impl HeapSnapshot {
     /// The operating system's id of the process whose heap it is; `None` if the stream has no heap dump.
     pub fn process_id(&self) -> Option<u64> {
         self.process
+    }
+
+    /// The time of the last part of the heap dump, in ticks of the event clock; `None` if the stream has no heap
+    /// dump.
+    pub fn timestamp(&self) -> Option<i64> {
+        self.timestamp
     }
 
     /// Objects.
@@ -287,6 +295,7 @@ impl HeapSnapshot {
                 self.begin_process(process);
             }
             self.begin_dump();
+            self.timestamp = Some(event.header().timestamp);
         }
         match event.id() {
             // GCStart, GCEnd: a heap dump is within a GC

@@ -762,7 +762,8 @@ fn processes_are_not_mixed() {
         (activity.process_id, activity.start, activity.end)
     };
     assert_eq!(ended.iter().map(of).collect::<Vec<_>>(), [(10, 60, 62), (20, 61, 63)]);
-    assert_eq!((heap.process_id(), heap.nodes().len()), (Some(10), 1));
+    assert_eq!((heap.process_id(), heap.timestamp()), (Some(10), Some(40)));
+    assert_eq!(heap.nodes().len(), 1);
     assert_eq!((heap.nodes()[0].address, heap.missing()), (10, (0, 0)));
     assert_eq!(heap.type_of(&heap.nodes()[0]).unwrap().name, "Own");
     assert!(heap.is_complete() && heap.types().count() == 1);

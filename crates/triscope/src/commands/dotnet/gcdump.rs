@@ -152,16 +152,16 @@ fn describe_types_again(target: &Target) -> Result {
 }
 
 fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
-    // The process id in the events is that in the namespace of the process.
     let (name, process) = (stream.name.clone(), stream.process());
     let mut walk = HeapSnapshot::with_limits(limits());
     let mut info = DumpInfo::default();
     let mut is_left = false;
     let result = stream.read(|event| {
         walk.observe(event);
-        info.pid = u32::try_from(event.process_id()).unwrap_or_default();
-        let collected = event.trace().map(|trace| trace.utc(event.header().timestamp));
-        info.collected = collected.and_then(system_time);
+        let time = event.header().timestamp;
+        if walk.timestamp() == Some(time) {
+            info.collected = event.trace().map(|trace| trace.utc(time)).and_then(system_time);
+        }
         // The rest of the stream of a live process is not needed, or does not fit.
         let (_, dropped) = walk.missing();
         if is_live && (walk.is_complete() || dropped > 0) {
@@ -188,6 +188,8 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         };
         return Err(Failure::about(&name, why));
     }
+    // The process id in the events is that in the namespace of the process.
+    info.pid = walk.process_id().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
     info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
     if is_live {
         let name =
