@@ -15,11 +15,14 @@ pub struct Written {
     pub payload: Vec<u8>,
     /// Whether it has the stack of the trace.
     pub has_stack: bool,
+    /// Number of events that the thread which wrote it had lost before.
+    pub lost: u32,
 }
 
 /// An event that a thread wrote about itself.
 pub fn event(metadata: u32, at: i64, thread: u64, payload: &[&[u8]]) -> Written {
-    Written { metadata, at, thread, by: thread, payload: payload.concat(), has_stack: false }
+    let payload = payload.concat();
+    Written { metadata, at, thread, by: thread, payload, has_stack: false, lost: 0 }
 }
 
 /// A string as the runtime writes it.
@@ -90,7 +93,7 @@ pub fn trace(types: &[(&str, u32, u32)], events: &[Written]) -> Vec<u8> {
     let mut sequences = std::collections::HashMap::<u64, u32>::new();
     for event in events {
         let sequence = sequences.entry(event.by).or_default();
-        *sequence += 1;
+        *sequence += 1 + event.lost;
         blob(&mut content, event, *sequence);
     }
     block(&mut out, "EventBlock", &content);

@@ -22,7 +22,7 @@ const SAMPLER: &str = "Microsoft-DotNETCore-SampleProfiler";
 /// A sample of `thread`, taken by thread 99.
 fn sample(metadata: u32, at: i64, thread: u64) -> Written {
     let payload = 2u32.to_le_bytes().to_vec();
-    Written { metadata, at, thread, by: 99, payload, has_stack: true }
+    Written { metadata, at, thread, by: 99, payload, has_stack: true, lost: 0 }
 }
 
 /// A trace on the timeline: its lines, the source, and the numbers of what is drawn.

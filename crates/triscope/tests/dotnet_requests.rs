@@ -262,6 +262,41 @@ fn a_heap_dump_has_the_name_of_the_process_in_a_container() {
     assert_eq!((info.pid, info.process_name.as_deref()), (42, Some(own.trim_end())));
 }
 
+/// All parts of the objects are there. The last part of the roots can be what was lost.
+#[test]
+fn a_heap_dump_with_losses_is_incomplete() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let types = [(runtime, 1, 2), (runtime, 15, 0), (runtime, 18, 0), (runtime, 2, 1)];
+    let numbers =
+        |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let described = [&7u64.to_le_bytes()[..], &[0; 17], &nettrace::utf16("Own"), &[0; 4]].concat();
+    let object = [0x200u64, 24, 7, 0].map(u64::to_le_bytes).concat();
+    let mut events = vec![
+        nettrace::event(1, 2000, 1, &[&numbers(&[1, 2, 0, 0]), &[0; 10]]),
+        nettrace::event(2, 2001, 1, &[&numbers(&[1]), &[0; 2], &described]),
+        nettrace::event(3, 2002, 1, &[&numbers(&[0, 1]), &[0; 2], &object]),
+        nettrace::event(4, 2003, 1, &[&numbers(&[1, 2]), &[0; 2]]),
+    ];
+    let run = |events: &[nettrace::Written]| {
+        let trace = nettrace::trace(&types, events);
+        let server = Server::start(move |request| match request {
+            Request::CollectTracing { .. } => session(&trace),
+            _ => unknown(),
+        });
+        let output = server.run(&["gcdump", "--json"]);
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.code(), value["complete"].clone(), errors(&output))
+    };
+    let (code, complete, said) = run(&events);
+    assert_eq!((code, complete, said.as_str()), (Some(0), true.into(), ""));
+    // One between the objects and the end of the GC.
+    events[3].lost = 1;
+    let (code, complete, said) = run(&events);
+    assert_eq!((code, complete), (Some(1), false.into()), "{said}");
+    assert!(said.contains("1 events were lost by the runtime"), "{said}");
+    assert!(said.contains("the heap may be incomplete"), "{said}");
+}
+
 /// The runtime performs the GC before it replies.
 #[test]
 fn a_heap_dump_whose_gc_takes_too_long_names_the_option() {

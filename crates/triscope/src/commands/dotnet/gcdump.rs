@@ -6,7 +6,6 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
-use crate::run::stop::Listener;
 use crate::timeline::counted;
 use diag_ipc::{Rundown, Timeouts, TracingConfig};
 use nettrace::Order;
@@ -16,6 +15,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use trace_common::{Limits, Timestamp};
@@ -89,17 +89,15 @@ struct Heap {
     graph: HeapGraph,
     /// The heap dump, if it came as events.
     walk: Option<HeapSnapshot>,
-    /// How reading the events went, if they were read to the end of the stream.
+    /// How reading the events went, if it came as events.
     reading: Option<Reading>,
-    /// Ends the program on a signal after a session.
-    _exit: Option<Listener>,
 }
 
 fn heap_of_file(path: &Path) -> Result<Heap> {
     if let Some(bytes) = gcdump_file(path)? {
         let name = path.display().to_string();
         let graph = HeapGraph::read(&bytes).map_err(|e| Failure::about(&name, e))?;
-        return Ok(Heap { name, graph, walk: None, reading: None, _exit: None });
+        return Ok(Heap { name, graph, walk: None, reading: None });
     }
     heap_of_stream(Stream::of_file(path, Order::Time, Progress::beside_output())?, false)
 }
@@ -155,8 +153,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     let (name, process) = (stream.name.clone(), stream.process());
     let mut walk = HeapSnapshot::with_limits(limits());
     let mut info = DumpInfo::default();
-    let mut is_left = false;
-    let result = stream.read(|event| {
+    let reading = stream.read_while(|event| {
         walk.observe(event);
         let time = event.header().timestamp;
         if walk.timestamp() == Some(time) {
@@ -164,20 +161,12 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         }
         // The rest of the stream of a live process is not needed, or does not fit.
         let (_, dropped) = walk.missing();
-        if is_live && (walk.is_complete() || dropped > 0) {
-            is_left = true;
-            return Err(Failure::Quiet(0));
-        }
-        Ok(())
-    });
-    let exit = is_live.then(Listener::exit).transpose()?;
-    let reading = match result {
-        Err(_) if is_left => None,
-        other => Some(other?),
-    };
+        let is_enough = is_live && (walk.is_complete() || dropped > 0);
+        Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+    })?;
     if walk.nodes().is_empty() {
         // A stream that failed is the reason.
-        if let Some(reading) = reading.filter(Reading::has_errors) {
+        if reading.has_errors() {
             reading.into_result()?;
         }
         let why = match is_live {
@@ -201,8 +190,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         name,
         graph: HeapGraph::from_snapshot(&walk, info),
         walk: Some(walk),
-        reading,
-        _exit: exit,
+        reading: Some(reading),
     })
 }
 
@@ -272,7 +260,7 @@ fn print_totals(args: &Args, heap: &Heap, out: &mut Vec<u8>) {
             for root in walk.roots() {
                 *roots.entry(root.kind.to_string()).or_default() += 1;
             }
-            value["complete"] = walk.is_complete().into();
+            value["complete"] = (walk.is_complete() && heap.lost() == 0).into();
             value["references"] = walk.edge_count().into();
             value["roots"] = json!(roots);
         }
@@ -359,9 +347,15 @@ fn print_roots(args: &Args, name: &str, heap: &Heap, out: &mut Vec<u8>) -> Resul
 }
 
 impl Heap {
+    /// Number of lost events, which may be the last part of the roots: nothing else shows that it is missing.
+    fn lost(&self) -> u64 {
+        self.reading.as_ref().map_or(0, |reading| reading.stats.lost)
+    }
+
     fn into_result(self) -> Result {
+        let lost = self.lost();
         let incomplete = self.walk.filter(|walk| !walk.is_complete());
-        let is_incomplete = incomplete.is_some();
+        let is_incomplete = incomplete.is_some() || lost > 0;
         if let Some(walk) = incomplete {
             let (chunks, dropped) = walk.missing();
             message!(
@@ -370,6 +364,8 @@ impl Heap {
                 OneLine(&self.name),
                 walk.undescribed_types()
             );
+        } else if lost > 0 {
+            message!("triscope: {}: the heap may be incomplete", OneLine(&self.name));
         }
         self.reading.map_or(Ok(()), Reading::into_result)?;
         if is_incomplete { Err(Failure::Quiet(1)) } else { Ok(()) }

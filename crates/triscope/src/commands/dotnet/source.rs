@@ -11,6 +11,7 @@ use crate::run::watch::COMMAND_CONTINUES;
 use diag_ipc::{Error, Operation, Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -247,15 +248,27 @@ impl Stream {
     }
 
     /// Calls `each` with every event. Damage, truncation and losses are reported at the end.
-    pub(crate) fn read(mut self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
+    pub(crate) fn read(self, mut each: impl FnMut(&Event<'_>) -> Result) -> Result<Reading> {
+        self.read_while(|event| each(event).map(ControlFlow::Continue))
+    }
+
+    /// As [`Stream::read`], until `each` breaks. The session then ends; the rest of its stream is not examined.
+    pub(crate) fn read_while(
+        mut self,
+        mut each: impl FnMut(&Event<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<Reading> {
         let mut errors = Errors::default();
+        let mut is_unread = false;
         loop {
             match self.reader.next_event() {
-                Ok(Some(event)) => {
-                    if let Err(failure) = each(&event) {
-                        return Err(self.leave(failure));
+                Ok(Some(event)) => match each(&event) {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => {
+                        is_unread = true;
+                        break;
                     }
-                }
+                    Err(failure) => return Err(self.leave(failure)),
+                },
                 Ok(None) => break,
                 Err(error) => {
                     let fatal = matches!(error.kind, nettrace::ErrorKind::Io(_));
@@ -266,8 +279,9 @@ impl Stream {
                 }
             }
         }
-        if errors.count > 0 {
-            self.discard(); // of a stream that cannot be decoded, the rest was not read
+        // Of a stream that cannot be decoded, the rest was not read either.
+        if is_unread || errors.count > 0 {
+            self.discard();
         }
         let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
         let outcome = match &self.live {
