@@ -380,6 +380,34 @@ fn a_runtime_that_listens_at_a_port_is_resumed() {
     assert!(!server.requests().contains(&Request::ResumeRuntime));
 }
 
+/// The arguments of the provider of meters that were sent.
+fn meters(requests: &[Request]) -> std::collections::HashMap<String, String> {
+    let provider = requests.iter().find_map(|request| match request {
+        Request::CollectTracing { config, .. } => {
+            config.providers.iter().find(|p| p.name == "System.Diagnostics.Metrics")
+        }
+        _ => None,
+    });
+    let pairs = provider.expect("meters").arguments.split(';');
+    pairs.map(|pair| pair.split_once('=').unwrap()).map(|(k, v)| (k.into(), v.into())).collect()
+}
+
+/// The runtime counts a client once, and processes in two containers can have the same id.
+#[test]
+fn clients_of_meters_have_different_ids() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    let ids = [(); 2].map(|()| {
+        server.ok(&["counters", "--meter", "Shop", "-o", "values.csv"]);
+        let id = meters(&server.requests())["ClientId"].clone();
+        assert!(id.len() == 16 && id.chars().all(|c| c.is_ascii_hexdigit()), "{id}");
+        id
+    });
+    assert_ne!(ids[0], ids[1]);
+}
+
 /// A short program ends before it is asked whether it runs.
 #[test]
 fn a_program_that_has_ended_was_resumed() {

@@ -16,6 +16,7 @@ use diag_ipc::{Provider, Rundown, TracingConfig};
 use filter::Selection;
 use nettrace::Order;
 use nettrace::analysis::{Counter, CounterKind, CounterTracker};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -76,7 +77,8 @@ enum Format {
 pub(super) fn run(args: &Args) -> Result {
     let is_terminal = std::io::stdout().is_terminal();
     let format = format(args, is_terminal)?;
-    let config = TracingConfig::new(providers(args)).rundown(Rundown::None).buffer_mb(10);
+    let client = random_id();
+    let config = TracingConfig::new(providers(args, &client)).rundown(Rundown::None).buffer_mb(10);
     let is_live = args.source.is_live();
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut writer = Writer::new(args, format, is_live, is_terminal)?;
@@ -87,7 +89,7 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(stream.leave(failure));
     }
     let mut tracker = match is_live {
-        true => CounterTracker::of_session(SESSION, &client()),
+        true => CounterTracker::of_session(SESSION, &client),
         false => CounterTracker::new(),
     };
     let mut shown = 0u64;
@@ -157,12 +159,13 @@ fn format(args: &Args, is_terminal: bool) -> Result<Format> {
 /// The session of meters that several clients can have.
 const SESSION: &str = "SHARED";
 
-/// This client of the session.
-fn client() -> String {
-    std::process::id().to_string()
+/// The id of a client or a session. The runtime counts clients with the same id once; those in two containers can
+/// have the same process id.
+fn random_id() -> String {
+    format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-fn providers(args: &Args) -> Vec<Provider> {
+fn providers(args: &Args, client: &str) -> Vec<Provider> {
     let interval = args.interval;
     let default = [Selection::all("System.Runtime")];
     let is_default = args.counters.is_empty() && args.meter.is_empty();
@@ -179,9 +182,8 @@ fn providers(args: &Args) -> Vec<Provider> {
         providers.push(Provider::new("System.Diagnostics.Metrics").keywords(VALUES).arguments(
             format!(
                 "SessionId={SESSION};Metrics={meters};RefreshInterval={interval};\
-                 MaxTimeSeries={series};MaxHistograms={};ClientId={}",
+                 MaxTimeSeries={series};MaxHistograms={};ClientId={client}",
                 args.max_histograms,
-                client()
             ),
         ));
     }
