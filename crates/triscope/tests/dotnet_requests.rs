@@ -103,6 +103,17 @@ fn unknown() -> Vec<u8> {
     Reply::Error { code: HResult::UnknownCommand, message: None }.encode().unwrap()
 }
 
+/// The reply to `ProcessInfo2` of a runtime of this version.
+fn described(version: &str) -> Vec<u8> {
+    let mut process = 1u64.to_le_bytes().to_vec();
+    process.extend([0; 16]);
+    for text in ["app", "Linux", "x64", "app", version] {
+        process.extend((text.len() as u32 + 1).to_le_bytes());
+        process.extend(nettrace::utf16(text));
+    }
+    Reply::Ok(&process).encode().unwrap()
+}
+
 fn names(dir: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(dir).unwrap();
     entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
@@ -408,6 +419,25 @@ fn clients_of_meters_have_different_ids() {
     assert_ne!(ids[0], ids[1]);
 }
 
+/// Before .NET 8, a session with the id of the running one is refused as others are, and nothing shows it.
+#[test]
+fn meters_have_a_shared_session_where_there_are_any() {
+    for (version, is_shared) in
+        [(None, false), (Some("7.0.20"), false), (Some("8.0.0"), true), (Some("10.0.1"), true)]
+    {
+        let described = version.map_or_else(unknown, described);
+        let server = Server::start(move |request| match request.command() {
+            Ipc::ProcessInfo2 => described.clone(),
+            Ipc::CollectTracing2 => session(&samples(&[1])),
+            _ => unknown(),
+        });
+        server.ok(&["counters", "--meter", "Shop", "-o", "values.csv"]);
+        let sent = meters(&server.requests());
+        assert_eq!(sent["SessionId"] == "SHARED", is_shared, "{version:?}: {sent:?}");
+        assert_eq!((&*sent["Metrics"], &*sent["RefreshInterval"]), ("Shop", "1"));
+    }
+}
+
 /// A short program ends before it is asked whether it runs.
 #[test]
 fn a_program_that_has_ended_was_resumed() {
@@ -479,14 +509,9 @@ fn a_startup_profiler_needs_a_suspended_runtime() {
     assert!(!server.requests().iter().any(is_sent));
 
     // This process has no finalizer thread, as a suspended runtime.
-    let mut process = 1u64.to_le_bytes().to_vec();
-    process.extend([0; 16]);
-    for text in ["app", "Linux", "x64", "app", "10.0.0"] {
-        process.extend((text.len() as u32 + 1).to_le_bytes());
-        process.extend(nettrace::utf16(text));
-    }
+    let process = described("10.0.0");
     let server = Server::start(move |request| match request.command() {
-        Ipc::ProcessInfo2 => Reply::Ok(&process).encode().unwrap(),
+        Ipc::ProcessInfo2 => process.clone(),
         Ipc::StartupProfiler => done(),
         _ => unknown(),
     });

@@ -133,13 +133,7 @@ fn within(limit: Duration) -> Timeouts {
 /// done for the versions between, which were not tested: an empty session has almost no cost.
 fn describe_types_again(target: &Target) -> Result {
     const FIRST_WITHOUT: u32 = 9;
-    let version = match target.client.process_info() {
-        Ok(info) => info.clr_version,
-        Err(error) if error.is_timeout() => return Err(target.failure()(error)),
-        Err(_) => None, // an older runtime does not know the command
-    };
-    let major = version.and_then(|version| version.split('.').next()?.parse::<u32>().ok());
-    if major.is_some_and(|major| major >= FIRST_WITHOUT) {
+    if target.major_version()?.is_some_and(|major| major >= FIRST_WITHOUT) {
         return Ok(());
     }
     let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None);

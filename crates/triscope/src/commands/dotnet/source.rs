@@ -106,6 +106,16 @@ impl SourceArgs {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
+        self.open_for(|_| Ok(config.clone()), duration, order, progress)
+    }
+
+    fn open_for(
+        &self,
+        config: impl FnOnce(&Target) -> Result<TracingConfig>,
+        duration: Option<Duration>,
+        order: Order,
+        progress: Progress,
+    ) -> Result<Stream> {
         match &self.source {
             Some(Source::File(path)) => Stream::of_file(path, order, progress),
             _ => Stream::of(Live::Running(self.target()?), config, duration, order, None),
@@ -141,8 +151,19 @@ impl SourceOrCommand {
         order: Order,
         progress: Progress,
     ) -> Result<Stream> {
+        self.open_for(|_| Ok(config.clone()), duration, order, progress)
+    }
+
+    /// As [`SourceOrCommand::open`], with a configuration for the process.
+    pub(crate) fn open_for(
+        &self,
+        config: impl FnOnce(&Target) -> Result<TracingConfig>,
+        duration: Option<Duration>,
+        order: Order,
+        progress: Progress,
+    ) -> Result<Stream> {
         if !self.has_command() {
-            return self.source.open(config, duration, order, progress);
+            return self.source.open_for(config, duration, order, progress);
         }
         let live = Live::Launched(Launched::start(&self.command, false)?);
         Stream::of(live, config, duration, order, None)
@@ -171,13 +192,13 @@ impl Stream {
         order: Order,
         late: &str,
     ) -> Result<Self> {
-        Self::of(Live::Running(target), config, Some(limit), order, Some(late))
+        Self::of(Live::Running(target), |_| Ok(config.clone()), Some(limit), order, Some(late))
     }
 
     /// Starts a session. A runtime that is suspended at startup is resumed.
     fn of(
         live: Live,
-        config: &TracingConfig,
+        config: impl FnOnce(&Target) -> Result<TracingConfig>,
         duration: Option<Duration>,
         order: Order,
         late: Option<&str>,
@@ -185,7 +206,7 @@ impl Stream {
         let target = live.target();
         let name = target.name.clone();
         let start = || {
-            target.client.collect_tracing(config).map_err(|error| {
+            target.client.collect_tracing(&config(target)?).map_err(|error| {
                 let is_late = matches!(error, Error::Timeout { operation: Operation::Reply, .. });
                 let failure = target.failure()(error);
                 match late.filter(|_| is_late) {

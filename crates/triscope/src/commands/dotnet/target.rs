@@ -212,6 +212,16 @@ impl Target {
         self.pid.or_else(|| self.client.peer().ok()?.pid)
     }
 
+    /// The major version of the runtime, if it reports that (.NET 7).
+    pub(super) fn major_version(&self) -> Result<Option<u32>> {
+        let version = match self.client.process_info() {
+            Ok(info) => info.clr_version,
+            Err(error) if error.is_timeout() => return Err(self.failure()(error)),
+            Err(_) => None, // an older runtime does not know the command
+        };
+        Ok(version.and_then(|version| version.split('.').next()?.parse().ok()))
+    }
+
     /// Whether the runtime may be suspended at startup: at a diagnostic port, or if a process is not known to run.
     pub(super) fn may_be_suspended(&self) -> Result<bool> {
         // The threads of the process at the other end of a port need not be those of the runtime.

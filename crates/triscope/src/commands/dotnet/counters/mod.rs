@@ -5,6 +5,7 @@ mod rows;
 mod table;
 
 use super::source::SourceOrCommand;
+use super::target::Target;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
@@ -77,21 +78,25 @@ enum Format {
 pub(super) fn run(args: &Args) -> Result {
     let is_terminal = std::io::stdout().is_terminal();
     let format = format(args, is_terminal)?;
-    let client = random_id();
-    let config = TracingConfig::new(providers(args, &client)).rundown(Rundown::None).buffer_mb(10);
     let is_live = args.source.is_live();
     // Do first what can fail for other reasons: a session must be stopped properly.
     let mut writer = Writer::new(args, format, is_live, is_terminal)?;
     // Values are rare and should appear at once: stream order does not wait for older events.
-    let mut stream =
-        args.source.open(&config, args.duration, Order::Stream, Progress::beside_output())?;
+    let mut tracker = CounterTracker::new();
+    let config = |target: &Target| -> Result<TracingConfig> {
+        let mut providers = sources(args);
+        if !args.meter.is_empty() {
+            let session = MeterSession::of(target)?;
+            providers.push(session.provider(args));
+            tracker = CounterTracker::of_session(&session.id, &session.client);
+        }
+        Ok(TracingConfig::new(providers).rundown(Rundown::None).buffer_mb(10))
+    };
+    let progress = Progress::beside_output();
+    let mut stream = args.source.open_for(config, args.duration, Order::Stream, progress)?;
     if let Err(failure) = writer.begin() {
         return Err(stream.leave(failure));
     }
-    let mut tracker = match is_live {
-        true => CounterTracker::of_session(SESSION, &client),
-        false => CounterTracker::new(),
-    };
     let mut shown = 0u64;
     let reading = stream.read(|event| {
         let Some(counter) = tracker.observe(event) else { return Ok(()) };
@@ -156,8 +161,39 @@ fn format(args: &Args, is_terminal: bool) -> Result<Format> {
     }
 }
 
-/// The session of meters that several clients can have.
-const SESSION: &str = "SHARED";
+/// The id of the session of meters that several clients can have (.NET 8).
+const SHARED: &str = "SHARED";
+
+/// A client of a session of meters.
+struct MeterSession {
+    id: String,
+    client: String,
+}
+
+impl MeterSession {
+    fn of(target: &Target) -> Result<Self> {
+        /// The first version with sessions of several clients.
+        const FIRST_SHARED: u32 = 8;
+        // Before, a session that is refused is known by its id, which is not that of the running one.
+        let is_shared = target.major_version()?.is_some_and(|major| major >= FIRST_SHARED);
+        let id = if is_shared { SHARED.to_owned() } else { random_id() };
+        Ok(Self { id, client: random_id() })
+    }
+
+    fn provider(&self, args: &Args) -> Provider {
+        /// Time series values.
+        const VALUES: u64 = 0x2;
+        Provider::new("System.Diagnostics.Metrics").keywords(VALUES).arguments(format!(
+            "SessionId={};Metrics={};RefreshInterval={};MaxTimeSeries={};MaxHistograms={};ClientId={}",
+            self.id,
+            args.meter.join(","),
+            args.interval,
+            args.max_time_series,
+            args.max_histograms,
+            self.client,
+        ))
+    }
+}
 
 /// The id of a client or a session. The runtime counts clients with the same id once; those in two containers can
 /// have the same process id.
@@ -165,29 +201,17 @@ fn random_id() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-fn providers(args: &Args, client: &str) -> Vec<Provider> {
+/// The event sources with counters.
+fn sources(args: &Args) -> Vec<Provider> {
     let interval = args.interval;
     let default = [Selection::all("System.Runtime")];
     let is_default = args.counters.is_empty() && args.meter.is_empty();
     let selections = if is_default { &default[..] } else { &args.counters };
-    let mut providers: Vec<Provider> = selections
+    selections
         .iter()
         .flat_map(Selection::providers)
         .map(|name| Provider::new(name).arguments(format!("EventCounterIntervalSec={interval}")))
-        .collect();
-    if !args.meter.is_empty() {
-        /// Time series values.
-        const VALUES: u64 = 0x2;
-        let (meters, series) = (args.meter.join(","), args.max_time_series);
-        providers.push(Provider::new("System.Diagnostics.Metrics").keywords(VALUES).arguments(
-            format!(
-                "SessionId={SESSION};Metrics={meters};RefreshInterval={interval};\
-                 MaxTimeSeries={series};MaxHistograms={};ClientId={client}",
-                args.max_histograms,
-            ),
-        ));
-    }
-    providers
+        .collect()
 }
 
 /// The value to print: per second for a rate, otherwise unchanged.
