@@ -324,7 +324,7 @@ impl Client {
     /// that cannot be determined.
     ///
     /// No reply of the protocol contains this. A runtime before .NET 5 cannot be suspended. From
-    /// .NET 9 on, a suspended runtime has no thread called `.NET Finalizer`. For other versions, or
+    /// .NET 9 on, a suspended CoreCLR has no thread called `.NET Finalizer`. For other versions and runtimes, or
     /// if threads cannot be read, a runtime that was started without
     /// `DOTNET_DefaultDiagnosticPortSuspend` and `DOTNET_DiagnosticPorts` is not suspended. A runtime that was just
     /// resumed counts as suspended until it has that thread.

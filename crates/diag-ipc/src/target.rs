@@ -39,14 +39,22 @@ fn has_line_with(mut file: impl BufRead, part: &[u8]) -> Option<bool> {
 }
 
 /// Whether the runtime has a thread with the name of the finalizer thread, which .NET 9 and 10 have
-/// unless they are suspended at startup. `None` if this cannot be determined.
+/// unless they are suspended at startup. `None` if this cannot be determined: only CoreCLR is known to name it.
 pub(crate) fn has_finalizer_thread(pid: u32) -> Option<bool> {
-    let mut names = fs::read_dir(format!("/proc/{pid}/task"))
+    let names = fs::read_dir(format!("/proc/{pid}/task"))
         .ok()?
-        .filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok())
-        .peekable();
-    names.peek()?;
-    Some(names.any(|name| name.trim_ascii_end() == b".NET Finalizer"))
+        .filter_map(|task| fs::read(task.ok()?.path().join("comm")).ok());
+    let mut is_coreclr = false;
+    for name in names {
+        match name.trim_ascii_end() {
+            // The second one is that of Mono.
+            b".NET Finalizer" | b"Finalizer" => return Some(true),
+            // `.NET SynchManager`, which CoreCLR starts first, also in a single-file application.
+            b".NET SynchManag" => is_coreclr = true,
+            _ => {}
+        }
+    }
+    (is_coreclr || is_single_file(pid) == Some(false)).then_some(false)
 }
 
 /// Whether a process has ended, or is about to. `false` if this cannot be determined.

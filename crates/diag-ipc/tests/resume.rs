@@ -78,6 +78,12 @@ fn a_perf_map_waits_for_the_threads_of_a_runtime_that_was_resumed() {
     let path = dir.path().join("socket");
     let maps = serve(UnixListener::bind(&path).unwrap());
     let client = Client::new(path).timeouts(Timeouts::all(Duration::from_secs(120)));
+    // Native AOT need not name its threads: only CoreCLR, which has this one, is known to be suspended.
+    assert_eq!(client.is_suspended().unwrap(), None);
+    let synch = std::thread::Builder::new().name(".NET SynchManag".into());
+    // It ends with the process.
+    let _synch = synch.spawn(std::thread::park).unwrap();
+    testkit::wait::until("the name of the thread", || client.is_suspended().unwrap() == Some(true));
     let error = client.enable_perf_map(PerfMapType::PerfMap).unwrap_err();
     assert!(matches!(error, Error::Rejected(RejectedRequest::Suspended(_))), "{error}");
     assert!(maps.try_recv().is_err(), "nothing was sent");

@@ -508,7 +508,7 @@ fn a_startup_profiler_needs_a_suspended_runtime() {
     let is_sent = |request: &Request| matches!(request, Request::StartupProfiler { .. });
     assert!(!server.requests().iter().any(is_sent));
 
-    // This process has no finalizer thread, as a suspended runtime.
+    // Nothing shows whether this process is a runtime that runs.
     let process = described("10.0.0");
     let server = Server::start(move |request| match request.command() {
         Ipc::ProcessInfo2 => process.clone(),
