@@ -356,6 +356,67 @@ fn metrics_of_prometheus_have_different_names() {
     assert_eq!(values, expected);
 }
 
+/// Values of the gauge `size` of the meter `Shop`: version of the meter, number of the instrument, value.
+fn gauges(values: &[(&str, i32, &str)]) -> Vec<u8> {
+    let fields = [
+        ("meterName", 18),
+        ("meterVersion", 18),
+        ("instrumentName", 18),
+        ("tags", 18),
+        ("lastValue", 18),
+        ("instrumentId", 9u32),
+    ];
+    let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+    for (name, ty) in fields {
+        described.extend(ty.to_le_bytes());
+        described.extend(assemble::utf16z(name));
+    }
+    let provider = "System.Diagnostics.Metrics";
+    let described = assemble::metadata(provider, 5, 2, "GaugeValuePublished", 0, &described);
+    let event = |(version, id, value): &(&str, i32, &str)| {
+        let texts = ["Shop", *version, "size", "k=v", *value].map(assemble::utf16z).concat();
+        assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &[texts, id.to_le_bytes().to_vec()].concat())
+    };
+    assemble::Stream::v4()
+        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &described))
+        .compressed("EventBlock", &values.iter().flat_map(event).collect::<Vec<_>>())
+        .end()
+}
+
+/// Instruments that report at the same time are apart. One that follows another replaces it.
+#[test]
+fn instruments_of_the_same_name_are_apart() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    let path = file.to_str().unwrap();
+    let values = |values: &[(&str, i32, &str)]| {
+        std::fs::write(&file, gauges(values)).unwrap();
+        let text = ok(&["dotnet", "counters", path, "--format", "prometheus"]);
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [old, new, other] = [("1.0", 1), ("2.0", 2), ("2.0", 3)];
+    let of = |(version, id): (&'static str, i32), value| (version, id, value);
+    let both = [of(old, "1"), of(new, "2"), of(old, "3"), of(new, "4")];
+    let expected = [
+        "shop_size{k=\"v\",meter_version=\"1.0\",instrument_id=\"1\"} 3",
+        "shop_size{k=\"v\",meter_version=\"2.0\",instrument_id=\"2\"} 4",
+    ];
+    assert_eq!(values(&both), expected);
+    let table = ok(&["dotnet", "counters", path, "--format", "table"]);
+    let labels = ["1.0,instrument_id=1] ", "2.0,instrument_id=2] "];
+    let labels = labels.map(|label| table.contains(&format!("size [k=v,meter_version={label}")));
+    assert_eq!(labels, [true; 2], "{table}");
+    let json = lines(&ok(&["dotnet", "counters", path, "--format", "json"]));
+    assert_eq!((&json[1]["meter_version"], &json[1]["instrument_id"]), (&"2.0".into(), &2.into()));
+
+    for after in [&both[..], &both[..1]] {
+        let made_again = [of(other, "5"), of(other, "6")];
+        assert_eq!(values(&[after, &made_again[..1]].concat()), ["shop_size{k=\"v\"} 5"]);
+        assert_eq!(values(&[after, &made_again].concat()), ["shop_size{k=\"v\"} 6"]);
+    }
+}
+
 #[test]
 fn an_idle_histogram_has_no_values() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 use std::collections::HashMap;
 
-use super::text;
+use super::{number, text};
 use crate::Event;
 use crate::manifest::Provider;
 
@@ -31,14 +31,19 @@ pub struct Counter {
     pub provider: String,
     /// Whether it is of a meter: since .NET 9, `System.Runtime` is an event source and a meter.
     pub is_meter: bool,
+    /// Version of the meter; empty if it has none.
+    pub meter_version: String,
     /// Name of the counter or the instrument.
     pub name: String,
+    /// The runtime's number of the instrument in its process, which distinguishes instruments of the same name (.NET
+    /// 9).
+    pub instrument_id: Option<u64>,
     /// Name to show; empty if there is none.
     pub display_name: String,
     /// Unit; empty if there is none.
     pub unit: String,
-    /// Tags of the instrument's time series, or the metadata of the event counter: `key=value,…`; empty if
-    /// there are none. Commas within values are not marked.
+    /// Tags of the time series, then those of the instrument and of the meter (.NET 9), or the metadata of the
+    /// event counter: `key=value,…`; empty if there are none. Commas within values are not marked.
     pub tags: String,
     /// Meaning of the value.
     pub kind: CounterKind,
@@ -74,6 +79,8 @@ impl Counter {
 pub struct CounterTracker {
     /// Interval of the meters' values, in seconds, by process.
     intervals: HashMap<u64, f64>,
+    /// Tags of the instrument and its meter, by process and instrument.
+    tags: HashMap<(u64, u64), String>,
     errors: u64,
     first_error: Option<String>,
     limits: u64,
@@ -89,6 +96,12 @@ const MAX_MESSAGE: usize = 1 << 10;
 
 /// Maximum number of processes whose interval is kept.
 const MAX_PROCESSES: usize = 1 << 12;
+
+/// Maximum number of instruments whose tags are kept.
+const MAX_INSTRUMENTS: usize = 1 << 12;
+
+/// Maximum number of bytes of the tags of an instrument that are kept.
+const MAX_TAGS: usize = 1 << 12;
 
 impl CounterTracker {
     /// A tracker at the start of a stream.
@@ -163,6 +176,18 @@ impl CounterTracker {
         }
     }
 
+    /// Keeps the tags of an instrument that begins to report.
+    fn instrument(&mut self, event: &Event<'_>) {
+        let Some(id) = number(event, "instrumentId") else { return };
+        let tags = joined(["instrumentTags", "meterTags"].map(|name| text(event, name)));
+        let key = (event.process_id(), id);
+        if tags.is_empty() || tags.len() > MAX_TAGS {
+            self.tags.remove(&key);
+        } else if self.tags.len() < MAX_INSTRUMENTS || self.tags.contains_key(&key) {
+            self.tags.insert(key, tags);
+        }
+    }
+
     fn meter(&mut self, event: &Event<'_>) -> Option<Counter> {
         let (kind, value) = match event.name() {
             "CollectionStart" => {
@@ -181,6 +206,10 @@ impl CounterTracker {
                     }
                     self.intervals.insert(process_id, end.saturating_sub(start) as f64 / 1e7);
                 }
+                return None;
+            }
+            "BeginInstrumentReporting" => {
+                self.instrument(event);
                 return None;
             }
             "Error" | "ObservableInstrumentCallbackError" => {
@@ -221,19 +250,19 @@ impl CounterTracker {
                 return None;
             }
         };
-        let number = |name: &str| {
+        let float = |name: &str| {
             let value = event.field(name)?;
             // Numbers are text, except those of a histogram.
             value.as_f64().or_else(|| value.as_text()?.to_string().parse().ok())
         };
-        let Some(value) = number(value) else {
+        let Some(value) = float(value) else {
             // The first report of a rate is empty, because there is no earlier value.
             let is_empty = text(event, value).is_some_and(|text| text.is_empty());
             self.undecoded += u64::from(!is_empty);
             return None;
         };
         let count = event.field("count").and_then(|v| v.as_u64());
-        let range = number("minimum").zip(number("maximum")).filter(|_| count != Some(0));
+        let range = float("minimum").zip(float("maximum")).filter(|_| count != Some(0));
         let quantiles = match kind {
             CounterKind::Histogram => {
                 parse_quantiles(&text(event, "quantiles").unwrap_or_default())
@@ -246,15 +275,19 @@ impl CounterTracker {
             _ => Vec::new(),
         };
         let process_id = event.process_id();
+        let instrument_id = number(event, "instrumentId");
+        let of_instrument = instrument_id.and_then(|id| self.tags.get(&(process_id, id)).cloned());
         Some(Counter {
             timestamp: event.header().timestamp,
             process_id,
             provider: text(event, "meterName").unwrap_or_default(),
             is_meter: true,
+            meter_version: text(event, "meterVersion").unwrap_or_default(),
             name: text(event, "instrumentName").unwrap_or_default(),
+            instrument_id,
             display_name: String::new(),
             unit: text(event, "unit").unwrap_or_default(),
-            tags: text(event, "tags").unwrap_or_default(),
+            tags: joined([text(event, "tags"), of_instrument]),
             kind,
             value,
             interval_seconds: self.intervals.get(&process_id).copied(),
@@ -263,6 +296,12 @@ impl CounterTracker {
             quantiles,
         })
     }
+}
+
+/// Lists of tags as one.
+fn joined(lists: [Option<String>; 2]) -> String {
+    let lists = lists.into_iter().flatten().filter(|tags| !tags.is_empty());
+    lists.collect::<Vec<_>>().join(",")
 }
 
 /// `0.5=1.25;0.95=3`
@@ -329,7 +368,9 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         process_id: event.process_id(),
         provider: event.provider().into(),
         is_meter: false,
+        meter_version: String::new(),
         name: text("Name"),
+        instrument_id: None,
         display_name: text("DisplayName"),
         unit: text("DisplayUnits"),
         tags: tags(&text("Metadata")),

@@ -203,6 +203,10 @@ fn meters_have_values_and_tags() {
     let cpus = values.iter().find(|v| v.name == "dotnet.process.cpu.count").unwrap();
     assert_eq!((cpus.value, cpus.unit.as_str(), cpus.kind), (2.0, "{cpu}", CounterKind::Gauge));
     assert!(values.iter().any(|v| v.tags.contains("gc.heap.generation=gen0")));
+    // The runtime numbers them.
+    let ids = BTreeMap::from_iter(values.iter().map(|v| (v.name.as_str(), v.instrument_id)));
+    let numbers = std::collections::BTreeSet::from_iter(ids.values().flatten());
+    assert!(numbers.len() == ids.len() && ids.len() > 10, "{ids:?}");
     assert!(values.iter().any(|v| v.kind == CounterKind::Rate && v.value > 0.0));
 }
 

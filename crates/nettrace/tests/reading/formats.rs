@@ -697,6 +697,41 @@ fn errors_limits_and_conflicts_of_meters_are_counted() {
     assert!(long.starts_with(first) && (1_000..=4 << 10).contains(&first.len()), "{first}");
 }
 
+/// .NET 9 has the tags of an instrument and its meter in the event with which it begins.
+#[test]
+fn instruments_have_a_number_a_version_and_tags() {
+    let mut tracker = CounterTracker::new();
+    let begin = [("instrumentTags", 18), ("meterTags", 18), ("instrumentId", 9)];
+    let gauge = [
+        ("meterName", 18),
+        ("meterVersion", 18),
+        ("instrumentName", 18),
+        ("tags", 18),
+        ("lastValue", 18),
+        ("instrumentId", 9),
+    ];
+    let payload = |texts: &[&str], id: i32| {
+        let texts: Vec<u8> = texts.iter().flat_map(|text| utf16z(text)).collect();
+        [texts, id.to_le_bytes().to_vec()].concat()
+    };
+    for (id, instrument, meter) in [(1, "a=1", "m=2"), (2, "", ""), (3, "", "m=3")] {
+        let payload = payload(&[instrument, meter], id);
+        assert_eq!(of_meter(&mut tracker, "BeginInstrumentReporting", &begin, &payload), []);
+    }
+    for (id, tags, expected) in [
+        (1, "k=v", "k=v,a=1,m=2"),
+        (2, "k=v", "k=v"),
+        (3, "", "m=3"),
+        (4, "", ""), // it began before the session
+    ] {
+        let payload = payload(&["M", "1.0", "size", tags, "2.5"], id);
+        let seen = of_meter(&mut tracker, "GaugeValuePublished", &gauge, &payload);
+        let [value] = &seen[..] else { panic!("{seen:?}") };
+        assert_eq!((&*value.name, value.value, &*value.tags), ("size", 2.5, expected));
+        assert_eq!((value.instrument_id, &*value.meter_version), (Some(id as u64), "1.0"));
+    }
+}
+
 /// The runtime reports to all sessions what happened to one of them.
 #[test]
 fn reports_of_other_sessions_of_meters_are_ignored() {

@@ -1,5 +1,6 @@
 mod burst;
 mod filter;
+mod newest;
 mod prometheus;
 mod rows;
 mod table;

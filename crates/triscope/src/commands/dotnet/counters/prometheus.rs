@@ -7,9 +7,10 @@
 //! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
 //! all values since the start.
 
+use super::newest::Newest;
 use super::shown;
 use nettrace::analysis::{Counter, CounterKind};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The time series of a counter.
@@ -42,35 +43,15 @@ impl Metric {
     }
 }
 
-/// A metric and the labels of one of its time series.
-type Key = (Metric, String);
-
+/// By metric and labels.
 #[derive(Default)]
-pub(super) struct Metrics {
-    newest: BTreeMap<Key, Counter>,
-    /// Sum and number of the values of each histogram: the runtime reports those of an interval, except of
-    /// histograms with exponential buckets.
-    totals: BTreeMap<Key, (f64, u64)>,
-}
+pub(super) struct Metrics(Newest<(Metric, String)>);
 
 impl Metrics {
     pub(super) fn add(&mut self, counter: Counter) {
         let metric = Metric::of(&counter);
         let labels = labels(&counter.tags, metric.is_summary);
-        let key = (metric, labels);
-        let (value, n) = (counter.value, counter.count.unwrap_or(0));
-        match counter.kind {
-            CounterKind::Histogram => {
-                let (sum, count) = self.totals.entry(key.clone()).or_default();
-                *sum += value;
-                *count = count.saturating_add(n);
-            }
-            CounterKind::ExponentialHistogram => {
-                self.totals.insert(key.clone(), (value, n));
-            }
-            _ => {}
-        }
-        self.newest.insert(key, counter);
+        self.0.add((metric, labels), counter);
     }
 
     pub(super) fn text(&self) -> String {
@@ -78,8 +59,10 @@ impl Metrics {
         let (mut last, mut name) = (None, String::new());
         let mut source = None;
         // Writing to a string does not fail.
-        for (key, counter) in &self.newest {
-            let (metric, labels) = key;
+        for ((metric, labels), series, is_repeated) in self.0.iter() {
+            let counter = &series.counter;
+            let apart = is_repeated.then(|| self::labels(&series.tags(true), metric.is_summary));
+            let labels = apart.as_ref().unwrap_or(labels);
             if last != Some(metric) {
                 last = Some(metric);
                 // A source is before a meter with the same name.
@@ -96,10 +79,11 @@ impl Metrics {
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
                 let _ = writeln!(out, "# TYPE {name} {kind}");
             }
-            let Some((sum, count)) = self.totals.get(key) else {
+            if !metric.is_summary {
                 let _ = writeln!(out, "{name}{} {}", braces(labels), shown(counter));
                 continue;
-            };
+            }
+            let (sum, count) = series.total;
             for (quantile, value) in &counter.quantiles {
                 let comma = if labels.is_empty() { "" } else { "," };
                 let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");

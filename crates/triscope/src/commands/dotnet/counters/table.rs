@@ -1,28 +1,31 @@
 //! The newest value of every counter, as a table.
 
 use super::burst::Bursts;
+use super::newest::Newest;
 use super::{kind, shown};
 use crate::failure::OneLine;
 use crate::io::stdout::Output;
 use crate::io::terminal::{self, Size};
 use nettrace::analysis::{Counter, CounterKind};
-use std::collections::BTreeMap;
 use std::io::Write;
 
 /// By provider, whether it is a meter, name and tags.
 #[derive(Default)]
-pub(super) struct Table(BTreeMap<(String, bool, String, String), Counter>);
+pub(super) struct Table(Newest<(String, bool, String, String)>);
 
 impl Table {
     pub(super) fn add(&mut self, counter: Counter) {
         let Counter { provider, is_meter, name, tags, .. } = &counter;
         let key = (provider.clone(), *is_meter, name.clone(), tags.clone());
-        self.0.insert(key, counter);
+        self.0.add(key, counter);
     }
 
     /// The lines of the table. With a size, those that fit.
     pub(super) fn lines(&self, size: Option<Size>) -> Vec<String> {
-        lines(&self.0.values().flat_map(rows).collect::<Vec<_>>(), size)
+        let newest = self.0.iter();
+        let rows = newest
+            .flat_map(|(_, series, is_repeated)| rows(&series.counter, &series.tags(is_repeated)));
+        lines(&rows.collect::<Vec<_>>(), size)
     }
 }
 
@@ -108,8 +111,8 @@ struct Row<'a> {
 }
 
 /// A counter's row, or one for each percentile of a histogram.
-fn rows(counter: &Counter) -> Vec<Row<'_>> {
-    let Counter { provider, name, display_name, tags, .. } = counter;
+fn rows<'a>(counter: &'a Counter, tags: &str) -> Vec<Row<'a>> {
+    let Counter { provider, name, display_name, .. } = counter;
     let name = if display_name.is_empty() { name } else { display_name };
     let label = if tags.is_empty() { name.clone() } else { format!("{name} [{tags}]") };
     let unit = OneLine(&counter.unit);
