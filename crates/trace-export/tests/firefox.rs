@@ -213,7 +213,7 @@ fn a_sample_can_stand_for_several() {
         example.sample(at * 1_000_000, SampleKind::Cpu, faults, 0, 100);
     }
     for (at, count) in [(3, 4), (4, 1)] {
-        example.sample(at * 1_000_000, SampleKind::Managed, SampledEventId::NONE, 0, count);
+        example.sample(at * 1_000_000, SampleKind::Cpu, SampledEventId::NONE, 0, count);
     }
     // Of these there are most.
     let (file, left_out) = example.written();

@@ -86,7 +86,7 @@ fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
     Ok(file)
 }
 
-fn partial_of(path: &Path) -> PathBuf {
+pub(crate) fn partial_of(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     path.with_file_name(name)

@@ -965,8 +965,12 @@ fn the_recording_stays_if_it_cannot_be_converted() {
         let next = format!("{file}.2.data");
         assert!(ran.stderr.contains(&format!("; {next} has the recording")), "{}", ran.stderr);
         std::fs::remove_dir(dir.path().join(&partial)).unwrap();
+        // What a run that did not end has left, too.
+        let cut = format!("{file}.3.data.partial");
+        std::fs::write(dir.path().join(&cut), "cut").unwrap();
         run_in(dir.path(), &["profile", "-o", file, "true"]).is_good();
-        assert_eq!(support::names(dir.path()), [file, &next, &recording]);
+        assert_eq!(support::names(dir.path()), [file, &next, &cut, &recording]);
+        assert_eq!(std::fs::read(dir.path().join(&cut)).unwrap(), b"cut");
         assert_eq!(std::fs::read(dir.path().join(&recording)).unwrap(), before);
     }
 }

@@ -3,6 +3,7 @@
 use crate::answers::html;
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
+use crate::io::partial_file::partial_of;
 use crate::sources::model::{Traces, outcome};
 use crate::timeline::{self, size};
 use std::ffi::OsString;
@@ -18,7 +19,10 @@ pub(super) fn spool(output: &Path) -> PathBuf {
     };
     let mut names = (2_u32..).map(|number| name(format!(".{number}.data")));
     let first = name(".data".to_owned());
-    let is_free = |path: &PathBuf| path.symlink_metadata().is_err();
+    // A run that did not end leaves its file under the name that it had while it was written.
+    let is_free = |path: &PathBuf| {
+        [path, &partial_of(path)].into_iter().all(|path| path.symlink_metadata().is_err())
+    };
     if is_free(&first) { first } else { names.find(is_free).unwrap_or(first) }
 }
 

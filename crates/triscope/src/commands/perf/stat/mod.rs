@@ -187,7 +187,7 @@ fn open(
             let event = event(name).map_err(failure)?;
             match Counted::open(&[event], &args.target, &tids, cgroup(0)) {
                 Ok(event) => counted.push(event),
-                Err(error) if is_absent(&error) || is_forbidden(&error) => {
+                Err(error) if is_refused(&error) || is_forbidden(&error) => {
                     left_out.push(((*name).to_owned(), cgroup_name(0), error));
                 }
                 Err(error) => return Err(failure(error)),
@@ -205,6 +205,14 @@ fn open(
 /// Whether the machine, or each of the CPUs, does not have the event.
 fn is_absent(error: &perf_monitor::Error) -> bool {
     matches!(error.reason(), Some(OpenErrorReason::NoSuchEvent | OpenErrorReason::NotOnCpu(_)))
+}
+
+/// Whether the machine does not count the event, for whatever reason of its PMU: its drivers have several
+/// errors for an event that it lacks.
+fn is_refused(error: &perf_monitor::Error) -> bool {
+    use OpenErrorReason::{Busy, Fields, NoCounters, Unknown};
+    let is_of_pmu = matches!(error.reason(), Some(Fields(_) | Unknown | NoCounters | Busy));
+    is_absent(error) || is_of_pmu
 }
 
 /// Whether this user may not count the event.

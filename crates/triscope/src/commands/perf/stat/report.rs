@@ -40,6 +40,7 @@ impl LeftOut {
         let why = match error.reason() {
             Some(reason) if is_missing(reason) => "not permitted",
             Some(OpenErrorReason::NotOnCpu(_)) => "not on these CPUs",
+            Some(OpenErrorReason::NoCounters | OpenErrorReason::Busy) => "no counter is free",
             _ => "not on this machine",
         };
         Self { name: name.to_owned(), cgroup, error: error.to_string(), why }
