@@ -1,14 +1,17 @@
-//! Threads that are woken before they have left their CPU.
+//! Wake-ups of which it is known later that the thread waited for a CPU since then.
 //!
 //! The wake-up of a thread that has begun to sleep can come before the switch away from it. The kernel
 //! puts the thread in the queue of its CPU once it has left, and no other record says so. If it gets a
 //! CPU, and no other wake-up came, then that one has ended its sleep at once.
 //!
+//! A thread can also be woken on a CPU of which no switch was recorded so far. If none ever is, then nothing
+//! says when the thread gets it. Otherwise the CPU was idle, and the thread waited until it gets one.
+//!
 //! It is known only then. The open interval of the thread, and of what it executes, is changed.
 //! Intervals that have ended meanwhile stay as they are, and so do times that were read.
 
 use super::place::{Kind, Place, Running, Seen};
-use super::{Correlator, Cpu, queued};
+use super::{Correlator, Cpu, Out, queued};
 use crate::entity::{EntityId, EntityKind};
 use trace_common::{IdMap, Timestamp};
 
@@ -40,10 +43,13 @@ impl WokenOnCpu {
     }
 }
 
-/// A thread that sleeps, and was woken just before.
+/// A thread that sleeps, and was woken just before; or one that is unknown since it was woken on a CPU without
+/// switches.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
-    /// The CPU that it had.
+    /// Since when it waits, if it does.
+    since: Timestamp,
+    /// The CPU that it had, or on which it was woken.
     cpu: EntityId,
     /// What that CPU executed next.
     next: Running,
@@ -52,11 +58,15 @@ pub(super) struct Woken {
 }
 
 impl Woken {
-    /// Of a thread that has left this place.
-    pub(super) fn before(place: Place, cpus: &IdMap<Cpu>) -> Option<Self> {
-        let cpu = place.cpu()?;
+    /// Of a thread that may wait for this CPU since then.
+    pub(super) fn on(cpu: EntityId, since: Timestamp, cpus: &IdMap<Cpu>) -> Option<Self> {
         let Cpu { running, switches, .. } = *cpus.get(cpu.key())?;
-        Some(Self { cpu, next: running, switches })
+        Some(Self { since, cpu, next: running, switches })
+    }
+
+    /// Whether the CPU had no switch then.
+    pub(super) const fn is_first(&self) -> bool {
+        self.switches == 0
     }
 
     /// What the kernel did with it until it got a CPU, or the same one, by a switch that is counted.
@@ -70,25 +80,38 @@ impl Woken {
 }
 
 impl Correlator {
-    /// A thread comes to this place, and may have slept.
+    /// A thread comes to this place, and may have waited for a CPU.
     #[cold]
-    pub(super) fn end_sleep(&mut self, thread: EntityId, place: Place, at: Timestamp) {
+    pub(super) fn end_early_wait(
+        &mut self,
+        thread: EntityId,
+        place: Place,
+        out: &mut (impl Out + ?Sized),
+    ) {
         let Some(woken) = self.woken.remove(&thread) else { return };
-        if !place.is_on_cpu() {
+        let is_recorded = self.cpus.get(woken.cpu.key()).is_some_and(Cpu::is_recorded);
+        if !place.is_on_cpu() || !is_recorded {
             return;
         }
         let seen = woken.seen(thread, place.is_on(woken.cpu), &self.cpus);
-        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
-        let asleep = Seen::new(subject.place, Running::UNKNOWN);
-        subject.times = subject.times_at(at);
-        subject.place = seen.place();
+        let before = Seen::new(self.place(thread), Running::UNKNOWN);
         for id in self.executed_by(thread) {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
-            if subject.shown.kernel == asleep {
-                subject.shown.kernel = seen;
-                if subject.kind == EntityKind::Thread {
-                    subject.shown.state = seen.state();
-                }
+            if subject.shown.kernel != before || !subject.has_intervals(self.options) {
+                continue;
+            }
+            // It may have been unknown before it was woken.
+            let is_divided = woken.since > subject.since;
+            if is_divided {
+                subject.emit(id, woken.since, self.options, out);
+                subject.since = woken.since;
+            }
+            subject.shown.kernel = seen;
+            if subject.kind == EntityKind::Thread {
+                subject.shown.state = seen.state();
+            }
+            if is_divided && self.options.starts {
+                subject.start(id, out);
             }
         }
     }

@@ -65,7 +65,7 @@ pub struct Correlator {
     threads: HashMap<i64, EntityId>,
     /// Runtime threads by thread id.
     runtime_threads: HashMap<i64, EntityId>,
-    /// Kernel threads that sleep, and whose wake-up seems to have come before they left their CPU.
+    /// Kernel threads that may wait for a CPU: that is known once they get one.
     woken: HashMap<EntityId, Woken>,
     /// Threads whose place is known.
     placed: BTreeSet<EntityId>,
@@ -88,7 +88,8 @@ pub struct CorrelatorOptions {
     /// Whether [`Derived::Start`] is derived too: for consumers that write the start of an interval
     /// before its end is known. A subject has no interval, and no start, before its first state.
     /// An interval without a duration has a start, and no end. A thread that is woken as it leaves
-    /// its CPU starts to sleep; the interval says that it waited for a CPU.
+    /// its CPU starts to sleep, and one that is woken on a CPU without switches so far is unknown at its
+    /// start; the interval says that it waited for a CPU.
     pub starts: bool,
     /// Whether [`Derived::Interval`] is derived: not for consumers that need only the starts.
     pub intervals: bool,
@@ -149,6 +150,13 @@ struct Cpu {
     gap: Option<Timestamp>,
 }
 
+impl Cpu {
+    /// Whether a switch was recorded so far.
+    const fn is_recorded(&self) -> bool {
+        self.switches > 0
+    }
+}
+
 impl Default for Subject {
     fn default() -> Self {
         Self::new(EntityKind::Cpu, Timestamp::default())
@@ -177,6 +185,14 @@ impl Subject {
 
     const fn is_executing(&self) -> bool {
         matches!(self.state, State::Running | State::Syscall)
+    }
+
+    const fn has_intervals(&self, options: CorrelatorOptions) -> bool {
+        match self.kind {
+            EntityKind::GoThread => false,
+            EntityKind::Thread => options.threads,
+            _ => true,
+        }
     }
 
     /// Times up to `at`.
@@ -659,6 +675,7 @@ impl Correlator {
                 let place = self.place(*thread);
                 !place.is_on_cpu() || place.is_on(cpu_id)
             }));
+            self.woken.retain(|_, woken| !woken.is_first());
         }
         for thread in doubtful {
             self.doubt(thread, since, at, out);
@@ -680,12 +697,7 @@ impl Correlator {
         }
         for id in self.executed_by(thread) {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
-            let is_hidden = match subject.kind {
-                EntityKind::GoThread => true,
-                EntityKind::Thread => !self.options.threads,
-                _ => subject.shown.kernel == Seen::ABSENT,
-            };
-            if is_hidden {
+            if !subject.has_intervals(self.options) || subject.shown.kernel == Seen::ABSENT {
                 continue;
             }
             let since = since.max(subject.since);
@@ -732,15 +744,19 @@ impl Correlator {
         } else if !subject.place.is_queued() {
             // Of a CPU whose switches are not recorded, nothing says when the thread gets it.
             let is_recorded =
-                |cpu: EntityId| self.cpus.get(cpu.key()).is_some_and(|cpu| cpu.switches > 0);
-            let place = match cpu.is_none_or(is_recorded) {
-                true => Place::new(Kind::Woken, cpu),
-                false => Place::UNKNOWN,
+                |cpu: &EntityId| self.cpus.get(cpu.key()).is_some_and(Cpu::is_recorded);
+            let unrecorded = cpu.filter(|cpu| !is_recorded(cpu));
+            let place = match unrecorded {
+                None => Place::new(Kind::Woken, cpu),
+                Some(_) => Place::UNKNOWN,
             };
             if place != subject.place {
                 self.count_requesters(at);
                 self.move_thread(thread, place, at, out);
             }
+            // Unless they begin later. Of several wake-ups the last one counts: the thread ran between them.
+            let first = unrecorded.and_then(|cpu| Woken::on(cpu, at, &self.cpus));
+            self.woken.extend(first.map(|woken| (thread, woken)));
         }
     }
 
@@ -753,7 +769,7 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         if !self.woken.is_empty() {
-            self.end_sleep(id, place, at);
+            self.end_early_wait(id, place, out);
         }
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         subject.times = subject.times_at(at);
@@ -767,7 +783,8 @@ impl Correlator {
         if subject.woken_on_cpu != WokenOnCpu::NEVER {
             let woken = std::mem::take(&mut subject.woken_on_cpu);
             if place.is_asleep() && woken.is_for_sleep(at) {
-                self.woken.extend(Woken::before(before, &self.cpus).map(|woken| (id, woken)));
+                let woken = before.cpu().and_then(|cpu| Woken::on(cpu, at, &self.cpus));
+                self.woken.extend(woken.map(|woken| (id, woken)));
             }
         }
         if self.options.occupants {

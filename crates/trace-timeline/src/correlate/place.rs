@@ -139,11 +139,6 @@ impl Seen {
         Self { place, running }
     }
 
-    #[inline]
-    pub(super) const fn place(self) -> Place {
-        self.place
-    }
-
     /// As the state of the thread.
     #[inline]
     pub(super) const fn state(self) -> State {

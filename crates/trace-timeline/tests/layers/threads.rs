@@ -311,3 +311,41 @@ fn a_thread_that_is_woken_on_a_cpu_without_switches_is_unknown() {
     ];
     assert_eq!(found, expected);
 }
+
+/// A CPU was idle since the recording began, and its first switch is to a thread that was woken on it. A loss
+/// between them can have another one.
+#[test]
+fn the_first_switch_of_a_cpu_ends_the_wait_of_a_woken_thread() {
+    for is_lost in [false, true] {
+        let mut w = World::default();
+        let [cpu, idle] = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+        let [thread, other] = [10, 11].map(|n| w.entity(EntityKind::Thread, n, None));
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+        w.at(20).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+        wake_on(w.at(30), idle, thread);
+        wake_on(w.at(33), idle, other);
+        if is_lost {
+            w.at(50).lost(cpu, LossKind::SchedulerRecords, 45);
+        }
+        w.at(60).switch(idle, None, ThreadState::Unknown, Some(thread));
+        w.at(70).switch(idle, Some(thread), ThreadState::Sleeping, Some(other));
+        w.at(80).switch(idle, Some(other), ThreadState::Sleeping, None);
+        let of = |thread| -> Vec<_> {
+            w.intervals(thread).iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect()
+        };
+        let on = |cpu| (State::Running, Kernel::OnCpu { cpu });
+        let sleeping = (State::Waiting, Kernel::Sleeping);
+        let unknown = (State::Unknown, Kernel::Unknown);
+        let (occupant, is_preempted) = (Occupant::Unknown, false);
+        let kernel = Kernel::Runnable { cpu: Some(idle), occupant, is_preempted };
+        let waits = if is_lost { unknown } else { (State::Runnable, kernel) };
+        let ends = |expected: &[(i64, (State, Kernel))]| -> Vec<_> {
+            expected.iter().map(|(end, (state, kernel))| (*end, *state, *kernel)).collect()
+        };
+        let expected = [(20, on(cpu)), (30, sleeping), (60, waits), (70, on(idle)), (80, sleeping)];
+        assert_eq!(of(thread), ends(&expected));
+        let mut expected = vec![(33, unknown), (70, waits), (80, on(idle))];
+        expected.drain(..usize::from(is_lost)); // it stays unknown
+        assert_eq!(of(other), ends(&expected));
+    }
+}
