@@ -216,7 +216,10 @@ fn a_thread_is_that_of_the_last_trace_that_mentions_it() {
     let w = &mut machine.world;
     w.at(40).switch(cpu, Some(thread), ThreadState::Sleeping, None);
     w.at(50).finish(stop, Some(requester));
+    // The first trace goes on.
+    w.at(55).go(first, State::Waiting, None, "Monitor");
     w.at(60).switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(65).go(first, State::Running, None, "");
     let stop = w.at(70).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
     w.at(75).switch(cpu, Some(thread), ThreadState::Sleeping, None);
     w.at(80).finish(stop, Some(requester));

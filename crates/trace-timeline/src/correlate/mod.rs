@@ -124,6 +124,8 @@ struct Subject {
     times: Times,
     /// Of a .NET thread: its kernel thread has ended, or is another one's by now.
     is_over: bool,
+    /// Of a runtime thread: another trace of the process has mentioned its kernel thread since.
+    is_replaced: bool,
 }
 
 /// Nanoseconds of a kernel thread so far.
@@ -180,6 +182,7 @@ impl Subject {
             woken_on_cpu: WokenOnCpu::NEVER,
             times: Times { since, ..Times::default() },
             is_over: false,
+            is_replaced: false,
         }
     }
 
@@ -463,9 +466,13 @@ impl Correlator {
             // Another trace of the process has mentioned the thread.
             self.pauses.replace_member(before, runtime);
             self.unrelate(before, times, at, out);
+            if let Some(before) = self.subjects.get_mut(before.key()) {
+                before.is_replaced = true;
+            }
         }
         if let Some(subject) = self.subjects.get_mut(runtime.key()) {
             subject.thread = Some(thread);
+            subject.is_replaced = false;
             if subject.kind == EntityKind::DotnetThread {
                 self.pauses.add_member(runtime);
                 // The thread before had its id, and has ended.
@@ -555,6 +562,10 @@ impl Correlator {
     ) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         let kind = subject.kind;
+        // Its own trace can go on, but its thread counts once.
+        if subject.is_replaced {
+            return;
+        }
         // One that begins to wait after its end is another one.
         if subject.is_over {
             if state == State::Running {
