@@ -20,8 +20,8 @@ pub struct Event {
 pub enum EventKind {
     /// An entity is created, or mentioned for the first time: [`Entity::start`](crate::Entity)
     /// says which. The creation of a thread can follow its first mention, where a recorder listed it
-    /// before. Of a process, thread or CPU that several sources mention, each can have one: the first one
-    /// counts.
+    /// before. Of a process, thread or CPU that several sources mention, each can have one, and a thread has
+    /// another one when its process becomes known: the first one counts.
     Start {
         /// The entity.
         entity: EntityId,

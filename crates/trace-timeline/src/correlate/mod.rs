@@ -385,7 +385,14 @@ impl Correlator {
     ) {
         let Some(entity) = entities.get(id) else { return };
         // Several sources can mention it first.
-        if self.cpus.contains(id.key()) || self.subjects.contains(id.key()) {
+        if self.cpus.contains(id.key()) {
+            return;
+        }
+        if self.subjects.contains(id.key()) {
+            // A thread of the kernel, whose process may not have been known before.
+            if self.threads.get(&entity.number) == Some(&id) {
+                self.pair(entity.number, at, entities, out);
+            }
             return;
         }
         match entity.kind {
@@ -401,26 +408,36 @@ impl Correlator {
             _ => return,
         }
         *self.subjects.insert(id.key()) = Subject::new(entity.kind, at);
-        let pair = match entity.kind {
-            EntityKind::Thread => {
-                self.threads.insert(entity.number, id);
-                self.runtime_threads.get(&entity.number).map(|runtime| (*runtime, id))
-            }
+        match entity.kind {
+            EntityKind::Thread => _ = self.threads.insert(entity.number, id),
             EntityKind::GoThread | EntityKind::DotnetThread => {
                 self.runtime_threads.insert(entity.number, id);
-                self.threads.get(&entity.number).map(|thread| (id, *thread))
             }
-            _ => None,
-        };
-        if entity.kind == EntityKind::Proc {
-            self.pauses.add_member(id);
+            EntityKind::Proc => return self.pauses.add_member(id),
+            _ => return,
         }
-        let Some((runtime, thread)) = pair else { return };
+        self.pair(entity.number, at, entities, out);
+    }
+
+    /// The runtime thread and the kernel thread with this number are one, or not, by what is known of their
+    /// processes now.
+    fn pair(
+        &mut self,
+        number: i64,
+        at: Timestamp,
+        entities: &Entities,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let runtime = self.runtime_threads.get(&number).copied();
+        let Some((runtime, thread)) = runtime.zip(self.threads.get(&number).copied()) else {
+            return;
+        };
         if self.processes.learn(runtime, thread, entities) {
             self.check_related(runtime, at, entities, out);
         }
-        if self.processes.relates(runtime, thread, entities) {
-            self.relate(runtime, thread, at, out);
+        match self.processes.relates(runtime, thread, entities) {
+            true => self.relate(runtime, thread, at, out),
+            false => self.separate(runtime, thread, at, out),
         }
     }
 
@@ -443,8 +460,20 @@ impl Correlator {
         // The order of a map is not deterministic.
         refused.sort_unstable();
         for (runtime, thread) in refused {
-            let Some(subject) = self.subjects.get_mut(thread.key()) else { continue };
-            subject.carries.take_if(|carried| *carried == runtime);
+            self.separate(runtime, thread, at, out);
+        }
+    }
+
+    /// A runtime thread and a kernel thread are not one, as they may have seemed to be.
+    fn separate(
+        &mut self,
+        runtime: EntityId,
+        thread: EntityId,
+        at: Timestamp,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
+        if subject.carries.take_if(|carried| *carried == runtime).is_some() {
             let times = subject.times_at(at);
             self.unrelate(runtime, times, at, out);
             self.refresh_thread(thread, at, out);

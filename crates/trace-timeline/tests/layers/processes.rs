@@ -1,7 +1,9 @@
 //! Which process of the kernel a runtime's process is.
 
 use crate::common::World;
-use trace_timeline::{Correlator, Derived, EntityId, EntityKind, Kernel, State, ThreadState};
+use trace_timeline::{
+    Correlator, Derived, EntityId, EntityKind, EventKind, Kernel, State, ThreadState,
+};
 
 /// Threads, each on a CPU of its own: the process ids and the thread ids.
 fn kernel_threads(w: &mut World, threads: &[(i64, i64)]) {
@@ -104,4 +106,41 @@ fn a_thread_whose_process_is_known_late_is_looked_at_again() {
     let is_known = |(end, kernel): &(i64, Kernel)| (*end, *kernel != Kernel::Unknown);
     let known: Vec<_> = kernels.iter().map(is_known).collect();
     assert_eq!(known, [(20, true), (100, false)]);
+}
+
+/// The kernel's processes of all threads are known after their last event, by another start of each.
+#[test]
+fn the_process_is_found_by_threads_whose_process_is_known_last() {
+    for (pids, found) in [([50, 50], Some(50)), ([50, 51], None)] {
+        let mut w = World::default();
+        kernel_threads(&mut w, &[(pids[0], 50), (pids[1], 51)]);
+        let (process, goroutines) = go(&mut w, &[50, 51]);
+        let threads = [50, 51].map(|tid| w.tables.entities.thread(tid).unwrap());
+        let parents = threads.map(|id| w.tables.entities.get_mut(id).unwrap().parent.take());
+        let starts = threads.map(|entity| EventKind::Start { entity });
+        w.at(150);
+        starts.iter().for_each(|start| _ = w.push(*start));
+        w.at(200).go(goroutines[1], State::Waiting, None, "");
+        let mut correlator = Correlator::new();
+        let mut on_cpu = 0;
+        for event in &w.events {
+            if event.at.nanos() == 150 {
+                for (id, parent) in threads.into_iter().zip(parents) {
+                    w.tables.entities.get_mut(id).unwrap().parent = parent;
+                }
+            }
+            correlator.push(event, &w.tables.entities, &mut |derived: Derived<'_>| match derived {
+                Derived::Interval(i) if i.subject == goroutines[1] => {
+                    let is_on_cpu = matches!(i.kernel, Kernel::OnCpu { .. });
+                    on_cpu += if is_on_cpu { i.nanos() } else { 0 };
+                }
+                _ => {}
+            });
+        }
+        let unrelated: Vec<EntityId> = found.is_none().then_some(process).into_iter().collect();
+        assert_eq!(correlator.unrelated(), unrelated);
+        let found: Vec<_> = found.map(|pid| (process, pid)).into_iter().collect();
+        assert_eq!(correlator.processes(), found);
+        assert_eq!(on_cpu, if found.is_empty() { 150 - 20 } else { 200 - 20 });
+    }
 }

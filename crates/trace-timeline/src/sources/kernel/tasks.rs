@@ -178,8 +178,12 @@ impl KernelSource {
         let Some(thread) = thread.filter(|thread| !thread.is_in_process) else { return };
         thread.is_in_process = true;
         *self.living.entry(process).or_default() += 1;
-        if let Some(entity) = push.tables.entities.get_mut(thread.entity) {
-            (entity.parent, entity.name) = (Some(process), name);
+        let entity = thread.entity;
+        let Some(known) = push.tables.entities.get_mut(entity) else { return };
+        (known.parent, known.name) = (Some(process), name);
+        // Runtime threads can be related by it.
+        if known.end.is_none() {
+            push.event(EventKind::Start { entity });
         }
     }
 

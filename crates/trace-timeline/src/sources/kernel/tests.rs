@@ -584,3 +584,21 @@ fn an_interrupt_is_not_the_thread_that_it_interrupts() {
         assert_eq!((found, from.is_some()), (context, has_waker), "{flags:?}");
     }
 }
+
+/// Its threads may be those of a runtime, whose process is found by it.
+#[test]
+fn a_thread_whose_process_becomes_known_starts_again() {
+    let mut run = Run::new();
+    run.push(10, switch(0, 0, 8));
+    let thread = run.tables.entities.thread(8).unwrap();
+    let mut listed = |time| {
+        let (pid, tid, parent, comm, is_new) = (7, 8, None, &b"x"[..], false);
+        run.push(time, Record::Thread { pid, tid, parent, comm, is_new }).to_vec()
+    };
+    let start = |events: &[Event]| {
+        let is_start = |event: &&Event| event.kind == EventKind::Start { entity: thread };
+        events.iter().filter(is_start).count()
+    };
+    assert_eq!((start(&listed(20)), start(&listed(30))), (1, 0));
+    assert_eq!(run.tables.entities.process_of(thread), run.tables.entities.process(7));
+}
