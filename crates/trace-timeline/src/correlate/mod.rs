@@ -229,7 +229,7 @@ impl Correlator {
     }
 
     /// The processes of traces that do not record a process id, as those of Go, with the process id of the
-    /// kernel's threads that have the ids of their threads.
+    /// kernel's threads that have the ids of their threads: of two of them, or of the only one.
     ///
     /// Entities keep the number -1, unless the consumer sets it.
     pub fn processes(&self) -> Vec<(EntityId, i64)> {
@@ -412,6 +412,7 @@ impl Correlator {
             EntityKind::Thread => _ = self.threads.insert(entity.number, id),
             EntityKind::GoThread | EntityKind::DotnetThread => {
                 self.runtime_threads.insert(entity.number, id);
+                self.processes.add(id, entities);
             }
             EntityKind::Proc => return self.pauses.add_member(id),
             _ => return,

@@ -9,12 +9,16 @@ use hashbrown::HashMap;
 /// All threads of a program are of one process. Those of a program in a container have the ids of its own
 /// PID namespace, and threads of other processes have the same ones: then none is related.
 #[derive(Debug, Default)]
-pub(super) struct Processes(HashMap<EntityId, Known>);
+pub(super) struct Processes {
+    known: HashMap<EntityId, Known>,
+    /// The id of their thread, or `None` if they have several.
+    single: HashMap<EntityId, Option<i64>>,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// One runtime thread has the id of a thread of the process with this id.
-    Probably { pid: i64, by: EntityId },
+    /// A thread of the process with this id has the id of a runtime thread, which may be a coincidence.
+    Probably { pid: i64, tid: i64 },
     /// At least two have.
     Surely { pid: i64 },
     /// The ids of its threads are of several processes.
@@ -38,6 +42,14 @@ fn process_of(thread: EntityId, entities: &Entities) -> Option<(EntityId, Option
 }
 
 impl Processes {
+    /// A runtime thread is mentioned.
+    pub(super) fn add(&mut self, runtime: EntityId, entities: &Entities) {
+        let Some((process, None)) = process_of(runtime, entities) else { return };
+        let Some(tid) = entities.get(runtime).map(|runtime| runtime.number) else { return };
+        let single = self.single.entry(process).or_insert(Some(tid));
+        *single = single.filter(|single| *single == tid);
+    }
+
     /// Learns the process of a runtime thread from the kernel thread that has its id. Returns whether
     /// threads that were related before may not be any more: the process of a thread of the kernel can be
     /// known late.
@@ -49,17 +61,19 @@ impl Processes {
     ) -> bool {
         let Some((process, None)) = process_of(runtime, entities) else { return false };
         let Some((_, Some(pid))) = process_of(thread, entities) else { return false };
-        let before = self.0.get(&process).copied();
+        let Some(tid) = entities.get(runtime).map(|runtime| runtime.number) else { return false };
+        let before = self.known.get(&process).copied();
         let now = match before {
-            None => Known::Probably { pid, by: runtime },
-            Some(Known::Probably { pid: known, by }) if by != runtime => match known == pid {
+            None => Known::Probably { pid, tid },
+            // Another trace of the process has the same thread.
+            Some(Known::Probably { pid: known, tid: of }) if of != tid => match known == pid {
                 true => Known::Surely { pid },
                 false => Known::Several,
             },
             // Another process can use the id of a thread that has ended.
             Some(known) => known,
         };
-        self.0.insert(process, now);
+        self.known.insert(process, now);
         before != Some(now)
     }
 
@@ -67,7 +81,7 @@ impl Processes {
     /// is known.
     pub(super) fn relates(&self, runtime: EntityId, thread: EntityId, entities: &Entities) -> bool {
         let Some((process, number)) = process_of(runtime, entities) else { return true };
-        let found = self.0.get(&process);
+        let found = self.known.get(&process);
         if found == Some(&Known::Several) {
             return false;
         }
@@ -76,9 +90,14 @@ impl Processes {
         number.zip(pid).is_none_or(|(number, pid)| number == pid)
     }
 
-    /// The processes that were found, with their process ids.
+    /// The processes that were found, with their process ids. One thread is enough if there are no others.
     pub(super) fn found(&self) -> Vec<(EntityId, i64)> {
-        let found = self.0.iter().filter_map(|(process, known)| Some((*process, known.pid()?)));
+        let is_single = |process| self.single.get(process).is_some_and(Option::is_some);
+        let found = self.known.iter().filter(|(process, known)| match known {
+            Known::Probably { .. } => is_single(*process),
+            Known::Surely { .. } | Known::Several => true,
+        });
+        let found = found.filter_map(|(process, known)| Some((*process, known.pid()?)));
         let mut found: Vec<(EntityId, i64)> = found.collect();
         found.sort_unstable();
         found
@@ -86,7 +105,7 @@ impl Processes {
 
     /// The processes whose threads have ids of several processes.
     pub(super) fn unrelated(&self) -> Vec<EntityId> {
-        let several = self.0.iter().filter(|(_, known)| **known == Known::Several);
+        let several = self.known.iter().filter(|(_, known)| **known == Known::Several);
         let mut several: Vec<EntityId> = several.map(|(process, _)| *process).collect();
         several.sort_unstable();
         several

@@ -144,3 +144,22 @@ fn the_process_is_found_by_threads_whose_process_is_known_last() {
         assert_eq!(on_cpu, if found.is_empty() { 150 - 20 } else { 200 - 20 });
     }
 }
+
+/// A thread of a container has the id of one of the machine. Two traces of its process have it.
+#[test]
+fn one_thread_of_several_is_a_coincidence() {
+    let found = |traces: &[&[i64]]| {
+        let mut w = World::default();
+        kernel_threads(&mut w, &[(8, 8)]);
+        let process = w.entity(EntityKind::Process, -1, None);
+        for id in traces.concat() {
+            w.entity(EntityKind::GoThread, id, Some(process));
+        }
+        let correlator = correlated(&w);
+        assert_eq!(correlator.unrelated(), []);
+        correlator.processes().iter().map(|(_, pid)| *pid).collect::<Vec<_>>()
+    };
+    assert_eq!(found(&[&[8], &[8]]), [8], "it has no others");
+    assert_eq!(found(&[&[1, 7, 8, 9]]), [0; 0]);
+    assert_eq!(found(&[&[7, 8], &[8, 9]]), [0; 0]);
+}
