@@ -252,7 +252,8 @@ fn a_missing_process_is_an_error() {
     assert!(stderr.contains("8 (sums)"), "{stderr}");
     assert_fails(
         &["report", "--pid", "77", &shop],
-        "process 77 is not in the traces; they name no process ids",
+        "process 77 is not in the traces; they name no process ids; shop: not shown, as its process id \
+         is not known: name the file go-PID.trace",
     );
 }
 
@@ -316,6 +317,21 @@ fn the_process_of_a_go_trace_is_that_of_its_threads() {
     assert!(report["goroutines"].as_array().unwrap().is_empty());
     let hidden = "shop: not shown, as its process id is not known: name the file go-PID.trace";
     assert_eq!(notes(&report), [unrelated, hidden]);
+    // They say where a process may be that is missed.
+    let output = triscope(&["report", "--pid", "500", &shop, data]);
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr.starts_with("triscope: process 500 is not in the traces; they have "),
+        "{stderr}"
+    );
+    assert!(stderr.ends_with(&format!("; {unrelated}; {hidden}\n")), "{stderr}");
+
+    // One thread of several can be a coincidence.
+    write_samples(&path, &of_several[..1], begin.unwrap());
+    let report = json(&["report", "--json", "--pid", &other, &shop, data]);
+    assert!(report["goroutines"].as_array().unwrap().is_empty());
+    assert_eq!(notes(&report), [hidden]);
 }
 
 /// A recording with the traces of two programs, of which the first one was recorded.

@@ -85,13 +85,15 @@ pub(crate) fn run(args: &Args) -> Result {
         None => of_pids(&args.pid, entities),
     };
     let is_shown = |process| is_one_of(process, shown.as_ref());
-    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
-        return Err(missing_process(*pid, &report, &tables));
-    }
     notes.extend(without_pid(entities, is_shown).map(|process| {
         let name = name(&tables, process);
         format!("{name}: not shown, as its process id is not known: name the file go-PID.trace")
     }));
+    if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
+        // It may be one of those that have no process id.
+        let failure = missing_process(*pid, &report, &tables);
+        return Err(notes.iter().fold(failure, |failure, note| failure.and(note)));
+    }
     // Those that are given, otherwise the worst.
     let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
     let goroutines = report.goroutines(worst, entities, is_shown);
