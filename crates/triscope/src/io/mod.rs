@@ -6,7 +6,7 @@ pub(crate) mod follow;
 pub(crate) mod input;
 pub(crate) mod output_file;
 #[cfg_attr(not(unix), path = "partial_file_wasi.rs")]
-mod partial_file;
+pub(crate) mod partial_file;
 pub(crate) mod per_file;
 #[cfg(unix)]
 pub(crate) mod private;

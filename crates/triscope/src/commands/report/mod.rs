@@ -92,7 +92,7 @@ pub(crate) fn run(args: &Args) -> Result {
     if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
         // It may be one of those that have no process id.
         let failure = missing_process(*pid, &report, &tables);
-        return Err(notes.iter().fold(failure, |failure, note| failure.and(note)));
+        return Err(notes.iter().fold(failure, Failure::and));
     }
     // Those that are given, otherwise the worst.
     let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
