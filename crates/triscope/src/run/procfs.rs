@@ -119,13 +119,34 @@ pub(crate) fn is_unreadable(pid: u32) -> bool {
     environment.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// Whether a process is in the cgroup of this one, or below it.
+/// Whether a process is in the cgroups of this one, or below them.
 pub(crate) fn is_below_own_cgroup(pid: u32) -> bool {
     let [own, other] = [std::process::id(), pid].map(|pid| bytes(pid, "cgroup", CGROUP));
-    let is_end = |byte: &u8| b"/\n".contains(byte);
-    let length = own.iter().rposition(|byte| !is_end(byte)).map_or(0, |last| last + 1);
-    let rest = own.get(..length).and_then(|own| other.strip_prefix(own));
-    rest.is_some_and(|rest| rest.first().is_some_and(is_end))
+    are_below(&other, &own)
+}
+
+/// Whether the cgroups of a process are those of another one or below them, in each hierarchy: version 1 has several.
+///
+/// A line has the number of the hierarchy, its controllers and the cgroup. Source: `cgroups(7)`.
+fn are_below(cgroups: &[u8], others: &[u8]) -> bool {
+    let parse = |line: &'_ [u8]| {
+        let mut fields = line.splitn(3, |byte| *byte == b':');
+        let hierarchy = fields.next()?.to_vec();
+        Some((hierarchy, fields.nth(1)?.to_vec()))
+    };
+    let lines = |text: &[u8]| -> BTreeMap<Vec<u8>, Vec<u8>> {
+        text.split(|byte| *byte == b'\n').filter_map(parse).collect()
+    };
+    let cgroups = lines(cgroups);
+    lines(others).iter().all(|(hierarchy, other)| {
+        let other = other.strip_suffix(b"/").unwrap_or(other); // the root
+        let rest = cgroups.get(hierarchy).and_then(|cgroup| cgroup.strip_prefix(other));
+        // One that is not below the root of the cgroup namespace begins with "/..".
+        rest.is_some_and(|rest| {
+            let is_below = rest.is_empty() || rest.starts_with(b"/");
+            is_below && rest != b"/.." && !rest.starts_with(b"/../")
+        })
+    })
 }
 
 /// The children of a process.
@@ -337,6 +358,24 @@ mod tests {
         child.wait().unwrap();
         assert_eq!(real_user(pid), None);
         assert!(!is_below_own_cgroup(pid));
+    }
+
+    #[test]
+    fn cgroups_of_all_hierarchies_are_compared() {
+        let below = |cgroups: &str, others: &str| are_below(cgroups.as_bytes(), others.as_bytes());
+        assert!(below("0::/a\n", "0::/a\n") && below("0::/a/b\n", "0::/a\n"));
+        assert!(!below("0::/ab\n", "0::/a\n") && !below("0::/\n", "0::/a\n"));
+        // The root has all, except for those above the root of the cgroup namespace.
+        assert!(below("0::/\n", "0::/\n") && below("0::/a\n", "0::/\n"));
+        assert!(!below("0::/..\n", "0::/\n") && !below("0::/../a\n", "0::/\n"));
+        assert!(below("0::/../a/b\n", "0::/../a\n") && !below("0::/../b\n", "0::/../a\n"));
+        // Version 1, and both.
+        let own = "12:cpu,cpuacct:/a\n1:name=systemd:/s:1\n0::/s\n";
+        assert!(below(own, own));
+        assert!(below("12:cpu,cpuacct:/a/b\n1:name=systemd:/s:1/x\n0::/s/x\n", own));
+        assert!(!below("12:cpu,cpuacct:/\n1:name=systemd:/s:1\n0::/s\n", own));
+        assert!(!below("12:cpu,cpuacct:/a\n1:name=systemd:/s:1\n", own));
+        assert!(!below("", own));
     }
 
     #[test]
