@@ -241,6 +241,8 @@ impl Runtimes {
     fn conclude(&mut self, process: Process, started: Option<u64>, result: Result<Option<Begun>>) {
         let (pid, count) = (process.pid, self.recorded.len());
         match (result, self.recorded.get_mut(&pid)) {
+            // Another process has its id meanwhile, and may be the one with this session. It is looked at again.
+            (_, Some(recorded)) if recorded.started != started || recorded.is_replaced() => {}
             (Ok(Some(begun)), Some(recorded)) => {
                 (recorded.new, recorded.ended) = (begun.take(), None);
                 self.unrecorded.remove(pid);
@@ -315,6 +317,9 @@ impl Runtimes {
         let replaced: Vec<u32> = self.recorded.iter().filter_map(is_replaced).collect();
         for mut recorded in replaced.iter().filter_map(|pid| self.recorded.remove(pid)) {
             recorded.ended.get_or_insert_with(Instant::now);
+            // Its streams end with it, unless one is that of the other process.
+            let traces = std::iter::once(&recorded.old).chain(&recorded.new);
+            traces.for_each(|trace| trace.stop(share / 2));
             self.replaced.push(recorded);
         }
         // One that ended in less time than is kept is evicted for space.

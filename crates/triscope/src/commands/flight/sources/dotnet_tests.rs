@@ -147,6 +147,50 @@ fn a_process_whose_id_another_one_has_is_kept() {
     assert_eq!(files(dump.path()).len(), 2);
 }
 
+#[test]
+fn a_process_has_no_session_of_another_one_with_its_id() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let (sessions, streams) = channel();
+    let (ends, ended) = channel();
+    let mut begun = 0;
+    // The test may have ended.
+    let client = fake::runtime(dir.path(), move |request, mut stream| match request {
+        Request::CollectTracing { .. } => {
+            begun += 1;
+            fake::begin(&mut stream, begun);
+            let _ = sessions.send(stream);
+        }
+        Request::StopTracing { session } => drop(ends.send(session)),
+        other => panic!("{other:?}"),
+    });
+    let runtime = (client, streams);
+    let pid = std::process::id();
+    let process = || Process { pid, name: "x".to_owned() };
+    let ended = || ended.recv_timeout(Duration::from_secs(60)).unwrap();
+    let (old, _first) = start(&runtimes, &runtime, 10_000);
+    let (new, _second) = start(&runtimes, &runtime, 10_000);
+    let path = old.path().to_owned();
+    // Before this process, another one had its id.
+    runtimes.recorded.insert(pid, Recorded::new(process(), Some(0), old));
+    let result = Ok(Some(Begun::new(new)));
+    let started = procfs::start_time(pid);
+    runtimes.settle(Settled { process: process(), started, result });
+    assert!(runtimes.recorded[&pid].new.is_none());
+    assert_eq!((ended(), files(dir.path())), (2, vec![path]));
+    // Its id can be reused between the look at its start and the request.
+    let (new, _third) = start(&runtimes, &runtime, 10_000);
+    let result = Ok(Some(Begun::new(new)));
+    runtimes.settle(Settled { process: process(), started: Some(0), result });
+    assert!(runtimes.recorded[&pid].new.is_none());
+    assert_eq!(ended(), 3);
+    // Also the first one may be that of the other process.
+    runtimes.end_old(BUDGET, Duration::from_secs(3600));
+    assert_eq!((runtimes.replaced.len(), ended()), (1, 1));
+}
+
 /// A runtime that accepts connections, and never replies.
 fn hung(dir: &Path) -> (Client, UnixListener) {
     let path = dir.join("hung");
