@@ -14,10 +14,10 @@ use super::store;
 use crate::failure::{Failure, Result};
 use crate::io::private_dir;
 use crate::run::http;
-use crate::run::timed::Timed;
+use crate::run::timed::{Timed, set_limit};
 use crate::sources::model::DUMPS;
 use crossbeam_channel::{Receiver, bounded};
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -233,15 +233,18 @@ fn dump_below(dir: &Path, path: &str) -> PathBuf {
 
 /// Sends a request to the recorder of a directory. Returns its reply, which comes within `timeout`.
 fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> Result<String> {
-    let until = timeout.map(|timeout| Instant::now() + timeout);
+    let start = Instant::now();
+    let until = timeout.map(|timeout| start + timeout);
     if !store::is_locked(dir)? {
         return Err(Failure::about(dir.display(), "no recorder runs in this directory"));
     }
     let opened = private_dir::open_dir(dir)?;
     let exchange = || {
-        let mut stream = connected(&short(&opened))?;
+        let sent = until.unwrap_or(start + REPLY);
+        let stream = connected(&short(&opened), sent)?;
         let length = body.len();
-        write!(stream, "{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}")?;
+        let request = format!("{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
+        Timed::until(&stream, Some(sent)).write_all(request.as_bytes())?;
         read_reply(Timed::until(&stream, until))
     };
     let reply = exchange().map_err(|error| {
@@ -256,11 +259,10 @@ fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> 
     }
 }
 
-/// Connects to a socket. The queue of a recorder that is stopped can be full: the time limit is that of the connection,
-/// and of each write.
-fn connected(path: &Path) -> io::Result<UnixStream> {
+/// Connects to a socket, up to this time. The queue of a recorder that is stopped can be full.
+fn connected(path: &Path, until: Instant) -> io::Result<UnixStream> {
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    set_socket_timeout(&socket, Timeout::Send, Some(REPLY))?;
+    set_limit(&socket, Timeout::Send, until)?;
     connect(&socket, &SocketAddrUnix::new(path)?)?;
     Ok(socket.into())
 }
