@@ -421,13 +421,16 @@ impl<'a> Runtimes<'a> {
                 }
             }
             Reply::Found(pid, client) => {
+                if self.is_ending && client.is_some() {
+                    return; // it is not recorded any more
+                }
                 self.searching -= 1;
                 // It may have connected meanwhile.
                 let candidate =
                     self.candidates.get_mut(&pid).filter(|_| !self.known.contains_key(&pid));
                 let Some(candidate) = candidate else { return };
                 candidate.is_asked = false;
-                if let Some(client) = client.filter(|_| !self.is_ending) {
+                if let Some(client) = client {
                     self.found(pid, client);
                 }
             }
@@ -478,6 +481,13 @@ impl<'a> Runtimes<'a> {
             self.fail(Failure::about(format!("process {pid}"), NO_REPLY));
         }
         let sessions = Session::end(self.sessions);
+        let has_none = |reply: &Reply| matches!(reply, Reply::Found(_, None));
+        let searching = self.searching - self.replies.1.try_iter().filter(has_none).count();
+        if searching > 0 {
+            let processes = counted(searching as u64, "process");
+            let what = "may have a .NET runtime: the sockets had not answered";
+            self.failures.push(Failure::new(format_args!("{processes} {what}")));
+        }
         if self.unnamed > 0 {
             let what = format!("{} more failures of .NET runtimes", self.unnamed);
             self.failures.push(Failure::new(what));
@@ -857,6 +867,28 @@ mod tests {
         assert!(runtimes.searching == 0 && !runtimes.candidates[&pid].is_asked);
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+
+    #[test]
+    fn searches_that_are_open_at_the_end_are_counted() {
+        let failures = |replies: Vec<Reply>, settled: Option<Reply>| {
+            let count = Count::default();
+            let mut runtimes = Runtimes::new(None, names(), &count);
+            runtimes.searching = 3;
+            runtimes.is_ending = true;
+            settled.into_iter().for_each(|reply| runtimes.settle(reply));
+            replies.into_iter().for_each(|reply| runtimes.replies.0.send(reply).unwrap());
+            let (_, failures) = runtimes.end(Duration::ZERO);
+            failures.iter().map(|failure| failure.message().to_owned()).collect::<Vec<_>>()
+        };
+        let none = || Reply::Found(PID, None);
+        let found = || Reply::Found(PID, Some(Client::new(Path::new("/nonexistent"))));
+        let [failure] = &failures(vec![none()], Some(none()))[..] else { panic!("one failure") };
+        assert!(failure.starts_with("1 process may have a .NET runtime"), "{failure}");
+        // One that has a runtime is not recorded any more.
+        let [failure] = &failures(vec![found()], Some(found()))[..] else { panic!("one failure") };
+        assert!(failure.starts_with("3 processes may have"), "{failure}");
+        assert_eq!(failures(vec![none(), none()], Some(none())), [""; 0]);
     }
 
     /// A process that does not exist.
