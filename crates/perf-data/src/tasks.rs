@@ -172,6 +172,13 @@ impl TaskRecords {
         self.dropped += std::mem::take(&mut other.dropped);
     }
 
+    /// Forgets the other processes: the ends of some may have been lost.
+    pub fn retain_processes(&mut self, mut keep: impl FnMut(u32) -> bool) {
+        let others = self.processes.keys().filter(|pid| !keep(**pid));
+        let others: Vec<u32> = others.copied().collect();
+        others.into_iter().for_each(|pid| self.remove(pid));
+    }
+
     /// A thread that executes a program becomes the main thread, which has ended before. Its own end is not
     /// recorded.
     fn exec(&mut self, pid: u32) {

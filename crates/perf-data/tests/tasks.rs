@@ -268,6 +268,10 @@ fn known_processes_are_taken_over() {
     let mut part = Kept::default();
     next.write(&mut part).unwrap();
     assert_eq!(world(&part.0), world(&all));
+    next.retain_processes(|pid| pid != 101);
+    assert!(next.has_process(100) && !next.has_process(101));
+    next.retain_processes(|_| false);
+    assert_eq!((next.threads(), next.bytes()), (0, 0));
 }
 
 /// The kernel gives the thread the id of the main thread, whose end it reports before.

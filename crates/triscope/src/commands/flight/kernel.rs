@@ -20,7 +20,9 @@ use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
     SetRecord, Software, Target, Tracefs,
 };
-use std::collections::{BTreeMap, VecDeque};
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::PathBuf;
@@ -663,15 +665,10 @@ impl Kernel {
     pub(super) fn follow(&mut self, old: &mut Self) -> Result {
         self.begun = old.begun;
         // There may be room now for what did not fit.
-        let is_complete = old.tasks.dropped() == 0;
+        let is_complete = old.tasks.dropped() == 0 && old.set.stats().rings.lost == 0;
         self.tasks.take_over(&mut old.tasks);
         let mut synthesizer = self.synthesizer()?;
-        for pid in perf_monitor::processes() {
-            if !is_complete || !self.tasks.has_process(pid) {
-                // It writes to memory.
-                let _ = synthesizer.process(pid, &mut Stock(&mut self.tasks));
-            }
-        }
+        refresh(&mut self.tasks, is_complete, &mut synthesizer);
         self.detector.take_focus(&mut old.detector);
         self.before = Totals {
             records: old.records(),
@@ -807,6 +804,28 @@ fn write(
     }
 }
 
+/// Compares known processes with those that run. If these records are not complete, mappings that can be read replace
+/// those that are known: an end may have been lost, and the id reused.
+fn refresh(tasks: &mut TaskRecords, is_complete: bool, synthesizer: &mut Synthesizer) {
+    let running: BTreeSet<u32> = perf_monitor::processes().into_iter().collect();
+    // A mount option hides those of other users.
+    let is_hidden = |pid: u32| {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        // 0 is that of all tasks outside of the PID namespace.
+        pid.is_none_or(|pid| test_kill_process(pid) == Err(Errno::PERM))
+    };
+    let is_readable = |pid: u32| File::open(format!("/proc/{pid}/maps")).is_ok();
+    tasks.retain_processes(|pid| {
+        if running.contains(&pid) { is_complete || !is_readable(pid) } else { is_hidden(pid) }
+    });
+    for pid in running {
+        if !is_complete || !tasks.has_process(pid) {
+            // It writes to memory.
+            let _ = synthesizer.process(pid, &mut Stock(tasks));
+        }
+    }
+}
+
 /// Passes records on to memory.
 struct Stock<'a>(&'a mut TaskRecords);
 
@@ -846,8 +865,67 @@ impl RecordWriter for Sum {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::{Command, Stdio};
 
     const PAGE: usize = 4096;
+
+    #[test]
+    fn processes_that_have_ended_are_forgotten() {
+        let mut tasks = TaskRecords::new(&Default::default(), usize::MAX);
+        let mut synthesizer = Synthesizer::new(&Default::default(), false);
+        let mut command = Command::new("sleep");
+        command.arg("60").stdin(Stdio::null());
+        let mut children = [command.spawn().unwrap(), command.spawn().unwrap()];
+        let [ended, running] = [0, 1].map(|at: usize| children[at].id());
+        let mut add = |tasks: &mut TaskRecords, pid| {
+            synthesizer.process(pid, &mut Stock(tasks)).unwrap();
+        };
+        add(&mut tasks, running);
+        let known = tasks.bytes();
+        add(&mut tasks, ended);
+        children[0].kill().unwrap();
+        children[0].wait().unwrap();
+        let refresh = |tasks: &mut TaskRecords, is_complete| {
+            refresh(tasks, is_complete, &mut Synthesizer::new(&Default::default(), false));
+            tasks.retain_processes(|pid| [ended, running].contains(&pid));
+            (tasks.has_process(ended), tasks.has_process(running))
+        };
+        assert_eq!(refresh(&mut tasks, true), (false, true));
+        assert_eq!(tasks.bytes(), known);
+        // The mappings of another process with its id.
+        let mut records = Records(Vec::new());
+        Synthesizer::new(&Default::default(), false).process(running, &mut records).unwrap();
+        let mut mapping = records.0.pop().unwrap();
+        mapping[16..24].copy_from_slice(&(PAGE as u64).to_ne_bytes());
+        tasks.apply(RawRecord::split_first(&mapping, 0).unwrap().0);
+        let has_it = |tasks: &TaskRecords| {
+            let mut records = Records(Vec::new());
+            tasks.write(&mut records).unwrap();
+            records.0.contains(&mapping)
+        };
+        assert!(has_it(&tasks));
+        assert_eq!(refresh(&mut tasks, false), (false, true));
+        assert!(!has_it(&tasks));
+        children[1].kill().unwrap();
+        children[1].wait().unwrap();
+    }
+
+    struct Records(Vec<Vec<u8>>);
+
+    impl RecordWriter for Records {
+        fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
+            self.0.push(record.bytes().to_vec());
+            Ok(())
+        }
+
+        fn finish_round(&mut self) -> perf_data::Result<()> {
+            Ok(())
+        }
+
+        fn bytes(&self) -> u64 {
+            0
+        }
+    }
 
     #[test]
     fn buffers_are_within_their_budget() {
