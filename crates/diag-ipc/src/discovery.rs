@@ -141,7 +141,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// [`Error::Timeout`] if there are sockets that were not checked; those of [`Process::find`].
+    /// [`Error::Timeout`] if there are sockets that were not checked, or the directory was not listed to its end
+    /// ([`Operation::List`]); those of [`Process::find`].
     pub fn find_within(pid: u32, limit: Duration) -> Result<Self> {
         Search::new(limit).find(pid)
     }
@@ -279,9 +280,9 @@ impl Identity {
             // In a time namespace the key of the process differs from its start time: use the
             // socket that the process listens on.
             Err(Error::NoSocket { .. }) => {
-                let deadline = search.deadline;
+                let (deadline, lists) = (search.deadline, search.lists);
                 let listing = search.listing(&socket.directory);
-                let mut passed = listing.passed.then(|| deadline.passed(Operation::Discover));
+                let mut passed = listing.passed.then(|| lists.passed(Operation::List));
                 let name = listing
                     .of_process(self.namespace_pid)
                     .iter()
@@ -422,7 +423,7 @@ impl Listing {
                     names.push(name);
                 }
             }
-            let passed = number % FILES == 0 && deadline.remaining(Operation::Discover).is_err();
+            let passed = number % FILES == 0 && deadline.remaining(Operation::List).is_err();
             // Every user can make such files.
             if passed || listing.by_process.len() > MAX_PROCESSES {
                 listing.passed = true;
@@ -649,7 +650,7 @@ mod tests {
         let mut search = Search::new(Duration::ZERO);
         search.lists = Deadline::after(Duration::ZERO);
         let error = locate(&mut search);
-        assert!(matches!(error, Error::Timeout { operation: Operation::Discover, .. }), "{error}");
+        assert!(matches!(error, Error::Timeout { operation: Operation::List, .. }), "{error}");
     }
 
     #[test]

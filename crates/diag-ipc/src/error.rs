@@ -155,6 +155,9 @@ impl Error {
 pub enum Operation {
     /// Finding the process and its socket.
     Discover,
+    /// Listing the temporary directory of a process, which has many files. Its socket has another name than the expected
+    /// one, or there is none.
+    List,
     /// Opening the connection.
     Connect,
     /// Waiting for a runtime to connect to a reverse server.
@@ -175,6 +178,7 @@ impl fmt::Display for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Discover => "finding the process",
+            Self::List => "listing the temporary directory",
             Self::Connect => "connecting",
             Self::Accept => "waiting for a runtime",
             Self::Bind => "setting up the server",

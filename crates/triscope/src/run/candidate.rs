@@ -4,7 +4,7 @@ use super::port::Startup;
 use super::procfs;
 use crate::failure::Failure;
 use diag_ipc::discovery::Search;
-use diag_ipc::{Client, Error, Guid, NoSocketReason};
+use diag_ipc::{Client, Error, Guid, NoSocketReason, Operation};
 use std::time::{Duration, Instant};
 
 /// Time limit for a suspended runtime to connect to the port after it replies at its own socket.
@@ -43,6 +43,15 @@ pub(super) enum Answer {
     Runs(Client, Option<Guid>),
 }
 
+/// Whether a process may have a socket that a search without connections did not find. A directory may have too many
+/// files to be listed: the socket has the expected name there, unless the process has another time namespace.
+pub(crate) fn may_have_socket(pid: u32, error: &Error) -> bool {
+    match error {
+        Error::Timeout { operation: Operation::List, .. } => !procfs::shares_time(pid),
+        error => error.is_timeout(),
+    }
+}
+
 impl Candidate {
     pub(super) const fn new(since: Instant) -> Self {
         Self { since, answers: None, is_asked: false, is_reported: false, is_unreadable: false }
@@ -58,7 +67,7 @@ impl Candidate {
         });
         match found {
             Ok(process) => Found::Runtime(process.client()),
-            Err(error) if error.is_timeout() => Found::Perhaps,
+            Err(error) if may_have_socket(pid, &error) => Found::Perhaps,
             Err(_) => Found::None,
         }
     }
@@ -115,5 +124,21 @@ impl Answer {
                 _ => Self::Replies,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each process of a recording would have a thread that lists the directory.
+    #[test]
+    fn a_large_directory_is_not_listed_again() {
+        let of = |operation| Error::Timeout { operation, after: Duration::ZERO };
+        let own = std::process::id();
+        assert!(!may_have_socket(own, &of(Operation::List)));
+        assert!(may_have_socket(own, &of(Operation::Discover)));
+        let none = Error::NoSocket { pid: own, reason: NoSocketReason::NotFound };
+        assert!(!may_have_socket(own, &none));
     }
 }

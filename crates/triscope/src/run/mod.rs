@@ -1,7 +1,7 @@
 //! Starting, monitoring and stopping commands and processes.
 
 #[cfg(unix)]
-mod candidate;
+pub(crate) mod candidate;
 #[cfg(unix)]
 pub(crate) mod child;
 pub(crate) mod cleanup;

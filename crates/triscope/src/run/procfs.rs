@@ -286,6 +286,13 @@ pub(crate) fn shares_network(pid: u32) -> bool {
     own.is_some() && own == namespace(&pid.to_string())
 }
 
+/// Whether a process is in the time namespace of this program, as far as it can be read.
+pub(crate) fn shares_time(pid: u32) -> bool {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/time")).ok();
+    let other = namespace(&pid.to_string());
+    other.is_none() || other == namespace("self")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

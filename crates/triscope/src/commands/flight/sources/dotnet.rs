@@ -14,6 +14,7 @@ use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
 use crate::io::private;
+use crate::run::candidate::may_have_socket;
 use crate::run::family::Turns;
 use crate::run::procfs;
 use crate::run::runtimes::{NO_REPLY, always, program};
@@ -181,7 +182,7 @@ impl Runtimes {
         for pid in pids {
             let may_have_runtime = match search.find(pid) {
                 Ok(_) => true,
-                Err(error) => error.is_timeout(),
+                Err(error) => may_have_socket(pid, &error),
             };
             if !may_have_runtime || self.starting.contains_key(&pid) {
                 continue;
