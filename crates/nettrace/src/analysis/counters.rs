@@ -80,7 +80,8 @@ pub struct CounterTracker {
     /// Interval of the meters' values, in seconds, by process.
     intervals: HashMap<u64, f64>,
     /// Tags of the instrument and its meter, by process and instrument.
-    tags: HashMap<(u64, u64), String>,
+    tags: HashMap<(u64, u64), Tags>,
+    untagged: u64,
     errors: u64,
     first_error: Option<String>,
     limits: u64,
@@ -89,6 +90,14 @@ pub struct CounterTracker {
     undecoded: u64,
     /// The arguments `SessionId` and `ClientId` of this session.
     session: Option<(String, String)>,
+}
+
+/// The tags of an instrument and its meter.
+#[derive(Debug)]
+struct Tags {
+    text: String,
+    /// Whether the instrument reports no more. Its last values can be later in the stream.
+    has_ended: bool,
 }
 
 /// Maximum number of characters of an error that are kept.
@@ -152,6 +161,12 @@ impl CounterTracker {
         self.exclusive
     }
 
+    /// Number of instruments whose values lack the tags of the instrument and its meter: these tags are too long,
+    /// or too many instruments have some.
+    pub fn untagged(&self) -> u64 {
+        self.untagged
+    }
+
     /// Number of values of meters that were not decoded completely: of an unknown kind of instrument,
     /// or of an event that lacks a field or has a malformed one. .NET 6 writes histograms without their sum.
     pub fn undecoded(&self) -> u64 {
@@ -177,14 +192,28 @@ impl CounterTracker {
     }
 
     /// Keeps the tags of an instrument that begins to report.
-    fn instrument(&mut self, event: &Event<'_>) {
+    fn begin(&mut self, event: &Event<'_>) {
         let Some(id) = number(event, "instrumentId") else { return };
-        let tags = joined(["instrumentTags", "meterTags"].map(|name| text(event, name)));
+        let text = joined(["instrumentTags", "meterTags"].map(|name| text(event, name)));
         let key = (event.process_id(), id);
-        if tags.is_empty() || tags.len() > MAX_TAGS {
-            self.tags.remove(&key);
-        } else if self.tags.len() < MAX_INSTRUMENTS || self.tags.contains_key(&key) {
-            self.tags.insert(key, tags);
+        self.tags.remove(&key);
+        if text.is_empty() {
+            return;
+        }
+        if self.tags.len() >= MAX_INSTRUMENTS {
+            self.tags.retain(|_, tags| !tags.has_ended);
+        }
+        if text.len() > MAX_TAGS || self.tags.len() >= MAX_INSTRUMENTS {
+            self.untagged += 1;
+        } else {
+            self.tags.insert(key, Tags { text, has_ended: false });
+        }
+    }
+
+    fn end(&mut self, event: &Event<'_>) {
+        let Some(id) = number(event, "instrumentId") else { return };
+        if let Some(tags) = self.tags.get_mut(&(event.process_id(), id)) {
+            tags.has_ended = true;
         }
     }
 
@@ -209,7 +238,11 @@ impl CounterTracker {
                 return None;
             }
             "BeginInstrumentReporting" => {
-                self.instrument(event);
+                self.begin(event);
+                return None;
+            }
+            "EndInstrumentReporting" => {
+                self.end(event);
                 return None;
             }
             "Error" | "ObservableInstrumentCallbackError" => {
@@ -276,7 +309,8 @@ impl CounterTracker {
         };
         let process_id = event.process_id();
         let instrument_id = number(event, "instrumentId");
-        let of_instrument = instrument_id.and_then(|id| self.tags.get(&(process_id, id)).cloned());
+        let of_instrument = instrument_id.and_then(|id| self.tags.get(&(process_id, id)));
+        let of_instrument = of_instrument.map(|tags| tags.text.clone());
         Some(Counter {
             timestamp: event.header().timestamp,
             process_id,

@@ -732,6 +732,53 @@ fn instruments_have_a_number_a_version_and_tags() {
     }
 }
 
+/// Programs can make meters all the time.
+#[test]
+fn the_tags_of_instruments_that_have_ended_make_room() {
+    const BEGIN: u8 = 1;
+    const END: u8 = 2;
+    const VALUE: u8 = 3;
+    let types = [
+        (BEGIN, "BeginInstrumentReporting", "instrumentTags"),
+        (END, "EndInstrumentReporting", "instrumentTags"),
+        (VALUE, "GaugeValuePublished", "lastValue"),
+    ];
+    let types = types.map(|(id, name, field)| {
+        let fields = fields_v4(&[(STRING, field), (INT, "instrumentId")]);
+        let provider = "System.Diagnostics.Metrics";
+        let mut ty = assemble::metadata(provider, id.into(), 0, name, 0, &fields);
+        ty[0] = id;
+        blob(&[0x80, 0], &ty)
+    });
+    let mut events = Vec::new();
+    let mut write = |ty, id: i32, text: &str| {
+        let payload = [&utf16z(text)[..], &id.to_le_bytes()].concat();
+        events.extend(blob(&[0xc7, ty, 0, 9, 0, 9, 5], &payload));
+    };
+    for id in 0..5_000 {
+        write(BEGIN, id, "a=1");
+        write(END, id, "a=1");
+    }
+    // These are the last that fit. One has too many, and two are too many.
+    (5_000..9_096).for_each(|id| write(BEGIN, id, "a=1"));
+    write(BEGIN, 9_096, &"x".repeat(5_000));
+    (9_097..9_099).for_each(|id| write(BEGIN, id, "a=1"));
+    // A value can follow the end of its instrument.
+    write(END, 9_095, "a=1");
+    (9_095..9_098).for_each(|id| write(VALUE, id, "1"));
+    let bytes = Stream::v4()
+        .compressed("MetadataBlock", &types.concat())
+        .compressed("EventBlock", &events)
+        .end();
+    let (mut tracker, mut tags) = (CounterTracker::new(), Vec::new());
+    parse(&bytes, Order::Time, |item| {
+        let Item::Event(event) = item else { return };
+        tags.extend(tracker.observe(&event).map(|counter| counter.tags));
+    });
+    assert_eq!(tags, ["a=1", "", ""]);
+    assert_eq!(tracker.untagged(), 3);
+}
+
 /// The runtime reports to all sessions what happened to one of them.
 #[test]
 fn reports_of_other_sessions_of_meters_are_ignored() {

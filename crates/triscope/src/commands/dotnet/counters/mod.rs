@@ -119,6 +119,12 @@ pub(super) fn run(args: &Args) -> Result {
             "triscope: the runtime reported {n} times that it does not collect all time series"
         );
     }
+    if tracker.untagged() > 0 {
+        let instruments = counted(tracker.untagged(), "instrument");
+        message!(
+            "triscope: the values of {instruments} lack tags: the tags are too long, or too many"
+        );
+    }
     if tracker.errors() > 0 {
         let errors = counted(tracker.errors(), "error");
         // An exception, with its stack on the following lines.
