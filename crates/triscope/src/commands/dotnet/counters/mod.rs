@@ -323,7 +323,7 @@ impl Writer {
                 let values = Bursts::start(|| {
                     move |burst: Vec<Counter>| {
                         burst.into_iter().for_each(|counter| metrics.add(counter));
-                        replace(&file, &metrics)
+                        replace(&file, &mut metrics)
                     }
                 });
                 Ok(Self::LivePrometheus { values, path, is_empty: true })
@@ -379,10 +379,10 @@ impl Writer {
             Self::LivePrometheus { values, path, is_empty } => {
                 values.finish()?;
                 // Not what an earlier run left.
-                if is_empty { replace(&path, &prometheus::Metrics::default()) } else { Ok(()) }
+                if is_empty { replace(&path, &mut prometheus::Metrics::default()) } else { Ok(()) }
             }
-            Self::Prometheus { metrics, path: Some(path) } => replace(&path, &metrics),
-            Self::Prometheus { metrics, path: None } => {
+            Self::Prometheus { mut metrics, path: Some(path) } => replace(&path, &mut metrics),
+            Self::Prometheus { mut metrics, path: None } => {
                 let mut output = Output::new();
                 output.buffer.extend_from_slice(metrics.text().as_bytes());
                 output.finish()
@@ -392,7 +392,7 @@ impl Writer {
 }
 
 /// Replaces the whole file atomically, so that a scrape never reads a partial one.
-fn replace(path: &Path, metrics: &prometheus::Metrics) -> Result {
+fn replace(path: &Path, metrics: &mut prometheus::Metrics) -> Result {
     let mut file = OutputFile::create(path, &[])?;
     let mut to = file.writer()?;
     to.write_all(metrics.text().as_bytes()).map_err(|e| file.failure(&e))?;

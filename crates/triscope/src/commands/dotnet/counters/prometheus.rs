@@ -2,7 +2,8 @@
 //!
 //! A metric is named after the event source or meter and the counter; characters that Prometheus
 //! does not allow in a name become `_`. If a source and a meter have the same names, `_meter` follows that of
-//! the meter. Other names that become the same, of metrics or of the labels of a time series, get a number.
+//! the meter. Other names that become the same, of metrics or of the labels of a time series, get a number,
+//! in the order in which they appear.
 //! Rates are gauges whose names end in `_per_second`, because
 //! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
 //! all values since the start.
@@ -14,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
 /// The time series of a counter.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Metric {
     /// Its name, if no other metric has it.
     name: String,
@@ -41,41 +42,39 @@ impl Metric {
             ),
         }
     }
+
+    /// What its names end in.
+    fn parts(&self) -> &'static [&'static str] {
+        if self.is_summary { &["", "_sum", "_count"] } else { &[""] }
+    }
 }
 
-/// By metric and labels.
 #[derive(Default)]
-pub(super) struct Metrics(Newest<(Metric, String)>);
+pub(super) struct Metrics {
+    /// By metric and labels.
+    values: Newest<(Metric, String)>,
+    names: MetricNames,
+}
 
 impl Metrics {
     pub(super) fn add(&mut self, counter: Counter) {
         let metric = Metric::of(&counter);
         let labels = labels(&counter.tags, metric.is_summary);
-        self.0.add((metric, labels), counter);
+        self.values.add((metric, labels), counter);
     }
 
-    pub(super) fn text(&self) -> String {
-        let (mut out, mut names) = (String::new(), Names::default());
+    pub(super) fn text(&mut self) -> String {
+        let mut out = String::new();
         let (mut last, mut name) = (None, String::new());
-        let mut source = None;
         // Writing to a string does not fail.
-        for ((metric, labels), series, is_repeated) in self.0.iter() {
+        for ((metric, labels), series, is_repeated) in self.values.iter() {
             let counter = &series.counter;
             let apart = is_repeated.then(|| self::labels(&series.tags(true), metric.is_summary));
             let labels = apart.as_ref().unwrap_or(labels);
             if last != Some(metric) {
                 last = Some(metric);
-                // A source is before a meter with the same name.
-                let is_of_both = metric.is_meter && source == Some(&metric.name);
-                if !metric.is_meter {
-                    source = Some(&metric.name);
-                }
-                let suffix = if is_of_both { "_meter" } else { "" };
-                let (parts, kind) = match metric.is_summary {
-                    true => (&["", "_sum", "_count"][..], "summary"),
-                    false => (&[""][..], "gauge"),
-                };
-                name = names.take(&format!("{}{suffix}", metric.name), parts);
+                name = self.names.of(metric);
+                let kind = if metric.is_summary { "summary" } else { "gauge" };
                 let _ = writeln!(out, "# HELP {name} {}", help(counter));
                 let _ = writeln!(out, "# TYPE {name} {kind}");
             }
@@ -92,6 +91,31 @@ impl Metrics {
             let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
         }
         out
+    }
+}
+
+/// The names of metrics. A file that is replaced every interval has the same ones each time.
+#[derive(Default)]
+struct MetricNames {
+    assigned: HashMap<Metric, String>,
+    /// Names of the metrics of event sources.
+    sources: HashSet<String>,
+    names: Names,
+}
+
+impl MetricNames {
+    fn of(&mut self, metric: &Metric) -> String {
+        if let Some(name) = self.assigned.get(metric) {
+            return name.clone();
+        }
+        if !metric.is_meter {
+            self.sources.insert(metric.name.clone());
+        }
+        let is_of_both = metric.is_meter && self.sources.contains(&metric.name);
+        let suffix = if is_of_both { "_meter" } else { "" };
+        let name = self.names.take(&format!("{}{suffix}", metric.name), metric.parts());
+        self.assigned.insert(metric.clone(), name.clone());
+        name
     }
 }
 
@@ -184,6 +208,28 @@ mod tests {
         assert_eq!(labels(""), "");
         assert_eq!(labels("odd"), "tags=\"odd\"");
         assert_eq!(labels("=x"), "_=\"x\"");
+    }
+
+    /// Otherwise the values of one counter would continue as those of another.
+    #[test]
+    fn metrics_keep_their_names() {
+        let metric = |counter: &str, is_meter| Metric {
+            name: "shop_queue_size".to_owned(),
+            is_meter,
+            provider: "Shop".to_owned(),
+            counter: counter.to_owned(),
+            is_summary: false,
+        };
+        let all = [("queue.size", false), ("queue-size", false), ("queue-size", true)];
+        let all = all.map(|(counter, is_meter)| metric(counter, is_meter));
+        let mut names = MetricNames::default();
+        assert_eq!(names.of(&all[0]), "shop_queue_size");
+        // The others have begun; the first two are in the other order now.
+        for _ in 0..2 {
+            assert_eq!(names.of(&all[1]), "shop_queue_size_2");
+            assert_eq!(names.of(&all[0]), "shop_queue_size");
+            assert_eq!(names.of(&all[2]), "shop_queue_size_meter");
+        }
     }
 
     /// A file in which a name occurs twice is refused as a whole.
