@@ -356,8 +356,11 @@ fn metrics_of_prometheus_have_different_names() {
     assert_eq!(values, expected);
 }
 
-/// Values of the gauge `size` of the meter `Shop`: version of the meter, number of the instrument, value.
-fn gauges(values: &[(&str, i32, &str)]) -> Vec<u8> {
+/// A value of the gauge `size` of the meter `Shop`: version of the meter, number of the instrument, value.
+type Gauge = (&'static str, i32, &'static str);
+
+/// A trace with the values of these collections.
+fn gauges(collections: &[&[Gauge]]) -> Vec<u8> {
     let fields = [
         ("meterName", 18),
         ("meterVersion", 18),
@@ -372,37 +375,45 @@ fn gauges(values: &[(&str, i32, &str)]) -> Vec<u8> {
         described.extend(assemble::utf16z(name));
     }
     let provider = "System.Diagnostics.Metrics";
-    let described = assemble::metadata(provider, 5, 2, "GaugeValuePublished", 0, &described);
-    let event = |(version, id, value): &(&str, i32, &str)| {
-        let texts = ["Shop", *version, "size", "k=v", *value].map(assemble::utf16z).concat();
-        assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &[texts, id.to_le_bytes().to_vec()].concat())
-    };
+    let value = assemble::metadata(provider, 5, 2, "GaugeValuePublished", 0, &described);
+    let mut start = assemble::metadata(provider, 2, 0, "CollectionStart", 0, &[0; 4]);
+    start[0] = 2;
+    let types = [value, start].map(|ty| assemble::blob(&[0x80, 0], &ty));
+    let mut events = Vec::new();
+    for values in collections {
+        events.extend(assemble::blob(&[0xc7, 2, 0, 9, 0, 9, 5], &[]));
+        for (version, id, value) in *values {
+            let texts = ["Shop", *version, "size", "k=v", *value].map(assemble::utf16z).concat();
+            let payload = [texts, id.to_le_bytes().to_vec()].concat();
+            events.extend(assemble::blob(&[0xc7, 1, 0, 9, 0, 9, 5], &payload));
+        }
+    }
     assemble::Stream::v4()
-        .compressed("MetadataBlock", &assemble::blob(&[0x80, 0], &described))
-        .compressed("EventBlock", &values.iter().flat_map(event).collect::<Vec<_>>())
+        .compressed("MetadataBlock", &types.concat())
+        .compressed("EventBlock", &events)
         .end()
 }
 
-/// Instruments that report at the same time are apart. One that follows another replaces it.
+/// Instruments that report in the same collections are apart. One that follows another replaces it.
 #[test]
 fn instruments_of_the_same_name_are_apart() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("meters.nettrace");
     let path = file.to_str().unwrap();
-    let values = |values: &[(&str, i32, &str)]| {
-        std::fs::write(&file, gauges(values)).unwrap();
+    let values = |collections: &[&[Gauge]]| {
+        std::fs::write(&file, gauges(collections)).unwrap();
         let text = ok(&["dotnet", "counters", path, "--format", "prometheus"]);
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    let [old, new, other] = [("1.0", 1), ("2.0", 2), ("2.0", 3)];
-    let of = |(version, id): (&'static str, i32), value| (version, id, value);
-    let both = [of(old, "1"), of(new, "2"), of(old, "3"), of(new, "4")];
-    let expected = [
-        "shop_size{k=\"v\",meter_version=\"1.0\",instrument_id=\"1\"} 3",
-        "shop_size{k=\"v\",meter_version=\"2.0\",instrument_id=\"2\"} 4",
-    ];
-    assert_eq!(values(&both), expected);
+    let of = |id: i32, value| (if id == 1 { "1.0" } else { "2.0" }, id, value);
+    let line = |(version, id, value): Gauge| {
+        let labels = format!("k=\"v\",meter_version=\"{version}\",instrument_id=\"{id}\"");
+        format!("shop_size{{{labels}}} {value}")
+    };
+    let (first, second) = ([of(1, "1"), of(2, "2")], [of(2, "4"), of(1, "3")]);
+    assert_eq!(values(&[&first]), first.map(line));
+    assert_eq!(values(&[&first, &second]), [of(1, "3"), of(2, "4")].map(line));
     let table = ok(&["dotnet", "counters", path, "--format", "table"]);
     let labels = ["1.0,instrument_id=1] ", "2.0,instrument_id=2] "];
     let labels = labels.map(|label| table.contains(&format!("size [k=v,meter_version={label}")));
@@ -410,10 +421,87 @@ fn instruments_of_the_same_name_are_apart() {
     let json = lines(&ok(&["dotnet", "counters", path, "--format", "json"]));
     assert_eq!((&json[1]["meter_version"], &json[1]["instrument_id"]), (&"2.0".into(), &2.into()));
 
-    for after in [&both[..], &both[..1]] {
-        let made_again = [of(other, "5"), of(other, "6")];
-        assert_eq!(values(&[after, &made_again[..1]].concat()), ["shop_size{k=\"v\"} 5"]);
-        assert_eq!(values(&[after, &made_again].concat()), ["shop_size{k=\"v\"} 6"]);
+    // A third one begins, and the others go on.
+    let third = [of(3, "5"), of(1, "6"), of(2, "7")];
+    let sorted = [third[1], third[2], third[0]];
+    for number in 1..4 {
+        let collections = [&[&first[..]][..], &vec![&third[..]; number]].concat();
+        assert_eq!(values(&collections), sorted.map(line));
+    }
+    // They end.
+    let [a, b, c] = ["5", "6", "7"].map(|value| [of(3, value)]);
+    assert_eq!(values(&[&first, &a, &b]), [first[0], first[1], b[0]].map(line));
+    assert_eq!(values(&[&first, &a, &b, &c]), ["shop_size{k=\"v\"} 7"]);
+    // Each has one value.
+    let once: Vec<[Gauge; 1]> = (1..200).map(|id| [of(id, "1")]).collect();
+    let once: Vec<&[Gauge]> = once.iter().map(|values| &values[..]).collect();
+    assert_eq!(values(&once).len(), 3);
+}
+
+/// Those that have been shown stay.
+#[test]
+fn too_many_instruments_of_the_same_name_are_reported_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    let values: Vec<Gauge> = (1..=66).map(|id| ("", id, "1")).collect();
+    std::fs::write(&file, gauges(&[&values, &values])).unwrap();
+    let ran = run(&["dotnet", "counters", file.to_str().unwrap(), "--format", "prometheus"]);
+    let shown: Vec<_> = ran.stdout.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(shown.len(), 64);
+    assert!(shown[0].contains("instrument_id=\"1\"") && shown[63].contains("id=\"64\""));
+    assert_eq!(ran.stderr.matches("only 64 instruments").count(), 1, "{}", ran.stderr);
+}
+
+/// A sample that occurs twice makes Prometheus refuse the file.
+#[test]
+fn the_counters_of_several_processes_are_apart() {
+    let mut stream = assemble::V6::new();
+    // Threads 1 and 2. Size, index, process id, thread id.
+    stream.block(6, &[5, 0, 1, 2, 41, 3, 41, 5, 0, 2, 2, 42, 3, 42]);
+    let (text, double) = (18, 14);
+    let of_gauge = ["meterName", "instrumentName", "tags", "lastValue"].map(|name| (name, text));
+    let of_counter = [("Name", text), ("Mean", double)];
+    let types = [
+        ("System.Diagnostics.Metrics", "GaugeValuePublished", &of_gauge[..]),
+        ("Shop", "EventCounters", &of_counter),
+    ];
+    let mut declared = vec![0, 0];
+    for (id, (provider, name, fields)) in (1u8..).zip(types) {
+        let names = [assemble::utf8(provider), vec![id], assemble::utf8(name)].concat();
+        let mut row = [&[id], &names[..], &[fields.len() as u8, 0]].concat();
+        for (name, ty) in fields {
+            let field = [assemble::utf8(name), vec![*ty]].concat();
+            row.extend([&[field.len() as u8, 0], &field[..]].concat());
+        }
+        row.extend([0, 0]);
+        declared.extend([&(row.len() as u16).to_le_bytes()[..], &row].concat());
+    }
+    stream.block(3, &declared);
+    // The second process reports half as often.
+    for (thread, value) in [(1u8, 1u8), (1, 2), (2, 3), (1, 4)] {
+        let gauge = ["Shop", "size", "k=v", &value.to_string()].map(assemble::utf16z).concat();
+        let counter = [assemble::utf16z("load"), f64::from(value).to_le_bytes().to_vec()].concat();
+        for (id, payload) in [(1, gauge), (2, counter)] {
+            let header = [0xc7, id, 0, thread, 0, thread, 5];
+            stream.compressed(&assemble::blob(&header, &payload));
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("two.nettrace");
+    std::fs::write(&file, stream.end()).unwrap();
+    let file = file.to_str().unwrap();
+    let text = ok(&["dotnet", "counters", file, "--format", "prometheus"]);
+    let values: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).collect();
+    let expected = [
+        "shop_load{pid=\"41\"} 4",
+        "shop_load{pid=\"42\"} 3",
+        "shop_size{k=\"v\",pid=\"41\"} 4",
+        "shop_size{k=\"v\",pid=\"42\"} 3",
+    ];
+    assert_eq!(values, expected);
+    let table = ok(&["dotnet", "counters", file, "--format", "table"]);
+    for label in ["load [pid=41] ", "load [pid=42] ", "size [k=v,pid=41] ", "size [k=v,pid=42] "] {
+        assert!(table.contains(label), "{table}");
     }
 }
 

@@ -25,6 +25,9 @@ pub enum CounterKind {
 pub struct Counter {
     /// Ticks of the event clock.
     pub timestamp: i64,
+    /// Number of the collection of meters in its process in which the runtime read the value. The trace can begin
+    /// with any; the first one that it has the start of is 1. `None` for an event counter.
+    pub collection: Option<u64>,
     /// The operating system's id of the process.
     pub process_id: u64,
     /// Name of the event source or the meter.
@@ -77,8 +80,8 @@ impl Counter {
 /// 0x2).
 #[derive(Debug, Default)]
 pub struct CounterTracker {
-    /// Interval of the meters' values, in seconds, by process.
-    intervals: HashMap<u64, f64>,
+    /// The last collection of meters, by process.
+    collections: HashMap<u64, Collection>,
     /// Tags of the instrument and its meter, by process and instrument.
     tags: HashMap<(u64, u64), Tags>,
     untagged: u64,
@@ -92,6 +95,14 @@ pub struct CounterTracker {
     session: Option<(String, String)>,
 }
 
+/// A collection of the values of meters.
+#[derive(Clone, Copy, Debug, Default)]
+struct Collection {
+    number: u64,
+    /// Its interval in seconds.
+    interval: Option<f64>,
+}
+
 /// The tags of an instrument and its meter.
 #[derive(Debug)]
 struct Tags {
@@ -103,7 +114,7 @@ struct Tags {
 /// Maximum number of characters of an error that are kept.
 const MAX_MESSAGE: usize = 1 << 10;
 
-/// Maximum number of processes whose interval is kept.
+/// Maximum number of processes whose last collection is kept.
 const MAX_PROCESSES: usize = 1 << 12;
 
 /// Maximum number of instruments whose tags are kept.
@@ -217,24 +228,27 @@ impl CounterTracker {
         }
     }
 
+    fn collection(&mut self, event: &Event<'_>) {
+        let time = |name| match event.field(name) {
+            Some(crate::Value::DateTime(time)) => Some(time.0),
+            _ => None,
+        };
+        let times = time("intervalStartTime").zip(time("intervalEndTime"));
+        let process_id = event.process_id();
+        if self.collections.len() >= MAX_PROCESSES && !self.collections.contains_key(&process_id) {
+            self.collections.clear();
+        }
+        let last = self.collections.entry(process_id).or_default();
+        last.number += 1;
+        if let Some((start, end)) = times {
+            last.interval = Some(end.saturating_sub(start) as f64 / 1e7);
+        }
+    }
+
     fn meter(&mut self, event: &Event<'_>) -> Option<Counter> {
         let (kind, value) = match event.name() {
             "CollectionStart" => {
-                let time = |name| match event.field(name) {
-                    Some(crate::Value::DateTime(time)) => Some(time.0),
-                    _ => None,
-                };
-                if let (Some(start), Some(end)) =
-                    (time("intervalStartTime"), time("intervalEndTime"))
-                {
-                    let process_id = event.process_id();
-                    if self.intervals.len() >= MAX_PROCESSES
-                        && !self.intervals.contains_key(&process_id)
-                    {
-                        self.intervals.clear();
-                    }
-                    self.intervals.insert(process_id, end.saturating_sub(start) as f64 / 1e7);
-                }
+                self.collection(event);
                 return None;
             }
             "BeginInstrumentReporting" => {
@@ -311,8 +325,10 @@ impl CounterTracker {
         let instrument_id = number(event, "instrumentId");
         let of_instrument = instrument_id.and_then(|id| self.tags.get(&(process_id, id)));
         let of_instrument = of_instrument.map(|tags| tags.text.clone());
+        let collection = self.collections.get(&process_id).copied().unwrap_or_default();
         Some(Counter {
             timestamp: event.header().timestamp,
+            collection: Some(collection.number),
             process_id,
             provider: text(event, "meterName").unwrap_or_default(),
             is_meter: true,
@@ -324,7 +340,7 @@ impl CounterTracker {
             tags: joined([text(event, "tags"), of_instrument]),
             kind,
             value,
-            interval_seconds: self.intervals.get(&process_id).copied(),
+            interval_seconds: collection.interval,
             count,
             range,
             quantiles,
@@ -399,6 +415,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
     };
     Some(Counter {
         timestamp: event.header().timestamp,
+        collection: None,
         process_id: event.process_id(),
         provider: event.provider().into(),
         is_meter: false,

@@ -779,6 +779,17 @@ fn the_tags_of_instruments_that_have_ended_make_room() {
     assert_eq!(tracker.untagged(), 3);
 }
 
+#[test]
+fn values_have_the_number_of_their_collection() {
+    let mut tracker = CounterTracker::new();
+    for number in 0..3 {
+        let seen =
+            of_meter(&mut tracker, "GaugeValuePublished", &[("lastValue", 18)], &utf16z("1"));
+        assert_eq!(seen[0].collection, Some(number));
+        assert_eq!(of_meter(&mut tracker, "CollectionStart", &[], &[]), []);
+    }
+}
+
 /// The runtime reports to all sessions what happened to one of them.
 #[test]
 fn reports_of_other_sessions_of_meters_are_ignored() {

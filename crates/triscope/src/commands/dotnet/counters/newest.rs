@@ -5,15 +5,20 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// Maximum number of instruments with the same key.
+/// Maximum number of instruments of a process with the same key.
 const MAX_SERIES: usize = 64;
 
-/// The newest values, by a key that need not be unique: instruments of different versions of a meter can have
-/// the same names and tags.
+/// The newest values, by a key that need not be unique: several processes can have the same counters, and
+/// instruments of different versions of a meter the same names and tags.
 ///
-/// Instruments are kept apart if they report at the same time. One that only begins after another, such as that of a
-/// meter that was made again, replaces it.
-pub(super) struct Newest<K>(BTreeMap<K, Vec<Series>>);
+/// The runtime reads all instruments in a collection. One that is in no collection any more, such as that of a meter
+/// that was made again, is replaced by those that are.
+pub(super) struct Newest<K> {
+    /// By key and process.
+    all: BTreeMap<K, BTreeMap<u64, Vec<Series>>>,
+    /// Whether an instrument had no room.
+    is_full: bool,
+}
 
 /// The values of an instrument with these tags.
 pub(super) struct Series {
@@ -21,52 +26,89 @@ pub(super) struct Series {
     /// Sum and number of the values of a histogram: the runtime reports those of an interval, except of
     /// histograms with exponential buckets.
     pub(super) total: (f64, u64),
-    /// Whether no other one has begun since its newest value.
-    is_current: bool,
+    /// Number of the collection of its first value.
+    first: u64,
+}
+
+/// What distinguishes a series from others with the same key.
+#[derive(Clone, Copy)]
+pub(super) struct Apart {
+    is_by_process: bool,
+    is_by_instrument: bool,
 }
 
 impl<K> Default for Newest<K> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self { all: BTreeMap::new(), is_full: false }
     }
 }
 
 impl<K: Ord> Newest<K> {
     pub(super) fn add(&mut self, key: K, counter: Counter) {
-        let all = self.0.entry(key).or_default();
-        if let Some(known) = all.iter_mut().find(|series| series.is_of(&counter)) {
-            let since = known.counter.timestamp.min(counter.timestamp);
-            known.update(counter);
-            // The others had no value in a whole interval.
-            all.retain(|series| series.counter.timestamp >= since);
-            return;
+        let now = collection(&counter);
+        let all = self.all.entry(key).or_default().entry(counter.process_id).or_default();
+        match all.iter_mut().find(|series| series.is_of(&counter)) {
+            Some(known) => known.update(counter),
+            None => all.push(Series::new(counter)),
         }
-        if all.len() >= MAX_SERIES {
-            all.remove(0);
+        remove_replaced(all, now);
+        if all.len() > MAX_SERIES {
+            all.truncate(MAX_SERIES);
+            self.is_full = true;
         }
-        all.iter_mut().for_each(|series| series.is_current = false);
-        all.push(Series::new(counter));
     }
 
-    /// The values in the order of their keys, each with whether its key is also that of another one.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &Series, bool)> {
-        self.0.iter().flat_map(|(key, all)| {
-            let current = move || all.iter().filter(|series| series.is_current);
-            let is_repeated = current().nth(1).is_some();
-            current().map(move |series| (key, series, is_repeated))
+    /// The values in the order of their keys, each with what distinguishes it from others with its key.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&K, &Series, Apart)> {
+        self.all.iter().flat_map(|(key, processes)| {
+            let is_by_process = processes.len() > 1;
+            processes.values().flat_map(move |all| {
+                let apart = Apart { is_by_process, is_by_instrument: all.len() > 1 };
+                all.iter().map(move |series| (key, series, apart))
+            })
         })
     }
+}
+
+impl<K> Drop for Newest<K> {
+    /// A table on a terminal cannot be interrupted by a message.
+    fn drop(&mut self) {
+        if self.is_full {
+            message!(
+                "triscope: only {MAX_SERIES} instruments of the same name and tags are shown; \
+                 --format json has all"
+            );
+        }
+    }
+}
+
+fn collection(counter: &Counter) -> u64 {
+    counter.collection.unwrap_or_default()
+}
+
+/// Removes those that were not in a whole collection after the first value of another one, which was. `now` is the
+/// number of the current collection.
+fn remove_replaced(all: &mut Vec<Series>, now: u64) {
+    let is_followed = |number: u64| number.saturating_add(1) < now;
+    let others = all.iter().filter(|series| is_followed(series.first));
+    let Some(last) = others.map(Series::last).max() else { return };
+    all.retain(|series| !is_followed(series.last()) || series.last() >= last);
 }
 
 impl Series {
     fn new(counter: Counter) -> Self {
         let total = (counter.value, counter.count.unwrap_or(0));
-        Self { counter, total, is_current: true }
+        Self { first: collection(&counter), counter, total }
     }
 
+    /// Number of the collection of its newest value.
+    fn last(&self) -> u64 {
+        collection(&self.counter)
+    }
+
+    /// Whether it is the series of this value of the same process.
     fn is_of(&self, counter: &Counter) -> bool {
-        let instrument = |counter: &Counter| (counter.process_id, counter.instrument_id);
-        instrument(&self.counter) == instrument(counter)
+        self.counter.instrument_id == counter.instrument_id
             && self.counter.meter_version == counter.meter_version
     }
 
@@ -77,22 +119,26 @@ impl Series {
             CounterKind::Histogram => (sum + new.total.0, count.saturating_add(new.total.1)),
             _ => new.total,
         };
-        *self = Self { total, ..new };
+        *self = Self { total, first: self.first, ..new };
     }
 
-    /// The tags, with the version and the number of the instrument if others have the same tags.
-    pub(super) fn tags(&self, is_repeated: bool) -> Cow<'_, str> {
-        let Counter { tags, meter_version, instrument_id, .. } = &self.counter;
-        if !is_repeated {
+    /// The tags, with the version and the number of the instrument and the process if others have the same tags.
+    pub(super) fn tags(&self, apart: Apart) -> Cow<'_, str> {
+        let Counter { tags, meter_version, instrument_id, process_id, .. } = &self.counter;
+        let Apart { is_by_process, is_by_instrument } = apart;
+        if !is_by_process && !is_by_instrument {
             return tags.into();
         }
         let mut all = tags.clone();
         // Writing to a string does not fail.
-        if !meter_version.is_empty() {
+        if is_by_instrument && !meter_version.is_empty() {
             let _ = write!(all, ",meter_version={meter_version}");
         }
-        if let Some(id) = instrument_id {
+        if let Some(id) = instrument_id.filter(|_| is_by_instrument) {
             let _ = write!(all, ",instrument_id={id}");
+        }
+        if is_by_process {
+            let _ = write!(all, ",pid={process_id}");
         }
         all.trim_start_matches(',').to_owned().into()
     }

@@ -11,6 +11,7 @@
 use super::newest::Newest;
 use super::shown;
 use nettrace::analysis::{Counter, CounterKind};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 
@@ -67,9 +68,12 @@ impl Metrics {
         let mut out = String::new();
         let (mut last, mut name) = (None, String::new());
         // Writing to a string does not fail.
-        for ((metric, labels), series, is_repeated) in self.values.iter() {
+        for ((metric, labels), series, apart) in self.values.iter() {
             let counter = &series.counter;
-            let apart = is_repeated.then(|| self::labels(&series.tags(true), metric.is_summary));
+            let apart = match series.tags(apart) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(tags) => Some(self::labels(&tags, metric.is_summary)),
+            };
             let labels = apart.as_ref().unwrap_or(labels);
             if last != Some(metric) {
                 last = Some(metric);

@@ -23,8 +23,7 @@ impl Table {
     /// The lines of the table. With a size, those that fit.
     pub(super) fn lines(&self, size: Option<Size>) -> Vec<String> {
         let newest = self.0.iter();
-        let rows = newest
-            .flat_map(|(_, series, is_repeated)| rows(&series.counter, &series.tags(is_repeated)));
+        let rows = newest.flat_map(|(_, series, apart)| rows(&series.counter, &series.tags(apart)));
         lines(&rows.collect::<Vec<_>>(), size)
     }
 }
