@@ -312,16 +312,19 @@ fn a_heap_dump_with_losses_is_incomplete() {
 #[test]
 fn a_heap_dump_whose_gc_takes_too_long_names_the_option() {
     let (_end, wait) = mpsc::channel::<()>();
-    let server = Server::start(move |request| match request {
-        Request::CollectTracing { config, .. } if config.providers[0].keywords & 0x80_0000 != 0 => {
+    // It describes its types in each session.
+    let process = described("10.0.0");
+    let server = Server::start(move |request| match request.command() {
+        Ipc::ProcessInfo2 => process.clone(),
+        Ipc::CollectTracing | Ipc::CollectTracing2 | Ipc::CollectTracing3 => {
             let _ = wait.recv(); // until the end of the test
             Vec::new()
         }
-        Request::CollectTracing { .. } => session(&samples(&[1])),
         _ => unknown(),
     });
-    let errors = server.fails(&["gcdump", "--timeout", "0.5"], 1);
-    assert!(errors.contains("waiting for the reply took longer than 500ms"), "{errors}");
+    // Other requests have the same limit.
+    let errors = server.fails(&["gcdump", "--timeout", "3"], 1);
+    assert!(errors.contains("waiting for the reply took longer than 3s"), "{errors}");
     assert!(errors.contains("raise --timeout"), "{errors}");
 }
 

@@ -207,9 +207,9 @@ impl Stream {
         let name = target.name.clone();
         let start = || {
             target.client.collect_tracing(&config(target)?).map_err(|error| {
-                let is_late = matches!(error, Error::Timeout { operation: Operation::Reply, .. });
+                let note = late.filter(|_| is_late(&error));
                 let failure = target.failure()(error);
-                match late.filter(|_| is_late) {
+                match note {
                     Some(note) => failure.and(note),
                     None => failure,
                 }
@@ -429,10 +429,23 @@ impl Reading {
     }
 }
 
+/// Whether the runtime has the request, and did not reply in time.
+const fn is_late(error: &Error) -> bool {
+    matches!(error, Error::Timeout { operation: Operation::Reply, .. })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::Write as _;
+
+    #[test]
+    fn only_a_reply_is_late() {
+        let timeout = |operation| Error::Timeout { operation, after: Duration::from_secs(1) };
+        assert!(is_late(&timeout(Operation::Reply)));
+        assert!(!is_late(&timeout(Operation::Connect)));
+        assert!(!is_late(&Error::TargetStopped { pid: 1, after: Duration::from_secs(1) }));
+    }
 
     #[test]
     fn few_of_many_errors_are_kept() {
