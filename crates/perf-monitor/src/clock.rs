@@ -16,26 +16,34 @@ pub const fn clock_id(clock: ClockDomain) -> Option<i32> {
     }
 }
 
-/// The current time of a clock that events can use, as events have it; `None` for other clocks such as
+/// The current time of a clock that events can use; `None` for other clocks such as
 /// [`ClockDomain::Local`].
 ///
-/// In a time namespace, `clock_gettime(2)` adds offsets to the monotonic clocks and the time since the
-/// boot. Events have none, and neither has this. The offsets are read once. Source:
-/// `time_namespaces(7)`.
+/// In a time namespace it has the offset of that: see `time_namespaces(7)`. Times of events have none.
 pub fn now(clock: ClockDomain) -> Option<Timestamp> {
-    let offsets = Offsets::of_this_process();
-    let (id, offset) = match clock {
-        ClockDomain::Realtime => (ClockId::Realtime, 0),
-        ClockDomain::Monotonic => (ClockId::Monotonic, offsets.monotonic),
-        ClockDomain::MonotonicRaw => (ClockId::MonotonicRaw, offsets.monotonic),
-        ClockDomain::Boottime => (ClockId::Boottime, offsets.boottime),
+    let id = match clock {
+        ClockDomain::Realtime => ClockId::Realtime,
+        ClockDomain::Monotonic => ClockId::Monotonic,
+        ClockDomain::MonotonicRaw => ClockId::MonotonicRaw,
+        ClockDomain::Boottime => ClockId::Boottime,
         // It always exists, but rustix lists it as optional.
         ClockDomain::Tai => {
             return clock_gettime_dynamic(DynamicClockId::Tai).ok().map(nanos);
         }
         _ => return None,
     };
-    Some(nanos(clock_gettime(id)).saturating_add_nanos(offset.saturating_neg()))
+    Some(nanos(clock_gettime(id)))
+}
+
+/// The current time as events have it. The offsets of the time namespace are read once.
+pub(crate) fn event_now(clock: ClockDomain) -> Option<Timestamp> {
+    let offsets = Offsets::of_this_process();
+    let offset = match clock {
+        ClockDomain::Monotonic | ClockDomain::MonotonicRaw => offsets.monotonic,
+        ClockDomain::Boottime => offsets.boottime,
+        _ => 0,
+    };
+    now(clock).map(|now| now.saturating_add_nanos(offset.saturating_neg()))
 }
 
 fn nanos(time: rustix::time::Timespec) -> Timestamp {

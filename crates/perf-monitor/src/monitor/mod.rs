@@ -612,9 +612,9 @@ impl<T> EventMonitor<T> {
         Ok(true)
     }
 
-    /// The time now, on the clock of the monitor.
+    /// The time now, on the clock of the monitor, as samples have it: without the offset of a time namespace.
     pub fn now(&self) -> Timestamp {
-        clock::now(self.inner.clock).unwrap_or_default()
+        clock::event_now(self.inner.clock).unwrap_or_default()
     }
 
     /// Runs on this thread until [`stop`](Self::stop), and passes batches of samples to `f`. Samples

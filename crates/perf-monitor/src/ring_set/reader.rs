@@ -180,7 +180,7 @@ impl Reader {
     }
 
     fn now(&self) -> Timestamp {
-        clock::now(self.clock).unwrap_or(Timestamp::MAX)
+        clock::event_now(self.clock).unwrap_or(Timestamp::MAX)
     }
 
     /// Passes on the records that no record of the next round can precede.

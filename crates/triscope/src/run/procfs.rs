@@ -1,12 +1,12 @@
 //! Processes and threads in `/proc`.
 
-use rustix::time::{ClockId, clock_gettime};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use trace_common::ClockDomain;
 
 /// Bytes of a command line and of an environment that are read. A process can make its own as long as it
 /// wants, by `PR_SET_MM`.
@@ -94,10 +94,9 @@ pub(crate) fn started(pid: u32) -> Option<SystemTime> {
     const TICKS_PER_SECOND: u64 = 100;
     let ticks = start_time(pid)?;
     let nanos = ticks.checked_mul(1_000_000_000 / TICKS_PER_SECOND)?;
-    // Both have the offset of a time namespace.
-    let since_boot = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
-    let age = since_boot.checked_sub(Duration::from_nanos(nanos))?;
-    SystemTime::now().checked_sub(age)
+    let since_boot = perf_monitor::now(ClockDomain::Boottime)?.nanos();
+    let age = u64::try_from(since_boot).ok()?.checked_sub(nanos)?;
+    SystemTime::now().checked_sub(Duration::from_nanos(age))
 }
 
 /// The fields of a thread after its name, which can have any bytes; `None` if it does not exist.
