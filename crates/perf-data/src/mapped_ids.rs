@@ -70,7 +70,7 @@ impl BuildIds {
     fn wall(&self, at: Option<Timestamp>) -> SystemTime {
         let age = || {
             let at = at.filter(|at| at.nanos() != 0)?;
-            perf_monitor::now(self.clock?).map(|now| now - at)
+            perf_monitor::event_now(self.clock?).map(|now| now - at)
         };
         // Before the wall clock: the time in between must not make a mapping older than its file.
         let age = age();

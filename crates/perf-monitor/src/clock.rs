@@ -19,7 +19,8 @@ pub const fn clock_id(clock: ClockDomain) -> Option<i32> {
 /// The current time of a clock that events can use; `None` for other clocks such as
 /// [`ClockDomain::Local`].
 ///
-/// In a time namespace it has the offset of that: see `time_namespaces(7)`. Times of events have none.
+/// In a time namespace it has the offset of that: see `time_namespaces(7)`. Times of events have none:
+/// [`event_now`] is for comparisons with them.
 pub fn now(clock: ClockDomain) -> Option<Timestamp> {
     let id = match clock {
         ClockDomain::Realtime => ClockId::Realtime,
@@ -35,8 +36,9 @@ pub fn now(clock: ClockDomain) -> Option<Timestamp> {
     Some(nanos(clock_gettime(id)))
 }
 
-/// The current time as events have it. The offsets of the time namespace are read once.
-pub(crate) fn event_now(clock: ClockDomain) -> Option<Timestamp> {
+/// The current time as events have it, without the offset of a time namespace, which is read once; `None`
+/// as for [`now`].
+pub fn event_now(clock: ClockDomain) -> Option<Timestamp> {
     let offsets = Offsets::of_this_process();
     let offset = match clock {
         ClockDomain::Monotonic | ClockDomain::MonotonicRaw => offsets.monotonic,

@@ -1,12 +1,13 @@
 //! Process ids, also of processes whose own is not known: a Go trace does not record it.
 
+use std::collections::BTreeSet;
 use trace_timeline::{EntityId, EntityKind, Tables};
 
 /// Above all process and thread ids of Linux.
 pub(crate) const UNKNOWN: i32 = 6 << 20;
 
-/// The process as the kernel's records have it, if its process id is not known: the one of a kernel thread
-/// with the id of one of its threads. Otherwise the process itself.
+/// The process as the kernel's records have it, if its process id is not known: the one of the kernel
+/// threads with the ids of its threads. Otherwise the process itself.
 pub(crate) fn of_kernel(process: EntityId, tables: &Tables) -> EntityId {
     match known(process, tables) {
         Some(_) => process,
@@ -28,15 +29,23 @@ fn known(process: EntityId, tables: &Tables) -> Option<i32> {
     i32::try_from(number).ok().filter(|pid| *pid > 0)
 }
 
+/// At least two threads of the runtime agree, or its only one: the ids of a program in a container are those
+/// of unrelated threads, too.
 fn of_threads(process: EntityId, tables: &Tables) -> Option<EntityId> {
     let all = || tables.entities.iter().map(|(_, entity)| entity);
     let of_runtime = all()
         .filter(|entity| entity.kind == EntityKind::GoThread && entity.parent == Some(process));
-    let numbers: Vec<i64> = of_runtime.map(|thread| thread.number).collect();
-    let thread = all().find(|entity| {
-        entity.kind == EntityKind::Thread
-            && entity.parent.is_some()
-            && numbers.contains(&entity.number)
-    })?;
-    thread.parent.filter(|process| known(*process, tables).is_some())
+    let numbers: BTreeSet<i64> = of_runtime.map(|thread| thread.number).collect();
+    let mut found = all()
+        .filter(|entity| entity.kind == EntityKind::Thread && numbers.contains(&entity.number))
+        .filter_map(|thread| {
+            let process = thread.parent?;
+            Some((thread.number, process, known(process, tables)?))
+        });
+    let (number, process, pid) = found.next()?;
+    let agrees = match found.find(|(other, ..)| *other != number) {
+        Some((.., other)) => other == pid,
+        None => numbers.len() == 1,
+    };
+    agrees.then_some(process)
 }

@@ -272,6 +272,31 @@ fn processes_with_one_number_are_apart() {
     assert_eq!(file["threads"][1]["samples"]["time"], serde_json::json!([1, 2]));
 }
 
+/// The threads of a program in a container have ids that threads of other processes have, too.
+#[test]
+fn one_thread_of_several_is_a_coincidence() {
+    let mut example = Example::new();
+    let cycles = example.event("cycles", "");
+    let mut add = |kind, number, parent| {
+        let entity = Entity::new(kind, number).child_of(parent);
+        example.tables.entity(entity).unwrap()
+    };
+    // Thread 8 is of process 7; there is no thread 9, or it is of another process.
+    let other = add(EntityKind::Process, 90, None);
+    add(EntityKind::Thread, 91, Some(other));
+    let goroutines = [[8, 9], [8, 91]].map(|tids| {
+        let process = add(EntityKind::Process, -1, None);
+        tids.map(|tid| add(EntityKind::GoThread, tid, Some(process)))[0]
+    });
+    for (at, entity) in (0..).zip(goroutines) {
+        example.thread = entity;
+        example.sample(at * 1_000_000, SampleKind::Cpu, cycles, 0, 1);
+    }
+    let (file, _) = example.written();
+    let pids: Vec<i64> = threads(&file).iter().map(|(pid, ..)| pid.parse().unwrap()).collect();
+    assert!(pids.len() == 2 && pids.iter().all(|pid| *pid > 6 << 20), "{pids:?}");
+}
+
 #[test]
 fn idle_cpus_are_apart() {
     let mut example = Example::new();

@@ -61,7 +61,12 @@ struct Process {
 }
 
 impl Process {
+    /// For the id of a thread, its process: the directory of a thread is empty once it ends.
     fn open(pid: u32) -> Result<Self> {
+        let status = system::read_text(format!("/proc/{pid}/status")).unwrap_or_default();
+        let mut lines = status.lines();
+        let leader = lines.find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+        let pid: u32 = leader.unwrap_or(pid);
         let path = PathBuf::from(format!("/proc/{pid}/task"));
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = openat(CWD, &path, flags, Mode::empty());
@@ -274,7 +279,9 @@ mod tests {
         }
         let gettid = || rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let mut targets = Targets::default();
-        targets.add_process(std::process::id()).unwrap();
+        // By the id of a thread that ends.
+        let mut add = || targets.add_process(gettid()).unwrap();
+        std::thread::scope(|scope| scope.spawn(&mut add).join().unwrap());
         let tids = |targets: &mut Targets| {
             targets.list_threads().unwrap();
             let tids = targets.open(0, Part::Threads, "an event", |target| Ok(target.tid()));

@@ -324,6 +324,8 @@ impl Tasks {
         let missing = std::mem::take(&mut self.missing).into_iter();
         let (due, rest) = missing.partition(|(_, since)| *since <= limit);
         self.missing = rest;
+        let mut due: Vec<(u32, Timestamp)> = due.into_iter().collect();
+        due.sort_unstable_by_key(|(tid, since)| (*since, *tid));
         for (tid, since) in due {
             // Another thread can have the id since.
             if self.running(tid).is_some_and(|life| life.seen <= since) {

@@ -190,7 +190,7 @@ impl Goroutines {
             .filter(|frame| frame.context == CallchainContext::User)
             .map(|frame| frame.ip)
             .collect();
-        let now = perf_monitor::now(ClockDomain::Monotonic).unwrap_or(at);
+        let now = perf_monitor::event_now(ClockDomain::Monotonic).unwrap_or(at);
         let own = self.own_ids.get(&tid).copied().unwrap_or_else(|| {
             let own = own_id(pid, tid);
             if self.own_ids.len() < MAX_THREADS {

@@ -119,7 +119,7 @@ impl LiveSamples {
 
     /// Passes on the time of threads that are away from the CPU up to about now.
     pub(crate) fn count_waits(&mut self, each: Each<'_>) {
-        let Some(now) = perf_monitor::now(ClockDomain::Monotonic) else { return };
+        let Some(now) = perf_monitor::event_now(ClockDomain::Monotonic) else { return };
         let at = now.saturating_add_nanos(-HELD);
         self.source.count_waits(at, &mut self.tables, &mut self.events);
         self.pass(each);

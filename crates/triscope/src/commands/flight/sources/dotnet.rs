@@ -56,6 +56,8 @@ struct Recorded {
     started: Option<u64>,
     old: Trace,
     new: Option<Trace>,
+    /// Whether the old session ended before the new one, at its own limit.
+    is_cut: bool,
     ended: Option<Instant>,
     /// Whether the end of the old session was requested, as no other could be started.
     is_stopped: bool,
@@ -65,7 +67,16 @@ struct Recorded {
 
 impl Recorded {
     const fn new(process: Process, started: Option<u64>, old: Trace) -> Self {
-        Self { process, started, old, new: None, ended: None, is_stopped: false, refusal: None }
+        Self {
+            process,
+            started,
+            old,
+            new: None,
+            is_cut: false,
+            ended: None,
+            is_stopped: false,
+            refusal: None,
+        }
     }
 
     /// Whether another session may begin.
@@ -76,8 +87,24 @@ impl Recorded {
     /// Another session follows. Returns the one before.
     fn advance(&mut self, new: Trace) -> Trace {
         new.lead();
-        (self.is_stopped, self.refusal) = (false, None);
+        (self.is_cut, self.is_stopped, self.refusal) = (false, false, None);
         std::mem::replace(&mut self.old, new)
+    }
+
+    /// Takes a new session that has ended: with the process, of which the old one has more, or by an error.
+    fn take_ended(&mut self) -> Option<Trace> {
+        let new = self.new.as_ref()?;
+        if !new.has_ended() {
+            self.is_cut = self.old.has_ended();
+            return None;
+        }
+        if self.is_cut {
+            return None;
+        }
+        if !self.old.has_ended() {
+            self.refusal.get_or_insert_with(|| "the session ended".to_owned());
+        }
+        self.new.take()
     }
 
     fn bytes(&self) -> u64 {
@@ -274,6 +301,10 @@ impl Runtimes {
         let at = now().unwrap_or(Timestamp::MIN);
         let mut grown = Vec::new();
         for recorded in self.recorded.values_mut().chain(&mut self.replaced) {
+            if let Some(new) = recorded.take_ended() {
+                new.abandon();
+                self.ending.push(new);
+            }
             if recorded.old.has_ended() && recorded.new.is_none() {
                 recorded.ended.get_or_insert_with(Instant::now);
             } else if recorded.old.bytes() > share / 2

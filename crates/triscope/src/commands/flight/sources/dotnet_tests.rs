@@ -103,6 +103,37 @@ fn a_session_that_does_not_end_takes_no_space() {
     assert_eq!(files(dir.path()), [path]);
 }
 
+/// The old session of a process that ends has the time before the new one, too.
+#[test]
+fn a_process_that_ends_beside_a_new_session_keeps_the_old_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let (old, stream) = start(&runtimes, &runtime, 600_000);
+    let (new, other) = start(&runtimes, &runtime, 10_000);
+    let path = old.path().to_owned();
+    let process = Process { pid: PID, name: "x".to_owned() };
+    let mut recorded = Recorded::new(process, None, old);
+    recorded.new = Some(new);
+    runtimes.recorded.insert(PID, recorded);
+    let keep = Duration::from_secs(3600);
+    runtimes.end_old(BUDGET, keep);
+    assert!(runtimes.recorded[&PID].new.is_some());
+    drop((stream, other));
+    until("the ends of the sessions", || {
+        let recorded = &runtimes.recorded[&PID];
+        recorded.old.has_ended() && recorded.new.as_ref().unwrap().has_ended()
+    });
+    for _ in 0..2 {
+        runtimes.end_old(BUDGET, keep);
+        let recorded = &runtimes.recorded[&PID];
+        assert!(recorded.new.is_none() && recorded.ended.is_some());
+        assert_eq!((runtimes.bytes(), files(dir.path())), (600_000, vec![path.clone()]));
+    }
+}
+
 #[test]
 fn a_process_whose_id_another_one_has_is_kept() {
     let (dir, dump) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
