@@ -290,6 +290,8 @@ impl Check<'_> {
         target.send("advance")?;
         target.send(&format!("write {}", written.display()))?;
         target.signal("ABRT")?;
+        // Waiting closes the input, at whose end the program ends by itself: before the signal, in an emulator.
+        let _input = target.child.stdin.take();
         Ok(target.child.wait()?)
     }
 
