@@ -312,7 +312,7 @@ impl Client {
     pub fn enable_perf_map(&self, perf_map_type: PerfMapType) -> Result<()> {
         let info = self.process_info()?;
         // .NET 10 is not affected.
-        let survives = major_version(&info).is_some_and(|v| v >= 10);
+        let survives = info.major_version().is_some_and(|v| v >= 10);
         if !survives && self.state_after_resume(&info)? != Some(false) {
             let version = info.clr_version.unwrap_or_default();
             return Err(RejectedRequest::Suspended(version.into()).into());
@@ -363,7 +363,7 @@ impl Client {
         let pid = self.peer()?.pid.filter(|pid| self.is_runtime(*pid, info));
         match pid.and_then(target::has_finalizer_thread) {
             Some(true) => return Ok(Some(false)),
-            Some(false) if major_version(info).is_some_and(|v| v >= 9) => return Ok(Some(true)),
+            Some(false) if info.major_version().is_some_and(|v| v >= 9) => return Ok(Some(true)),
             _ => {}
         }
         let environment = match self.process_environment() {
@@ -671,11 +671,6 @@ fn number<'a, T>(
     let value = read(&mut c).map_err(|e| Error::malformed("reply")(e.into()))?;
     crate::message::end(&c).map_err(Error::malformed("reply"))?;
     Ok(value)
-}
-
-/// 9 of `9.0.1`; `ProcessInfo` has no version before .NET 7.
-fn major_version(info: &ProcessInfo) -> Option<u32> {
-    info.clr_version.as_deref()?.split('.').next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -28,6 +28,11 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
+    /// The major version of the runtime: 9 of `9.0.1`. `None` before .NET 7, which does not report it.
+    pub fn major_version(&self) -> Option<u32> {
+        self.clr_version.as_deref()?.split('.').next()?.parse().ok()
+    }
+
     /// Decodes the payload of the reply to `command`.
     ///
     /// On the wire the fields are in the order of this structure. `ProcessInfo3` starts with a

@@ -214,12 +214,11 @@ impl Target {
 
     /// The major version of the runtime, if it reports that (.NET 7).
     pub(super) fn major_version(&self) -> Result<Option<u32>> {
-        let version = match self.client.process_info() {
-            Ok(info) => info.clr_version,
-            Err(error) if error.is_timeout() => return Err(self.failure()(error)),
-            Err(_) => None, // an older runtime does not know the command
-        };
-        Ok(version.and_then(|version| version.split('.').next()?.parse().ok()))
+        match self.client.process_info() {
+            Ok(info) => Ok(info.major_version()),
+            Err(error) if error.is_timeout() => Err(self.failure()(error)),
+            Err(_) => Ok(None), // an older runtime does not know the command
+        }
     }
 
     /// Whether the runtime may be suspended at startup: at a diagnostic port, or if a process is not known to run.

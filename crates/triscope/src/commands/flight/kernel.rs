@@ -116,7 +116,6 @@ pub(super) struct Totals {
     records: u64,
     lost: u64,
     gaps: u64,
-    dropped_tasks: u64,
     accounts: BTreeMap<String, Account>,
 }
 
@@ -674,7 +673,6 @@ impl Kernel {
             records: old.records(),
             lost: old.lost(),
             gaps: old.gaps(),
-            dropped_tasks: old.before.dropped_tasks,
             accounts: old.accounts()?,
         };
         self.stats = old.stats;
@@ -693,7 +691,7 @@ impl Kernel {
 
     /// Records about tasks that did not fit in memory, and threads that are known.
     pub(super) fn tasks(&self) -> (u64, usize) {
-        (self.before.dropped_tasks + self.tasks.dropped(), self.tasks.threads())
+        (self.tasks.dropped(), self.tasks.threads())
     }
 
     /// Switches before which the kernel left out one, or lost it.
