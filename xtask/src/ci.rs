@@ -88,8 +88,8 @@ const STEPS: &[Step] = &[
         run::run(command.env("RUSTDOCFLAGS", "-D warnings"))
     }),
     step("integration tests, debug", integration_tests).waits(),
-    step("tests, release", optimized_tests),
     step("live programs, release", live_tests).waits().of_kernel(),
+    step("tests, release", optimized_tests),
     step("feature powerset", || {
         // Not with --no-dev-deps, which changes the manifests while other checks build.
         // The default is one of the other combinations. The packages that are not published have no
@@ -102,8 +102,8 @@ const STEPS: &[Step] = &[
     step("miri", || sanitize::miri(&[])),
     step("dependencies", || deny::task(&[])),
     step("sanitizers", || sanitize::sanitize(&[])),
-    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
     step("triscope perf and record, debug", test_kernel::programs).waits().of_kernel(),
+    step("kernels of virtual machines", test_kernel::other_kernels).waits().live(),
     step("packages, with unit tests, debug", || package::task(&[])),
     step("benches run", || {
         // Of the workspace: of their package alone, the libraries have fewer features, and are compiled
@@ -116,20 +116,21 @@ const STEPS: &[Step] = &[
         let example = ["build", "--release", "--workspace", "--example", "profile_hour"];
         run::run(&mut Command::new(run::artifact(&mut command(&example), "profile_hour")?))
     }),
-    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("Perfetto's own schema", || perfetto::lint(&[])),
     step("perf-monitor's peers run", bench_perf::smoke),
+    // Node.js has aborted for reasons of its own.
+    step("tests as WebAssembly", || wasm::task(&[])).live(),
+    step("web page", || web::test(&[])).live(),
+    step("fuzzing, briefly", || fuzz::smoke(3, "")),
+    step(".NET runtimes", || runtimes::test(&[])).waits().live(),
+    step("kernel of this machine", test_kernel::host_kernel).live().of_kernel(),
+    step("Go's own reader", || conformance_go::test(&[])).waits().live(),
     step("recordings of Go and .NET programs", || record::test(&[])).waits().live().of_kernel(),
-    step("real kernels", test_kernel::kernels).waits().live().of_kernel(),
     step("flight recorder in a machine", || test_kernel::flight::task(&[])).live(),
     step("pages in a browser", || html::task(&[])).live(),
     step("datasets in DuckDB and Arrow", || dataset::task(&[])).live(),
     step("datasets of a fleet", || dataset::fleet::task(&[])).live(),
     step("profiles to servers", || push::task(&[])).live(),
-    // Node.js has aborted for reasons of its own.
-    step("tests as WebAssembly", || wasm::task(&[])).live(),
-    step("web page", || web::test(&[])).live(),
-    step("fuzzing, briefly", || fuzz::smoke(3, "")),
     // Last: they wait for all others.
     step("kernel, Go and .NET on one clock", || timeline::task(&[])).live().alone(),
     step("flight recorder, briefly", soak::smoke).live().alone(),
@@ -319,7 +320,7 @@ fn children_cpu() -> Result<f64> {
 /// most of their time, and run the examples.
 const OF_KERNELS: &[&str] = &["examples", "kernel", "perf"];
 
-/// [`OF_KERNELS`], optimized. Without optimization, the check of real kernels runs them.
+/// [`OF_KERNELS`], optimized. Other checks run them without optimization.
 fn live_tests() -> Result {
     test_kernel::optimized()?;
     // perf mounts a tracefs where it finds none: not while other tests look for it.
@@ -400,21 +401,21 @@ mod tests {
         let mut remark =
             |name, kind, text: &str| report.remark(name, [Remark { kind, text: text.into() }]);
         remark("miri", Kind::NotRun, "miri: not installed");
-        remark("real kernels", Kind::Unsteady, "6.1 panicked");
-        remark("real kernels", Kind::NotRun, "6.12: no QEMU");
-        remark("real kernels", Kind::NotRun, "7: no QEMU");
+        remark("kernels of virtual machines", Kind::Unsteady, "6.1 panicked");
+        remark("kernels of virtual machines", Kind::NotRun, "6.12: no QEMU");
+        remark("kernels of virtual machines", Kind::NotRun, "7: no QEMU");
         assert_eq!(
             report.to_string().lines().skip(1).collect::<Vec<_>>(),
             [
                 "1 unsteady:",
-                "  real kernels: 6.1 panicked",
+                "  kernels of virtual machines: 6.1 panicked",
                 "3 not run:",
                 "  miri: miri: not installed",
-                "  real kernels: 6.12: no QEMU",
-                "  real kernels: 7: no QEMU",
+                "  kernels of virtual machines: 6.12: no QEMU",
+                "  kernels of virtual machines: 7: no QEMU",
             ]
         );
-        assert_eq!(report.lacking(), BTreeSet::from(["miri", "real kernels"]));
+        assert_eq!(report.lacking(), BTreeSet::from(["miri", "kernels of virtual machines"]));
     }
 
     #[test]

@@ -26,6 +26,8 @@ use task_support::{Result, cache, lane, on_threads, run};
 /// The tested kernels: for each series, Debian's newest version.
 const X86: &[&str] = &["5.10", "6.1", "6.12", "7"];
 const ARM: &[&str] = &["6.1", "6.12", "7"];
+/// The name of the kernel of this machine.
+const HOST: &str = "host";
 const TABLE: &str = "docs/kernel-support.md";
 
 pub(crate) const OPTIONS: &str = "\
@@ -38,8 +40,29 @@ pub(crate) const OPTIONS: &str = "\
   --jobs N        run N virtual machines at a time (default: 2)
   --write         write the results to docs/kernel-support.md instead of comparing with it";
 
+/// The kernels of a run that names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kernels {
+    All,
+    /// That of this machine.
+    Host,
+    /// Those of virtual machines.
+    Machines,
+}
+
+impl Kernels {
+    fn contains(self, name: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Host => name == HOST,
+            Self::Machines => name != HOST,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Options {
+    of: Kernels,
     kernels: Vec<String>,
     arch: Option<Arch>,
     filter: Option<String>,
@@ -51,6 +74,7 @@ struct Options {
 impl Options {
     fn parse(args: &[String]) -> Result<Self> {
         let mut this = Self {
+            of: Kernels::All,
             kernels: Vec::new(),
             arch: None,
             filter: None,
@@ -73,12 +97,22 @@ impl Options {
         Ok(this)
     }
 
+    /// All tests on some kernels.
+    fn all_tests(of: Kernels) -> Result<Self> {
+        Ok(Self { of, ..Self::parse(&[])? })
+    }
+
     fn wants(&self, kernel: &str, arch: Arch) -> bool {
-        (self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel))
+        self.of.contains(kernel)
+            && (self.kernels.is_empty() || self.kernels.iter().any(|k| k == kernel))
             && self.arch.is_none_or(|a| a == arch)
     }
 
-    /// Whether everything runs, so that the result is the whole table.
+    fn wants_host(&self) -> bool {
+        self.wants(HOST, Arch::HOST)
+    }
+
+    /// Whether all tests run on all of the kernels, so that the result is whole columns of the table.
     fn is_whole(&self) -> bool {
         self.kernels.is_empty() && self.arch.is_none() && self.filter.is_none()
     }
@@ -86,20 +120,25 @@ impl Options {
 
 pub(crate) fn task(args: &[String]) -> Result {
     let options = Options::parse(args)?;
-    if !options.uapi_only && options.wants("host", Arch::HOST) {
+    if !options.uapi_only && options.wants_host() {
         command_line(&options)?;
     }
     monitor(&options)
 }
 
-/// The tests of perf-monitor on all kernels.
-pub(crate) fn kernels() -> Result {
-    monitor(&Options::parse(&[])?)
+/// The tests of perf-monitor on the kernel of this machine.
+pub(crate) fn host_kernel() -> Result {
+    monitor(&Options::all_tests(Kernels::Host)?)
+}
+
+/// The tests of perf-monitor on the kernels of virtual machines, and perf-sys beside the headers.
+pub(crate) fn other_kernels() -> Result {
+    monitor(&Options::all_tests(Kernels::Machines)?)
 }
 
 /// The tests of the program on the kernel of this machine.
 pub(crate) fn programs() -> Result {
-    command_line(&Options::parse(&[])?)
+    command_line(&Options::all_tests(Kernels::Host)?)
 }
 
 fn monitor(options: &Options) -> Result {
@@ -108,6 +147,7 @@ fn monitor(options: &Options) -> Result {
         return uapi();
     }
     if options.is_whole()
+        && options.of != Kernels::Host
         && let Err(error) = uapi()
     {
         lane::skip("perf-sys beside the kernel's headers", &error)?;
@@ -116,7 +156,7 @@ fn monitor(options: &Options) -> Result {
     let committed = if options.write { None } else { Some(fs::read_to_string(&path)?) };
     let table = committed.as_deref().map(Table::parse).transpose()?;
     let mut outcomes = Vec::new();
-    if options.wants("host", Arch::HOST) {
+    if options.wants_host() {
         match host(options) {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => lane::skip("the kernel of this machine", &error)?,
@@ -134,10 +174,12 @@ fn monitor(options: &Options) -> Result {
         outcome.print();
     }
     let cpu: f64 = outcomes.iter().filter_map(Outcome::cpu).map(|t| t.as_secs_f64()).sum();
-    eprintln!(
-        "\n{:.0} s in all; the virtual machines took {cpu:.0} s of CPU",
-        start.elapsed().as_secs_f64()
-    );
+    let machines = if options.of == Kernels::Host {
+        String::new()
+    } else {
+        format!("; the virtual machines took {cpu:.0} s of CPU")
+    };
+    eprintln!("\n{:.0} s in all{machines}", start.elapsed().as_secs_f64());
     let bad: Vec<&str> =
         outcomes.iter().filter(|o| !o.is_good()).map(|o| o.name.as_str()).collect();
     if !bad.is_empty() {
@@ -152,7 +194,8 @@ fn monitor(options: &Options) -> Result {
         return Ok(());
     };
     require_rows(&table, &outcomes, options)?;
-    let missing = table.without_outcome(&outcomes);
+    let mut missing = table.without_outcome(&outcomes);
+    missing.retain(|name| options.of.contains(name));
     if options.is_whole() && !missing.is_empty() {
         // Their lanes are skipped on this machine, or the table is older than the list of kernels.
         let why = "their columns are compared with nothing (--write removes those of no kernel)";
@@ -256,7 +299,7 @@ fn host(options: &Options) -> Result<Outcome> {
     let version = run::output(Command::new("uname").arg("-r"))?;
     let version = String::from_utf8_lossy(&version).trim().to_owned();
     let verdict = good.then_some(()).ok_or("the tests failed".to_owned());
-    Ok(Outcome::new("host".into(), version, &text, verdict, start.elapsed()))
+    Ok(Outcome::new(HOST.into(), version, &text, verdict, start.elapsed()))
 }
 
 /// A test program of this machine where all that can run must run.

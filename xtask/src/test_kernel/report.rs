@@ -231,7 +231,7 @@ impl<'a> Table<'a> {
             return vec![format!("{}: the table has no such column", outcome.name)];
         };
         let (theirs, ours) = (self.versions[column], &outcome.version);
-        let is_host = outcome.name == "host";
+        let is_host = outcome.name == super::HOST;
         if is_host && source_of(theirs) != source_of(ours) {
             eprintln!("\n== the host is {ours}; the table has {theirs}: not compared");
             return Vec::new();
