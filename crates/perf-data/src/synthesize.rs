@@ -5,9 +5,11 @@ use crate::mapped_ids::BuildIds;
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, RecordLayout};
 use perf_sys::*;
+use std::borrow::Cow;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use trace_common::unescape_octal;
 use zerocopy::IntoBytes;
 
 /// Writes the records that the kernel would have written if the recording had started with the
@@ -200,7 +202,7 @@ impl Synthesizer {
                 PERF_RECORD_MMAP2,
                 PERF_RECORD_MISC_USER | kind,
                 fixed.as_bytes(),
-                Some(map.name),
+                Some(&map.name),
                 None,
             )?;
         }
@@ -295,7 +297,8 @@ struct Mapping<'a> {
     offset: u64,
     device: (u32, u32),
     inode: u64,
-    name: &'a [u8],
+    /// As the kernel has it in its own records: with a newline in place of the escape.
+    name: Cow<'a, [u8]>,
 }
 
 impl<'a> Mapping<'a> {
@@ -323,7 +326,10 @@ impl<'a> Mapping<'a> {
             offset,
             device: (hex(major)? as u32, hex(minor)? as u32),
             inode,
-            name: if rest.is_empty() { b"//anon" } else { rest },
+            name: match rest {
+                b"" => Cow::Borrowed(b"//anon"),
+                name => unescape_octal(name, |byte| byte == b'\n'),
+            },
         })
     }
 }
@@ -397,11 +403,14 @@ mod tests {
             offset: 0x1000,
             device: (0xfd, 0x1a),
             inode: 42,
-            name: b"/a b (deleted)",
+            name: b"/a b (deleted)".into(),
         };
         assert_eq!(map, expected);
         let anonymous = Mapping::parse(b"1-2 rw-s 00000000 00:00 0 ").unwrap();
-        assert_eq!((anonymous.name, anonymous.flags), (&b"//anon"[..], MAP_SHARED));
+        assert_eq!((&*anonymous.name, anonymous.flags), (&b"//anon"[..], MAP_SHARED));
+        // A backslash is no escape there.
+        let newline = Mapping::parse(b"7f00-8000 r-xp 0 fd:1a 42 /a\\012b\\040").unwrap();
+        assert_eq!(*newline.name, *b"/a\nb\\040");
         assert_eq!(Mapping::parse(b"2-1 rw-s 00000000 00:00 0 "), None);
         assert_eq!(Mapping::parse(b""), None);
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use trace_common::unescape_octal;
 
 /// A line of `mountinfo`.
 #[derive(Debug)]
@@ -43,36 +44,5 @@ impl<'a> Mount<'a> {
 
 /// A path of `mountinfo`: spaces, tabs, newlines and backslashes are octal escapes.
 fn unescape(text: &[u8]) -> PathBuf {
-    let mut path = Vec::with_capacity(text.len());
-    let mut rest = text;
-    while let Some((first, after)) = rest.split_first() {
-        // `from_str_radix` takes a sign, too.
-        let code =
-            after.get(..3).filter(|code| *first == b'\\' && code.iter().all(u8::is_ascii_digit));
-        let code = code.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                path.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                path.push(*first);
-                rest = after;
-            }
-        }
-    }
-    PathBuf::from(OsString::from_vec(path))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-
-    #[test]
-    fn escapes_that_are_none_are_text() {
-        assert_eq!(unescape(b"/a\\0409\\"), Path::new("/a 9\\"));
-        assert_eq!(unescape(b"/\\777"), Path::new("/\\777"));
-        assert_eq!(unescape(b"/\\+12\\04"), Path::new("/\\+12\\04"));
-    }
+    PathBuf::from(OsString::from_vec(unescape_octal(text, |_| true).into_owned()))
 }
