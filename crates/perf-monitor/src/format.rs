@@ -308,7 +308,7 @@ impl FieldFormat {
                 type_name: type_name.to_owned(),
                 offset,
                 size,
-                signed: signed || base.starts_with("int") || base.starts_with('s'),
+                signed,
                 kind,
                 is_text: is_char(base),
             });
@@ -579,6 +579,23 @@ more\", REC->comm
         );
         let words = format.field("words").unwrap().elements(&raw).unwrap();
         assert_eq!(words.iter().collect::<Vec<_>>(), [1, 513]);
+    }
+
+    /// The kernel says it of the elements.
+    #[test]
+    fn elements_at_a_location_have_the_sign_of_their_field() {
+        for (type_name, signed) in [("size_t", 0), ("struct thing", 0), ("int", 1), ("long", 1)] {
+            let text = format!(
+                "name: x\nID: 1\n\
+                 field:__data_loc {type_name}[] list;\toffset:0;\tsize:4;\tsigned:{signed};\n"
+            );
+            let format = TracepointFormat::parse("test", &text).unwrap();
+            let list = format.field("list").unwrap();
+            assert_eq!(list.is_signed(), signed == 1, "{type_name}");
+            let raw = [&(4u32 | 8 << 16).to_ne_bytes()[..], &[0xff; 8]].concat();
+            let shown = list.value(&raw).unwrap().to_string();
+            assert_eq!(shown.contains('-'), signed == 1, "{type_name}: {shown}");
+        }
     }
 
     #[test]
