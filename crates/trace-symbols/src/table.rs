@@ -51,7 +51,19 @@ pub(crate) struct Found<'a> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SymbolTable {
     symbols: Vec<Symbol>,
+    /// Where the last symbol that begins before does not reach, but one around it does. In the order of
+    /// addresses, without overlaps.
+    rests: Vec<Rest>,
     names: Vec<u8>,
+}
+
+/// A part of a symbol that is behind another one in it.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    start: u64,
+    end: u64,
+    /// The index of the symbol.
+    symbol: u32,
 }
 
 impl SymbolTable {
@@ -115,6 +127,7 @@ impl SymbolTable {
             is_same
         });
         self.symbols.shrink_to_fit();
+        self.rests = rests(&self.symbols);
         self.names = names;
         self
     }
@@ -123,13 +136,49 @@ impl SymbolTable {
         self.symbols.is_empty()
     }
 
-    /// The symbol that contains an address.
+    /// The symbol that contains an address: of those that do, the one that begins last.
     pub(crate) fn at(&self, address: u64) -> Option<Found<'_>> {
         let after = self.symbols.partition_point(|symbol| symbol.start <= address);
-        let symbol = self.symbols.get(after.checked_sub(1)?)?;
-        let name = || String::from_utf8_lossy(name(symbol, &self.names));
-        (address < symbol.end).then(|| Found { name: name(), start: symbol.start })
+        let last = self.symbols.get(after.checked_sub(1)?)?;
+        let symbol = if address < last.end { last } else { self.around(address)? };
+        let name = String::from_utf8_lossy(name(symbol, &self.names));
+        Some(Found { name, start: symbol.start })
     }
+
+    /// The symbol that contains an address behind the end of one in it.
+    fn around(&self, address: u64) -> Option<&Symbol> {
+        let after = self.rests.partition_point(|rest| rest.start <= address);
+        let rest = self.rests.get(after.checked_sub(1)?)?;
+        if address < rest.end { self.symbols.get(rest.symbol as usize) } else { None }
+    }
+}
+
+/// The parts of symbols that are behind others in them. Each symbol ends once, so that it takes a time that
+/// grows with their number, however they lie in each other.
+fn rests(symbols: &[Symbol]) -> Vec<Rest> {
+    let mut rests = Vec::new();
+    // Those that may reach beyond the next one, the innermost last.
+    let mut open: Vec<(u32, u64)> = Vec::new();
+    let starts = symbols.iter().skip(1).map(|symbol| symbol.start).chain([u64::MAX]);
+    for ((index, symbol), next) in (0..).zip(symbols).zip(starts) {
+        // Up to the next symbol, the innermost one that reaches so far has the addresses.
+        let mut from = symbol.end;
+        while let Some((outer, end)) = open.last().copied().filter(|_| from < next) {
+            if end > from {
+                let to = end.min(next);
+                rests.push(Rest { start: from, end: to, symbol: outer });
+                from = to;
+            }
+            if end <= next {
+                open.pop();
+            }
+        }
+        if symbol.end > next {
+            open.push((index, symbol.end));
+        }
+    }
+    rests.shrink_to_fit();
+    rests
 }
 
 fn name<'a>(symbol: &Symbol, names: &'a [u8]) -> &'a [u8] {
@@ -149,6 +198,7 @@ fn rank(symbol: &Symbol, names: &[u8]) -> impl Ord + use<> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn the_best_of_several_names_is_shown() {
@@ -182,5 +232,58 @@ mod tests {
         assert_eq!(at(0x98), None, "behind its section");
         assert_eq!((at(0xf), at(0x60), at(0x70)), (None, None, None));
         assert_eq!(SymbolTable::default().sorted().at(0), None);
+    }
+
+    fn table(symbols: &[(u64, u64)]) -> SymbolTable {
+        let mut table = SymbolTable::default();
+        for (index, (start, size)) in symbols.iter().copied().enumerate() {
+            let text = format!("f{index}");
+            let name = 0..text.len();
+            let (limit, binding) = (None, Binding::Global);
+            table.push(&NewSymbol { start, size, limit, name, binding, is_typed: true });
+            table.add_names(text.into());
+        }
+        table.sorted()
+    }
+
+    #[test]
+    fn symbols_go_on_behind_others_in_them() {
+        let table =
+            table(&[(0x100, 0x100), (0x140, 0x10), (0x180, 0x40), (0x190, 8), (0x1f0, 0x20)]);
+        let at = |address| table.at(address).map(|found| (found.name.into_owned(), found.start));
+        let f = |index: usize, start: u64| Some((format!("f{index}"), start));
+        assert_eq!([at(0x13f), at(0x140), at(0x14f)], [f(0, 0x100), f(1, 0x140), f(1, 0x140)]);
+        assert_eq!([at(0x150), at(0x17f)], [f(0, 0x100), f(0, 0x100)]);
+        assert_eq!([at(0x197), at(0x198), at(0x1bf)], [f(3, 0x190), f(2, 0x180), f(2, 0x180)]);
+        assert_eq!([at(0x1c0), at(0x1ef)], [f(0, 0x100), f(0, 0x100)]);
+        assert_eq!([at(0x1f0), at(0x20f), at(0x210)], [f(4, 0x1f0), f(4, 0x1f0), None]);
+    }
+
+    proptest! {
+        /// As a search through all of them does.
+        #[test]
+        fn each_address_is_that_of_the_last_symbol_that_has_it(
+            symbols in proptest::collection::btree_map(0u64..60, 1u64..60, 0..20)
+        ) {
+            let symbols: Vec<(u64, u64)> = symbols.into_iter().collect();
+            let table = table(&symbols);
+            for address in 0..130 {
+                let has = |(start, size): &&(u64, u64)| (*start..start + size).contains(&address);
+                let expected = symbols.iter().rev().find(has).map(|(start, _)| *start);
+                prop_assert_eq!(table.at(address).map(|found| found.start), expected);
+            }
+        }
+    }
+
+    /// A crafted file: the search does not walk from one to the next.
+    #[test]
+    fn many_symbols_in_each_other_have_as_many_parts() {
+        let count = 1 << 16;
+        let symbols: Vec<_> = (0..count).map(|at| (at, 2 * (count - at))).collect();
+        let table = table(&symbols);
+        assert!(table.rests.len() <= symbols.len());
+        for address in [count, count + 7, 2 * count - 1] {
+            assert_eq!(table.at(address).unwrap().start, 2 * count - address - 1);
+        }
     }
 }
