@@ -2,7 +2,9 @@
 
 use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
-use std::fs::{self, File};
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_NOW, utimensat};
+use std::ffi::OsStr;
+use std::fs::{self, DirEntry, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -46,6 +48,8 @@ impl PartialEq for Failures {
 
 impl Eq for Failures {}
 
+/// A file that is fetched, before the number of the process.
+const PART: &str = "debuginfo.";
 /// Bytes of the header of an answer.
 const MAX_HEADER: u64 = 1 << 16;
 /// The time for which a file that no server has is not asked for again, as elfutils has it.
@@ -104,8 +108,9 @@ impl Debuginfod {
             }
         }
         fs::create_dir_all(&directory)?;
+        self.remove_abandoned(&directory);
         // Another process may fetch the same file.
-        let part = directory.join(format!("debuginfo.{}", std::process::id()));
+        let part = directory.join(format!("{PART}{}", std::process::id()));
         let mut last = Ok(None);
         for url in &self.urls {
             let fetched = File::create(&part).map_err(Unresolved::from);
@@ -113,7 +118,10 @@ impl Debuginfod {
             match fetched.and_then(|is_found| is_found.then(|| checked(&part, id, max)).transpose())
             {
                 Ok(Some(elf)) => {
-                    fs::rename(&part, &path)?;
+                    // It is open: without a place in the directory it is fetched again the next time.
+                    if fs::rename(&part, &path).is_err() {
+                        let _ = fs::remove_file(&part);
+                    }
                     return Ok(Some(elf));
                 }
                 Ok(None) => {}
@@ -121,10 +129,29 @@ impl Debuginfod {
             }
         }
         let _ = fs::remove_file(&part);
-        if last.is_ok() {
-            File::create(&path)?;
+        if last.is_ok() && !mark_missing(&path) {
+            return checked(&path, id, max).map(Some);
         }
         last
+    }
+
+    /// Removes what processes that were killed have fetched of a file. One that is fetched now grows, at the
+    /// latest when the time for a part of the answer is over.
+    fn remove_abandoned(&self, directory: &Path) {
+        let is_part = |name: &OsStr| {
+            let process = name.to_str().and_then(|name| name.strip_prefix(PART));
+            process.is_some_and(|process| process.parse::<u32>().is_ok())
+        };
+        let is_old = |entry: &DirEntry| {
+            let changed = entry.metadata().and_then(|metadata| metadata.modified());
+            let age = changed.ok().and_then(|at| SystemTime::now().duration_since(at).ok());
+            age.is_some_and(|age| age > MISS.saturating_add(self.timeout))
+        };
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            if is_part(&entry.file_name()) && is_old(&entry) {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Fetches a file. `false` if the server does not have it.
@@ -183,6 +210,24 @@ impl Debuginfod {
     }
 }
 
+/// Marks a file as one that no server has: an empty one, which is as old as the last answer. Returns whether
+/// there is none. Another process can have fetched it meanwhile from other servers, and use it.
+fn mark_missing(path: &Path) -> bool {
+    // Without a mark, servers are asked again. That is no failure: they have answered.
+    if File::options().write(true).create_new(true).open(path).is_ok() {
+        return true;
+    }
+    if fs::metadata(path).is_ok_and(|found| found.len() > 0) {
+        return false;
+    }
+    // The time alone: what another process puts there at this moment stays. Clients of elfutils before 0.186
+    // made marks that nobody may open.
+    let now = Timespec { tv_sec: 0, tv_nsec: UTIME_NOW };
+    let times = Timestamps { last_access: now, last_modification: now };
+    let _ = utimensat(CWD, path, &times, AtFlags::empty());
+    true
+}
+
 /// The status of an answer, and the length of its body.
 fn header(stream: &mut impl BufRead) -> Result<(u16, Option<u64>)> {
     let malformed = Unresolved::File(io::ErrorKind::InvalidData);
@@ -215,6 +260,7 @@ fn checked(path: &Path, expected: BuildId, max: u64) -> Result<Elf> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_environment_has_servers_and_the_directory() {
@@ -247,6 +293,47 @@ mod tests {
         assert_eq!(connect(&[gone, gone, there]), Ok(()));
         assert_eq!(connect(&[gone]), Err(Unresolved::File(io::ErrorKind::ConnectionRefused)));
         assert_eq!(connect(&[]), Err(Unresolved::File(io::ErrorKind::NotFound)));
+    }
+
+    #[test]
+    fn marks_of_files_that_no_server_has_take_no_file_away() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("debuginfo");
+        let age = || {
+            let changed = fs::metadata(&path).unwrap().modified().unwrap();
+            SystemTime::now().duration_since(changed).unwrap_or_default()
+        };
+        assert!(mark_missing(&path));
+        // One of an old client, which has expired.
+        let expired = SystemTime::now() - 2 * MISS;
+        File::options().write(true).open(&path).unwrap().set_modified(expired).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0)).unwrap();
+        assert!(age() > MISS);
+        assert!(mark_missing(&path) && age() < MISS);
+        assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "fetched").unwrap();
+        assert!(!mark_missing(&path));
+        assert_eq!(fs::read(&path).unwrap(), b"fetched");
+        // Where nothing can be written.
+        assert!(mark_missing(&path.join("debuginfo")));
+    }
+
+    #[test]
+    fn parts_of_processes_that_were_killed_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let servers = Debuginfod::new(Vec::new(), dir.path());
+        let old = SystemTime::now() - 2 * (MISS + servers.timeout);
+        let names = ["debuginfo.1", "debuginfo.2", "debuginfo", "debuginfo.x7", "executable"];
+        for name in names {
+            let file = File::create(dir.path().join(name)).unwrap();
+            if name != "debuginfo.2" {
+                file.set_modified(old).unwrap();
+            }
+        }
+        servers.remove_abandoned(dir.path());
+        let left = names.map(|name| dir.path().join(name).exists());
+        assert_eq!(left, [false, true, true, true, true]);
     }
 
     #[test]

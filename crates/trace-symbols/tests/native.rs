@@ -417,7 +417,13 @@ fn debug_information_of_servers_is_used_when_asked_and_checked() {
         let header = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
         [header.as_bytes(), body].concat()
     };
+    // Another process, with other servers, is faster.
+    let meanwhile = dir.path().join("meanwhile").join(&id).join("debuginfo");
     let (url, server) = serve(move |asked| match asked.strip_suffix(&path) {
+        Some("/meanwhile") => {
+            fs::write(&meanwhile, &debug).unwrap();
+            b"HTTP/1.1 404 Not Found\r\n\r\n".to_vec()
+        }
         Some("/good") => found(&debug, debug.len()),
         Some("/wrong") => found(&wrong, wrong.len()),
         Some("/cut") => found(&debug[..debug.len() / 2], debug.len()),
@@ -454,10 +460,12 @@ fn debug_information_of_servers_is_used_when_asked_and_checked() {
     // From the cache, without a server; a file that no server has is not asked for again.
     assert_eq!(with(&[], "cache", size), all);
     assert_eq!(with(&["good"], "bad4", size), none);
+    assert_eq!(with(&["meanwhile"], "meanwhile", size), all);
+    assert_eq!(with(&[], "meanwhile", size), all);
     let address = url.strip_prefix("http://").unwrap();
     std::net::TcpStream::connect(address).unwrap().write_all(b"stop\n").unwrap();
     let asked = server.join().unwrap();
-    assert_eq!(asked.len(), 17, "{asked:?}");
+    assert_eq!(asked.len(), 18, "{asked:?}");
     assert!(asked.iter().all(|path| path.ends_with(&format!("/buildid/{id}/debuginfo"))));
 }
 
