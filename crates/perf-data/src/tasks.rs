@@ -1,7 +1,7 @@
 //! The records about the tasks and mappings of a moment.
 
 use crate::error::Result;
-use crate::mappings::is_listed;
+use crate::mappings::{is_listed, time};
 use crate::writer::RecordWriter;
 use perf_monitor::{RawRecord, Record, RecordLayout};
 use perf_sys::{PERF_RECORD_FORK, PERF_RECORD_MISC_FORK_EXEC, perf_event_attr, perf_event_header};
@@ -15,7 +15,8 @@ use std::sync::Arc;
 /// order. A recording in parts writes its records at the start of each part, so that each part can be
 /// read alone. They have no time, as those of a synthesizer.
 ///
-/// Memory is bounded: records that do not fit in the limit are [counted](Self::dropped).
+/// Memory is bounded: records that do not fit in the limit are [counted](Self::dropped). What they replace is
+/// forgotten nevertheless.
 #[derive(Debug)]
 pub struct TaskRecords {
     layout: RecordLayout,
@@ -81,33 +82,27 @@ impl TaskRecords {
         let Ok(record) = self.layout.decode(raw) else { return };
         match &record {
             Record::Mmap(mmap) if !mmap.is_data => {
-                let end = mmap.addr.saturating_add(mmap.len);
-                let Some(record) = self.timeless(raw) else { return };
-                let mapping = Mapping { start: mmap.addr, end, record };
-                let mappings = match mmap.pid {
-                    u32::MAX => &mut self.kernel,
-                    pid => match self.processes.get_mut(&pid) {
-                        Some(process) => {
-                            if Arc::strong_count(&process.mappings) > 1 {
-                                self.bytes += sum(&process.mappings);
-                                self.bytes -= shared(&process.mappings).min(self.bytes);
-                            }
-                            Arc::make_mut(&mut process.mappings)
-                        }
-                        None => return self.release(&mapping.record),
-                    },
+                let (start, end) = (mmap.addr, mmap.addr.saturating_add(mmap.len));
+                // They are gone, whether there is room for the new one or not.
+                self.forget_mappings(mmap.pid, |old| old.start >= start && old.end <= end);
+                let Some(record) = self.timeless(raw) else {
+                    // Readers would cut one that is replaced in part, but not without the record.
+                    self.forget_mappings(mmap.pid, |old| old.start < end && old.end > start);
+                    return;
                 };
-                let mut replaced = 0;
-                mappings.retain(|old| {
-                    // Readers cut one that is replaced in part.
-                    let stays = old.start < mapping.start || old.end > mapping.end;
-                    replaced += if stays { 0 } else { size(&old.record) };
-                    stays
-                });
-                mappings.push(mapping);
-                self.bytes = self.bytes.saturating_sub(replaced);
+                match self.mappings_mut(mmap.pid) {
+                    Some(mappings) => mappings.push(Mapping { start, end, record }),
+                    None => self.release(&record),
+                }
             }
             Record::Fork(fork) => {
+                let is_listed = is_listed(fork, raw);
+                // An earlier process or thread with this number has ended, whether there is room or not.
+                if !is_listed && fork.pid != fork.ppid {
+                    self.remove(fork.pid);
+                } else if !is_listed {
+                    self.remove_thread(fork.pid, fork.tid);
+                }
                 let Some(record) = self.timeless(raw) else { return };
                 let parent = self.processes.get(&fork.ppid);
                 let comm = parent.and_then(|process| {
@@ -115,43 +110,43 @@ impl TaskRecords {
                 });
                 let comm = comm.and_then(|thread| thread.comm.clone());
                 self.bytes += comm.as_deref().map_or(0, size);
-                // An earlier process with this number has ended.
-                let parent = parent.filter(|_| fork.pid != fork.ppid && !is_listed(fork, raw));
+                let parent = parent.filter(|_| fork.pid != fork.ppid && !is_listed);
                 let mappings = parent.map(|parent| Arc::clone(&parent.mappings));
-                if let Some(mappings) = mappings {
-                    self.remove(fork.pid);
-                    self.bytes += shared(&mappings);
-                    self.processes.entry(fork.pid).or_default().mappings = mappings;
-                }
+                self.bytes += mappings.as_deref().map_or(0, |mappings| shared(mappings));
                 let process = self.processes.entry(fork.pid).or_default();
+                if let Some(mappings) = mappings {
+                    process.mappings = mappings;
+                }
                 let before = process.threads.insert(fork.tid, Thread { fork: record, comm });
                 before.iter().for_each(|thread| self.release_thread(thread));
             }
             Record::Comm(comm) => {
-                let Some(record) = self.timeless(raw) else { return };
                 if let Some(process) = self.processes.get_mut(&comm.pid).filter(|_| comm.by_exec) {
-                    // The new program makes its own.
+                    // The new program makes its own, for which there is room then.
                     let before = std::mem::take(&mut process.mappings);
                     self.release_mappings(before);
-                }
-                if comm.by_exec {
                     self.exec(comm.pid);
                 }
-                let process = self.processes.get_mut(&comm.pid);
-                let thread = process.and_then(|process| process.threads.get_mut(&comm.tid));
-                match thread {
-                    Some(thread) => {
-                        if let Some(before) = thread.comm.replace(record) {
-                            self.release(&before);
-                        }
+                let name = |this: &mut Self, new: Option<Arc<[u8]>>| {
+                    let process = this.processes.get_mut(&comm.pid);
+                    let thread = process.and_then(|process| process.threads.get_mut(&comm.tid));
+                    match thread {
+                        Some(thread) => std::mem::replace(&mut thread.comm, new),
+                        None => new,
                     }
-                    None => self.release(&record),
+                };
+                // The thread has another name, whether there is room for it or not. Only a list of what runs
+                // repeats the name that is known.
+                if comm.by_exec || time(&record).is_some() {
+                    let before = name(self, None);
+                    before.iter().for_each(|comm| self.release(comm));
                 }
+                let Some(new) = self.timeless(raw) else { return };
+                let before = name(self, Some(new));
+                before.iter().for_each(|comm| self.release(comm));
             }
             Record::Exit(exit) => {
-                let Some(process) = self.processes.get_mut(&exit.pid) else { return };
-                let ended = process.threads.remove(&exit.tid);
-                ended.iter().for_each(|thread| self.release_thread(thread));
+                self.remove_thread(exit.pid, exit.tid);
                 // Threads can outlive the first one.
                 if self.processes.get(&exit.pid).is_some_and(|process| process.threads.is_empty()) {
                     self.remove(exit.pid);
@@ -278,12 +273,55 @@ impl TaskRecords {
         thread.comm.iter().for_each(|comm| self.release(comm));
     }
 
+    /// The mappings of a process, or of the kernel, of which a process that shares them gets its own.
+    fn mappings_mut(&mut self, pid: u32) -> Option<&mut Vec<Mapping>> {
+        if pid == u32::MAX {
+            return Some(&mut self.kernel);
+        }
+        let process = self.processes.get_mut(&pid)?;
+        if Arc::strong_count(&process.mappings) > 1 {
+            self.bytes += sum(&process.mappings);
+            self.bytes = self.bytes.saturating_sub(shared(&process.mappings));
+        }
+        Some(Arc::make_mut(&mut process.mappings))
+    }
+
+    /// Forgets some mappings of a process, or of the kernel.
+    fn forget_mappings(&mut self, pid: u32, is_gone: impl Fn(&Mapping) -> bool) {
+        let known = match pid {
+            u32::MAX => &self.kernel,
+            pid => match self.processes.get(&pid) {
+                Some(process) => &*process.mappings,
+                None => return,
+            },
+        };
+        // Most cover none, and are those that another process has, too.
+        if !known.iter().any(&is_gone) {
+            return;
+        }
+        let mut released = 0;
+        if let Some(mappings) = self.mappings_mut(pid) {
+            mappings.retain(|old| {
+                let is_gone = is_gone(old);
+                released += if is_gone { size(&old.record) } else { 0 };
+                !is_gone
+            });
+        }
+        self.bytes = self.bytes.saturating_sub(released);
+    }
+
     fn release_mappings(&mut self, mappings: Arc<Vec<Mapping>>) {
         let bytes = match Arc::try_unwrap(mappings) {
             Ok(mappings) => sum(&mappings),
             Err(mappings) => shared(&mappings),
         };
         self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn remove_thread(&mut self, pid: u32, tid: u32) {
+        let process = self.processes.get_mut(&pid);
+        let ended = process.and_then(|process| process.threads.remove(&tid));
+        ended.iter().for_each(|thread| self.release_thread(thread));
     }
 
     fn remove(&mut self, pid: u32) {

@@ -299,6 +299,78 @@ fn a_thread_that_executes_a_program_is_the_main_thread() {
     assert_eq!(apply(&[Step::Exit { pid, tid: pid }]), (Vec::new(), 0, 0));
 }
 
+/// A recorder at its limit: nothing is that of an earlier program, process or mapping.
+#[test]
+fn records_without_room_replace_what_was_before() {
+    let (pid, tid) = (100, 101);
+    let long =
+        |type_: u32, misc: u16, words: &[u64]| record(type_, misc, words, &"x".repeat(900), 2000);
+    // What is known after these steps and more records, with no more room than the steps need.
+    let known = |steps: &[Step], more: &[Vec<u8>]| {
+        let steps: Vec<_> = steps.iter().map(|step| bytes(*step, 1000)).collect();
+        let mut tasks = TaskRecords::new(&attr(), usize::MAX);
+        let apply = |tasks: &mut TaskRecords, bytes: &[u8]| {
+            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+            tasks.bytes()
+        };
+        let limit = steps.iter().map(|bytes| apply(&mut tasks, bytes)).max().unwrap();
+        let mut tasks = TaskRecords::new(&attr(), limit);
+        steps.iter().chain(more).for_each(|bytes| _ = apply(&mut tasks, bytes));
+        let mut part = Kept::default();
+        tasks.write(&mut part).unwrap();
+        (world(&part.0), tasks.dropped())
+    };
+    let names = |of: &[(u32, &str)]| -> BTreeMap<u32, Vec<u8>> {
+        of.iter().map(|(tid, name)| (*tid, name.as_bytes().to_vec())).collect()
+    };
+    let files = |of: Vec<[((u32, u64), String); 2]>| of.into_iter().flatten().collect();
+    let start = [
+        Step::Fork { parent: 1, pid },
+        Step::Name { pid, name: 1 },
+        Step::Map { pid, page: 0, file: 1 },
+        Step::Map { pid, page: 10, file: 2 },
+    ];
+
+    // The mappings of the former program make the room for the name of the next one.
+    let exec = bytes(Step::Exec { pid, name: 5 }, 2000);
+    let expected = World { names: names(&[(pid, "e5")]), files: BTreeMap::new() };
+    assert_eq!(known(&start, &[exec]), (expected, 0));
+    let exec = long(COMM, BY_EXEC, &[pair(pid, pid)]);
+    assert_eq!(known(&start, &[exec]), (World::default(), 1));
+    // Another thread executes it, and is the main thread then, whose end is recorded.
+    let more = [Step::Thread { pid, tid }, Step::Exit { pid, tid: pid }];
+    let exec = long(COMM, BY_EXEC, &[pair(pid, pid)]);
+    let exit = bytes(Step::Exit { pid, tid: pid }, 3000);
+    assert_eq!(known(&[&start[..], &more].concat(), &[exec, exit]), (World::default(), 1));
+
+    let both = || files(vec![pages(pid, 0, 1), pages(pid, 10, 2)]);
+    let rename = long(COMM, 0, &[pair(pid, pid)]);
+    let expected = World { names: BTreeMap::new(), files: both() };
+    assert_eq!(known(&start, &[rename]), (expected, 1));
+    // A list of what runs: it is the same thread.
+    let listed = record(COMM, 0, &[pair(pid, pid)], &"x".repeat(900), 0);
+    let expected = World { names: names(&[(pid, "n1")]), files: both() };
+    assert_eq!(known(&start, &[listed]), (expected, 1));
+
+    // The end of the process with this number was lost.
+    let child = Step::Fork { parent: pid, pid: 200 };
+    let others = [Step::Map { pid: 200, page: 14, file: 3 }];
+    let all = [&start[..], &[child], &others].concat();
+    let fork = record(FORK, 0, &[pair(200, 1), pair(200, 1), 2000], "", 2000);
+    let expected = World { names: names(&[(pid, "n1")]), files: both() };
+    assert_eq!(known(&all, &[fork]), (expected, 0));
+
+    // A mapping that covers one, and a part of another.
+    let map = |page: u64, len: u64| {
+        long(MMAP2, USER, &[pair(pid, pid), page * 4096, len * 4096, 0, 0, 0, 0, pair(5, 2)])
+    };
+    let name = names(&[(pid, "n1")]);
+    let expected = World { names: name.clone(), files: files(vec![pages(pid, 10, 2)]) };
+    assert_eq!(known(&start, &[map(0, 2)]), (expected, 1));
+    let expected = World { names: name, files: files(vec![pages(pid, 0, 1)]) };
+    assert_eq!(known(&start, &[map(11, 4)]), (expected, 1));
+}
+
 proptest! {
     /// The second part alone says the same of the tasks that run as the whole recording.
     #[test]
