@@ -5,6 +5,7 @@ use crate::build_id::BuildIdEntry;
 use crate::features::ClockReference;
 use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Ksymbol, Mmap, ProcessEvent, RawRecord, Record};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use trace_common::{BuildId, EndedProcesses, Inode, KernelReference, Timestamp};
@@ -16,12 +17,18 @@ pub struct MappedFile {
     /// The path; [`Mappings::KERNEL`], or `[name]` of a module of the kernel; the name of a function that
     /// was added to the kernel; `/tmp/perf-PID.map` for executable memory without a file.
     pub name: String,
+    /// The bytes of the path, if they are no UTF-8 text: [`name`](Self::name) has U+FFFD in place of what is none.
+    pub raw_name: Option<Box<[u8]>>,
     /// The build id, if the recording has it: that of the mapping, or of a list by path that the recorder
     /// made at its end.
     pub build_id: Option<BuildId>,
     /// The inode, if the mapping has it instead of a build id. A build id is then that of the list, and of
     /// another file if this one was replaced during the recording: that is for the reader to find out.
     pub inode: Option<Inode>,
+    /// The generation of the inode in the first record of the file; 0 if it is not known, as of files that
+    /// were mapped before the recording. A file system gives the number of an inode that was removed to the
+    /// next file, with another generation.
+    pub generation: u64,
     /// The time from which on it must not have changed, to have the code that was mapped: that of the first
     /// record of its mapping. Of a mapping before the recording, that of the first record with a time.
     pub mapped_at: Option<Timestamp>,
@@ -78,6 +85,9 @@ impl MappedFile {
     /// [`process`](Self::process) while that process runs to look for the file in its root directory, such
     /// as that of a container.
     pub fn module(&self, clock: Option<&ClockReference>) -> trace_symbols::Module {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        use std::path::Path;
         use trace_symbols::Module;
         let mut module = match self.process {
             _ if self.is_kernel && self.name == Mappings::KERNEL => Module::kernel(self.build_id),
@@ -93,6 +103,9 @@ impl MappedFile {
                 }
                 module.build_id = self.build_id;
                 module.inode = self.inode;
+                module.generation = self.generation;
+                let path = |bytes| Path::new(OsStr::from_bytes(bytes)).into();
+                module.path = self.raw_name.as_deref().map(path);
                 module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));
                 module
             }
@@ -137,13 +150,47 @@ pub struct Mappings {
     files: Vec<MappedFile>,
     /// The first time of a record.
     start: Option<Timestamp>,
-    numbers: HashMap<FileKey, usize>,
+    numbers: HashMap<FileKey, Generations>,
     /// Build ids of the recording.
     build_ids: HashMap<String, BuildId>,
 }
 
-/// The facts by which a file is the same as another one.
-type FileKey = (String, Option<BuildId>, Option<Inode>, Option<KernelReference>);
+/// The facts by which a file is the same as another one, with the generation of its inode.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct FileKey {
+    name: String,
+    /// As of [`MappedFile`].
+    raw_name: Option<Box<[u8]>>,
+    build_id: Option<BuildId>,
+    inode: Option<Inode>,
+    reference: Option<KernelReference>,
+}
+
+impl FileKey {
+    fn named(name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..Self::default() }
+    }
+}
+
+/// The files that had an inode, one after another: the generation, 0 if it is not known, and the number.
+#[derive(Debug, Default)]
+struct Generations(Vec<(u64, usize)>);
+
+impl Generations {
+    /// The number of the file with this generation. As for perf(1), one that is not known is no difference: a
+    /// list of the processes that run does not have it.
+    fn number(&mut self, generation: u64) -> Option<usize> {
+        let last = self.0.last_mut()?;
+        if generation == 0 {
+            return Some(last.1);
+        }
+        if last.0 == 0 {
+            last.0 = generation;
+        }
+        let known = self.0.iter().rev().find(|(other, _)| *other == generation)?;
+        Some(known.1)
+    }
+}
 
 /// The address space of a process: mappings by their start.
 type Space = BTreeMap<u64, Mapping>;
@@ -174,7 +221,7 @@ impl Mappings {
             numbers: HashMap::new(),
             build_ids: entries.map(build_id_of).collect(),
         };
-        this.add_file(Self::KERNEL.to_owned(), None, None, None, None);
+        this.add_file(FileKey::named(Self::KERNEL), 0, None);
         this
     }
 
@@ -207,17 +254,19 @@ impl Mappings {
     }
 
     fn map(&mut self, mmap: &Mmap<'_>, mode: CpuMode, at: Option<Timestamp>) {
-        let name = String::from_utf8_lossy(mmap.filename).into_owned();
+        let name = String::from_utf8_lossy(mmap.filename);
+        let raw_name = matches!(name, Cow::Owned(_)).then(|| mmap.filename.into());
+        let name = name.into_owned();
         let end = mmap.addr.saturating_add(mmap.len);
-        let (own_id, inode) = match mmap.file {
-            Some(FileId::BuildId(id)) => (BuildId::new(id), None),
-            Some(FileId::Inode { major, minor, inode, .. }) if inode != 0 => {
-                (None, Some(Inode { major, minor, inode }))
+        let (build_id, inode, generation) = match mmap.file {
+            Some(FileId::BuildId(id)) => (BuildId::new(id), None, 0),
+            Some(FileId::Inode { major, minor, inode, generation }) if inode != 0 => {
+                (None, Some(Inode { major, minor, inode }), generation)
             }
-            _ => (None, None),
+            _ => (None, None, 0),
         };
         if mode == CpuMode::Kernel {
-            self.map_kernel(&name, mmap, own_id);
+            self.map_kernel(&name, mmap, build_id);
             return;
         }
         // That of 32-bit processes is another one, which perf(1) gives this name.
@@ -225,14 +274,16 @@ impl Mappings {
         let is_perf_map = trace_common::is_memory_of_no_file(&name);
         let perf_map = || format!("/tmp/perf-{}.map", mmap.pid);
         if is_jitdump(&name) {
-            let map = self.add_file(perf_map(), None, None, None, Some(mmap.pid));
+            let map = self.add_file(FileKey::named(perf_map()), 0, Some(mmap.pid));
             if let Some(map) = self.files.get_mut(map) {
                 (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
             }
         }
-        let name = if is_perf_map { perf_map() } else { name };
-        let inode = inode.filter(|_| !is_perf_map);
-        let file = self.add_file(name, own_id, inode, None, Some(mmap.pid));
+        let (key, generation) = match is_perf_map {
+            true => (FileKey { build_id, ..FileKey::named(perf_map()) }, 0),
+            false => (FileKey { name, raw_name, build_id, inode, reference: None }, generation),
+        };
+        let file = self.add_file(key, generation, Some(mmap.pid));
         if let Some(file) = self.files.get_mut(file) {
             file.is_perf_map |= is_perf_map;
             file.mapped_at = file.mapped_at.or(at).or(self.start);
@@ -261,7 +312,8 @@ impl Mappings {
         }
         let is_text = name == Self::KERNEL;
         let reference = Some(KernelReference { symbol, address });
-        let file = self.add_file(name, own_id, None, reference, None);
+        let key = FileKey { build_id: own_id, reference, ..FileKey::named(name) };
+        let file = self.add_file(key, 0, None);
         // The rest of the recording is of another boot: its modules follow.
         if is_text && self.text.replace(file).is_some_and(|old| old != file) {
             self.kernel.clear();
@@ -288,46 +340,41 @@ impl Mappings {
         }
         let next = self.files.len();
         let name = String::from_utf8_lossy(symbol.name).into_owned();
-        let file = self.add_file(name, None, None, None, None);
+        let file = self.add_file(FileKey::named(name), 0, None);
         if let Some(new) = self.files.get_mut(next) {
             new.is_kernel_function = true;
         }
         self.functions.insert(start, (end, file));
     }
 
-    /// Adds a file of a process, or of the kernel.
-    fn add_file(
-        &mut self,
-        name: String,
-        own_id: Option<BuildId>,
-        inode: Option<Inode>,
-        reference: Option<KernelReference>,
-        process: Option<u32>,
-    ) -> usize {
-        let build_id = own_id.or_else(|| self.build_ids.get(&name).copied());
+    /// Adds a file of a process, or of the kernel. The generation is that of its inode, 0 if it is not known.
+    fn add_file(&mut self, mut key: FileKey, generation: u64, process: Option<u32>) -> usize {
+        key.build_id = key.build_id.or_else(|| self.build_ids.get(&key.name).copied());
         let next = self.files.len();
-        let key = (name, build_id, inode, reference);
-        if let Some(known) = self.numbers.get(&key) {
-            if let (Some(file), Some(process)) = (self.files.get_mut(*known), process) {
+        let known = self.numbers.get_mut(&key).and_then(|files| files.number(generation));
+        if let Some(known) = known {
+            if let (Some(file), Some(process)) = (self.files.get_mut(known), process) {
                 file.mapped_by(process, &self.ended);
             }
-            return *known;
+            return known;
         }
-        let (name, reference) = (key.0.clone(), key.3.clone());
         // The number of the kernel is known before its place.
         let first = self.files.first_mut();
         if let Some(kernel) = first.filter(|kernel| {
-            kernel.reference.is_none() && reference.is_some() && kernel.name == name
+            kernel.reference.is_none() && key.reference.is_some() && kernel.name == key.name
         }) {
-            (kernel.build_id, kernel.reference) = (build_id, reference);
-            self.numbers.insert(key, 0);
+            (kernel.build_id, kernel.reference) = (key.build_id, key.reference.clone());
+            self.numbers.insert(key, Generations(vec![(0, 0)]));
             return 0;
         }
+        let FileKey { name, raw_name, build_id, inode, reference } = key.clone();
         let is_kernel = process.is_none();
         self.files.push(MappedFile {
             name,
+            raw_name,
             build_id,
             inode,
+            generation,
             mapped_at: None,
             process,
             other_processes: Vec::new(),
@@ -337,7 +384,7 @@ impl Mappings {
             jitdump: None,
             reference,
         });
-        self.numbers.insert(key, next);
+        self.numbers.entry(key).or_default().0.push((generation, next));
         next
     }
 
@@ -406,7 +453,7 @@ fn is_jitdump(name: &str) -> bool {
 }
 
 /// The time of a record. Recorders write records without one about what was there at the start.
-fn time(record: &Record<'_>) -> Option<Timestamp> {
+pub(crate) fn time(record: &Record<'_>) -> Option<Timestamp> {
     record.sample_id()?.time.filter(|time| time.nanos() != 0)
 }
 
@@ -463,12 +510,16 @@ mod tests {
     }
 
     fn apply_with(mappings: &mut Mappings, type_: u32, misc: u16, body: &[u8]) {
-        const HEADER: usize = 8;
-        let size = ((HEADER + body.len()) as u16).to_ne_bytes();
-        let bytes = [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size, body].concat();
+        let bytes = record(type_, misc, body);
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
         let layout = perf_monitor::RecordLayout::new(&Default::default());
         mappings.apply(&layout.decode(raw).unwrap(), raw);
+    }
+
+    fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        const HEADER: usize = 8;
+        let size = ((HEADER + body.len()) as u16).to_ne_bytes();
+        [&type_.to_ne_bytes()[..], &misc.to_ne_bytes(), &size, body].concat()
     }
 
     fn words(values: &[u32]) -> Vec<u8> {
@@ -595,6 +646,58 @@ mod tests {
         let [first, second] = [0x1800, 0x2800].map(|address| file(address).unwrap());
         assert_eq!([first.build_id, second.build_id], [Some(id); 2]);
         assert_eq!([first, second].map(|file| file.inode.unwrap().inode), [5, 6]);
+    }
+
+    /// A program without a build id is built again, and has the inode of the one before.
+    #[test]
+    fn files_that_have_an_inode_one_after_another_are_several() {
+        let mut attr = perf_sys::perf_event_attr::default();
+        attr.sample_type = perf_sys::PERF_SAMPLE_TIME;
+        attr.set_sample_id_all(true);
+        let layout = perf_monitor::RecordLayout::new(&attr);
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |pid: u32, generation: u64, at: u64, name: &[u8]| {
+            let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let file = [0, 5, generation].map(u64::to_ne_bytes).concat();
+            let mut name = name.to_vec();
+            name.resize((name.len() + 1).next_multiple_of(8), 0);
+            let body =
+                [&words(&[pid, pid])[..], &place, &file, &words(&[5, 2]), &name, &at.to_ne_bytes()]
+                    .concat();
+            let bytes = record(perf_sys::PERF_RECORD_MMAP2, 0, &body);
+            let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
+            mappings.apply(&layout.decode(raw).unwrap(), raw);
+            let number = mappings.at(pid, 0x1800, false).unwrap().file;
+            let file = mappings.file(number).unwrap();
+            (number, file.generation, file.mapped_at.unwrap().nanos())
+        };
+        assert_eq!(map(7, 1, 10, b"/w/x"), (1, 1, 10));
+        assert_eq!(map(8, 2, 20, b"/w/x"), (2, 2, 20));
+        assert_eq!(map(9, 2, 30, b"/w/x"), (2, 2, 20));
+        // The list of another part of the recording does not have it.
+        assert_eq!(map(9, 0, 40, b"/w/x"), (2, 2, 20));
+        assert_eq!(map(7, 1, 50, b"/w/x"), (1, 1, 10));
+        // The first one was there before, and keeps the generation by which it is known.
+        assert_eq!(map(7, 0, 60, b"/w/y"), (3, 0, 60));
+        assert_eq!(map(8, 4, 70, b"/w/y"), (3, 0, 60));
+        assert_eq!(map(9, 5, 80, b"/w/y"), (4, 5, 80));
+        assert_eq!(map(9, 4, 90, b"/w/y"), (3, 0, 60));
+    }
+
+    #[test]
+    fn files_whose_path_is_no_text_are_not_the_same() {
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |name: &[u8; 8]| {
+            let place = [0x1000_u64, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[7, 7])[..], &place, name].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &body);
+            mappings.at(7, 0x1800, false).and_then(|at| mappings.file(at.file)).unwrap().clone()
+        };
+        let (first, second) = (map(b"/w/\xff\0\0\0\0"), map(b"/w/\xfe\0\0\0\0"));
+        assert_eq!([&*first.name, &*second.name], ["/w/\u{fffd}"; 2]);
+        assert_eq!(first.raw_name.as_deref(), Some(&b"/w/\xff"[..]));
+        assert_eq!(second.raw_name.as_deref(), Some(&b"/w/\xfe"[..]));
+        assert_eq!(map(b"/w/\xc3\xb6\0\0\0").raw_name, None);
     }
 
     #[test]

@@ -79,6 +79,9 @@ pub enum Unresolved {
         /// The items that are too many or too deep.
         what: &'static str,
     },
+    /// There are more files and mappings than [`Options::max_mappings`](crate::Options::max_mappings).
+    #[error("there are more files and mappings than Options::max_mappings")]
+    TooManyModules,
     /// The kernel hides its addresses from this user.
     #[error(
         "the kernel hides its symbols: run as root, or set kernel.kptr_restrict to 0 and \

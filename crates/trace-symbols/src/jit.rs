@@ -4,6 +4,7 @@ use crate::error::{Result, Unresolved};
 use crate::files;
 use crate::frame::{Frame, Texts};
 use crate::jitdump::JitDump;
+use crate::module::Module;
 use crate::options::Options;
 use crate::perf_map::PerfMap;
 use crate::spaces::AddressSpaces;
@@ -90,8 +91,8 @@ impl Written {
 
 /// The paths that the jitdump file of a process can have: one of them is that which it has mapped.
 fn dump_paths(process: u32, spaces: &AddressSpaces) -> impl Iterator<Item = &Path> {
-    let names = spaces.modules().map(|(_, module)| &*module.name);
-    names.filter(move |name| is_jitdump(name, process)).map(Path::new)
+    let modules = spaces.modules().map(|(_, module)| module);
+    modules.filter(move |module| is_jitdump(&module.name, process)).map(Module::file_path)
 }
 
 /// Whether a path is that of the jitdump file of a process: `jit-PID.dump`.

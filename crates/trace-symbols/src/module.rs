@@ -1,5 +1,9 @@
 //! The files and other memory that contain code.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::time::SystemTime;
 use trace_common::{BuildId, Inode, KernelReference};
 
@@ -33,10 +37,16 @@ pub struct Module {
     /// The path as the process sees it; `[kernel.kallsyms]`, `[NAME]` of a kernel module, the name of a
     /// function of the kernel, `[vdso]`, `[jit]`.
     pub name: Box<str>,
+    /// The path of a file, if it is no UTF-8 text: the name has U+FFFD in place of what is none.
+    pub path: Option<Box<Path>>,
     /// The build id of the contents. A file with another one is not used.
     pub build_id: Option<BuildId>,
     /// The inode of the file. Without a build id, a file with another one is not used.
     pub inode: Option<Inode>,
+    /// The generation of the inode, 0 if it is not known: a file system gives the number of an inode that was
+    /// removed to the next file, with another generation. Modules with different ones are different modules.
+    /// That of the file is not compared.
+    pub generation: u64,
     /// The wall-clock time of the mapping. Without a build id, a file that was changed later is not used.
     pub mapped_at: Option<SystemTime>,
     /// A process that has it mapped: the file is looked for in the root directory of the process
@@ -56,8 +66,17 @@ impl Module {
     pub const VDSO_32: &str = "[vdso32]";
 
     const fn new(kind: ModuleKind, name: Box<str>, build_id: Option<BuildId>) -> Self {
-        let (inode, mapped_at, process, reference) = (None, None, None, None);
-        Self { kind, name, build_id, inode, mapped_at, process, reference }
+        Self {
+            kind,
+            name,
+            path: None,
+            build_id,
+            inode: None,
+            generation: 0,
+            mapped_at: None,
+            process: None,
+            reference: None,
+        }
     }
 
     /// The kernel with this build id; without one the running kernel.
@@ -109,6 +128,22 @@ impl Module {
         })
     }
 
+    /// The module that a mapping has whose name can be one that is no text.
+    pub(crate) fn of_raw_mapping(name: &[u8], process: u32) -> Option<Self> {
+        let text = String::from_utf8_lossy(name);
+        let mut module = Self::of_mapping(&text, process)?;
+        if module.kind == ModuleKind::File && matches!(text, Cow::Owned(_)) {
+            let path = name.strip_suffix(b" (deleted)").unwrap_or(name);
+            module.path = Some(Path::new(OsStr::from_bytes(path)).into());
+        }
+        Some(module)
+    }
+
+    /// The path of a file.
+    pub(crate) fn file_path(&self) -> &Path {
+        self.path.as_deref().unwrap_or_else(|| Path::new(&*self.name))
+    }
+
     /// The module with the inode of its file.
     #[must_use]
     pub fn with_inode(self, inode: Inode) -> Self {
@@ -132,7 +167,8 @@ impl Module {
         let process = self.process.filter(|_| self.kind == ModuleKind::Jit);
         // The same contents are the same file, also in another file system.
         let inode = self.inode.filter(|_| self.build_id.is_none());
-        Self { process, inode, mapped_at: None, ..self.clone() }
+        let generation = if inode.is_some() { self.generation } else { 0 };
+        Self { process, inode, generation, mapped_at: None, ..self.clone() }
     }
 }
 

@@ -29,7 +29,8 @@ pub struct Options {
     /// Maximum number of bytes of one table that is read from a file.
     pub max_bytes: u64,
     /// Maximum number of mappings, address spaces and modules: about 250 bytes each. Others are dropped
-    /// ([`AddressSpaces::dropped`](crate::AddressSpaces::dropped)).
+    /// ([`AddressSpaces::dropped`](crate::AddressSpaces::dropped)); modules are kept, also of processes that
+    /// have ended.
     pub max_mappings: usize,
     /// Maximum number of resolved addresses that are kept.
     pub max_cached: usize,

@@ -4,10 +4,11 @@ use crate::error::{Result, Unresolved};
 use crate::module::{Module, ModuleId, ModuleKind};
 use crate::time_map::TimeMap;
 use crate::{elf::Elf, files};
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::Path;
 use std::time::SystemTime;
-use trace_common::{BuildId, Inode, Limits, Timestamp};
+use trace_common::{BuildId, Inode, Limits, Timestamp, unescape_octal};
 
 /// A mapping of code into the address space of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,8 @@ pub struct AddressSpaces {
     kernel: TimeMap<Value>,
     modules: Vec<Module>,
     numbers: HashMap<Module, ModuleId>,
+    /// The module in place of all those that there is no room for.
+    rest: Option<ModuleId>,
     limits: Limits,
     entries: usize,
     dropped: u64,
@@ -98,7 +101,7 @@ impl Default for AddressSpaces {
 
 impl AddressSpaces {
     /// No mappings. At most `limits.max_entries` mappings, address spaces and modules are kept: about
-    /// 250 bytes each.
+    /// 250 bytes each. All modules beyond are one more, whose addresses have no names.
     pub fn new(limits: Limits) -> Self {
         Self {
             processes: HashMap::new(),
@@ -108,18 +111,20 @@ impl AddressSpaces {
             kernel: TimeMap::default(),
             modules: Vec::new(),
             numbers: HashMap::new(),
+            rest: None,
             limits,
             entries: 0,
             dropped: 0,
         }
     }
 
-    /// Number of mappings that were dropped because of the limits.
+    /// Number of mappings and modules that were dropped because of the limits.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// The number of a module. The same module has the same number.
+    /// The number of a module. The same module has the same number, and so have all new ones that there is no
+    /// room for: those are [`Unresolved::TooManyModules`].
     pub fn add_module(&mut self, module: Module) -> ModuleId {
         let identity = module.identity();
         if let Some(known) = self.numbers.get(&identity) {
@@ -131,11 +136,33 @@ impl AddressSpaces {
             }
             return *known;
         }
+        if !self.has_room() {
+            return self.rest();
+        }
+        let id = self.push_module(module);
+        self.numbers.insert(identity, id);
+        id
+    }
+
+    fn push_module(&mut self, module: Module) -> ModuleId {
         let id = ModuleId::new(self.modules.len() as u32);
         self.entries += 1;
         self.modules.push(module);
-        self.numbers.insert(identity, id);
         id
+    }
+
+    /// The module in place of those that there is no room for.
+    fn rest(&mut self) -> ModuleId {
+        let known = self.rest;
+        let rest =
+            known.unwrap_or_else(|| self.push_module(Module::file("[too many files]", None)));
+        self.rest = Some(rest);
+        rest
+    }
+
+    /// Whether a module is that in place of those that there was no room for.
+    pub(crate) fn is_rest(&self, id: ModuleId) -> bool {
+        self.rest == Some(id)
     }
 
     /// The number of a module, if it was added.
@@ -446,19 +473,19 @@ impl AddressSpaces {
         // A file that is changed in place while it is mapped changes the code of the process, too.
         let now = SystemTime::now();
         let maps = std::fs::read(format!("/proc/{process}/maps")).map_err(Unresolved::from)?;
-        let mut known: HashMap<(Inode, Box<str>), ModuleId> = HashMap::new();
+        let mut known: HashMap<(Inode, Cow<'_, [u8]>), ModuleId> = HashMap::new();
         let mut mappings = Vec::new();
-        for line in String::from_utf8_lossy(&maps).lines() {
+        for line in maps.split(|byte| *byte == b'\n') {
             let Some(parsed) = MapsLine::parse(line).filter(|parsed| parsed.is_executable) else {
                 continue;
             };
-            let is_32 = parsed.name == "[vdso]" && parsed.end <= 1 << 32;
-            let name = if is_32 { Module::VDSO_32 } else { parsed.name };
-            let Some(module) = Module::of_mapping(name, process) else { continue };
+            let is_32 = *parsed.name == *b"[vdso]" && parsed.end <= 1 << 32;
+            let name: &[u8] = if is_32 { Module::VDSO_32.as_bytes() } else { &parsed.name };
+            let Some(module) = Module::of_raw_mapping(name, process) else { continue };
             let MapsLine { start, end, offset, inode, .. } = parsed;
             let module = match module.kind {
                 ModuleKind::File => {
-                    *known.entry((inode, parsed.name.into())).or_insert_with(|| {
+                    *known.entry((inode, parsed.name.clone())).or_insert_with(|| {
                         let build_id = build_id(process, &parsed, &module);
                         let module = module.with_inode(inode).with_mapped_at(now);
                         self.add_module(Module { build_id, ..module })
@@ -480,7 +507,7 @@ impl AddressSpaces {
 fn build_id(process: u32, line: &MapsLine<'_>, module: &Module) -> Option<BuildId> {
     let mapped = format!("/proc/{process}/map_files/{:x}-{:x}", line.start, line.end);
     let file = files::open(Path::new(&mapped)).ok().or_else(|| {
-        let file = files::find_in_process(process, Path::new(&*module.name)).ok()?;
+        let file = files::find_in_process(process, module.file_path()).ok()?;
         file.is_inode(line.inode).then(|| file.open().ok())?
     })?;
     Elf::new(file, u64::MAX).ok()?.build_id()
@@ -494,29 +521,33 @@ struct MapsLine<'a> {
     is_executable: bool,
     offset: u64,
     inode: Inode,
-    name: &'a str,
+    /// The name of the mapping: the bytes of a path are any.
+    name: Cow<'a, [u8]>,
 }
 
 impl<'a> MapsLine<'a> {
-    fn parse(line: &'a str) -> Option<Self> {
-        let mut words = line.splitn(6, ' ');
+    fn parse(line: &'a [u8]) -> Option<Self> {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut word = || std::str::from_utf8(words.next()?).ok();
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (start, end) = words.next()?.split_once('-')?;
-        let permissions = words.next()?;
-        let offset = hex(words.next()?)?;
-        let (major, minor) = words.next()?.split_once(':')?;
+        let (start, end) = word()?.split_once('-')?;
+        let permissions = word()?;
+        let offset = hex(word()?)?;
+        let (major, minor) = word()?.split_once(':')?;
         let inode = Inode {
             major: u32::try_from(hex(major)?).ok()?,
             minor: u32::try_from(hex(minor)?).ok()?,
-            inode: words.next()?.parse().ok()?,
+            inode: word()?.parse().ok()?,
         };
+        let name = words.next().unwrap_or_default().trim_ascii_start();
         Some(Self {
             start: hex(start)?,
             end: hex(end)?,
             is_executable: permissions.as_bytes().get(2) == Some(&b'x'),
             offset,
             inode,
-            name: words.next().unwrap_or_default().trim_start(),
+            // The kernel writes only a newline as an escape, not a backslash.
+            name: unescape_octal(name, |byte| byte == b'\n'),
         })
     }
 }
@@ -656,17 +687,21 @@ mod tests {
 
     #[test]
     fn lines_of_maps_parse() {
-        let line = "7f00-7fff r-xp 00001000 fe:01 42                   /usr/lib/a b.so (deleted)";
+        let line = b"7f00-7fff r-xp 00001000 fe:01 42                   /usr/lib/a b.so (deleted)";
         let line = MapsLine::parse(line).unwrap();
         assert_eq!(
             (line.start, line.end, line.offset, line.inode.inode),
             (0x7f00, 0x7fff, 0x1000, 42)
         );
         assert!(line.is_executable);
-        let module = Module::of_mapping(line.name, 1).unwrap();
-        assert_eq!(&*module.name, "/usr/lib/a b.so");
-        assert!(MapsLine::parse("7f00 r").is_none());
-        assert_eq!(MapsLine::parse("1-2 ---p 0 0:0 0").unwrap().name, "");
+        let module = Module::of_raw_mapping(&line.name, 1).unwrap();
+        assert_eq!((&*module.name, &module.path), ("/usr/lib/a b.so", &None));
+        assert!(MapsLine::parse(b"7f00 r").is_none());
+        assert_eq!(*MapsLine::parse(b"1-2 ---p 0 0:0 0").unwrap().name, *b"");
+        let line = MapsLine::parse(b"1-2 r-xp 0 0:0 5 /a\\012b/\xff (deleted)").unwrap();
+        let module = Module::of_raw_mapping(&line.name, 1).unwrap();
+        assert_eq!(&*module.name, "/a\nb/\u{fffd}");
+        assert_eq!(module.file_path().as_os_str().as_encoded_bytes(), b"/a\nb/\xff");
     }
 
     #[test]
@@ -679,6 +714,38 @@ mod tests {
         assert_eq!(spaces.dropped(), 2);
         assert!(spaces.locate_kernel(0, at(0)).is_some());
         assert!(spaces.locate_kernel(1, at(0)).is_none());
+    }
+
+    #[test]
+    fn modules_without_room_are_one() {
+        let mut spaces = AddressSpaces::new(Limits { max_entries: 4, ..Limits::default() });
+        let mut add = |number| spaces.add_module(Module::file(&format!("/{number}"), None));
+        let first = add(0);
+        let ids: Vec<ModuleId> = (1..100).map(&mut add).collect();
+        assert_eq!(add(0), first);
+        assert_eq!((spaces.modules().len(), spaces.dropped()), (5, 96));
+        assert!(ids[3..].iter().all(|id| *id == ids[3] && spaces.is_rest(*id)));
+        assert!(ids[..3].iter().all(|id| !spaces.is_rest(*id)));
+    }
+
+    #[test]
+    fn files_that_have_an_inode_one_after_another_are_several_modules() {
+        let mut spaces = AddressSpaces::default();
+        let inode = Inode { major: 8, minor: 1, inode: 5 };
+        let second = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        let mut add = |generation, seconds, build_id| {
+            let mut module = Module::file("/w/x", build_id).with_inode(inode);
+            module.generation = generation;
+            let id = spaces.add_module(module.with_mapped_at(second(seconds)));
+            (id, spaces.module(id).unwrap().mapped_at)
+        };
+        let (first, second_file) = (add(1, 10, None), add(2, 20, None));
+        assert_ne!(first.0, second_file.0);
+        assert_eq!([first.1, second_file.1], [10, 20].map(|seconds| Some(second(seconds))));
+        assert_eq!(add(2, 30, None), second_file);
+        // The same contents.
+        let id = BuildId::new(&[7; 20]);
+        assert_eq!(add(1, 10, id), add(2, 20, id));
     }
 
     #[test]

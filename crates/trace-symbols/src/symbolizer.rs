@@ -205,6 +205,9 @@ impl Symbolizer {
     /// Changes the description of the just-in-time compiled code of a process.
     fn describe(&mut self, process: u32, change: impl FnOnce(&mut JitSymbols)) {
         let id = self.spaces.add_module(Module::jit(process));
+        if self.spaces.is_rest(id) {
+            return;
+        }
         if self.resolvers.len() <= id.index() {
             self.resolvers.resize_with(id.index() + 1, || None);
         }
@@ -283,7 +286,10 @@ impl Symbolizer {
             if let (ModuleKind::Jit, Some(process)) = (module.kind, module.process) {
                 self.written.insert(id, Written::of_process(process, &self.spaces));
             }
-            Resolver::new(module, &self.spaces, &self.options)
+            match self.spaces.is_rest(id) {
+                true => Resolver::None(Unresolved::TooManyModules),
+                false => Resolver::new(module, &self.spaces, &self.options),
+            }
         });
         Some((made, &mut self.texts))
     }
@@ -440,6 +446,17 @@ impl Resolver {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn modules_without_room_have_a_reason() {
+        let options = Options { max_mappings: 1, ..Options::default() };
+        let mut symbols = Symbolizer::new(options);
+        symbols.spaces_mut().add_module(Module::kernel_function("bpf_prog_a"));
+        let module = symbols.spaces_mut().add_module(Module::kernel_function("bpf_prog_b"));
+        symbols.add_perf_map(7, b"1000 1000 compiled");
+        let found = symbols.resolve(Location { module, address: 1 });
+        assert_eq!(found.frames, Err(&Unresolved::TooManyModules));
+    }
 
     #[test]
     fn the_symbols_of_the_kernel_are_read_again() {

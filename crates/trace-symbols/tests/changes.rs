@@ -66,7 +66,8 @@ impl Process {
 
     /// The address of a position of a file in its memory.
     fn address(&self, file: &str, position: u64) -> u64 {
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
+        let maps = fs::read(format!("/proc/{}/maps", self.pid())).unwrap();
+        let maps = String::from_utf8_lossy(&maps);
         let code = maps.lines().filter(|line| line.ends_with(file) && line.contains(" r-xp "));
         let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
         let found = code.into_iter().find_map(|line| {
@@ -237,6 +238,35 @@ fn a_process_that_has_ended_keeps_its_names_while_its_files_exist() {
     let found = symbols.symbolize(pid, 0x1010, Timestamp::MAX);
     assert_eq!(name(&found), Err(Unresolved::File(std::io::ErrorKind::NotFound)));
     assert_eq!(found.location.unwrap().address, 0x10);
+}
+
+/// Paths have any bytes. The kernel writes a newline as an escape.
+#[test]
+fn a_file_whose_path_is_no_text_has_names() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let dir = tempfile::tempdir().unwrap();
+    let directory = dir.path().join(std::ffi::OsStr::from_bytes(b"a\nb\\040\xff"));
+    fs::create_dir(&directory).unwrap();
+    for id in ["sha1", "none"] {
+        let program = directory.join(format!("program-{id}"));
+        compile(&program, "some_copy", &[&format!("-Wl,--build-id={id}")]);
+        let process = Process::start(&mut Command::new(&program));
+        let place = position(&program, "some_copy");
+        let address = process.address(&format!("/program-{id}"), place);
+        let mut symbols = Symbolizer::default();
+        // A program that was built within the last tick of the kernel can be a later one.
+        testkit::wait::until("the program is older than its mapping", || {
+            symbols = Symbolizer::default();
+            symbols.add_process(process.pid()).unwrap();
+            name(&symbols.symbolize(process.pid(), address, Timestamp::MAX)).is_ok()
+        });
+        let found = symbols.symbolize(process.pid(), address, Timestamp::MAX);
+        assert_eq!(name(&found), Ok("some_copy".to_owned()));
+        let module = found.module.unwrap();
+        assert_eq!(module.build_id.is_some(), id != "none");
+        assert_eq!(module.path.as_deref(), Some(&*program));
+        assert_eq!(*module.name, *String::from_utf8_lossy(&program.into_os_string().into_vec()));
+    }
 }
 
 /// A program takes the place of the one that was mapped: written into its file, or built again.

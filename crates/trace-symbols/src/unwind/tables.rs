@@ -15,7 +15,6 @@ use gimli::{
     UnwindContext, UnwindOffset, UnwindSection, Vendor,
 };
 use std::collections::HashMap;
-use std::path::Path;
 
 pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
@@ -65,8 +64,7 @@ impl Tables {
             crate::ModuleKind::Vdso => crate::vdso::image(module, options)?,
             _ => crate::source::open(module, options)?,
         };
-        let path = Path::new(&*module.name);
-        let debug = debug_file::find(&elf, path, module.process, options);
+        let debug = debug_file::find(&elf, module.file_path(), module.process, options);
         Self::of(&elf, debug.as_ref())
     }
 
