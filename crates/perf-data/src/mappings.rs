@@ -651,7 +651,7 @@ mod tests {
     /// A program without a build id is built again, and has the inode of the one before.
     #[test]
     fn files_that_have_an_inode_one_after_another_are_several() {
-        let mut attr = perf_sys::perf_event_attr::default();
+        let mut attr = perf_sys::perf_event_attr::new(1, 9);
         attr.sample_type = perf_sys::PERF_SAMPLE_TIME;
         attr.set_sample_id_all(true);
         let layout = perf_monitor::RecordLayout::new(&attr);

@@ -307,7 +307,7 @@ mod tests {
         // One of an old client, which has expired.
         let expired = SystemTime::now() - 2 * MISS;
         File::options().write(true).open(&path).unwrap().set_modified(expired).unwrap();
-        fs::set_permissions(&path, PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o000)).unwrap();
         assert!(age() > MISS);
         assert!(mark_missing(&path) && age() < MISS);
         assert_eq!(fs::metadata(&path).unwrap().len(), 0);
