@@ -534,6 +534,26 @@ fn drawn_with_lanes(
     (serde_json::from_str(&json).unwrap(), lanes)
 }
 
+/// The samples of the idle thread are of their CPUs: the machine of these is no process.
+#[test]
+fn idle_cpus_are_no_process() {
+    let mut tables = Tables::new();
+    let host = tables.text(b"host");
+    let machine = tables.entity(Entity::new(EntityKind::Machine, 0).named(host));
+    let entity = tables.entity(Entity::new(EntityKind::Cpu, 3).child_of(machine)).unwrap();
+    let function = tables.text(b"do_idle");
+    let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+    let (kind, event) = (SampleKind::Cpu, SampledEventId::NONE);
+    let (weight, thread, cpu, of) = (1, None, Some(entity), None);
+    let sample = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+    let events = [Event { at: Timestamp::default(), kind: sample }];
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let groups: Vec<_> = page["groups"].as_array().unwrap().iter().map(|g| &g[0]).collect();
+    assert_eq!(groups, ["idle CPUs", "samples (1)"]);
+    assert_eq!(page["tracks"][0][1], "CPU 3");
+    assert_eq!(page["flames"][0]["process"], 0);
+}
+
 /// The types with fewest tasks share lanes.
 #[test]
 fn types_of_tasks_above_the_limit_share_lanes() {

@@ -278,6 +278,24 @@ fn an_idle_cpu_after_unreported_switches_is_drawn_by_one_switch() {
     assert_eq!(timeline.count("-> other"), 0, "{}", timeline.text());
 }
 
+/// The samples of the idle thread are of their CPU, and of no process.
+#[test]
+fn samples_of_idle_cpus_are_on_a_track_of_their_own() {
+    let mut w = World::default();
+    let machine = w.entity(EntityKind::Machine, 0, "host", None);
+    let cpu = w.entity(EntityKind::Cpu, 0, "", Some(machine));
+    let (kind, event) = (SampleKind::Cpu, SampledEventId::default());
+    let (entity, stack, of) = (cpu, None, None);
+    w.now = 10;
+    let cpu = Some(cpu);
+    w.push(EventKind::Sample { entity, kind, stack, weight: 1, thread: None, cpu, event, of });
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(stats.samples_without_thread, 1);
+    let timeline = Timeline::read(&trace);
+    assert_eq!(timeline.count("10 Events of CPUs: instant CPU sample"), 1, "{}", timeline.text());
+    assert_eq!(timeline.count("host"), 0, "{}", timeline.text());
+}
+
 /// Viewers read the number of a state by the release of the kernel.
 #[test]
 fn preempted_threads_have_the_state_of_the_kernels_release() {

@@ -323,11 +323,16 @@ impl Entities {
         self.get(id).map(|entity| entity.kind)
     }
 
-    /// The process of an entity: itself if it is one.
+    /// The process of an entity: itself if it is one. CPUs and machines have none.
     #[inline]
     pub fn process_of(&self, id: EntityId) -> Option<EntityId> {
         let entity = self.get(id)?;
-        if entity.kind == EntityKind::Process { Some(id) } else { entity.parent }
+        match entity.kind {
+            EntityKind::Process => Some(id),
+            // The parent of a CPU is its machine.
+            EntityKind::Cpu | EntityKind::Machine => None,
+            _ => entity.parent,
+        }
     }
 
     /// The processes with this process id, and all their descendants.
@@ -423,6 +428,21 @@ mod tests {
             last = entities.add(process, usize::MAX).unwrap();
         }
         assert_eq!(entities.family(1).len(), 3 + 300);
+    }
+
+    #[test]
+    fn a_machine_is_no_process_of_its_cpus() {
+        let mut entities = Entities::default();
+        let mut add =
+            |kind, parent| entities.add(Entity::new(kind, 1).child_of(parent), usize::MAX).unwrap();
+        let machine = add(EntityKind::Machine, None);
+        let cpu = add(EntityKind::Cpu, Some(machine));
+        let parent = add(EntityKind::Process, None);
+        let process = add(EntityKind::Process, Some(parent));
+        let thread = add(EntityKind::Thread, Some(process));
+        let found = [machine, cpu, process, thread].map(|id| entities.process_of(id));
+        assert_eq!(found, [None, None, Some(process), Some(process)]);
+        assert_eq!(entities.get(cpu).unwrap().parent, Some(machine));
     }
 
     #[test]

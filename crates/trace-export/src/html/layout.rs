@@ -94,6 +94,17 @@ impl Process {
             && self.runtime.is_empty())
     }
 
+    /// Whether it has nothing but samples of the idle thread, which are of CPUs and of no process.
+    fn is_of_cpus(&self, entities: &Entities) -> bool {
+        let is_cpu = |(id, _): &(EntityId, Strip)| {
+            matches!(entities.kind(*id), Some(EntityKind::Cpu | EntityKind::Machine))
+        };
+        self.threads.is_empty()
+            && !self.has_runtime()
+            && !self.samples.is_empty()
+            && self.samples.iter().all(is_cpu)
+    }
+
     /// The order of processes: how much a reader wants to see them. Without the scheduler, samples
     /// say which are busy.
     fn rank(&self) -> impl Ord + use<> {
@@ -226,7 +237,11 @@ impl Layout {
     }
 
     fn process(&mut self, process: Process, index: usize, refs: &mut Refs, tables: &Tables) {
-        let name = process.entity.map_or("unknown process".to_owned(), |p| text::name(tables, p));
+        let name = match process.entity {
+            Some(id) => text::name(tables, id),
+            None if process.is_of_cpus(&tables.entities) => "idle CPUs".to_owned(),
+            None => "unknown process".to_owned(),
+        };
         let is_first = index < 3 && (process.is_main || !self.has_main);
         let group = self.group(&name, 0, is_first, refs.entity(process.entity));
         if let Some(group) = self.groups.last_mut() {

@@ -544,6 +544,45 @@ mod tests {
         assert!(text.contains("\nprocess 2 1\nshop:1 1\n"), "{text}");
     }
 
+    /// As `perf record -a` has them: the idle thread is of no process, and the machine is none.
+    #[test]
+    fn samples_of_idle_cpus_are_of_no_process() {
+        let mut tables = Tables::new();
+        let mut add = |kind, number, name: &[u8], parent| {
+            let name = tables.text(name);
+            tables.entity(Entity::new(kind, number).named(name).child_of(parent)).unwrap()
+        };
+        let machine = add(EntityKind::Machine, 0, b"host", None);
+        let cpu = add(EntityKind::Cpu, 3, b"", Some(machine));
+        let threads = [7, 8].map(|pid| {
+            let process = add(EntityKind::Process, pid, b"shop", None);
+            add(EntityKind::Thread, pid, b"shop", Some(process))
+        });
+        let function = tables.text(b"f");
+        let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+        let of = |entities: &[EntityId]| {
+            let mut profile = Profile::new(example().0.measure);
+            for entity in entities {
+                let entities = [Some(*entity), None];
+                let labels = profile.label_set(Labels { entities, ..Labels::default() });
+                profile.add(stack, labels, 1, 10);
+            }
+            profile
+        };
+        let folded = |profile: &Profile| {
+            let mut out = Vec::new();
+            profile.write(Format::Folded, "", &tables, &mut out).unwrap();
+            String::from_utf8(out).unwrap()
+        };
+        assert_eq!(folded(&of(&[cpu, threads[0]])), "f 2\n");
+        let profile = of(&[cpu, threads[0], threads[1]]);
+        assert_eq!(folded(&profile), "f 1\nshop;f 2\n");
+        let view = View::new(&profile, &tables);
+        let labels = view.samples().iter().map(|sample| view.labels(sample.labels).len());
+        // Those of a thread: its process, its number and their names.
+        assert_eq!(labels.collect::<Vec<_>>(), [0, 4, 4]);
+    }
+
     #[test]
     fn modules_are_shown_on_request() {
         let (mut profile, mut tables) = example();

@@ -296,6 +296,7 @@ impl Drawing {
             Some(EntityKind::DotnetThread | EntityKind::GoThread | EntityKind::Thread) => {
                 self.thread_track(id, cx)
             }
+            Some(EntityKind::Cpu | EntityKind::Machine) => self.events_of_cpus(cx).map(Some),
             _ => self.events_track(tables.entities.process_of(id), cx).map(Some),
         }
     }

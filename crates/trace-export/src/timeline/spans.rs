@@ -22,6 +22,8 @@ pub(super) struct Spans {
     /// Groups of pools.
     parents: HashMap<(Option<EntityId>, SpanKind), TrackId>,
     events: HashMap<Option<EntityId>, TrackId>,
+    /// The events of CPUs, which have no process.
+    events_of_cpus: Option<TrackId>,
     /// The arrow from an open task to its regions and logs.
     flows: HashMap<EntityId, u64>,
 }
@@ -356,5 +358,19 @@ impl Drawing {
         let track = cx.sink.track(&track)?;
         self.spans.events.insert(process, track);
         Ok(track)
+    }
+
+    /// The track of events of CPUs, such as samples of the idle thread.
+    pub(super) fn events_of_cpus(
+        &mut self,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> io::Result<TrackId> {
+        match self.spans.events_of_cpus {
+            Some(track) => Ok(track),
+            None => {
+                let track = cx.sink.track(&Track::custom(b"Events of CPUs"))?;
+                Ok(*self.spans.events_of_cpus.insert(track))
+            }
+        }
     }
 }

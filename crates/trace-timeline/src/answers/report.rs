@@ -579,11 +579,6 @@ impl Report {
 
     /// Adds derived data.
     pub fn push(&mut self, derived: &Derived<'_>, entities: &Entities) {
-        // CPUs belong to the machine.
-        let process = |id| {
-            let is_process = |id: &EntityId| entities.kind(*id) == Some(EntityKind::Process);
-            entities.process_of(id).filter(is_process)
-        };
         match derived {
             Derived::Interval(interval) => self.interval(interval, entities),
             Derived::Flow(flow) => self.flow(flow, entities),
@@ -598,7 +593,7 @@ impl Report {
                     Kernel::Unknown | Kernel::Absent => 2,
                     _ => 1,
                 };
-                let samples = self.samples.entry(process(sample.entity)).or_default();
+                let samples = self.samples.entry(entities.process_of(sample.entity)).or_default();
                 if let Some(count) = samples.get_mut(index) {
                     *count += 1;
                 }
@@ -642,7 +637,7 @@ impl Report {
                         throttled.periods = throttled.periods.saturating_add(periods.into());
                     }
                     EventKind::Loss { entity, kind, count, .. } => {
-                        let process = entity.and_then(process);
+                        let process = entity.and_then(|id| entities.process_of(id));
                         let losses = self.losses.entry((process, kind)).or_default();
                         losses.count += 1;
                         let lost = match kind {

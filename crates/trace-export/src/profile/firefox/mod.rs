@@ -314,7 +314,7 @@ impl FirefoxProfile {
         let mut threads: BTreeMap<(i64, Option<EntityId>, i64), Thread> = BTreeMap::new();
         for (key, mut thread) in std::mem::take(&mut self.threads) {
             // A later record can say which process a thread has.
-            let later = || thread.entity.and_then(|entity| process_of(entity, tables));
+            let later = || thread.entity.and_then(|entity| tables.entities.process_of(entity));
             let process = key.process.or_else(later).map(&mut of_kernel);
             thread.process = process.or(thread.process);
             let pid = process.map_or(0, |process| i64::from(pids::pid(process, tables)));
@@ -398,7 +398,7 @@ impl FirefoxProfile {
     /// The thread that shows what happened to an entity: itself, or the main thread of its process.
     fn thread(&mut self, entity: EntityId, tables: &Tables) -> Key {
         let entities = &tables.entities;
-        let process = process_of(entity, tables);
+        let process = entities.process_of(entity);
         let number = |id| entities.get(id).map(|entity| entity.number);
         let tid = match entities.kind(entity) {
             Some(EntityKind::Thread | EntityKind::GoThread | EntityKind::DotnetThread) => {
@@ -412,7 +412,9 @@ impl FirefoxProfile {
         };
         let key = Key { process, tid };
         let known = self.threads.entry(key).or_default();
-        known.process = known.process.or_else(|| entities.process_of(entity));
+        // A CPU is shown with the name of its machine.
+        let parent = || entities.get(entity).and_then(|entity| entity.parent);
+        known.process = known.process.or(process).or_else(parent);
         known.name_by(entity, tables);
         key
     }
@@ -425,12 +427,6 @@ impl FirefoxProfile {
         self.markers += 1;
         self.threads.entry(thread).or_default().markers.push(marker);
     }
-}
-
-/// The process of an entity. The machine of a CPU is none.
-fn process_of(entity: EntityId, tables: &Tables) -> Option<EntityId> {
-    let entities = &tables.entities;
-    entities.process_of(entity).filter(|id| entities.kind(*id) == Some(EntityKind::Process))
 }
 
 impl Thread {
