@@ -296,6 +296,73 @@ fn samples_of_idle_cpus_are_on_a_track_of_their_own() {
     assert_eq!(timeline.count("host"), 0, "{}", timeline.text());
 }
 
+/// A program that does a little at long intervals: its goroutine waits most of the time.
+#[test]
+fn numbers_of_goroutines_are_those_after_a_burst() {
+    const MS: i64 = 1_000_000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let m = w.entity(EntityKind::GoThread, 101, "", Some(process));
+    let [g, last] =
+        [1, 2].map(|number| w.entity(EntityKind::Goroutine, number, "main.main", Some(process)));
+    for begin in [0, 100 * MS] {
+        w.now = begin;
+        w.state(g, State::Runnable, None, "");
+        w.now = begin + 10_000;
+        w.state(g, State::Running, Some(m), "");
+        w.now = begin + 50_000;
+        w.state(g, State::Waiting, None, "sleep");
+    }
+    // It ends within a burst, and nothing follows for long.
+    w.now = 200 * MS;
+    w.state(last, State::Running, Some(m), "");
+    w.now = 200 * MS + 500_000;
+    w.push(EventKind::End { entity: last });
+    w.now = 300 * MS;
+    w.entity(EntityKind::Goroutine, 3, "main.main", Some(process));
+    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
+    let values = |name: &str| -> Vec<(i64, i64)> {
+        let track = format!(" shop 100/Goroutines {name}: value ");
+        let values = timeline.lines.iter().filter_map(|line| line.split_once(&track));
+        values.map(|(at, value)| (at.parse().unwrap(), value.parse().unwrap())).collect()
+    };
+    let runnable = [(0, 1), (MS, 0), (100 * MS, 1), (101 * MS, 0)];
+    assert_eq!(values("runnable"), runnable, "{}", timeline.text());
+    assert_eq!(values("waiting"), [(0, 0), (MS, 1), (100 * MS, 0), (101 * MS, 1)]);
+    assert_eq!(values("running"), [(0, 0), (200 * MS, 1), (201 * MS, 0)]);
+    assert_eq!(values("in syscalls"), [(0, 0)]);
+}
+
+/// Of many changes, one value in a millisecond is written.
+#[test]
+fn numbers_of_goroutines_are_written_once_a_millisecond() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 100, "shop", None);
+    let goroutine = w.entity(EntityKind::Goroutine, 1, "main.main", Some(process));
+    for turn in 0..100 {
+        w.now = turn * 300_000;
+        let state = if turn % 2 == 0 { State::Runnable } else { State::Waiting };
+        w.state(goroutine, state, None, "");
+    }
+    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
+    let track = " shop 100/Goroutines runnable: value ";
+    let values: Vec<(i64, &str)> = timeline
+        .lines
+        .iter()
+        .filter_map(|line| line.split_once(track))
+        .map(|(at, value)| (at.parse().unwrap(), value))
+        .collect();
+    assert!(values.len() > 10, "{values:?}");
+    let rest = values.iter().take(values.len() - 1);
+    for ((before, _), (after, _)) in rest.zip(&values[1..values.len() - 1]) {
+        assert!(after - before >= 1_000_000, "{values:?}");
+    }
+    for (at, value) in &values {
+        let turn = at / 300_000;
+        assert_eq!(*value, if turn % 2 == 0 { "1" } else { "0" }, "{at}: {values:?}");
+    }
+}
+
 /// Viewers read the number of a state by the release of the kernel.
 #[test]
 fn preempted_threads_have_the_state_of_the_kernels_release() {

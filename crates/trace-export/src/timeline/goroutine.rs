@@ -200,8 +200,7 @@ impl Drawing {
         }
         if before != state.state {
             if let Some(process) = self.processes.get_mut(process) {
-                process.counts.change(before, state.state);
-                process.counts.write_if_due(process.track, cx)?;
+                process.counts.change(before, state.state, process.track, cx)?;
             }
         }
         if is_moved {
@@ -400,7 +399,7 @@ impl Drawing {
             return Ok(());
         };
         if let Some(process) = self.processes.get_mut(goroutine.process) {
-            process.counts.change(goroutine.state, State::Unknown);
+            process.counts.change(goroutine.state, State::Unknown, process.track, cx)?;
         }
         let groups = &mut self.goroutines.groups;
         match goroutine.place {

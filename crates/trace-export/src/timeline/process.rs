@@ -42,7 +42,7 @@ impl Processes {
 
     /// Writes the numbers of goroutines that have not been written yet.
     pub(super) fn finish(&mut self, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
-        self.all.iter_mut().try_for_each(|process| process.counts.write(process.track, cx))
+        self.all.iter_mut().try_for_each(|process| process.counts.finish(process.track, cx))
     }
 }
 
@@ -99,11 +99,15 @@ impl Drawing {
 }
 
 /// Numbers of the goroutines of a process by state.
+///
+/// They are written once in an interval at most, and those of a moment are written within an interval: a
+/// viewer shows the last ones until the next, which can be seconds later.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     now: [i64; Self::STATES.len()],
     written: [Option<i64>; Self::STATES.len()],
     tracks: Option<[TrackId; Self::STATES.len()]>,
+    /// When the next ones may be written; `None` before the first change.
     due: Option<Timestamp>,
 }
 
@@ -130,18 +134,32 @@ impl Counts {
 
     /// A goroutine changes from one state to another.
     #[inline]
-    pub(super) fn change(&mut self, from: State, to: State) {
+    pub(super) fn change(
+        &mut self,
+        from: State,
+        to: State,
+        process: TrackId,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> io::Result<()> {
+        if from == to {
+            return Ok(());
+        }
+        let is_due = self.due.is_none_or(|due| cx.at >= due);
+        if is_due {
+            self.write_late(process, cx)?;
+        }
         if let Some(count) = Self::index(from).and_then(|from| self.now.get_mut(from)) {
             *count -= 1;
         }
         if let Some(count) = Self::index(to).and_then(|to| self.now.get_mut(to)) {
             *count += 1;
         }
+        if is_due { self.write_if_due(process, cx) } else { Ok(()) }
     }
 
     /// Writes the numbers if the interval has elapsed.
-    #[inline]
-    pub(super) fn write_if_due(
+    #[cold]
+    fn write_if_due(
         &mut self,
         process: TrackId,
         cx: &mut Context<'_, impl Sink>,
@@ -150,6 +168,24 @@ impl Counts {
             return Ok(());
         }
         self.due = Some(cx.at.saturating_add_nanos(Self::INTERVAL));
+        self.write(process, cx)
+    }
+
+    /// Writes the numbers of the time when they were due, if they have changed by then: there was no
+    /// event between it and now.
+    #[cold]
+    fn write_late(&mut self, process: TrackId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        let Some(due) = self.due.filter(|due| *due < cx.at) else { return Ok(()) };
+        if self.written == self.now.map(Some) {
+            return Ok(());
+        }
+        self.due = Some(due.saturating_add_nanos(Self::INTERVAL));
+        self.write(process, &mut cx.at(due))
+    }
+
+    /// Writes the last numbers.
+    fn finish(&mut self, process: TrackId, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
+        self.write_late(process, cx)?;
         self.write(process, cx)
     }
 
