@@ -278,6 +278,95 @@ fn an_idle_cpu_after_unreported_switches_is_drawn_by_one_switch() {
     assert_eq!(timeline.count("-> other"), 0, "{}", timeline.text());
 }
 
+/// The lines of a CPU.
+fn of_cpu(timeline: &Timeline) -> Vec<&str> {
+    timeline.lines.iter().map(String::as_str).filter(|line| line.contains(" cpu 0: ")).collect()
+}
+
+/// The time between two recordings of a CPU, or after the only one: a Go trace goes on.
+#[test]
+fn a_cpu_is_idle_where_its_recording_ends() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let [a, b, c] = ["a", "b", "c"].map(|name| {
+        let tid = 7 + w.events.len() as i64;
+        w.entity(EntityKind::Thread, tid, name, None)
+    });
+    w.now = 10;
+    w.switch(cpu, None, ThreadState::Unknown, Some(a));
+    w.now = 20;
+    w.push(EventKind::End { entity: cpu });
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    assert_eq!(
+        of_cpu(&Timeline::read(&trace)),
+        ["10 cpu 0: other 4194304 -> a 8", "20 cpu 0: (1) -> swapper 0"]
+    );
+    assert_eq!(stats.switches, 1);
+    w.now = 100;
+    w.switch(cpu, Some(b), ThreadState::Preempted, Some(c));
+    w.now = 110;
+    w.switch(cpu, Some(c), ThreadState::Blocked, None);
+    w.now = 120;
+    w.push(EventKind::End { entity: cpu });
+    let (trace, stats) = w.draw(TimelineOptions::default());
+    let lines = [
+        "10 cpu 0: other 4194304 -> a 8",
+        "20 cpu 0: (1) -> swapper 0",
+        "100 cpu 0: (0) -> b 9",
+        "100 cpu 0: (0) -> c 10",
+        "110 cpu 0: (2) -> swapper 0",
+    ];
+    assert_eq!(of_cpu(&Timeline::read(&trace)), lines);
+    assert_eq!(stats.switches, 4);
+    let items = chrome(&w.events, &w.tables);
+    let slices = items.iter().filter(|item| matches!(item["ph"].as_str(), Some("B" | "E")));
+    let slices: Vec<_> = slices
+        .map(|item| (item["ts"].as_f64().unwrap(), item["name"].as_str().unwrap_or("end")))
+        .collect();
+    let expected =
+        [(0.01, "a"), (0.02, "end"), (0.1, "b"), (0.1, "end"), (0.1, "c"), (0.11, "end")];
+    assert_eq!(slices, expected);
+}
+
+/// Records were lost: what the CPU did is not known from its last record on.
+#[test]
+fn a_cpu_is_idle_where_records_are_missing() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let thread = w.entity(EntityKind::Thread, 8, "t", None);
+    let lost = |w: &mut World, since: i64, kind| {
+        let since = Timestamp::from_nanos(since);
+        w.push(EventKind::Loss { entity: Some(cpu), kind, since, count: None });
+    };
+    w.now = 10;
+    w.switch(cpu, None, ThreadState::Preempted, Some(thread));
+    w.now = 30;
+    lost(&mut w, 20, LossKind::SchedulerRecords);
+    lost(&mut w, 20, LossKind::SchedulerRecords);
+    w.now = 40;
+    w.switch(cpu, None, ThreadState::Preempted, Some(thread));
+    w.now = 50;
+    // Nothing is known to be missing before a switch, and losses of samples are none of switches.
+    lost(&mut w, 45, LossKind::Samples);
+    lost(&mut w, 35, LossKind::SchedulerRecords);
+    // Switches from one thread that is not recorded to another are not in the records.
+    w.now = 60;
+    let (prev, left, next) = (None, ThreadState::Preempted, None);
+    w.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: true, prio: 120 });
+    w.now = 90;
+    lost(&mut w, 60, LossKind::SchedulerRecords);
+    let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
+    let lines = [
+        "10 cpu 0: swapper 0 -> t 8",
+        "20 cpu 0: (1) -> swapper 0",
+        "40 cpu 0: (0) -> t 8",
+        "40 cpu 0: (1) -> swapper 0",
+        "60 cpu 0: (0) -> other 4194304",
+        "90 cpu 0: (1) -> swapper 0",
+    ];
+    assert_eq!(of_cpu(&timeline), lines);
+}
+
 /// The samples of the idle thread are of their CPU, and of no process.
 #[test]
 fn samples_of_idle_cpus_are_on_a_track_of_their_own() {
@@ -897,10 +986,12 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
     ];
     let of = |n: usize| all[n % all.len()];
     let maybe = |n: usize| (n % 3 > 0).then(|| of(n));
+    // The two after the processes, mostly.
+    let cpu = |n: usize| if n % 4 == 0 { of(n) } else { all[2 + n % 2] };
     let (name, unit, stack) = (w.tables.text(b"name"), w.tables.text(b"B"), None);
     let kind = match kind % 12 {
         0 | 1 => EventKind::Switch {
-            cpu: of(a),
+            cpu: cpu(a),
             prev: maybe(b),
             left: LEFT[c % 4],
             next: maybe(c),
@@ -916,7 +1007,7 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
         },
         4 => {
             let (context, kind) = (Context::Task, FlowKind::Wakes);
-            let (on, cpu) = (maybe(c), maybe(a));
+            let (on, cpu) = (Some(cpu(c)), maybe(a));
             EventKind::Flow { kind, from: maybe(b), context, on, to: of(a), cpu, stack }
         }
         5 => {
@@ -956,10 +1047,14 @@ fn event(w: &mut World, all: &[EntityId], (kind, a, b, c): (u8, usize, usize, us
             }
         }
         10 => {
-            let (since, kind) = (Timestamp::from_nanos(w.now - 5), LossKind::UnreportedSwitch);
-            EventKind::Loss { entity: maybe(a), kind, since, count: None }
+            let since = Timestamp::from_nanos(w.now - 5);
+            let kind = match c % 2 {
+                0 => LossKind::UnreportedSwitch,
+                _ => LossKind::SchedulerRecords,
+            };
+            EventKind::Loss { entity: Some(cpu(a)), kind, since, count: None }
         }
-        _ => EventKind::End { entity: of(a) },
+        _ => EventKind::End { entity: if c % 4 == 0 { cpu(a) } else { of(a) } },
     };
     w.push(kind);
 }

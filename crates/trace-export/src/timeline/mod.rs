@@ -27,6 +27,9 @@
 //! | wake-ups and creations of goroutines | arrows |
 //! | logs, labels, exceptions, counters, samples, losses | instants, counters, samples, marks |
 //!
+//! Where the records of a CPU end, or some are missing ([`LossKind::SchedulerRecords`](trace_timeline::LossKind)),
+//! the CPU is drawn as idle until its next switch, and its thread as asleep.
+//!
 //! Context switches need the offset of `CLOCK_BOOTTIME`: see [`PerfettoSink`](crate::PerfettoSink).
 //!
 //! A state says more if the kernel's scheduler was recorded too: a goroutine that its runtime
@@ -59,7 +62,7 @@ use std::sync::Arc;
 use trace_common::Timestamp;
 use trace_timeline::{
     Correlator, CorrelatorOptions, Derived, EntityId, EntityKind, Event, EventKind, FlowKind,
-    Interval, Kernel, Tables, TextId, Value,
+    Interval, Kernel, LossKind, Tables, TextId, Value,
 };
 
 /// Options of a [`TimelineSource`].
@@ -115,7 +118,8 @@ pub struct TimelineStats {
     pub first: Option<Timestamp>,
     /// The time of the last event.
     pub last: Option<Timestamp>,
-    /// Context switches.
+    /// Context switches. Those by which a CPU is drawn as idle where its records end, or some are missing, are
+    /// not among them.
     pub switches: u64,
     /// Wake-ups of threads.
     pub wakings: u64,
@@ -349,7 +353,12 @@ impl Drawing {
             EventKind::Throttle { process, since, nanos, periods, .. } => {
                 self.throttle((since, at), process, nanos, periods, cx)
             }
-            EventKind::Loss { entity, kind, count, .. } => self.loss(entity, kind, count, cx),
+            EventKind::Loss { entity, kind, since, count } => {
+                if let Some(cpu) = entity.filter(|_| kind == LossKind::SchedulerRecords) {
+                    self.scheduler.interrupt(cpu, since, cx)?;
+                }
+                self.loss(entity, kind, count, cx)
+            }
             EventKind::Clock { time, domain, reading } => {
                 // The clock of a trace is that of the timeline with coarser ticks.
                 if domain == cx.sink.domain() {
@@ -435,6 +444,8 @@ impl Drawing {
                 self.end_thread(id, cx)?;
             }
             Some(EntityKind::Task) => self.end_task(id, cx.sink),
+            // Its records end, and others of the timeline may continue.
+            Some(EntityKind::Cpu) => self.scheduler.interrupt(id, cx.at, cx)?,
             _ => {}
         }
         self.names.forget(id);

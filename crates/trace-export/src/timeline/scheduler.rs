@@ -5,6 +5,7 @@ use crate::model::{Category, SchedSwitch, SchedWaking, Sink, Task, Track, TrackE
 use crate::pids;
 use crate::process::Process;
 use std::io;
+use trace_common::Timestamp;
 use trace_timeline::{Attribute, Entity, EntityId, EntityKind, Tables, TextId, ThreadState};
 
 /// A switch of the model.
@@ -36,6 +37,8 @@ struct Cpu {
     drawn: Option<Drawn>,
     /// The thread that is drawn, by its name then.
     label: Label,
+    /// The last switch.
+    last: Timestamp,
 }
 
 /// A thread with its name; without one an idle thread, or others.
@@ -127,13 +130,13 @@ impl Scheduler {
 
     #[cold]
     fn add_cpu(&mut self, id: EntityId, tables: &Tables) -> Option<()> {
-        let entity = tables.entities.get(id)?;
+        let entity = tables.entities.get(id).filter(|cpu| cpu.kind == EntityKind::Cpu)?;
         let number = u32::try_from(entity.number).ok().filter(|n| *n < MAX_CPUS)?;
         if id.index() >= self.cpus.len() {
             self.cpus.resize(id.index() + 1, None);
         }
-        let (has_others, drawn, label) = (false, None, Label::IDLE);
-        *self.cpus.get_mut(id.index())? = Some(Cpu { number, has_others, drawn, label });
+        let (has_others, drawn, label, last) = (false, None, Label::IDLE, Timestamp::default());
+        *self.cpus.get_mut(id.index())? = Some(Cpu { number, has_others, drawn, label, last });
         Some(())
     }
 
@@ -157,6 +160,7 @@ impl Scheduler {
             None => Drawn::Idle,
         };
         cpu.has_others |= next == Drawn::Other;
+        cpu.last = at;
         let drawn = cpu.drawn.replace(next);
         let mut left = std::mem::replace(&mut cpu.label, Label::new(next, number, tables));
         let came = cpu.label;
@@ -177,8 +181,9 @@ impl Scheduler {
                 // The time of the switch to the previous thread is unknown: now is the latest
                 // possible one.
                 let task = |label: Label| label.task(DEFAULT_PRIO, tables);
-                let switch =
-                    SchedSwitch::new(number, task(unseen), TASK_INTERRUPTIBLE, task(label));
+                let is_idle = drawn == Some(Drawn::Idle);
+                let state = if is_idle { TASK_RUNNING } else { TASK_INTERRUPTIBLE };
+                let switch = SchedSwitch::new(number, task(unseen), state, task(label));
                 cx.sink.sched_switch(at, &switch)?;
                 stats.switches += 1;
             }
@@ -198,6 +203,32 @@ impl Scheduler {
         };
         let (prev, next) = (left.task(DEFAULT_PRIO, tables), came.task(switch.prio, tables));
         cx.sink.sched_switch(at, &SchedSwitch::new(number, prev, state, next))
+    }
+
+    /// The thread on a CPU is not known from `since` on: its records end, or some are missing. It has left, and
+    /// the CPU is drawn as idle until its next switch.
+    #[cold]
+    pub(super) fn interrupt(
+        &mut self,
+        id: EntityId,
+        since: Timestamp,
+        cx: &mut Context<'_, impl Sink>,
+    ) -> io::Result<()> {
+        let Context { at, tables, .. } = *cx;
+        let Some(Some(cpu)) = self.cpus.get_mut(id.index()) else { return Ok(()) };
+        let since = match cpu.drawn {
+            None | Some(Drawn::Idle) => return Ok(()),
+            // The records before do not have the switches from one of these to another.
+            Some(Drawn::Other) => at,
+            Some(Drawn::Thread(_)) => since.min(at),
+        };
+        cpu.last = since.max(cpu.last);
+        cpu.drawn = Some(Drawn::Idle);
+        let left = std::mem::replace(&mut cpu.label, Label::IDLE);
+        let [prev, next] = [left, Label::IDLE].map(|label| label.task(DEFAULT_PRIO, tables));
+        // As that of other threads whose state is not known.
+        let switch = SchedSwitch::new(cpu.number, prev, TASK_INTERRUPTIBLE, next);
+        cx.sink.sched_switch(cpu.last, &switch)
     }
 
     /// Names the tracks of threads that were not recorded.
