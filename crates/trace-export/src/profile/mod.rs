@@ -211,7 +211,8 @@ impl Profile {
         profile
     }
 
-    /// Keeps the order of the samples that are added from now on, for the time order of speedscope.
+    /// Keeps the order of the samples that are added from now on, for the time order of speedscope. Those that
+    /// were added before are ahead of them, those of a stack and set of labels together.
     pub const fn keep_order(&mut self) {
         self.keeps_order = true;
     }
@@ -239,6 +240,11 @@ impl Profile {
     /// Adds `count` events with `weight` in all; `stack` is of the tables with which the profile is
     /// written. The weight is not used if the unit is [`Unit::Count`].
     pub fn add(&mut self, stack: Option<StackId>, labels: LabelSet, count: u64, weight: u64) {
+        if self.keeps_order && self.order.is_empty() {
+            // Of those before the order was kept.
+            let before = self.samples.iter().map(|sample| self.value(sample)).enumerate();
+            self.order = before.collect();
+        }
         let index = self.entry(stack, labels);
         if self.keeps_order {
             self.order.push((index, self.value_of(count, weight)));
@@ -443,6 +449,24 @@ mod tests {
         let values: Vec<u64> = profile.in_order().map(|(_, value)| value).collect();
         assert_eq!(values, [10, 20, 10, 10, 10]);
         assert_eq!(written(&(profile, tables), Format::Folded), "main 6\n");
+    }
+
+    #[test]
+    fn samples_before_the_order_is_kept_are_in_the_file() {
+        let (example, tables) = example();
+        let mut profile = Profile::new(Measure { period: 0, ..example.measure.clone() });
+        let stack = |sample: usize| example.samples[sample].stack;
+        profile.add(stack(0), LabelSet::default(), 1, 10);
+        profile.add(stack(1), LabelSet::default(), 1, 20);
+        profile.add(stack(0), LabelSet::default(), 1, 30);
+        profile.keep_order();
+        profile.add(stack(1), LabelSet::default(), 1, 40);
+        profile.add(stack(0), LabelSet::default(), 1, 50);
+        let values: Vec<u64> = profile.in_order().map(|(_, value)| value).collect();
+        assert_eq!(values, [40, 20, 40, 50]);
+        assert_eq!(values.iter().sum::<u64>(), profile.weight());
+        let text = written(&(profile, tables), Format::Speedscope);
+        assert!(text.contains(r#""weights":[40,20,40,50]"#), "{text}");
     }
 
     #[test]
