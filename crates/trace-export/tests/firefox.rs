@@ -301,7 +301,8 @@ fn one_thread_of_several_is_a_coincidence() {
 fn idle_cpus_are_apart() {
     let mut example = Example::new();
     let cycles = example.event("cycles", "");
-    let machine = example.tables.entity(Entity::new(EntityKind::Machine, 0));
+    let host = example.tables.text(b"host");
+    let machine = example.tables.entity(Entity::new(EntityKind::Machine, 0).named(host));
     for (at, number) in (0..).zip([1, 0, 1]) {
         let cpu = Entity::new(EntityKind::Cpu, number).child_of(machine);
         let known = example.tables.entities.cpu(number);
@@ -311,6 +312,7 @@ fn idle_cpus_are_apart() {
     let (file, _) = example.written();
     let expected = [0, 1].map(|n| ("0".to_owned(), (6 << 20) + n, format!("CPU {n}"), false));
     assert_eq!(threads(&file), expected);
+    assert_eq!(file["threads"][0]["processName"], "host");
     assert_eq!(file["threads"][1]["samples"]["length"], 2);
 }
 
