@@ -160,10 +160,11 @@ impl Ring {
         evicted.fold(0, u64::saturating_add)
     }
 
-    /// The segments that overlap a window, oldest first.
+    /// The segments that overlap a window, oldest first. One that ends when it starts is in a window of that time.
     pub fn overlapping(&self, window: &Window) -> impl Iterator<Item = &Segment> {
         let (from, until) = (window.from, window.until);
-        self.segments.iter().filter(move |s| s.end > from && s.start < until)
+        let is_after = move |s: &&Segment| s.end > from || s.start >= from;
+        self.segments.iter().filter(is_after).filter(move |s| s.start < until)
     }
 
     /// All segments, oldest first.
@@ -284,6 +285,21 @@ mod tests {
         let window = Window::new(at(2), at(4), Cause::new("signal", ""));
         let ids: Vec<u64> = ring.overlapping(&window).map(|s| s.id).collect();
         assert_eq!(ids, [2, 3]);
+    }
+
+    /// That of a recorder that was killed in its first moments.
+    #[test]
+    fn a_segment_without_length_is_in_a_window_of_its_time() {
+        let mut ring = ring(100, 100);
+        ring.seal(segment(1, 2, 2, 1)).unwrap();
+        let has = |from, until| {
+            let window = Window::new(at(from), at(until), Cause::new("signal", ""));
+            ring.overlapping(&window).count() == 1
+        };
+        assert_eq!(
+            [(1, 3), (2, 3), (1, 2), (3, 4)].map(|(from, until)| has(from, until)),
+            [true, true, false, false]
+        );
     }
 
     proptest! {
