@@ -831,6 +831,61 @@ fn keep_and_report(dir: &tempfile::TempDir) -> Option<serde_json::Value> {
     (slept && is_known && time(sh, "sleeping") > 0).then(|| sh.clone())
 }
 
+/// Threads that begin while the processes that run are listed are in the records that are kept, too.
+#[test]
+fn each_thread_of_a_running_process_is_known_in_what_is_kept() {
+    needs_root!();
+    let words = child("breed");
+    let bred = Running::start(Command::new(&words[0]).args(&words[1..]));
+    testkit::wait::until("many threads", || perf_monitor::threads(bred.id()).len() > 50);
+    // A busy machine can lose records.
+    testkit::wait::until("a recording without losses", || {
+        let (known, seen, lost) = threads_of(bred.id());
+        let unknown: Vec<_> = seen.difference(&known).collect();
+        assert!(seen.len() > 50 && (lost > 0 || unknown.is_empty()), "{unknown:?}, {lost} lost");
+        lost == 0
+    });
+}
+
+/// Records a running process. Returns its threads that are known, those that are switched away from, and the number of
+/// lost records.
+#[track_caller]
+fn threads_of(pid: u32) -> (BTreeSet<u32>, BTreeSet<u32>, u64) {
+    let dir = tempdir().unwrap();
+    let of = pid.to_string();
+    let options = ["record", "--sched", "--pid", &of, "--seconds", "0.2", "--realtime"];
+    run_in(dir.path(), &[&options[..], &["--keep", "raw", "-o", "out"]].concat()).is_good();
+    let file = std::fs::File::open(dir.path().join("raw/kernel.perf.data")).unwrap();
+    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let (mut known, mut seen, mut lost) = (BTreeSet::new(), BTreeSet::new(), 0);
+    while let Some(entry) = reader.next_record().unwrap() {
+        match entry.decode() {
+            Some(Ok(perf_monitor::Record::Fork(fork))) => drop(known.insert(fork.tid)),
+            Some(Ok(perf_monitor::Record::Comm(comm))) => drop(known.insert(comm.tid)),
+            Some(Ok(perf_monitor::Record::Lost(loss))) => lost += loss.lost,
+            _ => {}
+        }
+        if entry.event().is_some_and(|event| event.name == "sched:sched_switch") {
+            let ids = entry.layout().and_then(|layout| layout.tid(entry.raw));
+            // The last switch of a thread can be without its id.
+            let is_of = |(of, tid): &(u32, u32)| *of == pid && *tid != u32::MAX;
+            seen.extend(ids.filter(is_of).map(|(_, tid)| tid));
+        }
+    }
+    (known, seen, lost)
+}
+
+/// Samples are on the file system of the output: that of temporary files can be a part of the memory.
+#[test]
+fn samples_need_no_temporary_directory() {
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let mut command = triscope(&["record", "-F", "999", "-o", "out", "true"]);
+    let ran = command.env("TMPDIR", "/nonexistent").current_dir(dir.path()).output().unwrap();
+    Ran::from(ran).is_good();
+    assert_eq!(names(dir.path()), ["out"]);
+}
+
 /// `--keep` writes what `triscope report` and `triscope explain` read.
 #[test]
 fn kept_records_are_reported() {

@@ -191,6 +191,13 @@ pub(crate) fn child_main(role: &str) -> ! {
                 thread.join().unwrap();
             }
         }
+        // A thread that begins each millisecond, and lasts for ten switches, until it is killed.
+        "breed" => loop {
+            std::thread::spawn(|| {
+                (0..10).for_each(|_| std::thread::sleep(Duration::from_millis(20)));
+            });
+            std::thread::sleep(Duration::from_millis(1));
+        },
         // Two threads that never sleep, until they are killed.
         "spin" => {
             let spin = || -> () {

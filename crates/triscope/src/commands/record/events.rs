@@ -18,7 +18,6 @@ use perf_monitor::{
     Event, EventBuilder, ProcessInfo, RingSet, SampleFlags, SetEvent, SetRecord, Software, Tracefs,
 };
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use trace_export::CpuIntervals;
@@ -42,6 +41,7 @@ pub(super) enum Error {
     Output(io::Error),
     /// Of the raw records that are kept.
     Raw(Box<perf_data::Error>),
+    Samples(Box<perf_data::Error>),
     /// Of another file that is kept.
     Kept(Box<Failure>),
 }
@@ -52,6 +52,7 @@ impl Error {
             Self::Perf(error) => kernel::failure(*error),
             Self::Output(error) => output.failure(&error),
             Self::Raw(error) => Failure::about("the kept records", *error),
+            Self::Samples(error) => Failure::about("the samples", *error),
             Self::Kept(failure) => *failure,
         }
     }
@@ -76,10 +77,12 @@ impl From<perf_monitor::Error> for Error {
     }
 }
 
-impl From<perf_data::Error> for Error {
-    fn from(error: perf_data::Error) -> Self {
-        Self::Raw(Box::new(error))
-    }
+fn of_raw(error: perf_data::Error) -> Error {
+    Error::Raw(Box::new(error))
+}
+
+fn of_samples(error: perf_data::Error) -> Error {
+    Error::Samples(Box::new(error))
 }
 
 impl From<io::Error> for Error {
@@ -134,7 +137,7 @@ pub(super) struct Finished {
 
 /// The samples of a recording.
 pub(super) struct Sampled {
-    pub(super) file: File,
+    pub(super) file: KeptFile,
     /// The number of samples of the CPU, and the name of their event.
     pub(super) of_cpu: Option<(u64, String)>,
 }
@@ -257,7 +260,7 @@ impl Scheduler {
     pub(super) fn follow(&mut self, pid: u32) -> Result<(), Error> {
         self.drawing.follow(pid);
         if let (None, Some(raw)) = (&self.tracepoints, &mut self.raw) {
-            raw.process(pid)?;
+            raw.process(pid).map_err(of_raw)?;
         }
         Ok(())
     }
@@ -268,8 +271,18 @@ impl Scheduler {
         Ok(self.drawing.follow_running(pid)?)
     }
 
-    /// Starts the file of the samples, if there are any: of a running process, or of a command. Call this after the events were enabled, and before the command is started.
-    pub(super) fn start_samples(&mut self, running: Option<u32>) -> Result<(), Error> {
+    /// Whether there are samples.
+    pub(super) const fn has_samples(&self) -> bool {
+        self.sampling.is_some()
+    }
+
+    /// Starts the file of the samples, if there are any: of a running process, or of a command. Call this after the
+    /// events were enabled, and before the command is started.
+    pub(super) fn start_samples(
+        &mut self,
+        file: KeptFile,
+        running: Option<u32>,
+    ) -> Result<(), Error> {
         let Some(sampling) = &self.sampling else { return Ok(()) };
         let existing = match running {
             _ if self.drawing.members().are_all() => Existing::All,
@@ -278,8 +291,8 @@ impl Scheduler {
         };
         let tracefs = self.tracepoints.as_ref().map(|_| kernel::tracefs()).transpose()?;
         let of_scheduler = self.tracepoints.map(Tracepoints::events).unwrap_or_default();
-        let samples = sampling.start(tracefs.as_ref(), &self.set, of_scheduler, existing)?;
-        self.samples = Some(samples);
+        let samples = sampling.start(file, tracefs.as_ref(), &self.set, of_scheduler, existing);
+        self.samples = Some(samples.map_err(of_samples)?);
         Ok(())
     }
 
@@ -290,7 +303,13 @@ impl Scheduler {
 
     /// Writes the raw records to a `perf.data` file too. Without tracepoints it has the switches of the
     /// command's own threads.
+    ///
+    /// It begins with the processes that run, which are read for a while: threads, programs and mappings that begin
+    /// meanwhile are in the records of the sideband, which begin before.
     pub(super) fn keep_raw(&mut self, file: KeptFile) -> Result<(), Error> {
+        if let Some(side) = self.set.sideband().filter(|_| self.tracepoints.is_some()) {
+            self.set.enable_event(side)?;
+        }
         let side = self.set.sideband().map(|side| ("dummy:u".to_owned(), side));
         let mut events: Vec<(String, SetEvent)> = side.into_iter().collect();
         events.extend(self.tracepoints.into_iter().flat_map(Tracepoints::events));
@@ -301,8 +320,8 @@ impl Scheduler {
         let has_stacks = self.sampling.is_some();
         let existing = Existing::All;
         let raw =
-            RawRecords::create(file, tracefs.as_ref(), &self.set, &events, existing, has_stacks)?;
-        self.raw = Some(raw);
+            RawRecords::create(file, tracefs.as_ref(), &self.set, &events, existing, has_stacks);
+        self.raw = Some(raw.map_err(of_raw)?);
         Ok(())
     }
 
@@ -325,10 +344,10 @@ impl Scheduler {
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
         if self.hotplug.look(&mut self.set) {
             if let Some(raw) = &mut self.raw {
-                raw.refresh_ids(&self.set)?;
+                raw.refresh_ids(&self.set).map_err(of_raw)?;
             }
             if let Some(samples) = &mut self.samples {
-                samples.refresh_ids(&self.set)?;
+                samples.refresh_ids(&self.set).map_err(of_samples)?;
             }
         }
         self.read(sink, false)?;
@@ -336,10 +355,10 @@ impl Scheduler {
             records.adjust(&mut self.set, self.drawing.seen())?;
         }
         if let Some(raw) = &mut self.raw {
-            raw.finish_round()?;
+            raw.finish_round().map_err(of_raw)?;
         }
         if let Some(samples) = &mut self.samples {
-            samples.finish_round()?;
+            samples.finish_round().map_err(of_samples)?;
         }
         Ok(())
     }
@@ -349,11 +368,12 @@ impl Scheduler {
         let Self { set, tracepoints, drawing, undecodable, raw, samples, .. } = self;
         let each = |record: SetRecord<'_>| {
             if let Some(raw) = raw {
-                raw.record(record.raw)?;
+                raw.record(record.raw).map_err(of_raw)?;
             }
             let decoded = drawing.decode(&record);
             if let Some(samples) = samples {
-                samples.push(&record, decoded.as_ref(), drawing.members())?;
+                let pushed = samples.push(&record, decoded.as_ref(), drawing.members());
+                pushed.map_err(of_samples)?;
             }
             if let Some(decoded) = decoded {
                 drawing.push(record.time, record.cpu, decoded, sink)?;
@@ -380,7 +400,7 @@ impl Scheduler {
         let stats = self.stats();
         let samples = match self.samples {
             Some(samples) => {
-                let (file, count) = samples.finish()?;
+                let (file, count) = samples.finish().map_err(of_samples)?;
                 let sampled = self.sampling.and_then(|sampling| sampling.sampled);
                 Some(Sampled { file, of_cpu: sampled.map(|(name, _)| (count, name)) })
             }
@@ -398,7 +418,7 @@ impl Scheduler {
 
     fn complete_raw(&mut self) -> Result<(), Error> {
         if let Some(raw) = self.raw.take() {
-            raw.finish()?;
+            raw.finish().map_err(of_raw)?;
         }
         Ok(())
     }
@@ -417,7 +437,7 @@ impl Scheduler {
         for (cpu, ring) in set.rings() {
             let count = ring.lost_at_end.unwrap_or(0); // unknown before Linux 6.0
             if count > 0 {
-                raw.iter_mut().try_for_each(|raw| raw.lost(end, cpu, count))?;
+                raw.iter_mut().try_for_each(|raw| raw.lost(end, cpu, count)).map_err(of_raw)?;
                 drawing.push(end, cpu, Record::Lost { cpu, count }, sink)?;
             }
         }

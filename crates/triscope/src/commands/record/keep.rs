@@ -38,7 +38,45 @@ pub(super) struct KeptFile {
     failure: Option<FirstError>,
 }
 
+/// Whether the output is a file, in whose directory there can be others. What a pipe or device got, it has.
+pub(super) fn is_file(output: &Path) -> bool {
+    let is_file = || fs::metadata(output).map_or(true, |metadata| metadata.is_file());
+    output.as_os_str() != "-" && is_file()
+}
+
+/// The directory of an output.
+fn dir_of(output: &Path) -> PathBuf {
+    let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.unwrap_or(Path::new(".")).to_owned()
+}
+
+fn samples_dir(output: &Path) -> PathBuf {
+    if is_file(output) { dir_of(output) } else { std::env::temp_dir() }
+}
+
 impl KeptFile {
+    /// Creates a file of samples, without a name, which the recording can do without. It is on the file system of the
+    /// output, if that is a file: the directory of temporary files can be a part of the memory.
+    pub(super) fn of_samples(output: &Path) -> Result<Self> {
+        let dir = samples_dir(output);
+        let file = tempfile::tempfile_in(&dir);
+        let file = file.map_err(|error| Failure::about(dir.display(), error))?;
+        Ok(Self { file, failure: Some(FirstError::default()) })
+    }
+
+    /// Why it has no samples, if one of [`of_samples`](Self::of_samples) could not be written.
+    pub(super) fn failure_of_samples(&self, output: &Path) -> Option<Failure> {
+        let failure = self.failure.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
+        let error = failure.as_ref()?;
+        let what = "the samples cannot be kept until the end";
+        Some(Failure::about(samples_dir(output).display(), format_args!("{what}: {error}")))
+    }
+
+    /// Its path, as long as it is open.
+    pub(super) fn path(&self) -> PathBuf {
+        descriptor(&self.file)
+    }
+
     fn write_or_fail<T>(
         &mut self,
         done: T,
@@ -97,9 +135,7 @@ impl Keep {
 
     /// Keeps the kernel's records until the end of the recording, on the file system of the output.
     pub(super) fn beside(output: &Path) -> Self {
-        let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let dir = dir.unwrap_or(Path::new(".")).to_owned();
-        Self { dir, unnamed: Some(Unnamed::default()) }
+        Self { dir: dir_of(output), unnamed: Some(Unnamed::default()) }
     }
 
     /// Whether the sources are there after the recording.
@@ -252,6 +288,22 @@ mod tests {
         file.write_all(b"and more").unwrap();
         let failure = keep.failure().unwrap();
         assert!(failure.message().contains("No space left"), "{}", failure.message());
+
+        // Those of samples, too.
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("out");
+        let mut samples = KeptFile::of_samples(&output).unwrap();
+        samples.write_all(b"samples").unwrap();
+        assert!(samples.failure_of_samples(&output).is_none());
+        assert_eq!(fs::read(samples.path()).unwrap(), b"samples");
+        samples.file = full();
+        samples.write_all(b"more").unwrap();
+        let failure = samples.failure_of_samples(&output).unwrap();
+        let expected = format!("{}: the samples cannot be kept", dir.path().display());
+        assert!(failure.message().starts_with(&expected), "{}", failure.message());
+        assert!(failure.message().contains("No space left"), "{}", failure.message());
+        // A device has no directory for them.
+        assert!(is_file(&output) && !is_file(Path::new("/dev/null")) && !is_file(Path::new("-")));
     }
 
     #[test]

@@ -38,7 +38,7 @@ use diag_ipc::TracingConfig;
 use drawing::{Drawn, Exits};
 use events::{Sampled, Scheduler};
 use go_traces::{GoTrace, GoTraces};
-use keep::Keep;
+use keep::{Keep, KeptFile};
 use perf_monitor::{NiceThread, RealtimeThread};
 use quota::Quotas;
 use related::{Clocks, Related, Sources};
@@ -456,15 +456,17 @@ impl<'a> Recording<'a> {
             if args.dotnet.is_some() {
                 scheduler.keep_intervals();
             }
+            let followed = running.map_or(Ok(()), |pid| scheduler.follow_running(pid));
+            followed.map_err(|error| error.into_failure(output))?;
             if let Some(keep) = &mut keep {
                 let kept = scheduler.keep_raw(keep.scheduler()?);
                 kept.map_err(|error| error.into_failure(output))?;
             }
-            let followed = running.map_or(Ok(()), |pid| scheduler.follow_running(pid));
-            let enabled = followed.and_then(|()| scheduler.enable());
-            enabled.map_err(|error| error.into_failure(output))?;
-            let started = scheduler.start_samples(running);
-            started.map_err(|error| error.into_failure(output))?;
+            scheduler.enable().map_err(|error| error.into_failure(output))?;
+            if scheduler.has_samples() {
+                let started = scheduler.start_samples(KeptFile::of_samples(&args.output)?, running);
+                started.map_err(|error| error.into_failure(output))?;
+            }
             if let Some(keep) = &mut keep {
                 let kept = scheduler.keep_processes(keep.processes()?);
                 kept.map_err(|error| error.into_failure(output))?;
@@ -648,8 +650,7 @@ impl<'a> Recording<'a> {
         let (recorded, steal) = (self.start.elapsed(), self.steal.nanos());
         let mut summary = Summary::default();
         let scheduler = self.scheduler.take();
-        let finished =
-            scheduler.map(|scheduler| self.finish_scheduler(scheduler, &mut summary.texts));
+        let finished = scheduler.map(|scheduler| self.finish_scheduler(scheduler, &mut summary));
         let quotas = self.quotas.take();
         let throttled = quotas.map(|quotas| quotas.finish(&mut self.sink, self.output));
         // They are kept also if the timeline cannot be written.
@@ -746,13 +747,16 @@ impl<'a> Recording<'a> {
     fn finish_scheduler(
         &mut self,
         scheduler: Scheduler,
-        summary: &mut Vec<String>,
+        summary: &mut Summary,
     ) -> Result<(Exits, Option<CpuIntervals>)> {
         let mut finished =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
         let (stats, intervals) = (finished.stats, finished.intervals.take());
-        let samples = finished.samples.take().map(|samples| self.draw_samples(&samples));
-        let samples = samples.transpose()?.unwrap_or_default();
+        let samples = match finished.samples.take() {
+            Some(samples) => self.draw_samples(&samples, summary)?,
+            None => Vec::new(),
+        };
+        let summary = &mut summary.texts;
         let declared = finished.declare(&mut self.sink);
         let exits = declared.map_err(|error| self.output.failure(&error))?;
         let drawn = stats.drawn;
@@ -788,23 +792,27 @@ impl<'a> Recording<'a> {
         Ok((exits, intervals))
     }
 
-    /// Names and draws the samples.
-    fn draw_samples(&mut self, samples: &Sampled) -> Result<Vec<String>> {
+    /// Names and draws the samples, and returns how many they are.
+    fn draw_samples(&mut self, samples: &Sampled, summary: &mut Summary) -> Result<Vec<String>> {
+        if let Some(failure) = samples.file.failure_of_samples(&self.args.output) {
+            summary.lacks("no samples", [failure]);
+            return Ok(Vec::new());
+        }
         let (mut opened, mut source) =
-            open_trace(descriptor(&samples.file), Program::default(), TimelineOptions::default())?;
+            open_trace(samples.file.path(), Program::default(), TimelineOptions::default())?;
         let damage = draw_samples(&mut opened, &mut source, &mut self.sink, self.output)?;
         damage.iter().for_each(Failure::print);
         let drawn = source.stats().samples;
-        let mut summary = Vec::new();
+        let mut texts = Vec::new();
         let of_cpu = samples.of_cpu.as_ref().map_or(0, |(count, _)| *count);
         if let Some((count, name)) = &samples.of_cpu {
-            summary.push(format!("{} of {name}", counted(*count, "sample")));
+            texts.push(format!("{} of {name}", counted(*count, "sample")));
         }
         if self.args.off_cpu {
             let waits = drawn.saturating_sub(of_cpu);
-            summary.push(format!("{} of waits", counted(waits, "stack")));
+            texts.push(format!("{} of waits", counted(waits, "stack")));
         }
-        Ok(summary)
+        Ok(texts)
     }
 
     /// The option that loses fewer events.

@@ -2,7 +2,7 @@
 //! threads and CPUs of the kernel. It is drawn at the end, of the records that were kept, as `triscope
 //! convert` does.
 
-use super::keep::Keep;
+use super::keep::{self, Keep};
 use super::subject::Subject;
 use super::{Args, RuntimeTrace, draw_command, monotonic};
 use crate::failure::{Failure, Result};
@@ -23,11 +23,9 @@ const FEW: u64 = 32 << 20;
 /// Readings of the clocks at one time.
 pub(super) type Clocks = Vec<(ClockDomain, Timestamp)>;
 
-/// Whether the timeline can be written again: what a pipe or device got, it has.
+/// Whether the timeline can be written again.
 pub(super) fn is_possible(args: &Args) -> bool {
-    let output = &args.output;
-    let is_file = || fs::metadata(output).map_or(true, |metadata| metadata.is_file());
-    output.as_os_str() != "-" && !super::page::is_wanted(args) && is_file()
+    keep::is_file(&args.output) && !super::page::is_wanted(args)
 }
 
 /// What a timeline is drawn of.

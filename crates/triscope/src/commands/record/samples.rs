@@ -2,6 +2,7 @@
 //! recording runs, and named and drawn at its end: symbols can take longer to read than a buffer of
 //! the kernel takes to fill.
 
+use super::keep::KeptFile;
 use super::members::Members;
 use super::raw::{Existing, RawRecords};
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
@@ -10,7 +11,6 @@ use crate::sources::kernel::switch_records::PERF_RECORD_SWITCH_CPU_WIDE;
 use crate::sources::kernel::usual_event;
 use perf_data::Error;
 use perf_monitor::{RingSet, SetEvent, SetRecord, Tracefs};
-use std::fs::File;
 use trace_timeline::sources::kernel::Record;
 
 /// What is sampled.
@@ -65,16 +65,12 @@ impl Sampling {
     /// Starts the file of the samples, with those events of the scheduler that have stacks.
     pub(super) fn start(
         &self,
+        file: KeptFile,
         tracefs: Option<&Tracefs>,
         set: &RingSet,
         scheduler: Vec<(String, SetEvent)>,
         existing: Existing,
     ) -> Result<Samples, Error> {
-        let file = tempfile::tempfile().map_err(|source| Error::Io {
-            operation: "create a temporary file",
-            offset: 0,
-            source,
-        })?;
         let mut events: Vec<(String, SetEvent)> =
             set.sideband().map(|event| ("dummy:u".to_owned(), event)).into_iter().collect();
         if self.off_cpu {
@@ -90,7 +86,7 @@ impl Sampling {
 
 /// The samples of the drawn threads.
 pub(super) struct Samples {
-    records: RawRecords<File>,
+    records: RawRecords<KeptFile>,
     off_cpu: bool,
     sampled: Option<SetEvent>,
     /// Number of samples of the CPU.
@@ -153,7 +149,7 @@ impl Samples {
     }
 
     /// Completes the file. Returns it with the number of samples of the CPU.
-    pub(super) fn finish(self) -> Result<(File, u64), Error> {
+    pub(super) fn finish(self) -> Result<(KeptFile, u64), Error> {
         Ok((self.records.finish()?, self.count))
     }
 }
