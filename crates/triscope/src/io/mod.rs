@@ -9,6 +9,8 @@ pub(crate) mod output_file;
 pub(crate) mod partial_file;
 pub(crate) mod per_file;
 #[cfg(unix)]
+pub(crate) mod place;
+#[cfg(unix)]
 pub(crate) mod private;
 #[cfg(unix)]
 pub(crate) mod private_dir;

@@ -1,12 +1,12 @@
 //! Directories of recordings, which belong to their user alone: another one could read what is recorded,
 //! or direct the files of root elsewhere.
 
+use super::place::Place;
 use crate::failure::{Failure, Result};
 use rustix::fs::OFlags;
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
 
 /// Only the user of the recording: traces say much about a machine.
 pub(crate) const MODE: u32 = 0o700;
@@ -18,33 +18,37 @@ const WRITE: u32 = 0o022;
 const NO_FOLLOW: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits() as i32;
 
 /// Creates a directory, or makes the one that is there private.
-pub(crate) fn create(path: &Path) -> Result {
-    match DirBuilder::new().mode(MODE).create(path) {
+pub(crate) fn create(path: impl Into<Place>) -> Result {
+    let path = path.into();
+    match DirBuilder::new().mode(MODE).create(&path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
             Err(Failure::about(path.display(), error))
         }
-        _ => secure(path),
+        _ => secure(path).map(drop),
     }
 }
 
-/// Makes a directory private. One that others control is refused.
-pub(crate) fn secure(path: &Path) -> Result {
-    let (dir, mode) = controlled(path, &take_over())?;
-    if mode == MODE {
-        return Ok(());
+/// Makes a directory private, and opens it. One that others control is refused.
+pub(crate) fn secure(path: impl Into<Place>) -> Result<Place> {
+    let path = path.into();
+    let (dir, mode) = controlled(&path, &take_over())?;
+    if mode != MODE {
+        dir.set_permissions(Permissions::from_mode(MODE))
+            .map_err(|error| Failure::about(path.display(), error))?;
     }
-    dir.set_permissions(Permissions::from_mode(MODE))
-        .map_err(|error| Failure::about(path.display(), error))
+    Ok(Place::of_opened(path.shown(), dir))
 }
 
 /// Opens a directory that is there, and changes nothing. One that others control is refused.
-pub(crate) fn open_dir(path: &Path) -> Result<File> {
-    Ok(controlled(path, "run this as its user")?.0)
+pub(crate) fn open_dir(path: impl Into<Place>) -> Result<Place> {
+    let path = path.into();
+    let (dir, _) = controlled(&path, "run this as its user")?;
+    Ok(Place::of_opened(path.shown(), dir))
 }
 
 /// Opens a directory that only this user and root can change. Returns it with its mode. `remedy` is that for a
 /// directory of another user.
-fn controlled(path: &Path, remedy: &str) -> Result<(File, u32)> {
+fn controlled(path: &Place, remedy: &str) -> Result<(File, u32)> {
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let refuse = |why: &str| Failure::about(path.display(), why);
     if fs::symlink_metadata(path).map_err(fail)?.is_symlink() {
@@ -69,19 +73,20 @@ fn controlled(path: &Path, remedy: &str) -> Result<(File, u32)> {
 }
 
 /// Opens a file of the directory, never through a symbolic link. One of another user is refused.
-pub(crate) fn open(path: &Path, options: &mut OpenOptions) -> Result<File> {
+pub(crate) fn open(path: impl Into<Place>, options: &mut OpenOptions) -> Result<File> {
+    let path = path.into();
     let fail = |error: io::Error| Failure::about(path.display(), error);
-    let file = options.custom_flags(NO_FOLLOW).open(path).map_err(fail)?;
+    let file = options.custom_flags(NO_FOLLOW).open(&path).map_err(fail)?;
     let metadata = file.metadata().map_err(fail)?;
     if !metadata.is_file() {
         return Err(Failure::about(path.display(), "is no file"));
     }
-    is_own(path, &metadata, &take_over())?;
+    is_own(&path, &metadata, &take_over())?;
     Ok(file)
 }
 
 /// Refuses what belongs to another user than this one and root.
-fn is_own(path: &Path, metadata: &Metadata, remedy: &str) -> Result {
+fn is_own(path: &Place, metadata: &Metadata, remedy: &str) -> Result {
     let (owner, own) = (metadata.uid(), own_user());
     if owner == own || owner == 0 {
         return Ok(());
@@ -102,6 +107,7 @@ fn take_over() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::path::Path;
 
     /// A directory with this mode and a file in it.
     fn with_mode(mode: u32) -> tempfile::TempDir {
@@ -141,7 +147,7 @@ mod tests {
     fn directories_that_others_can_write_are_refused() {
         for before in [0o777, 0o770, 0o722] {
             let dir = with_mode(before);
-            for refused in [secure(dir.path()), open_dir(dir.path()).map(drop)] {
+            for refused in [secure(dir.path()), open_dir(dir.path())] {
                 is_refused(refused, "use a new directory, or check its files and use chmod 700");
             }
             assert_eq!(mode(dir.path()), before);

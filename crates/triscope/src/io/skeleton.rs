@@ -1,27 +1,29 @@
 //! What a recorder creates in a directory before it records.
 
+use super::place::Place;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 
 /// The files and directories of a recorder that has recorded nothing.
 pub(crate) struct Skeleton {
-    dir: PathBuf,
+    dir: Place,
     /// Whether the directory was created.
     is_new: bool,
-    files: Vec<PathBuf>,
-    dirs: Vec<PathBuf>,
+    files: Vec<Place>,
+    dirs: Vec<Place>,
 }
 
 impl Skeleton {
-    pub(crate) fn new(dir: &Path, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
+    pub(crate) fn new(dir: impl Into<Place>, is_new: bool, dirs: &[&str], files: &[&str]) -> Self {
+        let dir = dir.into();
         let of = |names: &[&str]| names.iter().map(|name| dir.join(name)).collect();
-        Self { dir: dir.to_owned(), is_new, files: of(files), dirs: of(dirs) }
+        let (files, dirs) = (of(files), of(dirs));
+        Self { dir, is_new, files, dirs }
     }
 
     /// Removes them, if there is nothing in them.
     pub(crate) fn remove(self) {
-        let is_gone = |path: &PathBuf| match fs::remove_dir(path) {
+        let is_gone = |path: &Place| match fs::remove_dir(path) {
             Ok(()) => true,
             Err(error) => error.kind() == io::ErrorKind::NotFound,
         };
@@ -30,7 +32,8 @@ impl Skeleton {
                 let _ = fs::remove_file(file); // it may not be there yet
             }
             if self.is_new {
-                let _ = fs::remove_dir(&self.dir); // others may have put files there
+                // Others may have put files there, and this user may have lost the right to change its parent.
+                let _ = fs::remove_dir(self.dir.shown());
             }
         }
     }

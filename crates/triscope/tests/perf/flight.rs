@@ -299,6 +299,45 @@ fn a_killed_recorder_leaves_its_segments() {
     recorder.end("TERM");
 }
 
+/// Its segment is not sealed: names of events and formats are not in it.
+#[test]
+fn a_recorder_that_is_killed_in_its_first_segment_leaves_what_can_be_read() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &["--back", "1h"]);
+    let dir = recorder.dir.clone();
+    let segments = dir.join("segments");
+    let is_partial = |name: &String| name.ends_with(".partial");
+    // More often than in the names of threads.
+    let has_switches = |name: &String| {
+        let bytes = fs::read(segments.join(name)).unwrap();
+        bytes.windows(5).filter(|text| text == b"pong\0").count() > 50
+    };
+    until("a segment in progress with switches", || {
+        recorder.running.signal("CONT");
+        ping_pong(100);
+        stop(recorder.running.id());
+        names(&segments).iter().filter(|name| is_partial(name)).any(has_switches)
+    });
+    recorder.running.signal("KILL");
+    drop(recorder);
+    // A machine can be so slow that it is not the first one.
+    for name in names(&segments).iter().filter(|name| !is_partial(name)) {
+        fs::remove_file(segments.join(name)).unwrap();
+    }
+    let left = dump(&dir, "it was killed");
+    let text = script(&left);
+    assert!(text.contains("sched:sched_switch:") && text.contains("next_comm=pong"), "{text}");
+    let lacks_formats = |dump: &Path| {
+        let manifest = manifest(dump);
+        manifest["missing"].to_string().contains("the formats of tracepoints")
+    };
+    assert!(!lacks_formats(&left));
+    // Without the file that has them, it is said.
+    fs::remove_file(dir.join("events")).unwrap();
+    assert!(lacks_formats(&dump(&dir, "what of it?")));
+}
+
 #[test]
 fn a_truncated_segment_is_read_up_to_its_end() {
     needs_root!();
@@ -719,6 +758,49 @@ fn a_directory_that_becomes_read_only_is_survived() {
         names(&segments).iter().filter(|name| name.ends_with(".partial")).count() <= 1
     });
     are_accounted_for(&recorder.end("TERM"));
+}
+
+/// Root without capabilities may not enter a home directory of mode 0700, and may not read a file of mode 0600 there.
+#[test]
+fn a_directory_below_the_home_of_another_user_is_reached() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let home = base.path().join("home");
+    let config = home.join("flight.toml");
+    fs::create_dir(&home).unwrap();
+    fs::write(&config, "").unwrap();
+    for (path, mode) in [(&home, 0o700), (&config, 0o600)] {
+        chown(path, Some(65534), Some(65534)).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let dir = home.join("flight");
+    for (named, config_named) in [(&*dir, &*config), ("flight".as_ref(), "flight.toml".as_ref())] {
+        let mut command = triscope(&[]);
+        command.current_dir(&home);
+        fs::write(&config, "forward = \"200ms\"\ndotnet = true\n").unwrap();
+        let options = ["--config", config_named.to_str().unwrap()];
+        let recorder = Recorder::start_by(command, base.path(), named, &options);
+        let dumped = || {
+            ping_pong(100);
+            let dump = dump(&dir, "a slow page");
+            assert!(script(&dump).contains("next_comm=pong"));
+            manifest(&dump)["sources"].to_string()
+        };
+        let has_left = named.is_relative();
+        assert_eq!(dumped().contains("dotnet-7-5.nettrace"), has_left);
+        fs::write(&config, "forward = \"100ms\"\ndotnet = true\n").unwrap();
+        recorder.running.signal("HUP");
+        recorder.wait_for("the settings were read again");
+        dumped();
+        let log = recorder.end("TERM");
+        // Messages have the path that was named.
+        let dumps = format!("triscope: {}/dumps/", named.display());
+        assert!(log.contains(&dumps) && !log.contains("/proc/self/fd"), "{log}");
+        are_accounted_for(&log);
+        // A dump of the next one has what this one has left.
+        fs::write(dir.join("sources/dotnet-7-5.nettrace"), "").unwrap();
+    }
 }
 
 #[test]

@@ -283,8 +283,10 @@ fn no_thread_keeps_what_it_does_not_need() {
     // Numbers of linux/capability.h.
     let (kill, ipc_lock, sys_admin, perfmon) = (bit(5), bit(14), bit(21), bit(38));
     let of_sources = bit(1) | bit(2) | bit(19);
+    let config = tempfile::NamedTempFile::new().unwrap();
     for (options, more) in [
         (&[][..], vec![]),
+        (&["--config", config.path().to_str().unwrap()], vec![bit(2)]),
         (&["--", "sleep", "1000"], vec![kill]),
         (&["--dotnet", "--go"], vec![of_sources]),
     ] {

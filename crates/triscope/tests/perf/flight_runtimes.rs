@@ -389,6 +389,34 @@ fn sources_follow_the_configuration() {
     recorder.end("TERM");
 }
 
+/// The sessions end with the settings, also those of processes that have ended.
+#[test]
+fn what_other_triggers_of_a_source_remove_is_missing() {
+    needs_root!();
+    let base = tempfile::tempdir().unwrap();
+    let config = base.path().join("flight.toml");
+    let write = |text: &str| {
+        fs::write(&config, format!("forward = \"200ms\"\ndotnet = true\ngo = true\n{text}"))
+            .unwrap();
+    };
+    write("");
+    let recorder = Recorder::start(base.path(), &["--config", config.to_str().unwrap()]);
+    let reloads = |text: &str| {
+        let said = || recorder.log().matches("the settings were read again").count();
+        let before = said();
+        write(text);
+        recorder.running.signal("HUP");
+        until("the settings", || said() > before);
+        let missing = manifest(&recorder.dump("what is missing?"))["missing"].to_string();
+        [".NET", "Go"].map(|name| missing.contains(&format!("{name} before the settings")))
+    };
+    assert_eq!(reloads("back = \"1h\"\n"), [false, false]);
+    assert_eq!(reloads("back = \"1h\"\ntriggers = [\"gc-pause=50ms\"]\n"), [true, false]);
+    let both = "back = \"1h\"\ntriggers = [\"gc-pause=50ms\", \"go-stw=1ms\"]\n";
+    assert_eq!(reloads(both), [true, true]);
+    recorder.end("TERM");
+}
+
 /// The socket of a runtime that accepts connections and never replies: this process has one.
 struct Silent {
     path: PathBuf,

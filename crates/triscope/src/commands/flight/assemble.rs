@@ -20,6 +20,14 @@ pub(super) struct Input {
     pub(super) file: File,
 }
 
+/// What is known of events beside the segments.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) tracing: Option<TracingData>,
+    /// A recording without records, of the recorder that was last here.
+    pub(super) events: Option<File>,
+}
+
 /// What the recording has.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Assembled {
@@ -31,6 +39,8 @@ pub(super) struct Assembled {
     pub(super) misplaced: u64,
     /// Switches before which one is missing.
     pub(super) gaps: u64,
+    /// Whether it has records of tracepoints, and nothing says what their fields are.
+    pub(super) lacks_formats: bool,
     /// The release of the kernel.
     pub(super) release: Option<String>,
     /// `CLOCK_REALTIME` less the clock of the records, at the end of the last segment that has a reading.
@@ -60,14 +70,14 @@ pub(super) fn features(command_lines: bool) -> Features {
 }
 
 /// Writes the records of segments as one recording. Segments have events of the same names, with other
-/// ids if they are of several recorders. `tracing` is for segments that were not sealed.
+/// ids if they are of several recorders. `known` is for segments that were not sealed.
 ///
 /// Each segment begins with the tasks of its start. They are left out of one that continues the
 /// segment before. Before any other, each CPU has a `PERF_RECORD_LOST` of no records, at the time of
 /// the last record: what the threads did since then is not known.
 pub(super) fn assemble(
     inputs: Vec<Input>,
-    tracing: Option<TracingData>,
+    known: Known,
     command_lines: bool,
     out: &File,
 ) -> io::Result<Assembled> {
@@ -76,6 +86,8 @@ pub(super) fn assemble(
     let mut features = features(command_lines);
     let mut readers = Vec::new();
     let mut events: Vec<RecordedEvent> = Vec::new();
+    let kept = known.events.and_then(|file| Reader::open(file, Limits::default()).ok());
+    features.clock = kept.as_ref().and_then(|kept| kept.session().features().clock);
     for Input { segment, file } in inputs {
         let Ok(reader) = Reader::open(file, Limits::default()) else {
             this.torn += 1;
@@ -93,12 +105,20 @@ pub(super) fn assemble(
         }
         readers.push((segment, reader));
     }
-    // Those of sealed segments have names.
-    for is_torn in [false, true] {
-        let of = readers.iter().filter(|(_, reader)| reader.is_incomplete() == is_torn);
-        of.for_each(|(_, reader)| add(&mut events, reader.session().events()));
+    // Those of sealed segments have names, and those that were kept.
+    let (torn, sealed): (Vec<_>, Vec<_>) =
+        readers.iter().map(|(_, reader)| reader).partition(|reader| reader.is_incomplete());
+    let kept = kept.as_ref().filter(|_| !torn.is_empty());
+    for reader in sealed.into_iter().chain(kept).chain(torn) {
+        add(&mut events, reader.session().events());
     }
-    features.tracing = features.tracing.or(tracing);
+    features.tracing = features.tracing.or(known.tracing);
+    if let Some(kept) = kept.filter(|_| features.tracing.is_none()) {
+        let of = kept.session().features();
+        features.tracing.clone_from(&of.tracing);
+        features.os_release.clone_from(&of.os_release);
+    }
+    this.lacks_formats = features.tracing.is_none() && events.iter().any(is_tracepoint);
     this.wall_clock_offset = features
         .clock
         .and_then(|read| i64::try_from(i128::from(read.realtime) - i128::from(read.clock)).ok());
@@ -177,6 +197,11 @@ pub(super) fn assemble(
     out.into_inner().map_err(io::IntoInnerError::into_error)?;
     this.gaps = chain.map_or(0, |chain| chain.gaps);
     Ok(this)
+}
+
+fn is_tracepoint(event: &RecordedEvent) -> bool {
+    const PERF_TYPE_TRACEPOINT: u32 = 2;
+    event.attr.type_ == PERF_TYPE_TRACEPOINT
 }
 
 /// Adds events, or the ids of those that are there.
@@ -272,7 +297,8 @@ pub(super) mod tests {
         let segment = Segment { id: 0, start, end, bytes, lost: 0 };
         let input = Input { segment, file: File::open(&path).unwrap() };
         let out = dir.join("out");
-        let this = assemble(vec![input], None, false, &File::create(&out).unwrap()).unwrap();
+        let this =
+            assemble(vec![input], Known::default(), false, &File::create(&out).unwrap()).unwrap();
         let mut times = Vec::new();
         if let Ok(mut reader) = Reader::open(File::open(out).unwrap(), Limits::default()) {
             while let Ok(Some(entry)) = reader.next_record() {
@@ -332,7 +358,7 @@ pub(super) mod tests {
         let dir = tempfile::tempdir().unwrap();
         let inputs = [1, 2, 4].map(|second| of_two_cpus(dir.path(), second));
         let out = dir.path().join("out");
-        assemble(inputs.into(), None, false, &File::create(&out).unwrap()).unwrap();
+        assemble(inputs.into(), Known::default(), false, &File::create(&out).unwrap()).unwrap();
         let mut reader = Reader::open(File::open(out).unwrap(), Limits::default()).unwrap();
         let mut losses = Vec::new();
         while let Some(entry) = reader.next_record().unwrap() {

@@ -12,6 +12,7 @@
 use super::inbox::{Message, Outbox};
 use super::store;
 use crate::failure::{Failure, Result};
+use crate::io::place::Place;
 use crate::io::private_dir;
 use crate::run::http;
 use crate::run::timed::{Timed, set_limit};
@@ -19,10 +20,9 @@ use crate::sources::model::DUMPS;
 use crossbeam_channel::{Receiver, bounded};
 use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,35 +46,56 @@ const MAX_REPLY: u64 = 1 << 20;
 /// How long the numbers of the recorder are those for the loopback port.
 const FRESH: Duration = Duration::from_secs(1);
 
+/// First and longest pause after connections that cannot be accepted.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
+
 /// Connections to the metrics at a time: others are closed.
 const MAX_CONNECTIONS: usize = 16;
 
-/// A path to the socket that is short enough for any directory: `sun_path` has 108 bytes.
-fn short(dir: &File) -> PathBuf {
-    PathBuf::from(format!("/proc/self/fd/{}/{SOCKET}", dir.as_raw_fd()))
-}
-
-/// Serves the socket of the directory, which is locked by this process.
-pub(super) fn serve(dir: &Path, outbox: &Outbox) -> Result {
-    let fail = |error: io::Error| Failure::about(dir.join(SOCKET).display(), error);
-    let opened = File::open(dir).map_err(fail)?;
-    match fs::remove_file(short(&opened)) {
+/// Serves the socket of the directory, which is open and locked by this process. The path is short enough whatever the
+/// name of the directory is: `sun_path` has 108 bytes.
+pub(super) fn serve(dir: &Place, outbox: &Outbox) -> Result {
+    let socket = dir.join(SOCKET);
+    let fail = |error: io::Error| Failure::about(socket.display(), error);
+    match fs::remove_file(&socket) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
         _ => {}
     }
-    let listener = UnixListener::bind(short(&opened)).map_err(fail)?;
+    let listener = UnixListener::bind(&socket).map_err(fail)?;
     let outbox = outbox.clone();
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        accept(listener.incoming(), std::thread::sleep, |stream| {
             let outbox = outbox.clone();
             // A dump takes as long as its look-forward.
             std::thread::spawn(move || {
                 let timed = stream.set_read_timeout(Some(TIMEOUT));
                 let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, None));
             });
-        }
+        });
     });
     Ok(())
+}
+
+/// Serves connections. While none can be accepted, because this process has no descriptor left, those that wait stay in
+/// the queue, and each error comes at once: it pauses.
+fn accept<S>(
+    connections: impl Iterator<Item = io::Result<S>>,
+    mut pause: impl FnMut(Duration),
+    mut serve: impl FnMut(S),
+) {
+    let mut wait = PAUSES.0;
+    for connection in connections {
+        match connection {
+            Ok(stream) => {
+                wait = PAUSES.0;
+                serve(stream);
+            }
+            Err(_) => {
+                pause(wait);
+                wait = wait.saturating_mul(2).min(PAUSES.1);
+            }
+        }
+    }
 }
 
 /// Serves the metrics on a loopback port.
@@ -82,11 +103,11 @@ pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
     let outbox = outbox.clone();
     let metrics = Arc::new(Metrics::new(FRESH));
     std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
+        accept(listener.incoming(), std::thread::sleep, |stream| {
             // Each connection has one.
             let metrics = Arc::clone(&metrics);
             if Arc::strong_count(&metrics) > MAX_CONNECTIONS + 1 {
-                continue;
+                return;
             }
             let outbox = outbox.clone();
             std::thread::spawn(move || {
@@ -94,7 +115,7 @@ pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
                 let timed = stream.set_write_timeout(Some(TIMEOUT));
                 let _ = timed.and_then(|()| answer(input, &stream, &outbox, Some(&metrics)));
             });
-        }
+        });
     });
 }
 
@@ -241,7 +262,7 @@ fn request(dir: &Path, request: &str, body: &str, timeout: Option<Duration>) -> 
     let opened = private_dir::open_dir(dir)?;
     let exchange = || {
         let sent = until.unwrap_or(start + REPLY);
-        let stream = connected(&short(&opened), sent)?;
+        let stream = connected(opened.join(SOCKET).path(), sent)?;
         let length = body.len();
         let request = format!("{request} HTTP/1.0\r\nContent-Length: {length}\r\n\r\n{body}");
         Timed::until(&stream, Some(sent)).write_all(request.as_bytes())?;
@@ -291,6 +312,18 @@ mod tests {
 
     use crate::commands::flight::inbox;
     use std::net::TcpStream;
+
+    /// As while this process has no descriptor left: a connection in the queue is an error again and again.
+    #[test]
+    fn connections_that_cannot_be_accepted_are_waited_for() {
+        const EMFILE: i32 = 24;
+        let none = |count| (0..count).map(|_| Err(io::Error::from_raw_os_error(EMFILE)));
+        let connections = none(10).chain([Ok(1)]).chain(none(2)).chain([Ok(2)]);
+        let (mut pauses, mut served) = (Vec::new(), Vec::new());
+        accept(connections, |pause| pauses.push(pause.as_millis()), |stream| served.push(stream));
+        assert_eq!(served, [1, 2]);
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000, 5, 10]);
+    }
 
     #[test]
     fn replies_have_a_limit() {

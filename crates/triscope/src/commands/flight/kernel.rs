@@ -6,6 +6,7 @@ use super::detect::{Detector, Limits};
 use super::store::Store;
 use super::trigger::{EVENT, EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
 use crate::failure::{Failure, Result};
+use crate::io::place::Place;
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::switch_records::{
     Arrival, PERF_RECORD_SWITCH_CPU_WIDE, Seen, SwitchRecords,
@@ -14,7 +15,8 @@ use crate::sources::kernel::{self, usual_event};
 use crate::sources::symbols;
 use crate::timeline::{counted, now};
 use perf_data::{
-    BuildIds, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords, TracingData,
+    BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
+    TracingData,
 };
 use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
@@ -25,7 +27,6 @@ use rustix::process::{Pid, test_kill_process};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
 use trace_flight::{Cause, Segment, Timestamp};
 
 /// The tracepoints of the scheduler.
@@ -133,7 +134,7 @@ pub(super) struct Stats {
 
 struct Current {
     id: u64,
-    path: PathBuf,
+    path: Place,
     writer: FileWriter<BufWriter<File>>,
     start: Timestamp,
     /// Bytes of the tasks and mappings that it begins with.
@@ -483,6 +484,24 @@ impl Kernel {
         events.collect()
     }
 
+    /// What a segment says about this machine, its clock and the events.
+    fn features(&self) -> Features {
+        let mut features = assemble::features(false);
+        features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
+        features.tracing = Some(self.tracing.clone());
+        features
+    }
+
+    /// Keeps the events for segments that are not sealed. Without that, a recorder that is killed early leaves records
+    /// that nothing can read.
+    pub(super) fn keep_events(&self, store: &Store) -> Result {
+        let events = self.recorded_events().map_err(kernel::failure)?;
+        if let Err(failure) = store.keep_events(events, &self.features()) {
+            failure.and("after a kill, the events of the last segment cannot be read").print();
+        }
+        Ok(())
+    }
+
     /// Bytes of the segment in progress.
     pub(super) fn bytes(&self) -> u64 {
         self.current.as_ref().map_or(0, |current| current.writer.bytes())
@@ -511,10 +530,7 @@ impl Kernel {
             lost: lost.saturating_sub(self.lost_before),
         };
         self.stats.bytes += current.writer.bytes();
-        let mut features = assemble::features(false);
-        features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
-        features.tracing = Some(self.tracing.clone());
-        let finished = current.writer.finish(&features);
+        let finished = current.writer.finish(&self.features());
         if let Err(error) = finished {
             self.torn(store, &current.path, segment, &error);
             return Ok(());
@@ -526,7 +542,7 @@ impl Kernel {
     }
 
     /// Adds a complete segment to those that are kept. One whose file is gone is a gap.
-    fn keep(&mut self, store: &mut Store, path: &std::path::Path, segment: Segment) {
+    fn keep(&mut self, store: &mut Store, path: &Place, segment: Segment) {
         if let Err(error) = store.seal(path, segment) {
             self.stats.failed += 1;
             let what = format!("{}: a segment is lost", path.display());
@@ -546,7 +562,7 @@ impl Kernel {
     fn torn(
         &mut self,
         store: &mut Store,
-        path: &std::path::Path,
+        path: &Place,
         segment: Segment,
         error: &perf_data::Error,
     ) {

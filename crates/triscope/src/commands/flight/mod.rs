@@ -10,6 +10,7 @@ mod kernel;
 mod machine;
 mod pressure;
 mod recorder;
+mod reload;
 mod sources;
 mod store;
 mod trigger;
@@ -24,7 +25,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::{Space, Store};
-use trace_flight::{Cause, Window};
+use trace_flight::Cause;
 use trigger::Trigger;
 
 /// Record all the time, and keep the time around triggers
@@ -44,8 +45,8 @@ use trigger::Trigger;
 ///
 /// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
 /// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON. The threads that supervise COMMAND keep
-/// CAP_KILL, which passes signals on to it, and that for --dotnet and --go keeps CAP_SYS_PTRACE,
-/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE. All set no_new_privs. COMMAND has the privileges of the start.
+/// CAP_KILL, which passes signals on to it, that for --dotnet and --go keeps CAP_SYS_PTRACE,
+/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE, and that which reads --config again CAP_DAC_READ_SEARCH. All set no_new_privs. COMMAND has the privileges of the start.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -264,16 +265,7 @@ fn dump_left(dir: &std::path::Path, reason: &str, back: Duration) -> Result<Stri
     let space = Space { segments: u64::MAX, dumps: u64::MAX };
     let mut store = Store::open(dir, space, Duration::MAX)?;
     let cause = Cause::new("command", reason);
-    let dump = match store.dump_earlier(back, cause.clone()) {
-        Some(dump) => dump?,
-        None => {
-            let last = store.ring.segments().last().map(|segment| segment.end);
-            let Some(end) = last else {
-                return Err(Failure::about(dir.display(), "has no segments"));
-            };
-            let from = store.ring.segments().next().map_or(end, |first| first.start);
-            store.dump(Window::new(from.max(end - back), end, cause), "command", 0)?
-        }
-    };
+    let dump = store.dump_left(back, cause);
+    let dump = dump.unwrap_or_else(|| Err(Failure::about(dir.display(), "has no segments")))?;
     Ok(dump.write()?.path.display().to_string())
 }

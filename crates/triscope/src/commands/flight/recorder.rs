@@ -4,9 +4,10 @@ use super::inbox::{self, Inbox, Message, Outbox, Reply};
 use super::kernel::{Account, Kernel, Wanted, may_open};
 use super::machine::Machine;
 use super::pressure::Pressure;
+use super::reload::Reader;
 use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
-use super::{Args, IN_CONTAINER, Settings, config, control};
+use super::{Args, IN_CONTAINER, Settings, control};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_in_container, is_running};
 use crate::run::stop::{Listener, Next, not_ignored};
@@ -23,7 +24,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -59,7 +60,7 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     let kernel = Kernel::open(&wanted(settings)?).map_err(failure)?;
     let mut store = Store::open(dir, space(settings), keep(settings))?;
     let skeleton = store.skeleton();
-    let outcome = record(args, settings, dir, store, kernel, pressures);
+    let outcome = record(args, settings, store, kernel, pressures);
     if let Some(skeleton) = skeleton.filter(|_| outcome.is_err()) {
         skeleton.remove();
     }
@@ -120,7 +121,6 @@ fn enough_disk(settings: &Settings, stock: u64) -> Result {
 fn record(
     args: &Args,
     settings: &Settings,
-    dir: &Path,
     mut store: Store,
     mut kernel: Kernel,
     pressures: Vec<Pressure>,
@@ -135,6 +135,7 @@ fn record(
     let (inbox, outbox) = inbox::new()?;
     // The thread that does this reads the rings afterwards.
     recover(&mut store)?;
+    kernel.keep_events(&store)?;
     kernel.enable()?;
     kernel.take_stock()?;
     enough_disk(settings, kernel.stock())?;
@@ -157,10 +158,15 @@ fn record(
                     | CapabilitySet::DAC_OVERRIDE;
                 let dir = store.sources()?;
                 let wanted = sources_of(settings, pid);
-                Some(Sources::start(&dir, wanted, &outbox, move || keep_capabilities(needed)))
+                Some(Sources::start(dir, wanted, &outbox, move || keep_capabilities(needed)))
             }
             false => None,
         };
+        // A COMMAND gets the signal that asks for it.
+        let config =
+            args.config.clone().filter(|_| command.is_none()).map(|path| {
+                Reader::start(path, || keep_capabilities(CapabilitySet::DAC_READ_SEARCH))
+            });
         // A reader that does not get a CPU loses events.
         let _nice = NiceThread::begin(NICE).ok();
         drop_capabilities();
@@ -168,7 +174,8 @@ fn record(
         signals = listen(&outbox, command.is_none())?;
         let is_over = Arc::new(AtomicBool::new(false));
         pressures.into_iter().for_each(|pressure| pressure.watch(&outbox, &is_over));
-        control::serve(dir, &outbox)?;
+        control::serve(store.dir(), &outbox)?;
+        let name = store.dir().display().to_string();
         if let Some(listener) = metrics {
             control::serve_metrics(listener, &outbox);
         }
@@ -182,7 +189,7 @@ fn record(
         windows.set_cooldown(settings.cooldown.unwrap_or_default());
         let mut recorder = Recorder {
             settings: settings.clone(),
-            config: args.config.clone(),
+            config,
             is_over,
             store,
             kernel,
@@ -200,7 +207,7 @@ fn record(
             before: Vec::new(),
             writing: 0,
         };
-        message!("triscope: {}: recording", OneLine(&dir.display().to_string()));
+        message!("triscope: {}: recording", OneLine(&name));
         let watched = recorder.watch(args.process.id(), command);
         recorder.finish().and(watched)
     };
@@ -284,7 +291,7 @@ fn most_records(space: u64, stock: u64) -> u64 {
 
 struct Recorder {
     settings: Settings,
-    config: Option<PathBuf>,
+    config: Option<Reader>,
     /// Ends the watches of the triggers of pressure.
     is_over: Arc<AtomicBool>,
     store: Store,
@@ -502,7 +509,7 @@ impl Recorder {
     /// Reads the configuration again. Settings that are wrong change nothing.
     fn reload(&mut self) -> Result {
         let read = match &self.config {
-            Some(path) => config::read(path),
+            Some(reader) => reader.read(),
             None => Err(Failure::new("SIGHUP: there is nothing to read again without --config")),
         };
         let checked = read.and_then(|settings| {
@@ -535,6 +542,7 @@ impl Recorder {
                 let causes = old.finish(&mut self.store)?;
                 self.fire_all(causes);
                 self.kernel.follow(&mut old)?;
+                self.kernel.keep_events(&self.store)?;
                 self.machine.reopened()?;
             }
             Err(failure) => {
@@ -555,17 +563,19 @@ impl Recorder {
         let earliest = at - keep(&self.settings);
         self.before.retain(|(at, _)| *at >= earliest);
         if let Some(sources) = &self.sources {
-            sources.change(sources_of(&settings, self.subject.as_ref().map(|(pid, _)| *pid)));
-            let before = &self.settings;
-            for (name, was, is) in
-                [(".NET", before.dotnet, settings.dotnet), ("Go", before.go, settings.go)]
-            {
-                if was && !is {
+            let pid = self.subject.as_ref().map(|(pid, _)| *pid);
+            let (before, now) = (sources_of(&self.settings, pid), sources_of(&settings, pid));
+            for (name, was, is_kept) in [
+                (".NET", before.dotnet, now.keeps_dotnet(&before)),
+                ("Go", before.go, now.keeps_go(&before)),
+            ] {
+                if was && !is_kept {
                     let what =
                         format!("{name} before the settings were read again: it was removed");
                     self.before.push((at, what));
                 }
             }
+            sources.change(now);
         }
         self.before.extend(self.stats.shed.drain(..).map(|source| {
             let why =

@@ -4,17 +4,22 @@
 //! DIR/lock                         held by the recorder
 //! DIR/control.sock                 where it takes commands
 //! DIR/boot_id                      the boot whose clock the segments have
+//! DIR/events                       a recording without records: the events of the recorder, and their formats
 //! DIR/segments/ID-START.partial    the segment in progress
 //! DIR/segments/ID-START-END-LOST.perf.data
 //! DIR/sources/                     of runtimes: see `sources`
 //! DIR/left/                        what an earlier recorder left there
 //! DIR/dumps/NAME/                  manifest.json and traces
 //! ```
+//!
+//! All of it is reached by the directory, which is opened once: a recorder without capabilities may not enter those
+//! above it.
 
-use super::assemble::{Assembled, Input, assemble, is_within};
+use super::assemble::{Assembled, Input, Known, assemble, is_within};
 use super::control::SOCKET;
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::place::Place;
 use crate::io::skeleton::Skeleton;
 use crate::io::{private, private_dir};
 use crate::sources::manifest::MANIFEST;
@@ -22,8 +27,8 @@ use crate::sources::model::{BOOT, DUMPS, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{counted, now};
 use crossbeam_channel::Receiver;
-use perf_data::{Limits, Reader, TracingData};
-use perf_monitor::ProcessInfo;
+use perf_data::{Features, FileWriter, Limits, Reader, RecordedEvent, TracingData};
+use perf_monitor::{ProcessInfo, Record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -38,7 +43,7 @@ use trace_flight::{
 
 /// The directory, of which this process is the only recorder.
 pub(super) struct Store {
-    dir: PathBuf,
+    dir: Place,
     /// Held until the end.
     _lock: File,
     pub(super) ring: Ring,
@@ -51,9 +56,9 @@ pub(super) struct Store {
     /// apart by it until their dump is complete.
     boot: Option<String>,
     /// Files of segments that could not be removed.
-    unremoved: Vec<PathBuf>,
+    unremoved: Vec<Place>,
     /// Directories with sources of an earlier recorder, for the next dump.
-    left: Vec<PathBuf>,
+    left: Vec<Place>,
     /// The dumps of this recorder, oldest first: their names begin with the wall-clock time, which can be set
     /// back.
     made: Vec<PathBuf>,
@@ -73,8 +78,10 @@ pub(super) struct Dump {
     pub(super) window: Window,
     pub(super) segments: Vec<Segment>,
     inputs: Vec<Input>,
-    target: PathBuf,
+    target: Place,
     pub(super) tracing: Option<TracingData>,
+    /// The file of [`Store::keep_events`].
+    events: Option<File>,
     /// The process that is recorded, and its program.
     pub(super) subject: Option<(u32, String)>,
     /// Whether the command lines of processes are kept.
@@ -82,7 +89,7 @@ pub(super) struct Dump {
     pub(super) missing: Vec<String>,
     /// The sources beside the kernel.
     pub(super) collected: Option<Receiver<Vec<Collected>>>,
-    left: Vec<PathBuf>,
+    left: Vec<Place>,
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`. If it is not known, the last segment has it.
     pub(super) wall_clock_offset: Option<i64>,
     pub(super) clock_changes: Vec<ClockChange>,
@@ -93,7 +100,7 @@ pub(super) struct Dump {
 #[derive(Debug)]
 pub(super) struct Held {
     segments: Vec<Segment>,
-    left: Vec<PathBuf>,
+    left: Vec<Place>,
 }
 
 /// A dump that is complete.
@@ -104,6 +111,7 @@ pub(super) struct Dumped {
 }
 
 const LOCK: &str = "lock";
+const EVENTS: &str = "events";
 const SEGMENTS: &str = "segments";
 const SOURCES: &str = "sources";
 const LEFT: &str = "left";
@@ -142,20 +150,21 @@ impl Store {
             let why = "is not empty, and no directory of a flight recorder";
             return Err(Failure::about(dir.display(), why));
         }
-        private_dir::secure(dir)?;
-        let lock = lock(dir)?;
+        let dir = private_dir::secure(dir)?;
+        let lock = lock(&dir)?;
         for name in [SEGMENTS, DUMPS, SOURCES] {
-            private_dir::create(&dir.join(name))?;
+            private_dir::create(dir.join(name))?;
         }
         if fs::symlink_metadata(dir.join(LEFT)).is_ok() {
-            private_dir::secure(&dir.join(LEFT))?;
+            private_dir::secure(dir.join(LEFT))?;
         }
         let skeleton = is_empty.then(|| {
-            let files = [BOOT, SOCKET, LOCK];
-            Skeleton::new(dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
+            let files = [BOOT, EVENTS, SOCKET, LOCK];
+            Skeleton::new(&dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
         });
         let mut this = Self {
-            dir: dir.to_owned(),
+            left: vec![dir.join(LEFT), dir.join(SOURCES)],
+            dir,
             _lock: lock,
             ring: Ring::new(Budget { bytes: space.segments, keep }),
             next: 0,
@@ -163,7 +172,6 @@ impl Store {
             earlier: Vec::new(),
             boot: None,
             unremoved: Vec::new(),
-            left: vec![dir.join(LEFT), dir.join(SOURCES)],
             made: Vec::new(),
             skeleton,
         };
@@ -176,24 +184,29 @@ impl Store {
         self.skeleton.take()
     }
 
+    /// The directory.
+    pub(super) const fn dir(&self) -> &Place {
+        &self.dir
+    }
+
     pub(super) const fn set_space(&mut self, space: Space, keep: Duration) {
         self.ring.set_budget(Budget { bytes: space.segments, keep });
         self.dumps = space.dumps;
     }
 
     /// The directory for the sources of this recorder. What another one left there is moved, to that of those before.
-    pub(super) fn sources(&mut self) -> Result<PathBuf> {
+    pub(super) fn sources(&mut self) -> Result<Place> {
         let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
         // What is there otherwise belongs to a dump that could not be written.
         if self.earlier.is_empty() {
             // Recorders that end soon after their start would leave more and more.
-            sources::clear(&left, self.ring.budget().keep).map_err(fail)?;
+            sources::clear(left.path(), self.ring.budget().keep).map_err(fail)?;
         }
         private_dir::create(&left)?;
-        sources::put_aside(&sources, &left).map_err(fail)?;
+        sources::put_aside(sources.path(), left.path()).map_err(fail)?;
         // Nor do those that are killed often.
-        sources::shrink(&left, self.ring.budget().bytes).map_err(fail)?;
+        sources::shrink(left.path(), self.ring.budget().bytes).map_err(fail)?;
         self.left = vec![left];
         Ok(sources)
     }
@@ -201,13 +214,13 @@ impl Store {
     /// Removes what an earlier recorder left of its sources: its time has passed.
     pub(super) fn forget_left(&mut self) {
         for dir in self.left.drain(..) {
-            let _ = sources::clear(&dir, Duration::ZERO); // the next recorder tries it again
+            let _ = sources::clear(dir.path(), Duration::ZERO); // the next recorder tries it again
         }
     }
 
     /// Takes over the segments that are there.
     fn adopt(&mut self) -> Result {
-        let about = |path: &Path, error: io::Error| Failure::about(path.display(), error);
+        let about = |path: &Place, error: io::Error| Failure::about(path.display(), error);
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let path = self.dir.join(BOOT);
         let before = private_dir::open(&path, OpenOptions::new().read(true));
@@ -219,7 +232,7 @@ impl Store {
         let segments = self.dir.join(SEGMENTS);
         for entry in fs::read_dir(&segments).map_err(|error| about(&segments, error))? {
             let entry = entry.map_err(|error| about(&segments, error))?;
-            let path = entry.path();
+            let path = segments.join(entry.file_name());
             let fail = |error: io::Error| about(&path, error);
             let metadata = entry.metadata().map_err(fail)?;
             let (bytes, is_file) = (metadata.len(), metadata.is_file());
@@ -229,9 +242,8 @@ impl Store {
                     rescue(&path, id, start, latest(start)).map_err(fail)?
                 }
                 // A name has one form: it is made again when the file is removed.
-                Some(Named::Sealed(segment)) => {
-                    Some(Segment { bytes, ..segment }).filter(|segment| self.path(segment) == path)
-                }
+                Some(Named::Sealed(segment)) => Some(Segment { bytes, ..segment })
+                    .filter(|segment| self.path(segment).path() == path.path()),
                 None => None,
             };
             match segment {
@@ -248,9 +260,9 @@ impl Store {
         let dumps = self.dir.join(DUMPS);
         for entry in fs::read_dir(&dumps).map_err(|error| about(&dumps, error))? {
             let entry = entry.map_err(|error| about(&dumps, error))?;
-            let path = entry.path();
+            let path = dumps.join(entry.file_name());
             // Its segments are still there. What is no directory is no dump.
-            if path.to_string_lossy().ends_with(PARTIAL)
+            if entry.file_name().to_string_lossy().ends_with(PARTIAL)
                 && entry.file_type().map_err(|error| about(&path, error))?.is_dir()
             {
                 fs::remove_dir_all(&path).map_err(|error| {
@@ -292,10 +304,28 @@ impl Store {
         let fail = |error: io::Error| Failure::about(path.display(), error);
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(fail(error)),
-            _ => private::write_new(&path, boot.as_bytes()).map_err(fail)?,
+            _ => private::write_new(path.path(), boot.as_bytes()).map_err(fail)?,
         }
         self.boot = None;
         Ok(())
+    }
+
+    /// Keeps the events of this recorder with their formats: segments that it cannot seal lack them.
+    pub(super) fn keep_events(&self, events: Vec<RecordedEvent>, features: &Features) -> Result {
+        let path = self.dir.join(EVENTS);
+        let new = path.with_ending(PARTIAL);
+        let write = || -> io::Result<()> {
+            let file = private::create_new(new.path())?;
+            let writer = FileWriter::new(file, events).map_err(io::Error::other)?;
+            writer.finish(features).map_err(io::Error::other)?.sync_all()?;
+            fs::rename(&new, &path)
+        };
+        let _ = fs::remove_file(&new); // of a recorder that was killed
+        write().map_err(|error| {
+            // The first error says why. That of another recorder may have been there.
+            let _ = fs::remove_file(&new).and(fs::remove_file(&path));
+            Failure::about(path.display(), error)
+        })
     }
 
     /// Removes the segments of an earlier boot, whose dump is complete.
@@ -305,14 +335,12 @@ impl Store {
         self.begin_boot()
     }
 
-    pub(super) fn path(&self, segment: &Segment) -> PathBuf {
-        let Segment { id, start, end, lost, .. } = segment;
-        let name = format!("{id:010}-{}-{}-{lost}{SEALED}", start.nanos(), end.nanos());
-        self.dir.join(SEGMENTS).join(name)
+    pub(super) fn path(&self, segment: &Segment) -> Place {
+        self.dir.join(SEGMENTS).join(name(segment))
     }
 
     /// Creates the file of the next segment, which starts then. Returns its number.
-    pub(super) fn create(&mut self, start: Timestamp) -> io::Result<(u64, PathBuf, File)> {
+    pub(super) fn create(&mut self, start: Timestamp) -> io::Result<(u64, Place, File)> {
         let id = self.next;
         let name = format!("{id:010}-{}{PARTIAL}", start.nanos());
         let path = self.dir.join(SEGMENTS).join(name);
@@ -327,7 +355,7 @@ impl Store {
     }
 
     /// Seals the file of a segment.
-    pub(super) fn seal(&mut self, partial: &Path, mut segment: Segment) -> io::Result<()> {
+    pub(super) fn seal(&mut self, partial: &Place, mut segment: Segment) -> io::Result<()> {
         let sealed = fs::metadata(partial).and_then(|metadata| {
             segment.bytes = metadata.len();
             fs::rename(partial, self.path(&segment))
@@ -369,12 +397,32 @@ impl Store {
     /// Prepares a dump of the segments of an earlier boot, of the last `back` at most. `None` if there are
     /// none.
     pub(super) fn dump_earlier(&mut self, back: Duration, cause: Cause) -> Option<Result<Dump>> {
-        let until = self.earlier.iter().map(|segment| segment.end).max()?;
-        let from = self.earlier.iter().map(|segment| segment.start.min(segment.end)).min()?;
+        let segments = self.earlier.clone();
+        self.dump_last(segments, back, cause, "recovered")
+    }
+
+    /// Prepares a dump of what a recorder left, of the last `back` at most. `None` if that is nothing.
+    pub(super) fn dump_left(&mut self, back: Duration, cause: Cause) -> Option<Result<Dump>> {
+        self.dump_earlier(back, cause.clone()).or_else(|| {
+            let segments = self.ring.segments().copied().collect();
+            self.dump_last(segments, back, cause, "command")
+        })
+    }
+
+    /// Prepares a dump of the last `back` of segments, at most. One can have no length: a recorder was killed in its
+    /// first moments.
+    fn dump_last(
+        &mut self,
+        mut segments: Vec<Segment>,
+        back: Duration,
+        cause: Cause,
+        slug: &str,
+    ) -> Option<Result<Dump>> {
+        let until = segments.iter().map(|segment| segment.end).max()?;
+        let from = segments.iter().map(|segment| segment.start.min(segment.end)).min()?;
         let window = Window::new(from.max(until - back), until, cause);
-        let overlaps = |segment: &&Segment| segment.end >= window.from;
-        let segments = self.earlier.iter().filter(overlaps).copied().collect();
-        Some(self.dump_of(window, segments, "recovered", 0))
+        segments.retain(|segment| segment.end >= window.from);
+        Some(self.dump_of(window, segments, slug, 0))
     }
 
     fn dump_of(
@@ -401,10 +449,10 @@ impl Store {
         let time = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC);
         let stem = format!("{}-{slug}", time.strftime("%Y%m%dT%H%M%S.%3fZ"));
         let names = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
-        let is_free = |name: &String| !self.dir.join(DUMPS).join(name).exists();
+        let is_free = |name: &String| !self.dir.join(DUMPS).join(name).path().exists();
         let name = names.take(1000).find(is_free).unwrap_or(stem);
         let target = self.dir.join(DUMPS).join(name);
-        self.made.push(target.clone());
+        self.made.push(target.path().to_owned());
         self.ring.hold(&segments);
         Ok(Dump {
             window,
@@ -412,6 +460,7 @@ impl Store {
             inputs,
             target,
             tracing: None,
+            events: self.events(),
             subject: None,
             command_lines: false,
             missing,
@@ -421,6 +470,11 @@ impl Store {
             clock_changes: Vec::new(),
             cpus: Vec::new(),
         })
+    }
+
+    /// What [`keep_events`](Self::keep_events) has kept.
+    fn events(&self) -> Option<File> {
+        private_dir::open(self.dir.join(EVENTS), OpenOptions::new().read(true)).ok()
     }
 
     /// Ends what a dump holds. If it was not written, the next one has the sources.
@@ -452,10 +506,10 @@ impl Store {
     }
 
     /// The dumps, oldest first, with their sizes.
-    fn dumps(&self) -> io::Result<Vec<(PathBuf, u64)>> {
-        let mut dumps = Vec::new();
-        for entry in fs::read_dir(self.dir.join(DUMPS))? {
-            let path = entry?.path();
+    fn dumps(&self) -> io::Result<Vec<(Place, u64)>> {
+        let (all, mut dumps) = (self.dir.join(DUMPS), Vec::new());
+        for entry in fs::read_dir(&all)? {
+            let path = all.join(entry?.file_name());
             // It can be removed meanwhile, and others can put files here.
             let Ok(files) = fs::read_dir(&path) else { continue };
             let files = files.filter_map(|file| file.ok()?.metadata().ok());
@@ -463,7 +517,8 @@ impl Store {
             dumps.push((path, bytes));
         }
         let made = |path: &Path| self.made.iter().position(|made| made == path);
-        dumps.sort_by(|(one, _), (other, _)| made(one).cmp(&made(other)).then(one.cmp(other)));
+        let order = |place: &Place| (made(place.path()), place.path().to_owned());
+        dumps.sort_by_cached_key(|(place, _)| order(place));
         Ok(dumps)
     }
 
@@ -477,7 +532,7 @@ impl Store {
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
         let dumps = self.dumps().map_err(fail)?;
         let is_there =
-            |made: &PathBuf| dumps.iter().any(|(path, _)| *path == *made || *path == partial(made));
+            |made: &PathBuf| dumps.iter().any(|(dump, _)| *made == without_ending(dump.path()));
         self.made.retain(is_there);
         let mut used: u64 = dumps.iter().map(|(_, bytes)| bytes).sum();
         for (path, bytes) in dumps {
@@ -485,7 +540,8 @@ impl Store {
                 break;
             }
             // It is being written.
-            if self.made.iter().any(|made| path == partial(made)) {
+            let written = without_ending(path.path());
+            if written != path.path() && self.made.contains(&written) {
                 continue;
             }
             let name = path.display().to_string();
@@ -505,11 +561,10 @@ struct Written {
     copied: Vec<PathBuf>,
 }
 
-/// Where a dump is until it is complete.
-fn partial(target: &Path) -> PathBuf {
-    let mut name = target.to_owned().into_os_string();
-    name.push(PARTIAL);
-    name.into()
+/// Where a dump is once it is complete.
+fn without_ending(path: &Path) -> PathBuf {
+    let name = path.to_string_lossy();
+    name.strip_suffix(PARTIAL).map_or_else(|| path.to_owned(), PathBuf::from)
 }
 
 impl Dump {
@@ -520,11 +575,11 @@ impl Dump {
 
     /// Writes the dump. It appears when it is complete and on the disk.
     pub(super) fn write(self) -> Result<Dumped> {
-        let partial = partial(&self.target);
+        let partial = self.target.with_ending(PARTIAL);
         let target = self.target.clone();
-        let written = self.write_to(&partial).and_then(|written| {
+        let written = self.write_to(partial.path()).and_then(|written| {
             fs::rename(&partial, &target)?;
-            File::open(target.parent().unwrap_or(&target))?.sync_all()?;
+            File::open(target.path().parent().unwrap_or(target.path()))?.sync_all()?;
             Ok(written)
         });
         match written {
@@ -532,7 +587,7 @@ impl Dump {
                 for path in copied {
                     let _ = fs::remove_file(path); // what stays is in the next dump, too
                 }
-                Ok(Dumped { path: target, manifest, bytes })
+                Ok(Dumped { path: target.shown().to_owned(), manifest, bytes })
             }
             Err(error) => {
                 let _ = fs::remove_dir_all(&partial); // what is there is no dump
@@ -543,8 +598,7 @@ impl Dump {
 
     fn write_to(self, dir: &Path) -> io::Result<Written> {
         DirBuilder::new().mode(private_dir::MODE).create(dir)?;
-        let Self { window, segments, inputs, tracing, subject, missing, collected, left, .. } =
-            self;
+        let Self { window, segments, inputs, subject, missing, collected, left, .. } = self;
         let mut manifest = Manifest::new(window, Coverage::of(&segments));
         manifest.missing = missing;
         manifest.add_changes(&self.clock_changes, &self.cpus);
@@ -554,8 +608,16 @@ impl Dump {
             );
         }
         let file = private::create_new(&dir.join(SCHEDULER))?;
-        let Assembled { torn, truncated, misplaced, gaps, release, wall_clock_offset } =
-            assemble(inputs, tracing, self.command_lines, &file)?;
+        let known = Known { tracing: self.tracing, events: self.events };
+        let Assembled {
+            torn,
+            truncated,
+            misplaced,
+            gaps,
+            lacks_formats,
+            release,
+            wall_clock_offset,
+        } = assemble(inputs, known, self.command_lines, &file)?;
         manifest.wall_clock_offset = self.wall_clock_offset.or(wall_clock_offset);
         file.sync_all()?;
         manifest.switch_gaps = gaps;
@@ -569,9 +631,15 @@ impl Dump {
             let why = "their segments are damaged";
             manifest.missing.push(format!("{what} with a time outside of their segment: {why}"));
         }
+        if lacks_formats {
+            let why = "no segment is complete, and DIR/events cannot be read";
+            manifest.missing.push(format!(
+                "the formats of tracepoints, so that switches cannot be read: {why}"
+            ));
+        }
         let mut copied = Vec::new();
         for from in left {
-            let left = sources::left(&from, dir, self.command_lines)?;
+            let left = sources::left(from.path(), dir, self.command_lines)?;
             manifest.sources.extend(left.sources);
             copied.extend(left.copied);
         }
@@ -616,7 +684,7 @@ impl Dump {
 }
 
 /// Takes the lock of the directory.
-fn lock(dir: &Path) -> Result<File> {
+fn lock(dir: &Place) -> Result<File> {
     let path = dir.join(LOCK);
     let fail = |error: io::Error| Failure::about(path.display(), error);
     let mut options = OpenOptions::new();
@@ -660,6 +728,12 @@ enum Named {
     InProgress { id: u64, start: Timestamp },
 }
 
+/// The name of the file of a sealed segment.
+fn name(segment: &Segment) -> String {
+    let Segment { id, start, end, lost, .. } = segment;
+    format!("{id:010}-{}-{}-{lost}{SEALED}", start.nanos(), end.nanos())
+}
+
 /// Parses the name of the file of a segment: its numbers, and whether it is sealed.
 fn parse(name: &str) -> Option<Named> {
     let sealed = name.strip_suffix(SEALED);
@@ -681,9 +755,10 @@ fn parse(name: &str) -> Option<Named> {
 /// nothing of it can be read.
 ///
 /// It starts where its recorder says, which is before the first record if nothing happened first. It ends
-/// before `latest`: later times are damaged.
+/// before `latest`: later times are damaged. Its losses are those that the kernel has written: which the buffers had at
+/// the end is not known.
 fn rescue(
-    path: &Path,
+    path: &Place,
     id: u64,
     start: Timestamp,
     latest: Timestamp,
@@ -691,12 +766,15 @@ fn rescue(
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let Ok(mut reader) = Reader::open(file, Limits::default()) else { return Ok(None) };
-    let (mut end, mut is_torn) = (None, false);
+    let (mut end, mut is_torn, mut lost) = (None, false, 0_u64);
     loop {
         match reader.next_record() {
             Ok(Some(entry)) => {
                 let is_possible = |time: &Timestamp| is_within(start, latest, *time);
                 end = end.max(entry.time().filter(is_possible));
+                if let Some(Ok(Record::Lost(losses))) = entry.decode() {
+                    lost = lost.saturating_add(losses.lost);
+                }
             }
             Ok(None) => break,
             Err(_) => {
@@ -707,10 +785,8 @@ fn rescue(
     }
     let Some(end) = end else { return Ok(None) };
     let end = end.clamp(start, latest.max(start));
-    let segment = Segment { id, start, end, bytes, lost: 0 };
-    let dir = path.parent().unwrap_or(path);
-    let name = format!("{id:010}-{}-{}-0{SEALED}", start.nanos(), end.nanos());
-    fs::rename(path, dir.join(name))?;
+    let segment = Segment { id, start, end, bytes, lost };
+    fs::rename(path, path.path().with_file_name(name(&segment)))?;
     let torn = if is_torn { ", its end cannot be read" } else { "" };
     message!(
         "triscope: {}: adopted, {} bytes of a recorder that was killed{torn}",
@@ -723,6 +799,7 @@ fn rescue(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use perf_data::RecordWriter as _;
     use proptest::prelude::*;
     use std::os::unix::fs::PermissionsExt;
     use std::time::SystemTime;
@@ -1006,6 +1083,37 @@ mod tests {
         assert_eq!(left(), [2, 3, 4].map(name));
     }
 
+    /// A recorder was killed in its first moments: its only segment has records, and no length.
+    #[test]
+    fn a_segment_without_length_is_in_a_dump_of_what_is_left() {
+        let dir = with_segments(&[("0000000001-5-5-0.perf.data".to_owned(), b"x".to_vec())]);
+        let cause = || Cause::new("command", "why?");
+        let mut store = open(dir.path());
+        let dump = store.dump_left(Duration::from_secs(3600), cause()).unwrap().unwrap();
+        assert_eq!(dump.segments.iter().map(|segment| segment.id).collect::<Vec<_>>(), [1]);
+        store.evict_oldest();
+        assert!(store.dump_left(Duration::MAX, cause()).is_none());
+    }
+
+    /// The losses that the kernel has written are known also of a segment that was not sealed.
+    #[test]
+    fn losses_of_a_segment_that_was_not_sealed_are_counted() {
+        const PERF_RECORD_LOST: u64 = 2;
+        let dir = with_segments(&[]);
+        let path = dir.path().join(SEGMENTS).join("0000000003-100.partial");
+        let mut writer = samples(&path, &[500, 700]);
+        for lost in [40, 2] {
+            let bytes = [PERF_RECORD_LOST | 24 << 48, 1, lost].map(u64::to_ne_bytes).concat();
+            writer.record(perf_monitor::RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        }
+        writer.flush().unwrap();
+        let store = open(dir.path());
+        let lost: Vec<u64> = store.ring.segments().map(|segment| segment.lost).collect();
+        assert_eq!(lost, [42]);
+        let name = "0000000003-100-700-42.perf.data";
+        assert!(dir.path().join(SEGMENTS).join(name).exists());
+    }
+
     /// Any prefix of the newest segment is adopted up to its end.
     #[test]
     fn a_segment_that_is_cut_anywhere_is_read_up_to_its_end() {
@@ -1017,7 +1125,8 @@ mod tests {
         let data = bytes.len() - times.len() * SAMPLE;
         for length in 0..=bytes.len() {
             fs::write(&path, &bytes[..length]).unwrap();
-            let found = rescue(&path, 3, Timestamp::from_nanos(100), Timestamp::MAX).unwrap();
+            let found =
+                rescue(&(&path).into(), 3, Timestamp::from_nanos(100), Timestamp::MAX).unwrap();
             let whole = length.saturating_sub(data) / SAMPLE;
             let last = whole.checked_sub(1).map(|last| times[last] as i64);
             assert_eq!(found.map(|segment| segment.end.nanos()), last, "{length}");
@@ -1032,7 +1141,7 @@ mod tests {
         let path = dir.path().join("0000000003-100.partial");
         samples(&path, &[500, 1 << 50, 700]).flush().unwrap();
         let (start, now) = (Timestamp::from_nanos(100), Timestamp::from_nanos(1000));
-        let segment = rescue(&path, 3, start, now).unwrap().unwrap();
+        let segment = rescue(&(&path).into(), 3, start, now).unwrap().unwrap();
         assert_eq!(segment.end.nanos(), 700);
     }
 
@@ -1044,7 +1153,7 @@ mod tests {
         let at = |second: u64| begin + Duration::from_secs(second);
         for n in 0..3 {
             let (id, path, _) = store.create(at(n)).unwrap();
-            let mut writer = samples(&path, &[at(n).nanos() as u64 + 1]);
+            let mut writer = samples(path.path(), &[at(n).nanos() as u64 + 1]);
             writer.flush().unwrap();
             let (start, end) = (at(n), at(n + 1));
             store.seal(&path, Segment { id, start, end, bytes: 0, lost: 0 }).unwrap();
@@ -1078,7 +1187,7 @@ mod tests {
         let Some(Named::InProgress { id, start }) = parse("0000000003-100.partial") else {
             panic!("a segment in progress")
         };
-        let segment = rescue(&path, id, start, Timestamp::MAX).unwrap().unwrap();
+        let segment = rescue(&(&path).into(), id, start, Timestamp::MAX).unwrap().unwrap();
         let times = [segment.start, segment.end].map(Timestamp::nanos);
         assert_eq!((segment.id, times), (3, [100, 700]));
         assert!(dir.path().join("0000000003-100-700-0.perf.data").exists());
@@ -1090,17 +1199,17 @@ mod tests {
         let mut store = open(dir.path());
         // The wall clock was set back after the first one.
         for name in ["20261123T110000.000Z-a", "20261123T100000.000Z-b", "20261123T103000.000Z-c"] {
-            let path = dir.path().join(DUMPS).join(name);
+            let path = store.dir.join(DUMPS).join(name);
             fs::create_dir(&path).unwrap();
             fs::write(path.join("file"), [0; 100]).unwrap();
-            store.made.push(path);
+            store.made.push(path.path().to_owned());
         }
         // That of a recorder before.
         fs::create_dir(dir.path().join(DUMPS).join("20261123T120000.000Z-old")).unwrap();
         let names = |store: &Store| -> Vec<String> {
             let dumps = store.dumps().unwrap().into_iter();
             dumps
-                .map(|(path, _)| path.to_str().unwrap().rsplit_once('-').unwrap().1.into())
+                .map(|(path, _)| path.display().to_string().rsplit_once('-').unwrap().1.into())
                 .collect()
         };
         assert_eq!(names(&store), ["old", "a", "b", "c"]);
@@ -1109,11 +1218,11 @@ mod tests {
         assert_eq!(names(&store), ["b", "c"]);
         // One that is being written stays, and keeps its place.
         let [b, c] = [0, 1].map(|n| store.dumps().unwrap()[n].0.clone());
-        fs::rename(&c, partial(&c)).unwrap();
+        fs::rename(&c, c.with_ending(PARTIAL)).unwrap();
         store.dumps = 150;
         store.make_room(50).unwrap();
         assert_eq!(names(&store), ["c.partial"]);
-        fs::rename(partial(&c), &c).unwrap();
+        fs::rename(c.with_ending(PARTIAL), &c).unwrap();
         fs::create_dir(&b).unwrap();
         assert_eq!(names(&store), ["b", "c"], "b is of a recorder before");
     }

@@ -13,6 +13,7 @@ use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
+use crate::io::place::Place;
 use crate::io::private;
 use crate::run::candidate::may_have_socket;
 use crate::run::family::Turns;
@@ -24,7 +25,6 @@ use diag_ipc::{Client, TracingConfig, discovery};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -122,7 +122,7 @@ impl Recorded {
 struct Starting {
     name: String,
     since: Instant,
-    path: PathBuf,
+    path: Place,
 }
 
 /// The reply to the request for a session.
@@ -134,7 +134,7 @@ pub(super) struct Settled {
 
 /// The runtimes that are recorded.
 pub(super) struct Runtimes {
-    dir: PathBuf,
+    dir: Place,
     triggers: Vec<DotnetTrigger>,
     /// Whether the command lines of programs are kept.
     command_lines: bool,
@@ -158,14 +158,14 @@ pub(super) struct Runtimes {
 
 impl Runtimes {
     pub(super) fn new(
-        dir: &Path,
+        dir: impl Into<Place>,
         triggers: Vec<DotnetTrigger>,
         command_lines: bool,
         outbox: &Outbox,
     ) -> Self {
         let config = TracingConfig::new(providers(&triggers, always())).buffer_mb(BUFFER_MB);
         Self {
-            dir: dir.to_owned(),
+            dir: dir.into(),
             triggers,
             command_lines,
             config,
@@ -238,7 +238,7 @@ impl Runtimes {
             Ok(start) => start,
             Err(failure) => return self.conclude(process, started, Err(failure)),
         };
-        self.starting.insert(pid, Starting { name, since, path: start.path().to_owned() });
+        self.starting.insert(pid, Starting { name, since, path: start.path().clone() });
         let to = self.replies.0.clone();
         std::thread::spawn(move || {
             let result = start.run(client).map(|trace| trace.map(Begun::new));
@@ -380,7 +380,7 @@ impl Runtimes {
         let time = now().map_err(Failure::new)?;
         let path = self.dir.join(format!("dotnet-{}-{}.nettrace", process.pid, time.nanos()));
         let fail = |error: io::Error| Failure::about(path.display(), error);
-        let file = private::create_new(&path).map_err(fail)?;
+        let file = private::create_new(path.path()).map_err(fail)?;
         let leads = Arc::new(AtomicBool::new(leads));
         let watch = (!self.triggers.is_empty()).then(|| {
             DotnetWatch::new(self.triggers.clone(), process.clone(), &self.outbox, &leads)

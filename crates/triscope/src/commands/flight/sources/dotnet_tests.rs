@@ -5,6 +5,7 @@ use crate::run::wait::until;
 use diag_ipc::message::Request;
 use std::io::Write;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 
 const BUDGET: u64 = 1_000_000;
@@ -220,6 +221,49 @@ fn a_process_has_no_session_of_another_one_with_its_id() {
     // Also the first one may be that of the other process.
     runtimes.end_old(BUDGET, Duration::from_secs(3600));
     assert_eq!((runtimes.replaced.len(), ended()), (1, 1));
+}
+
+/// A dump that waits for its sources has those of the settings before: another trigger ends their sessions.
+#[test]
+fn a_dump_that_waits_has_the_sources_of_the_settings_before() {
+    use crate::commands::flight::sources::{Pending, Wanted, Worker};
+    let (dir, dump) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let wanted = |triggers: &[&str]| Wanted {
+        dotnet: true,
+        go: false,
+        triggers: triggers.iter().map(|trigger| trigger.parse().unwrap()).collect(),
+        command_lines: true,
+        bytes: BUDGET,
+        keep: Duration::from_secs(3600),
+        pid: Some(PID),
+    };
+    let mut worker = Worker::new(dir.path().into(), wanted(&[]), outbox, Arc::default());
+    let runtimes = worker.dotnet.as_mut().unwrap();
+    runtimes.budget = BUDGET;
+    let (trace, stream) = start(runtimes, &runtime(dir.path()), 10_000);
+    let process = Process { pid: PID, name: "x".to_owned() };
+    runtimes.recorded.insert(PID, Recorded::new(process.clone(), None, trace));
+    // The session that follows has not begun.
+    let (client, _listener) = hung(dir.path());
+    runtimes.begin(process, false, move || Ok(Some(client)));
+    let (reply, collected) = crossbeam_channel::bounded(1);
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+    worker.pending.push_back(Pending { window: window.clone(), reply, until: None });
+    worker.reply();
+    assert!(collected.is_empty(), "it waits");
+    // Settings of other things end nothing.
+    worker.change(Wanted { keep: Duration::ZERO, ..wanted(&[]) });
+    assert!(collected.is_empty() && worker.pending.len() == 1);
+    worker.change(wanted(&["gc-pause=50ms"]));
+    assert!(worker.dotnet.as_ref().unwrap().recorded.is_empty());
+    drop(stream);
+    let written = collected.try_recv().unwrap().into_iter();
+    let sources = written.map(|one| one.write(&window, dump.path(), Instant::now()));
+    let files: Vec<_> = sources.filter_map(|source| source.file).collect();
+    assert_eq!(files, [format!("dotnet-{PID}.nettrace")]);
+    assert_eq!(fs::metadata(dump.path().join(&files[0])).unwrap().len(), 10_000);
 }
 
 /// A runtime that accepts connections, and never replies.

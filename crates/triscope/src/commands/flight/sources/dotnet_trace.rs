@@ -6,12 +6,12 @@ use super::dotnet_watch::{DotnetWatch, Process};
 use super::masked::Masked;
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted};
+use crate::io::place::Place;
 use crate::run::runtimes::{NO_REPLY, Session};
 use crate::timeline::now;
 use diag_ipc::{Client, TracingConfig};
 use std::fs::{self, File};
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -85,7 +85,7 @@ impl Write for Tee {
 pub(super) struct Start {
     process: Process,
     config: TracingConfig,
-    path: PathBuf,
+    path: Place,
     size: Size,
     leads: Arc<AtomicBool>,
     tee: Tee,
@@ -96,7 +96,7 @@ impl Start {
     pub(super) fn new(
         process: &Process,
         config: &TracingConfig,
-        (path, file): (PathBuf, File),
+        (path, file): (Place, File),
         (limit, keeps_command_lines): (u64, bool),
         leads: &Arc<AtomicBool>,
         watch: Option<DotnetWatch>,
@@ -109,7 +109,7 @@ impl Start {
         Self { process, config, path, size, leads, tee }
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(super) fn path(&self) -> &Place {
         &self.path
     }
 
@@ -136,7 +136,7 @@ impl Start {
 /// A session and its file.
 pub(super) struct Trace {
     session: Session<Tee>,
-    path: PathBuf,
+    path: Place,
     pub(super) begun: Timestamp,
     size: Size,
     leads: Arc<AtomicBool>,
@@ -146,7 +146,7 @@ pub(super) struct Trace {
 
 impl Trace {
     /// Waits for the end that was requested. Returns the file, its end, and why it is truncated.
-    pub(super) fn finish(self) -> (PathBuf, Timestamp, Option<String>) {
+    pub(super) fn finish(self) -> (Place, Timestamp, Option<String>) {
         self.session.stop();
         let asked = now().unwrap_or(Timestamp::MIN);
         let stopped = *self.stopped.get_or_init(Instant::now);
@@ -172,8 +172,8 @@ impl Trace {
     }
 
     #[cfg(test)]
-    pub(super) fn path(&self) -> &Path {
-        &self.path
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.path.path()
     }
 
     pub(super) fn bytes(&self) -> u64 {

@@ -8,6 +8,7 @@ use super::go_pull::{Part, Pull, Shared, limits};
 use super::{Collected, MAX_PROCESSES, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
+use crate::io::place::Place;
 use crate::run::family::Turns;
 use crate::run::go_program::{SAME_CLOCK, release};
 use crate::run::pprof::{Listening, listening};
@@ -18,7 +19,6 @@ use gotrace::{Generations, Limits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
@@ -168,7 +168,7 @@ impl Room {
 
 /// The running Go programs.
 pub(super) struct Programs {
-    dir: PathBuf,
+    dir: Place,
     /// Bytes of all traces.
     budget: u64,
     triggers: Vec<GoTrigger>,
@@ -182,9 +182,9 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    pub(super) fn new(dir: &Path, triggers: Vec<GoTrigger>, outbox: &Outbox) -> Self {
+    pub(super) fn new(dir: impl Into<Place>, triggers: Vec<GoTrigger>, outbox: &Outbox) -> Self {
         Self {
-            dir: dir.to_owned(),
+            dir: dir.into(),
             budget: 0,
             triggers,
             outbox: outbox.clone(),
@@ -351,7 +351,7 @@ impl Programs {
         process: &Process,
         window: &Window,
         room: &mut Room,
-    ) -> Result<(PathBuf, (Timestamp, Timestamp)), String> {
+    ) -> Result<(Place, (Timestamp, Timestamp)), String> {
         if has_another_clock(&process.program) {
             return Err(format!("the traces of {} have another clock", process.program.version));
         }
@@ -381,7 +381,7 @@ impl Programs {
 }
 
 /// Writes a trace to a file, if it has events. Returns the time that it covers.
-fn save(path: &Path, trace: &[u8]) -> Result<(Timestamp, Timestamp), String> {
+fn save(path: &Place, trace: &[u8]) -> Result<(Timestamp, Timestamp), String> {
     let mut covered = None;
     let generations = Generations::with_limits(trace, limits());
     let mut generations = generations.map_err(|error| error.to_string())?;

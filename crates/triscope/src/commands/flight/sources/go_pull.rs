@@ -4,6 +4,7 @@ use super::go_watch::watch;
 use super::late;
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
+use crate::io::place::Place;
 use crate::io::private;
 use crate::run::http::Refusal;
 use crate::run::pprof::{Listening, Request};
@@ -15,7 +16,7 @@ use std::collections::VecDeque;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -151,7 +152,7 @@ impl Pulled {
 /// A generation. Its file is removed with it: a dump that copies it keeps it until then.
 #[derive(Debug)]
 struct Generation {
-    path: PathBuf,
+    path: Place,
     first: Timestamp,
     last: Timestamp,
     bytes: u64,
@@ -222,14 +223,15 @@ pub(super) struct Pull {
 impl Pull {
     pub(super) fn start(
         listening: Listening,
-        dir: &Path,
+        dir: impl Into<Place>,
         (pid, name): (u32, &str),
         triggers: &[GoTrigger],
         outbox: &Outbox,
     ) -> Self {
         let (shared, request) = (Arc::new(Shared::default()), Arc::new(Request::default()));
         let address = listening.address;
-        let (dir, name, outbox) = (dir.to_owned(), name.to_owned(), outbox.clone());
+        let dir = dir.into();
+        let (name, outbox) = (name.to_owned(), outbox.clone());
         let (to, asked, triggers) = (Arc::clone(&shared), Arc::clone(&request), triggers.to_vec());
         let thread = std::thread::spawn(move || {
             let body = asked.send(address, LONG, HEADERS).and_then(|mut body| {
@@ -291,10 +293,9 @@ impl Pull {
         self.request.close();
     }
 
-    /// Waits for the end of one that was closed, and removes what it has.
+    /// Waits for the end of one that was closed, and removes what it has, unless a dump takes it.
     pub(super) fn remove(self) {
-        let _ = self.thread.join(); // what it has is there
-        self.shared.evict(Timestamp::MAX, 0);
+        let _ = self.thread.join(); // what it has is there, and goes with the last part of a dump
     }
 }
 
@@ -313,7 +314,7 @@ fn is_final(error: &io::Error) -> bool {
 /// Receives a trace up to its end. Returns why it ended early.
 fn receive(
     body: impl Read,
-    dir: &Path,
+    dir: &Place,
     of: (u32, &str),
     triggers: Vec<GoTrigger>,
     to: &Shared,
@@ -372,7 +373,7 @@ fn is_cut(error: &gotrace::Error, has_ended: bool) -> bool {
 /// Writes each generation of a trace to a file.
 fn split(
     body: impl Read,
-    dir: &Path,
+    dir: &Place,
     pid: u32,
     shared: &Shared,
     memory: &Memory,
@@ -398,7 +399,7 @@ fn split(
         let name = format!("go-{pid}-{start}-{first}-{last}.trace");
         let path = dir.join(name);
         let write = || -> io::Result<()> {
-            let mut file = private::create_new(&path)?;
+            let mut file = private::create_new(path.path())?;
             let written = file.write_all(&header).and_then(|()| file.write_all(bytes));
             written.inspect_err(|_| {
                 let _ = fs::remove_file(&path); // nobody knows it

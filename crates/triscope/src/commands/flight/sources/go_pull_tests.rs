@@ -197,7 +197,7 @@ fn generations_of_all_programs_have_one_limit() {
     let large = batch.repeat(SHARE as usize / batch.len() + 2);
     let trace = [&HEAD[HEAD.len() - 16..], &generation(1, 1), &large].concat();
     let (dir, shared) = (tempfile::tempdir().unwrap(), Shared::default());
-    let ended = split(&trace[..], dir.path(), 1, &shared, &memory, &mut |_| ());
+    let ended = split(&trace[..], &dir.path().into(), 1, &shared, &memory, &mut |_| ());
     let why = "the generations of all Go programs have 10 bytes of memory";
     assert!(ended.as_ref().unwrap_err().contains(why), "{ended:?}");
     assert_eq!(memory.used.load(Ordering::Relaxed), 0);
@@ -211,7 +211,7 @@ fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) 
     let header = &HEAD[HEAD.len() - 16..];
     let generations = generations.map(|(number, time)| generation(number, time));
     let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
-    split(&trace[..], dir.path(), 1, &shared, &Memory::new(0), &mut |_| ()).unwrap();
+    split(&trace[..], &dir.path().into(), 1, &shared, &Memory::new(0), &mut |_| ()).unwrap();
     (shared, fs::read_dir(dir.path()).unwrap().count())
 }
 
@@ -247,7 +247,7 @@ fn a_trace_goes_on_while_a_dump_copies_it() {
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
     let shared = Arc::new(Shared::default());
     let [first, last] = [1, 2].map(Timestamp::from_nanos);
-    let generation = Generation { path: path.clone(), first, last, bytes: BLOCK };
+    let generation = Generation { path: (&path).into(), first, last, bytes: BLOCK };
     shared.change(|pulled| {
         pulled.push(generation);
         pulled.has_ended = true;

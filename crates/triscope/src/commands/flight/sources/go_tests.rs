@@ -17,10 +17,11 @@ fn process(pull: Option<Pull>) -> Process {
     }
 }
 
-/// The sessions of a process before the present one are parts of a dump, too.
+/// The sessions of a process before the present one are parts of a dump, too; also of one that is written after other
+/// settings have ended them.
 #[test]
 fn all_sessions_of_a_process_are_in_a_dump() {
-    for is_running in [true, false] {
+    for (is_running, is_ended) in [(true, false), (false, false), (true, true)] {
         let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let (_inbox, outbox) = inbox::new().unwrap();
         let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
@@ -49,6 +50,8 @@ fn all_sessions_of_a_process_are_in_a_dump() {
         let cause = trace_flight::Cause::new("signal", "SIGUSR1");
         let window = Window::new(begin, now().unwrap(), cause);
         let collected = programs.collect(&window);
+        let mut programs = Some(programs);
+        programs.take_if(|_| is_ended).into_iter().for_each(Programs::close);
         let write = |one: Collected| one.write(&window, out.path(), Instant::now());
         let sources: Vec<Source> = collected.into_iter().map(write).collect();
         let files = sources.iter().map(|source| source.file.clone().unwrap());
@@ -63,7 +66,8 @@ fn all_sessions_of_a_process_are_in_a_dump() {
             let (first, _) = generations.next_generation().unwrap().unwrap();
             assert_eq!(source.from, Some(first.first));
         }
-        programs.close();
+        programs.into_iter().for_each(Programs::close);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
         servers.into_iter().for_each(|server| assert!(server.join().unwrap()));
     }
 }
@@ -94,15 +98,15 @@ fn a_snapshot_that_is_of_no_use_leaves_no_file() {
     let path = dir.path().join("go-1-2.snapshot");
     let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
     let trace = fs::read(shop).unwrap();
-    let (from, until) = save(&path, &trace).unwrap();
+    let (from, until) = save(&(&path).into(), &trace).unwrap();
     assert!(from < until && fs::read(&path).unwrap() == trace);
     fs::remove_file(&path).unwrap();
     for other in [&b"no trace"[..], b"go 1.26 trace\0\0\0", b""] {
-        save(&path, other).unwrap_err();
+        save(&(&path).into(), other).unwrap_err();
         assert!(!path.exists());
     }
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
-    let why = save(&path, &trace).unwrap_err();
+    let why = save(&(&path).into(), &trace).unwrap_err();
     assert!(why.contains("No space left"), "{why}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
 }

@@ -19,6 +19,7 @@ mod masked;
 
 use super::inbox::Outbox;
 use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
+use crate::io::place::Place;
 use crate::io::private;
 use crate::run::family::Family;
 use crate::timeline::counted;
@@ -28,7 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -78,6 +79,19 @@ impl Wanted {
         self.triggers.iter().filter_map(of).collect()
     }
 
+    /// Whether the .NET sessions of these settings are those of other ones: they go on.
+    pub(super) fn keeps_dotnet(&self, before: &Self) -> bool {
+        self.dotnet
+            && before.dotnet
+            && self.dotnet_triggers() == before.dotnet_triggers()
+            && self.command_lines == before.command_lines
+    }
+
+    /// Whether the Go traces of these settings are those of other ones: they go on.
+    pub(super) fn keeps_go(&self, before: &Self) -> bool {
+        self.go && before.go && self.go_triggers() == before.go_triggers()
+    }
+
     fn go_triggers(&self) -> Vec<GoTrigger> {
         let of = |trigger: &Trigger| match trigger {
             Trigger::Go(trigger) => Some(trigger.clone()),
@@ -113,14 +127,14 @@ pub(super) struct Sources {
 impl Sources {
     /// Starts the thread. `privileges` drops the privileges that it does not need.
     pub(super) fn start(
-        dir: &Path,
+        dir: Place,
         wanted: Wanted,
         outbox: &Outbox,
         privileges: impl FnOnce() + Send + 'static,
     ) -> Self {
         let (ask, asked) = unbounded();
         let usage = Arc::new(Usage::default());
-        let (dir, outbox, shared) = (dir.to_owned(), outbox.clone(), Arc::clone(&usage));
+        let (outbox, shared) = (outbox.clone(), Arc::clone(&usage));
         let thread = std::thread::spawn(move || {
             let _nice = NiceThread::begin(0).ok();
             privileges();
@@ -173,7 +187,7 @@ enum Part {
     /// Generations, of which more may come.
     Go(go_pull::Part),
     /// A file that is complete.
-    File(PathBuf),
+    File(Place),
 }
 
 impl Collected {
@@ -200,7 +214,7 @@ impl Collected {
                 let (path, until, failure) = trace.finish();
                 // A process before can have had its id.
                 let to = private::numbered(dir, &format!("dotnet-{pid}"), "nettrace");
-                put(&path, &to)?;
+                put(path.path(), &to)?;
                 (source.file, source.until) = (file_name(&to), Some(until));
                 source.missing = source.missing.or(failure);
             }
@@ -224,7 +238,7 @@ impl Collected {
             }
             Part::File(path) => {
                 let to = private::numbered(dir, &format!("{}-{pid}", source.kind), "trace");
-                put(&path, &to)?;
+                put(path.path(), &to)?;
                 source.file = file_name(&to);
             }
         }
@@ -270,7 +284,7 @@ struct Worker {
     wanted: Wanted,
     outbox: Outbox,
     usage: Arc<Usage>,
-    dir: PathBuf,
+    dir: Place,
     family: Option<Family>,
     dotnet: Option<dotnet::Runtimes>,
     go: Option<go::Programs>,
@@ -278,7 +292,7 @@ struct Worker {
 }
 
 impl Worker {
-    fn new(dir: PathBuf, wanted: Wanted, outbox: Outbox, usage: Arc<Usage>) -> Self {
+    fn new(dir: Place, wanted: Wanted, outbox: Outbox, usage: Arc<Usage>) -> Self {
         let family = wanted.pid.map(Family::new);
         let pending = VecDeque::new();
         let mut this = Self { wanted, outbox, usage, dir, family, dotnet: None, go: None, pending };
@@ -291,21 +305,25 @@ impl Worker {
         let Self { wanted, outbox, dir, .. } = self;
         if wanted.dotnet && self.dotnet.is_none() {
             let triggers = wanted.dotnet_triggers();
-            self.dotnet = Some(dotnet::Runtimes::new(dir, triggers, wanted.command_lines, outbox));
+            self.dotnet =
+                Some(dotnet::Runtimes::new(&*dir, triggers, wanted.command_lines, outbox));
         }
         if wanted.go && self.go.is_none() {
-            self.go = Some(go::Programs::new(dir, wanted.go_triggers(), outbox));
+            self.go = Some(go::Programs::new(&*dir, wanted.go_triggers(), outbox));
         }
     }
 
     /// Changes the settings. A source goes on if it is wanted with the same settings.
     fn change(&mut self, wanted: Wanted) {
         let before = std::mem::replace(&mut self.wanted, wanted);
-        let now = &self.wanted;
-        let keeps_dotnet = now.dotnet
-            && now.dotnet_triggers() == before.dotnet_triggers()
-            && now.command_lines == before.command_lines;
-        let keeps_go = now.go && now.go_triggers() == before.go_triggers();
+        let keeps_dotnet = self.wanted.keeps_dotnet(&before);
+        let keeps_go = self.wanted.keeps_go(&before);
+        if (self.dotnet.is_some() && !keeps_dotnet) || (self.go.is_some() && !keeps_go) {
+            // Dumps that wait need what is closed.
+            while let Some(first) = self.pending.pop_front() {
+                self.send(first);
+            }
+        }
         if let Some(dotnet) = self.dotnet.take_if(|_| !keeps_dotnet) {
             dotnet.abandon();
         }
@@ -360,16 +378,21 @@ impl Worker {
             if !is_prepared && Instant::now() < until {
                 return;
             }
-            let Some(Pending { window, reply, .. }) = self.pending.pop_front() else { return };
-            let mut collected = Vec::new();
-            if let Some(dotnet) = &mut self.dotnet {
-                collected.append(&mut dotnet.collect(&window));
-            }
-            if let Some(go) = &mut self.go {
-                collected.append(&mut go.collect(&window));
-            }
-            let _ = reply.send(collected); // the dump may have failed
+            let Some(first) = self.pending.pop_front() else { return };
+            self.send(first);
         }
+    }
+
+    /// Collects what a dump needs of what is there.
+    fn send(&mut self, Pending { window, reply, .. }: Pending) {
+        let mut collected = Vec::new();
+        if let Some(dotnet) = &mut self.dotnet {
+            collected.append(&mut dotnet.collect(&window));
+        }
+        if let Some(go) = &mut self.go {
+            collected.append(&mut go.collect(&window));
+        }
+        let _ = reply.send(collected); // the dump may have failed
     }
 
     fn look(&mut self) {
@@ -497,7 +520,7 @@ mod tests {
         let path = dir.path().join("go-1-2.snapshot");
         let collected = || {
             fs::write(&path, "trace").unwrap();
-            Collected { source: Source::new("go", 1, "x"), part: Part::File(path.clone()) }
+            Collected { source: Source::new("go", 1, "x"), part: Part::File((&path).into()) }
         };
         let cause = trace_flight::Cause::new("signal", "SIGUSR1");
         let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
