@@ -46,7 +46,8 @@ use trigger::Trigger;
 /// Once its events are open, the recorder keeps no capability but CAP_PERFMON and CAP_IPC_LOCK, and
 /// CAP_SYS_ADMIN where the kernel does not accept CAP_PERFMON. The threads that supervise COMMAND keep
 /// CAP_KILL, which passes signals on to it, that for --dotnet and --go keeps CAP_SYS_PTRACE,
-/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE, and that which reads --config again CAP_DAC_READ_SEARCH. All set no_new_privs. COMMAND has the privileges of the start.
+/// CAP_DAC_READ_SEARCH and CAP_DAC_OVERRIDE, and that which reads --config again CAP_DAC_READ_SEARCH. All
+/// set no_new_privs. COMMAND has the privileges of the start.
 #[derive(clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
