@@ -38,6 +38,8 @@ pub struct Event {
     pub(crate) is_most_precise: bool,
     pub(crate) unit: EventUnit,
     pub(crate) cpus: Option<Vec<u32>>,
+    /// Of a tracepoint: whether it has the registers of user space, which is where it then occurs.
+    pub(crate) is_at_user_registers: bool,
 }
 
 /// The effect of `exclude_kernel` on an event: see [`Event::without_kernel`].
@@ -46,9 +48,11 @@ pub struct Event {
 pub enum WithoutKernel {
     /// It counts user space.
     UserSpace,
-    /// It counts the same as without `exclude_kernel`: clocks ignore it.
+    /// It counts the same as without `exclude_kernel`: clocks ignore it, and tracepoints of system
+    /// calls (`syscalls:*`) and of uprobes have the registers of user space.
     Everything,
-    /// It counts nothing: the event only occurs in the kernel, such as context switches.
+    /// It counts nothing: the event only occurs in the kernel, such as context switches and all other
+    /// tracepoints.
     Nothing,
 }
 
@@ -80,8 +84,10 @@ pub enum BreakpointAccess {
 
 impl Event {
     fn new(name: impl Into<String>, type_: u32, config: u64) -> Self {
+        let name = name.into();
         Self {
-            name: name.into(),
+            is_at_user_registers: type_ == PERF_TYPE_TRACEPOINT && name.starts_with("syscalls:"),
+            name,
             type_,
             config: [config, 0, 0, 0, 0],
             bp_type: 0,
@@ -448,9 +454,17 @@ impl Event {
 
     /// The effect of `exclude_kernel` on this event. Users without privileges need it at
     /// `perf_event_paranoid` 2.
+    ///
+    /// A tracepoint counts where its registers are those of user space ([`perf_tp_event_match`][match]).
+    /// That of a uprobe is known as such if [`Tracefs::event`] returned it.
+    ///
+    /// [match]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
     pub const fn without_kernel(&self) -> WithoutKernel {
-        if self.type_ != PERF_TYPE_SOFTWARE {
-            return WithoutKernel::UserSpace;
+        match self.type_ {
+            PERF_TYPE_SOFTWARE => {}
+            PERF_TYPE_TRACEPOINT if self.is_at_user_registers => return WithoutKernel::Everything,
+            PERF_TYPE_TRACEPOINT => return WithoutKernel::Nothing,
+            _ => return WithoutKernel::UserSpace,
         }
         match self.config[0] {
             PERF_COUNT_SW_CPU_CLOCK
@@ -587,6 +601,15 @@ mod tests {
         assert!(!all.exclude_user() && !all.exclude_kernel());
         // Each sets no other bit.
         assert_eq!(attr("cycles:DeI").flags.count_ones(), attr("cycles").flags.count_ones() + 3);
+    }
+
+    #[test]
+    fn tracepoints_occur_in_the_kernel_but_for_system_calls() {
+        let of = |name| Event::tracepoint_id(name, 7).without_kernel();
+        assert_eq!(of("sched:sched_switch"), WithoutKernel::Nothing);
+        assert_eq!(of("raw_syscalls:sys_enter"), WithoutKernel::Nothing);
+        assert_eq!(of("syscalls:sys_enter_read"), WithoutKernel::Everything);
+        assert_eq!(Event::raw(7).without_kernel(), WithoutKernel::UserSpace);
     }
 
     #[test]

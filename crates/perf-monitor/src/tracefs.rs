@@ -5,6 +5,7 @@ use crate::event::Event;
 use crate::files::read_bytes;
 use crate::format::TracepointFormat;
 use crate::mounts::Mount;
+use crate::probe;
 use crate::system::{self, read_text};
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
@@ -155,7 +156,9 @@ impl Tracefs {
             offset: 0,
             why: "not a number",
         })?;
-        Ok(Event::tracepoint_id(format!("{system}:{name}"), id))
+        let mut event = Event::tracepoint_id(format!("{system}:{name}"), id);
+        event.is_at_user_registers |= probe::is_uprobe(self, system, name);
+        Ok(event)
     }
 
     /// The layout of a tracepoint's data.

@@ -484,6 +484,31 @@ kernel_tests! {
         }
     }
 
+    fn tracepoints_without_the_kernel_count_what_has_registers_of_user_space(t) {
+        t.root()?;
+        let tracefs = Tracefs::find_or_detached().map_err(|error| t.refused(error))?;
+        let mut documented = Vec::new();
+        for (system, name) in [("syscalls", "sys_enter_getppid"), ("raw_syscalls", "sys_enter")] {
+            let event = tracefs.event(system, name).map_err(|error| t.refused(error))?;
+            let count = |user: bool| {
+                let builder = event.builder().exclude_kernel(user).exclude_hv(user);
+                let counter = builder.open(Target::ThisThread).unwrap();
+                counter.enable().unwrap();
+                counter
+            };
+            let (all, user) = (count(false), count(true));
+            let _ = rustix::process::getppid();
+            all.disable().unwrap();
+            user.disable().unwrap();
+            assert!(all.read().unwrap().value > 0, "{event}");
+            let value = user.read().unwrap().value;
+            let effect = event.without_kernel();
+            assert_eq!(value > 0, effect == WithoutKernel::Everything, "{event}: {value}");
+            documented.push(effect);
+        }
+        assert_eq!(documented, [WithoutKernel::Everything, WithoutKernel::Nothing]);
+    }
+
     fn running_out_of_files_names_the_limit(t) {
         t.root()?;
         TestChild::start("files").go();

@@ -8,7 +8,7 @@ use perf_monitor::probe::{
 };
 use perf_monitor::{
     Errno, Error, EventMonitor, EventType, Record, Registration, SampleFlags, SampleView, Sampler,
-    Target, Tracefs, TracepointFormat,
+    Target, Tracefs, TracepointFormat, WithoutKernel,
 };
 use std::ffi::CStr;
 use std::path::PathBuf;
@@ -201,6 +201,23 @@ kernel_tests! {
         let bytes = probe.format().field("bytes").unwrap();
         let bytes: Vec<i64> = bytes.elements(&hits[1]).unwrap().iter().collect();
         assert_eq!(bytes, [i64::from(b'e'), i64::from(b'c')]);
+    }
+
+    fn probes_without_the_kernel_count_those_of_user_space(t) {
+        let tracefs = needs(t, ProbeKind::Uprobe)?;
+        let probe = Probe::uprobe(EXE, CALLED).create().unwrap();
+        let (group, name) = probe.event().name().split_once(':').unwrap();
+        for event in [probe.event(), &tracefs.event(group, name).unwrap()] {
+            assert_eq!(event.without_kernel(), WithoutKernel::Everything);
+            let counter = event.builder().exclude_kernel(true).exclude_hv(true);
+            let counter = counter.open(Target::ThisThread).unwrap();
+            counter.enable().unwrap();
+            probed(1, 2, c"");
+            assert_eq!(counter.read().unwrap().value, 1);
+        }
+        needs(t, ProbeKind::Kprobe)?;
+        let probe = Probe::kprobe("do_nanosleep").create().map_err(|error| t.refused(error))?;
+        assert_eq!(probe.event().without_kernel(), WithoutKernel::Nothing);
     }
 
     fn uretprobes_have_the_return_value(t) {
