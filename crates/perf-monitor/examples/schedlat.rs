@@ -34,8 +34,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     };
     let field = |event, name| -> Result<_, Box<dyn std::error::Error>> { field(event, name) };
     let woken = field("sched_wakeup", "pid")?;
-    let (next_pid, next_comm) =
-        (field("sched_switch", "next_pid")?, field("sched_switch", "next_comm")?);
+    let switch = |name| field("sched_switch", name);
+    let (prev_pid, next_pid, next_comm) =
+        (switch("prev_pid")?, switch("next_pid")?, switch("next_comm")?);
     let options = |name| {
         let event = tracefs.event("sched", name)?;
         Ok::<_, perf_monitor::Error>(event.builder().sample_period(1).sample(SampleFlags::RAW))
@@ -53,7 +54,11 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         let Some(raw) = record.layout.raw_data(record.raw) else { return Ok(()) };
         if record.event == wakeup || record.event == wakeup_new {
             waiting.insert(woken.i64(raw).unwrap_or(0), record.time);
-        } else if let Some(since) = next_pid.i64(raw).and_then(|pid| waiting.remove(&pid)) {
+            return Ok(());
+        }
+        // It was woken while it still had a CPU: it did not wait.
+        prev_pid.i64(raw).and_then(|pid| waiting.remove(&pid));
+        if let Some(since) = next_pid.i64(raw).and_then(|pid| waiting.remove(&pid)) {
             let name = next_comm.value(raw).map(|v| v.to_string()).unwrap_or_default();
             let waits = waits.entry(name).or_default();
             let wait = record.time.nanos() - since.nanos();
