@@ -118,7 +118,7 @@ fn run() -> Result<(), Error> {
     let sql = query(args.query)?;
     let runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = { runtime }.build().map_err(|e| Error::Io("threads".to_owned(), e))?;
-    runtime.block_on(answer(&sql, &args.dir, args.format, args.memory.or_else(available)))
+    runtime.block_on(answer(&sql, &args.dir, args.format, args.memory.or_else(usual_memory)))
 }
 
 fn parse(args: Vec<OsString>) -> Result<Option<Args>, Error> {
@@ -166,14 +166,9 @@ fn query(text: String) -> Result<String, Error> {
     Ok(question.map_or(text, |question| question.sql.to_owned()))
 }
 
-/// Half of the memory that the machine has available, in bytes, if it says so.
-///
-/// Source: `proc_meminfo(5)`, in KiB.
-fn available() -> Option<usize> {
-    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    let kib: usize = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-    kib.checked_mul(1024 / 2)
+/// Half of the memory that is available, in bytes, if the system says so.
+fn usual_memory() -> Option<usize> {
+    trace_common::available_memory().and_then(|bytes| usize::try_from(bytes / 2).ok())
 }
 
 async fn answer(sql: &str, dir: &Path, format: Format, memory: Option<usize>) -> Result<(), Error> {

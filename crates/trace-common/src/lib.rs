@@ -26,6 +26,7 @@
 //!
 //! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
+//! - [`available_memory`]: how much this process can have (Linux);
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
 //! - [`crc32`]: the checksum of gzip;
 //! - [`FoundFile`](https://docs.rs/trace-common/latest/trace_common/struct.FoundFile.html): a regular file of another
@@ -43,6 +44,7 @@
 #![warn(clippy::missing_errors_doc)]
 #![forbid(unsafe_code)]
 
+mod available;
 mod build_id;
 mod clock;
 mod crc;
@@ -64,6 +66,7 @@ mod seeded;
 mod tournament;
 mod walk;
 
+pub use available::available_memory;
 pub use build_id::BuildId;
 pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use crc::crc32;

@@ -190,16 +190,10 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
 
 /// Room for the largest heap whose graph also fits into the available memory.
 fn limits() -> Limits {
-    let available = std::fs::read_to_string("/proc/meminfo").ok();
-    let available = available.as_deref().and_then(available_memory).unwrap_or(0);
+    let available = trace_common::available_memory();
+    let available = available.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0);
     let usual = Limits::default();
     Limits { max_buffer: usual.max_buffer.max(available / 3), ..usual }
-}
-
-/// Bytes of `MemAvailable` in `/proc/meminfo`.
-fn available_memory(meminfo: &str) -> Option<usize> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.trim().strip_suffix(" kB")?.parse::<usize>().ok()?.checked_mul(1024)
 }
 
 /// The bytes of a `.gcdump` file; `None` if the file has another format.
@@ -381,9 +375,6 @@ mod tests {
 
     #[test]
     fn a_heap_may_take_a_share_of_the_available_memory() {
-        let text = "MemTotal:       65805612 kB\nMemAvailable:   60000000 kB\n";
-        assert_eq!(available_memory(text), Some(60_000_000 * 1024));
-        assert_eq!(available_memory("MemFree: 1 kB"), None);
         let (real, usual) = (limits().max_buffer, Limits::default().max_buffer);
         assert!(real >= usual, "{real}");
     }
