@@ -108,13 +108,16 @@ impl LiveSamples {
             self.push(record.raw, each);
             Ok::<(), perf_monitor::Error>(())
         });
-        pushed.map_err(failure)?;
+        pushed.map(drop).map_err(failure)
+    }
+
+    /// Ends the samples after the [rest](Self::rest): waits that have not ended have the time up to then.
+    pub(crate) fn finish(&mut self, each: Each<'_>) {
         if let Some(goroutines) = &mut self.goroutines {
             goroutines.finish();
         }
         self.source.finish(&mut self.tables, &mut self.events);
         self.pass(each);
-        Ok(())
     }
 
     /// Passes on the time of threads that are away from the CPU up to about now.

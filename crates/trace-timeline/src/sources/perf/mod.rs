@@ -32,7 +32,7 @@ mod stacks;
 mod testing;
 
 pub use sched::SchedDecoder;
-pub use stacks::{Function, Symbolizer, Unwinder};
+pub use stacks::{Function, PREEMPTED, Symbolizer, Unwinder};
 
 use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, left};
 use crate::event::{Event, ThreadState};
@@ -101,7 +101,7 @@ pub struct PerfStats {
 /// -e context-switches -c 1 --switch-events`), or with the call chains of `sched_switch` (`perf record
 /// -g -e sched:sched_switch`), threads have [`SampleKind::OffCpu`](crate::SampleKind::OffCpu): they
 /// come when the thread is back on a CPU, with the time since the switch as their weight. The stack of
-/// a thread that was preempted begins with a frame `[preempted]`. A call chain of `sched_waking` is the
+/// a thread that was preempted begins with a frame [`PREEMPTED`]. A call chain of `sched_waking` is the
 /// stack of the [flow](crate::EventKind::Flow).
 ///
 /// Of a recording with deferred call chains (`perf record --call-graph fp,defer`), a sample waits for the

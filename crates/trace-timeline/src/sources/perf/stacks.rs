@@ -54,6 +54,9 @@ pub struct Function<'a> {
     pub line: u32,
 }
 
+/// The function of the innermost frame of a thread that was preempted: it could have gone on.
+pub const PREEMPTED: &str = "[preempted]";
+
 /// Maximum number of frames of a stack, innermost first.
 const MAX_FRAMES: usize = 1 << 10;
 
@@ -275,7 +278,7 @@ impl Stacks {
 
     /// The stack of a thread that was preempted there.
     pub(super) fn preempted(&self, stack: Option<StackId>, tables: &mut Tables) -> Option<StackId> {
-        let function = tables.text(b"[preempted]");
+        let function = tables.text(PREEMPTED.as_bytes());
         let mut frames = vec![Frame { function, ..Frame::default() }];
         frames.extend(stack.map_or(&[][..], |stack| tables.frames(stack)));
         tables.stack(&frames)

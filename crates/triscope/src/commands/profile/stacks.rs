@@ -298,7 +298,12 @@ impl Consumer for Stacks {
 
     fn rest(&mut self, set: &mut RingSet) -> Result {
         let Self { samples, counted, .. } = self;
-        samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))
+        samples.rest(set, &mut |event, labels, tables| counted.count(event, labels, tables))?;
+        if let Some(wakers) = &mut counted.wakers {
+            wakers.end();
+        }
+        samples.finish(&mut |event, labels, tables| counted.count(event, labels, tables));
+        Ok(())
     }
 
     fn takes_ids(&self) -> bool {

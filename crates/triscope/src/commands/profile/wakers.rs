@@ -7,6 +7,7 @@ use perf_monitor::Event as PerfEvent;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use trace_export::profile::Label;
+use trace_timeline::sources::perf::PREEMPTED;
 use trace_timeline::{
     Context, Entity, EntityId, Event, EventKind, FlowKind, Frame, SampleKind, StackId, Tables,
     TextId, Timestamp,
@@ -46,6 +47,10 @@ pub(super) struct Wakers {
     marks: HashSet<TextId>,
     keys: [TextId; 2],
     interrupt: TextId,
+    /// The innermost function of a thread that was preempted.
+    preempted: TextId,
+    /// Whether the waits that follow have not ended.
+    is_end: bool,
     /// The labels of the last sample.
     labels: Vec<(TextId, Label)>,
     by_threads: u64,
@@ -55,13 +60,16 @@ pub(super) struct Wakers {
 
 impl Wakers {
     pub(super) fn new(tables: &mut Tables) -> Self {
-        let [waker, thread, interrupt] =
-            ["waker", "waker_thread", "interrupt"].map(|text| tables.text(text.as_bytes()));
+        let [waker, thread, interrupt, preempted] =
+            ["waker", "waker_thread", "interrupt", PREEMPTED]
+                .map(|text| tables.text(text.as_bytes()));
         Self {
             last: HashMap::new(),
             marks: HashSet::new(),
             keys: [waker, thread],
             interrupt,
+            preempted,
+            is_end: false,
             labels: Vec::new(),
             by_threads: 0,
             by_interrupts: 0,
@@ -96,6 +104,13 @@ impl Wakers {
             }
             EventKind::Sample { entity, kind: SampleKind::OffCpu, stack, weight, .. } => {
                 let waking = self.last.remove(entity);
+                // It could have gone on: nothing wakes it.
+                let innermost = stack.and_then(|stack| tables.frames(stack).first());
+                let is_it =
+                    |frame: &Frame| frame.mapping.is_none() && frame.function == self.preempted;
+                if innermost.is_some_and(is_it) {
+                    return &[];
+                }
                 // One before the wait is not its end.
                 let away = i64::try_from(*weight).unwrap_or(i64::MAX);
                 let waking = waking.filter(|waking| event.at.nanos_since(waking.at) <= away);
@@ -104,12 +119,18 @@ impl Wakers {
                         *stack = self.joined(*stack, &waking, tables);
                         self.label(&waking);
                     }
+                    None if self.is_end => {}
                     None => self.unknown += 1,
                 }
             }
             _ => {}
         }
         &self.labels
+    }
+
+    /// The waits that follow have not ended: they have no wake-up.
+    pub(super) fn end(&mut self) {
+        self.is_end = true;
     }
 
     fn label(&mut self, waking: &Waking) {
@@ -179,5 +200,51 @@ impl Wakers {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_timeline::SampledEvent;
+
+    #[test]
+    fn waits_that_ended_have_a_wake_up_or_lack_it() {
+        let (mut tables, mut made) = (Tables::new(), Vec::new());
+        let mut wakers = Wakers::new(&mut tables);
+        let at = Timestamp::from_nanos;
+        let mut thread = |tid| tables.thread(tid, at(0), &mut made).unwrap();
+        let (waiter, waker) = (thread(7), thread(8));
+        let name = tables.text(b"off-cpu");
+        let event = tables.add_sampled_event(SampledEvent { name, unit: name, has_others: false });
+        let mut stack = |functions: &[&str]| {
+            let function = |name: &&str| tables.text(name.as_bytes());
+            let functions: Vec<TextId> = functions.iter().map(function).collect();
+            let frame = |function| Frame { function, ..Frame::default() };
+            tables.stack(&functions.into_iter().map(frame).collect::<Vec<_>>())
+        };
+        let (read, spin) = (stack(&["read"]), stack(&[PREEMPTED, "spin"]));
+        let back = |nanos, stack| {
+            let (kind, weight) = (SampleKind::OffCpu, 10);
+            let (entity, thread, cpu, of) = (waiter, None, None, None);
+            let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+            Event { at: at(nanos), kind }
+        };
+        let (from, context, on) = (Some(waker), Context::Task, None);
+        let kind = FlowKind::Wakes;
+        let kind = EventKind::Flow { kind, from, context, on, to: waiter, cpu: None, stack: None };
+        let wakes = Event { at: at(15), kind };
+
+        // Without a wake-up, it was preempted.
+        for mut event in [back(10, spin), wakes, back(20, read)] {
+            wakers.apply(&mut event, &mut tables);
+        }
+        assert_eq!(wakers.notes(), "; 1 ended by threads");
+        wakers.apply(&mut back(30, read), &mut tables);
+        assert_eq!(wakers.notes(), "; 1 ended by threads, 1 without a recorded wake-up");
+        // It waits until the profile ends.
+        wakers.end();
+        wakers.apply(&mut back(40, read), &mut tables);
+        assert_eq!(wakers.notes(), "; 1 ended by threads, 1 without a recorded wake-up");
     }
 }

@@ -195,6 +195,7 @@ impl Live {
     pub(super) fn rest(&mut self, opened: &mut Opened) -> Result {
         let counts = &mut self.counts;
         self.samples.rest(&mut opened.set, &mut |event, _, _| counts.add(&event))?;
+        self.samples.finish(&mut |event, _, _| counts.add(&event));
         opened.set.count_losses().map_err(failure)?;
         if let Some(methods) = self.methods.take() {
             methods.finish(&self.samples.source, self.names.symbols.methods_mut());
