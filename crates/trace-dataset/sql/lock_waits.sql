@@ -1,4 +1,5 @@
--- Waits of .NET threads for locks, and of work items in the queue of the thread pool, by process.
+-- Waits of .NET threads for locks, and of work items in the queue of the thread pool, by process. Those that had not
+-- ended are left out.
 --
 -- Example:
 --   process   kind  waits  total      p99      longest

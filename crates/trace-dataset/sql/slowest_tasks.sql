@@ -1,6 +1,7 @@
 -- The longest tasks, activities and requests, with the shares of their critical paths: on a CPU, waiting for a CPU or
 -- for a P, in the garbage collector or another work of the runtime, waiting, blocked in the kernel, and not
--- known. They sum to 1; NULL is a task that is not among the longest ones of its recording.
+-- known. They sum to 1; NULL is a task that is not among the longest ones of its recording. Tasks that had not ended
+-- are left out.
 --
 -- Example:
 --   process         kind      name                    duration   running  queued  runtime  waiting  blocked  unknown
