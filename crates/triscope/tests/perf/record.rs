@@ -1006,6 +1006,16 @@ fn a_recording_is_added_to_a_dataset() {
     assert!(live.iter().all(|(path, content)| grown.get(path) == Some(content)));
     assert!(!names(&dir.path().join("live")).iter().any(|name| name.starts_with('.')));
 
+    // Those that a killed recorder left are named.
+    let left = dir.path().join("live/.recording-x/recording");
+    std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(left.join("scheduler.perf.data"), "").unwrap();
+    let ran = run_in(dir.path(), &["record", "--dataset", "live", "true"]);
+    ran.is_good();
+    for command in ["export live/.recording-x/recording -o live", "rm -r live/.recording-x"] {
+        assert!(ran.stderr.contains(command), "{}", ran.stderr);
+    }
+
     // An export that fails: a file is in the place of a table.
     std::fs::create_dir(dir.path().join("blocked")).unwrap();
     let table = dir.path().join("blocked/wakeups");

@@ -2,11 +2,15 @@
 
 use super::Args;
 use crate::answers::dataset::{Export, PATHS};
-use crate::failure::{Failure, ForShell, Result};
+use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
-use std::fs;
-use std::path::Path;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, DirEntry, File};
+use std::path::{Path, PathBuf};
+
+/// The beginning of the name of a temporary directory, which is in the dataset.
+const TEMPORARY: &str = ".recording-";
 
 /// The name of the sources in their temporary directory.
 const RECORDED: &str = "recording";
@@ -17,7 +21,12 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     // A dataset that cannot be written is reported before anything is recorded. The sources are there
     // until they are exported: other file systems may have no space for them.
     fs::create_dir_all(dataset).map_err(fail)?;
-    let dir = tempfile::Builder::new().prefix(".recording-").tempdir_in(dataset).map_err(fail)?;
+    for dir in abandoned(dataset) {
+        message!("triscope: {}", OneLine(&left(&dir, dataset)));
+    }
+    let dir = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dataset).map_err(fail)?;
+    // Other recorders do not name it while it is in use.
+    let _lock = lock(dir.path(), FlockOperation::LockExclusive);
     let path = dir.path().to_owned();
     let guard = cleanup::on_exit(move || {
         let _ = fs::remove_dir_all(&path); // nothing is left to report to
@@ -36,7 +45,7 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     }
     drop(guard);
     let recording = dir.path().join(RECORDED);
-    let export = format!("triscope export {} -o {}", ForShell(&recording), ForShell(dataset));
+    let export = export_command(&recording, dataset);
     let kept = is_temporary.then(|| super::kept(&recording, &export));
     // A signal that ends the export leaves the directory.
     let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
@@ -49,4 +58,71 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
         message!("{kept}");
     }
     outcome.and(Err(failure.printed()))
+}
+
+/// The command that adds the sources of a recording to a dataset.
+fn export_command(recording: &Path, dataset: &Path) -> String {
+    format!("triscope export {} -o {}", ForShell(recording), ForShell(dataset))
+}
+
+/// Locks a directory until the result is dropped.
+fn lock(dir: &Path, operation: FlockOperation) -> Option<File> {
+    let file = File::open(dir).ok()?;
+    flock(&file, operation).is_ok().then_some(file)
+}
+
+/// The temporary directories of a dataset that no recorder uses any more: one that is killed removes
+/// nothing, and one whose export fails keeps its sources. None on a file system without locks.
+fn abandoned(dataset: &Path) -> Vec<PathBuf> {
+    let is_temporary = |entry: &DirEntry| {
+        let name = entry.file_name();
+        name.to_string_lossy().starts_with(TEMPORARY) && entry.file_type().is_ok_and(|t| t.is_dir())
+    };
+    let is_free = |path: &PathBuf| lock(path, FlockOperation::NonBlockingLockExclusive).is_some();
+    let entries = fs::read_dir(dataset).into_iter().flatten().flatten().filter(is_temporary);
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_free).collect();
+    paths.sort_unstable();
+    paths
+}
+
+/// The message about an abandoned directory.
+fn left(dir: &Path, dataset: &Path) -> String {
+    let recording = dir.join(RECORDED);
+    let has_sources = fs::read_dir(&recording).is_ok_and(|mut entries| entries.next().is_some());
+    let add = match has_sources {
+        true => format!("to add it: {}; ", export_command(&recording, dataset)),
+        false => String::new(),
+    };
+    let name = dir.display();
+    format!("{name} was left by an earlier record; {add}to remove it: rm -r {}", ForShell(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_of_killed_recorders_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let dataset = dir.path();
+        let [used, killed, empty] =
+            ["c", "b", "a"].map(|name| dataset.join(format!("{TEMPORARY}{name}")));
+        for path in [&used, &killed, &empty, &dataset.join("sched")] {
+            fs::create_dir(path).unwrap();
+        }
+        fs::write(dataset.join(".recording-file"), "").unwrap();
+        let _lock = lock(&used, FlockOperation::LockExclusive).unwrap();
+        assert_eq!(abandoned(dataset), [empty.clone(), killed.clone()]);
+        assert_eq!(abandoned(&dataset.join("nowhere")), [""; 0].map(PathBuf::from));
+
+        let recording = killed.join(RECORDED);
+        fs::create_dir(&recording).unwrap();
+        fs::write(recording.join("scheduler.perf.data"), "").unwrap();
+        let message = left(&killed, dataset);
+        assert!(message.contains(&export_command(&recording, dataset)), "{message}");
+        for (path, message) in [(&killed, message), (&empty, left(&empty, dataset))] {
+            assert!(message.ends_with(&format!("rm -r {}", ForShell(path))), "{message}");
+        }
+        assert!(!left(&empty, dataset).contains("export"));
+    }
 }
