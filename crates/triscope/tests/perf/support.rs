@@ -198,6 +198,11 @@ pub(crate) fn child_main(role: &str) -> ! {
             });
             std::thread::sleep(Duration::from_millis(1));
         },
+        // Not the main thread executes a program.
+        "executes" => {
+            let execute = || Command::new("/bin/true").exec();
+            panic!("{}", std::thread::spawn(execute).join().unwrap());
+        }
         // Two threads that never sleep, until they are killed.
         "spin" => {
             let spin = || -> () {

@@ -368,6 +368,50 @@ fn system_calls_are_shown_with_arguments_and_result() {
 }
 
 #[test]
+fn a_return_from_a_signal_is_shown_at_its_time() {
+    needs_root!();
+    let events = "syscalls:sys_*_rt_sigreturn,sched:sched_process_exec";
+    let script = ["sh", "-c", "trap : USR1; kill -USR1 $$; /bin/true; :"];
+    let ran = run(&[&["perf", "trace", "-e", events][..], &script].concat());
+    ran.is_good();
+    let place = |text| ran.stdout.lines().position(|line| line.contains(text));
+    let (back, next) = (place(" rt_sigreturn() = ?"), place("filename=/bin/true"));
+    assert!(back.is_some() && back < next, "{}", ran.stdout);
+}
+
+#[test]
+fn a_program_that_a_thread_executes_is_one_call() {
+    needs_root!();
+    let child = crate::support::child("executes");
+    let args = ["perf", "trace", "-e", "syscalls:sys_*_execve,syscalls:sys_*_futex"];
+    let child: Vec<&str> = child.iter().map(String::as_str).collect();
+    let ran = run(&[&args[..], &child].concat());
+    ran.is_good();
+    let calls: Vec<&str> = ran.stdout.lines().filter(|line| line.contains(" execve(")).collect();
+    let executed = |line: &&&str| line.contains(" execve(filename: 0x") && line.contains(" = 0 <");
+    // `env`, the test, and its thread.
+    assert_eq!(calls.iter().filter(executed).count(), 3, "{}", ran.stdout);
+    assert!(!calls.iter().any(|line| line.ends_with(" = ?")), "{}", ran.stdout);
+    // The main thread waits for the thread, and is no more.
+    let last = ran.stdout.lines().last().unwrap();
+    assert!(last.contains(" execve("), "{}", ran.stdout);
+}
+
+#[test]
+fn threads_without_a_number_any_more_are_minus_one() {
+    needs_root!();
+    let child = crate::support::child("threads 20");
+    let child: Vec<&str> = child.iter().map(String::as_str).collect();
+    for (json, number) in [(&[][..], " -1 sched:sched_switch "), (&["--json"], "\"tid\":-1")] {
+        let args = ["perf", "trace", "-a", "-e", SWITCH];
+        let ran = run(&[&args[..], json, &child].concat());
+        ran.is_good();
+        assert!(ran.stdout.contains(number), "{number}");
+        assert!(!ran.stdout.contains("4294967295"), "{number}");
+    }
+}
+
+#[test]
 fn one_tracepoint_of_a_call_is_an_event_like_others() {
     needs_root!();
     let ran = run(&["perf", "trace", "-e", "syscalls:sys_enter_exit_group", "sh", "-c", "exit 5"]);

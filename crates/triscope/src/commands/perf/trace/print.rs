@@ -71,17 +71,17 @@ impl Printer<'_> {
             return;
         };
         let (time, cpu) = (record.time, record.cpu);
-        let tid = sample.tid.unwrap_or(0);
+        // -1 of a task without a number any more.
+        let [pid, tid] = [sample.pid, sample.tid].map(|id| id.unwrap_or(0) as i32);
         let raw = sample.raw.unwrap_or_default();
         // All threads outside of the namespace have the same number in it.
-        let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(tid.into());
+        let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(u64::from(tid as u32));
         self.outside += u64::from(tid == 0 && thread != 0);
         let chain = self.symbols.as_ref().zip(sample.callchain);
-        let pid = sample.pid.unwrap_or(0);
         let frames = chain.map(|(symbols, chain)| Frames {
             symbols,
             chain,
-            pid,
+            pid: pid as u32,
             mode: record.raw.cpu_mode(),
         });
         let call = syscalls::call_name(event.format).unwrap_or_default();
@@ -103,6 +103,7 @@ impl Printer<'_> {
                 return;
             }
             Role::Exit => {
+                let result = event.format.field("ret").and_then(|field| field.i64(raw));
                 let started = match self.calls.remove(&thread) {
                     Some(other) if other.call != call => {
                         unfinished(self.is_json, &other, out);
@@ -110,7 +111,18 @@ impl Printer<'_> {
                     }
                     started => started,
                 };
-                let result = event.format.field("ret").and_then(|field| field.i64(raw));
+                let started = match (call, result) {
+                    ("execve" | "execveat", Some(0)) => {
+                        let mut ended = end_others(&mut self.calls, pid);
+                        // That of another thread, which has the number of the main thread now.
+                        let is_it = |other: &Started| other.call == call;
+                        let other = ended.iter().position(is_it).filter(|_| started.is_none());
+                        let started = other.map(|at| ended.remove(at)).or(started);
+                        ended.iter().for_each(|other| unfinished(self.is_json, other, out));
+                        started
+                    }
+                    _ => started,
+                };
                 let nanos = started.as_ref().map(|s| time.nanos().saturating_sub(s.at.nanos()));
                 if self.is_json {
                     let args = started.and_then(|s| serde_json::from_str::<Value>(&s.args).ok());
@@ -156,6 +168,18 @@ impl Printer<'_> {
             unfinished(self.is_json, &started, out);
         }
     }
+}
+
+/// Removes the calls of the other threads of a process that has executed a program: they have ended.
+fn end_others(calls: &mut HashMap<u64, Started>, pid: i32) -> Vec<Started> {
+    // All processes outside of the namespace have the number 0 in it.
+    let is_of = |started: &Started| pid > 0 && started.pid == pid;
+    let threads = calls.iter().filter(|(_, started)| is_of(started));
+    let threads: Vec<u64> = threads.map(|(thread, _)| *thread).collect();
+    let mut ended: Vec<Started> =
+        threads.iter().filter_map(|thread| calls.remove(thread)).collect();
+    ended.sort_by_key(|started| started.at);
+    ended
 }
 
 /// Prints a call whose end was not seen, with the time of its start.

@@ -45,9 +45,10 @@ pub(super) fn call_name(format: &TracepointFormat) -> Option<&str> {
     name.strip_prefix(ENTER).or_else(|| name.strip_prefix(EXIT))
 }
 
-/// Whether a system call can return to its thread.
+/// Whether the end of a system call is an event: not if it cannot return, and not if it restores the
+/// registers from before a signal, which have no number of a call.
 pub(super) fn returns(call: &str) -> bool {
-    !matches!(call, "exit" | "exit_group")
+    !matches!(call, "exit" | "exit_group" | "rt_sigreturn" | "sigreturn")
 }
 
 /// A call that has started.
@@ -57,9 +58,9 @@ pub(super) struct Started {
     pub(super) at: Timestamp,
     pub(super) cpu: u32,
     /// Its process.
-    pub(super) pid: u32,
+    pub(super) pid: i32,
     /// Its thread.
-    pub(super) tid: u32,
+    pub(super) tid: i32,
     /// By name, in the form of the output.
     pub(super) args: String,
 }
@@ -137,6 +138,12 @@ mod tests {
             ["sys_enter_read", "sys_exit_read", "sys_enter_write"].map(|name| format(name, field));
         let roles = formats.each_ref().map(|format| Role::of(format, formats.iter()));
         assert_eq!(roles, [Role::Enter, Role::Exit, Role::None]);
+    }
+
+    #[test]
+    fn calls_without_an_event_of_their_end_are_known() {
+        assert!(["read", "execve", "rt_sigaction"].into_iter().all(returns));
+        assert!(!["exit", "exit_group", "rt_sigreturn", "sigreturn"].into_iter().any(returns));
     }
 
     #[test]
