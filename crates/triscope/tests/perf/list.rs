@@ -16,6 +16,15 @@ fn events_are_listed_for_everyone() {
 }
 
 #[test]
+fn words_between_names_are_not_searched() {
+    let ran = run(&["perf", "list", " or "]);
+    assert_eq!((ran.code, &*ran.stdout), (Some(1), ""));
+    let ran = run(&["perf", "list", "migrations"]);
+    ran.is_good();
+    assert!(ran.stdout.contains("cpu-migrations or migrations"), "{}", ran.stdout);
+}
+
+#[test]
 fn a_word_without_a_match_is_an_error() {
     let ran = run(&["perf", "list", "nosuchthing"]);
     assert_eq!((ran.code, &*ran.stdout), (Some(1), ""));

@@ -36,8 +36,9 @@ pub(crate) fn run(args: &Args) -> Result {
 fn events(args: &Args, out: &mut Output) -> Result {
     let mut shown = 0;
     let mut named = |out: &mut Output, names: &[&str], kind: &str| {
-        let text = names.join(" or ");
-        if let (true, Some((name, aliases))) = (text.contains(&args.word), names.split_first()) {
+        let is_shown = names.iter().any(|name| name.contains(&args.word));
+        if let (true, Some((name, aliases))) = (is_shown, names.split_first()) {
+            let text = names.join(" or ");
             shown += 1;
             // Writing to a vector does not fail.
             let _ = match args.json {
