@@ -1,5 +1,6 @@
 //! A command that is started and monitored.
 
+use super::open_files;
 use super::stop::{self, Listener, Next};
 use crate::failure::{Failure, OneLine, Result};
 use crossbeam_channel::{Receiver, bounded};
@@ -71,7 +72,7 @@ impl Launched {
         let mut prepared = Command::new(program);
         prepared.args(args);
         prepare(&mut prepared);
-        let child = match prepared.spawn() {
+        let child = match open_files::as_before(|| prepared.spawn()) {
             Ok(child) => child,
             Err(error) => return Err(not_started(&program.as_ref().to_string_lossy(), &error)),
         };

@@ -20,6 +20,8 @@ pub(crate) mod loopback;
 #[cfg(unix)]
 pub(crate) mod named;
 #[cfg(unix)]
+pub(crate) mod open_files;
+#[cfg(unix)]
 mod peer;
 #[cfg(unix)]
 pub(crate) mod port;

@@ -2,6 +2,7 @@
 //! port, once, or the browser itself.
 
 use super::loopback::{Content, Loopback, Served};
+use super::open_files;
 use super::stop::Listener;
 use crate::failure::{Failure, OneLine, Result};
 use std::fmt::Write as _;
@@ -114,7 +115,7 @@ pub(crate) fn show(url: &str) {
     command.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Ctrl-C is for this program: a browser that it starts is not in its group.
     command.process_group(0);
-    let _ = command.spawn();
+    let _ = open_files::as_before(|| command.spawn());
 }
 
 /// A text as a part of an address.

@@ -1,7 +1,7 @@
 use crate::needs_root;
 use crate::support::{
-    Ran, Running, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, dead_pid, is_root, run,
-    triscope, users_may_count,
+    Ran, Running, WITH_TRACEFS, WITHOUT_TRACEFS, as_nobody, as_nobody_with, can, dead_pid, is_root,
+    names, run, run_in, triscope, users_may_count,
 };
 use std::process::Command;
 
@@ -51,6 +51,23 @@ fn a_missing_privilege_is_refused_with_the_remedy() {
     let ran: Ran =
         as_nobody(&["perf", "stat", "-p", "1", "--seconds", "0.1"]).output().unwrap().into();
     ran.is_refused(1, &["thread 1", "CAP_PERFMON"]);
+}
+
+/// The command has the soft limit of this program's start.
+#[test]
+fn the_limit_of_open_files_is_raised_up_to_the_hard_one() {
+    if !can("perf events", users_may_count() || is_root()) {
+        return;
+    }
+    let script = "ulimit -Sn 24; exec \"$@\"";
+    let events = vec!["page-faults"; 40].join(",");
+    let args = ["perf", "stat", "-r", "2", "-x", ",", "-e", &events, "sh", "-c", "ulimit -Sn"];
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_triscope")]).args(args);
+    let ran: Ran = shell.output().unwrap().into();
+    ran.is_good();
+    assert_eq!(ran.stdout, "24\n24\n");
+    assert_eq!(ran.stderr.lines().count(), 40, "{}", ran.stderr);
 }
 
 /// One more for each event of each thread or CPU.
@@ -310,6 +327,12 @@ fn counts_are_written_and_appended_to_a_file() {
         assert_eq!(text.lines().count(), lines, "{option}: {text}");
         assert!(text.lines().all(|line| line.contains("msec,task-clock,")), "{text}");
     }
+    // As for perf.
+    let args = ["perf", "stat", "-x", "\\t", "-e", "task-clock", "-o", "-", "true"];
+    let ran = run_in(dir.path(), &args);
+    ran.is_good();
+    assert!(ran.stderr.contains("\tmsec\ttask-clock\t"), "{}", ran.stderr);
+    assert_eq!((&*ran.stdout, names(dir.path())), ("", vec!["counts".to_owned()]));
     let missing = dir.path().join("no/counts");
     run(&["perf", "stat", "-o", missing.to_str().unwrap(), "true"]).is_refused(1, &["no/counts"]);
 }
@@ -451,6 +474,32 @@ fn events_of_the_kernel_alone_are_refused_without_a_privilege() {
     let ran: Ran = as_nobody(&args).output().unwrap().into();
     ran.is_refused(1, &["page-faults:k", "kernel.perf_event_paranoid", "CAP_PERFMON"]);
     assert!(!ran.stderr.contains("user space alone"), "{}", ran.stderr);
+}
+
+/// Without the kernel, tracepoints count nothing, but those of system calls.
+#[test]
+fn tracepoints_are_refused_without_a_privilege() {
+    needs_root!();
+    if crate::support::paranoid() != 2 {
+        assert!(!can("kernel.perf_event_paranoid of 2", false));
+        return;
+    }
+    let count = |event: &str| {
+        let args = ["perf", "stat", "-x", ",", "-e", event, "sh", "-c", "sleep 0.01; :"];
+        as_nobody_with(WITH_TRACEFS, "+dac_read_search", &args)
+    };
+    let refused = count("sched:sched_switch");
+    refused.is_refused(
+        1,
+        &["sched:sched_switch", "sysctl kernel.perf_event_paranoid=1", "CAP_PERFMON"],
+    );
+    assert!(!refused.stderr.contains("user space alone"), "{}", refused.stderr);
+    count("{page-faults,sched:sched_switch}").is_refused(1, &["CAP_PERFMON"]);
+    let ran = count("syscalls:sys_enter_openat");
+    ran.is_good();
+    let fields: Vec<&str> = ran.stderr.trim_end().split(',').collect();
+    assert_eq!(fields[2], "syscalls:sys_enter_openat", "nothing is missing: {}", ran.stderr);
+    assert!(fields[0].parse::<u64>().unwrap() > 0, "{}", ran.stderr);
 }
 
 #[test]

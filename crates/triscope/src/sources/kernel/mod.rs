@@ -8,6 +8,7 @@ pub(crate) mod sideband_record;
 pub(crate) mod switch_records;
 
 use crate::failure::{Failure, Result};
+use crate::run::open_files;
 use crate::run::procfs::is_in_container;
 use perf_monitor::{
     Error, Event, EventBuilder, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target,
@@ -110,8 +111,10 @@ pub(crate) fn report_namespace(is_system_wide: bool) {
     }
 }
 
-/// Options of a set of rings with the requested number of pages; without a request, at most `usual`.
+/// Options of a set of rings with the requested number of pages; without a request, at most `usual`. The
+/// limit of open files is raised for them.
 pub(crate) fn rings(asked: Option<usize>, usual: usize) -> perf_monitor::RingSetBuilder {
+    open_files::raise();
     match asked {
         Some(pages) => RingSet::builder().pages(pages),
         None => RingSet::builder().max_pages(usual),

@@ -296,7 +296,11 @@ mod tests {
     #[test]
     fn events_of_the_kernel_are_not_opened_without_it() {
         let opened = |names: &[&str]| {
-            let events: Vec<Event> = names.iter().map(|name| Event::parse(name).unwrap()).collect();
+            let event = |name: &&str| match name.split_once("tracepoint ") {
+                Some((_, name)) => Event::tracepoint_id(name, 300),
+                None => Event::parse(name).unwrap(),
+            };
+            let events: Vec<Event> = names.iter().map(event).collect();
             let opened = with_kernel_or_not(&events, |user_only| match user_only {
                 true => Ok(()),
                 false => Err(perf_monitor::Error::Open {
@@ -316,6 +320,8 @@ mod tests {
         assert!(opened(&["task-clock", "page-faults:u", "context-switches:u"]));
         assert!(!opened(&["task-clock", "page-faults:k"]));
         assert!(!opened(&["task-clock", "context-switches"]));
+        assert!(!opened(&["task-clock", "tracepoint sched:sched_switch"]));
+        assert!(opened(&["task-clock", "tracepoint syscalls:sys_enter_read"]));
     }
 
     /// With PERIOD, the kernel takes a sample at each occurrence.

@@ -88,6 +88,13 @@ fn counts(readings: Vec<Reading>) -> Option<Vec<Vec<Count>>> {
 }
 
 impl Counted {
+    /// The events without a counter.
+    #[cfg(test)]
+    pub(super) fn unopened(events: Vec<Event>) -> Self {
+        let (instances, not_on) = Default::default();
+        Self { events, cgroup: None, instances, not_on, user_only: false }
+    }
+
     /// The name of its first event.
     pub(super) fn name(&self) -> &str {
         self.events.first().map_or("", Event::name)

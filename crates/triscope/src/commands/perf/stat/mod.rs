@@ -5,6 +5,7 @@ mod report;
 
 use crate::failure::{Failure, Result};
 use crate::run::duration::duration;
+use crate::run::open_files;
 use crate::run::stop::{Listener, Next};
 use crate::run::target::{self, Target as WatchTarget, threads};
 use crate::run::watch::Watch;
@@ -16,6 +17,7 @@ use crossbeam_channel::tick;
 use perf_monitor::{Count, OpenErrorReason};
 use report::{Form, LeftOut, Report, Row};
 use signal_hook::consts::SIGTERM;
+use std::convert::Infallible;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
@@ -82,13 +84,14 @@ pub(crate) struct Args {
     cgroup: Vec<String>,
     /// Print lines of fields with this separator: count, unit, event, time counted in nanoseconds,
     /// share of the time counted in per cent, rate and its unit. With -I, the time comes first; with
-    /// -G, the cgroup comes after the event; with -r, the deviation comes before the time counted
-    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json")]
+    /// -G, the cgroup comes after the event; with -r, the deviation comes before the time counted.
+    /// \t is a tab
+    #[arg(short = 'x', long, value_name = "SEP", conflicts_with = "json", value_parser = separator)]
     field_separator: Option<String>,
     /// Print JSON; with -I, one object per line
     #[arg(short, long)]
     json: bool,
-    /// Write the counts to a file
+    /// Write the counts to a file; - is standard error
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Append to the file of -o
@@ -96,6 +99,11 @@ pub(crate) struct Args {
     append: bool,
     #[command(flatten)]
     target: WatchTarget,
+}
+
+/// The separator of fields: the name of a tab is one, as for `perf`.
+fn separator(text: &str) -> std::result::Result<String, Infallible> {
+    Ok(if text == "\\t" { "\t" } else { text }.to_owned())
 }
 
 pub(crate) fn run(args: &Args) -> Result {
@@ -117,8 +125,8 @@ pub(crate) fn run(args: &Args) -> Result {
     let is_stopped = Arc::new(AtomicBool::new(false));
     let _listener = (args.repeat > 1).then(|| stopped_by(&is_stopped)).transpose()?;
     for _ in 0..args.repeat {
-        let (mut counted, left_out) = open(args, &groups, &cgroups)?;
-        let (report, watch) = count(args, &mut counted, left_out, form, &mut output)?;
+        let opened = open_readable(|| open(args, &groups, &cgroups), Counted::read)?;
+        let (report, watch) = count(args, opened, form, &mut output)?;
         let is_at_limit = args.ended_by_limit(report.as_ref(), watch.status());
         outcome = watch.outcome();
         // The first one is all that there is.
@@ -161,13 +169,45 @@ impl Args {
     }
 }
 
+/// The open events, and those that could not be opened.
+type Events = (Vec<Counted>, Vec<LeftOut>);
+
+/// Open events.
+struct Opened {
+    events: Events,
+    /// The counts before they are enabled.
+    before: Vec<Counts>,
+}
+
+/// How often events are opened until all groups can be read.
+const ATTEMPTS: usize = 4;
+
+/// Opens all events, and reads them.
+///
+/// A thread that is started while a group is opened inherits the members that are open by then: as long as it
+/// lives, the kernel does not add up that group.
+fn open_readable(
+    open: impl Fn() -> Result<Events>,
+    read: impl Fn(&Counted) -> Result<Option<Counts>>,
+) -> Result<Opened> {
+    let mut unread = String::new();
+    for _ in 0..ATTEMPTS {
+        let events = open()?;
+        let counts = events.0.iter().map(&read).collect::<Result<Vec<_>>>()?;
+        let Some(group) = events.0.iter().zip(&counts).find(|(_, counts)| counts.is_none()) else {
+            return Ok(Opened { events, before: counts.into_iter().flatten().collect() });
+        };
+        unread = group.0.name().to_owned();
+    }
+    let why = "a thread that was started while the group of this event was opened has a part of the group \
+               only, and the kernel does not add it up: try again";
+    Err(Failure::about(unread, why))
+}
+
 /// Opens all events.
-fn open(
-    args: &Args,
-    groups: &[EventGroup],
-    cgroups: &[Option<Rc<Cgroup>>],
-) -> Result<(Vec<Counted>, Vec<LeftOut>)> {
+fn open(args: &Args, groups: &[EventGroup], cgroups: &[Option<Rc<Cgroup>>]) -> Result<Events> {
     let tids = threads(&args.target.pids())?;
+    open_files::raise();
     let cgroup = |index: usize| cgroups.get(index).cloned().flatten();
     let cgroup_name = |index| cgroup(index).map(|cgroup| cgroup.name.clone());
     let mut counted = Vec::new();
@@ -223,13 +263,12 @@ fn is_forbidden(error: &perf_monitor::Error) -> bool {
 /// Counts to the end. Returns the counts, unless they were printed in intervals, and the command.
 fn count(
     args: &Args,
-    counted: &mut [Counted],
-    left_out: Vec<LeftOut>,
+    opened: Opened,
     form: Form<'_>,
     output: &mut Destination,
 ) -> Result<(Option<Report>, Watch)> {
-    // Before the command can start: the first interval contains its first counts.
-    let before = read(counted)?;
+    // The reading is from before the command can start: the first interval contains its first counts.
+    let Opened { events: (mut counted, left_out), before } = opened;
     let mut begin = Instant::now();
     if !args.target.starts_on_exec() {
         counted.iter_mut().try_for_each(Counted::enable)?;
@@ -245,7 +284,7 @@ fn count(
         None => watch.wait_for_end()?,
         Some(interval) => {
             let intervals = Intervals { length: Duration::from_millis(interval), begin, before };
-            let printed = intervals.print(counted, &left_out, form, output, &mut watch);
+            let printed = intervals.print(&counted, &left_out, form, output, &mut watch);
             watch.see_out(printed)?;
         }
     }
@@ -254,7 +293,8 @@ fn count(
     }
     let elapsed = begin.elapsed();
     if args.interval_print.is_none() {
-        let rows = rows(counted, &read(counted)?);
+        let counts = counted.iter().map(last_counts).collect::<Result<Vec<_>>>()?;
+        let rows = rows(&counted, &counts);
         report = Some(Report { elapsed, at: None, runs: None, rows, left_out });
     }
     Ok((report, watch))
@@ -284,15 +324,15 @@ impl Intervals {
         loop {
             let ended = watch.wait(&rounds)?;
             // What a group counts that cannot be read is in the next interval, if there is one.
-            let read = |(group, before): (&Counted, &Counts)| {
+            let latest = |(group, before): (&Counted, &Counts)| {
                 let counts = group.read()?;
                 if ended && counts.is_none() {
-                    message!("triscope: {}: not in the last interval: {UNREADABLE}", group.name());
+                    unreadable(group, "not in the last interval");
                 }
                 Ok::<_, Failure>(counts.unwrap_or_else(|| before.clone()))
             };
-            let now =
-                counted.iter().zip(&self.before).map(read).collect::<Result<Vec<Counts>>>()?;
+            let now = counted.iter().zip(&self.before).map(latest);
+            let now = now.collect::<Result<Vec<Counts>>>()?;
             let elapsed = self.begin.elapsed();
             let rows = rows(counted, &since(counted, &now, &self.before));
             let left_out = if header { left_out.to_vec() } else { Vec::new() };
@@ -313,12 +353,19 @@ impl Intervals {
 /// The counts of the events of a group, for each thread or CPU.
 type Counts = Vec<Vec<Count>>;
 
-const UNREADABLE: &str = "the exit of a child keeps the group of this event from being read";
+/// The counts at the end: none of a group that cannot be read, so that those of the others are printed.
+fn last_counts(group: &Counted) -> Result<Counts> {
+    let counts = group.read()?;
+    if counts.is_none() {
+        unreadable(group, "not counted");
+    }
+    Ok(counts.unwrap_or_default())
+}
 
-fn read(counted: &[Counted]) -> Result<Vec<Counts>> {
-    let read =
-        |group: &Counted| group.read()?.ok_or_else(|| Failure::about(group.name(), UNREADABLE));
-    counted.iter().map(read).collect()
+/// Says that a group could not be read, and what follows from it.
+fn unreadable(group: &Counted, effect: &str) {
+    let why = "the exit of a child keeps the group of this event from being read";
+    message!("triscope: {}: {effect}: {why}", group.name());
 }
 
 fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> {
@@ -356,7 +403,9 @@ enum Destination {
 
 impl Destination {
     fn open(args: &Args) -> Result<Self> {
-        let Some(path) = &args.output else { return Ok(Self::StandardError) };
+        // As for `perf`, whose counts are on standard error, too.
+        let path = args.output.as_ref().filter(|path| path.as_os_str() != "-");
+        let Some(path) = path else { return Ok(Self::StandardError) };
         let mut options = OpenOptions::new();
         options.create(true).write(true).append(args.append).truncate(!args.append);
         let file = options.open(path).map_err(|e| Failure::about(path.display(), e))?;
@@ -372,5 +421,66 @@ impl Destination {
                 file.write_all(text.as_bytes()).map_err(|e| Failure::about(path.display(), e))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use perf_monitor::Event;
+    use std::cell::Cell;
+
+    fn unopened() -> Vec<Counted> {
+        let event = |name| Event::tracepoint_id(name, 1);
+        vec![
+            Counted::unopened(vec![event("a:a"), event("a:b")]),
+            Counted::unopened(vec![event("a:c")]),
+        ]
+    }
+
+    #[test]
+    fn groups_that_cannot_be_read_are_opened_again() {
+        // A thread starts while a group is opened, this number of times.
+        let open = |times: usize| {
+            let opened = Cell::new(0);
+            let open = || {
+                opened.set(opened.get() + 1);
+                Ok((unopened(), Vec::new()))
+            };
+            let read = |group: &Counted| {
+                let is_divided = group.events.len() > 1 && opened.get() <= times;
+                Ok((!is_divided).then(|| vec![vec![Count::default(); group.events.len()]]))
+            };
+            let result = open_readable(open, read);
+            (
+                opened.get(),
+                result.map(|opened| opened.before.len()).map_err(|e| e.message().to_owned()),
+            )
+        };
+        assert_eq!(open(0), (1, Ok(2)));
+        assert_eq!(open(ATTEMPTS - 1), (ATTEMPTS, Ok(2)));
+        let (opened, result) = open(usize::MAX);
+        let error = result.unwrap_err();
+        assert_eq!(opened, ATTEMPTS);
+        assert!(error.contains("a:a: ") && error.contains("try again"), "{error}");
+    }
+
+    #[test]
+    fn a_group_that_cannot_be_read_does_not_take_the_others_away() {
+        let mut count = Count::default();
+        (count.value, count.time_enabled, count.time_running) = (5, Some(10), Some(10));
+        let rows = rows(&unopened(), &[Counts::default(), vec![vec![count]]]);
+        let report =
+            Report { elapsed: Duration::ZERO, at: None, runs: None, rows, left_out: Vec::new() };
+        assert_eq!(
+            report.print(Form::Fields(",")),
+            "<not counted>,,a:a,0,0.00,,\n<not counted>,,a:b,0,0.00,,\n5,,a:c,10,100.00,,\n"
+        );
+    }
+
+    #[test]
+    fn the_name_of_a_tab_is_one() {
+        let separator = |text| separator(text).unwrap();
+        assert_eq!([separator("\\t"), separator(","), separator("\\tx")], ["\t", ",", "\\tx"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use super::counters::Sum;
 use crate::sources::kernel::remedy::is_missing;
-use perf_monitor::{Event, EventUnit, OpenErrorReason, Scaled};
+use perf_monitor::{Event, EventUnit, OpenErrorReason, Scaled, WithoutKernel};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -45,6 +45,10 @@ impl LeftOut {
         };
         Self { name: name.to_owned(), cgroup, error: error.to_string(), why }
     }
+
+    fn key(&self) -> Key<'_> {
+        (&self.name, self.cgroup.as_deref())
+    }
 }
 
 /// The count of an event.
@@ -72,8 +76,8 @@ impl Row {
         Self {
             unit: event.unit().clone(),
             cgroup,
-            // Time is also counted in the kernel.
-            user_only: user_only && !is_cpu_time,
+            // Of time, nothing is missing.
+            user_only: user_only && event.without_kernel() != WithoutKernel::Everything,
             is_cpu_time,
             not_on: Vec::new(),
             scaled: sum.scaled,
@@ -81,6 +85,28 @@ impl Row {
             deviation: None,
             name,
         }
+    }
+
+    fn key(&self) -> Key<'_> {
+        (&self.name, self.cgroup.as_deref())
+    }
+
+    /// The mean of the rows of an event in several runs.
+    fn mean(mut rows: Vec<Self>) -> Option<Self> {
+        let running = rows.iter().map(|row| row.running).sum::<u64>() / rows.len().max(1) as u64;
+        let counted: Vec<Scaled> = rows.iter().filter_map(|row| row.scaled).collect();
+        let mut mean = rows.pop()?;
+        mean.running = running;
+        if let Some(mut scaled) = counted.last().copied() {
+            let values: Vec<f64> = counted.iter().map(|one| one.value as f64).collect();
+            let (average, deviation) = spread(&values);
+            scaled.value = average.round() as u64;
+            scaled.coverage =
+                counted.iter().map(|one| one.coverage).sum::<f64>() / values.len() as f64;
+            scaled.is_estimate = counted.iter().any(|one| one.is_estimate);
+            (mean.scaled, mean.deviation) = (Some(scaled), Some(deviation));
+        }
+        Some(mean)
     }
 
     /// The name with what restricts it.
@@ -119,6 +145,27 @@ impl Row {
     }
 }
 
+/// What rows of several runs have in common: the event and the cgroup.
+type Key<'a> = (&'a str, Option<&'a str>);
+
+/// Adds the rows of a run to those of the runs before. An event that is named twice has two rows.
+fn join(each: &mut Vec<Vec<Row>>, rows: Vec<Row>) {
+    let mut taken = vec![false; each.len()];
+    for row in rows {
+        let is_same = |rows: &[Row]| rows.first().is_some_and(|first| first.key() == row.key());
+        let found =
+            each.iter_mut().zip(&mut taken).find(|(rows, is_taken)| !**is_taken && is_same(rows));
+        match found {
+            Some((rows, is_taken)) => {
+                rows.push(row);
+                *is_taken = true;
+            }
+            // Not of this run.
+            None => each.push(vec![row]),
+        }
+    }
+}
+
 /// All counts of a run or an interval.
 pub(super) struct Report {
     pub(super) elapsed: Duration,
@@ -131,29 +178,29 @@ pub(super) struct Report {
 }
 
 impl Report {
-    /// The means of several runs; `None` of none.
-    pub(super) fn mean(mut runs: Vec<Self>) -> Option<Self> {
-        let mut mean = runs.pop()?;
-        if runs.is_empty() {
+    /// The means of several runs; `None` of none. An event that could be opened in some of them only is
+    /// the mean of these.
+    pub(super) fn mean(runs: Vec<Self>) -> Option<Self> {
+        let number = runs.len() as u32;
+        let mut runs = runs.into_iter();
+        let mut mean = runs.next()?;
+        if number == 1 {
             return Some(mean);
         }
-        let number = runs.len() as u32 + 1;
-        mean.elapsed = runs.iter().map(|run| run.elapsed).sum::<Duration>() + mean.elapsed;
+        let mut each: Vec<Vec<Row>> = mean.rows.drain(..).map(|row| vec![row]).collect();
+        for run in runs {
+            mean.elapsed += run.elapsed;
+            mean.left_out.extend(run.left_out);
+            join(&mut each, run.rows);
+        }
         mean.elapsed /= number;
-        for (index, row) in mean.rows.iter_mut().enumerate() {
-            let others = runs.iter().filter_map(|run| run.rows.get(index));
-            row.running = (others.clone().map(|other| other.running).sum::<u64>() + row.running)
-                / u64::from(number);
-            let counted: Vec<Scaled> =
-                others.filter_map(|other| other.scaled).chain(row.scaled).collect();
-            let Some(mut scaled) = counted.last().copied() else { continue };
-            let values: Vec<f64> = counted.iter().map(|one| one.value as f64).collect();
-            let (average, deviation) = spread(&values);
-            scaled.value = average.round() as u64;
-            scaled.coverage =
-                counted.iter().map(|one| one.coverage).sum::<f64>() / values.len() as f64;
-            scaled.is_estimate = counted.iter().any(|one| one.is_estimate);
-            (row.scaled, row.deviation) = (Some(scaled), Some(deviation));
+        mean.rows = each.into_iter().filter_map(Row::mean).collect();
+        for left_out in std::mem::take(&mut mean.left_out) {
+            let rows = mean.rows.iter().map(Row::key);
+            let mut known = rows.chain(mean.left_out.iter().map(LeftOut::key));
+            if known.all(|key| key != left_out.key()) {
+                mean.left_out.push(left_out);
+            }
         }
         Some(mean)
     }
@@ -400,6 +447,45 @@ mod tests {
         let scaled = mean([(1, 5), (2, 10), (0, 0)]).scaled.unwrap();
         assert_eq!((scaled.value, scaled.is_estimate, scaled.coverage), (2, true, 0.75));
         assert!(mean([(0, 0); 3]).scaled.is_none());
+    }
+
+    #[test]
+    fn means_are_of_the_same_event() {
+        let row = |name: &str, value| {
+            let mut count = Count::default();
+            (count.value, count.time_enabled, count.time_running) = (value, Some(10), Some(10));
+            Row::new(&Event::tracepoint_id(name, 1), Sum::of([count]), false, None)
+        };
+        let report = |rows: Vec<Row>, left_out: &[&str]| {
+            let error = perf_monitor::Error::UnknownSetEvent;
+            let left_out = left_out.iter().map(|name| LeftOut::new(name, None, &error)).collect();
+            Report { elapsed: Duration::from_secs(1), at: None, runs: Some(2), rows, left_out }
+        };
+        let values = |runs: Vec<Report>| {
+            let mean = Report::mean(runs).unwrap();
+            let rows =
+                mean.rows.iter().map(|row| format!("{} {}", row.name, row.scaled.unwrap().value));
+            let left_out = mean.left_out.iter().map(|left_out| format!("no {}", left_out.name));
+            rows.chain(left_out).collect::<Vec<_>>()
+        };
+        // One of the runs could not open an event.
+        let both = || report(vec![row("a", 10), row("b", 100)], &["c"]);
+        let one = || report(vec![row("b", 200)], &["a", "c"]);
+        assert_eq!(values(vec![both(), one()]), ["a 10", "b 150", "no c"]);
+        assert_eq!(values(vec![one(), both()]), ["b 150", "a 10", "no c"]);
+        // An event can be named twice.
+        let twice = |n| report(vec![row("a", n), row("a", n + 2)], &[]);
+        assert_eq!(values(vec![twice(10), twice(20)]), ["a 15", "a 17"]);
+    }
+
+    #[test]
+    fn what_could_not_be_read_is_not_in_the_mean() {
+        let mut unread = run(0, 0);
+        let event = Event::software(perf_monitor::Software::PageFaults);
+        unread.rows = vec![Row::new(&event, Sum::default(), false, None)];
+        assert!(unread.print(Form::Text).contains("not counted  page-faults"));
+        let mean = Report::mean(vec![run(4, 10), run(6, 10), unread]).unwrap();
+        assert_eq!(mean.rows[0].scaled.map(|scaled| scaled.value), Some(5));
     }
 
     #[test]
