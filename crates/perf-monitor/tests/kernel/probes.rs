@@ -205,7 +205,8 @@ kernel_tests! {
 
     fn probes_without_the_kernel_count_those_of_user_space(t) {
         let tracefs = needs(t, ProbeKind::Uprobe)?;
-        let probe = Probe::uprobe(EXE, CALLED).create().unwrap();
+        // With an argument, it is a tracepoint.
+        let probe = Probe::uprobe(EXE, CALLED).arg("x", "%sp").create().unwrap();
         let (group, name) = probe.event().name().split_once(':').unwrap();
         for event in [probe.event(), &tracefs.event(group, name).unwrap()] {
             assert_eq!(event.without_kernel(), WithoutKernel::Everything);
@@ -216,7 +217,8 @@ kernel_tests! {
             assert_eq!(counter.read().unwrap().value, 1);
         }
         needs(t, ProbeKind::Kprobe)?;
-        let probe = Probe::kprobe("do_nanosleep").create().map_err(|error| t.refused(error))?;
+        let probe = Probe::kprobe("do_nanosleep").arg("x", "%sp").create();
+        let probe = probe.map_err(|error| t.refused(error))?;
         assert_eq!(probe.event().without_kernel(), WithoutKernel::Nothing);
     }
 
