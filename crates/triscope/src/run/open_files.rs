@@ -42,11 +42,11 @@ pub(crate) fn raise() {
 /// Starts a program by `start`, with the limit that this process began with.
 pub(crate) fn as_before<T>(start: impl FnOnce() -> T) -> T {
     let mut limit = limit();
-    let Some(before) = limit.before.clone() else { return start() };
+    let Some(Rlimit { current, maximum }) = limit.before else { return start() };
     limit.reserved.clear();
     let raised = getrlimit(Resource::Nofile);
     // Files that are open stay so.
-    let _ = setrlimit(Resource::Nofile, before);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current, maximum });
     let started = start();
     let _ = setrlimit(Resource::Nofile, raised);
     started
