@@ -29,6 +29,7 @@
 //! - [`available_memory`]: how much this process can have (Linux);
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
 //! - [`crc32`]: the checksum of gzip;
+//! - [`folded_name`]: the name of a frame in folded stacks;
 //! - [`FoundFile`](https://docs.rs/trace-common/latest/trace_common/struct.FoundFile.html): a regular file of another
 //!   user, opened without effects (Linux);
 //! - [`Guid`]: a GUID in .NET's byte order;
@@ -50,6 +51,7 @@ mod clock;
 mod crc;
 mod cursor;
 mod ended;
+mod folded;
 #[cfg(target_os = "linux")]
 mod found_file;
 mod guid;
@@ -72,6 +74,7 @@ pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
 pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use ended::EndedProcesses;
+pub use folded::folded_name;
 #[cfg(target_os = "linux")]
 pub use found_file::{FindError, FoundFile};
 pub use guid::{Guid, ParseGuidError};

@@ -2,11 +2,11 @@
 
 mod flame_graph;
 
-use super::folded::escaped;
 use super::view::{Names, View};
 use super::{Measure, Profile, Unit};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use trace_common::folded_name;
 use trace_timeline::Tables;
 
 /// The weights before and after a change.
@@ -166,7 +166,7 @@ impl Difference {
         while let Some((index, name, level)) = todo.pop() {
             let Some(node) = self.nodes.get(index) else { continue };
             path.truncate(level);
-            path.extend(name.map(|name| escaped(self.names.get(name))));
+            path.extend(name.map(|name| folded_name(self.names.get(name))));
             for (name, below) in node.below.iter().rev() {
                 todo.push((*below, Some(*name), path.len()));
             }
