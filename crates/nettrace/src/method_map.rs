@@ -476,6 +476,7 @@ impl MethodMap {
             return None;
         }
         let index = self.methods.len() as u32;
+        let overlaps = self.overlaps(process, method.start, end);
         let ranges = self.ranges.entry((process, method.start)).or_default();
         // The rundown repeats methods whose load event was seen; the load event has more
         // information.
@@ -502,7 +503,7 @@ impl MethodMap {
         for range in ranges.iter_mut().filter(|r| r.from < from && r.to > from) {
             range.to = from;
         }
-        self.replaced += u64::from(!ranges.is_empty());
+        self.replaced += u64::from(overlaps || !ranges.is_empty());
         ranges.push(Range { method: index, id: method.id, end, from, to: i64::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
@@ -647,10 +648,16 @@ impl MethodMap {
         period.from..=if period.to < i64::MAX { period.to - 1 } else { i64::MAX }
     }
 
-    /// Number of times that code or a mapping took the place of another one at the same address. Until
+    /// Number of times that code or a mapping took the place of another one, or of a part of it. Until
     /// it changes, an address has one method and module, of those reported so far.
     pub(crate) const fn replaced(&self) -> u64 {
         self.replaced
+    }
+
+    /// Whether there is, or was, code between these addresses.
+    fn overlaps(&self, process: u64, start: u64, end: u64) -> bool {
+        let has_begin = || self.ranges.range((process, start)..(process, end)).next().is_some();
+        start < end && (has_begin() || self.ranges_at(process, start).next().is_some())
     }
 
     /// The compilations at an address over time.

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 
+use trace_common::folded_name;
+
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
 use crate::stack_table::StackTable;
@@ -193,7 +195,8 @@ impl Profile {
     }
 
     /// Stacks in the folded format of flame graph tools: outermost frame first, `;` between frames,
-    /// then the number of samples. One sorted line per stack.
+    /// then the number of samples. One sorted line per stack. The separators of the format and control
+    /// characters in names are replaced: see [`trace_common::folded_name`].
     pub fn folded(&self, keep: impl Fn(&Sample) -> bool) -> String {
         let mut counts: std::collections::BTreeMap<String, u64> = Default::default();
         for sample in self.samples.iter().filter(|s| keep(s)) {
@@ -201,7 +204,8 @@ impl Profile {
             let mut frames: Vec<_> = self.frames(sample).collect();
             frames.reverse();
             for (i, frame) in frames.iter().enumerate() {
-                let _ = write!(line, "{}{frame}", if i == 0 { "" } else { ";" });
+                let name = folded_name(&frame.to_string());
+                let _ = write!(line, "{}{name}", if i == 0 { "" } else { ";" });
             }
             *counts.entry(line).or_default() += 1;
         }

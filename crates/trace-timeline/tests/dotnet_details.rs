@@ -197,6 +197,26 @@ fn an_idle_histogram_keeps_no_values() {
     assert_eq!(counters, expected.map(|(name, value)| (name.to_owned(), value)));
 }
 
+/// .NET 6 and 7 do not report it.
+#[test]
+fn a_histogram_without_its_sum_has_quantiles() {
+    let texts = ["meterName", "instrumentName", "quantiles"];
+    let mut fields = 3_u32.to_le_bytes().to_vec();
+    for name in texts {
+        fields.extend(18_u32.to_le_bytes());
+        fields.extend(assemble::utf16z(name));
+    }
+    let (provider, name) = ("System.Diagnostics.Metrics", "HistogramValuePublished");
+    let payload = ["Shop", "latency", "0.5=1.5"].map(assemble::utf16z).concat();
+    let (tables, events) = read(&assemble::v4_named(provider, 6, name, &fields, &payload));
+    let counter = |event: &Event| match event.kind {
+        EventKind::Counter { name, value, .. } => Some((tables.str(name).into_owned(), value)),
+        _ => None,
+    };
+    let counters: Vec<_> = events.iter().filter_map(counter).collect();
+    assert_eq!(counters, [("Shop/latency p50".to_owned(), 1.5)]);
+}
+
 /// Since .NET 9, `System.Runtime` is an event source and a meter.
 #[test]
 fn counters_of_sources_and_meters_are_different_ones() {

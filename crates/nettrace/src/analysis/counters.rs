@@ -51,7 +51,7 @@ pub struct Counter {
     /// Meaning of the value.
     pub kind: CounterKind,
     /// The value. For [`CounterKind::Rate`], the increment during the interval; for
-    /// [`CounterKind::Histogram`], the sum (meters) or the mean; for
+    /// [`CounterKind::Histogram`], the sum (meters), which is NaN if the event has none (.NET 6 and 7); for
     /// [`CounterKind::ExponentialHistogram`], the sum.
     pub value: f64,
     /// Length of the interval in seconds, if the event has it.
@@ -179,7 +179,8 @@ impl CounterTracker {
     }
 
     /// Number of values of meters that were not decoded completely: of an unknown kind of instrument,
-    /// or of an event that lacks a field or has a malformed one. .NET 6 writes histograms without their sum.
+    /// or of an event that lacks a field or has a malformed one. .NET 6 and 7 write histograms without their
+    /// sum and number of values: those with quantiles count as decoded.
     pub fn undecoded(&self) -> u64 {
         self.undecoded
     }
@@ -302,24 +303,32 @@ impl CounterTracker {
             // Numbers are text, except those of a histogram.
             value.as_f64().or_else(|| value.as_text()?.to_string().parse().ok())
         };
-        let Some(value) = float(value) else {
-            // The first report of a rate is empty, because there is no earlier value.
-            let is_empty = text(event, value).is_some_and(|text| text.is_empty());
-            self.undecoded += u64::from(!is_empty);
-            return None;
-        };
         let count = event.field("count").and_then(|v| v.as_u64());
         let range = float("minimum").zip(float("maximum")).filter(|_| count != Some(0));
-        let quantiles = match kind {
+        let of_histogram = match kind {
             CounterKind::Histogram => {
                 parse_quantiles(&text(event, "quantiles").unwrap_or_default())
             }
+            _ => Vec::new(),
+        };
+        let has_field = |name: &str| event.metadata().field_index(name).is_some();
+        let value = match float(value) {
+            Some(value) => value,
+            None if !of_histogram.is_empty() && !has_field(value) => f64::NAN,
+            None => {
+                // The first report of a rate is empty, because there is no earlier value.
+                let is_empty = text(event, value).is_some_and(|text| text.is_empty());
+                self.undecoded += u64::from(!is_empty);
+                return None;
+            }
+        };
+        let quantiles = match kind {
             CounterKind::ExponentialHistogram => {
                 let quantiles = exponential_quantiles(event, range);
                 self.undecoded += u64::from(quantiles.is_none());
                 quantiles.unwrap_or_default()
             }
-            _ => Vec::new(),
+            _ => of_histogram,
         };
         let process_id = event.process_id();
         let instrument_id = number(event, "instrumentId");

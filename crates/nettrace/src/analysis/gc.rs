@@ -159,10 +159,20 @@ pub struct GarbageCollection {
     /// End.
     pub end: i64,
     /// Total time that managed threads were suspended for this GC. `None` if the suspension began
-    /// before the first event, as it can for the first GC of a session.
+    /// before the first event, as it can for the first GC of a session, or if its begin or its end was lost.
     pub pause: Option<i64>,
     /// Heap statistics after the GC.
     pub heap: Option<HeapStats>,
+}
+
+impl GarbageCollection {
+    /// Whether it can have begun in the suspension in which an earlier one ended: a background GC after one of
+    /// the younger generations, or a full GC that the earlier one asked for.
+    const fn follows(&self, earlier: &Self) -> bool {
+        let is_next = self.number == earlier.number.wrapping_add(1);
+        is_next
+            && matches!((self.kind, self.reason), (GcKind::Background, _) | (_, GcReason::PmFullGc))
+    }
 }
 
 /// A period in which managed threads were suspended. Times are ticks of the event clock.
@@ -298,6 +308,16 @@ impl Process {
                     pause: None,
                     heap: None,
                 };
+                // That of an earlier GC of this thread, whose end was lost.
+                let open = &self.open;
+                let is_over = |s: &Suspension| {
+                    let earlier = open.iter().find(|earlier| s.gc == Some(earlier.number));
+                    s.thread_id == thread_id
+                        && earlier.is_some_and(|earlier| earlier.end != 0 && !gc.follows(earlier))
+                };
+                if self.suspensions.iter().any(is_over) {
+                    self.lose(|s| s.thread_id == thread_id, done);
+                }
                 // A stream that is not in order of time has later ones of other threads.
                 let begun = self.suspensions.iter_mut().filter(|s| is_for_gc(s) && s.start <= now);
                 // The others still wait for it.
@@ -332,6 +352,8 @@ impl Process {
                         && (s.suspended.is_some() || s.gc.is_some())
                 };
                 self.lose(other, done);
+                // A suspension has one: the end of this one and the begin of the next one were lost.
+                self.lose(|s| s.thread_id == thread_id && s.suspended.is_some(), done);
                 if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {
                     s.suspended = Some(now);
                 }

@@ -9,6 +9,7 @@
 //! pairs them itself.
 
 mod activity;
+mod contention;
 mod counters;
 mod decode;
 mod gc;

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 
+use super::contention::Waited;
 use super::jit::OpenCompilations;
+use super::number;
 use super::runtime_event::RuntimeEvent;
 use crate::Event;
 use crate::method_map::OptimizationTier;
@@ -55,9 +57,10 @@ pub struct Contention {
     pub start: i64,
     /// End.
     pub end: i64,
-    /// The lock (.NET 8).
+    /// The lock (.NET 8); `None` also if the start of the wait was lost.
     pub lock_id: Option<u64>,
-    /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown.
+    /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown, `None` also if the
+    /// start of the wait was lost.
     pub owner_thread_id: Option<u64>,
     /// Whether it was a managed lock, not a lock of the runtime.
     pub managed: bool,
@@ -145,6 +148,7 @@ impl RuntimeTracker {
     /// Processes an event and returns the record that it completes, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
         match RuntimeEvent::decode(event) {
+            Ok(Some(RuntimeEvent::ContentionStop)) => self.stop(event),
             Ok(decoded) => self.event(decoded?, event.thread_id(), event.header().timestamp),
             Err(_) => {
                 self.incomplete += 1;
@@ -163,6 +167,21 @@ impl RuntimeTracker {
     /// Their ends complete no record, or one without its start.
     pub const fn dropped(&self) -> u64 {
         self.dropped
+    }
+
+    /// The wait that ends on a thread.
+    fn stop(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
+        let wait = self.waiting.remove(&event.thread_id())?;
+        let wait = Contention { end: event.header().timestamp, ..wait };
+        Some(RuntimeRecord::Contention(match Waited::of(event) {
+            // The start is that of an earlier wait.
+            Some(waited) if !waited.began_at(wait.start) => {
+                let managed = number(event, "ContentionFlags") == Some(0);
+                let (lock_id, owner_thread_id) = (None, None);
+                Contention { start: waited.start, lock_id, owner_thread_id, managed, ..wait }
+            }
+            _ => wait,
+        }))
     }
 
     fn event(
@@ -215,10 +234,7 @@ impl RuntimeTracker {
                 }
                 return None;
             }
-            RuntimeEvent::ContentionStop => {
-                let wait = self.waiting.remove(&thread_id)?;
-                RuntimeRecord::Contention(Contention { end: timestamp, ..wait })
-            }
+            RuntimeEvent::ContentionStop => return None, // see `stop`
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let fits = self.compilations.start(thread_id, id, timestamp, il_size, name);
                 self.dropped += u64::from(!fits);

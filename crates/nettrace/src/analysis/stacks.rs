@@ -1,6 +1,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
+use super::contention::Waited;
 use super::{GcReason, RuntimeEvent, number};
 use crate::Event;
 use crate::manifest::Provider;
@@ -16,7 +17,9 @@ pub enum StackEvent {
     Allocation,
     /// Exceptions thrown, each of weight 1: keyword `Exception` (0x8000), level 2.
     Exception,
-    /// Waits for a lock, weighted by nanoseconds: keyword `Contention` (0x4000), level 4.
+    /// Waits for a lock, weighted by nanoseconds: keyword `Contention` (0x4000), level 4. The end of a wait says
+    /// how long it was (.NET Core 3.0); otherwise it is the time since its start. The stack is that of the
+    /// start, or of the end if the start was lost.
     Contention,
     /// GCs triggered, each of weight 1: keyword `GC` (0x1), level 4.
     Gc,
@@ -110,7 +113,7 @@ impl EventStacks {
     }
 
     /// Takes an event: those of the kind, and those that name methods. Events in time order give
-    /// lock waits their right durations.
+    /// lock waits their right durations and stacks.
     pub fn observe(&mut self, event: &Event<'_>) {
         /// `GCTriggered`: on the thread that triggers it. The later `GCStart` has no stack.
         const GC_TRIGGERED: u32 = 35;
@@ -156,14 +159,28 @@ impl EventStacks {
                 return;
             }
             (RuntimeEvent::ContentionStop, StackEvent::Contention) => {
-                let Some((stack, start)) = self.waiting.remove(&thread_id) else { return };
-                let ticks = |at| event.trace().map_or(0, |trace| trace.timestamp(at).nanos());
-                let nanos = ticks(event.header().timestamp).saturating_sub(ticks(start));
-                (String::new(), u64::try_from(nanos).unwrap_or(0), stack)
+                let started = self.waiting.remove(&thread_id);
+                let Some((nanos, stack)) = self.wait(event, started) else { return };
+                (String::new(), nanos, stack)
             }
             _ => return,
         };
         self.add(event, type_name, weight, stack);
+    }
+
+    /// The nanoseconds and the stack of the wait that ends, and the stack and time of the last start on its
+    /// thread.
+    fn wait(&mut self, stop: &Event<'_>, started: Option<(u32, i64)>) -> Option<(u64, u32)> {
+        if let Some(waited) = Waited::of(stop) {
+            // The end of a wait is in the same function as its start.
+            let own = started.filter(|(_, start)| waited.began_at(*start));
+            let stack = own.map_or_else(|| self.stacks.intern(stop), |(stack, _)| stack);
+            return Some((waited.nanos, stack));
+        }
+        let (stack, start) = started?;
+        let nanos = |at| stop.trace().map_or(0, |trace| trace.timestamp(at).nanos());
+        let lasted = nanos(stop.header().timestamp).saturating_sub(nanos(start));
+        Some((u64::try_from(lasted).unwrap_or(0), stack))
     }
 
     fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {

@@ -293,6 +293,70 @@ fn a_lost_end_of_a_suspension_hides_no_later_gc() {
     }
 }
 
+/// The payload of an event about the suspension of a GC.
+fn pause_of(number: u32, event: u8) -> Vec<u8> {
+    match event {
+        9 => numbers(&[1, number], 2),
+        1 => numbers(&[number, 1, 0, 0], 10),
+        2 => numbers(&[number, 1], 2),
+        _ => numbers(&[], 2),
+    }
+}
+
+/// The pauses of the GCs of one thread, and the lengths of its suspensions. Each event has its time and the number
+/// of its GC.
+fn pauses(events: &[(u8, u64, u32)]) -> (Vec<(u32, Option<i64>)>, Vec<i64>) {
+    let mut stream = of_two_processes();
+    let ids = [(9, 1), (8, 1), (1, 2), (2, 1), (3, 1)];
+    declare(&mut stream, &ids.map(|(event, version)| (RUNTIME, event, version, "", &[][..])));
+    for (event, time, number) in events {
+        let id = ids.iter().position(|(id, _)| id == event).unwrap() as u8 + 1;
+        write(&mut stream, id, 1, *time, &pause_of(*number, *event));
+    }
+    let (stream, mut tracker) = (stream.end(), GcTracker::new());
+    let (mut gcs, mut suspensions) = (Vec::new(), Vec::new());
+    let mut reader = Reader::new(&stream[..]);
+    while let Some(event) = reader.next_event().unwrap() {
+        suspensions.extend(tracker.observe(&event).map(|s| s.end - s.start));
+        gcs.extend(std::iter::from_fn(|| tracker.next_gc()).map(|gc| (gc.number, gc.pause)));
+    }
+    (gcs, suspensions)
+}
+
+/// With a server GC, one thread suspends always.
+#[test]
+fn the_end_of_a_suspension_and_the_next_begin_can_be_lost() {
+    let [begin, suspended, start, end, resumed] = [9, 8, 1, 2, 3];
+    let all = [
+        [(begin, 10, 1), (suspended, 11, 1), (start, 12, 1), (end, 20, 1), (resumed, 21, 1)],
+        [
+            (begin, 6_000, 2),
+            (suspended, 6_001, 2),
+            (start, 6_002, 2),
+            (end, 6_010, 2),
+            (resumed, 6_012, 2),
+        ],
+        [
+            (begin, 7_000, 3),
+            (suspended, 7_001, 3),
+            (start, 7_002, 3),
+            (end, 7_010, 3),
+            (resumed, 7_013, 3),
+        ],
+    ]
+    .concat();
+    let known = |gcs: [Option<i64>; 3]| Vec::from_iter((1..).zip(gcs));
+    let complete = known([Some(11), Some(12), Some(13)]);
+    assert_eq!(pauses(&all), (complete, vec![11, 12, 13]));
+    // From the first end on: up to the begin, the time of the suspension, or the start of the next GC.
+    for lost in [4..6, 4..7] {
+        let mut events = all.clone();
+        events.drain(lost.clone());
+        let expected = known([None, None, Some(13)]);
+        assert_eq!(pauses(&events), (expected, vec![13]), "{lost:?}");
+    }
+}
+
 /// Of a flush, the stream has all events of one thread before those of another one.
 #[test]
 fn suspensions_in_the_order_of_the_stream_are_those_of_their_threads() {
@@ -547,6 +611,70 @@ fn waits_are_added_up_by_thread() {
     let totals: Vec<_> = stacks.totals().map(|t| (t.count, t.weight, t.first)).collect();
     assert_eq!(totals, [(2, 10, 15)]);
     assert_eq!(stacks.incomplete(), 1);
+}
+
+/// An event of the first thread with a stack: numbers of its type and of the stack, time.
+fn write_with(stream: &mut assemble::V6, (id, stack): (u8, u8), time: u64, payload: &[u8]) {
+    let header = [&[0xcf, id, 0, 1, 0, 1, stack][..], &assemble::varint(time)].concat();
+    stream.compressed(&assemble::blob(&header, payload));
+}
+
+/// A stream with the stacks 1 to 3, which are the addresses 0x100, 0x200 and 0x300, and starts (1) and ends (2) of
+/// waits. An end has its duration in nanoseconds.
+fn waits(events: &[((u8, u8), u64, f64)]) -> Vec<u8> {
+    let mut stream = of_two_processes();
+    declare(&mut stream, &[(RUNTIME, 81, 2, "", &[]), (RUNTIME, 91, 1, "", &[])]);
+    let stacks =
+        [0x100, 0x200, 0x300].map(|ip: u64| [&[8, 0, 0, 0], &ip.to_le_bytes()[..]].concat());
+    stream.block(5, &[&[1, 0, 0, 0, 3, 0, 0, 0], &stacks.concat()[..]].concat());
+    for (event, time, nanos) in events {
+        let payload = match event {
+            // Flags, number of the runtime, lock, what it belongs to, owner.
+            (1, _) => [&[0, 1, 0], &[7, 8, 9].map(u64::to_le_bytes).concat()[..]].concat(),
+            _ => [&[0, 1, 0], &nanos.to_le_bytes()[..]].concat(),
+        };
+        write_with(&mut stream, *event, *time, &payload);
+    }
+    stream.end()
+}
+
+/// In nanoseconds.
+const SECOND: u64 = 1_000_000_000;
+
+/// The end of a wait, and the start of the next one of its thread.
+#[test]
+fn a_wait_whose_start_was_lost_has_its_own_duration_and_stack() {
+    let [start, stop] = [1, 2];
+    let late = 60 * SECOND;
+    let stream = waits(&[
+        ((start, 1), SECOND, 0.0),
+        // Lost: its end, and the start of another one.
+        ((stop, 2), late + 5_000_000, 5e6),
+        // The start is not written at the moment from which the wait is measured.
+        ((start, 1), late + SECOND, 0.0),
+        ((stop, 2), late + SECOND + 3_000_000, 3_100_000.0),
+        // Its start is not there at all.
+        ((stop, 3), late + 2 * SECOND, 2e6),
+        // It does not say how long it was.
+        ((start, 1), late + 3 * SECOND, 0.0),
+        ((stop, 2), late + 3 * SECOND + 10, 0.0),
+    ]);
+    let mut stacks = EventStacks::new(StackEvent::Contention);
+    Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+    let totals = stacks.totals().map(|total| {
+        let addresses: Vec<u64> = stacks.frames(total).map(|frame| frame.address).collect();
+        (addresses[0], total.count, total.weight)
+    });
+    let expected = [(0x200, 1, 5_000_000), (0x100, 2, 3_100_010), (0x300, 1, 2_000_000)];
+    assert_eq!(Vec::from_iter(totals), expected);
+
+    let (records, incomplete) = records(&stream);
+    let waits = records.iter().map(|record| match record {
+        RuntimeRecord::Contention(wait) => (wait.end - wait.start, wait.lock_id, wait.managed),
+        other => panic!("{other:?}"),
+    });
+    let expected = [(5_000_000, None, true), (3_000_000, Some(7), true), (10, Some(7), true)];
+    assert_eq!((Vec::from_iter(waits), incomplete), (expected.to_vec(), 0));
 }
 
 #[test]
@@ -984,6 +1112,64 @@ fn the_methods_of_a_period_are_the_same() {
         assert!(times.clone().all(|other| id(other) == own), "{time}: {period:?}");
     }
     assert_eq!([0, 25, 35, 45, 55, 65, 99].map(id), [1, 1, 1, 2, 2, 3, 3]);
+}
+
+/// Code can be freed, and other code begin at another address in its place.
+#[test]
+fn stacks_before_and_after_code_was_replaced_are_apart() {
+    for (start, size) in
+        [(0x1800_u64, 0x1000_u32), (0x800, 0x1400), (0x1000, 0x1000), (0x800, 0x2000)]
+    {
+        let mut stream = of_two_processes();
+        let types =
+            [(RUNTIME, 143, 1, "", &[][..]), (RUNTIME, 144, 1, "", &[]), (RUNTIME, 80, 1, "", &[])];
+        declare(&mut stream, &types);
+        let ip = start.max(0x1000) + 0x100;
+        let stack = [&[1, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0], &ip.to_le_bytes()[..]].concat();
+        stream.block(5, &stack);
+        let method = |id: u64, start: u64, size: u32, name: &str| {
+            let ids = [id, 1, start].map(u64::to_le_bytes).concat();
+            let sizes = [size, 0, 0].map(u32::to_le_bytes).concat();
+            [ids, sizes, ["N", name, "void ()"].map(assemble::utf16z).concat(), vec![9, 0]].concat()
+        };
+        let thrown = [["E", ""].map(assemble::utf16z).concat(), vec![0; 8 + 4 + 2 + 2]].concat();
+        let old = method(1, 0x1000, 0x1000, "Old");
+        write(&mut stream, 1, 1, 10, &old);
+        write_with(&mut stream, (3, 1), 20, &thrown);
+        write(&mut stream, 1, 1, 22, &method(3, 0x5000, 0x100, "Elsewhere"));
+        write_with(&mut stream, (3, 1), 25, &thrown);
+        write(&mut stream, 2, 1, 30, &old);
+        write(&mut stream, 1, 1, 40, &method(2, start, size, "New"));
+        write_with(&mut stream, (3, 1), 50, &thrown);
+        let stream = stream.end();
+        let mut stacks = EventStacks::new(StackEvent::Exception);
+        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        let totals = stacks.totals().map(|total| {
+            let frame = stacks.frames(total).next().unwrap();
+            (frame.method.unwrap().name.to_string(), total.count)
+        });
+        let expected = [("Old".to_owned(), 2), ("New".to_owned(), 1)];
+        assert_eq!(Vec::from_iter(totals), expected, "{start:#x}, {size:#x}");
+    }
+}
+
+/// The separators of the format are in no name.
+#[test]
+fn folded_stacks_have_a_line_per_stack() {
+    let mut stream = of_two_processes();
+    let types =
+        [(RUNTIME, 143, 1, "", &[][..]), ("Microsoft-DotNETCore-SampleProfiler", 0, 0, "", &[])];
+    declare(&mut stream, &types);
+    stream
+        .block(5, &[&[1, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0], &0x1010u64.to_le_bytes()[..]].concat());
+    let ids = [1u64, 1, 0x1000].map(u64::to_le_bytes).concat();
+    let sizes = [0x100_u32, 0, 0].map(u32::to_le_bytes).concat();
+    let names = ["N", "a;b\nc", "void ()"].map(assemble::utf16z).concat();
+    write(&mut stream, 1, 1, 10, &[ids, sizes, names, vec![9, 0]].concat());
+    write_with(&mut stream, (2, 1), 20, &[2, 0, 0, 0]);
+    let stream = stream.end();
+    let profile = Profile::read(&mut Reader::new(&stream[..])).unwrap();
+    assert_eq!(profile.folded(|_| true), "?!N.a:b c() 1\n");
 }
 
 #[test]

@@ -935,6 +935,22 @@ fn values_of_meters_that_are_not_decoded_are_counted() {
     }
 }
 
+/// .NET 6 and 7 have no number and no sum of the values.
+#[test]
+fn histograms_of_meters_without_their_sum_have_quantiles() {
+    let fields = [("meterName", 18), ("instrumentName", 18), ("quantiles", 18)];
+    let payload = ["M", "latency", "0.5=1.5;0.95=20"].map(utf16z).concat();
+    let (seen, undecoded) = meter("HistogramValuePublished", &fields, &payload);
+    let ([histogram], 0) = (&seen[..], undecoded) else { panic!("{seen:?} {undecoded}") };
+    assert_eq!((histogram.kind, histogram.count), (CounterKind::Histogram, None));
+    assert!(histogram.value.is_nan());
+    assert_eq!(histogram.quantiles, [(0.5, 1.5), (0.95, 20.0)]);
+    // One that has the field does not lack it.
+    let fields = [("quantiles", 18), ("sum", 18)];
+    let payload = ["0.5=1.5", "x"].map(utf16z).concat();
+    assert_eq!(meter("HistogramValuePublished", &fields, &payload), (vec![], 1));
+}
+
 #[test]
 fn the_interval_of_meters_has_a_limit() {
     let mut described = 2u32.to_le_bytes().to_vec();

@@ -66,6 +66,10 @@ impl DotnetSource {
                 let name = format!("{name} p{}", quantile * 100.0);
                 push.counter(process, name.as_bytes(), unit.as_bytes(), value);
             }
+            // The runtime does not report it.
+            if counter.value.is_nan() {
+                return;
+            }
             name.push_str(" sum");
         }
         let value = per_second.unwrap_or(counter.value);
