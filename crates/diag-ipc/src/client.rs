@@ -169,7 +169,7 @@ impl Client {
 
     /// Sends `message`, the encoding of `request`.
     fn send(&self, request: &Request, message: &[u8]) -> Result<(Connection, Vec<u8>)> {
-        let mut connection = self.endpoint.connect(self.timeouts.connect)?;
+        let mut connection = self.connect()?;
         #[cfg(all(feature = "tokio", unix))]
         if let Some(cancellation) = &self.cancellation {
             // The runtime keeps a session whose stream is closed: its reply is waited for, so that it can be
@@ -554,7 +554,7 @@ impl Client {
     ///
     /// Those of opening a connection: see [`Client`].
     pub fn peer(&self) -> Result<Peer> {
-        Ok(self.endpoint.connect(self.timeouts.connect)?.peer())
+        Ok(self.connect()?.peer())
     }
 
     /// Starts a tracing session with the newest of `CollectTracing6` to `CollectTracing` that the
@@ -609,7 +609,7 @@ impl Client {
         let command = version.command();
         let request = Request::CollectUserEvents { command: version, config: config.clone() };
         let message = request.encode()?;
-        let mut connection = self.endpoint.connect(self.timeouts.connect)?;
+        let mut connection = self.connect()?;
         connection.send(&message, Deadline::after(self.timeouts.send))?;
         // An older runtime has already replied and closed: its reply is the better error.
         let sent = connection.send_fd(user_events_data);
@@ -642,12 +642,15 @@ impl Client {
         check_stopped(session, &payload)
     }
 
-    /// Sends the stop request and returns the connection for its reply.
-    pub(crate) fn ask_to_stop(&self, session: u64) -> Result<Connection> {
+    /// Opens a connection for one request.
+    pub(crate) fn connect(&self) -> Result<Connection> {
+        self.endpoint.connect(self.timeouts.connect)
+    }
+
+    /// Sends the stop request. The reply comes on the same connection.
+    pub(crate) fn ask_to_stop(&self, connection: &mut Connection, session: u64) -> Result<()> {
         let message = Request::StopTracing { session }.encode()?;
-        let mut connection = self.endpoint.connect(self.timeouts.connect)?;
-        connection.send(&message, Deadline::after(self.timeouts.send))?;
-        Ok(connection)
+        connection.send(&message, Deadline::after(self.timeouts.send))
     }
 
     /// Reads the reply to [`Client::ask_to_stop`].

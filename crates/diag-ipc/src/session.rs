@@ -58,6 +58,8 @@ struct Shared {
     /// Whether the reader has seen the end of the stream. It does not wait for the lock, which a request that
     /// cannot be sent holds until its time limit.
     is_over: AtomicBool,
+    /// Whether a connection for a request is opened, under the lock.
+    is_connecting: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -85,11 +87,19 @@ impl Shared {
     fn stop(&self) -> Result<(), Error> {
         let mut stop = self.lock();
         // After the end, the runtime may be gone, or the id be that of another session.
-        if matches!(*stop, Stop::No) && !self.is_over.load(Ordering::Relaxed) {
+        if matches!(*stop, Stop::No) && !self.is_over.load(Ordering::SeqCst) {
             // Only here, under the lock; the first time counts. Also of a request that cannot be sent:
             // nobody wants the stream any longer.
             let _ = self.asked.set(Instant::now());
-            *stop = Stop::Asked(self.client.ask_to_stop(self.id)?);
+            self.is_connecting.store(true, Ordering::SeqCst);
+            let connection = self.client.connect();
+            self.is_connecting.store(false, Ordering::SeqCst);
+            let mut connection = connection?;
+            // The stream can have ended meanwhile.
+            if !self.is_over.load(Ordering::SeqCst) {
+                self.client.ask_to_stop(&mut connection, self.id)?;
+                *stop = Stop::Asked(connection);
+            }
         }
         Ok(())
     }
@@ -105,14 +115,22 @@ impl Shared {
         }
     }
 
-    /// Reads the reply to the stop request, if one was sent, and marks the session as ended.
-    fn reply(&self) -> Option<Result<()>> {
-        // The lock ends here: the reply can take long, and `StopHandle::stop` does not wait for it.
-        let stop = std::mem::replace(&mut *self.lock(), Stop::Ended);
-        match stop {
-            Stop::Asked(mut connection) => Some(self.client.stopped(self.id, &mut connection)),
+    /// Marks the session as ended. Returns the connection of the stop request, if one was sent. The lock ends here:
+    /// the reply can take long, and `StopHandle::stop` does not wait for it.
+    fn end(&self) -> Option<Connection> {
+        if self.is_over.load(Ordering::SeqCst) && self.is_connecting.load(Ordering::SeqCst) {
+            return None; // the request is not sent any more
+        }
+        match std::mem::replace(&mut *self.lock(), Stop::Ended) {
+            Stop::Asked(connection) => Some(connection),
             Stop::No | Stop::Ended => None,
         }
+    }
+
+    /// Reads the reply to the stop request, if one was sent, and marks the session as ended.
+    fn reply(&self) -> Option<Result<()>> {
+        let mut connection = self.end()?;
+        Some(self.client.stopped(self.id, &mut connection))
     }
 }
 
@@ -151,6 +169,7 @@ impl Session {
             stop: Mutex::new(Stop::No),
             asked: OnceLock::new(),
             is_over: AtomicBool::new(false),
+            is_connecting: AtomicBool::new(false),
         };
         Self {
             connection: Some(connection),
@@ -278,11 +297,7 @@ impl Session {
                 TruncationReason::Silent(after) | TruncationReason::TargetStopped { after, .. },
             ) => {
                 let operation = Operation::Reply;
-                let asked = matches!(
-                    std::mem::replace(&mut *self.shared.lock(), Stop::Ended),
-                    Stop::Asked(_)
-                );
-                asked.then_some(Err(Error::Timeout { operation, after }))
+                self.shared.end().map(|_| Err(Error::Timeout { operation, after }))
             }
             _ => self.shared.reply(),
         };
@@ -341,7 +356,7 @@ impl Drop for Session {
         let Some(mut connection) = self.connection.take() else { return };
         let shared = Arc::clone(&self.shared);
         if !unread {
-            *shared.lock() = Stop::Ended;
+            drop(shared.end()); // nobody waits for the reply
             return;
         }
         // If no thread can be started, the connection is closed only.
@@ -368,7 +383,7 @@ impl Session {
     fn account(&mut self, result: io::Result<usize>, buf: &[u8]) -> io::Result<usize> {
         match result {
             Ok(0) => {
-                self.shared.is_over.store(true, Ordering::Relaxed);
+                self.shared.is_over.store(true, Ordering::SeqCst);
                 self.end = Some(End::Eof);
                 Ok(0)
             }
@@ -400,7 +415,7 @@ impl Session {
                 Err(e)
             }
             Err(e) => {
-                self.shared.is_over.store(true, Ordering::Relaxed);
+                self.shared.is_over.store(true, Ordering::SeqCst);
                 Err(self.fail(TruncationReason::Io(e)))
             }
         }

@@ -755,6 +755,51 @@ fn the_connections_of_a_dialer_block() {
     assert!(!fcntl_getfl(session.as_fd().unwrap()).unwrap().contains(OFlags::NONBLOCK));
 }
 
+/// A runtime at a reverse port that has just ended connects no more.
+#[test]
+fn the_end_of_a_stream_does_not_wait_for_a_stop_that_cannot_be_sent() {
+    let (theirs, at_test) = std::sync::mpsc::channel();
+    let (dialled, is_dialled) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let given_up = Arc::new(AtomicBool::new(false));
+    let dial = {
+        let (given_up, first) = (Arc::clone(&given_up), AtomicBool::new(true));
+        let released = std::sync::Mutex::new(released);
+        move |_| {
+            if first.swap(false, Ordering::SeqCst) {
+                let (ours, other) = UnixStream::pair()?;
+                theirs.send(other).unwrap();
+                return Ok(ours);
+            }
+            dialled.send(()).unwrap();
+            // In time, unless the end waits for this.
+            if released.lock().unwrap().recv_timeout(Duration::from_secs(10)).is_err() {
+                given_up.store(true, Ordering::SeqCst);
+            }
+            Err(std::io::ErrorKind::TimedOut.into())
+        }
+    };
+    let serve = std::thread::spawn(move || {
+        let mut stream: UnixStream = at_test.recv().unwrap();
+        request(&mut stream).unwrap();
+        stream.write_all(&Reply::Ok(&7u64.to_le_bytes()).encode().unwrap()).unwrap();
+        stream
+    });
+    let client = Client::with_dialer(dial).timeouts(patient());
+    let version = diag_ipc::TracingCommand::CollectTracing;
+    let mut session = client.collect_tracing_by(version, &config()).unwrap();
+    let stop_handle = session.stop_handle();
+    let stopping = std::thread::spawn(move || stop_handle.stop());
+    is_dialled.recv().unwrap();
+    drop(serve.join().unwrap());
+    assert_eq!(session.read(&mut [0; 8]).unwrap(), 0);
+    let end = session.finish();
+    assert!(!given_up.load(Ordering::SeqCst), "it waited for the request");
+    assert!(end.stop.is_none(), "{end:?}");
+    release.send(()).unwrap();
+    stopping.join().unwrap().unwrap_err();
+}
+
 #[test]
 fn shutdown_removes_the_socket_and_ends_accept() {
     let dir = tempfile::tempdir().unwrap();
