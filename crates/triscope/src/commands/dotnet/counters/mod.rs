@@ -2,6 +2,7 @@ mod burst;
 mod filter;
 mod newest;
 mod prometheus;
+mod reports;
 mod rows;
 mod table;
 
@@ -12,12 +13,12 @@ use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::duration::duration;
-use crate::timeline::counted;
 use burst::Bursts;
-use diag_ipc::{Provider, Rundown, TracingConfig};
+use diag_ipc::{Level, Provider, Rundown, TracingConfig};
 use filter::Selection;
 use nettrace::Order;
 use nettrace::analysis::{Counter, CounterKind, CounterTracker};
+use reports::Reports;
 use std::hash::{BuildHasher as _, RandomState};
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -58,7 +59,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     format: Option<Format>,
     /// Write to FILE: .csv, .json (one object per line) or .prom (Prometheus text format, replaced
-    /// as a whole every interval)
+    /// as a whole every interval); - is standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Stop after SECONDS; a COMMAND then gets SIGTERM
@@ -78,10 +79,11 @@ enum Format {
 
 pub(super) fn run(args: &Args) -> Result {
     let is_terminal = std::io::stdout().is_terminal();
-    let format = format(args, is_terminal)?;
+    let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
+    let format = format(args.format, output, is_terminal)?;
     let is_live = args.source.is_live();
     // Do first what can fail for other reasons: a session must be stopped properly.
-    let mut writer = Writer::new(args, format, is_live, is_terminal)?;
+    let mut writer = Writer::new(output, format, is_live, is_terminal)?;
     // Values are rare and should appear at once: stream order does not wait for older events.
     let mut tracker = CounterTracker::new();
     let config = |target: &Target| -> Result<TracingConfig> {
@@ -99,9 +101,23 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(stream.leave(failure));
     }
     let mut shown = 0u64;
+    let mut reports = Reports::default();
+    let has_only_meters = args.counters.is_empty() && !args.meter.is_empty();
     let reading = stream.read(|event| {
-        let Some(counter) = tracker.observe(event) else { return Ok(()) };
-        if !filter::is_selected(&args.counters, &args.meter, &counter) {
+        let Some(counter) = tracker.observe(event) else {
+            // It can be why nothing is shown, and the end of a live session may be far.
+            if !is_live {
+                return Ok(());
+            }
+            if has_only_meters && shown == 0 {
+                if let Some(conflict) = reports::conflict(&tracker) {
+                    return Err(Failure::new(conflict));
+                }
+            }
+            return reports.first(&tracker).into_iter().try_for_each(|text| writer.note(text));
+        };
+        let is_selected = filter::is_selected(&args.counters, &args.meter, &counter);
+        if !is_selected || is_of_unknown_interval(&counter) {
             return Ok(());
         }
         shown += 1;
@@ -113,48 +129,17 @@ pub(super) fn run(args: &Args) -> Result {
     if shown == 0 {
         message!("triscope: there are no values of these counters");
     }
-    if tracker.limits() > 0 {
-        let n = tracker.limits();
-        message!(
-            "triscope: the runtime reported {n} times that it does not collect all time series"
-        );
-    }
-    if tracker.untagged() > 0 {
-        let instruments = counted(tracker.untagged(), "instrument");
-        message!(
-            "triscope: the values of {instruments} lack tags: the tags are too long, or too many"
-        );
-    }
-    if tracker.errors() > 0 {
-        let errors = counted(tracker.errors(), "error");
-        // An exception, with its stack on the following lines.
-        let first = tracker.first_error().and_then(|message| message.lines().next());
-        let first = OneLine(first.unwrap_or("without a message"));
-        message!("triscope: the runtime reported {errors} of meters: {first}");
-    }
-    if tracker.undecoded() > 0 {
-        let n = tracker.undecoded();
-        message!("triscope: {n} values of meters were not decoded");
-    }
-    if tracker.exclusive() > 0 {
-        message!(
-            "triscope: the runtime does not collect these meters: another session has the meters; \
-             end it"
-        );
-    } else if tracker.conflicts() > 0 {
-        message!(
-            "triscope: the runtime does not collect these meters: another session has other meters \
-             or settings, such as the interval; end it, or use its settings"
-        );
+    for message in reports.rest(&tracker) {
+        message!("triscope: {message}");
     }
     reading.into_result()
 }
 
-fn format(args: &Args, is_terminal: bool) -> Result<Format> {
-    if let Some(format) = args.format {
+fn format(format: Option<Format>, output: Option<&Path>, is_terminal: bool) -> Result<Format> {
+    if let Some(format) = format {
         return Ok(format);
     }
-    let Some(path) = &args.output else {
+    let Some(path) = output else {
         return Ok(if is_terminal { Format::Table } else { Format::Csv });
     };
     match path.extension().and_then(|e| e.to_str()) {
@@ -208,7 +193,8 @@ fn random_id() -> String {
     format!("{:016x}", RandomState::new().hash_one(std::process::id()))
 }
 
-/// The event sources with counters.
+/// The event sources with counters. Their events have no keywords and are of every level, unlike most others of
+/// these sources.
 fn sources(args: &Args) -> Vec<Provider> {
     let interval = args.interval;
     let default = [Selection::all("System.Runtime")];
@@ -217,13 +203,27 @@ fn sources(args: &Args) -> Vec<Provider> {
     selections
         .iter()
         .flat_map(Selection::providers)
-        .map(|name| Provider::new(name).arguments(format!("EventCounterIntervalSec={interval}")))
+        .map(|name| Provider::new(name).keywords(0).level(Level::Informational))
+        .map(|source| source.arguments(format!("EventCounterIntervalSec={interval}")))
         .collect()
+}
+
+/// Whether it is a rate without its time: the session began within a collection of another client, or its start was
+/// lost. Nothing can be said per second then.
+fn is_of_unknown_interval(counter: &Counter) -> bool {
+    counter.kind == CounterKind::Rate && counter.per_second().is_none()
 }
 
 /// The value to print: per second for a rate, otherwise unchanged.
 fn shown(counter: &Counter) -> f64 {
     counter.per_second().unwrap_or(counter.value)
+}
+
+/// Whether there is a value to print: a histogram of .NET 6 and 7 has only percentiles.
+const fn has_value(counter: &Counter) -> bool {
+    !matches!(counter.kind, CounterKind::Histogram)
+        || counter.count.is_some()
+        || !counter.value.is_nan()
 }
 
 fn kind(counter: &Counter) -> &'static str {
@@ -245,7 +245,7 @@ enum Writer {
         table: table::Table,
         output: Output,
     },
-    Live(Bursts<Counter>),
+    Live(Bursts<table::Item>),
     Prometheus {
         metrics: prometheus::Metrics,
         path: Option<PathBuf>,
@@ -295,9 +295,15 @@ impl To {
 }
 
 impl Writer {
-    fn new(args: &Args, format: Format, is_live: bool, is_terminal: bool) -> Result<Self> {
+    /// Without an output, it is standard output.
+    fn new(
+        output: Option<&Path>,
+        format: Format,
+        is_live: bool,
+        is_terminal: bool,
+    ) -> Result<Self> {
         let rows = |format: rows::Format| -> Result<Self> {
-            let to = match &args.output {
+            let to = match output {
                 None => To::Stdout(Output::new()),
                 Some(path) => To::open(path)?,
             };
@@ -306,7 +312,7 @@ impl Writer {
         match format {
             Format::Csv => rows(rows::Format::Csv),
             Format::Json => rows(rows::Format::Json),
-            Format::Table if args.output.is_some() => {
+            Format::Table if output.is_some() => {
                 let hint = "a table goes to the terminal: pass --format csv with -o";
                 Err(Failure::new(hint).with_code(2))
             }
@@ -315,7 +321,9 @@ impl Writer {
                 Ok(Self::Table { table: table::Table::default(), output: Output::new() })
             }
             Format::Prometheus => {
-                let (mut metrics, path) = (prometheus::Metrics::default(), args.output.clone());
+                let (mut metrics, path) =
+                    (prometheus::Metrics::default(), output.map(Path::to_owned));
+                path.as_deref().map_or(Ok(()), OutputFile::check)?;
                 let Some(path) = path.clone().filter(|_| is_live) else {
                     return Ok(Self::Prometheus { metrics, path });
                 };
@@ -351,7 +359,7 @@ impl Writer {
                 table.add(counter);
                 Ok(())
             }
-            Self::Live(live) => live.add(counter),
+            Self::Live(live) => live.add(table::Item::Counter(Box::new(counter))),
             Self::Prometheus { metrics, .. } => {
                 metrics.add(counter);
                 Ok(())
@@ -359,6 +367,18 @@ impl Writer {
             Self::LivePrometheus { values, is_empty, .. } => {
                 *is_empty = false;
                 values.add(counter)
+            }
+        }
+    }
+
+    /// Shows a message beside the values.
+    fn note(&mut self, text: String) -> Result {
+        match self {
+            // A table on a terminal cannot be interrupted by a message.
+            Self::Live(live) => live.add(table::Item::Note(text)),
+            _ => {
+                message!("triscope: {text}");
+                Ok(())
             }
         }
     }

@@ -6,10 +6,10 @@
 //! in the order in which they appear.
 //! Rates are gauges whose names end in `_per_second`, because
 //! the runtime reports differences, not totals. Histograms are summaries, with the sum and the number of
-//! all values since the start.
+//! all values since the start, if the runtime reports them (.NET 8).
 
 use super::newest::Newest;
-use super::shown;
+use super::{has_value, shown};
 use nettrace::analysis::{Counter, CounterKind};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -91,8 +91,10 @@ impl Metrics {
                 let comma = if labels.is_empty() { "" } else { "," };
                 let _ = writeln!(out, "{name}{{{labels}{comma}quantile=\"{quantile}\"}} {value}");
             }
-            let _ = writeln!(out, "{name}_sum{} {sum}", braces(labels));
-            let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
+            if has_value(counter) {
+                let _ = writeln!(out, "{name}_sum{} {sum}", braces(labels));
+                let _ = writeln!(out, "{name}_count{} {count}", braces(labels));
+            }
         }
         out
     }

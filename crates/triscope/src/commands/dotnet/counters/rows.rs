@@ -1,6 +1,6 @@
 //! Values as lines of CSV or JSON.
 
-use super::{kind, shown};
+use super::{has_value, kind, shown};
 use nettrace::analysis::Counter;
 use serde_json::json;
 use std::io::Write;
@@ -39,7 +39,9 @@ impl Format {
                         quoted(&counter.unit),
                     );
                 };
-                line(&counter.tags, kind(counter), shown(counter));
+                if has_value(counter) {
+                    line(&counter.tags, kind(counter), shown(counter));
+                }
                 for (quantile, value) in &counter.quantiles {
                     let comma = if counter.tags.is_empty() { "" } else { "," };
                     let tags = format!("{}{comma}Percentile={}", counter.tags, quantile * 100.0);

@@ -76,26 +76,40 @@ struct Area {
 }
 
 impl Area {
-    fn replace(&mut self, lines: &[String], out: &mut Vec<u8>) {
+    /// Replaces the lines. Those of `above` stay, above all later ones.
+    fn replace(&mut self, above: &[String], lines: &[String], out: &mut Vec<u8>) {
         // Writing to a vector does not fail.
         if self.drawn > 0 {
             let _ = write!(out, "\x1b[{}A\x1b[J", self.drawn);
         }
         self.drawn = lines.len();
-        for line in lines {
+        for line in above.iter().chain(lines) {
             let _ = writeln!(out, "{line}");
         }
     }
 }
 
+/// What is shown on a terminal.
+pub(super) enum Item {
+    Counter(Box<Counter>),
+    /// A message, which stays above the table.
+    Note(String),
+}
+
 /// A table on a terminal.
-pub(super) fn live() -> Bursts<Counter> {
+pub(super) fn live() -> Bursts<Item> {
     Bursts::start(|| {
         let (mut table, mut area) = (Table::default(), Area::default());
         let mut output = Output::new();
-        move |burst| {
-            burst.into_iter().for_each(|counter| table.add(counter));
-            area.replace(&table.lines(terminal::size()), &mut output.buffer);
+        move |burst: Vec<Item>| {
+            let mut notes = Vec::new();
+            for item in burst {
+                match item {
+                    Item::Counter(counter) => table.add(*counter),
+                    Item::Note(text) => notes.push(format!("triscope: {text}")),
+                }
+            }
+            area.replace(&notes, &table.lines(terminal::size()), &mut output.buffer);
             output.write()
         }
     })
@@ -152,13 +166,14 @@ mod tests {
         let value = format!("… {:>16} MB", "1.500");
         assert!(table[1..22].iter().all(|line| line.ends_with(&value)), "{table:#?}");
         let (mut area, mut out) = (Area::default(), Vec::new());
-        area.replace(&table, &mut out);
+        area.replace(&[], &table, &mut out);
         assert_eq!(String::from_utf8(std::mem::take(&mut out)).unwrap(), table.join("\n") + "\n");
-        area.replace(&lines(&rows[..2], size), &mut out);
-        assert!(out.starts_with(b"\x1b[23A\x1b[J"));
+        area.replace(&["note".to_owned()], &lines(&rows[..2], size), &mut out);
+        assert!(out.starts_with(b"\x1b[23A\x1b[Jnote\nShop\n"));
         out.clear();
-        area.replace(&table, &mut out);
-        assert!(out.starts_with(b"\x1b[3A\x1b[J"));
+        // The note stays.
+        area.replace(&[], &table, &mut out);
+        assert!(out.starts_with(b"\x1b[3A\x1b[JShop\n"));
     }
 
     #[test]
