@@ -117,8 +117,10 @@ fn causes(
             }
             DotnetTrigger::Counter { provider, name, .. } => {
                 let Some(counter) = &counter else { continue };
-                if trigger.fires(&counter.provider, &counter.name, counter.value) {
-                    let what = format!("{provider}/{name} was {}", counter.value);
+                // The interval is not that of this session if another one has a shorter one.
+                let value = counter.per_second().unwrap_or(counter.value);
+                if trigger.fires(&counter.provider, &counter.name, value) {
+                    let what = format!("{provider}/{name} was {value}");
                     fire("dotnet-counter", what, event.timestamp(), event.thread_id());
                 }
             }
@@ -140,7 +142,11 @@ pub(super) fn providers(triggers: &[DotnetTrigger], always: Vec<Provider>) -> Ve
         };
         let at = providers.iter().position(|provider| provider.name == *name);
         let at = at.unwrap_or_else(|| {
-            providers.push(Provider::new(name).level(Level::Informational));
+            let new = Provider::new(name).level(Level::Informational);
+            // Events of counters have no keywords. Others of their source need no room on the disk.
+            let is_event = |trigger: &DotnetTrigger| matches!(trigger, DotnetTrigger::Event { provider, .. } if provider == name);
+            let is_event = triggers.iter().any(is_event);
+            providers.push(if is_event { new } else { new.keywords(0) });
             providers.len() - 1
         });
         if let Some(provider) = providers.get_mut(at).filter(|_| is_counter) {
@@ -165,9 +171,74 @@ mod tests {
                 }
             })
             .into();
-        let providers = providers(&triggers, vec![Provider::new("B")]);
-        let have: Vec<_> = providers.iter().map(|p| (&*p.name, p.arguments.is_empty())).collect();
-        assert_eq!(have, [("B", false), ("A", false)]);
+        let own = Provider::new("B").keywords(7).level(Level::Warning);
+        let with = "EventCounterIntervalSec=1";
+        let found = |always| {
+            let all = providers(&triggers, always);
+            all.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        let (a, recorded) = (format!("A:{:#x}:4:{with}", u64::MAX), format!("B:0x7:3:{with}"));
+        assert_eq!(found(vec![own]), [recorded, a.clone()]);
+        // One that only has a counter is recorded without its other events.
+        assert_eq!(found(Vec::new()), [a, format!("B:0x0:4:{with}")]);
+    }
+
+    /// A stream of version 6 with the value of the counter `c` of the source `P`: the increment in an interval of so
+    /// many seconds.
+    fn stream(increment: f64, seconds: f64) -> Vec<u8> {
+        const DOUBLE: u8 = 14;
+        const TEXT: u8 = 18;
+        let short = |text: &str| [&[text.len() as u8], text.as_bytes()].concat();
+        let sized = |bytes: Vec<u8>| [&(bytes.len() as u16).to_le_bytes()[..], &bytes].concat();
+        let block = |kind: u8, content: Vec<u8>| {
+            [&(content.len() as u32 | u32::from(kind) << 24).to_le_bytes()[..], &content].concat()
+        };
+        // SYSTEMTIME, ticks then, ticks per second, bytes of a pointer, number of properties.
+        let date = [2026u16, 11, 6, 21, 4, 30, 15, 250].map(u16::to_le_bytes).concat();
+        let ticks = [1_000i64, 1_000_000_000].map(i64::to_le_bytes).concat();
+        let trace = [date, ticks, [8u32, 0].map(u32::to_le_bytes).concat()].concat();
+        let fields = [("Name", TEXT), ("Increment", DOUBLE), ("IntervalSec", DOUBLE)];
+        let fields = fields.map(|(name, ty)| sized([short(name), vec![ty]].concat())).concat();
+        let names = [vec![1], short("P"), vec![1], short("EventCounters")].concat();
+        let row = [names, vec![3, 0], fields, vec![0, 0]].concat();
+        // Number, id of the process (2), id of the thread (3).
+        let thread = sized(vec![1, 2, 41, 3, 42]);
+        let mut payload = vec![b'c', 0, 0, 0];
+        payload.extend([increment, seconds].map(f64::to_le_bytes).concat());
+        let mut events = vec![20, 0, 1];
+        events.resize(20, 0);
+        events.extend([0xc7, 1, 0, 1, 0, 1, 5, payload.len() as u8]);
+        [
+            [&b"Nettrace"[..], &[0, 6, 0].map(u32::to_le_bytes).concat()].concat(),
+            block(1, trace),
+            block(6, thread),
+            block(3, [vec![0, 0], sized(row)].concat()),
+            block(2, [events, payload].concat()),
+            vec![0; 4],
+        ]
+        .concat()
+    }
+
+    /// The runtime has the shortest interval of all sessions.
+    #[test]
+    fn a_rate_fires_by_its_value_per_second() {
+        let fired = |increment, seconds| {
+            let (inbox, outbox) = crate::commands::flight::inbox::new().unwrap();
+            let trigger = DotnetTrigger::Counter {
+                provider: "P".to_owned(),
+                name: "c".to_owned(),
+                is_above: true,
+                limit: 50.0,
+            };
+            let process = Process { pid: 41, name: "app".to_owned() };
+            let leads = Arc::new(AtomicBool::new(true));
+            DotnetWatch::new(vec![trigger], process, &outbox, &leads)
+                .push(&stream(increment, seconds));
+            let causes = inbox.fired().causes;
+            causes.into_iter().map(|cause| cause.what).collect::<Vec<_>>()
+        };
+        assert_eq!(fired(10.0, 0.125), ["app (41): P/c was 80"]);
+        assert_eq!(fired(60.0, 2.0), [""; 0]);
     }
 
     #[test]
