@@ -531,9 +531,11 @@ fn a_heap_dump_of_a_process_that_stops_meanwhile_ends_at_the_timeout() {
 #[test]
 fn counters_that_cannot_be_written_start_no_session() {
     let server = Server::start();
-    let output = server.run("counters", &["-o", "/nowhere/counters.csv"]);
-    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
-    assert!(!server.has("session"), "{}", errors(&output));
+    for file in ["/nowhere/counters.csv", "/nowhere/counters.prom"] {
+        let output = server.run("counters", &["-o", file, "--duration", "0.1"]);
+        assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+        assert!(!server.has("session"), "{}", errors(&output));
+    }
 }
 
 #[test]

@@ -10,6 +10,10 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use testkit::nettrace;
+use testkit::process::Running;
+
+#[path = "../../nettrace/tests/common/assemble.rs"]
+mod assemble;
 
 /// A server in this process.
 struct Server {
@@ -22,41 +26,69 @@ struct Server {
 impl Server {
     /// Replies to each request by `answer`.
     fn start(answer: impl Fn(&Request) -> Vec<u8> + Send + 'static) -> Self {
+        let (sender, written) = mpsc::channel();
+        let server = Self::serve(move |request, mut stream| {
+            let (reply, sender) = (answer(&request), sender.clone());
+            // Meanwhile the client can send other requests.
+            std::thread::spawn(move || {
+                let is_whole = stream.write_all(&reply).is_ok();
+                drop(stream);
+                let _ = sender.send((reply.len(), is_whole));
+            });
+        });
+        Self { written, ..server }
+    }
+
+    /// A server whose sessions begin with `first` and last until they are stopped. Then they have `last`.
+    fn lasting(first: Vec<u8>, last: &'static [u8]) -> Self {
+        let mut open = None;
+        let process = described("10.0.0");
+        Self::serve(move |request, mut stream| match request.command() {
+            Ipc::CollectTracing | Ipc::CollectTracing2 | Ipc::CollectTracing3 => {
+                stream.write_all(&session(&first)).unwrap();
+                open = Some(stream);
+            }
+            Ipc::StopTracing => {
+                if let Some(mut session) = open.take() {
+                    session.write_all(last).unwrap();
+                }
+                let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+                let _ = stream.write_all(&reply); // a client that fails does not wait for it
+            }
+            Ipc::ProcessInfo2 => stream.write_all(&process).unwrap(),
+            _ => stream.write_all(&unknown()).unwrap(),
+        })
+    }
+
+    /// Calls `each` with each request and its connection.
+    fn serve(mut each: impl FnMut(Request, UnixStream) + Send + 'static) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("socket")).unwrap();
         let requests = Arc::new(Mutex::new(Vec::new()));
         let received = Arc::clone(&requests);
-        let (sender, written) = mpsc::channel();
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.unwrap();
                 // A connection without a request asks who listens.
                 let Some(request) = request(&mut stream) else { continue };
-                let reply = answer(&request);
-                received.lock().unwrap().push(request);
-                let sender = sender.clone();
-                // Meanwhile the client can send other requests.
-                std::thread::spawn(move || {
-                    let is_whole = stream.write_all(&reply).is_ok();
-                    drop(stream);
-                    let _ = sender.send((reply.len(), is_whole));
-                });
+                received.lock().unwrap().push(request.clone());
+                each(request, stream);
             }
         });
-        Self { dir, requests, written }
+        Self { dir, requests, written: mpsc::channel().1 }
     }
 
-    /// Runs a command with this server as its target, in the server's directory.
-    fn run(&self, args: &[&str]) -> Output {
+    /// A command with this server as its target, in the server's directory.
+    fn command(&self, args: &[&str]) -> Command {
         let port = format!("{},connect", self.dir.path().join("socket").display());
-        Command::new(env!("CARGO_BIN_EXE_triscope"))
-            .arg("dotnet")
-            .args(args)
-            .args(["--diagnostic-port", &port])
-            .current_dir(self.dir.path())
-            .stdin(Stdio::null())
-            .output()
-            .unwrap()
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        command.arg("dotnet").args(args).args(["--diagnostic-port", &port]);
+        command.current_dir(self.dir.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
     }
 
     /// The standard output of a command that succeeds.
@@ -157,6 +189,35 @@ fn a_dump_has_a_default_name_in_this_directory() {
 
     server.ok(&["dump", "-o", "named"]);
     assert_eq!(std::fs::read(server.dir.path().join("named")).unwrap(), b"core");
+}
+
+/// The process is not informed that nobody waits any more.
+#[test]
+fn a_dump_may_still_be_written_after_its_command() {
+    let server = || {
+        let (end, wait) = mpsc::channel::<()>();
+        let server = Server::start(move |request| match request {
+            Request::CreateCoreDump { .. } => {
+                let _ = wait.recv(); // until the end of the test
+                Vec::new()
+            }
+            _ => unknown(),
+        });
+        (server, end)
+    };
+    const NOTE: &str = "the process may still write the dump";
+    let (waits, _end) = server();
+    let errors = waits.fails(&["dump", "-o", "core", "--timeout", "0.5"], 1);
+    assert!(errors.contains("waiting for the reply took longer than 500ms"), "{errors}");
+    assert!(errors.contains(NOTE), "{errors}");
+
+    let (waits, _end) = server();
+    let child = Running::start(&mut waits.command(&["dump", "-o", "core"]));
+    child.wait_until_it_watches();
+    child.signal("INT");
+    let ran = child.end();
+    assert_eq!(ran.code, Some(128 + 2), "{}", ran.stderr);
+    assert!(ran.stderr.contains(NOTE), "{}", ran.stderr);
 }
 
 /// The trace of a session with these threads, sampled in managed code.
@@ -328,6 +389,38 @@ fn a_heap_dump_whose_gc_takes_too_long_names_the_option() {
     assert!(errors.contains("raise --timeout"), "{errors}");
 }
 
+/// Nothing took too long.
+#[test]
+fn a_heap_dump_that_is_interrupted_says_so() {
+    let trace = samples(&[1]);
+    let (last, first) = trace.split_last().unwrap();
+    assert_eq!(*last, 1, "the end of a stream");
+    let server = Server::lasting(first.to_vec(), &[1]);
+    let child = Running::start(&mut server.command(&["gcdump"]));
+    child.wait_until_it_watches();
+    child.signal("INT");
+    let ran = child.end();
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(ran.stderr.contains("interrupted before the runtime sent the heap"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("--timeout"), "{}", ran.stderr);
+}
+
+/// A runtime that is not resumed records nothing.
+#[test]
+fn a_recording_that_cannot_begin_leaves_no_file() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        Request::ResumeRuntime => {
+            Reply::Error { code: HResult::Fail, message: None }.encode().unwrap()
+        }
+        _ => unknown(),
+    });
+    for args in [&["collect"][..], &["collect", "-o", "new"]] {
+        server.fails(args, 1);
+        assert_eq!(names(server.dir.path()), ["socket"], "{args:?}");
+    }
+}
+
 #[test]
 fn the_rundown_has_the_keywords_of_the_option() {
     let server = Server::start(|request| match request {
@@ -392,6 +485,79 @@ fn a_runtime_that_listens_at_a_port_is_resumed() {
     }
     server.ok(&["collect", "-o", "trace", "--resume-runtime", "false"]);
     assert!(!server.requests().contains(&Request::ResumeRuntime));
+}
+
+/// Those of counters have no keywords. A session with all others slows the program.
+#[test]
+fn a_source_of_counters_is_enabled_without_its_other_events() {
+    let server = Server::start(|request| match request {
+        Request::CollectTracing { .. } => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    for (args, expected) in [
+        (&[][..], &["System.Runtime:0x0:4:EventCounterIntervalSec=1"][..]),
+        (
+            &["--counters", "App[a],Other", "--interval", "5"],
+            &["App:0x0:4:EventCounterIntervalSec=5", "Other:0x0:4:EventCounterIntervalSec=5"],
+        ),
+    ] {
+        server.ok(&[&["counters", "-o", "values.csv"], args].concat());
+        let requests = server.requests();
+        let config = requests.iter().find_map(|request| match request {
+            Request::CollectTracing { config, .. } => Some(config),
+            _ => None,
+        });
+        let sent = config.expect("a session").providers.iter().map(ToString::to_string);
+        assert_eq!(sent.collect::<Vec<_>>(), expected);
+    }
+}
+
+/// A stream with these events of `System.Diagnostics.Metrics`, without its end.
+fn reports(names: &[&str]) -> Vec<u8> {
+    let (mut types, mut events) = (Vec::new(), Vec::new());
+    for (number, name) in (1u8..).zip(names) {
+        let provider = "System.Diagnostics.Metrics";
+        let mut ty = assemble::metadata(provider, number.into(), 0, name, 0, &[0; 4]);
+        ty[0] = number;
+        types.extend(assemble::blob(&[0x80, 0], &ty));
+        events.extend(assemble::blob(&[0xc7, number, 0, 9, 0, 9, 5], &[]));
+    }
+    let stream = assemble::Stream::v4().compressed("MetadataBlock", &types);
+    stream.compressed("EventBlock", &events).0
+}
+
+const CONFLICT: &str = "MultipleSessionsConfiguredIncorrectlyError";
+
+/// There will be no values, and the session has no end.
+#[test]
+fn meters_that_another_session_has_are_an_error_at_once() {
+    let server = Server::lasting(reports(&[CONFLICT]), &[1]);
+    let errors = server.fails(&["counters", "--meter", "Shop", "-o", "values.csv"], 1);
+    assert!(errors.contains("another session has other meters or settings"), "{errors}");
+    assert!(server.requests().contains(&Request::StopTracing { session: 7 }), "{errors}");
+}
+
+#[test]
+fn reports_of_the_runtime_are_shown_when_they_come() {
+    let server = Server::lasting(reports(&[CONFLICT, "TimeSeriesLimitReached", "Error"]), &[1]);
+    let log = server.dir.path().join("errors");
+    let errors = || std::fs::read_to_string(&log).unwrap();
+    let args = ["counters", "--meter", "Shop", "--counters", "App", "-o", "values.csv"];
+    let mut command = server.command(&args);
+    command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).unwrap());
+    let child = Running::spawn(&mut command);
+    let said = [
+        "another session has other meters or settings",
+        "does not collect all time series",
+        "reported 1 error of meters",
+    ];
+    testkit::wait::until("the reports", || said.iter().all(|said| errors().contains(said)));
+    child.wait_until_it_watches();
+    child.signal("INT");
+    assert_eq!(child.end().code, Some(0), "{}", errors());
+    for said in said {
+        assert_eq!(errors().matches(said).count(), 1, "{}", errors());
+    }
 }
 
 /// The arguments of the provider of meters that were sent.

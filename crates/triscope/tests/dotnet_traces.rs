@@ -139,6 +139,12 @@ fn counters_of_a_trace_are_values_per_second() {
     assert!(csv.starts_with("time_utc,time_s,provider,counter,tags,kind,value,unit\n"), "{csv}");
     assert!(csv.lines().nth(1).unwrap().starts_with("2026-11-21T01:24:22.259Z,1759.478738241,"));
     assert_eq!(csv.lines().count(), 125);
+    for format in [&["--format", "csv"][..], &[]] {
+        assert_eq!(ok(&[&["dotnet", "counters", &trace, "-o", "-"], format].concat()), csv);
+    }
+    let prometheus = ok(&["dotnet", "counters", &trace, "--format", "prom"]);
+    let to = ok(&["dotnet", "counters", &trace, "--format", "prom", "-o", "-"]);
+    assert!(to == prometheus && to.contains("\n# TYPE "), "{to}");
     let table = ok(&["dotnet", "counters", &trace, "--format", "table"]);
     assert!(table.contains("    Request Time ") && !table.contains('\x1b'), "{table}");
 }
@@ -193,6 +199,8 @@ fn a_wrong_command_line_has_a_status_of_its_own() {
         ("collect 1 --clrevents nosuch", "no keyword nosuch"),
         ("collect 1 --clrevents gc --clreventlevel x", "a level is 0 to 5"),
         ("collect 1 --providers A:x", "A:x"),
+        ("collect --resume-runtime false -- app", "nothing else can resume COMMAND"),
+        ("collect 1 -- app", "either a process or a COMMAND"),
         ("info --diagnostic-port p,foo", "listen or connect, not foo"),
         ("set-env 1234", "no variables specified"),
         ("set-env x A=1", "x: is not a PID"),
@@ -503,6 +511,69 @@ fn the_counters_of_several_processes_are_apart() {
     for label in ["load [pid=41] ", "load [pid=42] ", "size [k=v,pid=41] ", "size [k=v,pid=42] "] {
         assert!(table.contains(label), "{table}");
     }
+}
+
+/// A trace with events of meters, each with a name, and fields of these types.
+fn of_metrics(events: &[(&str, &[(&str, u32)], Vec<u8>)]) -> Vec<u8> {
+    let (mut types, mut blobs) = (Vec::new(), Vec::new());
+    for (number, (name, fields, payload)) in (1u8..).zip(events) {
+        let mut described = (fields.len() as u32).to_le_bytes().to_vec();
+        for (name, ty) in *fields {
+            described.extend(ty.to_le_bytes());
+            described.extend(assemble::utf16z(name));
+        }
+        let provider = "System.Diagnostics.Metrics";
+        let mut ty = assemble::metadata(provider, number.into(), 0, name, 0, &described);
+        ty[0] = number;
+        types.extend(assemble::blob(&[0x80, 0], &ty));
+        blobs.extend(assemble::blob(&[0xc7, number, 0, 9, 0, 9, 5], payload));
+    }
+    assemble::Stream::v4()
+        .compressed("MetadataBlock", &types)
+        .compressed("EventBlock", &blobs)
+        .end()
+}
+
+/// .NET 6 and 7 report the percentiles of a histogram alone.
+#[test]
+fn a_histogram_without_its_sum_has_percentiles() {
+    let fields =
+        ["meterName", "instrumentName", "unit", "tags", "quantiles"].map(|name| (name, 18));
+    let values = ["Shop", "latency", "ms", "", "0.5=1.5"].map(assemble::utf16z).concat();
+    let event = ("HistogramValuePublished", &fields[..], values);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, of_metrics(&[event.clone(), event])).unwrap();
+    let counters = |format| ok(&["dotnet", "counters", file.to_str().unwrap(), "--format", format]);
+    assert_eq!(counters("table"), "Shop\n    latency p50            1.500 ms\n");
+    let csv = counters("csv");
+    let rows: Vec<_> = csv.lines().skip(1).map(|row| row.splitn(3, ',').nth(2).unwrap()).collect();
+    assert_eq!(rows, ["Shop,latency,Percentile=50,percentile,1.5,ms"; 2]);
+    let json = &lines(&counters("json"))[0];
+    assert_eq!((&json["value"], &json["quantiles"][0][1]), (&Value::Null, &1.5.into()));
+    let prometheus = counters("prometheus");
+    let samples: Vec<_> = prometheus.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(samples, ["shop_latency{quantile=\"0.5\"} 1.5"]);
+}
+
+/// Of a session that has begun within a collection of another client, whose interval can be any.
+#[test]
+fn a_rate_without_its_interval_is_not_shown() {
+    const DATE: u32 = 16;
+    let fields = ["meterName", "instrumentName", "unit", "tags", "rate"].map(|name| (name, 18));
+    let rate = |value| {
+        let values = ["Shop", "sold", "", "", value].map(assemble::utf16z).concat();
+        ("CounterRateValuePublished", &fields[..], values)
+    };
+    let times = [("intervalStartTime", DATE), ("intervalEndTime", DATE)];
+    let ten_seconds = [0i64, 100_000_000].map(i64::to_le_bytes).concat();
+    let start = ("CollectionStart", &times[..], ten_seconds);
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, of_metrics(&[rate("70"), start, rate("80")])).unwrap();
+    let json = ok(&["dotnet", "counters", file.to_str().unwrap(), "--format", "json"]);
+    let values: Vec<_> = lines(&json).iter().map(|line| line["value"].clone()).collect();
+    assert_eq!(values, [8.0]);
 }
 
 #[test]

@@ -77,7 +77,8 @@ pub(crate) struct Args {
     /// When the buffer is full, drop events, or block the threads that write them (.NET 11)
     #[arg(long, value_enum, ignore_case = true, default_value_t = Buffering::Drop)]
     buffering_mode: Buffering,
-    /// Whether to resume a runtime that is suspended at startup after the session has started
+    /// Whether to resume a runtime that is suspended at startup after the session has started; a COMMAND
+    /// always is
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", default_value_t = true, action = clap::ArgAction::Set)]
     resume_runtime: bool,
     /// Show the output of COMMAND, and connect it to the terminal
@@ -101,6 +102,7 @@ const STARTUP: Duration = Duration::from_secs(30);
 
 pub(super) fn run(args: &Args) -> Result {
     let config = config(args)?;
+    check_command(args)?;
     // A runtime that connects is suspended, and a command has begun: an output that cannot be written is reported before.
     check_output(args.output.as_deref())?;
     if args.command.is_empty() {
@@ -117,11 +119,8 @@ pub(super) fn run(args: &Args) -> Result {
         };
         return recording.finish().result;
     }
-    if !args.target.is_empty() {
-        return Err(Failure::new("either a process or a COMMAND, not both").with_code(2));
-    }
     let launched = Launched::start(&args.command, args.show_child_io)?;
-    let recording = match Recording::start(args, &launched.target, &config, args.resume_runtime) {
+    let recording = match Recording::start(args, &launched.target, &config, true) {
         Ok(recording) => recording,
         Err(failure) => {
             launched.kill();
@@ -130,14 +129,25 @@ pub(super) fn run(args: &Args) -> Result {
     };
     let ended = recording.finish();
     let Err(failure) = ended.result else { return launched.end(ended.is_stopped) };
-    if !args.resume_runtime {
-        launched.kill();
-        return Err(failure);
-    }
     // The program runs: a recording that fails is no reason to end it.
     failure.print();
     launched.end(ended.is_stopped)?;
     Err(Failure::Quiet(1))
+}
+
+/// Whether the other arguments can be those of a COMMAND, if there is one.
+fn check_command(args: &Args) -> Result {
+    let wrong = if args.command.is_empty() {
+        return Ok(());
+    } else if !args.target.is_empty() {
+        "either a process or a COMMAND, not both"
+    } else if !args.resume_runtime {
+        "--resume-runtime false: nothing else can resume COMMAND, whose diagnostic port is that of \
+         this recording"
+    } else {
+        return Ok(());
+    };
+    Err(Failure::new(wrong).with_code(2))
 }
 
 fn config(args: &Args) -> Result<TracingConfig> {
@@ -257,6 +267,7 @@ impl Recording {
             Ok(stop_on_signal) => stop_on_signal,
             Err(failure) => {
                 let _ = session.stop(); // the first failure is more useful
+                sink.discard(); // nothing of the session was written
                 return Err(failure);
             }
         };
@@ -402,7 +413,7 @@ impl Sink {
         emptied.map_err(|e| Failure::about(&self.name, e))
     }
 
-    /// There is no session: removes the file, if it is new.
+    /// Nothing is recorded: removes the file, if it is new.
     fn discard(&self) {
         if let Some(path) = self.path.as_ref().filter(|_| self.is_new) {
             let _ = std::fs::remove_file(path); // it is empty

@@ -4,9 +4,11 @@ use super::target::{self, Options, Selector};
 use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
+use crate::run::duration::duration;
 use crate::run::procfs;
+use crate::run::stop::{Listener, Next};
 use crossbeam_channel::{after, select, tick};
-use diag_ipc::{DumpFlags, DumpType, Error, PerfMapType, RejectedRequest};
+use diag_ipc::{DumpFlags, DumpType, Error, Operation, PerfMapType, RejectedRequest};
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
@@ -198,7 +200,7 @@ impl SetEnv {
 /// Write a memory dump of a process
 ///
 /// The process is suspended meanwhile. It writes the file itself, as its own user and in its own
-/// file system.
+/// file system. It goes on with that if this command ends before, by Ctrl-C or --timeout.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -223,7 +225,13 @@ pub(crate) struct Dump {
     /// Write a crash report beside the dump (.NET 6)
     #[arg(long, visible_alias = "crashreport")]
     crash_report: bool,
+    /// Wait for the dump for TIME: seconds, or dd:hh:mm:ss [default: until it is written]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    timeout: Option<Duration>,
 }
+
+/// The runtime does not know that nobody waits for its reply any more.
+const STILL_WRITES: &str = "the process may still write the dump";
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Kind {
@@ -260,13 +268,35 @@ impl Dump {
         flags.set(DumpFlags::LOGGING, self.diag);
         flags.set(DumpFlags::VERBOSE_LOGGING, self.verbose);
         flags.set(DumpFlags::CRASH_REPORT, self.crash_report);
-        target.client.create_core_dump(text, dump_type, flags).map_err(target.failure())?;
+        let limits = target.client.current_timeouts();
+        let client =
+            target.client.clone().timeouts(limits.dump(self.timeout.unwrap_or(Duration::MAX)));
+        // It must end also where SIGINT is ignored: in the background job of a script.
+        target.exit.take();
+        let _listener = Listener::start(|_| {
+            message!("triscope: interrupted: {STILL_WRITES}");
+            Next::Exit
+        })?;
+        client.create_core_dump(text, dump_type, flags).map_err(|error| {
+            let may_write = may_write(&error);
+            let failure = target.failure()(error);
+            if may_write { failure.and(STILL_WRITES) } else { failure }
+        })?;
         match target.process().and_then(|pid| size_in_both(pid, &path)) {
             Some(size) => message!("{}: {size} bytes", path.display()),
             None => message!("{}: written in the file system of the target", path.display()),
         }
         Ok(())
     }
+}
+
+/// Whether the runtime has the request, and did not reply in time. While a dump is written, the process can be
+/// stopped.
+const fn may_write(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Timeout { operation: Operation::Reply, .. } | Error::TargetStopped { .. }
+    )
 }
 
 /// The size of a file that a process sees at the same path. In a container, its path can be that of another

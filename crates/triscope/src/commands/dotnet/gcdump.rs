@@ -159,15 +159,17 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     if walk.nodes().is_empty() {
+        let is_interrupted = reading.is_interrupted();
         // A stream that failed is the reason.
         if reading.has_errors() {
             reading.into_result()?;
         }
-        let why = match is_live {
-            true => "the runtime sent no heap dump in time: raise --timeout",
-            false => {
-                "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)"
-            }
+        let why = if is_interrupted {
+            "interrupted before the runtime sent the heap"
+        } else if is_live {
+            "the runtime sent no heap dump in time: raise --timeout"
+        } else {
+            "the stream contains no heap dump (was it collected with the GCHeapDump keywords?)"
         };
         return Err(Failure::about(&name, why));
     }

@@ -18,6 +18,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub(super) struct StopOnSignal {
     _listener: Listener,
     asked: Arc<AtomicBool>,
+    /// Whether a signal has asked for the end.
+    interrupted: Arc<AtomicBool>,
     stop_handle: StopHandle,
     /// Closed when this is dropped, which ends the thread that sends stop requests.
     _running: Sender<()>,
@@ -33,7 +35,10 @@ impl StopOnSignal {
         let (signal, signalled) = bounded::<()>(1);
         let (running, ended) = bounded::<()>(0);
         let mut first = true;
+        let interrupted = Arc::new(AtomicBool::new(false));
+        let on_signal = Arc::clone(&interrupted);
         let listener = Listener::start(move |_| {
+            on_signal.store(true, Ordering::Release);
             if std::mem::take(&mut first) {
                 let _ = signal.try_send(()); // the session may have ended
                 return Next::Wait;
@@ -69,12 +74,17 @@ impl StopOnSignal {
                 recv(ended) -> _ => {}
             }
         });
-        Ok(Self { _listener: listener, asked, stop_handle, _running: running })
+        Ok(Self { _listener: listener, asked, interrupted, stop_handle, _running: running })
     }
 
     /// Requests the end, and returns whether the request was sent.
     pub(super) fn end(&self) -> bool {
         self.stop_handle.stop().is_ok()
+    }
+
+    /// Whether there was a signal.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Acquire)
     }
 
     /// Whether the end was requested.

@@ -304,6 +304,7 @@ impl Stream {
         if is_unread || errors.count > 0 {
             self.discard();
         }
+        let is_interrupted = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_interrupted);
         let was_stopped = self.stop_on_signal.as_ref().is_some_and(StopOnSignal::is_stopping);
         let outcome = match &self.live {
             Some(Live::Launched(launched)) => launched.end(was_stopped),
@@ -316,6 +317,7 @@ impl Stream {
             trace: self.reader.trace().cloned(),
             name: self.name,
             errors,
+            is_interrupted,
             _exit: exit,
         })
     }
@@ -380,6 +382,7 @@ pub(crate) struct Reading {
     pub(crate) stats: Stats,
     pub(crate) trace: Option<nettrace::Trace>,
     errors: Errors,
+    is_interrupted: bool,
     /// The result of a started program.
     outcome: Result,
     /// Ends the program on a signal after a session.
@@ -390,6 +393,11 @@ impl Reading {
     /// Whether the stream has errors.
     pub(crate) const fn has_errors(&self) -> bool {
         self.errors.count > 0
+    }
+
+    /// Whether a signal has ended the session.
+    pub(crate) const fn is_interrupted(&self) -> bool {
+        self.is_interrupted
     }
 
     /// The failure of a command that found nothing in the stream. Errors of the stream are why; the exit code
