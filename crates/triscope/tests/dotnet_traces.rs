@@ -513,8 +513,11 @@ fn the_counters_of_several_processes_are_apart() {
     }
 }
 
-/// A trace with events of meters, each with a name, and fields of these types.
-fn of_metrics(events: &[(&str, &[(&str, u32)], Vec<u8>)]) -> Vec<u8> {
+/// An event of a meter: its name, its fields with their types, and its payload.
+type Metric<'a> = (&'a str, &'a [(&'a str, u32)], Vec<u8>);
+
+/// A trace with these events.
+fn of_metrics(events: &[Metric<'_>]) -> Vec<u8> {
     let (mut types, mut blobs) = (Vec::new(), Vec::new());
     for (number, (name, fields, payload)) in (1u8..).zip(events) {
         let mut described = (fields.len() as u32).to_le_bytes().to_vec();
