@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(found(Vec::new()), [a, format!("B:0x0:4:{with}")]);
     }
 
-    /// A stream of version 6 with the value of the counter `c` of the source `P`: the increment in an interval of so
-    /// many seconds.
+    /// A stream of version 6 with the value of the counter `c` of the source `P`: the increment in an interval
+    /// of this length.
     fn stream(increment: f64, seconds: f64) -> Vec<u8> {
         const DOUBLE: u8 = 14;
         const TEXT: u8 = 18;
