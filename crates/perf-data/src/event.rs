@@ -3,7 +3,7 @@
 use perf_monitor::generalized_name;
 use perf_sys::*;
 use std::collections::HashMap;
-use trace_common::SeededState;
+use trace_common::{ClockDomain, SeededState};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// An event of a recording.
@@ -61,6 +61,19 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> perf_event_attr {
     perf_event_attr::read_from_bytes(&whole).unwrap_or_default()
 }
 
+/// The clock of an event; `None` if it is that of perf, or one that is not known.
+pub(crate) const fn clock_of(attr: &perf_event_attr) -> Option<ClockDomain> {
+    match attr.clockid {
+        _ if !attr.use_clockid() => None,
+        0 => Some(ClockDomain::Realtime),
+        1 => Some(ClockDomain::Monotonic),
+        4 => Some(ClockDomain::MonotonicRaw),
+        7 => Some(ClockDomain::Boottime),
+        11 => Some(ClockDomain::Tai),
+        _ => None,
+    }
+}
+
 /// The name of an event of which only the attribute is known.
 pub(crate) fn name_of(attr: &perf_event_attr) -> String {
     match (generalized_name(attr.type_, attr.config), attr.type_) {
@@ -74,6 +87,25 @@ pub(crate) fn name_of(attr: &perf_event_attr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The numbers are those by which events are opened.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_clock_of_an_event_has_its_number() {
+        let mut attr = perf_event_attr::new(PERF_TYPE_SOFTWARE, 0);
+        attr.clockid = 1;
+        assert_eq!(clock_of(&attr), None);
+        attr.set_use_clockid(true);
+        let mut known = 0;
+        for number in 0..32 {
+            attr.clockid = number;
+            if let Some(clock) = clock_of(&attr) {
+                assert_eq!(perf_monitor::clock_id(clock), Some(number));
+                known += 1;
+            }
+        }
+        assert_eq!(known, 5);
+    }
 
     #[test]
     fn attributes_have_the_smallest_size_that_fits() {

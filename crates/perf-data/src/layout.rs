@@ -32,6 +32,8 @@ pub mod record_type {
     pub const HEADER_BUILD_ID: u32 = 67;
     /// Every ring was read once since the last such record.
     pub const FINISHED_ROUND: u32 = 68;
+    /// The CPU and the thread of each id of an event. Both are -1 where they are not limited.
+    pub const ID_INDEX: u32 = 69;
     /// Data of an AUX area. The data follows the record.
     pub const AUXTRACE: u32 = 71;
     /// Name, unit or CPUs of an event.

@@ -90,6 +90,7 @@ mod error;
 mod event;
 mod features;
 mod layout;
+mod losses;
 #[cfg(target_os = "linux")]
 mod machine;
 #[cfg(target_os = "linux")]
@@ -115,6 +116,7 @@ pub use error::{Error, Result};
 pub use event::RecordedEvent;
 pub use features::{ClockReference, CpuTopology, Cpus, EventGroup, Features};
 pub use layout::{Feature, record_type};
+pub use losses::Losses;
 #[cfg(target_os = "linux")]
 pub use mapped_ids::BuildIds;
 pub use mappings::{MappedAddress, MappedFile, Mappings};

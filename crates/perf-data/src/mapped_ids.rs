@@ -1,5 +1,6 @@
 //! Build ids of the files that processes map.
 
+use crate::event::clock_of;
 use crate::synthesize::MAX_FILES;
 use perf_monitor::{CpuMode, FileId, Mmap, RawRecord, Record, RecordLayout};
 use perf_sys::{
@@ -54,16 +55,7 @@ impl BuildIds {
     /// For records of events with this attribute: its clock relates them to the times of files. Without a
     /// clock that can be read, as with `Default`, files must not have changed shortly before they are read.
     pub fn new(attr: &perf_event_attr) -> Self {
-        let is_clock = |clock: &ClockDomain| perf_monitor::clock_id(*clock) == Some(attr.clockid);
-        let clocks = [
-            ClockDomain::Monotonic,
-            ClockDomain::Realtime,
-            ClockDomain::Boottime,
-            ClockDomain::MonotonicRaw,
-            ClockDomain::Tai,
-        ];
-        let clock = clocks.into_iter().find(is_clock).filter(|_| attr.use_clockid());
-        Self { clock, ..Self::default() }
+        Self { clock: clock_of(attr), ..Self::default() }
     }
 
     /// The wall-clock time of a record; now for one without a time.

@@ -16,7 +16,7 @@ use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timest
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
-use trace_common::{Cursor, Limits};
+use trace_common::{ClockDomain, Cursor, Limits};
 
 /// What a recording says beside its records: its events and features.
 ///
@@ -57,6 +57,14 @@ impl Session {
     /// The features.
     pub const fn features(&self) -> &Features {
         &self.features
+    }
+
+    /// The clock of the records. `None` if it is that of perf, as without `-k` of `perf record`, or if events
+    /// have different ones.
+    pub fn clock(&self) -> Option<ClockDomain> {
+        let mut clocks = self.events.iter().map(|event| event::clock_of(&event.attr));
+        let first = clocks.next()??;
+        clocks.all(|clock| clock == Some(first)).then_some(first)
     }
 
     /// The decoder of the records. `None` in pipe mode before the first event.
@@ -766,6 +774,25 @@ fn words(bytes: &[u8]) -> Vec<u64> {
 mod tests {
     use super::*;
     use perf_sys::{PERF_RECORD_SAMPLE, PERF_SAMPLE_IDENTIFIER, perf_event_attr};
+
+    #[test]
+    fn a_recording_has_the_clock_of_all_events() {
+        let clock = |ids: &[Option<i32>]| {
+            let events = (1..).zip(ids).map(|(id, clock)| {
+                let mut attr = perf_event_attr::new(1, 0);
+                attr.sample_type = PERF_SAMPLE_IDENTIFIER;
+                attr.set_use_clockid(clock.is_some());
+                attr.clockid = clock.unwrap_or(0);
+                RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![id] }
+            });
+            Session::new(events, Features::default()).unwrap().clock()
+        };
+        assert_eq!(clock(&[Some(1), Some(1)]), Some(ClockDomain::Monotonic));
+        assert_eq!(clock(&[Some(4)]), Some(ClockDomain::MonotonicRaw));
+        for others in [&[][..], &[None], &[Some(1), None], &[None, Some(1)], &[Some(1), Some(0)]] {
+            assert_eq!(clock(others), None, "{others:?}");
+        }
+    }
 
     #[test]
     fn records_of_the_recorder_are_of_no_event() {

@@ -5,8 +5,8 @@ use super::symbols::Symbols;
 use super::symbols::unwind::Unwinder;
 use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
-use perf_data::{Entry, Limits, Reader, Session, SortedReader};
-use perf_monitor::{CpuMode, Loss, Record, Sample, SampleFlags, Tasks, Timestamp};
+use perf_data::{Entry, Limits, Losses, Reader, Session, SortedReader};
+use perf_monitor::{CpuMode, Record, Sample, SampleFlags, Tasks, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
@@ -52,36 +52,6 @@ impl State {
         let is_whole = unwinder.borrow_mut().unwind(sample, mappings, &mut addresses);
         self.cut.set(self.cut.get() + u64::from(!is_whole));
         Some(addresses)
-    }
-}
-
-/// The losses of a recording. The kernel reports one loss twice: when a record fits again, and in the
-/// count of the event (`PERF_FORMAT_LOST`) that the recorder writes at the end.
-#[derive(Default)]
-struct Losses {
-    /// The sum of all `PERF_RECORD_LOST`.
-    reported: u64,
-    /// The counts of the events: `PERF_RECORD_LOST_SAMPLES` without a time.
-    counted: u64,
-    /// Samples that the hardware lost: `PERF_RECORD_LOST_SAMPLES` of the kernel.
-    by_hardware: u64,
-}
-
-impl Losses {
-    fn add(&mut self, record: &Record<'_>) {
-        let has_time = |lost: &Loss| lost.sample_id.time.is_some_and(|time| time.nanos() != 0);
-        let (sum, lost) = match record {
-            Record::Lost(lost) => (&mut self.reported, lost),
-            Record::LostSamples(lost) if has_time(lost) => (&mut self.by_hardware, lost),
-            Record::LostSamples(lost) => (&mut self.counted, lost),
-            _ => return,
-        };
-        *sum = sum.saturating_add(lost.lost);
-    }
-
-    /// Recorders and kernels before Linux 6.0 write no counts.
-    fn total(&self) -> u64 {
-        self.reported.max(self.counted).saturating_add(self.by_hardware)
     }
 }
 
@@ -183,7 +153,7 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
-    state.losses.add(&record);
+    state.losses.add(entry.raw, &record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {
             state.undecodable += 1;
