@@ -198,7 +198,8 @@ pub enum EventKind {
         entity: Option<EntityId>,
         /// The kind.
         kind: LossKind,
-        /// Nothing is missing before this time.
+        /// Nothing is missing before this time. Of a loss of the kernel whose CPU is unknown, nothing says when
+        /// it was: it has the time of the end.
         since: Timestamp,
         /// The number of records, or of bytes of a Go trace, if it is known.
         count: Option<u64>,
@@ -425,7 +426,7 @@ pub enum LossKind {
     UnreportedSwitch,
     /// The kernel's buffer of a CPU was full, in a recording of samples without the scheduler.
     Samples,
-    /// A damaged part of a Go trace.
+    /// A part of a Go trace is damaged or missing.
     GoTrace,
     /// Buffers of the .NET runtime were full.
     DotnetEvents,

@@ -646,8 +646,7 @@ impl Correlator {
         let running = std::mem::replace(&mut cpu.running, next);
         cpu.switches += 1;
         let gap = cpu.gap.take();
-        let is_expected = running.thread().is_none_or(|running| prev == Some(running));
-        if gap.is_some() || !is_expected {
+        if gap.is_some() || running.thread() != prev {
             self.came_unseen(cpu_id, running, prev, gap, at, out);
         }
         if let Some(prev) = prev {
@@ -688,8 +687,9 @@ impl Correlator {
                 self.move_thread(running, Place::UNKNOWN, at, out);
             }
         }
-        let came = prev.filter(|prev| !self.place(*prev).is_on(cpu));
-        if let Some((prev, since)) = came.zip(gap) {
+        // Without a gap it can have come at any time, as before the first record of the CPU.
+        let since = gap.unwrap_or(Timestamp::from_nanos(i64::MIN));
+        if let Some(prev) = prev.filter(|prev| !self.place(*prev).is_on(cpu)) {
             self.doubt(prev, since, at, out);
         }
     }

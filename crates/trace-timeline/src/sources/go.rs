@@ -102,6 +102,7 @@ pub struct GoSource {
     lost_start: Option<(String, Option<u64>)>,
     /// Stacks of this generation.
     stacks: IdMap<Option<StackId>>,
+    /// 0 before the first one, and after a loss.
     generation: u64,
     /// The first event of this generation, or of those after a loss.
     begin: Option<Timestamp>,
@@ -168,13 +169,9 @@ impl GoSource {
             return;
         }
         let at = event.time().saturating_add_nanos(self.options.offset);
+        self.check_generation(event.generation(), tables, out);
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
-        if event.generation() != self.generation {
-            self.generation = event.generation();
-            self.begin = None;
-            self.stacks = IdMap::default();
-        }
         let begin = *self.begin.get_or_insert(at);
         let mut push = Pusher { at, tables, out };
         if self.has_clocks {
@@ -249,6 +246,29 @@ impl GoSource {
         }
     }
 
+    /// A generation has its own stacks, and the first states that it reports held at its begin. Those of generations
+    /// that are missing before it, as Go 1.26 permits it, are a loss.
+    fn check_generation(&mut self, generation: u64, tables: &mut Tables, out: &mut Vec<Event>) {
+        if generation == self.generation {
+            return;
+        }
+        let before = std::mem::replace(&mut self.generation, generation);
+        self.begin = None;
+        self.stacks = IdMap::default();
+        // After damage, 0: the loss was reported.
+        let missing = before.saturating_add(1)..generation;
+        if before == 0 || missing.is_empty() {
+            return;
+        }
+        let last = missing.end - 1;
+        let why = match last == missing.start {
+            true => format!("generation {last} is missing"),
+            false => format!("the generations {} to {last} are missing", missing.start),
+        };
+        self.loss(&why, None, tables, out);
+        self.generation = generation;
+    }
+
     /// Reports that a part of the trace is missing here: all states are unknown until the trace
     /// mentions them again, and all spans end, except those of user tasks. The end of a task has its
     /// identifier, so that it can still follow.
@@ -299,6 +319,7 @@ impl GoSource {
         self.cut(spans, &mut push);
         self.stacks = IdMap::default();
         self.begin = None;
+        self.generation = 0;
     }
 
     /// The open spans of the runtime, which are to be cut.
@@ -816,6 +837,107 @@ mod tests {
         }
         assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
         assert!(visits[1..].iter().all(|visits| *visits <= 2), "{:?}", visits[1..].iter().max());
+    }
+
+    /// A trace of these generations, in each of which P 0 runs and goroutine 8 waits.
+    fn generations(numbers: &[u64]) -> Vec<u8> {
+        let mut text = "Trace Go1.26\n".to_owned();
+        const NONE: u64 = u64::MAX;
+        for n in numbers {
+            let time = 20 * n;
+            let mono = 64 * (time + 5);
+            text.push_str(&format!(
+                "EventBatch gen={n} m={NONE} time={time} size=19\nSync\n\
+                 Frequency freq=15625000\n\
+                 ClockSnapshot dt=5 mono={mono} sec=1700000000 nsec=120000000\n\
+                 EventBatch gen={n} m=7 time={time} size=18\n\
+                 ProcStatus dt=1 p=0 pstatus=1\n\
+                 GoStatus dt=1 g=8 m={NONE} gstatus=4\n\
+                 EndOfGeneration\n"
+            ));
+        }
+        let mut bytes = Vec::new();
+        let mut wire = gotrace::raw::TextToWire::new(text.as_bytes()).unwrap();
+        std::io::Read::read_to_end(&mut wire, &mut bytes).unwrap();
+        bytes
+    }
+
+    /// The generation and time of each event of a trace, but those of its own clocks, and what is made of it.
+    /// Damage is said to be behind a generation.
+    fn read(trace: &[u8], damaged: Option<u64>) -> (Vec<(u64, Timestamp)>, Vec<Event>, Tables) {
+        let (mut tables, mut out, mut times) = (Tables::new(), Vec::new(), Vec::new());
+        let mut source = GoSource::new(GoOptions::default());
+        let mut reader = gotrace::Reader::new(trace).unwrap();
+        while let Some(event) = reader.next_event().unwrap() {
+            if event.sync().is_none() {
+                let is_next = |(last, _): &(u64, Timestamp)| {
+                    damaged == Some(*last) && event.generation() != *last
+                };
+                if times.last().is_some_and(is_next) {
+                    source.loss("damaged", Some(8), &mut tables, &mut out);
+                }
+                times.push((event.generation(), event.time()));
+            }
+            source.push(event, &mut tables, &mut out);
+        }
+        (times, out, tables)
+    }
+
+    fn losses(events: &[Event]) -> Vec<(Timestamp, Timestamp, Option<u64>)> {
+        let loss = |event: &Event| match event.kind {
+            EventKind::Loss { kind: LossKind::GoTrace, since, count, .. } => {
+                Some((since, event.at, count))
+            }
+            _ => None,
+        };
+        events.iter().filter_map(loss).collect()
+    }
+
+    /// What happened in a generation that is missing is not known, although both sides of it agree.
+    #[test]
+    fn missing_generations_are_a_loss() {
+        for (numbers, missing) in [
+            (&[3, 5][..], Some("generation 4 is missing")),
+            (&[3, 7], Some("the generations 4 to 6 are missing")),
+            (&[3, 4, 5], None),
+            (&[2, 3], None),
+        ] {
+            let (times, out, tables) = read(&generations(numbers), None);
+            let [(first, begin), .., (_, end)] = times[..] else { panic!("{times:?}") };
+            let last = times.iter().rfind(|(number, _)| *number == first).unwrap().1;
+            let next = times.iter().find(|(number, _)| *number != first).unwrap().1;
+            assert!(begin < last && last < next && next < end, "{times:?}");
+            let states: Vec<_> = out
+                .iter()
+                .filter_map(|event| match event.kind {
+                    EventKind::State { state, .. } => Some((event.at, state)),
+                    _ => None,
+                })
+                .collect();
+            let known = [(begin, State::Running), (last, State::Waiting)];
+            let unknown = [(last, State::Unknown); 2];
+            let again = [(next, State::Running), (end, State::Waiting)];
+            let expected = match missing {
+                Some(_) => [known, unknown, again].concat(),
+                None => known.to_vec(),
+            };
+            assert_eq!(states, expected, "{numbers:?}");
+            let loss = missing.map(|_| (last, last, None));
+            assert_eq!(losses(&out), Vec::from_iter(loss), "{numbers:?}");
+            let why = out.iter().find_map(|event| match event.kind {
+                EventKind::Argument { value: Value::Text(text), .. } => Some(tables.str(text)),
+                _ => None,
+            });
+            assert_eq!(why.as_deref(), missing);
+        }
+    }
+
+    /// The loss has been reported.
+    #[test]
+    fn generations_that_are_missing_after_damage_are_no_second_loss() {
+        let (_, out, _) = read(&generations(&[3, 6]), Some(3));
+        let losses = losses(&out);
+        assert!(matches!(losses[..], [(_, _, Some(8))]), "{losses:?}");
     }
 
     /// Nothing says that a task or region ends, and the world does not stand still for what follows.

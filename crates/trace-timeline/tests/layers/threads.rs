@@ -154,6 +154,40 @@ fn a_thread_that_came_unseen_is_on_its_cpu_from_when_it_is_seen() {
     assert_eq!(found, [(20, on), (30, waits), (50, Kernel::Unknown), (90, on)]);
 }
 
+/// The first record of a CPU is of a thread that left another one before: when it came is not known. The
+/// events of `perf record -a` begin on one CPU after the other.
+#[test]
+fn a_thread_that_the_first_switch_of_a_cpu_shows_there_is_unknown_since_its_last_state() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let kernel_process = w.entity(EntityKind::Process, 10, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let thread = w.entity(EntityKind::Thread, 10, Some(kernel_process));
+    let other = w.entity(EntityKind::Thread, 99, None);
+    let m = w.entity(EntityKind::GoThread, 10, Some(process));
+    let g = w.entity(EntityKind::Goroutine, 1, Some(process));
+    w.go(g, State::Running, Some(m), "");
+    w.at(10).switch(cpus[0], Some(thread), ThreadState::Sleeping, Some(other));
+    w.at(50).switch(cpus[1], Some(thread), ThreadState::Preempted, None);
+    w.at(90).switch(cpus[1], None, ThreadState::Unknown, Some(thread));
+    w.at(95).go(g, State::Waiting, None, "select");
+    let of = |id| -> Vec<_> {
+        w.intervals(id).iter().map(|i| (i.begin.nanos(), i.end.nanos(), i.kernel)).collect()
+    };
+    let (cpu, occupant, is_preempted) = (Some(cpus[1]), Occupant::Idle, true);
+    let waits = (50, 90, Kernel::Runnable { cpu, occupant, is_preempted });
+    let runs = (90, 95, Kernel::OnCpu { cpu: cpus[1] });
+    for id in [thread, g] {
+        let found = of(id);
+        assert!(found.iter().all(|(begin, end, kernel)| {
+            *kernel == Kernel::Unknown && *end <= 50 || *begin >= 50
+        }));
+        assert_eq!(found[found.len() - 2..], [waits, runs]);
+    }
+    // One whose place is known there stays as it is.
+    assert_eq!(of(other).last(), Some(&(10, 95, Kernel::OnCpu { cpu: cpus[0] })));
+}
+
 /// A thread is woken when it has begun to sleep and still has its CPU: the kernel puts it in the queue
 /// as soon as it has left. No other record says so, until it gets a CPU.
 #[test]

@@ -268,10 +268,32 @@ impl KernelSource {
         }
     }
 
+    /// Whether states of threads follow from the records: those of switches, and others that show which thread
+    /// runs.
+    pub(super) const fn has_switches(&self) -> bool {
+        !self.is_without_switches || self.stats.switches > 0
+    }
+
+    /// Records were lost after the last one of a CPU, as only a count at the end of the recording says. Which CPU
+    /// and when is not known.
+    #[cfg(feature = "perf")]
+    pub(super) fn lost_at_end(&mut self, count: u64, at: Timestamp, out: &mut Vec<Event>) {
+        if count == 0 {
+            return;
+        }
+        self.stats.lost = self.stats.lost.saturating_add(count);
+        let kind = match self.has_switches() {
+            true => LossKind::SchedulerRecords,
+            false => LossKind::Samples,
+        };
+        let (since, count) = (at, Some(count));
+        out.push(Event { at, kind: EventKind::Loss { entity: None, kind, since, count } });
+    }
+
     /// Ends the recording: other sources of the timeline may continue, and the states of the threads
     /// are not known there.
     pub fn finish(&mut self, at: Timestamp, out: &mut Vec<Event>) {
-        if self.stats.switches == 0 {
+        if !self.has_switches() {
             return;
         }
         let known = self.cpus.ids().filter_map(|number| self.cpus.get(number)?.as_ref());

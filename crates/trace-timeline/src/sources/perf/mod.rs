@@ -27,6 +27,7 @@
 mod deferred;
 mod off_cpu;
 mod sched;
+mod scope;
 mod stacks;
 #[cfg(test)]
 mod testing;
@@ -39,14 +40,14 @@ use crate::event::{Event, ThreadState};
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
 use deferred::{Chain, Deferred, stack_of};
 use off_cpu::{Away, OffCpu};
-use perf_data::{Entry, Session, TracingData};
+use perf_data::{Entry, Losses, Session, TracingData};
 use perf_monitor::{
     CallchainDeferred as PerfDeferred, Record as PerfRecord, Sample, SampleFlags, Tasks,
     TracepointFormat,
 };
 use stacks::Stacks;
 use std::collections::VecDeque;
-use trace_common::Timestamp;
+use trace_common::{ClockDomain, Timestamp};
 
 /// An error of a recording that cannot be put on a timeline.
 #[derive(Debug, thiserror::Error)]
@@ -98,11 +99,14 @@ pub struct PerfStats {
 /// idle thread belong to their CPU.
 ///
 /// Of a recording with a sample at each context switch and with records of switches (`perf record
-/// -e context-switches -c 1 --switch-events`), or with the call chains of `sched_switch` (`perf record
+/// -e context-switches -c 1 --switch-events`), or with the call chains of `sched_switch` (`perf record -a
 /// -g -e sched:sched_switch`), threads have [`SampleKind::OffCpu`](crate::SampleKind::OffCpu): they
 /// come when the thread is back on a CPU, with the time since the switch as their weight. The stack of
 /// a thread that was preempted begins with a frame [`PREEMPTED`]. A call chain of `sched_waking` is the
 /// stack of the [flow](crate::EventKind::Flow).
+///
+/// Records of `sched_switch` of a part of the switches (`perf record -F`), or of those of some threads
+/// (`perf record` with a command or `-p`, without `-a`), are samples: no states follow from them.
 ///
 /// Of a recording with deferred call chains (`perf record --call-graph fp,defer`), a sample waits for the
 /// frames of user space, and events after it wait with it: at most 10 s of the recording, and 65 536
@@ -128,6 +132,7 @@ pub struct PerfSource {
     last: Option<Timestamp>,
     /// The latest time of a record, on the clock of the recording.
     newest: Option<Timestamp>,
+    losses: Losses,
     /// In nanoseconds.
     offset: i64,
 }
@@ -158,9 +163,6 @@ pub struct ObservedProcess {
     pub container: Vec<u8>,
 }
 
-/// `CLOCK_MONOTONIC` in `perf_event_attr::clockid`.
-const MONOTONIC: i32 = 1;
-
 impl PerfSource {
     /// Makes a source for a recording.
     ///
@@ -168,11 +170,11 @@ impl PerfSource {
     ///
     /// [`PerfError`] if it cannot be put on a timeline.
     pub fn new(session: &Session) -> Result<Self, PerfError> {
-        let is_monotonic = |event: &perf_data::RecordedEvent| {
-            event.attr.use_clockid() && event.attr.clockid == MONOTONIC
-        };
         let this = Self::with_offset(session, 0)?;
-        if session.events().iter().all(is_monotonic) { Ok(this) } else { Err(PerfError::Clock) }
+        // Without events there are no times.
+        let is_monotonic =
+            session.events().is_empty() || session.clock() == Some(ClockDomain::Monotonic);
+        if is_monotonic { Ok(this) } else { Err(PerfError::Clock) }
     }
 
     /// Makes a source for a recording on another clock: `offset` nanoseconds are added to all
@@ -183,13 +185,18 @@ impl PerfSource {
     /// [`PerfError::Fields`] and [`PerfError::Time`].
     pub fn with_offset(session: &Session, offset: i64) -> Result<Self, PerfError> {
         let formats = session.features().tracing.iter().flat_map(TracingData::formats);
-        // Of a part of the switches, as of `perf record -F`, no state follows: they are samples.
+        // Of a part of the switches, as of `perf record -F` or of some threads, no state follows: they are
+        // samples.
+        let is_of_threads = scope::is_of_threads(session);
         let is_whole = |format: &TracepointFormat| {
-            !session.events().iter().map(|event| &event.attr).any(|attr| {
-                attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
-                    && attr.config == format.id()
-                    && (attr.freq() || attr.sample_period > 1)
-            })
+            let is_switch = format.system() == "sched" && format.name() == "sched_switch";
+            let is_partial = is_switch && is_of_threads;
+            !is_partial
+                && !session.events().iter().map(|event| &event.attr).any(|attr| {
+                    attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
+                        && attr.config == format.id()
+                        && (attr.freq() || attr.sample_period > 1)
+                })
         };
         let decoder = SchedDecoder::new(formats.filter(is_whole));
         let has =
@@ -223,6 +230,7 @@ impl PerfSource {
             tasks: Tasks::new(),
             last: None,
             newest: None,
+            losses: Losses::default(),
             offset,
         })
     }
@@ -246,6 +254,7 @@ impl PerfSource {
     #[must_use]
     pub fn with_scheduler_as_samples(mut self) -> Self {
         self.decoder = SchedDecoder::default();
+        self.kernel.set_without_switches();
         self
     }
 
@@ -253,9 +262,19 @@ impl PerfSource {
     /// [flow](crate::EventKind::Flow). Others are samples like those of other events.
     #[must_use]
     pub fn with_wake_ups_only(mut self) -> Self {
+        self.ignore_switches();
+        self
+    }
+
+    /// Records of `sched_switch` are samples.
+    fn ignore_switches(&mut self) {
         self.decoder.ignore_switches();
         self.kernel.set_without_switches();
-        self
+    }
+
+    /// Whether the event with this number is the `sched_switch` that states follow from.
+    fn is_switch(&self, session: &Session, event: usize) -> bool {
+        session.events().get(event).is_some_and(|event| self.decoder.decodes_switches(event))
     }
 
     /// Adds what the recorder read of processes, on the clock of the recording.
@@ -317,6 +336,12 @@ impl PerfSource {
     }
 
     fn push_record(&mut self, entry: &Entry<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
+        if self.decoder.has_switches()
+            && scope::opens_on_threads(entry, |e| self.is_switch(entry.session, e))
+        {
+            self.ignore_switches();
+            return;
+        }
         let Some(layout) = entry.layout() else {
             self.stats.undecodable += u64::from(entry.raw.type_() == perf_sys::PERF_RECORD_SAMPLE);
             return;
@@ -348,7 +373,7 @@ impl PerfSource {
         let at = self.time(at, tables, out);
         let record = match record {
             // Without switches, no state of a thread depends on what was lost.
-            Record::Lost { cpu, count } if self.kernel.stats().switches == 0 => {
+            Record::Lost { cpu, count } if !self.kernel.has_switches() => {
                 Record::LostSamples { cpu, count }
             }
             mut record => {
@@ -388,6 +413,7 @@ impl PerfSource {
         for (tid, away) in self.off_cpu.rest() {
             self.back(tid, &away, last, tables, out);
         }
+        self.kernel.lost_at_end(self.losses.unreported(), last, out);
         self.kernel.finish(last, out);
         self.deferred.finish(from, out);
     }
@@ -484,6 +510,7 @@ impl PerfSource {
             return None;
         }
         let record = entry.decode()?.ok()?;
+        self.losses.add(entry.raw, &record);
         self.tasks.apply(&record);
         self.stacks.apply(&record, entry.raw);
         let tid = |tid: Option<u32>| tid.and_then(|tid| i32::try_from(tid).ok());
@@ -723,7 +750,8 @@ impl PerfSource {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::Run;
+    use super::testing::{Run, SWITCHES, features, sched_switch, sched_waking};
+    use crate::{Correlator, Derived, EventKind, Kernel, LossKind};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
 
@@ -741,7 +769,7 @@ mod tests {
         let mut run = Run::of(events);
         run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &[1, 1 | 7 << 32, 10, 0]);
         let sampled = run.events.iter().find_map(|event| match event.kind {
-            crate::EventKind::Sample { event, .. } => Some(event),
+            EventKind::Sample { event, .. } => Some(event),
             _ => None,
         });
         run.tables.sampled_event(sampled.unwrap()).has_others
@@ -758,11 +786,78 @@ mod tests {
             run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &[1, 1 | 7 << 32, time, 0]);
         }
         let samples = run.events.iter().filter_map(|event| match event.kind {
-            crate::EventKind::Sample { .. } => Some(event.at.nanos()),
+            EventKind::Sample { .. } => Some(event.at.nanos()),
             _ => None,
         });
         assert_eq!(samples.collect::<Vec<_>>(), [10, 30, 30, 30, 30, 40]);
         assert_eq!(run.source.samples().late, 2);
+    }
+
+    /// The states before the loss do not last, although no switch was recorded by then.
+    #[test]
+    fn records_that_are_lost_before_the_first_switch_are_those_of_the_scheduler() {
+        let mut run = Run::with([sched_switch(), sched_waking()], features());
+        let (by, woken, other) = (5, 7, 9);
+        run.waking_of(10_000, 1, by, woken);
+        run.lost(SWITCHES, 5_000_000, 1, 1000);
+        run.switch_of(5_010_000, 1, (other, 1), woken);
+        run.source.finish(&mut run.tables, &mut run.events);
+        let loss = (5_000_000, LossKind::SchedulerRecords, 10_000, Some(1000));
+        assert_eq!(run.losses(), [loss]);
+        let (mut correlator, mut known) = (Correlator::new(), Vec::new());
+        let mut each = |derived: Derived<'_>| match derived {
+            Derived::Interval(interval) if interval.kernel != Kernel::Unknown => {
+                known.push((interval.begin.nanos(), interval.end.nanos()));
+            }
+            _ => {}
+        };
+        for event in &run.events {
+            correlator.push(event, &run.tables.entities, &mut each);
+        }
+        correlator.finish(&mut each);
+        assert_eq!(known, []);
+    }
+
+    /// What runs on the CPUs is not known afterwards, also without a switch.
+    #[test]
+    fn a_recording_of_wake_ups_ends_its_cpus() {
+        let ends = |run: &mut Run| {
+            run.waking_of(10_000, 1, 5, 7);
+            run.source.finish(&mut run.tables, &mut run.events);
+            let ends = run.events.iter().filter(|e| matches!(e.kind, EventKind::End { .. }));
+            ends.count()
+        };
+        let mut run = Run::with([sched_switch(), sched_waking()], features());
+        assert_eq!(ends(&mut run), 1);
+        // Nothing says what runs there.
+        let mut run = Run::with([sched_waking()], features());
+        run.source = run.source.with_wake_ups_only();
+        assert_eq!(ends(&mut run), 0);
+    }
+
+    /// No record of the kernel follows the last losses: the count of the event has them.
+    #[test]
+    fn losses_at_the_end_are_known_by_the_counts_of_events() {
+        let end = |run: &mut Run, reported: u64, counted: u64| {
+            if reported > 0 {
+                run.lost(SWITCHES, 40, 1, reported);
+            }
+            run.push(PERF_RECORD_LOST_SAMPLES, 0, &[counted, 0, 0, 0, SWITCHES]);
+            run.switch_of(50, 1, (7, 1), 0);
+            run.source.finish(&mut run.tables, &mut run.events);
+            run.losses()
+        };
+        let scheduler = || Run::with([sched_switch()], features());
+        let kind = LossKind::SchedulerRecords;
+        assert_eq!(end(&mut scheduler(), 0, 500), [(50, kind, 50, Some(500))]);
+        assert_eq!(end(&mut scheduler(), 500, 500), [(40, kind, 40, Some(500))]);
+        let mut run = scheduler();
+        let all = [(40, kind, 40, Some(300)), (50, kind, 50, Some(200))];
+        assert_eq!(end(&mut run, 300, 500), all);
+        assert_eq!(run.source.stats().lost, 500);
+        let mut run = scheduler();
+        run.source = run.source.with_scheduler_as_samples();
+        assert_eq!(end(&mut run, 0, 500), [(50, LossKind::Samples, 50, Some(500))]);
     }
 
     #[test]

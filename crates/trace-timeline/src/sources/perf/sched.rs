@@ -93,6 +93,12 @@ impl SchedDecoder {
             && ids.copied().any(|id| id == event.attr.config)
     }
 
+    /// Whether samples of this event are context switches.
+    pub(super) fn decodes_switches(&self, event: &perf_data::RecordedEvent) -> bool {
+        event.attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
+            && self.switch.as_ref().is_some_and(|(id, _)| *id == event.attr.config)
+    }
+
     /// Context switches are not decoded any more.
     pub(super) fn ignore_switches(&mut self) {
         self.switch = None;
@@ -181,7 +187,7 @@ impl SchedDecoder {
             },
             PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
             // The hardware lost them: no records of the scheduler. Without a time it is the count of an
-            // event that the recorder wrote at the end: the same losses as in the records of the kernel.
+            // event that the recorder wrote at the end: `perf_data::Losses` has what is new in it.
             PerfRecord::LostSamples(lost)
                 if lost.sample_id.time.is_some_and(|t| t.nanos() != 0) =>
             {
@@ -195,17 +201,8 @@ impl SchedDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sources::perf::testing::SWITCH_FORMAT;
     use perf_sys::*;
-
-    const FORMAT: &str = "name: sched_switch\nID: 300\nformat:\n\
-        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
-        \tfield:char prev_comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
-        \tfield:pid_t prev_pid;\toffset:24;\tsize:4;\tsigned:1;\n\
-        \tfield:int prev_prio;\toffset:28;\tsize:4;\tsigned:1;\n\
-        \tfield:long prev_state;\toffset:32;\tsize:8;\tsigned:1;\n\
-        \tfield:char next_comm[16];\toffset:40;\tsize:16;\tsigned:0;\n\
-        \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
-        \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n";
 
     /// Decodes a record with these words, of thread 8 on CPU 3, as one of CPU 0.
     fn decode(
@@ -242,7 +239,8 @@ mod tests {
 
     #[test]
     fn records_of_switches_say_which_thread_runs() {
-        let switches = SchedDecoder::new([TracepointFormat::parse("sched", FORMAT).unwrap()]);
+        let switches =
+            SchedDecoder::new([TracepointFormat::parse("sched", SWITCH_FORMAT).unwrap()]);
         assert!(switches.has_switches());
         let other = |tid: u32| 6 | u64::from(tid) << 32;
         let wide = PERF_RECORD_SWITCH_CPU_WIDE;
