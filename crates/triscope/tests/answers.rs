@@ -313,6 +313,12 @@ fn the_process_of_a_go_trace_is_that_of_its_threads() {
     let unrelated = "shop: its thread ids are those of several processes, as ids of a container are: \
                      it is not related to threads of the kernel";
     assert_eq!(notes(&report), [unrelated]);
+    for name in ["x.pftrace", "x.json"] {
+        let output = dir.path().join(name);
+        let ran = triscope(&["convert", &shop, data, "-o", output.to_str().unwrap()]);
+        let stderr = text(&ran.stderr);
+        assert_eq!(stderr.lines().filter(|line| *line == unrelated).count(), 1, "{stderr}");
+    }
     let report = json(&["report", "--json", "--pid", &other, &shop, data]);
     assert!(report["goroutines"].as_array().unwrap().is_empty());
     let hidden = "shop: not shown, as its process id is not known: name the file go-PID.trace";
@@ -507,15 +513,29 @@ fn states_of_threads_end_with_a_damaged_recording() {
     let (shop, data) = (fixture("shop.trace"), dir.path().join("damaged.perf.data"));
     let whole = fixture("../../../perf-data/tests/data/scheduler.perf.data");
     let mut bytes = std::fs::read(whole).unwrap();
-    // Of records that are samples of a part of the switches, no state follows: these have a period of 1.
-    let (attrs, attr_size, count) = (216, 112, 5);
-    for attr in bytes[attrs..attrs + count * attr_size].chunks_exact_mut(attr_size) {
+    // Of records that are samples of a part of the switches, or of those of a command, no state follows: these
+    // become those of all CPUs, with a period of 1.
+    let number = |at: usize| {
+        usize::try_from(u64::from_le_bytes(*bytes[at..].first_chunk().unwrap())).unwrap()
+    };
+    let (attr_size, attrs, size) = (number(16), number(24), number(32));
+    let mut tracepoints = 0;
+    for attr in bytes[attrs..attrs + size].chunks_exact_mut(attr_size) {
         const TRACEPOINT: u8 = 2;
+        const INHERIT: u8 = 1 << 1;
         const FREQUENCY: u8 = 1 << 2;
-        assert!(attr[0] == TRACEPOINT && attr[41] & FREQUENCY != 0);
-        attr[41] &= !FREQUENCY;
-        attr[16..24].copy_from_slice(&1_u64.to_le_bytes());
+        const ENABLE_ON_EXEC: u8 = 1 << 4;
+        assert!(attr[40] & INHERIT != 0 && attr[41] & ENABLE_ON_EXEC != 0);
+        attr[40] &= !INHERIT;
+        attr[41] &= !ENABLE_ON_EXEC;
+        if attr[0] == TRACEPOINT {
+            assert!(attr[41] & FREQUENCY != 0);
+            attr[41] &= !FREQUENCY;
+            attr[16..24].copy_from_slice(&1_u64.to_le_bytes());
+            tracepoints += 1;
+        }
     }
+    assert_eq!(tracepoints, 5);
     let file = std::io::Cursor::new(bytes.clone());
     let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
     let (mut places, mut times) = (Vec::new(), Vec::new());
@@ -572,10 +592,13 @@ fn a_pipe_instead_of_the_recorded_process_is_reported() {
 #[test]
 fn unsuitable_inputs_are_refused() {
     let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));
-    assert_fails(
-        &["report", "-"],
-        "standard input: this command reads the trace twice: save it to a file first",
-    );
+    let dir = tempfile::tempdir().unwrap();
+    let page = dir.path().join("x.html");
+    let page = page.to_str().unwrap();
+    for args in [&["explain", "-"][..], &["report", "-", "--html", page]] {
+        let why = "standard input: this command reads the trace twice: save it to a file first";
+        assert_fails(args, why);
+    }
     assert_fails(
         &["report", &shop, &old],
         &format!(
@@ -613,6 +636,28 @@ fn unsuitable_inputs_are_refused() {
              -trace, /debug/pprof/trace), .NET traces and perf.data recordings can be analysed"
         ),
     );
+}
+
+/// The tables of a report need one pass.
+#[test]
+fn a_report_can_be_of_standard_input() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["shop.trace", "../../../nettrace/tests/data/t10-activity.nettrace"] {
+        // A Go trace from there has no name.
+        let path = dir.path().join("Go program.trace");
+        std::fs::copy(fixture(name), &path).unwrap();
+        let of_file = triscope(&["report", "--json", path.to_str().unwrap()]);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let input = std::fs::File::open(&path).unwrap();
+        let mut pipe = Command::new("cat").stdin(input).stdout(Stdio::piped()).spawn().unwrap();
+        let input = pipe.stdout.take().unwrap();
+        let of_input = command.args(["report", "--json", "-"]).stdin(input).output().unwrap();
+        assert!(pipe.wait().unwrap().success());
+        assert!(of_input.status.success(), "{}", text(&of_input.stderr));
+        let expected = text(&of_file.stdout).replace(path.to_str().unwrap(), "standard input");
+        assert!(expected.len() > 1000);
+        assert_eq!(text(&of_input.stdout), expected);
+    }
 }
 
 /// A trace on another clock is moved by its offset.
@@ -666,7 +711,7 @@ fn reading_resumes_after_damage() {
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     assert!(stderr.starts_with(&format!("triscope: {go}: damaged in 1 place, ")), "{stderr}");
     let report = text(&triscope(&["report", "--recover", &go]).stdout);
-    let lost = report.lines().find(|line| line.contains("damaged parts"));
+    let lost = report.lines().find(|line| line.contains("damaged or missing parts"));
     assert!(lost.is_some_and(|line| line.ends_with(" bytes")), "{lost:?}");
 
     let fixture = fixture("../../../nettrace/tests/data/t10-activity.nettrace");

@@ -315,6 +315,24 @@ fn profiles_are_written_by_name_of_the_file() {
     assert!(!Path::new(&path).exists());
 }
 
+/// Go 1.26 permits it, and nothing is known of the time between.
+#[test]
+fn a_report_says_that_generations_are_missing() {
+    let files = Files::new();
+    let report = |number: u64| -> serde_json::Value {
+        let trace = wire(&format!("{KINDS}{}", next_generation(number)));
+        let ran = run(&["report", "--json", &files.write("trace.out", &trace)]);
+        assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+        serde_json::from_slice(&ran.stdout).unwrap()
+    };
+    let says = |report: &serde_json::Value| report["notes"].to_string().contains("generation");
+    let [whole, gap] = [2, 3].map(report);
+    assert_eq!(whole["losses"].as_array().unwrap().len(), 0);
+    assert!(!says(&whole));
+    assert_eq!(gap["losses"].as_array().unwrap().len(), 1);
+    assert!(gap["notes"].to_string().contains("trace.out: 1 missing generation"), "{gap}");
+}
+
 #[test]
 fn a_trace_is_cut_between_generations() {
     let files = Files::new();

@@ -220,6 +220,11 @@ impl TimelineSource {
         self.drawing.stats
     }
 
+    /// The processes whose threads are related to none of the kernel: see [`Correlator::unrelated`].
+    pub fn unrelated(&self) -> Vec<EntityId> {
+        self.correlator.as_ref().map_or_else(Vec::new, Correlator::unrelated)
+    }
+
     /// Draws the next event. Events come in time order.
     ///
     /// # Errors

@@ -2,7 +2,6 @@
 
 use super::explain;
 use crate::failure::{Failure, OneLine, Result};
-use crate::io::input;
 use crate::run::cleanup;
 use crate::run::stop::Listener;
 use crate::sources::model::{Traces, dropped};
@@ -86,9 +85,7 @@ pub(crate) struct Export<'a> {
 
 impl Export<'_> {
     pub(crate) fn run(&self) -> Result {
-        for path in self.traces.inputs() {
-            input::check_twice(path, "this command")?;
-        }
+        self.traces.check_twice()?;
         let files = self.traces.files()?;
         let mut options = DatasetOptions::new(number(&files, self)?);
         options.host = self.host.map(str::to_owned);

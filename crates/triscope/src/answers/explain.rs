@@ -52,6 +52,7 @@ impl Answer {
 /// Finds the requests and their critical paths. The second result is a failure if the traces are
 /// damaged.
 pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Result)> {
+    traces.check_twice()?;
     let mut tables = Tables::new();
     let mut finder = Finder::new(question.clone());
     let failures = traces.derive_again(&mut tables, &mut |derived, tables| {

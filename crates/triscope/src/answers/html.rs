@@ -33,6 +33,7 @@ pub(crate) fn write_to(
     output: OutputFile,
     writer: Box<dyn Write + Send>,
 ) -> Result<Result> {
+    traces.check_twice()?;
     let mut tables = Tables::new();
     let mut report = Report::new();
     let kinds = [SpanKind::Task, SpanKind::Activity, SpanKind::Region];

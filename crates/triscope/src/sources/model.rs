@@ -96,6 +96,10 @@ pub(crate) struct Opened {
     pub(crate) host: Option<String>,
     /// The wall clock when the clock of the timeline shows 0, if that recording has it.
     pub(crate) clock_offset: Option<i64>,
+    /// Where the first recording of perf was made whose clock is not moved.
+    origin: Option<perf::Origin>,
+    /// What is said of the Go traces that are not related to the kernel, when they were drawn.
+    pub(crate) unrelated: Vec<String>,
     /// For each trace that was given up at damage: its last event before, or the first one of the timeline
     /// if it has none.
     pub(crate) given_up: Vec<Timestamp>,
@@ -440,6 +444,11 @@ impl Traces {
         }
     }
 
+    /// Refuses traces that can be read only once, for a command that reads them twice.
+    pub(crate) fn check_twice(&self) -> Result {
+        self.files.iter().try_for_each(|path| input::check_twice(path, "this command"))
+    }
+
     /// The same as `derive` in another pass: it returns the damage, and prints none.
     pub(crate) fn derive_again(
         &self,
@@ -455,9 +464,6 @@ impl Traces {
         each: &mut dyn FnMut(Derived<'_>, &Tables),
         notes: &Notes,
     ) -> Result<Vec<Failure>> {
-        for path in &self.files {
-            input::check_twice(path, "this command")?;
-        }
         let mut correlator = Correlator::new();
         let mut correlate = |event: &Event, tables: &mut Tables| {
             correlator.push(event, &tables.entities, &mut |derived| each(derived, tables));
@@ -466,9 +472,7 @@ impl Traces {
         let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
         correlator.finish(&mut |derived| each(derived, tables));
         for process in correlator.unrelated() {
-            let what = "its thread ids are those of several processes, as ids of a container are: \
-                        it is not related to threads of the kernel";
-            notes.say(&name(tables, process), what);
+            notes.0.borrow_mut().push(unrelated(process, tables));
         }
         // A Go trace does not record its process id.
         for (process, pid) in correlator.processes() {
@@ -501,6 +505,8 @@ impl Traces {
             kernel: None,
             host: None,
             clock_offset: None,
+            origin: None,
+            unrelated: Vec::new(),
             given_up: Vec::new(),
             notes: notes.clone(),
         };
@@ -529,6 +535,13 @@ impl Traces {
         }
         Ok(opened)
     }
+}
+
+/// What is said of a process whose Go trace is not related to the kernel: see [`Correlator::unrelated`].
+pub(crate) fn unrelated(process: EntityId, tables: &Tables) -> String {
+    let what = "its thread ids are those of several processes, as ids of a container are: it is not related \
+                to threads of the kernel";
+    format!("{}: {what}", name(tables, process))
 }
 
 /// Prints what is damaged or missing. It is a failure.
@@ -577,6 +590,15 @@ impl Opened {
         dropped.entities = tables.dropped().entities;
         failures.extend(text::dropped(dropped).map(missing));
         Ok(failures)
+    }
+
+    /// Whether the clock is one that viewers relate to nothing, and that records of the scheduler can be on.
+    pub(crate) fn needs_boottime(&self) -> bool {
+        match self.domain {
+            ClockDomain::Monotonic => true,
+            ClockDomain::Boottime => false,
+            _ => self.origin.is_some(),
+        }
     }
 
     /// The ends of the Go traces, as they are found.
@@ -770,7 +792,7 @@ impl Opening<'_> {
         options.offset = offset.unwrap_or(0);
         let stem = match path.as_os_str() {
             stdin if stdin == "-" => "Go program".to_owned(),
-            _ => path.file_stem().unwrap_or_default().to_string_lossy().into_owned(),
+            _ => uncompressed(path).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
         let pid = || go_pid(&stem);
         options.pid = program.pid.or_else(pid);
@@ -809,15 +831,16 @@ impl Opening<'_> {
                 let experiments = (stats.experimental, "events of experiments");
                 let regions = (stats.regions_dropped, "regions: too many are open");
                 notes.add(&name, &[experiments, regions]);
-                let missing = reader.missing_generations();
-                let notes = vec![
+                let mut counts = vec![
                     (
                         stats.experimental,
                         "experimental event not shown",
                         "experimental events not shown",
                     ),
                     (stats.regions_dropped, "region too many", "regions too many"),
-                    (missing, "missing generation", "missing generations"),
+                ];
+                let missing = [
+                    (reader.missing_generations(), "missing generation", "missing generations"),
                     (
                         reader.unresolved_ids(),
                         "unresolved name or stack",
@@ -825,7 +848,12 @@ impl Opening<'_> {
                     ),
                     (reader.lost_events(), "lost event", "lost events"),
                 ];
-                summary.set(Read::Go { stats, process: source.process(), notes });
+                for (count, one, several) in missing {
+                    notes.add(&name, &[(count, if count == 1 { one } else { several })]);
+                }
+                counts.extend(missing);
+                let process = source.process();
+                summary.set(Read::Go { stats, process, notes: counts });
             }
             result
         });
@@ -953,6 +981,13 @@ fn dotnet_names(input: impl io::Read) -> DotnetNames {
     names
 }
 
+/// The path of a file that a recorder wrote, without the ending that it has because it was compressed since.
+fn uncompressed(path: &Path) -> PathBuf {
+    let ending = path.extension().unwrap_or_default();
+    let is_compressed = ["gz", "zst"].into_iter().any(|known| ending == known);
+    if is_compressed { path.with_extension("") } else { path.to_owned() }
+}
+
 /// The process in the name of a Go trace of `record --keep` (`go-PID`) or of a flight recorder, which has what another
 /// recorder left as `go-PID-START`.
 fn go_pid(stem: &str) -> Option<i64> {
@@ -983,6 +1018,7 @@ fn kept_dotnet_ids(path: &Path) -> Option<(u32, BTreeMap<u32, u32>)> {
     if ![RECORDING, MANIFEST].into_iter().any(|name| dir.join(name).is_file()) {
         return None;
     }
+    let path = uncompressed(path);
     let stem = path.file_stem()?.to_str()?;
     let pid = stem.strip_prefix("dotnet-")?.split('-').next()?.parse().ok()?;
     // Threads that are not known are counted.
@@ -1009,6 +1045,26 @@ mod tests {
         assert_eq!(go_pid("go-123-4567890"), Some(123));
         for other in ["go-", "go-x", "go-12x-3", "trace", "dotnet-1"] {
             assert_eq!(go_pid(other), None, "{other}");
+        }
+    }
+
+    /// A recorder has compressed nothing: its user may have.
+    #[test]
+    fn a_compressed_file_of_a_recording_has_its_name() {
+        let name = |path: &str| uncompressed(Path::new(path));
+        for compressed in ["d/go-123.trace.gz", "d/go-123.trace.zst", "d/go-123.trace"] {
+            let stem = name(compressed).file_stem().unwrap().to_str().unwrap().to_owned();
+            assert_eq!(go_pid(&stem), Some(123), "{compressed}");
+        }
+        assert!(name("d/kernel.perf.data.zst").ends_with(SCHEDULER));
+        assert!(!name("d/kernel.perf.data.old").ends_with(SCHEDULER));
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join(MANIFEST), "{}").unwrap();
+        std::fs::write(dir.path().join("dotnet-9042.threads"), r#"{"1":9042}"#).unwrap();
+        for name in ["dotnet-9042.nettrace", "dotnet-9042.nettrace.gz", "dotnet-9042.nettrace.zst"]
+        {
+            let ids = kept_dotnet_ids(&dir.path().join(name));
+            assert_eq!(ids, Some((9042, BTreeMap::from([(1, 9042)]))), "{name}");
         }
     }
 

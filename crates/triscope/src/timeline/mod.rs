@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Result};
 use crate::io::counting::{Count, Counted, Tally};
 use crate::io::output_file::OutputFile;
-use crate::sources::model::{Opened, dropped, missing};
+use crate::sources::model::{self, Opened, dropped, missing};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -160,15 +160,12 @@ pub(crate) fn draw_traces(
     output: &OutputFile,
 ) -> Result<Vec<Failure>> {
     let mut tables = Tables::new();
-    let mut is_unrelated = is_first && opened.domain == ClockDomain::Monotonic;
+    let (domain, mut is_unrelated) = (opened.domain, is_first && opened.needs_boottime());
     let mut failures = opened.read(&mut tables, &mut |event: &Event, tables: &mut Tables| {
         // Traces have no reading of this clock. The time that the viewer shows does not depend on
         // it.
         let related = match std::mem::take(&mut is_unrelated) {
-            true => sink.clock_snapshot(&[
-                (ClockDomain::Monotonic, event.at),
-                (ClockDomain::Boottime, event.at),
-            ]),
+            true => sink.clock_snapshot(&[(domain, event.at), (ClockDomain::Boottime, event.at)]),
             false => Ok(()),
         };
         related
@@ -181,6 +178,8 @@ pub(crate) fn draw_traces(
         Ok(())
     })?;
     source.finish(&tables, sink).map_err(|error| output.failure(&error))?;
+    let unrelated = source.unrelated().into_iter();
+    opened.unrelated.extend(unrelated.map(|process| model::unrelated(process, &tables)));
     failures.extend(text::dropped(dropped(&tables)).map(missing));
     Ok(failures)
 }

@@ -33,6 +33,7 @@ Examples:
   triscope report trace.out perf.data          with the kernel's part
   triscope report recording/ --html report.html
   triscope report trace.out --goroutine 42     its times and scheduling latency
+  curl -s http://localhost:6060/debug/pprof/trace?seconds=5 | triscope report -
   triscope report --json recording/ | jq '.threads[0]'
 
 perf.data is a recording of the scheduler on the clock of Go:

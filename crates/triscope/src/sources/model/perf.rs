@@ -1,6 +1,6 @@
 //! Recordings of perf.
 
-use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER};
+use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER, uncompressed};
 use crate::failure::{Failure, Result};
 use crate::io::input::Input;
 use crate::io::regular;
@@ -11,9 +11,57 @@ use perf_data::Session;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use trace_common::Limits;
+use trace_common::{ClockDomain, Limits};
+use trace_timeline::sources::kernel::KernelStats;
 use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Event, Tables};
+
+/// The note of a recording of switches alone.
+const NO_WAKE_UPS: &str = "no wake-ups (sched_waking) were recorded: the time from a wake-up to a CPU counts as \
+                           sleeping, and who woke a thread is not known";
+
+/// Where and when a recording was made: CPUs and threads are by number, which those of two machines, or boots,
+/// share.
+pub(super) struct Origin {
+    file: String,
+    host: Option<String>,
+    /// The wall clock and the clock of the events at one moment.
+    clocks: Option<[u64; 2]>,
+}
+
+impl Origin {
+    /// Why this one may not be on the machine and the clock of the first one.
+    fn differences(&self, first: &Self) -> impl Iterator<Item = String> {
+        let host = match (&self.host, &first.host) {
+            (Some(host), Some(other)) if host != other => {
+                Some(format!("it was recorded on {host}, and {} on {other}", first.file))
+            }
+            _ => None,
+        };
+        let boots =
+            self.clocks.zip(first.clocks).filter(|(own, other)| are_of_two_boots(*own, *other));
+        let boot = boots.map(|_| {
+            let first = &first.file;
+            format!(
+                "its clocks do not fit those of {first}: the machine was booted between them, or its \
+                 wall clock was set back"
+            )
+        });
+        let shared = "CPUs and threads with the same numbers are shown as one";
+        host.into_iter().chain(boot).map(move |what| format!("{what}: {shared}"))
+    }
+}
+
+/// Whether between two moments, each with a wall clock and another one, the wall clock has advanced less than the
+/// other one. Of a machine that is suspended meanwhile, it advances more.
+fn are_of_two_boots(one: [u64; 2], other: [u64; 2]) -> bool {
+    /// The wall clock is adjusted. Between two boots, it is the time from one to the other.
+    const TOLERANCE: i128 = 60_000_000_000;
+    let ([wall, clock], [later_wall, later_clock]) =
+        if one[1] < other[1] { (one, other) } else { (other, one) };
+    let passed = |from: u64, to: u64| i128::from(to) - i128::from(from);
+    passed(wall, later_wall) < passed(clock, later_clock) - TOLERANCE
+}
 
 impl Opening<'_> {
     pub(super) fn add_perf(self, input: Input, opened: &mut Opened) -> Result {
@@ -34,6 +82,18 @@ impl Opening<'_> {
         let offset = features.clock.map(|clock| clock.realtime.wrapping_sub(clock.clock) as i64);
         let offset = offset.map(|nanos| nanos.saturating_sub(self.offset.unwrap_or(0)));
         opened.clock_offset = opened.clock_offset.or(offset);
+        let (name, notes) = (self.path.display().to_string(), self.notes);
+        if self.offset.is_none() {
+            if self.is_single {
+                opened.domain = reader.session().clock().unwrap_or(ClockDomain::Local(0));
+            }
+            let clocks = features.clock.map(|clock| [clock.realtime, clock.clock]);
+            let own = Origin { file: name.clone(), host: features.hostname.clone(), clocks };
+            match &opened.origin {
+                Some(first) => own.differences(first).for_each(|what| notes.say(&name, &what)),
+                None => opened.origin = Some(own),
+            }
+        }
         let is_incomplete = reader.is_incomplete();
         let damaged = features.damaged.len() as u64;
         let mut reader = perf_data::SortedReader::new(reader, Limits::default());
@@ -50,9 +110,9 @@ impl Opening<'_> {
         let (mut source, problems) =
             symbols::named(source, reader.session().features(), self.has_lines);
         let names = event_names(reader.session());
-        let (name, notes, summary) = (self.path.display().to_string(), self.notes, self.summary);
-        let lists_problems = self.lists_damage;
-        let beside = self.path.ends_with(SCHEDULER).then(|| self.path.with_file_name(PROCESSES));
+        let (summary, lists_problems) = (self.summary, self.lists_damage);
+        let is_kept = uncompressed(self.path).ends_with(SCHEDULER);
+        let beside = is_kept.then(|| self.path.with_file_name(PROCESSES));
         if let Some(path) = self.program.processes.or(beside) {
             let Processes { observed, skipped } = recorded_processes(&path)?;
             notes.add(&name, &[(skipped, "lines about processes that cannot be read")]);
@@ -73,7 +133,8 @@ impl Opening<'_> {
                 source.finish(tables, out);
                 let stats = source.samples();
                 // Of a part of the switches, or of those of one program, no state follows.
-                let is_sampled = source.stats().switches == 0;
+                let KernelStats { switches, wakings, .. } = source.stats();
+                let is_sampled = switches == 0;
                 let events = names(is_sampled);
                 let sampled = if is_sampled { stats.samples } else { 0 };
                 let what =
@@ -91,6 +152,9 @@ impl Opening<'_> {
                 ];
                 if is_incomplete {
                     notes.say(&name, INCOMPLETE);
+                }
+                if switches > 0 && wakings == 0 {
+                    notes.say(&name, NO_WAKE_UPS);
                 }
                 notes.add(&name, &incomplete);
                 if lists_problems {
@@ -124,5 +188,160 @@ fn recorded_processes(path: &Path) -> Result<Processes> {
         // Of an older recorder.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Processes::default()),
         Err(error) => Err(fail(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Recovery, Traces};
+    use super::*;
+    use crate::io::output_file::OutputFile;
+    use crate::timeline::draw_traces;
+    use perf_data::{Features, FileWriter, RecordWriter as _, RecordedEvent, TracingData};
+    use perf_monitor::RawRecord;
+    use std::path::PathBuf;
+    use trace_export::timeline::TimelineSource;
+    use trace_export::{PerfettoSink, Sink as _};
+
+    const SWITCH: &str = "name: sched_switch\nID: 300\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:char prev_comm[8];\toffset:4;\tsize:8;\tsigned:0;\n\
+        \tfield:pid_t prev_pid;\toffset:12;\tsize:4;\tsigned:1;\n\
+        \tfield:int prev_prio;\toffset:16;\tsize:4;\tsigned:1;\n\
+        \tfield:long prev_state;\toffset:20;\tsize:8;\tsigned:1;\n\
+        \tfield:char next_comm[8];\toffset:28;\tsize:8;\tsigned:0;\n\
+        \tfield:pid_t next_pid;\toffset:36;\tsize:4;\tsigned:1;\n\
+        \tfield:int next_prio;\toffset:40;\tsize:4;\tsigned:1;\n";
+    const WAKING: &str = "name: sched_waking\nID: 301\nformat:\n\
+        \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+        \tfield:char comm[8];\toffset:4;\tsize:8;\tsigned:0;\n\
+        \tfield:pid_t pid;\toffset:12;\tsize:4;\tsigned:1;\n\
+        \tfield:int prio;\toffset:16;\tsize:4;\tsigned:1;\n\
+        \tfield:int target_cpu;\toffset:20;\tsize:4;\tsigned:1;\n";
+
+    /// A recording of the scheduler: a switch of CPU 0, and a wake-up. Its clock has this number.
+    fn write(path: &Path, is_woken: bool, clock: Option<i32>, host: &str) {
+        const SAMPLE: u32 = 9;
+        // The id, the thread, the time, the CPU and the data.
+        const FIELDS: u64 = 1 << 16 | 1 << 1 | 1 << 2 | 1 << 7 | 1 << 10;
+        let event = |number: u64| {
+            let mut attr = perf_data::perf_event_attr::new(2, number);
+            (attr.sample_type, attr.sample_period) = (FIELDS, 1);
+            attr.set_use_clockid(clock.is_some());
+            attr.clockid = clock.unwrap_or(0);
+            RecordedEvent { name: format!("sched:{number}"), attr, ids: vec![number] }
+        };
+        let file = File::create(path).unwrap();
+        let mut writer = FileWriter::new(file, vec![event(300), event(301)]).unwrap();
+        let mut push = |number: u16, time: u64, data: &[u8]| {
+            let ids = [u64::from(number), 7 | 7 << 32, time, 0].map(u64::to_le_bytes).concat();
+            let data = [&u32::from(number).to_le_bytes()[..], data].concat();
+            let body = [ids, (data.len() as u32).to_le_bytes().to_vec(), data].concat();
+            let size = 8 + body.len() as u16;
+            let head = [&SAMPLE.to_le_bytes()[..], &[1, 0], &size.to_le_bytes()].concat();
+            let bytes = [head, body].concat();
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        };
+        let task =
+            |tid: i32| [[0; 8].to_vec(), tid.to_le_bytes().into(), vec![120, 0, 0, 0]].concat();
+        // The thread sleeps.
+        let state = 1_u64.to_le_bytes().to_vec();
+        push(300, 1000, &[task(7), state, task(0)].concat());
+        if is_woken {
+            // With the CPU, and filled up.
+            push(301, 2000, &[task(7), vec![0; 8]].concat());
+        }
+        let mut tracing = TracingData::default();
+        let formats = [SWITCH, WAKING].map(|text| ("sched".to_owned(), text.as_bytes().to_vec()));
+        tracing.events = formats.to_vec();
+        let mut features = Features::default();
+        (features.tracing, features.hostname) = (Some(tracing), Some(host.to_owned()));
+        writer.finish(&features).unwrap();
+    }
+
+    /// The notes of a report of these.
+    fn notes(files: &[&PathBuf]) -> Vec<String> {
+        let traces = Traces::of(files.iter().copied().cloned().collect());
+        traces.derive_with_notes(&mut Tables::new(), &mut |_, _| ()).unwrap().1
+    }
+
+    #[test]
+    fn without_wake_ups_their_waits_are_said_to_be_sleeps() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("perf.data");
+        write(&path, false, Some(1), "a");
+        assert_eq!(notes(&[&path]), [format!("{}: {NO_WAKE_UPS}", path.display())]);
+        write(&path, true, Some(1), "a");
+        assert_eq!(notes(&[&path]), [""; 0]);
+    }
+
+    #[test]
+    fn the_clock_of_a_recording_alone_is_its_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("perf.data");
+        let domain = |offset: &[&str]| {
+            let offset = offset.iter().map(ToString::to_string).collect();
+            let traces = Traces::with(vec![path.clone()], offset, Recovery::default(), vec![]);
+            traces.open().unwrap().domain
+        };
+        for (clock, expected) in [
+            (None, ClockDomain::Local(0)),
+            (Some(0), ClockDomain::Realtime),
+            (Some(1), ClockDomain::Monotonic),
+            (Some(4), ClockDomain::MonotonicRaw),
+        ] {
+            write(&path, true, clock, "a");
+            assert_eq!(domain(&[]), expected);
+            // It is moved to that clock.
+            assert_eq!(domain(&["1"]), ClockDomain::Monotonic);
+        }
+    }
+
+    /// Viewers have its switches on CLOCK_BOOTTIME.
+    #[test]
+    fn a_recording_on_another_clock_is_drawn() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("perf.data");
+        for clock in [None, Some(0), Some(1), Some(4), Some(7), Some(11)] {
+            write(&path, true, clock, "a");
+            let mut opened = Traces::of(vec![path.clone()]).open().unwrap();
+            let mut sink = PerfettoSink::new(Vec::new(), opened.domain);
+            let mut source = TimelineSource::default();
+            let output = OutputFile::discarded();
+            let failures = draw_traces(&mut opened, &mut source, true, &mut sink, &output).unwrap();
+            sink.finish().unwrap();
+            assert!(failures.is_empty(), "{clock:?}");
+            assert_eq!((source.stats().switches, sink.stats().sched), (1, 2), "{clock:?}");
+        }
+    }
+
+    #[test]
+    fn recordings_of_two_hosts_are_said_to_be_mixed() {
+        let dir = tempfile::tempdir().unwrap();
+        let [a, b] = ["a.perf.data", "b.perf.data"].map(|name| dir.path().join(name));
+        write(&a, true, Some(1), "web-1");
+        write(&b, true, Some(1), "web-2");
+        let (first, second) = (a.display(), b.display());
+        let note = format!(
+            "{second}: it was recorded on web-2, and {first} on web-1: CPUs and threads with the same \
+             numbers are shown as one"
+        );
+        assert_eq!(notes(&[&a, &b]), [note]);
+        write(&b, true, Some(1), "web-1");
+        assert_eq!(notes(&[&a, &b]), [""; 0]);
+    }
+
+    #[test]
+    fn a_clock_that_begins_again_is_that_of_another_boot() {
+        const HOUR: u64 = 3_600_000_000_000;
+        let at = |hours: u64, clock: u64| [(500_000 + hours) * HOUR, clock];
+        let are = |one, other| {
+            assert_eq!(are_of_two_boots(one, other), are_of_two_boots(other, one));
+            are_of_two_boots(one, other)
+        };
+        assert!(!are(at(0, HOUR), at(1, 2 * HOUR)));
+        assert!(!are(at(0, HOUR), at(9, 2 * HOUR)), "suspended");
+        assert!(are(at(0, 7 * HOUR), at(9, HOUR)), "booted");
+        assert!(!are(at(0, HOUR), at(0, HOUR)));
     }
 }
