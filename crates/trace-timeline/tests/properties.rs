@@ -293,9 +293,15 @@ proptest! {
         let mut options = CorrelatorOptions::default();
         options.occupants = false;
         // A loss makes the open interval doubtful from its start: how much that is depends on the
-        // intervals.
+        // intervals. So does a thread that leaves another CPU than it had.
         let is_certain = |step: &&Step| !matches!(step, Step::Lost { .. });
-        let certain: Vec<Step> = steps.iter().filter(is_certain).cloned().collect();
+        let mut certain: Vec<Step> = steps.iter().filter(is_certain).cloned().collect();
+        let mut running = [None; 2];
+        for step in &mut certain {
+            if let Step::Switch { cpu, prev, next, .. } = step {
+                *prev = std::mem::replace(&mut running[*cpu % 2], *next);
+            }
+        }
         let w = world(&certain);
         let all = intervals(&w, CorrelatorOptions::default());
         prop_assert_eq!(joined(&all), joined(&intervals(&w, options)));
