@@ -6,7 +6,7 @@ use crate::event::{Event, EventKind, RangeName, Record, State};
 use crate::id::{GoId, GoState, ProcId, ProcState, ResourceId};
 use crate::parallel::Split;
 use crate::spec::EventType;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use trace_common::{SeededState, Timestamp};
 
@@ -19,10 +19,12 @@ use trace_common::{SeededState, Timestamp};
 /// waits, Ps, activities of the GC, metrics. Then it passes on the events of the range, and last a
 /// sync event at its end. So states count with the part within the range: for [`Summarizer`],
 /// [`Scheduling`], [`GcCycles`] and [`Utilization`] the results of consecutive ranges sum to
-/// those of all of them. Tasks and regions that began before the range end without a begin. CPU
-/// samples, logs and other instants are those of the range.
+/// those of all of them. Tasks and regions that began before the range end without a begin:
+/// [`Summarizer::before`] is for the tasks. CPU samples, logs and other instants are those of the
+/// range.
 ///
 /// [`Summarizer`]: super::Summarizer
+/// [`Summarizer::before`]: super::Summarizer::before
 /// [`Scheduling`]: super::Scheduling
 /// [`GcCycles`]: super::GcCycles
 /// [`Utilization`]: super::Utilization
@@ -61,6 +63,13 @@ pub struct Clip {
     phase: Phase,
     /// The number of events that were passed on for states, and are not those of the range.
     repeated: u64,
+    /// Whether there was a loss in this generation, or just before it: what exists may be mentioned as it
+    /// is for the first time.
+    is_resumed: bool,
+    /// There was no event since the last loss.
+    is_lost: bool,
+    /// After a loss, the goroutines of events after the range.
+    mentioned: HashSet<GoId, SeededState>,
     /// The first event after the range.
     end: Option<Kept>,
     sync: Option<Kept>,
@@ -133,6 +142,9 @@ impl Clip {
             to,
             phase: Phase::Before,
             repeated: 0,
+            is_resumed: false,
+            is_lost: false,
+            mentioned: HashSet::default(),
             end: None,
             sync: None,
             metrics: Vec::new(),
@@ -170,11 +182,16 @@ impl Clip {
             if event.time() < self.from {
                 return self.keep(event);
             }
-            self.begin(each);
+            self.begin(event.time().min(self.to), each);
         }
         if self.phase == Phase::Within {
             if event.time() <= self.to {
                 return each(event);
+            }
+            if event.kind() == EventKind::Sync {
+                // What follows mentions the states of a later generation.
+                self.end = Some(Kept::of(event));
+                return self.finish(each);
             }
             self.phase = Phase::Rest(Some(event.generation()));
         }
@@ -190,7 +207,7 @@ impl Clip {
     /// Completes the range after the last event of the trace.
     pub fn finish(&mut self, each: &mut impl FnMut(Event<'_>)) {
         if self.phase == Phase::Before {
-            self.begin(each);
+            self.begin(self.from, each);
         }
         if let Some(mut end) = self.end.take() {
             end.record = Record::sync(0, 0, false);
@@ -205,31 +222,47 @@ impl Clip {
         if self.end.is_none() {
             self.end = Some(Kept::of(event));
         }
-        if Step::of(event).is_some_and(|step| step.from == GoState::Undetermined) {
+        let Some(Step { id, from, to, .. }) = Step::of(event) else { return };
+        let is_state = match self.is_resumed {
+            // After a loss, a goroutine that does something may be mentioned as it is later.
+            true => self.mentioned.insert(id) && (from == GoState::Undetermined || from == to),
+            false => from == GoState::Undetermined,
+        };
+        if is_state {
             Kept::of(event).pass(self.to, None, each);
             self.repeated += 1;
         }
     }
 
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover). Before the
-    /// range, the states are lost. [Within](Self::is_within) it, the analysis has to know of the loss, too.
-    /// After it, the clip is complete with the next event: goroutines that are mentioned for the first time
-    /// after the loss are left out.
+    /// range, the states are lost, except for `GOMAXPROCS`. [Within](Self::is_within) it, the analysis has
+    /// to know of the loss, too. After it, the clip is complete with the next event: goroutines that are
+    /// mentioned for the first time after the loss are left out.
     pub fn loss(&mut self) {
         match self.phase {
-            Phase::Before => *self = Self::new(self.from, self.to),
+            Phase::Before => {
+                // The generation may go on, and it mentions the number of Ps at its start only.
+                let (sync, own) = (self.sync.take(), std::mem::take(&mut self.own));
+                let mut metrics = std::mem::take(&mut self.metrics);
+                metrics.retain(|kept| kept.record.ty == EventType::PROCS_CHANGE);
+                let new = Self::new(self.from, self.to);
+                *self = Self { sync, own, metrics, is_resumed: true, is_lost: true, ..new };
+            }
+            Phase::Within => self.is_resumed = true,
             Phase::Rest(_) => self.phase = Phase::Rest(None),
-            Phase::Within | Phase::After => {}
+            Phase::After => {}
         }
     }
 
     /// Remembers the states before the range.
     fn keep(&mut self, event: Event<'_>) {
+        if event.kind() == EventKind::Sync && event.record.restarts() {
+            self.loss();
+        }
+        let was_lost = std::mem::take(&mut self.is_lost);
         match event.kind() {
             EventKind::Sync => {
-                if event.record.restarts() {
-                    self.loss();
-                }
+                self.is_resumed &= was_lost;
                 if self.sync.as_ref().is_some_and(|sync| !sync.is_of(event.table)) {
                     self.leave_generation();
                 }
@@ -361,8 +394,8 @@ impl Clip {
         }
     }
 
-    /// Passes on the states at the start of the range.
-    fn begin(&mut self, each: Each<'_>) {
+    /// Passes on the states at the start of the range. `next` is the time of the next event in it.
+    fn begin(&mut self, next: Timestamp, each: Each<'_>) {
         self.phase = Phase::Within;
         let at = self.from;
         let Some(sync) = self.sync.take() else { return };
@@ -373,8 +406,17 @@ impl Clip {
             *repeated += 1;
             each(event);
         };
+        let restart = self.is_resumed.then(|| {
+            let mut restart = sync.clone();
+            restart.record.restart();
+            restart
+        });
         sync.pass(at, own, each);
         self.metrics.drain(..).for_each(|kept| kept.pass(at, own, each));
+        if let Some(restart) = restart {
+            // The time up to the first event after a loss is lost for the range, too.
+            restart.pass(if self.is_lost { next } else { at }, own, each);
+        }
         let mut goroutines = std::mem::take(&mut self.goroutines);
         // They lose their Ps again: each as it did, before that P does something else.
         goroutines.retain(|_, live| {

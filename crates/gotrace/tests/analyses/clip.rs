@@ -5,12 +5,12 @@
 use crate::common;
 use gotrace::analysis::{
     Clip, Finished, GcCycles, Goroutine, Scheduling, SchedulingOptions, SchedulingReport,
-    Summarizer, Utilization, UtilizationOptions,
+    Summarizer, Times, Utilization, UtilizationOptions,
 };
 use gotrace::synthetic::{EventConfig, EventDetails, SyncDetails};
 use gotrace::{
-    Event, GoId, GoState, Index, Metric, OwnedEvent, ProcId, Range, RangeName, Reader,
-    StateTransition, ThreadId, Timestamp,
+    Event, EventKind, GoId, GoState, Index, Log, Metric, OwnedEvent, ProcId, Range, RangeName,
+    Reader, StateTransition, Task, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -182,6 +182,139 @@ fn clip_events(events: &[OwnedEvent], (from, to): (i64, i64), each: &mut impl Fn
     clip.finish(each);
 }
 
+fn goroutine(time: i64, from: GoState, to: GoState) -> OwnedEvent {
+    let transition = StateTransition::of_goroutine(GoId(7), from, to);
+    synthetic(time, EventDetails::StateTransition(transition))
+}
+
+fn procs(time: i64, count: u64) -> OwnedEvent {
+    synthetic(time, EventDetails::Metric(Metric::new(Metric::GOMAXPROCS, count)))
+}
+
+/// Analyses a range of events with a loss between them.
+fn clip_with_loss<A>(
+    [before, after]: [&[OwnedEvent]; 2],
+    (from, to): (i64, i64),
+    analysis: &mut A,
+    (event, loss): (impl Fn(&mut A, Event<'_>), fn(&mut A)),
+) {
+    let mut clip = Clip::new(Timestamp::from_nanos(from), Timestamp::from_nanos(to));
+    let each = |clip: &mut Clip, events: &[OwnedEvent], analysis: &mut A| {
+        for each in events {
+            clip.event(each.as_event(), &mut |each| event(analysis, each));
+        }
+    };
+    each(&mut clip, before, analysis);
+    clip.loss();
+    if clip.is_within() {
+        loss(analysis);
+    }
+    each(&mut clip, after, analysis);
+    clip.finish(&mut |each| event(analysis, each));
+}
+
+/// The generation goes on after the loss, and mentions `GOMAXPROCS` at its start only.
+#[test]
+fn a_range_begins_with_what_is_known_since_a_loss() {
+    use GoState::{Runnable, Running, Undetermined, Waiting};
+    let before = [sync(0, 1), procs(1, 4), goroutine(5, Undetermined, Running)];
+    let after = [
+        goroutine(15, Running, Running),
+        goroutine(20, Running, Waiting),
+        goroutine(60, Waiting, Runnable),
+        goroutine(70, Runnable, Running),
+        synthetic(100, EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, 1_u64))),
+    ];
+    let mut first = Vec::new();
+    let keep = |found: &mut Vec<_>, event: Event<'_>| {
+        let state = event.state_transition().and_then(|change| change.goroutine());
+        let metric = event.metric().and_then(|metric| metric.value.as_u64());
+        found.push((event.time().nanos(), event.kind(), state, metric));
+    };
+    clip_with_loss([&before, &after], (30, 100), &mut first, (keep, |_| {}));
+    first.retain(|(time, ..)| *time == 30);
+    let is_there = |kind, state, metric| first.contains(&(30, kind, state, metric));
+    assert!(is_there(EventKind::Sync, None, None), "{first:?}");
+    assert!(is_there(EventKind::Metric, None, Some(4)), "{first:?}");
+    let waits = Some((Undetermined, Waiting));
+    assert!(is_there(EventKind::StateTransition, waits, None), "{first:?}");
+
+    // Running and waiting, and the time of the Ps, also where the range begins before the first event
+    // after the loss. The loss is from 5 to 15.
+    let of = |from, to| {
+        let mut summarizer = Summarizer::new();
+        let event = |summarizer: &mut Summarizer, event: Event<'_>| _ = summarizer.event(event);
+        let events = [&before[..], &after];
+        clip_with_loss(events, (from, to), &mut summarizer, (event, Summarizer::loss));
+        let summary = summarizer.finish();
+        let times = summary.goroutines.first().map(|one| &one.times);
+        let [running, waiting] = [times.map(|t| t.running), times.map(Times::blocked_total)]
+            .map(|time| time.unwrap_or_default().as_nanos() as f64);
+        let mut scheduling = Scheduling::new(SchedulingOptions::default());
+        clip_with_loss(events, (from, to), &mut scheduling, (Scheduling::event, Scheduling::loss));
+        let [procs, ..] = busy(&scheduling.finish());
+        [running, waiting, (procs * 1e9).round()]
+    };
+    let whole = of(0, 100);
+    assert_eq!(whole, [5.0 + 5.0 + 30.0, 40.0, 4.0 * 90.0]);
+    for at in (2..100).step_by(3) {
+        let (a, b) = (of(0, at), of(at, 100));
+        assert_eq!([a[0] + b[0], a[1] + b[1], a[2] + b[2]], whole, "divided at {at}");
+    }
+
+    let mut utilization = Utilization::new(UtilizationOptions::default());
+    let analysis = (Utilization::event, Utilization::loss as fn(&mut Utilization));
+    clip_with_loss([&before, &after], (30, 100), &mut utilization, analysis);
+    assert_eq!(utilization.finish().functions().count(), 1, "it has GOMAXPROCS");
+}
+
+/// A task that is open where the range begins is one of the range, whatever happens in it.
+#[test]
+fn tasks_that_the_range_is_within_are_known() {
+    let task = |id, parent| Task::new(TaskId(id), TaskId(parent), "job");
+    let begin = |time, id, parent| synthetic(time, EventDetails::TaskBegin(task(id, parent)));
+    let end = |time, id| synthetic(time, EventDetails::TaskEnd(task(id, u64::MAX)));
+    let log = |time, id| synthetic(time, EventDetails::Log(Log::new(TaskId(id), "", "late")));
+    let events = [
+        sync(0, 1),
+        begin(10, 1, u64::MAX),
+        begin(20, 2, 9),
+        begin(30, 3, 8),
+        end(40, 3),
+        end(50, 4), // began before the trace
+        log(110, 3),
+        log(120, 4),
+        begin(130, 5, u64::MAX),
+        end(300, 1),
+        end(310, 2),
+    ];
+    let (from, to) = (Timestamp::from_nanos(100), Timestamp::from_nanos(200));
+    for summarizer in [Summarizer::returning_tasks(), Summarizer::longest_tasks(10, None)] {
+        let (mut summarizer, mut clip) = (summarizer, Clip::new(from, to));
+        for event in &events {
+            let event = event.as_event();
+            if event.time() < from {
+                summarizer.before(event);
+            }
+            clip.event(event, &mut |event| _ = summarizer.event(event));
+        }
+        clip.finish(&mut |event| _ = summarizer.event(event));
+        let tasks = summarizer.finish().tasks;
+        let of = |task: &gotrace::analysis::Task| {
+            let (name, parent) = (task.name.to_string(), task.parent.map(|parent| parent.0));
+            (task.id.0, name, parent, task.start.map(Timestamp::nanos), task.goroutines.len())
+        };
+        let job = || "job".to_owned();
+        let expected = [
+            (1, job(), None, None, 1),
+            (2, job(), Some(9), None, 1),
+            (5, job(), None, Some(130), 1),
+            (9, String::new(), None, None, 0),
+        ];
+        assert_eq!(tasks.iter().map(of).collect::<Vec<_>>(), expected);
+    }
+}
+
 /// The generation in which an activity is mentioned again is not the first one, nor is it where the
 /// activity began.
 #[test]
@@ -300,8 +433,65 @@ fn a_range_without_events_has_the_states_of_its_time() {
     assert!(goroutines.iter().filter(|goroutine| goroutine.entry.is_some()).count() > 5);
 }
 
+/// The states of a range of a damaged trace.
+fn sums_of_damaged(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
+    let mut clip = Clip::new(from, to);
+    let mut summarizer = Summarizer::new();
+    let mut event = |summarizer: &mut Summarizer, event: Event<'_>| {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+            add(sums, &goroutine);
+        }
+    };
+    let mut reader = Reader::new(trace).unwrap();
+    loop {
+        match reader.next_event() {
+            Ok(Some(next)) => clip.event(next, &mut |next| event(&mut summarizer, next)),
+            Ok(None) => break,
+            Err(_) => match reader.recover() {
+                Ok(Some(_)) => {
+                    clip.loss();
+                    if clip.is_within() {
+                        summarizer.loss();
+                    }
+                }
+                _ => break,
+            },
+        }
+    }
+    clip.finish(&mut |next| event(&mut summarizer, next));
+    summarizer.finish().goroutines.iter().for_each(|goroutine| add(sums, goroutine));
+    // A goroutine of a thread of C begins in a system call that has no P, and that counts as one with a P.
+    // If the end of the call is lost, a range can begin in it.
+    let calls: Vec<_> =
+        sums.keys().filter(|(_, state)| state == "syscall without a P").cloned().collect();
+    for key in calls {
+        let time = sums.remove(&key).unwrap();
+        *sums.entry((key.0, "syscall".to_owned())).or_default() += time;
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn consecutive_ranges_of_a_damaged_trace_sum_to_the_whole(
+        name in select(&common::V2[..]),
+        flips in common::flips(),
+        share in 0.0..1.0_f64,
+    ) {
+        let mut trace = common::recorded(name);
+        let (first, last) = span(&trace);
+        let middle = first.saturating_add_nanos((last.nanos_since(first) as f64 * share) as i64);
+        common::flip(&mut trace, &flips);
+        let (mut whole, mut parts) = (Sums::new(), Sums::new());
+        sums_of_damaged(&trace, first, last, &mut whole);
+        sums_of_damaged(&trace, first, middle, &mut parts);
+        sums_of_damaged(&trace, middle, last, &mut parts);
+        let other = whole.iter().find(|(key, time)| parts.get(key) != Some(time));
+        prop_assert!(other.is_none(), "{other:?}, {:?}", other.map(|(key, _)| parts.get(key)));
+        let more = parts.iter().find(|(key, time)| whole.get(key) != Some(time));
+        prop_assert!(more.is_none(), "{more:?}, {:?}", more.map(|(key, _)| whole.get(key)));
+    }
 
     /// In a damaged trace, no time within a range is longer than the range.
     #[test]

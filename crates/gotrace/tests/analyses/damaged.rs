@@ -343,6 +343,38 @@ fn states_end_with_the_last_event_before_a_loss() {
     assert_eq!((time(|u| u.procs), time(|u| u.running)), (400.0, (90 + 20 + 70).into()));
 }
 
+/// A thread of C that calls Go has one goroutine for all its calls.
+#[test]
+fn a_goroutine_whose_id_is_used_again_after_a_loss_keeps_its_times() {
+    use GoState::{NotExist, Syscall, Undetermined};
+    // Its end is lost where the loss is, or after it was mentioned again.
+    for is_mentioned in [false, true] {
+        let mut trace = Synthetic(Analyses::new());
+        trace.go(0, 1, Undetermined, Syscall, "");
+        trace.metric(100, Metric::HEAP_GOAL, 1);
+        trace.0.loss();
+        if is_mentioned {
+            trace.go(150, 1, Undetermined, Syscall, "");
+        }
+        let transition = StateTransition::of_goroutine(GoId(1), NotExist, Syscall);
+        let event = EventConfig::new(EventDetails::StateTransition(transition));
+        let event = event.time(Timestamp::from_nanos(200)).thread(ThreadId(1)).build().unwrap();
+        let replaced = match trace.0.summarizer.event(event.as_event()) {
+            Some(Finished::Goroutine(replaced)) => replaced,
+            other => panic!("{other:?}"),
+        };
+        trace.metric(230, Metric::HEAP_GOAL, 1);
+        let ns = Duration::from_nanos;
+        let known = ns(100 + if is_mentioned { 50 } else { 0 });
+        let syscall = |times: &gotrace::analysis::Times| times.syscall + times.syscall_blocked;
+        assert_eq!((replaced.id, replaced.ended), (GoId(1), None));
+        assert_eq!((syscall(&replaced.times), replaced.created.nanos()), (known, 0));
+        let (summary, ..) = trace.0.finish();
+        let [next] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
+        assert_eq!((next.created.nanos(), syscall(&next.times)), (200, ns(30)));
+    }
+}
+
 /// The end of a region that was open at a loss has the times since the goroutine is mentioned again.
 #[test]
 fn regions_that_a_loss_cuts_off_count_from_where_the_trace_resumes() {

@@ -79,7 +79,8 @@ impl Default for Summarizer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Finished {
-    /// A goroutine exited, or blocked forever.
+    /// A goroutine exited, or blocked forever. Or it ended where the trace is damaged, and another one
+    /// has its id now: [`Goroutine::ended`] is `None`.
     Goroutine(Box<Goroutine>),
     /// A region ended.
     Region(Box<Region>),
@@ -292,7 +293,10 @@ impl Summarizer {
             self.loss();
         }
         self.last = self.at(event.time());
-        self.first.get_or_insert(self.last);
+        if self.first.is_none() {
+            self.first = Some(self.last);
+            self.tasks.add_parents();
+        }
         self.generation.event(event);
         match Change::of(event) {
             Some(Change::Goroutine(step)) => {
@@ -302,6 +306,17 @@ impl Summarizer {
             None => return self.other(event),
         }
         None
+    }
+
+    /// Processes an event before a range whose events and states a [`Clip`](super::Clip) passes on.
+    ///
+    /// The tasks that are open where the range begins are known then, with their types, their parents
+    /// and the goroutines that began them, also if no event of the range mentions them. They have no
+    /// [start](Task::start). Those that have ended are over.
+    pub fn before(&mut self, event: Event<'_>) {
+        if let EventKind::TaskBegin | EventKind::TaskEnd = event.kind() {
+            self.tasks.before(event);
+        }
     }
 
     fn other(&mut self, event: Event<'_>) -> Option<Finished> {
@@ -377,9 +392,9 @@ impl Summarizer {
         }
         let now = self.last;
         let start = self.at(self.generation.start(event));
-        let mut is_new = false;
+        let (mut is_new, mut replaced) = (false, None);
         if from == GoState::NotExist {
-            self.create(event, id);
+            replaced = self.create(event, id);
         } else if !self.live.contains(id.0) {
             let live = self.live.insert(id.0);
             match self.lost.remove(&id) {
@@ -422,19 +437,32 @@ impl Summarizer {
             }
             _ => {}
         }
-        None
+        replaced
     }
 
-    /// A goroutine that is created within a region belongs to the task of that region.
-    fn create(&mut self, event: Event<'_>, id: GoId) {
+    /// A goroutine that is created within a region belongs to the task of that region. Returns the one
+    /// that had its id, if the end of that one is lost.
+    fn create(&mut self, event: Event<'_>, id: GoId) -> Option<Box<Goroutine>> {
         let task = self.live.get(event.goroutine().0).and_then(Live::task);
-        self.lost.remove(&id);
+        let replaced = self.replaced(id);
         let (live, now) = (self.live.insert(id.0), self.last);
         let budget = &mut self.budget;
         live.reset(now, budget);
         if let Some(task) = task {
             live.begin_region(task, Name::default(), true, now, budget);
         }
+        replaced
+    }
+
+    /// The goroutine that has this id, which is given to another one. A thread of C has one id for all
+    /// its calls.
+    fn replaced(&mut self, id: GoId) -> Option<Box<Goroutine>> {
+        let (names, budget) = (&self.reasons, &mut self.budget);
+        if let Some((mut live, last)) = self.lost.remove(&id) {
+            return Some(Box::new(live.finish(id, last, None, names, budget)));
+        }
+        let live = self.live.get_mut(id.0)?;
+        Some(Box::new(live.finish(id, self.last, None, names, budget)))
     }
 
     /// A proc that becomes idle was taken away from the system call on it.

@@ -112,6 +112,32 @@ impl Tasks {
         open
     }
 
+    /// Processes the begin or the end of a task before the range.
+    pub(super) fn before(&mut self, event: Event<'_>) {
+        let Some(seen) = event.task() else { return };
+        // Its identifier may be used again.
+        if let Some(open) = self.tasks.remove(seen.id.0 as i64) {
+            *open = None;
+        }
+        if event.kind() == EventKind::TaskEnd {
+            self.ended.iter_mut().for_each(|ended| ended.insert(seen.id.0));
+            return;
+        }
+        self.ended.iter_mut().for_each(|ended| ended.remove(seen.id.0));
+        let task = &mut self.open(seen.id, event.goroutine()).task;
+        task.name = Name::of(event.table, event.record.begun_type());
+        task.parent = Some(seen.parent).filter(|parent| *parent != TaskId::NONE);
+    }
+
+    /// Adds the tasks of which those that are open are parts.
+    pub(super) fn add_parents(&mut self) {
+        let open = self.tasks.ids().filter_map(|id| self.tasks.get(id)?.as_ref());
+        let parents: BTreeSet<TaskId> = open.filter_map(|open| open.task.parent).collect();
+        for parent in parents {
+            self.get(parent, GoId::NONE);
+        }
+    }
+
     /// A task that may have ended begins or ends again.
     fn continues(&mut self, id: TaskId, first: Timestamp) {
         let Self { tasks, longest: Some(longest), .. } = self else { return };
