@@ -8,7 +8,8 @@ use std::io::{self, Write};
 /// Print the use of the processors (Ps) over time
 ///
 /// For intervals of equal length: the mean number of Ps that run goroutines, run workers of the GC,
-/// have a goroutine in a system call, and are idle; and of goroutines that wait for a P.
+/// have a goroutine in a system call, and are idle; and of goroutines that wait for a P. The number
+/// of Ps, and of those that are idle, is not known if the trace does not have GOMAXPROCS.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,39 +30,56 @@ pub(super) fn run(args: &Args) -> Result {
     options.intervals = args.intervals as usize;
     let (report, reading) = latency::report(&args.analysis, options)?;
     let rows = &report.processors;
-    args.rows.print(rows, to_json, |out| {
-        writeln!(
-            out,
-            "                start    length   procs  running     gc  syscall   idle  runnable"
-        )?;
-        for row in rows {
-            print(row, "", out)?;
-        }
-        report.mean().map_or(Ok(()), |mean| print(&mean, "mean", out))
-    })?;
+    let mean = report.mean();
+    // An interval within a loss has no Ps, and others have.
+    let is_known = mean.as_ref().is_some_and(has_procs);
+    args.rows.print(
+        rows,
+        |row| to_json(row, is_known),
+        |out| {
+            writeln!(
+                out,
+                "                start    length   procs  running     gc  syscall   idle  runnable"
+            )?;
+            for row in rows {
+                print(row, "", is_known, out)?;
+            }
+            mean.as_ref().map_or(Ok(()), |mean| print(mean, "mean", is_known, out))
+        },
+    )?;
     reading.into_result()
 }
 
-pub(super) fn to_json(row: &ProcessorUse) -> Value {
+/// Whether the trace has `GOMAXPROCS`, by the mean of all of it: otherwise it is not known how many Ps
+/// are idle.
+pub(super) fn has_procs(mean: &ProcessorUse) -> bool {
+    mean.procs > 0.0
+}
+
+/// The use of the processors. `is_known` is whether the trace [has](has_procs) their number.
+pub(super) fn to_json(row: &ProcessorUse, is_known: bool) -> Value {
     json!({
         "start": row.start.nanos(),
         "length": analysis::nanos(row.length),
-        "procs": row.procs,
+        "procs": is_known.then_some(row.procs),
         "running": row.running,
         "gc": row.gc,
         "syscall": row.syscall,
-        "idle": row.idle(),
+        "idle": is_known.then(|| row.idle()),
         "runnable": row.runnable,
     })
 }
 
-fn print(row: &ProcessorUse, name: &str, out: &mut Vec<u8>) -> io::Result<()> {
+fn print(row: &ProcessorUse, name: &str, is_known: bool, out: &mut Vec<u8>) -> io::Result<()> {
     let start = if name.is_empty() { row.start.to_string() } else { name.to_owned() };
     let length = analysis::duration(row.length);
-    let ProcessorUse { procs, running, gc, syscall, runnable, .. } = row;
+    let ProcessorUse { running, gc, syscall, runnable, .. } = row;
+    let (procs, idle) = match is_known {
+        true => (format!("{:.1}", row.procs), format!("{:.2}", row.idle())),
+        false => ("-".to_owned(), "-".to_owned()),
+    };
     writeln!(
         out,
-        "{start:>21}{length:>11}{procs:>7.1}{running:>9.2}{gc:>7.2}{syscall:>9.2}{:>7.2}{runnable:>10.2}",
-        row.idle()
+        "{start:>21}{length:>11}{procs:>7}{running:>9.2}{gc:>7.2}{syscall:>9.2}{idle:>7}{runnable:>10.2}"
     )
 }

@@ -5,7 +5,7 @@ use super::{goroutines, mmu, procs};
 use crate::failure::{OneLine, Result};
 use crate::sources::go::{Pass, Reading, Visitor};
 use gotrace::analysis::{
-    GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, ProcessorUse, Scheduling,
+    GcCycles, GcReport, GcTrigger, Histogram, MinimumUtilization, Name, Scheduling,
     SchedulingOptions, SchedulingReport, Summarizer, Utilization, UtilizationOptions,
 };
 use gotrace::parallel::Split;
@@ -209,7 +209,10 @@ impl Summary {
             "goroutines": groups(&self.goroutines),
             "latency": analysis::histogram_json(&self.scheduling.latency),
             "blocked": named(&self.scheduling.blocked),
-            "processors": self.scheduling.mean().map(|mean| processors_json(&mean)),
+            "processors": self
+                .scheduling
+                .mean()
+                .map(|mean| procs::to_json(&mean, procs::has_procs(&mean))),
             "gcs": triggers,
             "assists": analysis::nanos(self.gc.assists),
             "sweep": analysis::nanos(self.gc.sweep),
@@ -232,7 +235,7 @@ impl Summary {
         if let Some(mean) = self.scheduling.mean() {
             let (procs, runnable) = (mean.procs, mean.runnable);
             let used = [("running", mean.running), ("GC", mean.gc), ("system calls", mean.syscall)];
-            let (count, parts) = if has_procs(&mean) {
+            let (count, parts) = if procs::has_procs(&mean) {
                 let parts = used.into_iter().chain([("idle", mean.idle())]);
                 let percent = |(what, ps)| format!("{what} {:.1} %", ps / procs * 100.0);
                 (format!("{procs:.1} Ps"), parts.map(percent).collect::<Vec<_>>().join(", "))
@@ -266,22 +269,6 @@ impl Summary {
         groups("task", &self.tasks, out)?;
         groups("region", &self.regions, out)
     }
-}
-
-/// Whether the trace has `GOMAXPROCS`.
-fn has_procs(mean: &ProcessorUse) -> bool {
-    mean.procs > 0.0
-}
-
-/// The mean use of the processors; without `GOMAXPROCS` it is not known how many are idle.
-fn processors_json(mean: &ProcessorUse) -> Value {
-    let mut json = procs::to_json(mean);
-    if let Some(fields) = json.as_object_mut().filter(|_| !has_procs(mean)) {
-        for field in ["procs", "idle"] {
-            fields.insert(field.to_owned(), Value::Null);
-        }
-    }
-    json
 }
 
 /// Passes events and losses to the analyses that share the pass of the summarizer.

@@ -2,6 +2,7 @@
 
 use super::analysis;
 use super::groups::Group;
+use super::procs::has_procs;
 use super::summary::Summary;
 use crate::failure::{OneLine, Result};
 use crate::io::output_file::OutputFile;
@@ -127,7 +128,9 @@ fn processors(summary: &Summary) -> Plot {
     add("running", |row| row.running);
     add("GC", |row| row.gc);
     add("system call", |row| row.syscall);
-    add("idle", ProcessorUse::idle);
+    if summary.scheduling.mean().as_ref().is_some_and(has_procs) {
+        add("idle", ProcessorUse::idle);
+    }
     plot
 }
 
