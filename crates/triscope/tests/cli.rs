@@ -370,6 +370,13 @@ fn a_trace_is_cut_between_generations() {
     assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2]);
     assert_eq!(numbers(&format!("{parts}/0002.out")), [3]);
     assert_eq!(fs::read_dir(&parts).unwrap().count(), 2);
+    // Parts of a longer trace would be taken for parts of this one.
+    let split = |n: &str| run(&["go", "split", &input, "-o", &parts, "-n", n]);
+    assert_eq!(split("1").code, Some(0));
+    assert_refused(&split("2"), "0003.out is not of this trace: remove it");
+    assert_refused(&split("3"), "0002.out to 0003.out are not of this trace: remove them");
+    assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2, 3]);
+    assert_eq!(numbers(&format!("{parts}/0003.out")), [3]);
     // What is read is not overwritten.
     let first_part = files.write("0001.out", &trace);
     let directory = text(files.path("0001.out").parent().unwrap());

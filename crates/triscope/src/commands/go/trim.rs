@@ -36,6 +36,8 @@ pub(crate) struct TrimArgs {
 ///
 /// Each part is a trace that every tool opens, go tool trace included, and contains whole
 /// generations, about a second of the program's execution each. Needs a trace of Go 1.22 or later.
+/// Parts of an earlier split in the same directory are replaced. Those with higher numbers stay, which
+/// is an error.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -89,13 +91,43 @@ pub(super) fn split(args: &SplitArgs) -> Result {
         if count % args.generations == 0 {
             part.take().map_or(Ok(()), Part::complete)?;
         }
-        let path = args.output.join(format!("{:04}.out", count / args.generations + 1));
+        let path = args.output.join(name(count / args.generations + 1));
         count += 1;
         Part::append(&mut part, &path, &args.file, header, bytes)?;
         Ok(true)
     })?;
     part.map_or(Ok(()), Part::complete)?;
-    ended(&args.file, damage, count > 0)
+    let others = others(&args.output, count.div_ceil(args.generations)).map_err(fail)?;
+    let ended = ended(&args.file, damage, count > 0);
+    let note = match others[..] {
+        [] => return ended,
+        [other] => format!("{} is not of this trace: remove it", name(other)),
+        [first, .., last] => {
+            let (first, last) = (name(first), name(last));
+            format!("{first} to {last} are not of this trace: remove them")
+        }
+    };
+    match ended {
+        Ok(()) => Err(Failure::about(args.output.display(), note)),
+        Err(damage) => Err(damage.and(note)),
+    }
+}
+
+/// The name of a part.
+fn name(number: u64) -> String {
+    format!("{number:04}.out")
+}
+
+/// The numbers above this one of the files in a directory that have names of parts, in order.
+fn others(dir: &Path, last: u64) -> std::io::Result<Vec<u64>> {
+    let mut others = Vec::new();
+    for entry in std::fs::read_dir(dir)? {
+        let file = entry?.file_name();
+        let number = file.to_str().and_then(|file| file.strip_suffix(".out")?.parse().ok());
+        others.extend(number.filter(|number| *number > last && *name(*number) == *file));
+    }
+    others.sort_unstable();
+    Ok(others)
 }
 
 /// Passes the generations of a trace to `take`, with the header of the trace, until it returns
