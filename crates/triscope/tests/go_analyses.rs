@@ -552,6 +552,9 @@ fn events_and_stats_are_those_of_the_range() {
         serde_json::from_str(&printed(&[&["stats", "--json"][..], &range].concat(), trace))
             .unwrap();
     assert_eq!(nanos(&stats["events"]), wanted.len() as u64);
+    // The generations and the clocks are those of the range, wherever they begin.
+    assert!(nanos(&stats["generations"]) > 0, "{stats}");
+    assert!(stats["clock_snapshot"]["wall"].is_string(), "{stats}");
     let late = go(&["events", "--from", "1000"], &fixture(trace));
     assert!(text(&late.stderr).contains("has no events in this range"));
 }
@@ -684,6 +687,7 @@ const STRING: u64 = 5;
 const FREQUENCY: u64 = 8;
 const PROC_STATUS: u64 = 13;
 const GO_STATUS: u64 = 25;
+const LOG: u64 = 44;
 const TASK_BEGIN: u64 = 40;
 const TASK_END: u64 = 41;
 const REGION_BEGIN: u64 = 42;
@@ -788,6 +792,42 @@ fn tasks_that_the_trace_cuts_off_have_the_place_of_their_part() {
     assert!(first.contains("incomplete"), "{table}");
 }
 
+/// A task that hangs, and one that began and ends outside of the range.
+#[test]
+fn tasks_that_the_range_is_within_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let trace = dir.path().join("x.trace");
+    let mut wire = Wire::new();
+    wire.generation(1, &["job".to_owned(), "late".to_owned()]);
+    let begins = |id| [TASK_BEGIN, 1, id, 0, 1, 0];
+    let ends = |id| [TASK_END, 1, id, 0];
+    let logs = |id| [LOG, 1, id, 0, 2, 0];
+    wire.batch(1, 1, 1_050_000, &[&begins(3), &ends(3)]);
+    wire.batch(1, 1, 1_100_000, &[&begins(7), &begins(8)]);
+    // Of a task that is over, there is no part in the range.
+    wire.batch(1, 1, 1_300_000, &[&begins(9), &logs(8), &logs(3)]);
+    wire.batch(1, 1, 1_700_000, &[&ends(7), &ends(9)]);
+    wire.end(1);
+    std::fs::write(&trace, &wire.0).unwrap();
+    // From 1.2 to 1.4 million ticks of 64 ns: the trace begins with the first of them.
+    let range = ["--from", "0.0768", "--to", "0.0896"];
+    let rows = |args: &[&str]| {
+        let output = go(&[&["tasks", "--json"], args, &range].concat(), &trace);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        serde_json::from_slice::<Vec<Value>>(&output.stdout).unwrap()
+    };
+    for args in [&[][..], &["--type", "job"], &["--logs"]] {
+        let of = |row: &Value| (nanos(&row["id"]), nanos(&row["logs"]), row["type"].clone());
+        let found: Vec<_> = rows(args).iter().map(of).collect();
+        // All of the range is theirs.
+        assert_eq!(found, [7, 8, 9].map(|id| (id, u64::from(id == 8), "job".into())), "{args:?}");
+    }
+    assert_eq!(rows(&["--worst", "1"])[0]["id"], 7);
+    let types = rows(&["--by-type"]);
+    assert_eq!(types.len(), 1);
+    assert_eq!((&types[0]["type"], &types[0]["incomplete"]), (&"job".into(), &3.into()));
+}
+
 /// The first task began in the generation before.
 #[test]
 fn tasks_from_before_the_range_have_their_type() {
@@ -801,9 +841,7 @@ fn tasks_from_before_the_range_have_their_type() {
     wire.batch(2, 1, 2_100_000, &ends);
     wire.end(2);
     std::fs::write(&plain, &wire.0).unwrap();
-    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
-    gzip.write_all(&wire.0).unwrap();
-    std::fs::write(&compressed, gzip.finish().unwrap()).unwrap();
+    std::fs::write(&compressed, gzip(&wire.0)).unwrap();
     for path in [&plain, &compressed] {
         for args in [&["tasks"][..], &["tasks", "--by-type"]] {
             let output = go(&[args, &["--json", "--from", "0.1"]].concat(), path);
@@ -814,6 +852,48 @@ fn tasks_from_before_the_range_have_their_type() {
             assert_eq!(types, ["checkout", "search"], "{args:?} {}", path.display());
         }
     }
+}
+
+/// Without an index, too: the states are those at the end of the generation before.
+#[test]
+fn a_range_between_generations_has_the_states_of_its_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, compressed) = (dir.path().join("plain.trace"), dir.path().join("x.trace.gz"));
+    let mut wire = Wire::new();
+    // Up to 70.4 ms, and at 128 ms.
+    wire.generation(1, &["job".to_owned()]);
+    wire.batch(1, 1, 1_100_000, &[&[TASK_BEGIN, 1, 7, 0, 1, 0]]);
+    let mut second = |thread, events: &[&[u64]]| wire.batch(2, thread, 2_000_000, events);
+    second(u64::MAX, &[&[FREQUENCY, 15_625_000]]);
+    second(1, &[&[PROC_STATUS, 1, 0, 1], &[GO_STATUS, 1, 1, 1, 2]]);
+    second(u64::MAX, &[&[STACKS]]);
+    second(u64::MAX, &[&[STRINGS]]);
+    std::fs::write(&plain, &wire.0).unwrap();
+    std::fs::write(&compressed, gzip(&wire.0)).unwrap();
+    let range = ["--json", "--from", "0.08", "--to", "0.09"];
+    for command in ["goroutines", "latency", "procs", "summary", "stats", "mmu", "tasks"] {
+        let [plain, compressed] = [&plain, &compressed].map(|path| {
+            let output = go(&[&[command], &range[..]].concat(), path);
+            assert!(output.status.success(), "{command}: {}", text(&output.stderr));
+            let mut answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+            if answer.is_object() {
+                answer["file"] = Value::Null;
+            }
+            answer
+        });
+        assert_eq!(plain, compressed, "{command}");
+        if command == "goroutines" {
+            assert_eq!(plain[0]["times"]["running"], 10_000_000);
+        }
+    }
+    let late = go(&["goroutines", "--from", "0.2"], &plain);
+    assert!(text(&late.stderr).contains("has no events in this range"), "{late:?}");
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut gzip = GzEncoder::new(Vec::new(), flate2::Compression::default());
+    gzip.write_all(bytes).unwrap();
+    gzip.finish().unwrap()
 }
 
 /// A generation begins with events about states. They are those of the whole trace.
@@ -830,14 +910,27 @@ fn events_of_a_range_are_lines_of_all_events() {
         assert!(part.len() > whole.len() / 10 && whole.ends_with(&part), "{trace}");
         let compressed = printed(&["events", "--from", &seconds], trace);
         assert!(compressed == part, "{trace}");
-        let counts = |text: &str| {
-            let counts: Value = serde_json::from_str(text).unwrap();
-            let keys = ["events_by_type", "goroutines", "goroutines_created", "procs", "threads"];
-            keys.map(|key| counts[key].clone())
-        };
+        let keys = ["events_by_type", "goroutines", "goroutines_created", "procs", "threads"];
+        let counts = |counts: &Value| keys.map(|key| counts[key].clone());
         let args = ["stats", "--json", "--from", &seconds];
-        let part = counts(&text(&go(&args, &path).stdout));
-        assert_eq!(part, counts(&printed(&args, trace)), "{trace}");
+        let stats = |text: &str| -> Value { serde_json::from_str(text).unwrap() };
+        let (part, compressed) =
+            (stats(&text(&go(&args, &path).stdout)), stats(&printed(&args, trace)));
+        assert_eq!(counts(&part), counts(&compressed), "{trace}");
+        // The bytes of the range are known with an index only.
+        let each = |stats: &Value| ["bytes", "bytes_per_event"].map(|key| stats[key].as_f64());
+        assert_eq!(each(&compressed), [None; 2], "{trace}");
+        let args = ["stats", "--from", &seconds];
+        assert!(!printed(&args, trace).contains(" bytes"), "{trace}");
+        if trace.starts_with("go1.21") {
+            assert_eq!(each(&part), [None; 2]);
+            continue;
+        }
+        let [Some(bytes), Some(per_event)] = each(&part) else { panic!("{part}") };
+        let whole = std::fs::metadata(&path).unwrap().len() as f64;
+        assert!(0.0 < bytes && bytes < whole, "{trace}: {bytes} of {whole}");
+        assert!((per_event - bytes / part["events"].as_f64().unwrap()).abs() < 1e-6, "{part}");
+        assert!(text(&go(&args, &path).stdout).contains(&format!("{per_event:.2} bytes each")));
     }
 }
 
@@ -917,6 +1010,22 @@ fn the_use_of_an_unknown_number_of_processors_has_no_shares() {
     let processors = &summary["processors"];
     assert_eq!((&processors["procs"], &processors["idle"]), (&Value::Null, &Value::Null));
     assert!(processors["running"].is_number());
+    // In each row of its own command, too.
+    let rows: Vec<Value> =
+        serde_json::from_slice(&go(&["procs", "--json"], &trace).stdout).unwrap();
+    assert!(!rows.is_empty());
+    for row in &rows {
+        assert_eq!((&row["procs"], &row["idle"]), (&Value::Null, &Value::Null));
+        assert!(row["running"].is_number());
+    }
+    let table = text(&go(&["procs"], &trace).stdout);
+    for line in table.lines().skip(1) {
+        assert_eq!(line.split_whitespace().filter(|cell| *cell == "-").count(), 2, "{table}");
+    }
+    let page = dir.path().join("summary.html");
+    assert!(go(&["summary", "--html", page.to_str().unwrap()], &trace).status.success());
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Ps over time") && !page.contains("idle"));
 }
 
 /// The cycles of `go gc` that began in the trace are those of the profile, and the explicit ones have

@@ -240,6 +240,12 @@ pub(crate) trait Visitor {
     /// The next event.
     fn event(&mut self, event: Event<'_>) -> Result;
 
+    /// An event before the range of time whose events are those of [`Visitor::event`]. Those of earlier
+    /// generations are among them if all of the trace is read.
+    fn before(&mut self, _event: Event<'_>) -> Result {
+        Ok(())
+    }
+
     /// Reading resumes after damaged data: the previous state is lost.
     fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
         Ok(())

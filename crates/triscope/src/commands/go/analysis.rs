@@ -159,6 +159,8 @@ impl Analysis {
         beside: &mut impl Visitor,
     ) -> Result<(Summary, Reading)> {
         let mut summarizing = Summarizing::new(summarizer, visit, beside);
+        // Of some generations before the range, only some of the open tasks are known.
+        summarizing.knows_tasks = self.reads_all;
         let reading = self.clip(Progress::bytes(), &mut summarizing)?;
         Ok((summarizing.finish(&reading), reading))
     }
@@ -193,13 +195,26 @@ struct Summarizing<'a, V, B> {
     is_over: bool,
     /// Whether damage after the range ends the pass.
     is_complete: bool,
+    /// Whether tasks that are open where the range begins are in the summary, if no event of it
+    /// mentions them, too.
+    knows_tasks: bool,
 }
 
 impl<'a, V: FnMut(Part<'_>), B: Visitor> Summarizing<'a, V, B> {
     const fn new(summarizer: Summarizer, visit: &'a mut V, beside: &'a mut B) -> Self {
         let bounds = (Timestamp::MIN, Timestamp::MAX);
-        let [has_begun, is_over, is_complete] = [false; 3];
-        Self { summarizer, visit, beside, range: None, bounds, has_begun, is_over, is_complete }
+        let (range, [has_begun, is_over, is_complete, knows_tasks]) = (None, [false; 4]);
+        Self {
+            summarizer,
+            visit,
+            beside,
+            range,
+            bounds,
+            has_begun,
+            is_over,
+            is_complete,
+            knows_tasks,
+        }
     }
 
     fn finish(self, reading: &Reading) -> Summary {
@@ -267,6 +282,13 @@ impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
                 (self.visit)(Part::Task(&ended));
             }
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn before(&mut self, event: Event<'_>) -> Result {
+        if self.knows_tasks {
+            self.summarizer.before(event);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@ use super::analysis::Document;
 use crate::failure::{OneLine, Result};
 use crate::io::counting::{Count, Counted};
 use crate::io::progress::Progress;
-use crate::sources::go::{self, Opened, Reading, Recovery, TimeRange};
+use crate::sources::go::{self, Opened, Reading, Recovery, TimeRange, Visitor};
 use gotrace::{ClockSnapshot, Event, EventKind, EventType, GoState, ProcState, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
@@ -24,7 +24,8 @@ Examples:
 
 Times in JSON are nanoseconds of the trace's clock: CLOCK_MONOTONIC for traces of Go 1.22 and
 later on Linux. Bytes are those of the trace when decompressed; with --from or --to those of the
-generations that overlap the range.")]
+generations that overlap the range. They are not known then, and null, for standard input and for a
+trace that is compressed, damaged, text, or of Go before 1.22.")]
 pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
@@ -45,15 +46,11 @@ pub(super) fn run(args: &Args) -> Result {
     let bytes = Count::default();
     let mut stats = Stats::default();
     let progress = Progress::bytes();
-    let mut visitor = |event: Event<'_>| {
-        stats.add(event);
-        if args.follow && event.kind() == EventKind::Sync && stats.events > 1 {
-            let Stats { events, generations, .. } = stats;
-            progress.note(&format!("{events} events, {generations} generations"));
-        }
-        Ok(())
-    };
+    let follows = args.follow.then_some(&progress);
+    let mut visitor = Counting { stats: &mut stats, follows };
+    let mut has_bytes = true;
     let mut read = |mut opened: Opened| {
+        has_bytes = opened.is_of_range();
         opened.trace.bytes = Box::new(Counted::new(opened.trace.bytes, bytes.clone()));
         opened.filter(args.recovery, &mut visitor)
     };
@@ -62,9 +59,37 @@ pub(super) fn run(args: &Args) -> Result {
     } else {
         read(args.range.open(&args.file, progress.clone(), args.recovery)?)?
     };
-    stats.bytes = bytes.get();
+    stats.bytes = has_bytes.then(|| bytes.get());
     args.document.print(|| stats.to_json(&reading), |out| stats.print(&reading, out))?;
     reading.into_result()
+}
+
+/// Counts the events while they are read.
+struct Counting<'a> {
+    stats: &'a mut Stats,
+    /// Reports the number of events after each generation.
+    follows: Option<&'a Progress>,
+}
+
+impl Visitor for Counting<'_> {
+    fn event(&mut self, event: Event<'_>) -> Result {
+        self.stats.add(event);
+        let Stats { events, generations, .. } = self.stats;
+        if let Some(progress) = self.follows.filter(|_| event.kind() == EventKind::Sync) {
+            if *events > 1 {
+                progress.note(&format!("{events} events, {generations} generations"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A range within a generation has no clocks of its own.
+    fn before(&mut self, event: Event<'_>) -> Result {
+        if let Some(sync) = event.sync() {
+            self.stats.clocks = sync.clock_snapshot().or(self.stats.clocks);
+        }
+        Ok(())
+    }
 }
 
 /// From this number on, the Ps of v1 traces are artificial ones, to which Go's reader moves events of
@@ -73,9 +98,12 @@ const ARTIFICIAL: i64 = 1_000_001;
 
 /// The counts of a trace.
 struct Stats {
-    bytes: u64,
+    /// `None` if those of the range are not known.
+    bytes: Option<u64>,
     events: u64,
     generations: u64,
+    /// The generation of the last event; 0 if it has none.
+    generation: u64,
     by_type: [u64; 256],
     /// The kind of each event type that has occurred.
     kinds: [Option<EventKind>; 256],
@@ -91,9 +119,10 @@ struct Stats {
 impl Default for Stats {
     fn default() -> Self {
         Self {
-            bytes: 0,
+            bytes: None,
             events: 0,
             generations: 0,
+            generation: 0,
             by_type: [0; 256],
             kinds: [None; 256],
             syncs: 0,
@@ -111,6 +140,10 @@ impl Stats {
     #[inline]
     fn add(&mut self, event: Event<'_>) {
         self.events += 1;
+        if event.generation() != self.generation {
+            self.generation = event.generation();
+            self.generations += u64::from(self.generation != 0);
+        }
         let time = event.time();
         self.time = Some((self.time.map_or(time, |(first, _)| first), time));
         self.goroutines.insert(event.goroutine().0);
@@ -134,7 +167,6 @@ impl Stats {
     fn add_sync(&mut self, event: Event<'_>) {
         self.syncs += 1;
         if let Some(sync) = event.sync() {
-            self.generations += u64::from(event.generation() != 0);
             self.clocks = self.clocks.or(sync.clock_snapshot());
         }
     }
@@ -168,21 +200,23 @@ impl Stats {
         by_kind
     }
 
-    fn bytes_per_event(&self) -> f64 {
-        self.bytes as f64 / self.events.max(1) as f64
+    fn bytes_per_event(&self) -> Option<f64> {
+        self.bytes.map(|bytes| bytes as f64 / self.events.max(1) as f64)
     }
 
     fn print(&self, reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {
-        let Self { bytes, events, .. } = self;
+        let events = &self.events;
         let format = if reading.version.is_v1() { "v1" } else { "v2" };
         let name = OneLine(&reading.name);
-        writeln!(out, "{name}: {} trace, format {format}, {bytes} bytes\n", reading.version)?;
+        let bytes = self.bytes.map(|bytes| format!(", {bytes} bytes")).unwrap_or_default();
+        writeln!(out, "{name}: {} trace, format {format}{bytes}\n", reading.version)?;
         if let Some((first, last)) = self.time {
             let seconds = last.nanos().wrapping_sub(first.nanos()) as f64 / 1e9;
             writeln!(out, "time         {seconds:.6} s, from {first} to {last} s")?;
-            let per_event = self.bytes_per_event();
+            let each = self.bytes_per_event().map(|bytes| format!(", {bytes:.2} bytes each"));
+            let each = each.unwrap_or_default();
             let rate = if seconds > 0.0 { *events as f64 / seconds } else { 0.0 };
-            writeln!(out, "events       {events}, {per_event:.2} bytes each, {rate:.0} a second")?;
+            writeln!(out, "events       {events}{each}, {rate:.0} a second")?;
         }
         if let Some(clocks) = self.clocks {
             let (wall, at) = (clocks.wall_utc(), clocks.trace);

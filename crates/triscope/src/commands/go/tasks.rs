@@ -47,7 +47,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    // The type of a task is known since its begin.
+    // A task and its type are known since its begin.
     let analysis = args.analysis.reading_all();
     if args.logs {
         input::check_twice(&analysis.file, "--logs")?;

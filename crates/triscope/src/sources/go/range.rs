@@ -136,7 +136,7 @@ impl TimeRange {
     }
 
     /// The generations that overlap the range, and the start of the trace; `None` for what is no
-    /// undamaged file of a trace with generations.
+    /// undamaged file of a trace with generations, and for a range between two of them.
     fn section(self, path: &Path, limits: Limits) -> Result<Option<(Section, Timestamp)>> {
         if path.as_os_str() == "-" || !path.is_file() {
             return Ok(None);
@@ -153,7 +153,9 @@ impl TimeRange {
         let (from, to) = self.bounds(start);
         let selected = index.generations().get(index.select(from, to)).unwrap_or_default();
         let (Some(first), Some(last)) = (selected.first(), selected.last()) else {
-            return Err(Failure::about(path.display(), NO_EVENTS));
+            // Between two generations, all has the states at the end of the first of them.
+            let is_over = index.generations().last().is_none_or(|last| last.last < from);
+            return if is_over { Err(Failure::about(path.display(), NO_EVENTS)) } else { Ok(None) };
         };
         let (header, offset) = (index.version().header(), first.offset);
         let len = last.offset + last.len - offset;
@@ -175,6 +177,11 @@ impl Opened {
     /// A whole trace.
     pub(crate) const fn whole(trace: Trace) -> Self {
         Self { trace, range: TimeRange { from: None, to: None }, start: None }
+    }
+
+    /// Whether its bytes are those that the range needs: those of the generations that overlap it.
+    pub(crate) const fn is_of_range(&self) -> bool {
+        self.start.is_some() || !self.range.is_given()
     }
 
     /// Passes on the events of the range, and the states at its start and end.
@@ -264,6 +271,9 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
         let range = self.range;
         let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
         self.has_begun |= event.time() >= from;
+        if event.time() < from {
+            self.visitor.before(event)?;
+        }
         let clip = self.clip.get_or_insert_with(|| Clip::new(from, to));
         let mut outcome = Ok(());
         clip.event(event, &mut |event| pass(self.visitor, event, &mut outcome));
@@ -300,7 +310,11 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
         let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
         self.has_begun |= event.time() >= from;
         self.is_over = event.time() > to;
-        if self.is_over || event.time() < from { Ok(()) } else { self.visitor.event(event) }
+        match event.time() {
+            time if time < from => self.visitor.before(event),
+            _ if self.is_over => Ok(()),
+            _ => self.visitor.event(event),
+        }
     }
 
     fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
