@@ -16,7 +16,7 @@ fn main() {
 #[cfg(target_os = "linux")]
 pub(crate) mod linux {
     use perf_data::perf_monitor::{CpuMode, Record};
-    use perf_data::trace_symbols::{Location, Module, ModuleId, Options, Symbolizer};
+    use perf_data::trace_symbols::{Location, ModuleId, Options, Symbolizer};
     use perf_data::{Limits, Mappings, Reader, Result, SortedReader};
     use std::collections::{BTreeMap, HashMap};
     use std::fs::File;
@@ -61,9 +61,9 @@ pub(crate) mod linux {
                     let clock = entry.session.features().clock;
                     let module = *modules.entry(found.file).or_insert_with(|| -> ModuleId {
                         let spaces = symbols.spaces_mut();
-                        if let Some(path) = &file.jitdump {
-                            // It is read for the memory of the compiler.
-                            spaces.add_module(Module::file(path, None));
+                        // It is read for the memory of the compiler.
+                        if let Some(dump) = file.jitdump_module() {
+                            spaces.add_module(dump);
                         }
                         spaces.add_module(file.module(clock.as_ref()))
                     });

@@ -7,8 +7,10 @@ use crate::features::Features;
 use perf_monitor::{CpuMode, FileId, Ksymbol, Mmap, ProcessEvent, RawRecord, Record};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap, HashSet};
+#[cfg(target_os = "linux")]
+use std::path::Path;
 use std::sync::Arc;
-use trace_common::{BuildId, EndedProcesses, Inode, KernelReference, Timestamp};
+use trace_common::{BuildId, EndedProcesses, Inode, KernelReference, SeededState, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,8 @@ pub struct MappedFile {
     pub is_perf_map: bool,
     /// The jitdump file that the process mapped, of such memory: it has the names of the code, too.
     pub jitdump: Option<String>,
+    /// The bytes of its path, if they are no UTF-8 text.
+    raw_jitdump: Option<Box<[u8]>>,
     /// Of the kernel and its modules: where they were in memory. Without it, the recording can be of an
     /// earlier boot, whose addresses have other names now.
     pub reference: Option<KernelReference>,
@@ -85,9 +89,6 @@ impl MappedFile {
     /// [`process`](Self::process) while that process runs to look for the file in its root directory, such
     /// as that of a container.
     pub fn module(&self, clock: Option<&ClockReference>) -> trace_symbols::Module {
-        use std::ffi::OsStr;
-        use std::os::unix::ffi::OsStrExt;
-        use std::path::Path;
         use trace_symbols::Module;
         let mut module = match self.process {
             _ if self.is_kernel && self.name == Mappings::KERNEL => Module::kernel(self.build_id),
@@ -104,8 +105,7 @@ impl MappedFile {
                 module.build_id = self.build_id;
                 module.inode = self.inode;
                 module.generation = self.generation;
-                let path = |bytes| Path::new(OsStr::from_bytes(bytes)).into();
-                module.path = self.raw_name.as_deref().map(path);
+                module.path = self.raw_name.as_deref().map(|path| raw_path(path).into());
                 module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));
                 module
             }
@@ -113,6 +113,26 @@ impl MappedFile {
         module.reference.clone_from(&self.reference);
         module
     }
+
+    /// The [jitdump file](Self::jitdump) for a [`Symbolizer`](trace_symbols::Symbolizer), without a process,
+    /// as of [`module`](Self::module).
+    pub fn jitdump_module(&self) -> Option<trace_symbols::Module> {
+        let mut module = trace_symbols::Module::file(self.jitdump.as_deref()?, None);
+        module.path = self.raw_jitdump.as_deref().map(|path| raw_path(path).into());
+        Some(module)
+    }
+
+    /// The path of a file, as the process that mapped it sees it: that of [`raw_name`](Self::raw_name), or
+    /// else the [`name`](Self::name).
+    pub fn path(&self) -> &Path {
+        self.raw_name.as_deref().map_or_else(|| Path::new(&self.name), raw_path)
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn raw_path(bytes: &[u8]) -> &Path {
+    use std::os::unix::ffi::OsStrExt;
+    Path::new(std::ffi::OsStr::from_bytes(bytes))
 }
 
 /// An address within a file.
@@ -151,8 +171,8 @@ pub struct Mappings {
     /// The first time of a record.
     start: Option<Timestamp>,
     numbers: HashMap<FileKey, Generations>,
-    /// Build ids of the recording.
-    build_ids: HashMap<String, BuildId>,
+    /// Build ids of the recording; `None` for a name that several files have.
+    build_ids: HashMap<String, Option<BuildId>>,
 }
 
 /// The facts by which a file is the same as another one, with the generation of its inode.
@@ -172,23 +192,34 @@ impl FileKey {
     }
 }
 
-/// The files that had an inode, one after another: the generation, 0 if it is not known, and the number.
+/// The files that had an inode, one after another.
 #[derive(Debug, Default)]
-struct Generations(Vec<(u64, usize)>);
+struct Generations {
+    /// The generation of the last one, 0 if it is not known, and its number.
+    last: Option<(u64, usize)>,
+    /// The numbers of those before it, by their generation.
+    earlier: HashMap<u64, usize, SeededState>,
+}
 
 impl Generations {
     /// The number of the file with this generation. As for perf(1), one that is not known is no difference: a
     /// list of the processes that run does not have it.
     fn number(&mut self, generation: u64) -> Option<usize> {
-        let last = self.0.last_mut()?;
-        if generation == 0 {
-            return Some(last.1);
+        let (last, number) = self.last.as_mut()?;
+        if *last == 0 {
+            *last = generation;
         }
-        if last.0 == 0 {
-            last.0 = generation;
+        if generation == 0 || *last == generation {
+            return Some(*number);
         }
-        let known = self.0.iter().rev().find(|(other, _)| *other == generation)?;
-        Some(known.1)
+        self.earlier.get(&generation).copied()
+    }
+
+    /// Adds a file that has no number yet.
+    fn add(&mut self, generation: u64, number: usize) {
+        if let Some((generation, number)) = self.last.replace((generation, number)) {
+            self.earlier.insert(generation, number);
+        }
     }
 }
 
@@ -208,7 +239,6 @@ impl Mappings {
 
     /// No mappings. The features have the build ids of files.
     pub fn new(features: &Features) -> Self {
-        let entries = features.build_ids.iter();
         let mut this = Self {
             processes: HashMap::new(),
             in_exec: HashSet::new(),
@@ -219,7 +249,7 @@ impl Mappings {
             files: Vec::new(),
             start: None,
             numbers: HashMap::new(),
-            build_ids: entries.map(build_id_of).collect(),
+            build_ids: build_ids_of(features),
         };
         this.add_file(FileKey::named(Self::KERNEL), 0, None);
         this
@@ -277,6 +307,7 @@ impl Mappings {
             let map = self.add_file(FileKey::named(perf_map()), 0, Some(mmap.pid));
             if let Some(map) = self.files.get_mut(map) {
                 (map.is_perf_map, map.jitdump) = (true, Some(name.clone()));
+                map.raw_jitdump.clone_from(&raw_name);
             }
         }
         let (key, generation) = match is_perf_map {
@@ -349,7 +380,7 @@ impl Mappings {
 
     /// Adds a file of a process, or of the kernel. The generation is that of its inode, 0 if it is not known.
     fn add_file(&mut self, mut key: FileKey, generation: u64, process: Option<u32>) -> usize {
-        key.build_id = key.build_id.or_else(|| self.build_ids.get(&key.name).copied());
+        key.build_id = key.build_id.or_else(|| self.build_ids.get(&key.name).copied().flatten());
         let next = self.files.len();
         let known = self.numbers.get_mut(&key).and_then(|files| files.number(generation));
         if let Some(known) = known {
@@ -364,7 +395,7 @@ impl Mappings {
             kernel.reference.is_none() && key.reference.is_some() && kernel.name == key.name
         }) {
             (kernel.build_id, kernel.reference) = (key.build_id, key.reference.clone());
-            self.numbers.insert(key, Generations(vec![(0, 0)]));
+            self.numbers.entry(key).or_default().add(0, 0);
             return 0;
         }
         let FileKey { name, raw_name, build_id, inode, reference } = key.clone();
@@ -382,9 +413,10 @@ impl Mappings {
             is_kernel_function: false,
             is_perf_map: false,
             jitdump: None,
+            raw_jitdump: None,
             reference,
         });
-        self.numbers.entry(key).or_default().0.push((generation, next));
+        self.numbers.entry(key).or_default().add(generation, next);
         next
     }
 
@@ -475,10 +507,20 @@ fn insert(space: &mut Space, start: u64, mapping: Mapping) {
     space.insert(start, mapping);
 }
 
-/// The build id of a file by its name here: `perf` lists the files of modules.
-fn build_id_of(entry: &BuildIdEntry) -> (String, BuildId) {
-    let name = if entry.is_kernel { module_name(&entry.file) } else { entry.file.clone() };
-    (name, entry.build_id)
+/// The build ids of files by their names here: `perf` lists the files of modules.
+fn build_ids_of(features: &Features) -> HashMap<String, Option<BuildId>> {
+    let mut ids = HashMap::new();
+    for BuildIdEntry { is_kernel, build_id, file, .. } in &features.build_ids {
+        let name = if *is_kernel { module_name(file) } else { file.clone() };
+        // Paths that are no text can have the same name. Which of them has which id is not known.
+        let is_of_several = name.contains(char::REPLACEMENT_CHARACTER);
+        let known = ids.entry(name).or_insert(Some(*build_id));
+        *known = match is_of_several {
+            true => known.filter(|known| known == build_id),
+            false => Some(*build_id),
+        };
+    }
+    ids
 }
 
 /// `[name]` of the file of a module.
@@ -682,6 +724,10 @@ mod tests {
         assert_eq!(map(8, 4, 70, b"/w/y"), (3, 0, 60));
         assert_eq!(map(9, 5, 80, b"/w/y"), (4, 5, 80));
         assert_eq!(map(9, 4, 90, b"/w/y"), (3, 0, 60));
+        // A third one; one without a generation is the last that was added.
+        assert_eq!(map(9, 6, 95, b"/w/y"), (5, 6, 95));
+        assert_eq!(map(9, 5, 96, b"/w/y"), (4, 5, 80));
+        assert_eq!(map(9, 0, 97, b"/w/y"), (5, 6, 95));
     }
 
     #[test]
@@ -698,6 +744,42 @@ mod tests {
         assert_eq!(first.raw_name.as_deref(), Some(&b"/w/\xff"[..]));
         assert_eq!(second.raw_name.as_deref(), Some(&b"/w/\xfe"[..]));
         assert_eq!(map(b"/w/\xc3\xb6\0\0\0").raw_name, None);
+    }
+
+    #[test]
+    fn a_build_id_of_a_path_that_is_no_text_can_be_that_of_another() {
+        let [first, second] = [1, 2].map(|byte| BuildId::new(&[byte; 20]).unwrap());
+        let id = |name: &str, ids: &[BuildId]| {
+            let mut features = Features::default();
+            let entry = |id: &BuildId| BuildIdEntry::new(*id, name.to_owned(), false);
+            features.build_ids.extend(ids.iter().map(entry));
+            build_ids_of(&features).get(name).copied().flatten()
+        };
+        let raw = "/w/\u{fffd}";
+        assert_eq!(id(raw, &[first]), Some(first));
+        assert_eq!(id(raw, &[first, first]), Some(first));
+        assert_eq!(id(raw, &[first, second]), None);
+        assert_eq!(id(raw, &[first, second, second]), None);
+        assert_eq!(id("/w/x", &[first, second]), Some(second));
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_jitdump_file_has_the_bytes_of_its_path() {
+        use std::os::unix::ffi::OsStrExt;
+        let mut mappings = Mappings::new(&Features::default());
+        let mut map = |start: u64, name: &[u8]| {
+            let place = [start, 0x1000, 0].map(u64::to_ne_bytes).concat();
+            let body = [&words(&[7, 7])[..], &place, name].concat();
+            apply(&mut mappings, perf_sys::PERF_RECORD_MMAP, &body);
+            mappings.at(7, start, false).and_then(|at| mappings.file(at.file)).unwrap().clone()
+        };
+        let dump = map(0x1000, b"/\xff/jit-7.dump\0\0\0");
+        let code = map(0x2000, b"//anon\0\0");
+        assert_eq!(dump.path().as_os_str().as_bytes(), b"/\xff/jit-7.dump");
+        assert_eq!(code.jitdump_module().unwrap().path.as_deref(), Some(dump.path()));
+        assert_eq!(dump.jitdump_module(), None);
+        assert_eq!(code.path(), Path::new("/tmp/perf-7.map"));
     }
 
     #[test]

@@ -299,6 +299,9 @@ impl TaskRecords {
         if !known.iter().any(&is_gone) {
             return;
         }
+        if pid != u32::MAX && self.drop_shared(pid, &is_gone) {
+            return;
+        }
         let mut released = 0;
         if let Some(mappings) = self.mappings_mut(pid) {
             mappings.retain(|old| {
@@ -308,6 +311,21 @@ impl TaskRecords {
             });
         }
         self.bytes = self.bytes.saturating_sub(released);
+    }
+
+    /// Drops the mappings that a process shares if there is no room for its own copy of them. Returns whether
+    /// they were dropped. Those that are gone are not counted.
+    fn drop_shared(&mut self, pid: u32, is_gone: impl Fn(&Mapping) -> bool) -> bool {
+        let Some(process) = self.processes.get_mut(&pid) else { return false };
+        let mappings = &process.mappings;
+        let needed = (self.bytes + sum(mappings)).saturating_sub(shared(mappings));
+        if Arc::strong_count(mappings) == 1 || needed <= self.limit {
+            return false;
+        }
+        let before = std::mem::take(&mut process.mappings);
+        self.dropped += before.iter().filter(|mapping| !is_gone(mapping)).count() as u64;
+        self.release_mappings(before);
+        true
     }
 
     fn release_mappings(&mut self, mappings: Arc<Vec<Mapping>>) {

@@ -360,6 +360,12 @@ fn records_without_room_replace_what_was_before() {
     let expected = World { names: names(&[(pid, "n1")]), files: both() };
     assert_eq!(known(&all, &[fork]), (expected, 0));
 
+    // A child replaces what it shares with its parent, and there is no room for its own copy of the rest.
+    let shares = [&start[..], &[child]].concat();
+    let cover = long(MMAP2, USER, &[pair(200, 200), 0, 2 * 4096, 0, 0, 0, 0, pair(5, 2)]);
+    let expected = World { names: names(&[(pid, "n1"), (200, "n1")]), files: both() };
+    assert_eq!(known(&shares, &[cover]), (expected, 2));
+
     // A mapping that covers one, and a part of another.
     let map = |page: u64, len: u64| {
         long(MMAP2, USER, &[pair(pid, pid), page * 4096, len * 4096, 0, 0, 0, 0, pair(5, 2)])

@@ -157,7 +157,10 @@ impl Tracefs {
             why: "not a number",
         })?;
         let mut event = Event::tracepoint_id(format!("{system}:{name}"), id);
-        event.is_at_user_registers |= probe::is_uprobe(self, system, name);
+        // The kernel puts the list of uprobes together at each reading.
+        if !event.is_at_user_registers {
+            event.is_at_user_registers = probe::is_uprobe(self, system, name);
+        }
         Ok(event)
     }
 

@@ -121,10 +121,7 @@ impl Module {
             "[vsyscall]" | "[uprobes]" => return None,
             "" | "[heap]" | "[stack]" => Self::jit(process),
             _ if trace_common::is_memory_of_no_file(name) => Self::jit(process),
-            _ => {
-                let path = name.strip_suffix(" (deleted)").unwrap_or(name);
-                Self { process: Some(process), ..Self::file(path, None) }
-            }
+            _ => Self { process: Some(process), ..Self::file(name, None) }.without_deleted(),
         })
     }
 
@@ -133,10 +130,23 @@ impl Module {
         let text = String::from_utf8_lossy(name);
         let mut module = Self::of_mapping(&text, process)?;
         if module.kind == ModuleKind::File && matches!(text, Cow::Owned(_)) {
-            let path = name.strip_suffix(b" (deleted)").unwrap_or(name);
+            let path = name.strip_suffix(DELETED.as_bytes()).unwrap_or(name);
             module.path = Some(Path::new(OsStr::from_bytes(path)).into());
         }
         Some(module)
+    }
+
+    /// The module of a file that was removed, without the ` (deleted)` that the kernel puts behind its path:
+    /// another file of the same contents can be there now. Other modules stay as they are.
+    #[must_use]
+    pub fn without_deleted(mut self) -> Self {
+        let name = self.name.strip_suffix(DELETED).map(Box::<str>::from);
+        let path = self.path.as_deref().map(|path| path.as_os_str().as_bytes());
+        let path = path.and_then(|path| path.strip_suffix(DELETED.as_bytes()));
+        let path = path.map(|path| Box::<Path>::from(Path::new(OsStr::from_bytes(path))));
+        self.name = name.unwrap_or(self.name);
+        self.path = path.or(self.path);
+        self
     }
 
     /// The path of a file.
@@ -172,6 +182,9 @@ impl Module {
     }
 }
 
+/// What the kernel puts behind the path of a file that was removed.
+const DELETED: &str = " (deleted)";
+
 /// The number of a [`Module`] in [`AddressSpaces`](crate::AddressSpaces).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModuleId(u32);
@@ -184,5 +197,20 @@ impl ModuleId {
     /// The index: numbers are assigned from 0 on.
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_files_have_the_path_that_they_had() {
+        let raw = |bytes: &[u8]| Box::<Path>::from(Path::new(OsStr::from_bytes(bytes)));
+        let mut module = Module::file("/w/\u{fffd} (deleted)", None);
+        module.path = Some(raw(b"/w/\xff (deleted)"));
+        let module = module.without_deleted();
+        assert_eq!((&*module.name, &module.path), ("/w/\u{fffd}", &Some(raw(b"/w/\xff"))));
+        assert_eq!(module.clone().without_deleted(), module);
     }
 }

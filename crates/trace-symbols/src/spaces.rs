@@ -118,7 +118,8 @@ impl AddressSpaces {
         }
     }
 
-    /// Number of mappings and modules that were dropped because of the limits.
+    /// Number of mappings and modules that were dropped because of the limits. A module counts each time
+    /// that it is added.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }

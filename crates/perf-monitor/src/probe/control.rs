@@ -201,6 +201,19 @@ pub(super) fn list(tracefs: &Tracefs, kind: ProbeKind) -> Result<Vec<ProbeDefini
     }
 }
 
+/// Whether the file of `kind` can be read and has a probe of this name, whatever its other lines are.
+pub(super) fn has(tracefs: &Tracefs, kind: ProbeKind, group: &str, name: &str) -> bool {
+    let text = read_list(&tracefs.root().join(kind.file()));
+    text.is_ok_and(|text| text.lines().any(|line| is_of(line, group, name)))
+}
+
+/// Whether a line is that of the probe of this name.
+fn is_of(line: &str, group: &str, name: &str) -> bool {
+    let head = line.split_ascii_whitespace().next().and_then(|head| head.split_once(':'));
+    let full_name = head.and_then(|(_, full_name)| full_name.split_once(['/', '.']));
+    full_name == Some((group, name))
+}
+
 fn read_list(path: &Path) -> std::io::Result<String> {
     let mut text = Vec::new();
     File::open(path)?.take(MAX_LIST).read_to_end(&mut text)?;
@@ -371,6 +384,17 @@ fn from_log(log: &str, command: &str) -> Option<(String, Option<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_that_of_a_probe_by_its_name() {
+        for line in ["p:g/f /bin/x:0x10", "r:g/f /bin/x:0x10 a=%ax", "p:g.f /bin/x:0x10", "new:g/f"]
+        {
+            assert!(is_of(line, "g", "f"), "{line}");
+        }
+        for line in ["", "p", "p:g", "p:g/ff /bin/x:0x10", "p:gg/f /bin/x:0x10", "p:h/y g/f"] {
+            assert!(!is_of(line, "g", "f"), "{line}");
+        }
+    }
 
     #[test]
     fn counts_are_at_the_end_of_a_line() {

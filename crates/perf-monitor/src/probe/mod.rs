@@ -292,8 +292,7 @@ pub fn list_matching(tracefs: &Tracefs, pattern: &str) -> Result<Vec<ProbeDefini
 /// Whether a tracepoint is a uprobe: it has the registers of user space. Not if the list of uprobes
 /// cannot be read.
 pub(crate) fn is_uprobe(tracefs: &Tracefs, group: &str, name: &str) -> bool {
-    let is_it = |probe: &ProbeDefinition| (&*probe.group, &*probe.name) == (group, name);
-    control::list(tracefs, ProbeKind::Uprobe).is_ok_and(|probes| probes.iter().any(is_it))
+    control::has(tracefs, ProbeKind::Uprobe, group, name)
 }
 
 /// Removes a probe of any process.

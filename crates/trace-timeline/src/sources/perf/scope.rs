@@ -63,7 +63,7 @@ pub(super) fn opens_on_threads(entry: &Entry<'_>, is_of: impl Fn(usize) -> bool)
     let body = entry.raw.bytes().get(8..).unwrap_or_default();
     let words = body.chunks_exact(8).filter_map(|word| word.first_chunk());
     let mut words = words.map(|word| u64::from_le_bytes(*word));
-    let count = words.next().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = words.next().map_or(0, |count| usize::try_from(count).unwrap_or(usize::MAX));
     let words: Vec<u64> = words.take(count.saturating_mul(WORDS)).collect();
     words.chunks_exact(WORDS).any(|words| {
         let &[id, _, _, thread] = words else { return false };

@@ -355,8 +355,10 @@ impl Files {
             return Err(why);
         }
         // A compiler can map it after its first code has run.
-        if let Some(path) = file.jitdump.as_deref().filter(|_| !has_jitdump) {
-            self.add_jitdump(number, module, path, file.process);
+        let dump = if has_jitdump { None } else { file.jitdump_module() };
+        if let Some(mut dump) = dump {
+            dump.process = file.process;
+            self.add_jitdump(number, module, dump);
         }
         let location = Location { module, address };
         let is_file_of_process = self.origin.is_live && !file.is_kernel && !file.is_perf_map;
@@ -400,9 +402,7 @@ impl Files {
     }
 
     /// Adds the jitdump file of a process, which describes its code.
-    fn add_jitdump(&mut self, number: usize, module: ModuleId, path: &str, process: Option<u32>) {
-        let mut dump = Module::file(path, None);
-        dump.process = process;
+    fn add_jitdump(&mut self, number: usize, module: ModuleId, dump: Module) {
         self.symbolizer.spaces_mut().add_module(dump);
         self.symbolizer.refresh(module);
         self.has_more_names = true;

@@ -92,12 +92,12 @@ impl Origin {
         let Some(inode) = file.inode.filter(|_| self.is_ours && !self.is_live) else {
             return false;
         };
-        let is_unchanged = match build_id::changed(std::process::id(), &file.name, inode) {
+        let is_unchanged = match build_id::changed(std::process::id(), file.path(), inode) {
             Some(changed) => {
                 self.mapped_at(file).is_none_or(|at| build_id::is_unchanged_since(changed, at))
             }
             None => false,
         };
-        !is_unchanged && build_id::of_file(&file.name) == Some(id)
+        !is_unchanged && build_id::of_file(file.path()) == Some(id)
     }
 }

@@ -48,10 +48,8 @@ impl Unwinder {
                 _ => self.origin.module(file),
             };
             // Another file of these contents can be there now.
-            let path = module.name.strip_suffix(" (deleted)").map(Box::<str>::from);
-            let is_known = module.build_id.is_some() || module.inode.is_some();
-            if let Some(path) = path.filter(|_| is_known) {
-                module.name = path;
+            if module.build_id.is_some() || module.inode.is_some() {
+                module = module.without_deleted();
             }
             self.modules.push(self.spaces.add_module(module));
         }
