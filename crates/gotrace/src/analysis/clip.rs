@@ -254,6 +254,12 @@ impl Clip {
         }
     }
 
+    /// Whether the range has not begun, and there was a loss and no generation: nothing that is passed on
+    /// at its start says so.
+    const fn is_lost_before_all(&self) -> bool {
+        matches!(self.phase, Phase::Before) && self.is_resumed && self.sync.is_none()
+    }
+
     /// Remembers the states before the range.
     fn keep(&mut self, event: Event<'_>) {
         if event.kind() == EventKind::Sync && event.record.restarts() {
@@ -412,11 +418,17 @@ impl Clip {
             restart
         });
         sync.pass(at, own, each);
-        self.metrics.drain(..).for_each(|kept| kept.pass(at, own, each));
+        // After a loss, the number of Ps alone is that from before it: the others are of what follows.
+        let is_before =
+            |kept: &Kept| restart.is_none() || kept.record.ty == EventType::PROCS_CHANGE;
+        let (before, metrics): (Vec<Kept>, Vec<Kept>) =
+            std::mem::take(&mut self.metrics).into_iter().partition(is_before);
+        before.into_iter().for_each(|kept| kept.pass(at, own, each));
         if let Some(restart) = restart {
             // The time up to the first event after a loss is lost for the range, too.
             restart.pass(if self.is_lost { next } else { at }, own, each);
         }
+        metrics.into_iter().for_each(|kept| kept.pass(at, own, each));
         let mut goroutines = std::mem::take(&mut self.goroutines);
         // They lose their Ps again: each as it did, before that P does something else.
         goroutines.retain(|_, live| {
@@ -503,7 +515,7 @@ impl Clip {
 #[derive(Debug)]
 pub struct Clipped<A> {
     range: (Timestamp, Timestamp),
-    /// `None` before the first event.
+    /// `None` before the first event or loss.
     clip: Option<Clip>,
     begins: Begin,
     analysis: A,
@@ -535,9 +547,8 @@ impl<A: Split> Clipped<A> {
 
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).
     pub fn loss(&mut self) {
-        if let Some(clip) = &mut self.clip {
-            clip.loss();
-        }
+        let (from, to) = self.range;
+        self.clip.get_or_insert_with(|| Clip::new(from, to)).loss();
         if self.is_within() {
             self.analysis.loss();
         }
@@ -573,6 +584,9 @@ impl<A: Split> Split for Clipped<A> {
             }
             clip
         });
+        if clip.is_lost_before_all() && *from <= event.time() {
+            analysis.loss();
+        }
         clip.event(event, &mut |event| analysis.event(event));
     }
 

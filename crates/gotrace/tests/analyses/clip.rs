@@ -4,13 +4,14 @@
 
 use crate::common;
 use gotrace::analysis::{
-    Clip, Finished, GcCycles, Goroutine, Scheduling, SchedulingOptions, SchedulingReport,
+    Clip, Clipped, Finished, GcCycles, Goroutine, Scheduling, SchedulingOptions, SchedulingReport,
     Summarizer, Times, Utilization, UtilizationOptions,
 };
+use gotrace::parallel::Split;
 use gotrace::synthetic::{EventConfig, EventDetails, SyncDetails};
 use gotrace::{
     Event, EventKind, GoId, GoState, Index, Log, Metric, OwnedEvent, ProcId, Range, RangeName,
-    Reader, StateTransition, Task, TaskId, ThreadId, Timestamp,
+    Reader, ResourceId, StateTransition, Task, TaskId, ThreadId, Timestamp,
 };
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -266,6 +267,66 @@ fn a_range_begins_with_what_is_known_since_a_loss() {
     let analysis = (Utilization::event, Utilization::loss as fn(&mut Utilization));
     clip_with_loss([&before, &after], (30, 100), &mut utilization, analysis);
     assert_eq!(utilization.finish().functions().count(), 1, "it has GOMAXPROCS");
+}
+
+#[test]
+fn a_range_begins_with_the_heap_since_a_loss() {
+    let mark = || Range::new(RangeName::GcMark, ResourceId::None);
+    let heap = Metric::new(Metric::HEAP_OBJECTS, 1000_u64);
+    let before = [sync(0, 1), procs(1, 4)];
+    let after = [
+        synthetic(10, EventDetails::Metric(heap)),
+        synthetic(20, EventDetails::RangeBegin(mark())),
+        synthetic(40, EventDetails::RangeEnd(mark())),
+        procs(60, 4),
+    ];
+    let after_cycle = |from, to| {
+        let mut cycles = GcCycles::new(1);
+        let analysis = (GcCycles::event, GcCycles::loss as fn(&mut GcCycles));
+        clip_with_loss([&before, &after], (from, to), &mut cycles, analysis);
+        cycles.finish().cycles.iter().map(|cycle| cycle.heap_after).collect::<Vec<_>>()
+    };
+    assert_eq!(after_cycle(0, 60), [Some(1000)]);
+    assert_eq!(after_cycle(30, 60), [Some(1000)]);
+}
+
+/// Counts the losses and the goroutines.
+#[derive(Default)]
+struct Counts {
+    losses: u32,
+    goroutines: u32,
+}
+
+impl Split for Counts {
+    fn event(&mut self, event: Event<'_>) {
+        self.losses += u32::from(event.sync().is_some_and(|sync| sync.restarts()));
+        self.goroutines += u32::from(event.kind() == EventKind::StateTransition);
+    }
+
+    fn part(&self, _start: Timestamp) -> Self {
+        Self::default()
+    }
+
+    fn join(&mut self, _part: Self) {}
+
+    fn loss(&mut self) {
+        self.losses += 1;
+    }
+}
+
+/// A first generation that cannot be read as a whole: what follows is after a loss.
+#[test]
+fn a_loss_before_the_first_event_concerns_each_range() {
+    use GoState::Waiting;
+    let events = [sync(10, 1), goroutine(40, Waiting, Waiting), procs(60, 1)];
+    for range in [(10, 60), (10, 20), (20, 60), (50, 60)] {
+        let (from, to) = (Timestamp::from_nanos(range.0), Timestamp::from_nanos(range.1));
+        let mut clipped = Clipped::new(from, to, Counts::default());
+        clipped.loss();
+        events.iter().for_each(|event| Split::event(&mut clipped, event.as_event()));
+        let counts = clipped.finish();
+        assert_eq!((counts.losses, counts.goroutines), (1, 1), "{range:?}");
+    }
 }
 
 /// A task that is open where the range begins is one of the range, whatever happens in it.

@@ -191,7 +191,8 @@ impl Opened {
             return read(trace, recovery, visitor);
         }
         let bounds = start.map(|start| range.bounds(start));
-        let mut clipped = Cut { range, bounds, clip: None, has_begun: false, visitor };
+        let mut clipped =
+            Cut { range, bounds, clip: None, is_lost: false, has_begun: false, visitor };
         let mut reading = read(trace, recovery, &mut clipped)?;
         range.check_begun(clipped.has_begun, &reading)?;
         reading.repeated = clipped.finish()?;
@@ -240,7 +241,10 @@ impl<A> AsMut<Clipped<A>> for ClippedAnalyst<'_, A> {
 struct Cut<'a, V> {
     range: TimeRange,
     bounds: Option<(Timestamp, Timestamp)>,
+    /// `None` before the first event.
     clip: Option<Clip>,
+    /// There was a loss before the first event.
+    is_lost: bool,
     has_begun: bool,
     visitor: &'a mut V,
 }
@@ -274,14 +278,26 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
         if event.time() < from {
             self.visitor.before(event)?;
         }
-        let clip = self.clip.get_or_insert_with(|| Clip::new(from, to));
+        let is_lost = self.is_lost;
+        let clip = self.clip.get_or_insert_with(|| {
+            let mut clip = Clip::new(from, to);
+            if is_lost {
+                clip.loss();
+            }
+            clip
+        });
         let mut outcome = Ok(());
         clip.event(event, &mut |event| pass(self.visitor, event, &mut outcome));
         outcome
     }
 
     fn loss(&mut self, error: &Error, loss: &Loss) -> Result {
-        let Some(clip) = &mut self.clip else { return Ok(()) };
+        let Some(clip) = &mut self.clip else {
+            self.is_lost = true;
+            // Where the range begins with the trace, the clip has nothing to pass on that says so.
+            let is_from_start = self.range.from.is_none_or(|from| from <= 0);
+            return if is_from_start { self.visitor.loss(error, loss) } else { Ok(()) };
+        };
         clip.loss();
         // The states before the range are those of the clip, and damage after it changes nothing in it.
         if clip.is_within() { self.visitor.loss(error, loss) } else { Ok(()) }
@@ -331,6 +347,8 @@ mod tests {
     use super::super::tests::{damage, region};
     use super::*;
     use gotrace::analysis::Summarizer;
+    use gotrace::synthetic::{EventConfig, EventDetails, SyncDetails};
+    use gotrace::{GoId, GoState, StateTransition, ThreadId};
 
     struct Summarizing(Summarizer);
 
@@ -353,7 +371,8 @@ mod tests {
             let range = TimeRange { from: None, to: Some(300) };
             let mut summary = Summarizing(Summarizer::new());
             let (clip, visitor) = (None, &mut summary);
-            let mut cut = Cut { range, bounds: None, clip, has_begun: false, visitor };
+            let is_lost = false;
+            let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
             let (before, after) = region(is_damaged);
             before.iter().for_each(|event| cut.event(event.as_event()).unwrap());
             if is_damaged {
@@ -375,10 +394,44 @@ mod tests {
         let mut summary = Summarizing(Summarizer::new());
         let range = TimeRange { from: Some(0), to: None };
         let visitor = &mut summary;
-        let mut cut = Cut { range, bounds: None, clip: None, has_begun: false, visitor };
+        let (clip, is_lost) = (None, false);
+        let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
         region(true).0.iter().for_each(|event| cut.event(event.as_event()).unwrap());
         cut.loss(&error, &loss).unwrap();
         cut.finish().unwrap();
         assert_eq!(summary.0.finish().goroutines[0].open_regions, []);
+    }
+
+    /// What is mentioned for the first time after damage may have the same state before and after.
+    #[test]
+    fn damage_before_the_first_event_concerns_each_range() {
+        let (error, loss) = damage();
+        let at = |time, details| {
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            event.goroutine(GoId(7)).thread(ThreadId(1)).build().unwrap()
+        };
+        let waits = StateTransition::of_goroutine(GoId(7), GoState::Waiting, GoState::Waiting);
+        let events = [
+            at(100, EventDetails::Sync(SyncDetails { n: 1, ..SyncDetails::default() })),
+            at(400, EventDetails::StateTransition(waits)),
+            at(600, EventDetails::StackSample),
+        ];
+        let total = |from, to| {
+            let mut summary = Summarizing(Summarizer::new());
+            let (clip, is_lost, visitor) = (None, false, &mut summary);
+            let range = TimeRange { from, to };
+            let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
+            cut.loss(&error, &loss).unwrap();
+            events.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            cut.finish().unwrap();
+            let goroutines = summary.0.finish().goroutines;
+            goroutines.iter().map(|one| one.times.total.as_nanos()).sum::<u128>()
+        };
+        let whole = total(None, None);
+        assert_eq!(whole, 500);
+        for middle in [100, 200, 400] {
+            let (first, rest) = (total(None, Some(middle)), total(Some(middle), None));
+            assert_eq!((first, first + rest), (middle as u128, whole));
+        }
     }
 }
