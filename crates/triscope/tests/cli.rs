@@ -373,8 +373,8 @@ fn a_trace_is_cut_between_generations() {
     // Parts of a longer trace would be taken for parts of this one.
     let split = |n: &str| run(&["go", "split", &input, "-o", &parts, "-n", n]);
     assert_eq!(split("1").code, Some(0));
-    assert_refused(&split("2"), "0003.out is not of this trace: remove it");
-    assert_refused(&split("3"), "0002.out to 0003.out are not of this trace: remove them");
+    assert_refused(&split("2"), "0003.out is not of this split: remove it");
+    assert_refused(&split("3"), "0002.out to 0003.out are not of this split: remove them");
     assert_eq!(numbers(&format!("{parts}/0001.out")), [1, 2, 3]);
     assert_eq!(numbers(&format!("{parts}/0003.out")), [3]);
     // What is read is not overwritten.

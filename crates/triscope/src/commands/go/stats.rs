@@ -24,8 +24,9 @@ Examples:
 
 Times in JSON are nanoseconds of the trace's clock: CLOCK_MONOTONIC for traces of Go 1.22 and
 later on Linux. Bytes are those of the trace when decompressed; with --from or --to those of the
-generations that overlap the range. They are not known then, and null, for standard input and for a
-trace that is compressed, damaged, text, or of Go before 1.22.")]
+generations that overlap the range. They are not known then, and null, for standard input, for a
+trace that is compressed, damaged, text, or of Go before 1.22, and for a range between two
+generations.")]
 pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]

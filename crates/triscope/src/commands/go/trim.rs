@@ -97,15 +97,15 @@ pub(super) fn split(args: &SplitArgs) -> Result {
         Ok(true)
     })?;
     part.map_or(Ok(()), Part::complete)?;
-    let others = others(&args.output, count.div_ceil(args.generations)).map_err(fail)?;
     let ended = ended(&args.file, damage, count > 0);
-    let note = match others[..] {
-        [] => return ended,
-        [other] => format!("{} is not of this trace: remove it", name(other)),
-        [first, .., last] => {
-            let (first, last) = (name(first), name(last));
-            format!("{first} to {last} are not of this trace: remove them")
+    let note = match others(&args.output, count.div_ceil(args.generations)).as_deref() {
+        Ok([]) => return ended,
+        Ok([other]) => format!("{} is not of this split: remove it", name(*other)),
+        Ok([first, .., last]) => {
+            let (first, last) = (name(*first), name(*last));
+            format!("{first} to {last} are not of this split: remove them")
         }
+        Err(error) => format!("parts of an earlier split may be there: {error}"),
     };
     match ended {
         Ok(()) => Err(Failure::about(args.output.display(), note)),
