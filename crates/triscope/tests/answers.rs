@@ -589,6 +589,25 @@ fn a_pipe_instead_of_the_recorded_process_is_reported() {
     assert!(shown.contains("recording.json: is not a regular file"), "{shown}");
 }
 
+/// What was read of it to know its format is not read a second time.
+#[test]
+fn a_recording_of_perf_is_read_from_a_pipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = fixture("../../../perf-data/tests/data/scheduler.perf.data");
+    let [file, pipe] = ["a", "b"].map(|name| dir.path().join(format!("{name}.perf.data")));
+    std::fs::copy(data, &file).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let bytes = std::fs::read(&file).unwrap();
+    let (file, path) = (file.to_str().unwrap(), pipe.to_str().unwrap().to_owned());
+    let writer = std::thread::spawn(move || std::fs::write(pipe, bytes));
+    let of_pipe = triscope(&["report", &path]);
+    writer.join().unwrap().unwrap();
+    let of_file = triscope(&["report", file]);
+    assert_eq!(text(&of_pipe.stderr).replace(&path, file), text(&of_file.stderr));
+    assert_eq!(text(&of_pipe.stdout).replace(&path, file), text(&of_file.stdout));
+    assert!(!of_file.stdout.is_empty());
+}
+
 #[test]
 fn unsuitable_inputs_are_refused() {
     let (shop, old) = (fixture("shop.trace"), fixture("go1.21-mixed.trace.gz"));

@@ -2,7 +2,7 @@
 
 use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER, uncompressed};
 use crate::failure::{Failure, Result};
-use crate::io::input::Input;
+use crate::io::input::{self, Input};
 use crate::io::regular;
 use crate::io::spool::spool;
 use crate::sources::processes::{self, Processes};
@@ -71,7 +71,8 @@ impl Opening<'_> {
             ));
         }
         let fail = |error: &dyn std::fmt::Display| Failure::about(self.path.display(), error);
-        let file = match input.is_compressed {
+        // What is read of a pipe is not there again.
+        let file = match input.is_compressed || !input::is_file(self.path) {
             true => spool(input)?,
             false => File::open(self.path).map_err(|error| fail(&error))?,
         };
