@@ -8,13 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 struct Limit {
     /// The one that this process began with, if it was raised.
     before: Option<Rlimit>,
-    /// Descriptors below that limit, for the start of a program: the C library can need two.
+    /// Descriptors below that limit, for the start of a program.
     reserved: Vec<File>,
 }
 
 static LIMIT: Mutex<Limit> = Mutex::new(Limit { before: None, reserved: Vec::new() });
 
-const RESERVED: usize = 2;
+/// `/dev/null` for each of the three standard files, which are open at the same time, and two for the C library
+/// or the pipe of an error.
+const RESERVED: usize = 5;
 
 fn limit() -> MutexGuard<'static, Limit> {
     LIMIT.lock().unwrap_or_else(PoisonError::into_inner)

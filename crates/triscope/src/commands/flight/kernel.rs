@@ -7,6 +7,7 @@ use super::store::Store;
 use super::trigger::{EVENT, EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
 use crate::failure::{Failure, Result};
 use crate::io::place::Place;
+use crate::run::open_files;
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
 use crate::sources::kernel::switch_records::{
     Arrival, PERF_RECORD_SWITCH_CPU_WIDE, Seen, SwitchRecords,
@@ -213,6 +214,7 @@ impl Kernel {
     }
 
     fn open_in(tracefs: Tracefs, wanted: &Wanted) -> perf_monitor::Result<Self> {
+        open_files::raise();
         let rings = RingSet::builder().max_pages(wanted.pages.0).wakeup_part(WAKEUP_PART);
         let mut set = rings.sideband_ring(&sideband(), wanted.pages.1).open()?;
         let mut add = |name: &str| {

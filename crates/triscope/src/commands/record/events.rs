@@ -7,6 +7,7 @@ use super::raw::{Existing, RawRecords};
 use super::samples::{Samples, Sampling, Wanted};
 use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
+use crate::run::open_files;
 use crate::sources::kernel;
 use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
@@ -31,6 +32,10 @@ const FEW_PAGES: usize = 1024;
 /// Pages of a CPU's sideband buffer, for forks, exits and names of threads: if switches are lost,
 /// their threads are still known.
 const SIDE_PAGES: usize = 16;
+
+/// Bytes of that buffer if the raw records are kept: it is not read while the file is begun, see
+/// [`Scheduler::keep_raw`]. Programs that are started meanwhile have some kilobytes of mappings each.
+const KEPT_SIDE_BYTES: usize = 512 << 10;
 
 /// Pages if only the command is recorded, for a user who can lock little memory.
 const OWN_PAGES: usize = 64;
@@ -155,16 +160,23 @@ fn sideband(wanted: Wanted) -> EventBuilder {
 }
 
 impl Scheduler {
-    /// Opens the events, with buffers of `pages` pages, or of the default size.
+    /// Opens the events, with buffers of `pages` pages, or of the default size. `is_kept` is whether
+    /// [`keep_raw`](Self::keep_raw) follows.
     pub(super) fn open(
         pages: Option<usize>,
+        is_kept: bool,
         all_tasks: bool,
         wanted: Wanted,
     ) -> perf_monitor::Result<Self> {
         let tracefs = kernel::tracefs()?;
+        open_files::raise();
         // By default, `perf_monitor::default_ring_pages`.
         let rings = pages.map_or(RingSet::builder(), |pages| RingSet::builder().pages(pages));
-        let mut set = rings.sideband_ring(&sideband(wanted), SIDE_PAGES).open()?;
+        let side_pages = match is_kept {
+            true => (KEPT_SIDE_BYTES / rustix::param::page_size()).max(SIDE_PAGES),
+            false => SIDE_PAGES,
+        };
+        let mut set = rings.sideband_ring(&sideband(wanted), side_pages).open()?;
         if pages.is_none() {
             kernel::report_small_rings(&set, FEW_PAGES);
         }

@@ -1010,7 +1010,7 @@ fn open_scheduler(args: &Args, is_running: bool) -> Result<Scheduler> {
          identify threads by their numbers outside of it"
             .to_owned()
     } else {
-        match Scheduler::open(args.pages, args.all_tasks, args.sampled()) {
+        match Scheduler::open(args.pages, args.keep.is_some(), args.all_tasks, args.sampled()) {
             Ok(scheduler) => return Ok(scheduler),
             Err(error) if kernel::is_privilege(&error) => kernel::remedy::refusal(&error),
             Err(perf_monitor::Error::UnknownEvent { .. }) if kernel::is_confidential() => {
