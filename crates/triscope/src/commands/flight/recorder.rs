@@ -570,8 +570,11 @@ impl Recorder {
                 ("Go", before.go, now.keeps_go(&before)),
             ] {
                 if was && !is_kept {
-                    let what =
-                        format!("{name} before the settings were read again: it was removed");
+                    // Whether there was a runtime is known to the thread of the sources.
+                    let what = format!(
+                        "{name} before the settings were read again: what was recorded was \
+                         removed, if there was any"
+                    );
                     self.before.push((at, what));
                 }
             }

@@ -317,7 +317,8 @@ impl Store {
         let write = || -> io::Result<()> {
             let file = private::create_new(new.path())?;
             let writer = FileWriter::new(file, events).map_err(io::Error::other)?;
-            writer.finish(features).map_err(io::Error::other)?.sync_all()?;
+            // Not synchronised, as the segment in progress: the rings are not read meanwhile.
+            writer.finish(features).map_err(io::Error::other)?;
             fs::rename(&new, &path)
         };
         let _ = fs::remove_file(&new); // of a recorder that was killed
