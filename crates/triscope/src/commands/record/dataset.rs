@@ -21,12 +21,16 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     // A dataset that cannot be written is reported before anything is recorded. The sources are there
     // until they are exported: other file systems may have no space for them.
     fs::create_dir_all(dataset).map_err(fail)?;
-    for dir in abandoned(dataset) {
-        message!("triscope: {}", OneLine(&left(&dir, dataset)));
-    }
+    // Another recorder does not look between the next two steps.
+    let looking = lock(dataset, FlockOperation::LockExclusive);
+    let abandoned = abandoned(dataset);
     let dir = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dataset).map_err(fail)?;
     // Other recorders do not name it while it is in use.
     let _lock = lock(dir.path(), FlockOperation::LockExclusive);
+    drop(looking);
+    for dir in abandoned {
+        message!("triscope: {}", OneLine(&left(&dir, dataset)));
+    }
     let path = dir.path().to_owned();
     let guard = cleanup::on_exit(move || {
         let _ = fs::remove_dir_all(&path); // nothing is left to report to
