@@ -49,8 +49,8 @@ pub(super) struct Wakers {
     interrupt: TextId,
     /// The innermost function of a thread that was preempted.
     preempted: TextId,
-    /// Whether the waits that follow have not ended.
-    is_end: bool,
+    /// After the end: the time of the latest wait, and how many up to then lack a wake-up.
+    open: Option<(Timestamp, u64)>,
     /// The labels of the last sample.
     labels: Vec<(TextId, Label)>,
     by_threads: u64,
@@ -69,7 +69,7 @@ impl Wakers {
             keys: [waker, thread],
             interrupt,
             preempted,
-            is_end: false,
+            open: None,
             labels: Vec::new(),
             by_threads: 0,
             by_interrupts: 0,
@@ -119,8 +119,7 @@ impl Wakers {
                         *stack = self.joined(*stack, &waking, tables);
                         self.label(&waking);
                     }
-                    None if self.is_end => {}
-                    None => self.unknown += 1,
+                    None => self.without_wake_up(event.at),
                 }
             }
             _ => {}
@@ -128,9 +127,21 @@ impl Wakers {
         &self.labels
     }
 
-    /// The waits that follow have not ended: they have no wake-up.
+    /// Of the waits that follow, those up to the latest time have not ended: they have no wake-up. Earlier ones were
+    /// held until their stacks were complete.
     pub(super) fn end(&mut self) {
-        self.is_end = true;
+        self.open = Some((Timestamp::default(), 0));
+    }
+
+    fn without_wake_up(&mut self, at: Timestamp) {
+        match &mut self.open {
+            Some((latest, count)) if at == *latest => *count += 1,
+            Some((latest, count)) if at > *latest => {
+                self.unknown += *count;
+                (*latest, *count) = (at, 1);
+            }
+            _ => self.unknown += 1,
+        }
     }
 
     fn label(&mut self, waking: &Waking) {
@@ -246,5 +257,10 @@ mod tests {
         wakers.end();
         wakers.apply(&mut back(40, read), &mut tables);
         assert_eq!(wakers.notes(), "; 1 ended by threads, 1 without a recorded wake-up");
+        // That was held for its stack. Those of the last record, and one that comes after them.
+        for nanos in [50, 50, 45] {
+            wakers.apply(&mut back(nanos, read), &mut tables);
+        }
+        assert_eq!(wakers.notes(), "; 1 ended by threads, 3 without a recorded wake-up");
     }
 }

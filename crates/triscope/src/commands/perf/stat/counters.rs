@@ -142,9 +142,17 @@ impl Counted {
     /// The counts of each thread or CPU, in the order of the events. `None` if a child that is exiting keeps
     /// a group from being read.
     pub(super) fn read(&self) -> Result<Option<Vec<Vec<Count>>>> {
-        let readings: perf_monitor::Result<Vec<Reading>> =
-            self.instances.iter().map(Instance::read).collect();
-        readings.map(counts).map_err(failure)
+        let mut readings = Vec::new();
+        for instance in &self.instances {
+            let reading = instance.read().map_err(failure)?;
+            // Each of these takes its time, and the first one decides.
+            let decides = matches!(reading, Reading::ChildExits);
+            readings.push(reading);
+            if decides {
+                break;
+            }
+        }
+        Ok(counts(readings))
     }
 }
 
