@@ -32,7 +32,7 @@ usage: triscope-sql [--json | --csv] [--memory MB] [--] QUERY DIR
   --csv         print comma-separated values with a header
   --memory MB   limit for rows that are ordered, grouped or joined, and for the table that is printed;
                 what exceeds it goes to temporary files, or is an error (default: half of what is
-                available)
+                available, or 64 MiB if that is more)
 
 The tables and their columns are described in docs/dataset.md. The dataset is not changed.";
 
@@ -166,9 +166,14 @@ fn query(text: String) -> Result<String, Error> {
     Ok(question.map_or(text, |question| question.sql.to_owned()))
 }
 
-/// Half of the memory that is available, in bytes, if the system says so.
+/// Without this much, in bytes, a question cannot even use files: a cgroup can be full of what the kernel can
+/// take back.
+const LEAST_MEMORY: usize = 64 << 20;
+
+/// Half of the memory that is available, in bytes, or the least, if the system says so.
 fn usual_memory() -> Option<usize> {
-    trace_common::available_memory().and_then(|bytes| usize::try_from(bytes / 2).ok())
+    let half = usize::try_from(trace_common::available_memory()? / 2).ok()?;
+    Some(half.max(LEAST_MEMORY))
 }
 
 async fn answer(sql: &str, dir: &Path, format: Format, memory: Option<usize>) -> Result<(), Error> {

@@ -52,11 +52,11 @@ impl Version {
         }
     }
 
-    /// The parts that are a cache of files, with those of the cgroups below.
-    const fn cached(self) -> [&'static str; 2] {
+    /// The parts that are a cache of files and of their names, with those of the cgroups below.
+    const fn cached(self) -> &'static [&'static str] {
         match self {
-            Self::One => ["total_inactive_file", "total_active_file"],
-            Self::Two => ["inactive_file", "active_file"],
+            Self::One => &["total_inactive_file", "total_active_file"],
+            Self::Two => &["inactive_file", "active_file", "slab_reclaimable"],
         }
     }
 }
@@ -116,8 +116,8 @@ mod tests {
         assert_eq!(of_cgroup(two, "1000000000\n", "1000\n", ""), Some(999_999_000));
         assert_eq!(of_cgroup(two, "1000\n", "2000\n", ""), Some(0));
         // A cache fills what is not used otherwise.
-        let stat = "anon 100\nfile 900\ninactive_file 500\nactive_file 300\n";
-        assert_eq!(of_cgroup(two, "1000\n", "1000\n", stat), Some(800));
+        let stat = "anon 100\nfile 900\ninactive_file 500\nactive_file 300\nslab_reclaimable 50\n";
+        assert_eq!(of_cgroup(two, "1000\n", "1000\n", stat), Some(850));
         let stat = "inactive_file 1\ntotal_inactive_file 50\ntotal_active_file 30\n";
         assert_eq!(of_cgroup(one, "1000\n", "1000\n", stat), Some(80));
     }
