@@ -329,9 +329,21 @@ impl Process {
                 self.open.push(gc);
             }
             GcEvent::End { number } => {
-                if let Some(gc) = self.open.iter_mut().find(|gc| gc.number == number && gc.end == 0)
-                {
+                let ended = self.open.iter_mut().find(|gc| gc.number == number && gc.end == 0);
+                if let Some(gc) = ended {
                     gc.end = now;
+                    return None;
+                }
+                // Its start was lost. A suspension of this thread for an earlier GC, which is over, ended before.
+                let open = &self.open;
+                let is_over = |s: &Suspension| {
+                    let is_of = |gc: &GarbageCollection| {
+                        s.gc == Some(gc.number) && gc.number != number && gc.end != 0
+                    };
+                    s.thread_id == thread_id && open.iter().any(is_of)
+                };
+                if self.suspensions.iter().any(is_over) {
+                    self.lose(|s| s.thread_id == thread_id, done);
                 }
             }
             GcEvent::RestartEnd => return self.resume(thread_id, now, done),

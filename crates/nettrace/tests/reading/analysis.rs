@@ -355,6 +355,10 @@ fn the_end_of_a_suspension_and_the_next_begin_can_be_lost() {
         let expected = known([None, None, Some(13)]);
         assert_eq!(pauses(&events), (expected, vec![13]), "{lost:?}");
     }
+    // Up to that start, which only the end of its GC shows.
+    let mut events = all;
+    events.drain(4..8);
+    assert_eq!(pauses(&events), (vec![(1, None), (3, Some(13))], vec![13]));
 }
 
 /// Of a flush, the stream has all events of one thread before those of another one.
