@@ -87,19 +87,23 @@ impl Shared {
     fn stop(&self) -> Result<(), Error> {
         let mut stop = self.lock();
         // After the end, the runtime may be gone, or the id be that of another session.
-        if matches!(*stop, Stop::No) && !self.is_over.load(Ordering::SeqCst) {
+        if !matches!(*stop, Stop::No) {
+            return Ok(());
+        }
+        // Before the look at `is_over`: a reader that ends later does not wait for the lock.
+        self.is_connecting.store(true, Ordering::SeqCst);
+        let connection = (!self.is_over.load(Ordering::SeqCst)).then(|| {
             // Only here, under the lock; the first time counts. Also of a request that cannot be sent:
             // nobody wants the stream any longer.
             let _ = self.asked.set(Instant::now());
-            self.is_connecting.store(true, Ordering::SeqCst);
-            let connection = self.client.connect();
-            self.is_connecting.store(false, Ordering::SeqCst);
-            let mut connection = connection?;
-            // The stream can have ended meanwhile.
-            if !self.is_over.load(Ordering::SeqCst) {
-                self.client.ask_to_stop(&mut connection, self.id)?;
-                *stop = Stop::Asked(connection);
-            }
+            self.client.connect()
+        });
+        self.is_connecting.store(false, Ordering::SeqCst);
+        let Some(mut connection) = connection.transpose()? else { return Ok(()) };
+        // The stream can have ended meanwhile.
+        if !self.is_over.load(Ordering::SeqCst) {
+            self.client.ask_to_stop(&mut connection, self.id)?;
+            *stop = Stop::Asked(connection);
         }
         Ok(())
     }
