@@ -34,8 +34,9 @@ const FEW_PAGES: usize = 1024;
 const SIDE_PAGES: usize = 16;
 
 /// Bytes of that buffer if the raw records are kept: it is not read while the file is begun, see
-/// [`Scheduler::keep_raw`]. Programs that are started meanwhile have some kilobytes of mappings each.
-const KEPT_SIDE_BYTES: usize = 512 << 10;
+/// [`Scheduler::keep_raw`]. Programs that are started meanwhile have some kilobytes of mappings each. It is half of what a user
+/// without `CAP_IPC_LOCK` can lock for each CPU by default.
+const KEPT_SIDE_BYTES: usize = 256 << 10;
 
 /// Pages if only the command is recorded, for a user who can lock little memory.
 const OWN_PAGES: usize = 64;
