@@ -271,11 +271,16 @@ impl Drawing {
         Ok(())
     }
 
-    /// Draws the rest that was found in `/proc`, and completes the file of the processes.
+    /// Draws the rest that was found in `/proc` and the end of the recording, which runtimes may go on after, and
+    /// completes the file of the processes.
     pub(super) fn finish(&mut self, sink: &mut Timeline) -> Result<(), DrawingError> {
         while let Some(found) = self.found.front() {
             let at = self.last.max(found.at);
             self.push_found(at, sink)?;
+        }
+        self.kernel.finish(self.last, &mut self.events);
+        for event in self.events.drain(..) {
+            self.source.push(&event, &self.tables, sink)?;
         }
         let Some(processes) = &mut self.processes else { return Ok(()) };
         processes.flush().map_err(|error| failure(processes, error))
