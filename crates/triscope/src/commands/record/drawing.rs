@@ -271,16 +271,11 @@ impl Drawing {
         Ok(())
     }
 
-    /// Draws the rest that was found in `/proc` and the end of the recording, which runtimes may go on after, and
-    /// completes the file of the processes.
+    /// Draws the rest that was found in `/proc`, and completes the file of the processes.
     pub(super) fn finish(&mut self, sink: &mut Timeline) -> Result<(), DrawingError> {
         while let Some(found) = self.found.front() {
             let at = self.last.max(found.at);
             self.push_found(at, sink)?;
-        }
-        self.kernel.finish(self.last, &mut self.events);
-        for event in self.events.drain(..) {
-            self.source.push(&event, &self.tables, sink)?;
         }
         let Some(processes) = &mut self.processes else { return Ok(()) };
         processes.flush().map_err(|error| failure(processes, error))
@@ -530,14 +525,13 @@ mod tests {
     fn switches_that_the_kernel_did_not_report_are_marked_and_repaired() {
         let complete = [(10, switch(0, 5)), (20, switch(5, 6)), (30, switch(6, 7))];
         let (trace, written, counts) = drawn(Members::new(true), &complete);
-        // The last one is the end of the CPU.
-        assert_eq!((counts.gaps, counts.switches, written.sched, written.losses), (0, 3, 3 + 1, 0));
+        assert_eq!((counts.gaps, counts.switches, written.sched, written.losses), (0, 3, 3, 0));
         assert!(!trace.contains("lost:"));
         // 6 left the CPU for 0 without a record: it is drawn as leaving when 0 does.
         let gap = [(10, switch(0, 5)), (20, switch(5, 6)), (30, switch(0, 7))];
         let (trace, written, counts) = drawn(Members::new(true), &gap);
         assert_eq!((counts.gaps, counts.unknown, counts.switches, counts.lost), (1, 10, 4, 0));
-        assert_eq!((written.sched, written.losses), (4 + 1, 1));
+        assert_eq!((written.sched, written.losses), (4, 1));
         assert_eq!(trace.matches("lost: context switches of CPU 0").count(), 1);
         assert!(trace.contains("the kernel delivered no record of them"));
     }
