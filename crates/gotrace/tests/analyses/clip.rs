@@ -496,29 +496,24 @@ fn a_range_without_events_has_the_states_of_its_time() {
 
 /// The states of a range of a damaged trace.
 fn sums_of_damaged(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
-    let mut clip = Clip::new(from, to);
-    let mut summarizer = Summarizer::new();
     let mut event = |summarizer: &mut Summarizer, event: Event<'_>| {
         if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
             add(sums, &goroutine);
         }
     };
-    let mut reader = Reader::new(trace).unwrap();
-    loop {
-        match reader.next_event() {
-            Ok(Some(next)) => clip.event(next, &mut |next| event(&mut summarizer, next)),
-            Ok(None) => break,
-            Err(_) => match reader.recover() {
-                Ok(Some(_)) => {
-                    clip.loss();
-                    if clip.is_within() {
-                        summarizer.loss();
-                    }
-                }
-                _ => break,
-            },
-        }
-    }
+    let mut clipped = (Clip::new(from, to), Summarizer::new());
+    common::recover(
+        trace,
+        &mut clipped,
+        |(clip, summarizer), next| clip.event(next, &mut |next| event(summarizer, next)),
+        |(clip, summarizer)| {
+            clip.loss();
+            if clip.is_within() {
+                summarizer.loss();
+            }
+        },
+    );
+    let (mut clip, mut summarizer) = clipped;
     clip.finish(&mut |next| event(&mut summarizer, next));
     summarizer.finish().goroutines.iter().for_each(|goroutine| add(sums, goroutine));
     // A goroutine of a thread of C begins in a system call that has no P, and that counts as one with a P.
@@ -573,19 +568,12 @@ proptest! {
             Ok(())
         };
         let mut outcome = Ok(());
-        let mut reader = Reader::new(&trace[..]).unwrap();
-        loop {
-            match reader.next_event() {
-                Ok(Some(event)) => clip.event(event, &mut |event| {
-                    outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
-                }),
-                Ok(None) => break,
-                Err(_) => match reader.recover() {
-                    Ok(Some(_)) => clip.loss(),
-                    _ => break,
-                },
-            }
-        }
+        let event = |clip: &mut Clip, event: Event<'_>| {
+            clip.event(event, &mut |event| {
+                outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
+            });
+        };
+        common::recover(&trace, &mut clip, event, Clip::loss);
         clip.finish(&mut |event| {
             outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
         });

@@ -54,8 +54,8 @@ pub(crate) fn events_of(trace: &[u8], mut each: impl FnMut(Event<'_>)) {
 pub(crate) fn recover<A>(
     trace: &[u8],
     analysis: &mut A,
-    event: fn(&mut A, Event<'_>),
-    loss: fn(&mut A),
+    mut event: impl FnMut(&mut A, Event<'_>),
+    mut loss: impl FnMut(&mut A),
 ) {
     let mut reader = Reader::new(trace).unwrap();
     loop {
