@@ -182,6 +182,11 @@ mod tests {
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         let started = procfs::start_time(pid).unwrap();
+        // `spawn` returns when the child gives up the memory of this process, a moment before it has its
+        // own. Until then it is read as a thread of this process is.
+        while !std::fs::read(format!("/proc/{pid}/cmdline")).unwrap().starts_with(b"sleep\0") {
+            std::thread::yield_now();
+        }
         // It has privileges that the thread does not have.
         let without_privileges = std::thread::spawn(move || {
             let none = CapabilitySet::empty();
