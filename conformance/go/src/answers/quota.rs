@@ -75,8 +75,8 @@ pub(super) fn check(program: &Path) -> Result<()> {
     within("quota: wall time", sum(&path, |_| true), wall, 2.0)?;
     let on_cpu = sum(&path, is_on_cpu);
     within_steal("quota: CPU time", on_cpu, 0, timeline.steal, cpu)?;
-    // The kernel adds up the times of all CPUs, and other threads of the program can be throttled on another
-    // one. This thread waits on one.
+    // The kernel adds up the times of all CPUs. Other threads of the program can be throttled on another one, and
+    // have their share of it.
     let throttled = throttled.min(wall - cpu);
     let found = sum(&path, |what| matches!(what, What::Throttled));
     let is_wait =

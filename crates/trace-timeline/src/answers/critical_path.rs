@@ -110,8 +110,8 @@ pub enum What {
         kernel: Kernel,
     },
     /// Its thread could have run, or that of the P that it waited for, but the CPU quota of its cgroup
-    /// was used up. The counters of the cgroup say for how long, not when: this part of a wait for a
-    /// CPU is shown first.
+    /// was used up. The counters of the cgroup say for how long, summed over CPUs, and not when: this is
+    /// the share of the thread, and this part of a wait for a CPU is shown first.
     Throttled,
     /// A work item waited in the queue of the .NET thread pool for `entity` to take it.
     Queued {
@@ -240,10 +240,7 @@ pub fn critical_path(
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
     let mut spans = Sweep::new(history);
-    let throttles = history.throttles(begin, end);
-    let pid = |process| entities.get(process).map(|process| process.number);
-    let throttles = throttles.filter_map(|(process, throttle)| Some((pid(process)?, throttle)));
-    let mut throttles = Throttles::new(throttles);
+    let mut throttles = Throttles::new(history, entities, begin, end);
     for (piece, worker) in found {
         for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
             walk.split(part, worker, task, &mut spans, &mut pieces);
@@ -616,22 +613,21 @@ impl Walk<'_> {
 
     /// Divides a wait for a CPU, or for a P whose thread waits for one, into the time in which the
     /// cgroup was throttled, and the rest.
-    fn throttled(&self, piece: Piece, throttles: &mut Throttles) -> [Option<Piece>; 2] {
+    fn throttled(&self, piece: Piece, throttles: &mut Throttles<'_>) -> [Option<Piece>; 2] {
         let whole = [Some(piece), None];
         let process_of = |entity| self.entities.process_of(entity);
-        let process = match piece.what {
-            What::WaitsForCpu { .. } => piece.thread.and_then(process_of),
+        let (thread, process) = match piece.what {
+            What::WaitsForCpu { .. } => (piece.thread, piece.thread.and_then(process_of)),
             // The thread of the P is one of the same process, whose trace may not record the process id.
             What::WaitsForProc { proc, kernel: Kernel::Runnable { .. }, .. } => {
                 let thread = proc.and_then(|proc| self.thread_of_proc(proc, piece.end));
-                thread.and_then(process_of).or_else(|| process_of(piece.entity))
+                (thread, thread.and_then(process_of).or_else(|| process_of(piece.entity)))
             }
-            _ => None,
+            _ => (None, None),
         };
-        let Some(process) = process.and_then(|process| self.entities.get(process)) else {
-            return whole;
-        };
-        let nanos = throttles.take(process.number, piece.begin, piece.end);
+        let process = process.and_then(|process| self.entities.get(process));
+        let Some((thread, process)) = thread.zip(process) else { return whole };
+        let nanos = throttles.take(process.number, thread, piece.begin, piece.end);
         if nanos <= 0 {
             return whole;
         }

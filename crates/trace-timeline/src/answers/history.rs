@@ -1,6 +1,6 @@
 //! The past within a window of time.
 
-use crate::correlate::{Derived, Interval, ResolvedFlow, Sampled};
+use crate::correlate::{Derived, Interval, Kernel, ResolvedFlow, Sampled};
 use crate::entity::{EntityId, EntityKind};
 use crate::event::{EventKind, InstantKind, SampleKind, SpanKind, State};
 use crate::tables::{SpanId, StackId, TextId};
@@ -110,11 +110,24 @@ struct Wait {
 /// Throttling by a CPU quota: see [`EventKind::Throttle`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Throttle {
+    /// The directory of the cgroup; empty if it is not known.
+    pub(super) cgroup: TextId,
     /// It did not begin earlier.
     pub(super) begin: Timestamp,
     /// It had ended by then.
     pub(super) end: Timestamp,
+    /// Summed over CPUs.
     pub(super) nanos: i64,
+}
+
+impl Throttle {
+    /// Of a reading of the counters: nanoseconds of throttling that ended since the one before.
+    pub(super) fn new(cgroup: TextId, since: Timestamp, end: Timestamp, nanos: i64) -> Self {
+        /// The default period of a quota: 100 ms. The quota of the next one ends the throttling.
+        const PERIOD: i64 = 100_000_000;
+        let begin = since.saturating_add_nanos(-nanos.clamp(0, PERIOD));
+        Self { cgroup, begin, end, nanos }
+    }
 }
 
 /// The ends of a list of spans, to find those that end after a time without a look at all of them.
@@ -297,10 +310,9 @@ impl History {
                 {
                     self.starvation.entry(entity).or_default().push(event.at);
                 }
-                EventKind::Throttle { process, since, nanos, .. } => {
-                    let begin = since.saturating_add_nanos(nanos.saturating_neg());
-                    if self.overlaps(begin, event.at) && self.has_room() {
-                        let throttle = Throttle { begin, end: event.at, nanos };
+                EventKind::Throttle { process, cgroup, since, nanos, .. } => {
+                    let throttle = Throttle::new(cgroup, since, event.at, nanos);
+                    if self.overlaps(throttle.begin, throttle.end) && self.has_room() {
                         self.throttles.push((process, throttle));
                     }
                 }
@@ -383,6 +395,11 @@ impl History {
         let mut subjects: Vec<EntityId> = self.intervals.keys().copied().collect();
         subjects.sort_unstable();
         subjects
+    }
+
+    /// The same, in no order.
+    pub(super) fn with_intervals(&self) -> impl Iterator<Item = EntityId> {
+        self.intervals.keys().copied()
     }
 
     /// The flows to an entity, in time order.
@@ -477,6 +494,25 @@ impl History {
         end: Timestamp,
     ) -> impl Iterator<Item = (EntityId, Throttle)> {
         self.throttles.iter().filter(move |(_, t)| t.begin < end && t.end > begin).copied()
+    }
+
+    /// The waits of a thread for a CPU that overlap the time from `begin` to `end`: the CPU, if it is known,
+    /// and the part within that time.
+    pub(super) fn cpu_waits(
+        &self,
+        thread: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> impl Iterator<Item = (Option<EntityId>, Timestamp, Timestamp)> {
+        let intervals = self.intervals(thread);
+        let first = intervals.partition_point(|interval| interval.end <= begin);
+        let within = intervals.iter().skip(first).take_while(move |i| i.begin < end);
+        within.filter_map(move |interval| match interval.kernel {
+            Kernel::Runnable { cpu, .. } => {
+                Some((cpu, interval.begin.max(begin), interval.end.min(end)))
+            }
+            _ => None,
+        })
     }
 
     /// The last interval that begins before `at`, and its position.

@@ -1,74 +1,226 @@
 //! Throttling by CPU quotas, forward in time.
 
-use super::history::Throttle;
+use super::history::{History, Throttle};
+use crate::entity::{Entities, EntityId, EntityKind};
+use crate::tables::TextId;
 use hashbrown::HashMap;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use trace_common::Timestamp;
 
 /// The throttling of processes. Each part of it begins and ends once, however many waits there are.
-pub(super) struct Throttles {
+///
+/// The kernel adds up the throttling of all CPUs of a cgroup. A thread waits on one of them, so it has a share
+/// of each reading: in proportion to the time that it waited for a CPU.
+pub(super) struct Throttles<'a> {
+    history: &'a History,
+    /// In the order in which they were given.
+    readings: Vec<Reading>,
     /// By process id.
     processes: HashMap<i64, Process>,
 }
 
 #[derive(Default)]
 struct Process {
-    /// Throttling that begins later, the latest first, with the position at which it was given.
-    later: Vec<(usize, Throttle)>,
-    /// What has begun and may explain more, by position.
-    begun: BTreeMap<usize, Throttle>,
+    /// The readings of throttling that begins later, the latest first.
+    later: Vec<usize>,
+    /// Those that have begun and may explain more.
+    begun: BTreeSet<usize>,
 }
 
-impl Throttles {
-    pub(super) fn new(all: impl Iterator<Item = (i64, Throttle)>) -> Self {
+/// A reading of the counters of a cgroup.
+struct Reading {
+    throttle: Throttle,
+    /// Nanoseconds of throttling that explain nothing so far.
+    left: i64,
+    /// Nanoseconds in which threads of the cgroup waited for CPUs meanwhile, each CPU once.
+    waits: i64,
+    /// The same as `left`, of the share of each thread.
+    shares: HashMap<EntityId, i64>,
+}
+
+/// The processes whose threads are those of a reading.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Group {
+    Cgroup(TextId),
+    /// The cgroup is not known.
+    Process(i64),
+}
+
+impl<'a> Throttles<'a> {
+    /// The throttling from `begin` to `end`.
+    pub(super) fn new(
+        history: &'a History,
+        entities: &Entities,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Self {
+        let pid = |process| entities.get(process).map(|process| process.number);
+        let all = history.throttles(begin, end);
+        let all: Vec<_> =
+            all.filter_map(|(process, throttle)| Some((pid(process)?, throttle))).collect();
+        let mut this = Self::of(history, all.iter().copied());
+        if !all.is_empty() {
+            this.count_waits(&all, entities);
+        }
+        this
+    }
+
+    fn of(history: &'a History, all: impl Iterator<Item = (i64, Throttle)>) -> Self {
         let mut processes: HashMap<i64, Process> = HashMap::new();
+        let mut readings = Vec::new();
         for (position, (pid, throttle)) in all.enumerate() {
-            processes.entry(pid).or_default().later.push((position, throttle));
+            processes.entry(pid).or_default().later.push(position);
+            let (left, shares) = (throttle.nanos, HashMap::new());
+            readings.push(Reading { throttle, left, waits: 0, shares });
         }
+        let begin = |position: &usize| readings.get(*position).map(|r| r.throttle.begin);
         for process in processes.values_mut() {
-            process.later.sort_by_key(|(_, throttle)| Reverse(throttle.begin));
+            process.later.sort_by_key(|position| Reverse(begin(position)));
         }
-        Self { processes }
+        Self { history, readings, processes }
     }
 
-    /// For how many nanoseconds of a wait a thread of this process was throttled. Waits are passed in
+    /// Counts the waits of all threads of each cgroup.
+    fn count_waits(&mut self, all: &[(i64, Throttle)], entities: &Entities) {
+        let group = |pid, cgroup| match cgroup == TextId::EMPTY {
+            true => Group::Process(pid),
+            false => Group::Cgroup(cgroup),
+        };
+        let mut groups: HashMap<Group, (Vec<usize>, Vec<EntityId>)> = HashMap::new();
+        let mut of_process: HashMap<i64, Vec<Group>> = HashMap::new();
+        for (position, (pid, throttle)) in all.iter().enumerate() {
+            let group = group(*pid, throttle.cgroup);
+            groups.entry(group).or_default().0.push(position);
+            let groups = of_process.entry(*pid).or_default();
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+        for thread in self.history.with_intervals() {
+            if entities.kind(thread) != Some(EntityKind::Thread) {
+                continue;
+            }
+            let process = entities.process_of(thread).and_then(|process| entities.get(process));
+            let of = process.and_then(|process| of_process.get(&process.number));
+            for group in of.into_iter().flatten() {
+                if let Some((_, threads)) = groups.get_mut(group) {
+                    threads.push(thread);
+                }
+            }
+        }
+        for (readings, threads) in groups.values() {
+            let throttles = || readings.iter().filter_map(|index| self.readings.get(*index));
+            let begin = throttles().map(|reading| reading.throttle.begin).min();
+            let end = throttles().map(|reading| reading.throttle.end).max();
+            let Some((begin, end)) = begin.zip(end) else { continue };
+            let cpus = cpus(self.history, threads, begin, end);
+            for index in readings {
+                let Some(reading) = self.readings.get_mut(*index) else { continue };
+                let Throttle { begin, end, .. } = reading.throttle;
+                reading.waits = cpus.values().map(|waits| overlap(waits, begin, end)).sum();
+            }
+        }
+    }
+
+    /// For how many nanoseconds of a wait this thread of this process was throttled. Waits are passed in
     /// time order, and each nanosecond of throttling explains one of them.
-    pub(super) fn take(&mut self, pid: i64, begin: Timestamp, end: Timestamp) -> i64 {
-        self.processes.get_mut(&pid).map_or(0, |process| process.take(begin, end))
-    }
-}
-
-impl Process {
-    fn take(&mut self, begin: Timestamp, end: Timestamp) -> i64 {
-        while let Some((position, throttle)) = self.later.last().copied() {
-            if throttle.begin >= end {
+    pub(super) fn take(
+        &mut self,
+        pid: i64,
+        thread: EntityId,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> i64 {
+        let Self { history, readings, processes } = self;
+        let Some(process) = processes.get_mut(&pid) else { return 0 };
+        while let Some(position) = process.later.last().copied() {
+            if readings.get(position).is_some_and(|reading| reading.throttle.begin >= end) {
                 break;
             }
-            self.later.pop();
-            self.begun.insert(position, throttle);
+            process.later.pop();
+            process.begun.insert(position);
         }
         // A reading is about one or more waits, and a long wait may have several readings.
         let (wait, mut nanos, mut from) = (end.nanos_since(begin), 0, 0);
         while nanos < wait {
-            let Some((&position, throttle)) = self.begun.range_mut(from..).next() else { break };
+            let Some(&position) = process.begun.range(from..).next() else { break };
             from = position + 1;
+            let Some(reading) = readings.get_mut(position) else { break };
+            let throttle = reading.throttle;
             let overlap = throttle.end.min(end).nanos_since(throttle.begin.max(begin));
-            let part = throttle.nanos.min(overlap).min(wait - nanos).max(0);
-            throttle.nanos -= part;
-            nanos += part;
+            if overlap > 0 {
+                nanos += reading.take(thread, overlap.min(wait - nanos), history);
+            }
             // What may explain more either covers this wait or began within it.
-            if throttle.end <= end || throttle.nanos <= 0 {
-                self.begun.remove(&position);
+            if throttle.end <= end || reading.left <= 0 {
+                process.begun.remove(&position);
             }
         }
         nanos
     }
 }
 
+impl Reading {
+    /// Takes at most this number of nanoseconds from the share of a thread.
+    fn take(&mut self, thread: EntityId, most: i64, history: &History) -> i64 {
+        let Self { throttle: Throttle { begin, end, nanos, .. }, waits, .. } = *self;
+        let share = self.shares.entry(thread).or_insert_with(|| {
+            let own = history.cpu_waits(thread, begin, end);
+            let own: i64 = own.map(|(_, begin, end)| end.nanos_since(begin)).sum();
+            match i128::from(waits.max(own)) {
+                // The history has no waits of kernel threads.
+                0 => nanos,
+                // It can be more than the thread waited: a wait takes no more than its duration.
+                all => i64::try_from(i128::from(nanos) * i128::from(own) / all).unwrap_or(nanos),
+            }
+        });
+        let part = most.min(*share).min(self.left).max(0);
+        *share -= part;
+        self.left -= part;
+        part
+    }
+}
+
+/// The times in which these threads waited for each CPU, in order and apart from each other. A thread that waits
+/// for an unknown one has that CPU for itself.
+fn cpus(
+    history: &History,
+    threads: &[EntityId],
+    begin: Timestamp,
+    end: Timestamp,
+) -> HashMap<EntityId, Vec<(Timestamp, Timestamp)>> {
+    let mut cpus: HashMap<EntityId, Vec<(Timestamp, Timestamp)>> = HashMap::new();
+    for thread in threads {
+        for (cpu, begin, end) in history.cpu_waits(*thread, begin, end) {
+            cpus.entry(cpu.unwrap_or(*thread)).or_default().push((begin, end));
+        }
+    }
+    for waits in cpus.values_mut() {
+        waits.sort_unstable();
+        waits.dedup_by(|later, before| {
+            let is_same = later.0 <= before.1;
+            if is_same {
+                before.1 = before.1.max(later.1);
+            }
+            is_same
+        });
+    }
+    cpus
+}
+
+/// How long these times, which are in order and apart from each other, overlap that from `begin` to `end`.
+fn overlap(times: &[(Timestamp, Timestamp)], begin: Timestamp, end: Timestamp) -> i64 {
+    let first = times.partition_point(|time| time.1 <= begin);
+    let within = times.iter().skip(first).take_while(|time| time.0 < end);
+    within.map(|time| time.1.min(end).nanos_since(time.0.max(begin))).sum()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entity::Entity;
+    use crate::tables::Tables;
     use proptest::prelude::*;
 
     proptest! {
@@ -80,10 +232,15 @@ mod tests {
         ) {
             let at = Timestamp::from_nanos;
             let throttle = |(pid, begin, length, nanos)| {
-                (pid, Throttle { begin: at(begin), end: at(begin + length), nanos })
+                let (begin, end) = (at(begin), at(begin + length));
+                (pid, Throttle { cgroup: TextId::EMPTY, begin, end, nanos })
             };
             let mut all: Vec<(i64, Throttle)> = given.into_iter().map(throttle).collect();
-            let mut throttles = Throttles::new(all.iter().copied());
+            // Without kernel threads, each one has the whole.
+            let history = History::new(Timestamp::MIN, Timestamp::MAX);
+            let mut throttles = Throttles::of(&history, all.iter().copied());
+            let mut tables = Tables::new();
+            let thread = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
             let mut time = 0;
             for (pid, pause, length) in waits {
                 let (begin, end) = (at(time + pause), at(time + pause + length));
@@ -95,7 +252,7 @@ mod tests {
                     throttle.nanos -= part;
                     expected += part;
                 }
-                prop_assert_eq!(throttles.take(pid, begin, end), expected);
+                prop_assert_eq!(throttles.take(pid, thread, begin, end), expected);
                 time += pause + length;
             }
         }

@@ -1,10 +1,11 @@
 //! Waits for a P, and for the CPU of its thread.
 
-use crate::common::{at, pieces};
+use crate::common::{World, at, pieces};
 use crate::{Go, go};
 use trace_timeline::answers::{CriticalPath, Piece, What, critical_path};
 use trace_timeline::{
-    Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, TextId, ThreadState, text,
+    Context, EntityId, EntityKind, EventKind, FlowKind, Kernel, Occupant, State, TextId,
+    ThreadState, text,
 };
 
 /// The counters of a cgroup say how long its threads were throttled: that part of a wait for a CPU
@@ -37,6 +38,60 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
         (130, g, on),
     ];
     assert_eq!(pieces(&path), expected);
+}
+
+/// Threads are preempted from 10 ms to 90 ms, the first one also from -260 ms to -200 ms. Then the counters are
+/// read, which have this number of milliseconds since 75 ms. Returns how long the first thread was throttled, and how
+/// long it waited otherwise, in milliseconds. `others` are the process and CPU of the other threads.
+fn throttled(nanos: i64, others: &[(i64, usize)]) -> (i64, i64) {
+    const MS: i64 = 1_000_000;
+    let mut w = World { now: -300 * MS, ..World::default() };
+    let processes = [10, 20].map(|number| w.entity(EntityKind::Process, number, None));
+    let cpus = [0, 1].map(|number| w.entity(EntityKind::Cpu, number, None));
+    let other = w.entity(EntityKind::Thread, 99, None);
+    let mut threads = vec![(w.entity(EntityKind::Thread, 10, Some(processes[0])), cpus[0])];
+    for (number, (pid, cpu)) in (11..).zip(others) {
+        let process = processes[usize::from(*pid == 20)];
+        threads.push((w.entity(EntityKind::Thread, number, Some(process)), cpus[*cpu]));
+    }
+    let preempt = |w: &mut World, threads: &[(EntityId, EntityId)], begin, end| {
+        let preempted = ThreadState::Preempted;
+        threads.iter().for_each(|(thread, cpu)| {
+            w.at(begin * MS).switch(*cpu, Some(*thread), preempted, Some(other));
+        });
+        threads.iter().for_each(|(thread, cpu)| {
+            w.at(end * MS).switch(*cpu, Some(other), preempted, Some(*thread));
+        });
+    };
+    w.switch(threads[0].1, None, ThreadState::Unknown, Some(threads[0].0));
+    preempt(&mut w, &threads[..1], -260, -200);
+    preempt(&mut w, &threads, 10, 90);
+    let (since, nanos, cgroup) = (at(75 * MS), nanos * MS, w.text("/sys/fs/cgroup/shop"));
+    w.at(95 * MS);
+    for process in processes {
+        w.push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
+    }
+    let path = w.explain(threads[0].0, -300 * MS, 95 * MS, None);
+    let sum = |is_it: fn(&What) -> bool| {
+        path.pieces.iter().filter(|piece| is_it(&piece.what)).map(Piece::nanos).sum::<i64>() / MS
+    };
+    let waits = sum(|what| matches!(what, What::WaitsForCpu { .. }));
+    (sum(|what| matches!(what, What::Throttled)), waits)
+}
+
+/// The kernel adds up the throttling of all CPUs: a thread has its share of it.
+#[test]
+fn throttling_is_shared_by_the_cpus_of_a_cgroup() {
+    assert_eq!(throttled(60, &[]), (60, 60 + 20));
+    assert_eq!(throttled(60, &[(10, 1)]), (30, 60 + 50), "of the same process");
+    assert_eq!(throttled(60, &[(20, 1)]), (30, 60 + 50), "of another process of the cgroup");
+    assert_eq!(throttled(60, &[(10, 0)]), (60, 60 + 20), "both wait for the same CPU");
+}
+
+/// What is throttled when the counters are read was not for more than a period.
+#[test]
+fn a_wait_that_ended_before_the_period_was_not_throttled() {
+    assert_eq!(throttled(400, &[]), (80, 60));
 }
 
 /// While the thread of a P is throttled, the goroutines that wait for that P are, too: also those of a trace
