@@ -236,8 +236,9 @@ impl Correlator {
         self.processes.found()
     }
 
-    /// The processes of traces that do not record a process id, and whose thread ids are those of several
-    /// processes of the kernel. That of a program in a container is one: its threads are not related.
+    /// The processes of runtimes whose threads have the ids of threads of several processes of the kernel: that of
+    /// a program in a container is one. Its threads are not related. If the trace records the process id, two
+    /// threads have ids of other processes, and not two before them have ids of that one.
     pub fn unrelated(&self) -> Vec<EntityId> {
         self.processes.unrelated()
     }
@@ -476,7 +477,12 @@ impl Correlator {
         let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
         if subject.carries.take_if(|carried| *carried == runtime).is_some() {
             let times = subject.times_at(at);
-            self.unrelate(runtime, times, at, out);
+            // The thread of the runtime goes on: its own states are right.
+            if let Some(subject) = self.subjects.get_mut(runtime.key()) {
+                subject.thread = None;
+                self.pauses.remove_member(runtime, at, Some(times));
+            }
+            self.refresh_runtime_thread(runtime, at, out);
             self.refresh_thread(thread, at, out);
         }
     }

@@ -3,11 +3,11 @@
 use crate::entity::{Entities, EntityId};
 use hashbrown::HashMap;
 
-/// The processes of runtimes whose process id is not known, as that of a Go trace: the ids of their
-/// threads say it.
+/// The processes of runtimes. Of one whose process id is not known, as that of a Go trace, the ids of its threads
+/// say it.
 ///
 /// All threads of a program are of one process. Those of a program in a container have the ids of its own
-/// PID namespace, and threads of other processes have the same ones: then none is related.
+/// PID namespace, as the process has, and threads of other processes have the same ones: then none is related.
 #[derive(Debug, Default)]
 pub(super) struct Processes {
     known: HashMap<EntityId, Known>,
@@ -23,13 +23,42 @@ enum Known {
     Surely { pid: i64 },
     /// The ids of its threads are of several processes.
     Several,
+    /// The trace has the process id. The first of its threads that is one of this process, and the first that is
+    /// one of another process: another one can use the id of a thread that has ended.
+    Recorded { own: Option<i64>, other: Option<i64> },
+    /// As before, and at least two are of this process.
+    Confirmed,
 }
 
 impl Known {
     const fn pid(self) -> Option<i64> {
         match self {
             Self::Probably { pid, .. } | Self::Surely { pid } => Some(pid),
-            Self::Several => None,
+            Self::Several | Self::Recorded { .. } | Self::Confirmed => None,
+        }
+    }
+
+    /// What is known once a runtime thread of a process, which its trace may have the id of, has the id of a thread
+    /// of the kernel's process `pid`.
+    fn next(before: Option<Self>, recorded: Option<i64>, pid: i64, tid: i64) -> Self {
+        let is_another = |known: Option<i64>| known.is_some_and(|known| known != tid);
+        match (before, recorded) {
+            (None, None) => Self::Probably { pid, tid },
+            (None, Some(number)) if number == pid => Self::Recorded { own: Some(tid), other: None },
+            (None, Some(_)) => Self::Recorded { own: None, other: Some(tid) },
+            // Another trace of the process has the same thread.
+            (Some(Self::Probably { pid: known, tid: of }), _) if of != tid => match known == pid {
+                true => Self::Surely { pid },
+                false => Self::Several,
+            },
+            (Some(Self::Recorded { own, other }), Some(number)) => match number == pid {
+                true if is_another(own) => Self::Confirmed,
+                true => Self::Recorded { own: Some(tid), other },
+                false if is_another(other) => Self::Several,
+                false => Self::Recorded { own, other: Some(tid) },
+            },
+            // Another process can use the id of a thread that has ended.
+            (Some(known), _) => known,
         }
     }
 }
@@ -59,22 +88,16 @@ impl Processes {
         thread: EntityId,
         entities: &Entities,
     ) -> bool {
-        let Some((process, None)) = process_of(runtime, entities) else { return false };
+        let Some((process, number)) = process_of(runtime, entities) else { return false };
         let Some((_, Some(pid))) = process_of(thread, entities) else { return false };
         let Some(tid) = entities.get(runtime).map(|runtime| runtime.number) else { return false };
         let before = self.known.get(&process).copied();
-        let now = match before {
-            None => Known::Probably { pid, tid },
-            // Another trace of the process has the same thread.
-            Some(Known::Probably { pid: known, tid: of }) if of != tid => match known == pid {
-                true => Known::Surely { pid },
-                false => Known::Several,
-            },
-            // Another process can use the id of a thread that has ended.
-            Some(known) => known,
-        };
+        let now = Known::next(before, number, pid, tid);
+        if before == Some(now) {
+            return false;
+        }
         self.known.insert(process, now);
-        before != Some(now)
+        true
     }
 
     /// Whether a runtime thread and a kernel thread with the same number are of one process, as far as it
@@ -95,7 +118,7 @@ impl Processes {
         let is_single = |process| self.single.get(process).is_some_and(Option::is_some);
         let found = self.known.iter().filter(|(process, known)| match known {
             Known::Probably { .. } => is_single(*process),
-            Known::Surely { .. } | Known::Several => true,
+            _ => true,
         });
         let found = found.filter_map(|(process, known)| Some((*process, known.pid()?)));
         let mut found: Vec<(EntityId, i64)> = found.collect();

@@ -1,8 +1,8 @@
 //! Which process of the kernel a runtime's process is.
 
-use crate::common::World;
+use crate::common::{World, at};
 use trace_timeline::{
-    Correlator, Derived, EntityId, EntityKind, EventKind, Kernel, State, ThreadState,
+    ClockDomain, Correlator, Derived, EntityId, EntityKind, EventKind, Kernel, State, ThreadState,
 };
 
 /// Threads, each on a CPU of its own: the process ids and the thread ids.
@@ -64,6 +64,45 @@ fn threads_with_ids_of_several_processes_are_not_related() {
     assert_eq!(on_cpu(&w, &goroutines), expected);
     let correlator = correlated(&w);
     assert_eq!((correlator.unrelated(), correlator.processes()), (vec![process], vec![]));
+}
+
+/// A .NET trace has the process id: its process, and threads with these ids, one each 10 ns from 10 ns on.
+fn dotnet(w: &mut World, pid: i64, ids: &[i64]) -> (EntityId, Vec<EntityId>) {
+    let process = w.entity(EntityKind::Process, pid, None);
+    let threads = ids.iter().map(|id| {
+        w.at(w.now + 10);
+        let thread = w.entity(EntityKind::DotnetThread, *id, Some(process));
+        w.go(thread, State::Running, None, "");
+        thread
+    });
+    let threads: Vec<EntityId> = threads.collect();
+    w.at(100).push(EventKind::Clock { time: at(0), domain: ClockDomain::Realtime, reading: at(0) });
+    (process, threads)
+}
+
+/// The process of a container is number 1, as the first one of the machine.
+#[test]
+fn threads_of_other_processes_than_the_recorded_one_are_those_of_a_container() {
+    let mut w = World::default();
+    kernel_threads(&mut w, &[(1, 1), (7, 7), (8, 8)]);
+    let (process, threads) = dotnet(&mut w, 1, &[1, 7, 8]);
+    let expected = [vec![(30, true), (100, false)], vec![(100, false)], vec![(100, false)]];
+    assert_eq!(on_cpu(&w, &threads), expected);
+    let correlator = correlated(&w);
+    assert_eq!((correlator.unrelated(), correlator.processes()), (vec![process], vec![]));
+}
+
+/// Other processes use the ids of threads that ended before the recording of the kernel began.
+#[test]
+fn a_recorded_process_with_two_threads_is_that_process() {
+    let mut w = World::default();
+    kernel_threads(&mut w, &[(50, 50), (60, 51), (50, 52), (60, 53), (60, 54)]);
+    let (_, threads) = dotnet(&mut w, 50, &[50, 51, 52, 53, 54]);
+    let (on, off) = (vec![(100, true)], vec![(100, false)]);
+    let expected = [on.clone(), off.clone(), on, off.clone(), off];
+    assert_eq!(on_cpu(&w, &threads), expected);
+    let correlator = correlated(&w);
+    assert_eq!((correlator.unrelated(), correlator.processes()), (vec![], vec![]));
 }
 
 /// The last id is used again by another process. Its M may have ended before the recording began.

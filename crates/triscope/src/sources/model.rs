@@ -537,7 +537,7 @@ impl Traces {
     }
 }
 
-/// What is said of a process whose Go trace is not related to the kernel: see [`Correlator::unrelated`].
+/// What is said of a process whose trace is not related to the kernel: see [`Correlator::unrelated`].
 pub(crate) fn unrelated(process: EntityId, tables: &Tables) -> String {
     let what = "its thread ids are those of several processes, as ids of a container are: it is not related \
                 to threads of the kernel";
