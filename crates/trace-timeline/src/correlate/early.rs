@@ -5,7 +5,8 @@
 //! CPU, and no other wake-up came, then that one has ended its sleep at once.
 //!
 //! A thread can also be woken on a CPU of which no switch was recorded so far. If none ever is, then nothing
-//! says when the thread gets it. Otherwise the CPU was idle, and the thread waited until it gets one.
+//! says when the thread gets it. Otherwise the CPU was idle, and the thread waited until it gets one. The same
+//! holds where only switches of other threads were recorded.
 //!
 //! It is known only then. The open interval of the thread, and of what it executes, is changed.
 //! Intervals that have ended meanwhile stay as they are, and so do times that were read.
@@ -44,7 +45,7 @@ impl WokenOnCpu {
 }
 
 /// A thread that sleeps, and was woken just before; or one that is unknown since it was woken on a CPU without
-/// switches.
+/// switches that would show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     /// Since when it waits, if it does.
@@ -62,11 +63,6 @@ impl Woken {
     pub(super) fn on(cpu: EntityId, since: Timestamp, cpus: &IdMap<Cpu>) -> Option<Self> {
         let Cpu { running, switches, .. } = *cpus.get(cpu.key())?;
         Some(Self { since, cpu, next: running, switches })
-    }
-
-    /// Whether the CPU had no switch then.
-    pub(super) const fn is_first(&self) -> bool {
-        self.switches == 0
     }
 
     /// What the kernel did with it until it got a CPU, or the same one, by a switch that is counted.

@@ -146,6 +146,8 @@ struct Cpu {
     running: Running,
     /// Switches so far.
     switches: u64,
+    /// Whether one of them had both threads: those of recorded threads alone lack the other one.
+    has_all_threads: bool,
     /// Threads that wait for this CPU.
     queue: Vec<EntityId>,
     /// The start of the last gap, until the next switch.
@@ -651,6 +653,8 @@ impl Correlator {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         let running = std::mem::replace(&mut cpu.running, next);
         cpu.switches += 1;
+        let is_prev_known = prev.is_some() || left != ThreadState::Unknown;
+        cpu.has_all_threads |= is_prev_known && next != Running::UNRECORDED;
         let gap = cpu.gap.take();
         if gap.is_some() || running.thread() != prev {
             self.came_unseen(cpu_id, running, prev, gap, at, out);
@@ -722,7 +726,9 @@ impl Correlator {
                 let place = self.place(*thread);
                 !place.is_on_cpu() || place.is_on(cpu_id)
             }));
-            self.woken.retain(|_, woken| !woken.is_first());
+            // Those that are unknown since they were woken may have run meanwhile.
+            let Self { woken, placed, .. } = self;
+            woken.retain(|thread, _| placed.contains(thread));
         }
         for thread in doubtful {
             self.doubt(thread, since, at, out);
@@ -789,9 +795,13 @@ impl Correlator {
         if subject.place.is_on_cpu() {
             subject.woken_on_cpu = WokenOnCpu::at(at);
         } else if !subject.place.is_queued() {
-            // Of a CPU whose switches are not recorded, nothing says when the thread gets it.
-            let is_recorded =
-                |cpu: &EntityId| self.cpus.get(cpu.key()).is_some_and(Cpu::is_recorded);
+            // Of a CPU whose switches are not recorded, or only those of other threads, nothing says when the
+            // thread gets it.
+            let has_switch = subject.place.kind() != Kind::Unknown || subject.times.on_cpu > 0;
+            let is_recorded = |cpu: &EntityId| {
+                let cpu = self.cpus.get(cpu.key());
+                cpu.is_some_and(|cpu| cpu.has_all_threads || (has_switch && cpu.is_recorded()))
+            };
             let unrecorded = cpu.filter(|cpu| !is_recorded(cpu));
             let place = match unrecorded {
                 None => Place::new(Kind::Woken, cpu),

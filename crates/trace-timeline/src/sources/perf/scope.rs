@@ -75,8 +75,8 @@ pub(super) fn opens_on_threads(entry: &Entry<'_>, is_of: impl Fn(usize) -> bool)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::perf::testing::{Run, SWITCHES, features, sched_switch};
-    use crate::{Correlator, Derived, EntityKind, Event, EventKind, Interval, Kernel};
+    use crate::sources::perf::testing::{Run, SWITCHES, features, sched_switch, sched_waking};
+    use crate::{Correlator, Derived, EntityKind, Event, EventKind, Interval, Kernel, State};
     use perf_data::perf_event_attr;
     use perf_sys::PERF_RECORD_SAMPLE;
 
@@ -131,6 +131,43 @@ mod tests {
         assert_eq!((has_switches(&run), samples(&run)), (false, 3));
         let stats = run.source.stats();
         assert_eq!((stats.switches, stats.unreported, run.source.samples().samples), (0, 0, 3));
+    }
+
+    /// Thread 7 of a command waits for a CPU while its records say so. Nothing says when thread 20 of another
+    /// program, which it wakes, has one.
+    #[test]
+    fn a_wake_up_of_a_thread_that_is_not_recorded_says_no_state() {
+        let events = [sched_switch(), sched_waking()].map(|mut event| {
+            event.attr.set_enable_on_exec(true);
+            event.attr.set_context_switch(true);
+            event
+        });
+        let mut run = Run::with(events, features());
+        let (recorded, other) = (7, 20);
+        run.switch_record(10, 0, recorded, false);
+        run.waking_of(20, 0, recorded, other);
+        run.switch_record(30, 0, recorded, true);
+        run.waking_of(40, 0, 9, other);
+        run.waking_of(50, 0, 9, recorded);
+        run.switch_record(60, 0, recorded, false);
+        run.waking_of(70, 0, recorded, other);
+        run.switch_record(80, 0, recorded, true);
+        run.waking_of(90, 1, 9, other);
+        run.source.finish(&mut run.tables, &mut run.events);
+        let states = |tid| {
+            let thread = run.tables.entities.shared(EntityKind::Thread, tid).unwrap();
+            let of = intervals(&run).into_iter().filter(move |interval| interval.subject == thread);
+            of.map(|i| (i.end.nanos(), i.kernel.state())).collect::<Vec<_>>()
+        };
+        let expected = [
+            (30, State::Running),
+            (50, State::Waiting),
+            (60, State::Runnable),
+            (80, State::Running),
+            (90, State::Waiting),
+        ];
+        assert_eq!(states(recorded.into()), expected);
+        assert!(states(other.into()).iter().all(|(_, state)| *state == State::Unknown));
     }
 
     /// perf before 2025 lets them be inherited, too.

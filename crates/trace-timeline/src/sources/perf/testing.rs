@@ -132,6 +132,12 @@ impl Run {
         self.tracepoint((WAKINGS, WAKING), (time, cpu, by), &fields);
     }
 
+    /// A `PERF_RECORD_SWITCH`: a thread gets a CPU, or leaves it.
+    pub(super) fn switch_record(&mut self, time: u64, cpu: i32, tid: i32, is_out: bool) {
+        let out = if is_out { PERF_RECORD_MISC_SWITCH_OUT } else { 0 };
+        self.push(PERF_RECORD_SWITCH, out, &[pair(tid, tid), time, pair(cpu, 0), SWITCHES]);
+    }
+
     /// The kernel lost records of an event with this id.
     pub(super) fn lost(&mut self, id: u64, time: u64, cpu: i32, count: u64) {
         self.push(PERF_RECORD_LOST, 0, &[id, count, pair(0, 0), time, pair(cpu, 0), id]);
