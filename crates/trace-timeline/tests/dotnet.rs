@@ -18,8 +18,10 @@ use trace_timeline::answers::{
     CriticalPath, History, RequestFilter, Requests, What, critical_path,
 };
 use trace_timeline::sources::dotnet::DotnetSource;
+use trace_timeline::sources::go::GoSource;
 use trace_timeline::{
-    Correlator, Derived, EntityId, EntityKind, Event, EventKind, SpanKind, State, Tables, Timestamp,
+    Context, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind,
+    SpanKind, State, Tables, TextId, ThreadState, Timestamp,
 };
 
 fn fixtures() -> Vec<(String, Vec<u8>)> {
@@ -130,16 +132,159 @@ fn expected(bytes: &[u8]) -> [usize; 5] {
     counts
 }
 
-/// The pieces partition the time, and none claims that a thread ran: the scheduler was not recorded.
+/// The pieces partition the time.
 fn check(path: &CriticalPath, name: &str) {
     let mut at = path.begin;
     for piece in &path.pieces {
         assert_eq!(piece.begin, at, "{name}: {path:#?}");
         assert!(piece.end > piece.begin, "{name}: {piece:?}");
-        assert!(!matches!(piece.what, What::OnCpu { .. } | What::Running), "{name}: {piece:?}");
         at = piece.end;
     }
     assert_eq!(at, path.end, "{name}");
+}
+
+/// The events of a trace, as far as it is not damaged.
+fn read(bytes: &[u8], offset: i64, tables: &mut Tables) -> Vec<Event> {
+    let mut source = DotnetSource::new(offset);
+    let mut events = Vec::new();
+    let mut reader = Reader::new(bytes);
+    while let Ok(Some(item)) = reader.next_item() {
+        if let Item::Event(_) | Item::Loss(_) = item {
+            source.push(&item, tables, &mut events);
+        }
+    }
+    events
+}
+
+/// The paths of all activities and requests, and of the life of each subject. Intervals and pieces partition it.
+fn paths(events: &[Event], tables: &Tables, name: &str) -> Vec<CriticalPath> {
+    let mut correlator = Correlator::new();
+    let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
+    let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
+    let mut last: HashMap<EntityId, Timestamp> = HashMap::new();
+    let mut each = |derived: Derived<'_>| {
+        requests.push(&derived);
+        history.push(&derived);
+        if let Derived::Interval(interval) = derived {
+            let before = last.insert(interval.subject, interval.end);
+            assert!(before.is_none_or(|before| before == interval.begin), "{name}");
+        }
+    };
+    for event in events {
+        correlator.push(event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    history.finish();
+    assert_eq!(history.dropped(), 0, "{name}");
+    let entities = &tables.entities;
+    let of_requests = requests
+        .into_worst()
+        .into_iter()
+        .map(|r| critical_path(&history, entities, r.subject, r.begin, r.end, r.task));
+    let lives = history.subjects().into_iter().map(|subject| {
+        let life = history.intervals(subject);
+        let (begin, end) = (life[0].begin, life[life.len() - 1].end);
+        critical_path(&history, entities, subject, begin, end, None)
+    });
+    let paths: Vec<CriticalPath> = of_requests.chain(lives).collect();
+    paths.iter().for_each(|path| check(path, name));
+    paths
+}
+
+/// These events on a machine with two CPUs, which the threads of the runtimes get in turn. A thread leaves its CPU in
+/// one of several ways, and is woken by the thread that it follows. Now and then there was throttling.
+fn scheduled(events: &[Event], tables: &mut Tables) -> Vec<Event> {
+    let mut all = Vec::new();
+    let kernel = tables.entity(Entity::new(EntityKind::Process, 4242)).unwrap();
+    let cpus = [0, 1].map(|number| tables.entity(Entity::new(EntityKind::Cpu, number)).unwrap());
+    let first = events.first().unwrap().at;
+    all.extend(cpus.map(|entity| Event { at: first, kind: EventKind::Start { entity } }));
+    let (mut threads, mut running, mut turn) = (Vec::new(), [None; 2], 0);
+    for event in events {
+        let at = event.at;
+        all.push(*event);
+        if let EventKind::Start { entity } = event.kind {
+            let runtime = *tables.entities.get(entity).unwrap();
+            let is_dotnet = runtime.kind == EntityKind::DotnetThread;
+            if is_dotnet || runtime.kind == EntityKind::GoThread {
+                let parent = if is_dotnet { runtime.parent } else { Some(kernel) };
+                let thread = Entity::new(EntityKind::Thread, runtime.number).child_of(parent);
+                let entity = tables.entity(thread).unwrap();
+                all.push(Event { at, kind: EventKind::Start { entity } });
+                threads.push(entity);
+            }
+        }
+        turn += 1;
+        if turn % 3 != 0 || threads.is_empty() {
+            continue;
+        }
+        let (cpu, left) =
+            (turn % 2, [ThreadState::Preempted, ThreadState::Sleeping, ThreadState::Blocked]);
+        let left = left[turn / 6 % 3];
+        let next =
+            Some(threads[turn / 3 % threads.len()]).filter(|next| !running.contains(&Some(*next)));
+        let prev = std::mem::replace(&mut running[cpu], next);
+        let (kind, context, on, cpu) = (FlowKind::Wakes, Context::Task, Some(cpus[cpu]), cpus[cpu]);
+        if let Some(to) = next {
+            let (from, cpu, stack) = (prev, Some(cpu), None);
+            all.push(Event {
+                at,
+                kind: EventKind::Flow { kind, from, context, on, to, cpu, stack },
+            });
+        }
+        let (is_next_unknown, prio) = (false, 120);
+        all.push(Event {
+            at,
+            kind: EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio },
+        });
+        if turn % 50 == 0 {
+            let since = at.saturating_add_nanos(-5_000_000);
+            let (cgroup, nanos, periods) = (TextId::EMPTY, 3_000_000, 1);
+            let process = tables.entities.process_of(threads[0]).unwrap();
+            all.push(Event {
+                at,
+                kind: EventKind::Throttle { process, cgroup, since, nanos, periods },
+            });
+        }
+    }
+    all
+}
+
+/// Together with a Go trace and with the scheduler of the machine, of which each names a part of the time.
+#[test]
+fn pieces_sum_to_the_duration_of_merged_traces() {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../gotrace/tests/data/go1.23-mixed.trace.gz");
+    let mut bytes = Vec::new();
+    GzDecoder::new(&std::fs::read(path).unwrap()[..]).read_to_end(&mut bytes).unwrap();
+    let go = |tables: &mut Tables| {
+        let mut reader = gotrace::Reader::new(&bytes[..]).unwrap();
+        let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+        while let Some(event) = reader.next_event().unwrap() {
+            source.push(event, tables, &mut events);
+        }
+        source.finish(tables, &mut events);
+        events
+    };
+    let first = go(&mut Tables::new())[0].at;
+    let (mut found, mut on_cpu, mut throttled) = (0, 0, 0);
+    for (name, bytes) in fixtures() {
+        let Some(begin) = read(&bytes, 0, &mut Tables::new()).first().map(|event| event.at) else {
+            continue;
+        };
+        let mut tables = Tables::new();
+        let mut events = go(&mut tables);
+        events.extend(read(&bytes, first.nanos_since(begin), &mut tables));
+        events.sort_by_key(|event| event.at);
+        let events = scheduled(&events, &mut tables);
+        for path in paths(&events, &tables, &name) {
+            found += 1;
+            let count = |is: fn(&What) -> bool| path.pieces.iter().filter(|p| is(&p.what)).count();
+            on_cpu += count(|what| matches!(what, What::OnCpu { .. }));
+            throttled += count(|what| matches!(what, What::Throttled));
+        }
+    }
+    assert!(found > 1000 && on_cpu > 1000 && throttled > 10, "{found} {on_cpu} {throttled}");
 }
 
 #[test]
@@ -147,15 +292,8 @@ fn spans_are_those_of_the_analyses() {
     let (mut all, mut lives) = ([0; 5], 0);
     for (name, bytes) in fixtures() {
         let mut tables = Tables::new();
-        let mut source = DotnetSource::new(0);
-        let mut events: Vec<Event> = Vec::new();
-        let mut reader = Reader::new(&bytes[..]);
         // Some traces are damaged on purpose: what is before is drawn.
-        while let Ok(Some(item)) = reader.next_item() {
-            if let Item::Event(_) | Item::Loss(_) = item {
-                source.push(&item, &mut tables, &mut events);
-            }
-        }
+        let events = read(&bytes, 0, &mut tables);
         assert!(events.windows(2).all(|pair| pair[0].at <= pair[1].at), "{name}");
         let mut found = [0; 5];
         let mut open = HashMap::new();
@@ -180,36 +318,14 @@ fn spans_are_those_of_the_analyses() {
         assert_eq!(found, expected(&bytes), "{name}");
         all.iter_mut().zip(found).for_each(|(all, found)| *all += found);
 
-        let mut correlator = Correlator::new();
-        let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
-        let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
-        let mut last: HashMap<EntityId, Timestamp> = HashMap::new();
-        let mut each = |derived: Derived<'_>| {
-            requests.push(&derived);
-            history.push(&derived);
-            if let Derived::Interval(interval) = derived {
-                let before = last.insert(interval.subject, interval.end);
-                assert!(before.is_none_or(|before| before == interval.begin), "{name}");
-            }
-        };
-        for event in &events {
-            correlator.push(event, &tables.entities, &mut each);
-        }
-        correlator.finish(&mut each);
-        history.finish();
-        for r in requests.into_worst() {
-            let entities = &tables.entities;
-            assert_eq!(entities.kind(r.subject), Some(EntityKind::DotnetThread));
-            let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);
-            check(&path, &name);
-        }
-        // The life of each thread, too.
-        for subject in history.subjects() {
-            let life = history.intervals(subject);
-            let (begin, end) = (life[0].begin, life[life.len() - 1].end);
-            check(&critical_path(&history, &tables.entities, subject, begin, end, None), &name);
-            lives += 1;
-        }
+        let paths = paths(&events, &tables, &name);
+        let is_thread = |path: &CriticalPath| tables.entities.kind(path.subject);
+        assert!(paths.iter().all(|path| is_thread(path) == Some(EntityKind::DotnetThread)));
+        // The scheduler was not recorded: none claims that a thread ran.
+        let mut pieces = paths.iter().flat_map(|path| &path.pieces);
+        let ran = |what| matches!(what, What::OnCpu { .. } | What::Running);
+        assert!(!pieces.any(|piece| ran(piece.what)), "{name}");
+        lives += paths.len();
     }
     assert!(lives > 10, "{lives}");
     assert!(all.iter().all(|count| *count > 0), "the fixtures have all of them: {all:?}");
