@@ -19,7 +19,7 @@
 //! ```
 
 use crate::client::Endpoint;
-use crate::transport::{Address, Connection, Deadline, Peer};
+use crate::transport::{Address, Connection, Deadline, Peer, unix};
 use crate::{Client, Error, NoSocketReason, Operation, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
@@ -30,7 +30,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +38,12 @@ use trace_common::innermost_pid;
 
 /// Maximum number of sockets with a process id that are tried if none has the expected key.
 const MAX_CANDIDATES: usize = 16;
+
+/// Maximum number of [`ProcessList::unseen`].
+const MAX_UNSEEN: usize = 256;
+
+/// How directories are opened.
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Time limit of the check of a socket. The queue of one that nobody accepts from can be full.
 const CHECK: Duration = Duration::from_secs(1);
@@ -63,6 +69,10 @@ pub struct ProcessList {
     /// Sockets in this process's temporary directory without a listener, left by killed processes.
     /// They can be removed.
     pub stale: Vec<PathBuf>,
+    /// Sockets in this process's temporary directory that have a listener and belong to no process in the list,
+    /// by path. With a directory that containers share, these are the runtimes of other PID namespaces. At most
+    /// 256.
+    pub unseen: Vec<UnseenSocket>,
     /// Number of processes whose environment could not be read: those of other users, unless this
     /// process is privileged, and those that show more than 8 MiB. Such a process is only found if it
     /// uses `/tmp`.
@@ -95,9 +105,47 @@ pub fn processes() -> Result<ProcessList> {
         }
     }
     found.processes.sort_by_key(|p| p.pid);
-    found.stale = stale_sockets(&own_tmpdir());
+    let tmpdir = own_tmpdir();
+    let others = Others::read(&tmpdir);
+    found.stale = others.stale;
     found.stale.retain(|path| found.processes.iter().all(|p| p.socket.path != *path));
+    found.unseen = others.unseen;
+    let directory = rustix::fs::open(&tmpdir, DIRECTORY, Mode::empty()).ok();
+    found.unseen.retain(|unseen| {
+        let name = unseen.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let is_its = |process: &Process| {
+            let Process { socket, .. } = process;
+            let mut directory = directory.iter();
+            socket.name == name && directory.any(|own| is_same(own, &socket.directory))
+        };
+        // A runtime that has started since /proc was listed.
+        let started = unseen.listener.map(|pid| Process::find_within(pid, Duration::ZERO));
+        let mut listed = found.processes.iter().chain(started.iter().flatten());
+        !listed.any(is_its) && !found.rejected.iter().any(|error| is_about(error, name))
+    });
     Ok(found)
+}
+
+/// Whether an error is about a socket of this name.
+fn is_about(error: &Error, name: &str) -> bool {
+    let Error::WrongOwner { path, .. } = error else { return false };
+    path.file_name() == Some(OsStr::new(name))
+}
+
+/// A diagnostic socket whose process is not known: see [`ProcessList::unseen`].
+///
+/// Its file belongs to the user of this process, unless that is root: every user can make such a socket in
+/// `/tmp`. A listener that is visible has the same user. Nothing was sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct UnseenSocket {
+    /// Its path, for a [`Client`].
+    pub path: PathBuf,
+    /// The user that it belongs to.
+    pub uid: u32,
+    /// The process that listens on it, in the namespace of the caller, if it is visible there: it is not the one
+    /// that the socket is named after, such as a proxy. `None` if it is in another PID namespace.
+    pub listener: Option<u32>,
 }
 
 /// The address of the server of process `pid`.
@@ -318,7 +366,7 @@ impl Identity {
 
     /// Opens `tmpdir` as the process sees it. Symbolic links are followed within its root.
     fn open(&self, tmpdir: &Path) -> Option<(OwnedFd, PathBuf)> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = DIRECTORY;
         let root = PathBuf::from(format!("/proc/{}/root", self.pid));
         let open_root = || rustix::fs::open(&root, flags, Mode::empty());
         if let Ok(fd) = open_root() {
@@ -528,31 +576,61 @@ fn own_tmpdir() -> PathBuf {
 
 /// The diagnostic sockets in `directory` without a listener, left by killed processes.
 ///
-/// Symbolic links are not followed. Sockets that nobody accepts from may use up five seconds: those after them
+/// Symbolic links are not followed. Other files in the directory may use up five seconds: the sockets after them
 /// are not in the list.
 pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let deadline = Deadline::after(CHECKS);
-    entries
-        .take_while(|_| deadline.remaining(Operation::Discover).is_ok())
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| {
+    Others::read(directory).stale
+}
+
+/// The diagnostic sockets in a directory, without regard to processes.
+#[derive(Debug, Default)]
+struct Others {
+    /// Those without a listener.
+    stale: Vec<PathBuf>,
+    /// Those with one.
+    unseen: Vec<UnseenSocket>,
+}
+
+impl Others {
+    fn read(directory: &Path) -> Self {
+        let mut others = Self::default();
+        let Ok(entries) = fs::read_dir(directory) else { return others };
+        let deadline = Deadline::after(CHECKS);
+        let entries = entries.take_while(|_| deadline.remaining(Operation::Discover).is_ok());
+        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-            name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket")
-        })
-        .filter(|path| {
-            let is_socket = |metadata: fs::Metadata| metadata.file_type().is_socket();
-            fs::symlink_metadata(path).is_ok_and(is_socket)
-        })
-        .filter(|path| {
-            let address = Address::UnixSocket(path.clone());
-            let left = deadline.remaining(Operation::Discover).unwrap_or_default();
-            matches!(
-                Connection::open(&address, Deadline::after(left.min(CHECK))),
-                Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused
-            )
-        })
-        .collect()
+            if name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket") {
+                others.add(path);
+            }
+        }
+        others.unseen.sort();
+        others
+    }
+
+    fn add(&mut self, path: PathBuf) {
+        let Ok(metadata) = fs::symlink_metadata(&path) else { return };
+        if !metadata.file_type().is_socket() {
+            return;
+        }
+        // A socket whose queue is full delays nothing: it is neither of the two.
+        match unix::connect_at_once(&path) {
+            Ok(stream) => {
+                let (Peer { pid: listener, uid: user }, uid) =
+                    (unix::peer(&stream), metadata.uid());
+                let own = rustix::process::geteuid();
+                let is_ours = own.is_root() || own.as_raw() == uid;
+                // Of a process in another PID namespace, the user is not known either.
+                let listens = user.is_none_or(|user| user == uid);
+                if is_ours && listens && self.unseen.len() < MAX_UNSEEN {
+                    self.unseen.push(UnseenSocket { path, uid, listener });
+                }
+            }
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
+                self.stale.push(path);
+            }
+            Err(_) => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -593,6 +671,31 @@ mod tests {
         std::os::unix::fs::symlink(name(1), name(4)).unwrap();
         drop(UnixListener::bind(dir.path().join("other-socket")).unwrap());
         assert_eq!(stale_sockets(dir.path()), [name(1)]);
+        let uid = rustix::process::geteuid().as_raw();
+        let listener = Some(std::process::id());
+        let unseen = UnseenSocket { path: name(2), uid, listener };
+        assert_eq!(Others::read(dir.path()).unseen, [unseen]);
+    }
+
+    #[test]
+    fn a_full_queue_delays_no_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(socket_name(1, 5));
+        let socket = unix::socket().unwrap();
+        let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
+        rustix::net::bind(&socket, &address).unwrap();
+        rustix::net::listen(&socket, 0).unwrap();
+        let mut connections = Vec::new();
+        let full = loop {
+            match unix::connect_at_once(&path) {
+                Ok(connection) => connections.push(connection),
+                Err(error) => break error,
+            }
+        };
+        let Error::Io { source, .. } = full else { panic!("{full}") };
+        assert_eq!(source.kind(), io::ErrorKind::WouldBlock);
+        let others = Others::read(dir.path());
+        assert!(others.stale.is_empty() && others.unseen.is_empty(), "{others:?}");
     }
 
     #[test]

@@ -688,3 +688,50 @@ fn a_startup_profiler_needs_a_suspended_runtime() {
     let startup = Request::StartupProfiler { clsid: CLASS.parse().unwrap(), path: path.to_owned() };
     assert_eq!(server.requests().last(), Some(&startup));
 }
+
+/// A container that shares a temporary directory with others has their sockets, and no process of them.
+#[test]
+fn sockets_of_processes_that_are_not_visible_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = |pid: u32| dir.path().join(format!("dotnet-diagnostic-{pid}-1-socket"));
+    let (listens, refuses) = (socket(999_999), socket(999_998));
+    let _listener = UnixListener::bind(&listens).unwrap();
+    drop(UnixListener::bind(&refuses).unwrap());
+    let ps = |command: &mut Command| {
+        let command = command.env("TMPDIR", dir.path()).stdin(Stdio::null());
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        output
+    };
+    let triscope = env!("CARGO_BIN_EXE_triscope");
+    let output = ps(Command::new(triscope).args(["dotnet", "ps", "--json"]));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let unseen = list["unseen_sockets"].as_array().unwrap();
+    assert_eq!(unseen.len(), 1, "{list}");
+    assert_eq!(unseen[0]["socket"].as_str(), listens.to_str());
+    assert_eq!(unseen[0]["listener_pid"], std::process::id());
+    assert_eq!(list["stale_sockets"], serde_json::json!([refuses]));
+    let said = errors(&output);
+    let of = format!("{} (of process {})", listens.display(), std::process::id());
+    assert!(
+        said.contains("processes that are not in the list: 1: use --diagnostic-port"),
+        "{said}"
+    );
+    assert!(said.contains(&of), "{said}");
+
+    // In a PID namespace of its own.
+    const UNSHARE: [&str; 6] =
+        ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let possible = Command::new("unshare").args(UNSHARE).arg("true").output();
+    if !testkit::skip::can("a PID namespace", possible.is_ok_and(|ran| ran.status.success())) {
+        return;
+    }
+    let command = [triscope, "dotnet", "ps", "--json"];
+    let output = ps(Command::new("unshare").args(UNSHARE).args(command));
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let unseen = &list["unseen_sockets"];
+    assert_eq!(unseen[0]["socket"].as_str(), listens.to_str(), "{list}");
+    assert_eq!((&unseen[0]["listener_pid"], unseen.get(1)), (&Value::Null, None), "{list}");
+    let said = errors(&output);
+    assert!(said.contains("runtimes in another PID namespace: 1: use --diagnostic-port"), "{said}");
+}

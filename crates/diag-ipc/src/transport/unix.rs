@@ -24,13 +24,7 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> 
     let error = |errno: Errno| Error::Io { operation, source: errno.into() };
     // Keeps the directory open until the connection is established, if the path is too long.
     let mut directory = None;
-    let address = match SocketAddrUnix::new(path) {
-        Err(Errno::NAMETOOLONG) if cfg!(target_os = "linux") => {
-            SocketAddrUnix::new(shorten(path, &mut directory)?)
-        }
-        other => other,
-    }
-    .map_err(error)?;
+    let address = address(path, &mut directory)?;
     let socket = socket().map_err(error)?;
     loop {
         let left = deadline.remaining(operation)?;
@@ -43,6 +37,29 @@ pub(super) fn connect(path: &Path, deadline: Deadline) -> Result<Stream, Error> 
             Err(errno) => return Err(error(errno)),
         }
     }
+}
+
+/// Connects to the socket at `path` without waiting. [`Errno::AGAIN`] if the server's queue is full.
+#[cfg(target_os = "linux")]
+pub(crate) fn connect_at_once(path: &Path) -> Result<Stream, Error> {
+    let error = |errno: Errno| Error::Io { operation: Operation::Connect, source: errno.into() };
+    let mut directory = None;
+    let address = address(path, &mut directory)?;
+    let socket = socket().map_err(error)?;
+    rustix::io::ioctl_fionbio(&socket, true).map_err(error)?;
+    rustix::net::connect(&socket, &address).map_err(error)?;
+    Ok(UnixStream::from(socket).into())
+}
+
+/// The address of the socket at `path`. With a path that is too long, it is valid as long as `directory` is open.
+fn address(path: &Path, directory: &mut Option<OwnedFd>) -> Result<SocketAddrUnix, Error> {
+    match SocketAddrUnix::new(path) {
+        Err(Errno::NAMETOOLONG) if cfg!(target_os = "linux") => {
+            SocketAddrUnix::new(shorten(path, directory)?)
+        }
+        other => other,
+    }
+    .map_err(|errno| Error::Io { operation: Operation::Connect, source: errno.into() })
 }
 
 /// A stream socket that is closed by `execve(2)`.

@@ -1,6 +1,6 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
-use diag_ipc::discovery::{self, Process, ProcessList};
+use diag_ipc::discovery::{self, Process, ProcessList, UnseenSocket};
 use diag_ipc::{ProcessInfo, Timeouts};
 use rustix::thread::CapabilitySet;
 use serde_json::json;
@@ -9,7 +9,9 @@ use std::time::Duration;
 
 /// List .NET processes of this user or, as root, of all users, including containers
 ///
-/// A socket that is named after a process and does not belong to it is reported and not used.
+/// A socket that is named after a process and does not belong to it is reported and not used. So are sockets in
+/// the temporary directory of processes that are not visible here: a side-car container that shares /tmp with
+/// others, but no PID namespace, sees only those.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,6 +48,7 @@ pub(super) fn run(args: &Args) -> Result {
             "processes": processes,
             "refused": refused,
             "stale_sockets": found.stale,
+            "unseen_sockets": found.unseen.iter().map(unseen_json).collect::<Vec<_>>(),
             "unreadable_processes": found.unreadable,
         });
         let _ = writeln!(buffer, "{value:#}"); // writing to a vector does not fail
@@ -101,11 +104,20 @@ fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
     Ok(())
 }
 
+fn unseen_json(socket: &UnseenSocket) -> serde_json::Value {
+    let UnseenSocket { path, uid, listener, .. } = socket;
+    json!({ "socket": path, "uid": uid, "listener_pid": listener })
+}
+
 /// Reports processes and sockets that are not in the list.
 fn remarks(found: &ProcessList) {
     for error in &found.rejected {
         message!("triscope: {}", OneLine(&error.to_string()));
     }
+    let (visible, elsewhere): (Vec<_>, Vec<_>) =
+        found.unseen.iter().partition(|socket| socket.listener.is_some());
+    unseen("runtimes in another PID namespace", &elsewhere);
+    unseen("sockets of processes that are not in the list", &visible);
     if !found.stale.is_empty() {
         message!("triscope: sockets of processes that have ended: {}", found.stale.len());
         for path in &found.stale {
@@ -119,5 +131,17 @@ fn remarks(found: &ProcessList) {
         let needed = if can_trace { "" } else { " (this needs CAP_SYS_PTRACE)" };
         let count = found.unreadable;
         message!("triscope: processes that cannot be read and may be missing: {count}{needed}");
+    }
+}
+
+/// Lists sockets that only their path selects.
+fn unseen(what: &str, sockets: &[&UnseenSocket]) {
+    if sockets.is_empty() {
+        return;
+    }
+    message!("triscope: {what}: {}: use --diagnostic-port PATH,connect", sockets.len());
+    for UnseenSocket { path, listener, .. } in sockets {
+        let listener = listener.map_or_else(String::new, |pid| format!(" (of process {pid})"));
+        message!("  {}{listener}", OneLine(&path.display().to_string()));
     }
 }
