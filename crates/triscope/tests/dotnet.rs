@@ -357,3 +357,38 @@ fn a_profiler_is_loaded() {
         assert!(target.output().contains("profiler initialized"), "{}", target.output());
     }
 }
+
+/// Its program has another name. Other tests have processes with this assembly, so it has a PID namespace.
+#[test]
+#[ignore = "needs real runtimes: cargo xtask test-runtimes"]
+fn a_process_is_found_by_its_entry_assembly() {
+    const UNSHARE: [&str; 6] =
+        ["--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let possible = Command::new("unshare").args(UNSHARE).arg("true").output();
+    if !testkit::skip::can("a PID namespace", possible.is_ok_and(|ran| ran.status.success())) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let program = Runtime::Net9.program().parent().unwrap().join("Workload");
+    let renamed = dir.path().join("Renamed");
+    std::os::unix::fs::symlink(program, &renamed).unwrap();
+    // Until the runtime listens, nothing has the name.
+    let script = r#""$0" > "$TMPDIR/log" 2>&1 &
+        while kill -0 $!; do
+            "$1" dotnet info --json -n Workload 2> "$TMPDIR/errors" &&
+                cat /proc/$!/cmdline > "$TMPDIR/words" && exit
+            sleep 0.1
+        done
+        cat "$TMPDIR/log" "$TMPDIR/errors" >&2
+        exit 1"#;
+    let mut command = Command::new("unshare");
+    command.args(UNSHARE).args(["sh", "-c", script]).arg(&renamed);
+    command.arg(env!("CARGO_BIN_EXE_triscope")).env_remove("DOTNET_DiagnosticPorts");
+    command.env("TMPDIR", dir.path()).env("WORKLOAD_MODE", "idle").stdin(Stdio::null());
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let info: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(info["entry_assembly"], "Workload");
+    let words = std::fs::read_to_string(dir.path().join("words")).unwrap();
+    assert_eq!(words.trim_end_matches('\0'), renamed.to_str().unwrap());
+}

@@ -137,9 +137,14 @@ fn unknown() -> Vec<u8> {
 
 /// The reply to `ProcessInfo2` of a runtime of this version.
 fn described(version: &str) -> Vec<u8> {
+    process(&["app", "Linux", "x64", "app", version])
+}
+
+/// The reply to `ProcessInfo2` with a command line, system, architecture, entry assembly and version.
+fn process(texts: &[&str]) -> Vec<u8> {
     let mut process = 1u64.to_le_bytes().to_vec();
     process.extend([0; 16]);
-    for text in ["app", "Linux", "x64", "app", version] {
+    for text in texts {
         process.extend((text.len() as u32 + 1).to_le_bytes());
         process.extend(nettrace::utf16(text));
     }
@@ -734,4 +739,59 @@ fn sockets_of_processes_that_are_not_visible_are_listed() {
     assert_eq!((&unseen[0]["listener_pid"], unseen.get(1)), (&Value::Null, None), "{list}");
     let said = errors(&output);
     assert!(said.contains("runtimes in another PID namespace: 1: use --diagnostic-port"), "{said}");
+}
+
+/// The variable that makes the next test a process with a diagnostic server: the name of its assembly.
+const ASSEMBLY: &str = "TRISCOPE_TEST_ASSEMBLY";
+
+/// The name is that of no program.
+#[test]
+fn a_process_is_found_by_its_entry_assembly() {
+    if let Some(assembly) = std::env::var_os(ASSEMBLY) {
+        return serve_as(assembly.to_str().unwrap());
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let assembly = format!("Own.App{}", std::process::id());
+    let mut child = Running::start(
+        Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "a_process_is_found_by_its_entry_assembly", "--nocapture"])
+            .env("TMPDIR", dir.path())
+            .env(ASSEMBLY, &assembly)
+            .stdin(Stdio::null()),
+    );
+    child.wait_for("it listens");
+    let info = |name: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let command = command.args(["dotnet", "info", "--json", "-n", name]).stdin(Stdio::null());
+        command.output().unwrap()
+    };
+    let output = info(&assembly);
+    assert!(output.status.success(), "{}", errors(&output));
+    let info_of: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(info_of["entry_assembly"], assembly);
+    // Not by a part of its name.
+    let output = info("Own");
+    assert!(errors(&output).contains("there is no .NET process called Own"), "{output:?}");
+}
+
+/// Serves as the runtime of this process, whose temporary directory is that of its environment, until it is killed.
+fn serve_as(assembly: &str) {
+    let read = |name: &str| std::fs::read(format!("/proc/self/{name}")).unwrap();
+    let pid = trace_common::innermost_pid(&read("status")).unwrap();
+    let stat = String::from_utf8_lossy(&read("stat")).into_owned();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    let key = fields.split(' ').nth(22 - 3).unwrap();
+    let name = format!("dotnet-diagnostic-{pid}-{key}-socket");
+    let listener = UnixListener::bind(std::env::temp_dir().join(name)).unwrap();
+    println!("it listens");
+    let info = process(&["app", "Linux", "x64", assembly, "10.0.0"]);
+    for stream in listener.incoming() {
+        let mut stream = stream.unwrap();
+        let Some(request) = request(&mut stream) else { continue };
+        let reply = match request.command() {
+            Ipc::ProcessInfo2 => info.clone(),
+            _ => unknown(),
+        };
+        let _ = stream.write_all(&reply); // nobody may wait for it
+    }
 }
