@@ -795,3 +795,62 @@ fn serve_as(assembly: &str) {
         let _ = stream.write_all(&reply); // nobody may wait for it
     }
 }
+
+/// The session lasts until it is stopped.
+#[test]
+fn a_recording_ends_at_its_event() {
+    const PROVIDER: &str = "System.Diagnostics.Metrics";
+    let (first, last) = (reports(&["Before", "Request/Stop", "After"]), b"\x01");
+    let server = Server::lasting(first.clone(), last);
+    let event = format!("{PROVIDER}/Request/Stop");
+    let args = ["collect", "-o", "trace", "--providers", PROVIDER, "--stopping-event", &event];
+    let output = server.run(&args);
+    let said = errors(&output);
+    assert!(output.status.success(), "{said}");
+    assert!(said.contains(&format!(", stopped by {event}")), "{said}");
+    assert!(server.requests().contains(&Request::StopTracing { session: 7 }), "{said}");
+    let trace = std::fs::read(server.dir.path().join("trace")).unwrap();
+    assert_eq!(trace, [&first[..], last].concat());
+
+    for (event, expected) in [
+        ("Other/Stop", "the provider Other is not enabled"),
+        ("Other", "expected PROVIDER/EVENT"),
+        ("Other/Stop,a", "is not FIELD:VALUE"),
+    ] {
+        let errors = server.fails(&[&args[..6], &[event]].concat(), 2);
+        assert!(errors.contains(expected), "{errors}");
+    }
+    assert_eq!(server.requests(), []);
+}
+
+#[test]
+fn a_stopping_event_has_the_values_of_its_fields() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    // The GC of generation 2 with the number 1.
+    let numbers = [1u32, 2, 0, 0].map(u32::to_le_bytes).concat();
+    let start = nettrace::event(1, 2000, 1, &[&numbers, &[0; 10]]);
+    let trace = nettrace::trace(&[(runtime, 1, 2)], &[start]);
+    let said = |stream: &[u8], event: &str| {
+        let reply = session(stream);
+        let server = Server::start(move |request| match request {
+            Request::CollectTracing { .. } => reply.clone(),
+            _ => unknown(),
+        });
+        let event = format!("{runtime}/{event}");
+        let profile = ["collect", "-o", "trace", "--profile", "gc-collect"];
+        let output = server.run(&[&profile[..], &["--stopping-event", &event]].concat());
+        assert_eq!(std::fs::read(server.dir.path().join("trace")).unwrap(), stream, "{event}");
+        errors(&output)
+    };
+    for event in ["GCStart", "GCStart,Depth:2", "GCStart,Count:1,Depth:2"] {
+        let said = said(&trace, event);
+        assert!(said.contains(&format!(", complete, stopped by {runtime}/{event}")), "{said}");
+    }
+    for event in ["GCEnd", "GCStart,Depth:1", "GCStart,Depth:20", "GCStart,Other:2"] {
+        let said = said(&trace, event);
+        assert!(said.contains(&format!(", complete, without {runtime}/{event}")), "{said}");
+    }
+    // What cannot be parsed is recorded.
+    let said = said(&[b'x'; 1000], "GCStart");
+    assert!(said.contains("GCStart not found: 1 error in the stream"), "{said}");
+}

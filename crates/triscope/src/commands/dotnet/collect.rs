@@ -1,5 +1,6 @@
 use super::counter::{Counter, Counts};
 use super::signals::StopOnSignal;
+use super::stopping::StoppingEvent;
 use super::target::{Selector, Target};
 use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
@@ -9,6 +10,7 @@ use crate::run::duration::duration;
 use crate::run::port::{Port, Startup};
 use crate::run::runtimes;
 use crate::run::stop::Listener;
+use crate::timeline::counted;
 use diag_ipc::reverse::Server;
 use diag_ipc::{
     BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
@@ -35,6 +37,7 @@ Examples:
   triscope dotnet collect 1234 --profile gc-collect
   triscope dotnet collect 1234 --rundown-keywords 8             only modules in the rundown
   triscope dotnet collect 1234 --providers System.Runtime::4:EventCounterIntervalSec=1
+  triscope dotnet collect 1234 --stopping-event Microsoft-Windows-DotNETRuntime/GCStart,Depth:2 --profile gc-collect
   triscope dotnet collect --diagnostic-port $XDG_RUNTIME_DIR/port  wait for a program, trace its startup
   triscope dotnet collect -o app.nettrace -- ./app --its-options
 
@@ -64,6 +67,10 @@ pub(crate) struct Args {
     /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds; a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
+    /// Stop at the first event with this name and these values of fields, as `dotnet events` prints them; a COMMAND
+    /// then gets SIGTERM. The recording reads all events to find it
+    #[arg(long, value_name = "PROVIDER/EVENT[,FIELD:VALUE...]", value_parser = StoppingEvent::parse)]
+    stopping_event: Option<StoppingEvent>,
     /// Whether to record the rundown (names of methods) at the end [default: true]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     rundown: Option<bool>,
@@ -103,6 +110,7 @@ const STARTUP: Duration = Duration::from_secs(30);
 pub(super) fn run(args: &Args) -> Result {
     let config = config(args)?;
     check_command(args)?;
+    check_stopping_event(args, &config)?;
     // A runtime that connects is suspended, and a command has begun: an output that cannot be written is reported before.
     check_output(args.output.as_deref())?;
     if args.command.is_empty() {
@@ -148,6 +156,25 @@ fn check_command(args: &Args) -> Result {
         return Ok(());
     };
     Err(Failure::new(wrong).with_code(2))
+}
+
+/// Whether the event that ends the recording can occur.
+fn check_stopping_event(args: &Args, config: &TracingConfig) -> Result {
+    let Some(event) = &args.stopping_event else { return Ok(()) };
+    if provider(&config.providers, &event.provider).is_some() {
+        return Ok(());
+    }
+    Err(not_enabled("--stopping-event", &event.provider))
+}
+
+/// The index of a provider that is to be enabled.
+fn provider(providers: &[Provider], name: &str) -> Option<usize> {
+    providers.iter().position(|provider| provider.name.eq_ignore_ascii_case(name))
+}
+
+fn not_enabled(option: &str, provider: &str) -> Failure {
+    let what = format!("{option}: the provider {provider} is not enabled: see --providers");
+    Failure::new(what).with_code(2)
 }
 
 fn config(args: &Args) -> Result<TracingConfig> {
@@ -239,6 +266,7 @@ struct Recording {
     session: Session,
     sink: Sink,
     stop_on_signal: StopOnSignal,
+    stopping_event: Option<StoppingEvent>,
 }
 
 /// How a recording ended.
@@ -276,21 +304,24 @@ impl Recording {
             message!("  {}", OneLine(text.lines().next().unwrap_or_default()));
         }
         message!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
-        Ok(Self { session, sink, stop_on_signal })
+        let stopping_event = args.stopping_event.clone();
+        Ok(Self { session, sink, stop_on_signal, stopping_event })
     }
 
     /// Records to the end.
     fn finish(self) -> Ended {
-        let Self { session, mut sink, stop_on_signal } = self;
-        let (end, counter, failed) = record(session, &mut sink, &stop_on_signal);
+        let Self { session, mut sink, stop_on_signal, stopping_event } = self;
+        let counter = Counter::new(stopping_event.clone());
+        let (end, counter, failed) = record(session, &mut sink, &stop_on_signal, counter);
         let is_stopped = stop_on_signal.is_stopping();
         drop(stop_on_signal);
         let _exit = Listener::exit(); // events may have to be counted
         let result = match failed {
             Some(error) => Err(Failure::about(&sink.name, error)),
             None => {
+                let note = stopping_event.map(|event| found(&event, &counter)).unwrap_or_default();
                 let counts = counter.finish().or_else(|| sink.recount());
-                message!("{}", summary(&sink.name, &end, counts));
+                message!("{}{note}", summary(&sink.name, &end, counts));
                 end.truncation.map_or(Ok(()), |reason| Err(Failure::about(&sink.name, reason)))
             }
         };
@@ -303,8 +334,8 @@ fn record(
     mut session: Session,
     sink: &mut Sink,
     stop_on_signal: &StopOnSignal,
+    mut counter: Counter,
 ) -> (SessionEnd, Counter, Option<io::Error>) {
-    let mut counter = Counter::new();
     let (mut status, mut shown) = (Status::new(false), Shown::default());
     let mut buffer = vec![0; 1 << 18];
     let mut failed = None;
@@ -317,7 +348,11 @@ fn record(
                     failed = Some(error);
                     break;
                 }
+                let had_stopped = counter.has_stopped();
                 counter.add(bytes);
+                if counter.has_stopped() && !had_stopped {
+                    stop_on_signal.ask();
+                }
                 let read = session.bytes_read();
                 status.update(|since| shown.message(since, read, &counter, stop_on_signal));
             }
@@ -328,6 +363,19 @@ fn record(
         failed = sink.flush().err();
     }
     (end, counter, failed)
+}
+
+/// Whether an event has ended the recording. Damage may have hidden it.
+fn found(event: &StoppingEvent, counter: &Counter) -> String {
+    let event = event.to_string();
+    let event = OneLine(&event);
+    match (counter.has_stopped(), counter.errors()) {
+        (true, _) => format!(", stopped by {event}"),
+        (false, 0) => format!(", without {event}"),
+        (false, errors) => {
+            format!(", {event} not found: {} in the stream", counted(errors, "error"))
+        }
+    }
 }
 
 fn summary(name: &str, end: &SessionEnd, counts: Option<Counts>) -> String {

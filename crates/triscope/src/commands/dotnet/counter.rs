@@ -1,3 +1,4 @@
+use super::stopping::StoppingEvent;
 use nettrace::{Options, Order, Parser};
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -5,12 +6,17 @@ use std::time::{Duration, Instant};
 /// Counts the events of a stream while it is recorded, as long as the overhead is small.
 ///
 /// The recorder must keep up with the runtime, or the runtime loses events. A stream that takes too
-/// much time to parse is counted from the file when it is complete.
+/// much time to parse is counted from the file when it is complete. Until an event that ends the recording was
+/// found, it is parsed in any case.
 pub(super) struct Counter {
     parser: Parser,
     start: Instant,
     spent: Duration,
     gave_up: bool,
+    stopping: Option<StoppingEvent>,
+    /// Whether the stream has had that event.
+    has_stopped: bool,
+    errors: u64,
 }
 
 /// Totals of the events of a stream.
@@ -25,9 +31,11 @@ impl Counter {
     /// Counting may take 1/`SHARE` of the time.
     const SHARE: u32 = 20;
 
-    pub(super) fn new() -> Self {
+    /// Counts, and looks for an event.
+    pub(super) fn new(stopping: Option<StoppingEvent>) -> Self {
         let parser = Parser::new(Options::new().order(Order::Stream));
-        Self { parser, start: Instant::now(), spent: Duration::ZERO, gave_up: false }
+        let (start, spent) = (Instant::now(), Duration::ZERO);
+        Self { parser, start, spent, gave_up: false, stopping, has_stopped: false, errors: 0 }
     }
 
     pub(super) fn add(&mut self, bytes: &[u8]) {
@@ -39,12 +47,36 @@ impl Counter {
         self.pull();
         self.spent += before.elapsed();
         let allowed = before.duration_since(self.start) / Self::SHARE;
-        self.gave_up = self.spent > allowed + Duration::from_millis(100);
+        self.gave_up = self.spent > allowed + Duration::from_millis(100) && !self.is_looking();
     }
 
     fn pull(&mut self) {
-        // The parser counts damage and resumes after it where possible.
-        while !matches!(self.parser.next_event(), Ok(None)) {}
+        loop {
+            match self.parser.next_event() {
+                Ok(Some(event)) => {
+                    let stopping = self.stopping.as_ref().filter(|_| !self.has_stopped);
+                    self.has_stopped |= stopping.is_some_and(|stopping| stopping.is(&event));
+                }
+                Ok(None) => break,
+                // The parser counts damage and resumes after it where possible.
+                Err(_) => self.errors += 1,
+            }
+        }
+    }
+
+    /// Whether an event is looked for that was not found.
+    const fn is_looking(&self) -> bool {
+        self.stopping.is_some() && !self.has_stopped
+    }
+
+    /// Whether the stream has had the event.
+    pub(super) const fn has_stopped(&self) -> bool {
+        self.has_stopped
+    }
+
+    /// Number of errors of the stream, so far as it was parsed.
+    pub(super) const fn errors(&self) -> u64 {
+        self.errors
     }
 
     /// The counts so far, unless counting was given up.
@@ -60,13 +92,14 @@ impl Counter {
     /// The final counts, unless counting was given up.
     pub(super) fn finish(mut self) -> Option<Counts> {
         self.parser.finish();
+        self.stopping = None; // it is too late
         self.pull();
         self.counts()
     }
 
     /// Counts the events of a whole stream.
     pub(super) fn of(mut source: impl Read) -> std::io::Result<Counts> {
-        let mut parser = Self::new();
+        let mut parser = Self::new(None);
         let mut buffer = vec![0; 1 << 18];
         loop {
             let len = source.read(&mut buffer)?;

@@ -19,6 +19,7 @@ mod signals;
 mod source;
 mod stack;
 mod stats;
+mod stopping;
 mod target;
 
 use crate::failure::Result;

@@ -21,6 +21,8 @@ pub(super) struct StopOnSignal {
     /// Whether a signal has asked for the end.
     interrupted: Arc<AtomicBool>,
     stop_handle: StopHandle,
+    /// Has the thread request the end.
+    request: Sender<()>,
     /// Closed when this is dropped, which ends the thread that sends stop requests.
     _running: Sender<()>,
 }
@@ -33,6 +35,7 @@ impl StopOnSignal {
     ) -> Result<Self> {
         let asked = Arc::new(AtomicBool::new(false));
         let (signal, signalled) = bounded::<()>(1);
+        let (request, requested) = bounded::<()>(1);
         let (running, ended) = bounded::<()>(0);
         let mut first = true;
         let interrupted = Arc::new(AtomicBool::new(false));
@@ -70,11 +73,18 @@ impl StopOnSignal {
         std::thread::spawn(move || {
             select! {
                 recv(signalled) -> signal => if signal.is_ok() { ask() },
+                recv(requested) -> request => if request.is_ok() { ask() },
                 recv(time) -> _ => ask(),
                 recv(ended) -> _ => {}
             }
         });
-        Ok(Self { _listener: listener, asked, interrupted, stop_handle, _running: running })
+        let _listener = listener;
+        Ok(Self { _listener, asked, interrupted, stop_handle, request, _running: running })
+    }
+
+    /// Has the end requested, as a signal does, without waiting for it.
+    pub(super) fn ask(&self) {
+        let _ = self.request.try_send(()); // there is a request already
     }
 
     /// Requests the end, and returns whether the request was sent.
