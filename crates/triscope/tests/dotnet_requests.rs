@@ -2,7 +2,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used, reason = "these are tests")]
 
 use diag_ipc::message::{Command as Ipc, Header, Reply, Request};
-use diag_ipc::{HResult, Rundown};
+use diag_ipc::{EventFilter, HResult, Rundown};
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -853,4 +853,47 @@ fn a_stopping_event_has_the_values_of_its_fields() {
     // What cannot be parsed is recorded.
     let said = said(&[b'x'; 1000], "GCStart");
     assert!(said.contains("GCStart not found: 1 error in the stream"), "{said}");
+}
+
+#[test]
+fn ids_of_events_are_sent_to_the_runtime() {
+    let server = Server::start(|request| match request.command() {
+        Ipc::CollectTracing5 => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    let own = ["collect", "-o", "trace", "--providers", "Own,Other"];
+    let filters = |ids: &[&str]| {
+        let ids = ids.iter().flat_map(|ids| ["--event-ids", ids]);
+        server.ok(&own.iter().copied().chain(ids).collect::<Vec<_>>());
+        let requests = server.requests();
+        let sent = requests.iter().rev().find_map(|request| match request {
+            Request::CollectTracing { config, .. } => Some((request.command(), config)),
+            _ => None,
+        });
+        let (command, config) = sent.expect("a session");
+        assert_eq!(command, Ipc::CollectTracing5);
+        config.providers.iter().map(|provider| provider.filter.clone()).collect::<Vec<_>>()
+    };
+    let filter = |enable, ids: &[u32]| Some(EventFilter::new(enable, ids));
+    assert_eq!(filters(&["own=1,2"]), [filter(true, &[1, 2]), None]);
+    assert_eq!(filters(&["Other=-7", "Own=1"]), [filter(true, &[1]), filter(false, &[7])]);
+
+    for (ids, expected) in [
+        (&["Unknown=1"][..], "the provider Unknown is not enabled"),
+        (&["Own=1", "own=2"], "the provider own has ids twice"),
+        (&["Own"], "expected PROVIDER=IDS"),
+        (&["Own=x"], "is not the id of an event"),
+    ] {
+        let ids = ids.iter().flat_map(|ids| ["--event-ids", ids]);
+        let errors = server.fails(&own.iter().copied().chain(ids).collect::<Vec<_>>(), 2);
+        assert!(errors.contains(expected), "{errors}");
+    }
+    assert_eq!(server.requests(), []);
+
+    let server = Server::start(|request| match request.command() {
+        Ipc::CollectTracing4 => session(&samples(&[1])),
+        _ => unknown(),
+    });
+    let errors = server.fails(&[&own[..], &["--event-ids", "Own=1"]].concat(), 1);
+    assert!(errors.contains("an event filter") && errors.contains(".NET 10"), "{errors}");
 }

@@ -13,7 +13,7 @@ use crate::run::stop::Listener;
 use crate::timeline::counted;
 use diag_ipc::reverse::Server;
 use diag_ipc::{
-    BufferingMode, Client, Command as Ipc, Error, Level, PROVIDER_PRESETS, Provider,
+    BufferingMode, Client, Command as Ipc, Error, EventFilter, Level, PROVIDER_PRESETS, Provider,
     ProviderPreset, Rundown, Session, SessionEnd, TracingConfig, runtime_keywords,
 };
 use rustix::fs::{Access, AtFlags, CWD, accessat};
@@ -37,6 +37,7 @@ Examples:
   triscope dotnet collect 1234 --profile gc-collect
   triscope dotnet collect 1234 --rundown-keywords 8             only modules in the rundown
   triscope dotnet collect 1234 --providers System.Runtime::4:EventCounterIntervalSec=1
+  triscope dotnet collect 1234 --providers Shop --event-ids Shop=-7   all events of Shop but one
   triscope dotnet collect 1234 --stopping-event Microsoft-Windows-DotNETRuntime/GCStart,Depth:2 --profile gc-collect
   triscope dotnet collect --diagnostic-port $XDG_RUNTIME_DIR/port  wait for a program, trace its startup
   triscope dotnet collect -o app.nettrace -- ./app --its-options
@@ -61,6 +62,10 @@ pub(crate) struct Args {
     /// The level for --clrevents
     #[arg(long, value_name = "LEVEL", requires = "clrevents")]
     clreventlevel: Option<String>,
+    /// Only these events of a provider that is enabled or, after a minus sign, all except these: their ids,
+    /// separated by commas (.NET 10)
+    #[arg(long, value_name = "PROVIDER=[-]IDS", value_parser = EventIds::parse)]
+    event_ids: Vec<EventIds>,
     /// Size of the event buffer in the process, in megabytes
     #[arg(long, value_name = "MB", default_value_t = 256)]
     buffersize: u32,
@@ -102,6 +107,30 @@ enum Buffering {
     Drop,
     #[value(alias = "1")]
     Block,
+}
+
+/// The filter of a provider's events.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct EventIds {
+    provider: String,
+    filter: EventFilter,
+}
+
+impl EventIds {
+    fn parse(text: &str) -> std::result::Result<Self, String> {
+        let (provider, ids) = text
+            .split_once('=')
+            .filter(|(provider, _)| !provider.is_empty())
+            .ok_or("expected PROVIDER=IDS, such as Microsoft-Windows-DotNETRuntime=1,2")?;
+        let (enable, ids) = ids.strip_prefix('-').map_or((true, ids), |ids| (false, ids));
+        let id = |text: &str| {
+            // The standard library accepts a sign.
+            let id = text.parse::<u32>().ok().filter(|_| !text.starts_with('+'));
+            id.ok_or_else(|| format!("{text:?} is not the id of an event"))
+        };
+        let ids = ids.split(',').map(id).collect::<std::result::Result<Vec<_>, _>>()?;
+        Ok(Self { provider: provider.to_owned(), filter: EventFilter::new(enable, ids) })
+    }
 }
 
 /// Time limit for the runtime of a started program to connect.
@@ -205,7 +234,16 @@ fn config(args: &Args) -> Result<TracingConfig> {
         rundown = if is_alone { profile.rundown() } else { Rundown::Default };
     }
     // --clrevents and profiles add up; --providers can restrict them.
-    let providers = ProviderPreset::merge(explicit, runtimes::merged(&more)?);
+    let mut providers = ProviderPreset::merge(explicit, runtimes::merged(&more)?);
+    for EventIds { provider: name, filter } in &args.event_ids {
+        let index = provider(&providers, name);
+        let known = index.and_then(|index| providers.get_mut(index));
+        let known = known.ok_or_else(|| not_enabled("--event-ids", name))?;
+        if known.filter.replace(filter.clone()).is_some() {
+            let what = format!("--event-ids: the provider {name} has ids twice");
+            return Err(Failure::new(what).with_code(2));
+        }
+    }
     match (args.rundown, args.rundown_keywords) {
         (Some(false), Some(_)) => {
             let hint = "--rundown-keywords selects a part of the rundown, and --rundown false \
@@ -301,7 +339,8 @@ impl Recording {
         };
         for provider in &config.providers {
             let text = provider.to_string();
-            message!("  {}", OneLine(text.lines().next().unwrap_or_default()));
+            let ids = provider.filter.as_ref().map(shown).unwrap_or_default();
+            message!("  {}{ids}", OneLine(text.lines().next().unwrap_or_default()));
         }
         message!("recording {} to {} (Ctrl-C ends it)", target.name, OneLine(&sink.name));
         let stopping_event = args.stopping_event.clone();
@@ -363,6 +402,13 @@ fn record(
         failed = sink.flush().err();
     }
     (end, counter, failed)
+}
+
+/// The ids of a filter, for people.
+fn shown(filter: &EventFilter) -> String {
+    let ids: Vec<_> = filter.ids.iter().map(ToString::to_string).collect();
+    let which = if filter.enable { "events" } else { "all events except" };
+    format!(" ({which} {})", ids.join(", "))
 }
 
 /// Whether an event has ended the recording. Damage may have hidden it.
@@ -671,6 +717,16 @@ mod tests {
         assert_ne!(reduced, Some(Rundown::Default));
         for more in [["--clrevents", "gc"], ["--providers", "Own"]] {
             assert_eq!(rundown(&more), Some(Rundown::Default), "{more:?}");
+        }
+    }
+
+    #[test]
+    fn ids_of_events() {
+        let ids = |text: &str| EventIds::parse(text).map(|ids| (ids.provider, ids.filter));
+        assert_eq!(ids("A=1,2"), Ok(("A".into(), EventFilter::new(true, [1, 2]))));
+        assert_eq!(ids("A.B=-7"), Ok(("A.B".into(), EventFilter::new(false, [7]))));
+        for bad in ["", "A", "A=", "=1", "A=-", "A=x", "A=1,", "A=+1", "A=1,-2", "A=4294967296"] {
+            assert!(ids(bad).is_err(), "{bad}");
         }
     }
 
