@@ -840,6 +840,49 @@ fn profiles_are_written_in_every_form() {
     assert_eq!(svg.matches("<g").count(), svg.matches("</g>").count());
 }
 
+/// Without an output.
+#[test]
+fn the_hottest_methods_are_a_table() {
+    let trace = capture("t9-killed.nettrace");
+    // The trace is truncated.
+    let table = |args: &[&str]| {
+        let ran = run(&[&["dotnet", "profile", &trace], args].concat());
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        ran.stdout
+    };
+    let all: Value = serde_json::from_str(&table(&["--json"])).unwrap();
+    let functions = all["functions"].as_array().unwrap();
+    let numbers = |key: &str| -> Vec<u64> {
+        functions.iter().map(|function| function[key].as_u64().unwrap()).collect()
+    };
+    let (own, total) = (numbers("self"), numbers("total"));
+    assert!(functions.len() > 20 && own.is_sorted_by(|a, b| a >= b), "{own:?}");
+    assert_eq!(
+        (all["samples"].as_u64(), own.iter().sum()),
+        (Some(2_535), all["total"].as_u64().unwrap())
+    );
+    let shares: f64 = functions.iter().map(|f| f["self_share"].as_f64().unwrap()).sum();
+    assert!((shares - 1.0).abs() < 1e-9, "{shares}");
+    assert!(own.iter().zip(&total).all(|(own, total)| own <= total));
+
+    let text = table(&["--rows", "3"]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[0].starts_with("t9-killed.nettrace: 2535 samples of wall, "), "{text}");
+    assert!(lines[1].trim_start().starts_with("SELF"), "{text}");
+    for (line, function) in lines[2..5].iter().zip(functions) {
+        let name = function["name"].as_str().unwrap();
+        let share = format!("{:.2} %", function["self_share"].as_f64().unwrap() * 100.0);
+        assert!(line.ends_with(name) && line.trim_start().starts_with(&share), "{line} {function}");
+    }
+    assert_eq!(lines[5], format!("{} more functions: --rows 0 prints all", functions.len() - 3));
+    let most = total.iter().max().unwrap();
+    let by_total: Value = serde_json::from_str(&table(&["--json", "--sort", "total"])).unwrap();
+    assert_eq!(by_total["functions"][0]["total"], *most);
+
+    let ran = run(&["dotnet", "profile", &trace, "--json", "-o", "x.svg"]);
+    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+}
+
 #[test]
 fn several_traces_become_one_timeline() {
     let dir = tempfile::tempdir().unwrap();

@@ -368,6 +368,21 @@ fn profiles_are_restricted_to_tasks() {
     assert!(search > 0 && cart > 0);
 }
 
+#[test]
+fn a_profile_without_an_output_is_a_table() {
+    let profile = ["profile", "sync", "--json"];
+    let value: Value = serde_json::from_str(&printed(&profile, "shop.trace")).unwrap();
+    let functions = value["functions"].as_array().unwrap();
+    let own: Vec<u64> = functions.iter().map(|f| f["self"].as_u64().unwrap()).collect();
+    assert!(own.len() > 3 && own.is_sorted_by(|a, b| a >= b), "{own:?}");
+    assert_eq!(Some(own.iter().sum()), value["total"].as_u64());
+    assert_eq!(value["unit"], "nanoseconds");
+    let text = printed(&["profile", "sync", "--rows", "2"], "shop.trace");
+    let lines: Vec<&str> = text.lines().collect();
+    assert!(lines[2].ends_with(functions[0]["name"].as_str().unwrap()), "{text}");
+    assert_eq!(lines[4..], [format!("{} more functions: --rows 0 prints all", own.len() - 2)]);
+}
+
 /// A delay that crosses the start of the range counts with its part in the range.
 #[test]
 fn profiles_of_consecutive_ranges_sum_to_the_whole() {

@@ -34,6 +34,7 @@ mod difference;
 mod firefox;
 mod flame_graph;
 mod folded;
+mod functions;
 mod message;
 mod origin;
 mod otlp;
@@ -47,6 +48,7 @@ mod view;
 
 pub use difference::{Change, Difference, FunctionChange, UnlikeWeights};
 pub use firefox::{FirefoxDropped, FirefoxProfile};
+pub use functions::FunctionWeight;
 pub use read::{PprofFile, ReadError, ReadLimits, read_folded, read_pprof};
 pub use samples::Samples;
 

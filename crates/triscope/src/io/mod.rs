@@ -15,6 +15,7 @@ pub(crate) mod private;
 #[cfg(unix)]
 pub(crate) mod private_dir;
 pub(crate) mod profile_file;
+pub(crate) mod profile_table;
 #[cfg_attr(not(unix), path = "progress_wasi.rs")]
 pub(crate) mod progress;
 #[cfg(unix)]

@@ -2,6 +2,7 @@ use super::providers;
 use super::source::{Reading, SourceOrCommand, Stream};
 use crate::failure::{Failure, Result};
 use crate::io::profile_file::{ProfileFile, title};
+use crate::io::profile_table::TableArgs;
 use crate::io::progress::Progress;
 use crate::run::duration::duration;
 use crate::sources::symbols::lines::Lines;
@@ -17,15 +18,18 @@ use trace_export::profile::{self, Label, LabelSet, Measure, Unit};
 use trace_timeline::sources::dotnet;
 use trace_timeline::{Frame, StackId, Tables};
 
-/// Write the stacks of a process or a trace as a flame graph or profile
+/// Print the hottest methods of a process or a trace, or write its stacks as a flame graph or profile
 ///
 /// The stacks are those of managed thread samples, or of allocations, exceptions, lock waits or
 /// triggers of GCs.
 /// The format follows from the file name: .speedscope.json (speedscope.app), .pb.gz (go tool
-/// pprof), .svg (a flame graph), .folded (lines of stacks for flame graph tools).
+/// pprof), .svg (a flame graph), .folded (lines of stacks for flame graph tools). Without -o, a table of methods is
+/// printed: SELF is the share of samples in a method itself, TOTAL that of samples in it and in what it calls.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  triscope dotnet profile app.nettrace --managed           the hottest methods, as dotnet-trace report topN
+  triscope dotnet profile app.nettrace --sort total --rows 10
   triscope dotnet profile 1234 -o app.speedscope.json
   triscope dotnet profile 1234 --duration 30 -o app.pb.gz && go tool pprof -top app.pb.gz
   triscope dotnet profile 1234 --of allocations -o allocations.svg
@@ -34,9 +38,11 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     source: SourceOrCommand,
-    /// Where to write it
+    /// Where to write the stacks [default: print a table of methods]
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    table: TableArgs,
     /// The events whose stacks are written
     #[arg(long, value_enum, value_name = "EVENTS", default_value_t = Of::Samples)]
     of: Of,
@@ -92,11 +98,12 @@ impl Of {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let file = ProfileFile::create(&args.output)?;
+    let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
+    let progress = if file.is_some() { Progress::bytes() } else { Progress::beside_output() };
     let config = TracingConfig::new(args.of.providers());
     let default = (!args.source.has_command()).then_some(Duration::from_secs(10));
     let duration = args.duration.or(default);
-    let stream = args.source.open(&config, duration, Order::Time, Progress::bytes())?;
+    let stream = args.source.open(&config, duration, Order::Time, progress)?;
     let name = stream.name.clone();
     let (stacks, reading) = match args.of {
         Of::Samples => samples(args, stream)?,
@@ -111,12 +118,12 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(reading.failed(failure));
     }
     let share = stacks.named as f64 * 100.0 / stacks.frames.max(1) as f64;
-    file.write(
-        &stacks.profile,
-        &stacks.tables,
-        &title(&name),
-        &format!(", {share:.1} % of frames with names"),
-    )?;
+    let (title, remark) = (title(&name), format!(", {share:.1} % of frames with names"));
+    let (profile, tables) = (&stacks.profile, &stacks.tables);
+    match file {
+        Some(file) => file.write(profile, tables, &title, &remark)?,
+        None => args.table.print(profile, tables, &title, &remark)?,
+    }
     stacks.lines.print_problems();
     reading.into_result()
 }

@@ -3,20 +3,23 @@ use super::restrict::Restriction;
 use crate::failure::{Failure, Result};
 use crate::io::input;
 use crate::io::profile_file::{ProfileFile, title};
+use crate::io::profile_table::TableArgs;
 use gotrace::analysis::{Profile, ProfileKind, ProfileScope};
 use std::path::PathBuf;
 use trace_export::profile::{self, LabelSet, Measure, Unit};
 use trace_timeline::sources::go;
 use trace_timeline::{Frame, Tables};
 
-/// Write a profile of delays, CPU samples or starts of GC cycles
+/// Print or write a profile of delays, CPU samples or starts of GC cycles
 ///
 /// The profiles of delays are those of go tool trace -pprof. The format follows from the file name:
 /// .speedscope.json (speedscope.app), .pb.gz (go tool pprof), .svg (a flame graph), .folded
-/// (lines of stacks for flame graph tools).
+/// (lines of stacks for flame graph tools). Without -o, a table of functions is printed: SELF is the share
+/// in a function itself, TOTAL that in it and in what it calls.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
+  triscope go profile sync trace.out --rows 10    the functions with the longest delays
   triscope go profile sync trace.out -o sync.pb.gz && go tool pprof -top sync.pb.gz
   triscope go profile sched trace.out -o sched.svg
   triscope go profile net --goroutine main.handle trace.out -o net.speedscope.json
@@ -30,9 +33,11 @@ pub(crate) struct Args {
     kind: Kind,
     #[command(flatten)]
     analysis: Analysis,
-    /// Where to write it
+    /// Where to write it [default: print a table of functions]
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    table: TableArgs,
     /// Only goroutines with this entry function
     #[arg(long, value_name = "FUNCTION", conflicts_with = "restriction")]
     goroutine: Option<String>,
@@ -82,7 +87,7 @@ impl Kind {
 }
 
 pub(super) fn run(args: &Args) -> Result {
-    let file = ProfileFile::create(&args.output)?;
+    let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
     let mut scope = scope(args)?;
     let is_again = scope.is_selected();
     let (from, to) = args.analysis.bounds()?;
@@ -118,7 +123,11 @@ pub(super) fn run(args: &Args) -> Result {
         };
         return Err(Failure::about(&reading.name, format!("the trace contains {what}")));
     }
-    file.write(&profile, &tables, &title(&reading.name), &remark)?;
+    let title = title(&reading.name);
+    match file {
+        Some(file) => file.write(&profile, &tables, &title, &remark)?,
+        None => args.table.print(&profile, &tables, &title, "")?,
+    }
     reading.into_result()
 }
 
