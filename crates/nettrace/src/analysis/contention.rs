@@ -1,5 +1,7 @@
 //! The waits for locks that `ContentionStop` ends.
 
+use std::collections::HashMap;
+
 use crate::{Event, Trace};
 
 /// What a `ContentionStop` says about its wait (version 1 of the event, .NET Core 3.0).
@@ -7,30 +9,104 @@ use crate::{Event, Trace};
 pub(super) struct Waited {
     /// How long it lasted.
     pub(super) nanos: u64,
-    /// Ticks at which it began.
+    /// Ticks at which it began, if the event was written at once.
     pub(super) start: i64,
     /// Difference in ticks that is possible between this and the time of its `ContentionStart`.
     tolerance: i64,
 }
 
 impl Waited {
-    /// Of a `ContentionStop`; `None` if it does not say how long the wait was.
+    /// Of a `ContentionStop`; `None` if it does not say how long the wait was, or says that it began before the clock.
     pub(super) fn of(stop: &Event<'_>) -> Option<Self> {
         let nanos = stop.field("DurationNs")?.as_f64()?;
         let trace = stop.trace().filter(|_| nanos.is_finite() && nanos > 0.0)?;
         let start = stop.header().timestamp.saturating_sub(ticks(trace, nanos));
+        if start < 0 {
+            return None;
+        }
         // The runtime measures the time between the two events, and each is written a moment later.
         let tolerance = ticks(trace, 1e6 + nanos / 100.0);
         Some(Self { nanos: nanos as u64, start, tolerance })
     }
 
-    /// Whether a `ContentionStart` of its thread at this time is of the same wait. If not, events between the two
-    /// were lost: the end of another wait and the start of this one.
-    pub(super) fn began_at(&self, start: i64) -> bool {
-        start.abs_diff(self.start) <= self.tolerance.unsigned_abs()
+    /// Whether the last `ContentionStart` of its thread is of the same wait. If not, events between the two were
+    /// lost: the end of another wait and the start of this one.
+    pub(super) fn is_of<T>(&self, wait: &Wait<T>) -> bool {
+        let difference = wait.start.saturating_sub(self.start);
+        if wait.is_lossy {
+            return difference.unsigned_abs() <= self.tolerance.unsigned_abs();
+        }
+        // The thread can lose its CPU between the end of the wait and its event.
+        difference <= self.tolerance
     }
 }
 
 fn ticks(trace: &Trace, nanos: f64) -> i64 {
     (nanos * trace.qpc_frequency as f64 / 1e9) as i64
+}
+
+/// A wait that has begun.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait<T> {
+    /// Ticks.
+    pub(super) start: i64,
+    /// What the tracker keeps of it.
+    pub(super) of: T,
+    /// The number of the last event that its thread wrote.
+    sequence: u32,
+    /// Whether its thread may have lost events since it began.
+    is_lossy: bool,
+}
+
+/// The waits that have begun, by thread.
+#[derive(Debug)]
+pub(super) struct Waits<T>(HashMap<u64, Wait<T>>);
+
+impl<T> Default for Waits<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> Waits<T> {
+    /// Takes each event of the stream, before it is used.
+    #[inline]
+    pub(super) fn pass(&mut self, event: &Event<'_>) {
+        if !self.0.is_empty() {
+            self.number(event);
+        }
+    }
+
+    fn number(&mut self, event: &Event<'_>) {
+        let header = event.header();
+        // The numbers are those of the thread that writes.
+        if header.thread != header.capture_thread {
+            return;
+        }
+        if let Some(wait) = self.0.get_mut(&event.thread_id()) {
+            // Version 3 has no numbers: always 0.
+            wait.is_lossy |= header.sequence_number != wait.sequence.wrapping_add(1);
+            wait.sequence = header.sequence_number;
+        }
+    }
+
+    /// A `ContentionStart`.
+    pub(super) fn begin(&mut self, event: &Event<'_>, of: T) {
+        let (start, sequence) = (event.header().timestamp, event.header().sequence_number);
+        let wait = Wait { start, of, sequence, is_lossy: false };
+        self.0.insert(event.thread_id(), wait);
+    }
+
+    /// The wait that a `ContentionStop` may end.
+    pub(super) fn end(&mut self, event: &Event<'_>) -> Option<Wait<T>> {
+        self.0.remove(&event.thread_id())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
 }

@@ -1,6 +1,4 @@
-use std::collections::HashMap;
-
-use super::contention::Waited;
+use super::contention::{Waited, Waits};
 use super::jit::OpenCompilations;
 use super::number;
 use super::runtime_event::RuntimeEvent;
@@ -131,7 +129,7 @@ pub enum RuntimeRecord {
 #[derive(Debug, Default)]
 pub struct RuntimeTracker {
     compilations: OpenCompilations,
-    waiting: HashMap<u64, Contention>,
+    waiting: Waits<Contention>,
     incomplete: u64,
     dropped: u64,
 }
@@ -147,9 +145,10 @@ impl RuntimeTracker {
 
     /// Processes an event and returns the record that it completes, if any.
     pub fn observe(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
+        self.waiting.pass(event);
         match RuntimeEvent::decode(event) {
             Ok(Some(RuntimeEvent::ContentionStop)) => self.stop(event),
-            Ok(decoded) => self.event(decoded?, event.thread_id(), event.header().timestamp),
+            Ok(decoded) => self.event(event, decoded?),
             Err(_) => {
                 self.incomplete += 1;
                 None
@@ -171,11 +170,11 @@ impl RuntimeTracker {
 
     /// The wait that ends on a thread.
     fn stop(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
-        let wait = self.waiting.remove(&event.thread_id())?;
-        let wait = Contention { end: event.header().timestamp, ..wait };
+        let open = self.waiting.end(event)?;
+        let wait = Contention { end: event.header().timestamp, ..open.of };
         Some(RuntimeRecord::Contention(match Waited::of(event) {
             // The start is that of an earlier wait.
-            Some(waited) if !waited.began_at(wait.start) => {
+            Some(waited) if !waited.is_of(&open) => {
                 let managed = number(event, "ContentionFlags") == Some(0);
                 let (lock_id, owner_thread_id) = (None, None);
                 Contention { start: waited.start, lock_id, owner_thread_id, managed, ..wait }
@@ -184,13 +183,9 @@ impl RuntimeTracker {
         }))
     }
 
-    fn event(
-        &mut self,
-        event: RuntimeEvent<'_>,
-        thread_id: u64,
-        timestamp: i64,
-    ) -> Option<RuntimeRecord> {
-        Some(match event {
+    fn event(&mut self, event: &Event<'_>, decoded: RuntimeEvent<'_>) -> Option<RuntimeRecord> {
+        let (thread_id, timestamp) = (event.thread_id(), event.header().timestamp);
+        Some(match decoded {
             RuntimeEvent::Allocation { type_name, amount, object_size, kind } => {
                 let type_name = type_name.map(|name| name.to_string());
                 RuntimeRecord::Allocation(Allocation {
@@ -228,7 +223,7 @@ impl RuntimeTracker {
                     let (start, end) = (timestamp, timestamp);
                     let wait =
                         Contention { thread_id, start, end, lock_id, owner_thread_id, managed };
-                    self.waiting.insert(thread_id, wait);
+                    self.waiting.begin(event, wait);
                 } else {
                     self.dropped += 1;
                 }

@@ -1,7 +1,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-use super::contention::Waited;
+use super::contention::{Wait, Waited, Waits};
 use super::{GcReason, RuntimeEvent, number};
 use crate::Event;
 use crate::manifest::Provider;
@@ -82,8 +82,8 @@ pub struct EventStacks {
     wanted: StackEvent,
     methods: MethodMap,
     stacks: StackTable,
-    /// Waits that have begun, by thread: stack and time.
-    waiting: HashMap<u64, (u32, i64)>,
+    /// Waits that have begun, with their stacks.
+    waiting: Waits<u32>,
     index: HashMap<Key, usize>,
     totals: Vec<StackTotal>,
     /// Processes with `AllocationSampled` events.
@@ -104,7 +104,7 @@ impl EventStacks {
             wanted,
             methods: MethodMap::default(),
             stacks: StackTable::default(),
-            waiting: HashMap::new(),
+            waiting: Waits::default(),
             index: HashMap::new(),
             totals: Vec::new(),
             sampled: HashSet::new(),
@@ -117,6 +117,7 @@ impl EventStacks {
     pub fn observe(&mut self, event: &Event<'_>) {
         /// `GCTriggered`: on the thread that triggers it. The later `GCStart` has no stack.
         const GC_TRIGGERED: u32 = 35;
+        self.waiting.pass(event);
         if self.methods.observe(event) {
             return;
         }
@@ -140,7 +141,6 @@ impl EventStacks {
                 return;
             }
         };
-        let thread_id = event.thread_id();
         let (type_name, weight, stack) = match (decoded, self.wanted) {
             (RuntimeEvent::Allocation { type_name, amount, .. }, StackEvent::Allocation) => {
                 let name = type_name.map(|name| name.to_string()).unwrap_or_default();
@@ -155,11 +155,11 @@ impl EventStacks {
                     self.waiting.clear();
                 }
                 let stack = self.stacks.intern(event);
-                self.waiting.insert(thread_id, (stack, event.header().timestamp));
+                self.waiting.begin(event, stack);
                 return;
             }
             (RuntimeEvent::ContentionStop, StackEvent::Contention) => {
-                let started = self.waiting.remove(&thread_id);
+                let started = self.waiting.end(event);
                 let Some((nanos, stack)) = self.wait(event, started) else { return };
                 (String::new(), nanos, stack)
             }
@@ -168,16 +168,15 @@ impl EventStacks {
         self.add(event, type_name, weight, stack);
     }
 
-    /// The nanoseconds and the stack of the wait that ends, and the stack and time of the last start on its
-    /// thread.
-    fn wait(&mut self, stop: &Event<'_>, started: Option<(u32, i64)>) -> Option<(u64, u32)> {
+    /// The nanoseconds and the stack of the wait that ends, and the last start on its thread.
+    fn wait(&mut self, stop: &Event<'_>, started: Option<Wait<u32>>) -> Option<(u64, u32)> {
         if let Some(waited) = Waited::of(stop) {
             // The end of a wait is in the same function as its start.
-            let own = started.filter(|(_, start)| waited.began_at(*start));
-            let stack = own.map_or_else(|| self.stacks.intern(stop), |(stack, _)| stack);
+            let own = started.filter(|wait| waited.is_of(wait));
+            let stack = own.map_or_else(|| self.stacks.intern(stop), |wait| wait.of);
             return Some((waited.nanos, stack));
         }
-        let (stack, start) = started?;
+        let Wait { start, of: stack, .. } = started?;
         let nanos = |at| stop.trace().map_or(0, |trace| trace.timestamp(at).nanos());
         let lasted = nanos(stop.header().timestamp).saturating_sub(nanos(start));
         Some((u64::try_from(lasted).unwrap_or(0), stack))

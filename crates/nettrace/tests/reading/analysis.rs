@@ -618,26 +618,45 @@ fn waits_are_added_up_by_thread() {
 }
 
 /// An event of the first thread with a stack: numbers of its type and of the stack, time.
-fn write_with(stream: &mut assemble::V6, (id, stack): (u8, u8), time: u64, payload: &[u8]) {
-    let header = [&[0xcf, id, 0, 1, 0, 1, stack][..], &assemble::varint(time)].concat();
+fn write_with(stream: &mut assemble::V6, event: (u8, u8), time: u64, payload: &[u8]) {
+    write_numbered(stream, 1, event, time, payload);
+}
+
+/// The same, with the number of the event among those of its thread.
+fn write_numbered(
+    stream: &mut assemble::V6,
+    number: u8,
+    (id, stack): (u8, u8),
+    time: u64,
+    payload: &[u8],
+) {
+    let header = [&[0xcf, id, number - 1, 1, 0, 1, stack][..], &assemble::varint(time)].concat();
     stream.compressed(&assemble::blob(&header, payload));
 }
 
+/// The type and stack of a start or end of a wait, its time, and the duration that an end has.
+type WaitEvent = ((u8, u8), u64, f64);
+
 /// A stream with the stacks 1 to 3, which are the addresses 0x100, 0x200 and 0x300, and starts (1) and ends (2) of
-/// waits. An end has its duration in nanoseconds.
-fn waits(events: &[((u8, u8), u64, f64)]) -> Vec<u8> {
+/// waits. An end has its duration in nanoseconds. The thread lost events before each.
+fn waits(events: &[WaitEvent]) -> Vec<u8> {
+    numbered_waits(&Vec::from_iter(events.iter().map(|event| (1, *event))))
+}
+
+/// The same, with the numbers of the events.
+fn numbered_waits(events: &[(u8, WaitEvent)]) -> Vec<u8> {
     let mut stream = of_two_processes();
     declare(&mut stream, &[(RUNTIME, 81, 2, "", &[]), (RUNTIME, 91, 1, "", &[])]);
     let stacks =
         [0x100, 0x200, 0x300].map(|ip: u64| [&[8, 0, 0, 0], &ip.to_le_bytes()[..]].concat());
     stream.block(5, &[&[1, 0, 0, 0, 3, 0, 0, 0], &stacks.concat()[..]].concat());
-    for (event, time, nanos) in events {
+    for (number, (event, time, nanos)) in events {
         let payload = match event {
             // Flags, number of the runtime, lock, what it belongs to, owner.
             (1, _) => [&[0, 1, 0], &[7, 8, 9].map(u64::to_le_bytes).concat()[..]].concat(),
             _ => [&[0, 1, 0], &nanos.to_le_bytes()[..]].concat(),
         };
-        write_with(&mut stream, *event, *time, &payload);
+        write_numbered(&mut stream, *number, *event, *time, &payload);
     }
     stream.end()
 }
@@ -679,6 +698,59 @@ fn a_wait_whose_start_was_lost_has_its_own_duration_and_stack() {
     });
     let expected = [(5_000_000, None, true), (3_000_000, Some(7), true), (10, Some(7), true)];
     assert_eq!((Vec::from_iter(waits), incomplete), (expected.to_vec(), 0));
+}
+
+/// The thread lost its CPU after it had the lock, and wrote the end 5 ms later.
+#[test]
+fn a_wait_whose_end_is_written_late_keeps_its_start_and_lock() {
+    let [start, stop] = [1, 2];
+    let begin = SECOND;
+    let wait = |numbers: [u8; 2]| {
+        let stream = numbered_waits(&[
+            (numbers[0], ((start, 1), begin, 0.0)),
+            (numbers[1], ((stop, 2), begin + 7_000_000, 2e6)),
+        ]);
+        let mut stacks = EventStacks::new(StackEvent::Contention);
+        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        let total = stacks.totals().next().unwrap();
+        let stack: Vec<u64> = stacks.frames(total).map(|frame| frame.address).collect();
+        let (records, _) = records(&stream);
+        let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
+        let since = wait.start - begin as i64;
+        (since, wait.lock_id, wait.owner_thread_id, stack[0], total.weight)
+    };
+    assert_eq!(wait([1, 2]), (0, Some(7), Some(9), 0x100, 2_000_000));
+    // Events between the two were lost: the start may be that of another wait.
+    assert_eq!(wait([1, 3]), (5_000_000, None, None, 0x200, 2_000_000));
+    // It is too short for that end.
+    let stream = numbered_waits(&[
+        (1, ((start, 1), 10 * SECOND, 0.0)),
+        (2, ((stop, 2), 10 * SECOND + 7_000_000, 50e6)),
+    ]);
+    let (records, _) = records(&stream);
+    let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
+    assert_eq!((wait.end - wait.start, wait.lock_id), (50_000_000, None));
+}
+
+/// A duration is believed if the wait began after the zero of the clock.
+#[test]
+fn a_wait_does_not_begin_before_its_clock() {
+    let [start, stop] = [1, 2];
+    for nanos in [1e300, 1.1e9, f64::INFINITY] {
+        let stream = numbered_waits(&[
+            // Nothing says how long it was.
+            (1, ((stop, 3), SECOND, nanos)),
+            (2, ((start, 1), SECOND, 0.0)),
+            (3, ((stop, 2), SECOND + 40, nanos)),
+        ]);
+        let mut stacks = EventStacks::new(StackEvent::Contention);
+        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        let totals: Vec<_> = stacks.totals().map(|total| (total.count, total.weight)).collect();
+        assert_eq!(totals, [(1, 40)], "{nanos}");
+        let (records, _) = records(&stream);
+        let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
+        assert_eq!((wait.end - wait.start, wait.lock_id), (40, Some(7)), "{nanos}");
+    }
 }
 
 #[test]
