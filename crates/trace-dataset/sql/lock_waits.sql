@@ -1,5 +1,5 @@
--- Waits of .NET threads for locks, and of work items in the queue of the thread pool, by process. Those that had not
--- ended are left out.
+-- Waits of .NET threads for locks and tasks, of work items in the queue of the thread pool, and awaits, by process and
+-- kind. Those that had not ended are left out.
 --
 -- Example:
 --   process   kind  waits  total      p99      longest

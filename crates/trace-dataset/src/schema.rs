@@ -388,7 +388,11 @@ pub const TABLES: &[Table] = &[
             int("paths", "", "those of them that have rows in `critical_paths`"),
         ],
     },
-    spans!("regions", "A region of a goroutine, or a compilation", "`region`, `jit`"),
+    spans!(
+        "regions",
+        "A region of a goroutine, a compilation, or other work of a .NET thread",
+        "`region`, `jit`; of .NET also `task_run`, `operation`, `finalizers`, `type_load`, `tiered_jit`"
+    ),
     events!(
         "samples",
         "A sample of a profiler",
@@ -472,8 +476,8 @@ pub const TABLES: &[Table] = &[
     ),
     spans!(
         "waits",
-        "A wait for a lock, or of a work item for a worker",
-        "`lock` of .NET, `queued` in the thread pool of .NET"
+        "A wait for a lock or a task, or of a work item for a worker",
+        "`lock` and `task_wait` of a .NET thread, `queued` in the thread pool of .NET, `await` of a method of .NET"
     ),
     events!(
         "wakeups",

@@ -292,7 +292,8 @@ pub enum FlowKind {
     Creates,
     /// Hands its P over: a switch of coroutines.
     HandsOver,
-    /// Gives its work to another one: a worker takes the work item that it queued.
+    /// Gives its work to another one: a worker takes the work item or task that it queued, or goes on with the
+    /// method in which it awaited.
     Continues,
 }
 
@@ -339,9 +340,25 @@ pub enum SpanKind {
     /// A thread waits for a lock; `of` is the owner when the wait began, if the runtime reports it
     /// (.NET 8 and later).
     LockWait,
-    /// A work item is in the queue of the .NET thread pool. The thread that queued it begins the
-    /// span, the worker that takes it ends it.
+    /// A work item is in the queue of the .NET thread pool, or a task or a continuation is scheduled. The thread that
+    /// queued it begins the span, the worker that takes it ends it. One that begins within other work of a
+    /// thread, such as a wait for it, has no such worker.
     Queued,
+    /// A thread executes a .NET task, a part of an asynchronous method, or the continuation of an await.
+    TaskRun,
+    /// A thread waits for a .NET task.
+    TaskWait,
+    /// An asynchronous .NET method awaits a task: from the thread that awaits to the one that continues, which ends the
+    /// span if nothing else is known to make it continue.
+    Await,
+    /// An asynchronous operation of .NET, from its begin to its end, on any number of threads.
+    Operation,
+    /// A thread runs finalizers.
+    Finalizers,
+    /// A type is loaded.
+    TypeLoad,
+    /// The methods that are called often are compiled again: .NET's tiered compilation in the background.
+    TieredJit,
 }
 
 impl SpanKind {
@@ -359,6 +376,13 @@ impl SpanKind {
             Self::Jit => "jit",
             Self::LockWait => "lock",
             Self::Queued => "queued",
+            Self::TaskRun => "task_run",
+            Self::TaskWait => "task_wait",
+            Self::Await => "await",
+            Self::Operation => "operation",
+            Self::Finalizers => "finalizers",
+            Self::TypeLoad => "type_load",
+            Self::TieredJit => "tiered_jit",
         }
     }
 }

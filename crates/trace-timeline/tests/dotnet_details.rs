@@ -512,6 +512,94 @@ fn a_suspension_whose_end_was_lost_ends_with_the_next_one() {
     assert_eq!(spans(&events), expected);
 }
 
+/// Numbers and texts of the arguments of each begin and end of a span of a kind.
+fn arguments_of(kind: SpanKind, tables: &Tables, events: &[Event]) -> Vec<Vec<(String, String)>> {
+    let text = |value: Value| match value {
+        Value::Uint(number) => number.to_string(),
+        Value::Text(text) => tables.str(text).into_owned(),
+        other => panic!("{other:?}"),
+    };
+    let mut spans = std::collections::HashSet::new();
+    let mut found = Vec::new();
+    for (event, arguments) in with_arguments(events) {
+        let is_it = match event.kind {
+            EventKind::Begin { span, kind: found, .. } => found == kind && spans.insert(span),
+            EventKind::Finish { span, .. } => spans.remove(&span),
+            _ => false,
+        };
+        if is_it {
+            let named =
+                |(name, value): &(TextId, Value)| (tables.str(*name).into_owned(), text(*value));
+            found.push(arguments.iter().map(named).collect());
+        }
+    }
+    found
+}
+
+fn owned(arguments: &[&[(&str, &str)]]) -> Vec<Vec<(String, String)>> {
+    let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    arguments.iter().map(|arguments| arguments.iter().map(pair).collect()).collect()
+}
+
+#[test]
+fn runs_of_finalizers_are_spans() {
+    let types = [(RUNTIME, 14, 1), (RUNTIME, 13, 1)];
+    let clr = 9_u16.to_le_bytes();
+    let written = [
+        // It began before the trace.
+        event(2, 5, 5, &[&2_u32.to_le_bytes(), &clr]),
+        event(1, 10, 5, &[&clr]),
+        event(2, 40, 5, &[&3_u32.to_le_bytes(), &clr]),
+    ];
+    let (tables, events) = read(&trace(&types, &written));
+    assert_eq!(spans(&events), [(SpanKind::Finalizers, 10, Some(40))]);
+    let arguments = arguments_of(SpanKind::Finalizers, &tables, &events);
+    assert_eq!(arguments, owned(&[&[], &[("finalizers", "3")]]));
+}
+
+/// A type is loaded within the load of another one, and another thread loads one, too.
+#[test]
+fn loads_of_types_are_spans() {
+    let types = [(RUNTIME, 73, 0), (RUNTIME, 74, 0)];
+    let clr = 9_u16.to_le_bytes();
+    let begin = |at, thread, id: u32| event(1, at, thread, &[&id.to_le_bytes(), &clr]);
+    let end = |at, thread, id: u32, name| {
+        let level = 6_u16.to_le_bytes();
+        let id = id.to_le_bytes();
+        event(2, at, thread, &[&id, &clr, &level, &0x77_u64.to_le_bytes(), &utf16(name)])
+    };
+    let written = [
+        begin(10, 5, 1),
+        begin(20, 5, 2),
+        begin(25, 6, 3),
+        end(30, 5, 2, "N.Base"),
+        end(40, 5, 1, "N.Derived"),
+        end(50, 5, 9, "N.Unknown"),
+    ];
+    let (tables, events) = read(&trace(&types, &written));
+    let load = SpanKind::TypeLoad;
+    assert_eq!(spans(&events), [(load, 10, Some(40)), (load, 20, Some(30)), (load, 25, None)]);
+    let ends =
+        [&[("type", "N.Base"), ("level", "6")][..], &[("type", "N.Derived"), ("level", "6")]];
+    let expected = owned(&[&[], &[], &[], ends[0], ends[1]]);
+    assert_eq!(arguments_of(load, &tables, &events), expected);
+}
+
+#[test]
+fn background_compilation_of_tiers_is_a_span() {
+    let types = [(RUNTIME, 283, 0), (RUNTIME, 284, 0)];
+    let clr = 9_u16.to_le_bytes();
+    let written = [
+        event(1, 10, 5, &[&clr, &30_u32.to_le_bytes()]),
+        event(2, 60, 5, &[&clr, &10_u32.to_le_bytes(), &20_u32.to_le_bytes()]),
+    ];
+    let (tables, events) = read(&trace(&types, &written));
+    assert_eq!(spans(&events), [(SpanKind::TieredJit, 10, Some(60))]);
+    let expected =
+        owned(&[&[("pending methods", "30")], &[("methods", "20"), ("pending methods", "10")]]);
+    assert_eq!(arguments_of(SpanKind::TieredJit, &tables, &events), expected);
+}
+
 /// Makes the trace lack events of a thread before the one at this time.
 fn lose_before(trace: &mut [u8], thread: u64, at: i64, count: u32) {
     let threads = [thread, thread].map(u64::to_le_bytes).concat();

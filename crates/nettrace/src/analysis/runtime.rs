@@ -229,7 +229,14 @@ impl RuntimeTracker {
                 }
                 return None;
             }
-            RuntimeEvent::ContentionStop => return None, // see `stop`
+            // For ends of waits, see `stop`.
+            RuntimeEvent::ContentionStop
+            | RuntimeEvent::FinalizersStart
+            | RuntimeEvent::FinalizersStop { .. }
+            | RuntimeEvent::TypeLoadStart { .. }
+            | RuntimeEvent::TypeLoadStop { .. }
+            | RuntimeEvent::TieredCompilationStart { .. }
+            | RuntimeEvent::TieredCompilationStop { .. } => return None,
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let fits = self.compilations.start(thread_id, id, timestamp, il_size, name);
                 self.dropped += u64::from(!fits);

@@ -103,6 +103,41 @@ pub enum RuntimeEvent<'a> {
         /// Name; `None` in `MethodLoad`.
         name: Option<MethodName<'a>>,
     },
+    /// `GCFinalizersBegin`: the thread begins to run finalizers: keyword `GC` (0x1), level 4.
+    FinalizersStart,
+    /// `GCFinalizersEnd`: it has run those that were due.
+    FinalizersStop {
+        /// Number of finalizers that it ran.
+        count: u32,
+    },
+    /// `TypeLoadStart`: the thread begins to load a type: keyword `TypeDiagnostic` (0x8000000000), level 4
+    /// (.NET 5). Within that, it can load others.
+    TypeLoadStart {
+        /// Number of this load, which its end repeats.
+        id: u32,
+    },
+    /// `TypeLoadStop`: the load with this number has ended.
+    TypeLoadStop {
+        /// Number of the load.
+        id: u32,
+        /// The runtime's load level: a type is loaded up to one level at a time.
+        level: u16,
+        /// Name of the type.
+        type_name: Text<'a>,
+    },
+    /// `TieredCompilationBackgroundJitStart`: the thread begins to compile methods that are called often: keyword
+    /// `Compilation` (0x1000000000), level 4 (.NET Core 3.0).
+    TieredCompilationStart {
+        /// Methods that wait for it.
+        pending: u32,
+    },
+    /// `TieredCompilationBackgroundJitStop`: it has compiled some of them.
+    TieredCompilationStop {
+        /// Methods that still wait.
+        pending: u32,
+        /// Methods that it compiled.
+        compiled: u32,
+    },
 }
 
 impl<'a> RuntimeEvent<'a> {
@@ -139,6 +174,22 @@ impl<'a> RuntimeEvent<'a> {
                     kind: payload.u32("AllocationKind")?,
                 }
             }
+            // GCFinalizersEnd, GCFinalizersBegin
+            13 => Self::FinalizersStop { count: payload.u32("Count")? },
+            14 => Self::FinalizersStart,
+            // TypeLoadStart, TypeLoadStop
+            73 => Self::TypeLoadStart { id: payload.u32("TypeLoadStartID")? },
+            74 => Self::TypeLoadStop {
+                id: payload.u32("TypeLoadStartID")?,
+                level: payload.u16("LoadLevel")?,
+                type_name: payload.text("TypeName")?,
+            },
+            // TieredCompilationBackgroundJitStart, TieredCompilationBackgroundJitStop
+            283 => Self::TieredCompilationStart { pending: payload.u32("PendingMethodCount")? },
+            284 => Self::TieredCompilationStop {
+                pending: payload.u32("PendingMethodCount")?,
+                compiled: payload.u32("JittedMethodCount")?,
+            },
             // Worker threads start, stop, wait
             50 | 51 | 57 => Self::Workers { active: payload.u32("ActiveWorkerThreadCount")? },
             // ThreadPoolWorkerThreadAdjustmentAdjustment

@@ -242,6 +242,13 @@ impl Names {
         self.scratch.clear();
         match kind {
             SpanKind::Task if text.is_empty() => self.scratch.extend_from_slice(b"(no type)"),
+            SpanKind::TypeLoad if text.is_empty() => self.scratch.extend_from_slice(b"type load"),
+            SpanKind::Finalizers if text.is_empty() => {
+                self.scratch.extend_from_slice(b"finalizers");
+            }
+            SpanKind::TieredJit if text.is_empty() => {
+                self.scratch.extend_from_slice(b"tiered compilation");
+            }
             _ if text.is_empty() => {
                 self.scratch.extend_from_slice(super::spans::title(kind).as_bytes());
             }
@@ -259,6 +266,10 @@ impl Names {
                 self.scratch.push(b')');
             }
             SpanKind::LockWait => self.scratch.extend_from_slice(b"waits for a lock"),
+            SpanKind::TaskWait | SpanKind::Await => {
+                self.scratch.extend_from_slice(b"waits for ");
+                self.scratch.extend_from_slice(text);
+            }
             // Their track has the event source.
             SpanKind::Activity | SpanKind::Request => {
                 self.scratch.extend_from_slice(tables.get(tables.short(name)));

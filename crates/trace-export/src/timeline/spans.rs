@@ -77,17 +77,26 @@ pub(super) const fn title(kind: SpanKind) -> &'static str {
         SpanKind::GcSweep => "GC sweep",
         SpanKind::Jit => "JIT",
         SpanKind::LockWait => "Lock waits",
+        SpanKind::TaskRun => "Tasks that run",
+        SpanKind::TaskWait => "Waits for tasks",
+        SpanKind::Await => "Awaits",
+        SpanKind::Operation => "Asynchronous operations",
+        SpanKind::Finalizers => "Finalizers",
+        SpanKind::TypeLoad => "Type loads",
+        SpanKind::TieredJit => "Tiered compilation",
         _ => "Other",
     }
 }
 
 const fn category(kind: SpanKind) -> Category {
     match kind {
-        SpanKind::Gc | SpanKind::StopTheWorld | SpanKind::GcAssist | SpanKind::GcSweep => {
-            Category::Gc
-        }
+        SpanKind::Gc
+        | SpanKind::StopTheWorld
+        | SpanKind::GcAssist
+        | SpanKind::GcSweep
+        | SpanKind::Finalizers => Category::Gc,
         SpanKind::Queued => Category::Pool,
-        SpanKind::Jit => Category::Jit,
+        SpanKind::Jit | SpanKind::TieredJit | SpanKind::TypeLoad => Category::Jit,
         SpanKind::LockWait => Category::Lock,
         _ => Category::Task,
     }
@@ -135,6 +144,11 @@ impl Drawing {
                 | SpanKind::GcSweep
                 | SpanKind::Jit
                 | SpanKind::LockWait
+                | SpanKind::TaskRun
+                | SpanKind::TaskWait
+                | SpanKind::Finalizers
+                | SpanKind::TypeLoad
+                | SpanKind::TieredJit
         );
         if is_inside {
             let is_drawn = match self.inner(entity, cx)? {

@@ -113,7 +113,8 @@ pub enum What {
     /// was used up. The counters of the cgroup say for how long, summed over CPUs, and not when: this is
     /// the share of the thread, and this part of a wait for a CPU is shown first.
     Throttled,
-    /// A work item waited in the queue of the .NET thread pool for `entity` to take it.
+    /// A work item waited in the queue of the .NET thread pool for `entity` to take it, or a task or continuation was
+    /// scheduled and had not begun.
     Queued {
         /// Number of workers that the pool added meanwhile because queued items did not start: the
         /// other workers were blocked. Above 0 this is thread-pool starvation.
@@ -124,7 +125,8 @@ pub enum What {
     Blocked,
     /// Its thread was stopped by a signal or a debugger.
     Stopped,
-    /// Waited, and nobody is known who ended the wait: network, timer, interrupt, another machine.
+    /// Waited, and nobody is known who ended the wait: network, timer, interrupt, another machine. Of a .NET method
+    /// that awaited, the reason is the awaited task.
     Waits {
         /// The context in which a CPU ended it.
         context: Context,
@@ -361,10 +363,17 @@ impl Walk<'_> {
         if thread == Some(EntityKind::Thread) { What::Unknown } else { What::NotRecorded }
     }
 
-    /// The work item of a worker was queued: continue with the thread that queued it.
+    /// The work item of a worker was queued, or a task awaited: continue with the thread that queued or awaited it.
     fn queued(&mut self, step: Step, item: &Span) {
         let begin = item.begin.max(step.lower);
         let process = self.entities.process_of(step.entity);
+        if item.kind == SpanKind::Await && self.back.at() > begin {
+            // Nothing is known of the one that completed the task.
+            self.leaf(step, begin, What::Waits { context: Context::Unknown }, None);
+            if let Some((piece, _)) = self.pieces.last_mut() {
+                piece.reason = item.name;
+            }
+        }
         while self.back.at() > begin {
             let interval =
                 self.history.before(step.entity, self.back.at()).map(|(_, interval)| interval);

@@ -30,7 +30,7 @@ pub struct History {
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
     /// The begins of waits for locks among `spans`, and their positions.
     lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
-    /// Work items by the worker that took them, by their end.
+    /// Work items by the worker that took them, and awaits by the thread that continues, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
     /// The parents of tasks and activities.
@@ -81,6 +81,9 @@ impl Span {
                 | SpanKind::GcAssist
                 | SpanKind::GcSweep
                 | SpanKind::Jit
+                | SpanKind::TieredJit
+                | SpanKind::TypeLoad
+                | SpanKind::Finalizers
         )
     }
 
@@ -352,7 +355,7 @@ impl History {
             self.parents.remove(&span.entity);
             return;
         }
-        if span.kind == SpanKind::Queued && span.end < Timestamp::MAX {
+        if matches!(span.kind, SpanKind::Queued | SpanKind::Await) && span.end < Timestamp::MAX {
             self.work_items.entry(span.ended_by).or_default().push(span);
         }
         self.spans.entry(span.entity).or_default().push(span);

@@ -195,6 +195,13 @@ const fn marker_type(kind: MarkerKind) -> (&'static str, &'static str) {
             SpanKind::Jit => (RUNTIME, "JIT"),
             SpanKind::LockWait => (RUNTIME, "lock wait"),
             SpanKind::Queued => (RUNTIME, "queued"),
+            SpanKind::TaskRun => (PROGRAM, "task runs"),
+            SpanKind::TaskWait => (PROGRAM, "task wait"),
+            SpanKind::Await => (PROGRAM, "await"),
+            SpanKind::Operation => (PROGRAM, "operation"),
+            SpanKind::Finalizers => (RUNTIME, "finalizers"),
+            SpanKind::TypeLoad => (RUNTIME, "type load"),
+            SpanKind::TieredJit => (RUNTIME, "tiered compilation"),
             _ => (RUNTIME, "span"),
         },
         MarkerKind::Instant(kind) => match kind {

@@ -2,12 +2,17 @@
 //!
 //! | .NET | model |
 //! | --- | --- |
-//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock |
+//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock or a task |
 //! | GC | entity and span of the process, with `number`, `generation`, `reason`, `type` |
 //! | suspension of the managed threads | span of the process |
 //! | JIT compilation | span of the thread, with `IL bytes` and at its end `code bytes` |
 //! | lock wait | span of the thread, with `lock`; `of` is the owner (.NET 8 and later) |
 //! | work items of the thread pool | spans of the process, and a flow of kind [`FlowKind::Continues`] from the thread that queues to the one that takes it |
+//! | tasks that a thread executes, continuations of awaits | spans of the thread, with `task id` |
+//! | synchronous wait for a task | span of the thread, and a flow of kind [`FlowKind::Wakes`] from the thread that completes the task |
+//! | tasks and continuations that are scheduled, awaits | spans of the process, and a flow of kind [`FlowKind::Continues`] from the thread that schedules or awaits to the one that executes |
+//! | asynchronous operations | spans of the process, with `task id`; their names are those of the tasks |
+//! | runs of finalizers, loads of types, background compilation of tiers | spans of the thread |
 //! | heap, thread pool | an entity for each generation and pool; their size and workers are counters |
 //! | starvation of the thread pool | an instant of the process for each worker that is added |
 //! | pairs of start and stop events of event sources | activities and requests; `of` is the parent |
@@ -46,6 +51,7 @@ mod names;
 mod runtime;
 mod skipped;
 mod stacks;
+mod tasks;
 
 pub use names::DotnetNames;
 pub use stacks::{DotnetLines, frame, frame_with_line};
@@ -62,6 +68,7 @@ use nettrace::{Event as NetEvent, Guid, Item, Loss, Trace};
 use skipped::Skipped;
 use stacks::{Lines, Stacks};
 use std::collections::VecDeque;
+use tasks::Tasks;
 use trace_common::{ClockDomain, Timestamp};
 
 /// Statistics of a [`DotnetSource`].
@@ -141,12 +148,13 @@ pub struct DotnetSource {
     counter_forms: HashMap<(EntityId, TextId), bool>,
     /// Quantiles of the histograms of meters, by process and name.
     histograms: HashMap<(EntityId, TextId), Vec<f64>>,
-    /// Work items in the queue of the thread pool, oldest first, by process and identifier. An
+    /// Work items in the queue of the thread pool and so on, oldest first, by process and identifier. An
     /// object can be queued more than once.
-    queued: HashMap<(EntityId, i64), VecDeque<WorkItem>>,
+    queued: HashMap<Key, VecDeque<WorkItem>>,
     queued_count: usize,
     /// All work items, oldest first. Those that have left the queue stay for a while.
-    queue_order: VecDeque<(SpanId, (EntityId, i64))>,
+    queue_order: VecDeque<(SpanId, Key)>,
+    tasks: Tasks,
     stacks: Stacks,
     lines: Lines,
 }
@@ -163,11 +171,27 @@ struct Ids {
 /// most 2^22.
 const OTHER_NAMESPACE: i64 = 1 << 30;
 
-/// A work item in the queue.
+/// Something that a thread begins and another one goes on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Waiting {
+    /// A work item in the queue of the thread pool, by its identifier.
+    Item(i64),
+    /// A task or a continuation that is scheduled.
+    Task(i64),
+    /// A task that is awaited.
+    Await(i64),
+}
+
+/// It, and its process.
+type Key = (EntityId, Waiting);
+
+/// A work item in the queue, or another thing that waits for a thread.
 #[derive(Clone, Copy, Debug)]
 struct WorkItem {
     span: SpanId,
     by: EntityId,
+    /// Of an await: the continuation that is scheduled.
+    continuation: Option<i64>,
 }
 
 /// An open span of the runtime.
@@ -177,16 +201,27 @@ enum Open {
     Suspension(EntityId),
     Jit(EntityId, u64),
     LockWait(EntityId),
+    /// What a thread does for tasks, by its depth.
+    Task(EntityId, usize),
+    /// An asynchronous operation, by its task.
+    Operation(EntityId, i64),
+    Finalizers(EntityId),
+    TypeLoad(EntityId, u32),
+    TieredJit(EntityId),
 }
 
 impl Open {
     /// The thread that writes the end of the span.
     const fn thread(self) -> Option<EntityId> {
         match self {
-            Self::Suspension(thread) | Self::Jit(thread, _) | Self::LockWait(thread) => {
-                Some(thread)
-            }
-            Self::Gc(..) => None,
+            Self::Suspension(thread)
+            | Self::Jit(thread, _)
+            | Self::LockWait(thread)
+            | Self::Task(thread, _)
+            | Self::Finalizers(thread)
+            | Self::TypeLoad(thread, _)
+            | Self::TieredJit(thread) => Some(thread),
+            Self::Gc(..) | Self::Operation(..) => None,
         }
     }
 }
@@ -291,6 +326,9 @@ impl DotnetSource {
                 push.state(thread, State::Running, None);
             }
         }
+        let waiting = self.tasks.waiting();
+        self.tasks.clear();
+        waiting.into_iter().for_each(|thread| self.resume(thread, push));
         let mut gcs: Vec<EntityId> = self.open_gcs.drain().map(|(_, gc)| gc).collect();
         gcs.sort_unstable();
         for gc in gcs {
@@ -414,10 +452,12 @@ impl DotnetSource {
     fn cut(&mut self, key: Open, push: &mut Pusher<'_>) {
         self.cut_span(key, push);
         match key {
-            Open::LockWait(thread) => push.state(thread, State::Running, None),
+            Open::LockWait(thread) => self.resume(thread, push),
             Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
             Open::Gc(process, number) => self.end_gc(process, number, push),
-            Open::Jit(..) => {}
+            Open::Task(thread, depth) => self.unwind(thread, depth, push),
+            Open::Operation(process, task) => self.tasks.unname(process, task),
+            Open::Jit(..) | Open::Finalizers(_) | Open::TypeLoad(..) | Open::TieredJit(_) => {}
         }
     }
 
@@ -456,6 +496,7 @@ impl DotnetSource {
                 self.sample(event, thread, (SampleKind::Cpu, weight), push);
             }
             Some(Provider::Metrics) => self.counter(event, process, push),
+            Some(Provider::Tpl) => self.task(event, process, thread, push),
             Some(_) => self.skip(event),
             None if event.provider() == FRAMEWORK && matches!(event.id(), 30 | 31) => {
                 self.work_item(event, process, thread, push);
@@ -613,13 +654,7 @@ impl DotnetSource {
             if !is_queued(&self.queued, key, span) {
                 continue;
             }
-            if let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry(key) {
-                queue.get_mut().pop_front();
-                if queue.get().is_empty() {
-                    queue.remove();
-                }
-            }
-            self.queued_count -= 1;
+            self.dequeue(key);
             push.cut(span);
             return;
         }
@@ -635,37 +670,53 @@ impl DotnetSource {
     ) {
         let id = event.field_at(0).and_then(|id| id.as_i64());
         let Some(id) = id else { return self.undecodable(event, thread, "no work item", push) };
+        let key = (process, Waiting::Item(id));
         if event.id() == 30 {
-            if self.queued_count >= MAX_OPEN {
-                self.stats.unpaired += 1;
-                self.drop_oldest_work_item(push);
-            }
+            self.make_room_in_queue(push);
             let (stack, of) = (self.stack(event, push), self.activity_of(event));
             let begin = Begin::new(process, SpanKind::Queued, b"work item").by(Some(thread));
-            let span = push.begin(begin.of(of).stack(stack));
-            let item = WorkItem { span, by: thread };
-            self.queued.entry((process, id)).or_default().push_back(item);
-            self.queued_count += 1;
-            if self.queue_order.len() >= 2 * MAX_OPEN {
-                let queued = &self.queued;
-                self.queue_order.retain(|(span, key)| is_queued(queued, *key, *span));
-            }
-            self.queue_order.push_back((span, (process, id)));
-            return;
+            return self.enqueue(key, begin.of(of).stack(stack), thread, push);
         }
-        let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry((process, id))
-        else {
-            return; // queued before the trace
+        // Without one, it was queued before the trace.
+        let item = self.dequeue(key);
+        self.tasks.dispatch(thread, item.is_some());
+        if let Some(WorkItem { span, by, .. }) = item {
+            push.event(EventKind::Finish { span, by: Some(thread), is_cut: false });
+            push.flow(FlowKind::Continues, by, thread);
+        }
+    }
+
+    /// Makes room for a work item, before the arguments of its begin.
+    fn make_room_in_queue(&mut self, push: &mut Pusher<'_>) {
+        if self.queued_count >= MAX_OPEN {
+            self.stats.unpaired += 1;
+            self.drop_oldest_work_item(push);
+        }
+    }
+
+    fn enqueue(&mut self, key: Key, begin: Begin<'_>, by: EntityId, push: &mut Pusher<'_>) {
+        let span = push.begin(begin);
+        let item = WorkItem { span, by, continuation: None };
+        self.queued.entry(key).or_default().push_back(item);
+        self.queued_count += 1;
+        if self.queue_order.len() >= 2 * MAX_OPEN {
+            let queued = &self.queued;
+            self.queue_order.retain(|(span, key)| is_queued(queued, *key, *span));
+        }
+        self.queue_order.push_back((span, key));
+    }
+
+    /// The oldest work item with this key, which leaves the queue.
+    fn dequeue(&mut self, key: Key) -> Option<WorkItem> {
+        let hashbrown::hash_map::Entry::Occupied(mut queue) = self.queued.entry(key) else {
+            return None;
         };
         let item = queue.get_mut().pop_front();
         if queue.get().is_empty() {
             queue.remove();
         }
-        if let Some(WorkItem { span, by }) = item {
-            self.queued_count -= 1;
-            push.event(EventKind::Finish { span, by: Some(thread), is_cut: false });
-            push.flow(FlowKind::Continues, by, thread);
-        }
+        self.queued_count -= usize::from(item.is_some());
+        item
     }
 }
 
@@ -675,10 +726,6 @@ fn is_open(open: &HashMap<Open, (SpanId, Timestamp)>, key: Open, span: SpanId) -
 }
 
 /// Whether a work item is still in the queue. Spans are in the order of their beginnings.
-fn is_queued(
-    queued: &HashMap<(EntityId, i64), VecDeque<WorkItem>>,
-    key: (EntityId, i64),
-    span: SpanId,
-) -> bool {
+fn is_queued(queued: &HashMap<Key, VecDeque<WorkItem>>, key: Key, span: SpanId) -> bool {
     queued.get(&key).and_then(VecDeque::front).is_some_and(|oldest| oldest.span <= span)
 }

@@ -23,6 +23,8 @@ pub struct DotnetNames {
     processes: HashMap<u64, Named>,
     threads: HashMap<(u64, u64), &'static str>,
     samplers: HashSet<(u64, u64)>,
+    /// A bit for each number of an event of `TplEventSource` that the trace has.
+    tasks: u32,
 }
 
 #[derive(Debug, Default)]
@@ -65,8 +67,14 @@ impl DotnetNames {
             (Some(Provider::SampleProfiler), _) if self.samplers.len() < MAX_THREADS => {
                 self.samplers.insert((pid, event.header().capture_thread));
             }
+            (Some(Provider::Tpl), id) if id < u32::BITS => self.tasks |= 1 << id,
             _ => {}
         }
+    }
+
+    /// A bit for each number of an event of `TplEventSource` that was observed.
+    pub(super) const fn tasks(&self) -> u32 {
+        self.tasks
     }
 
     fn process(&mut self, pid: u64, named: Named) {

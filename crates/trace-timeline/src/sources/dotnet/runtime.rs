@@ -107,7 +107,7 @@ impl DotnetSource {
             }
             RuntimeEvent::ContentionStop => {
                 self.close(Open::LockWait(thread), None, push);
-                push.state(thread, State::Running, None);
+                self.resume(thread, push);
             }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let key = Open::Jit(thread, id);
@@ -120,6 +120,47 @@ impl DotnetSource {
                 let key = Open::Jit(thread, id);
                 if self.open.contains_key(&key) {
                     push.number(b"code bytes", size.into());
+                    self.close(key, None, push);
+                }
+            }
+            RuntimeEvent::FinalizersStart => {
+                let key = Open::Finalizers(thread);
+                self.make_room(key, push);
+                let stack = self.stack(event, push);
+                self.begin(key, Begin::new(thread, SpanKind::Finalizers, b"").stack(stack), push);
+            }
+            RuntimeEvent::FinalizersStop { count } => {
+                let key = Open::Finalizers(thread);
+                if self.open.contains_key(&key) {
+                    push.number(b"finalizers", count.into());
+                    self.close(key, None, push);
+                }
+            }
+            RuntimeEvent::TypeLoadStart { id } => {
+                let key = Open::TypeLoad(thread, id);
+                self.make_room(key, push);
+                let stack = self.stack(event, push);
+                self.begin(key, Begin::new(thread, SpanKind::TypeLoad, b"").stack(stack), push);
+            }
+            RuntimeEvent::TypeLoadStop { id, level, type_name } => {
+                let key = Open::TypeLoad(thread, id);
+                if self.open.contains_key(&key) {
+                    push.text(b"type", type_name.to_string().as_bytes());
+                    push.number(b"level", level.into());
+                    self.close(key, None, push);
+                }
+            }
+            RuntimeEvent::TieredCompilationStart { pending } => {
+                let key = Open::TieredJit(thread);
+                self.make_room(key, push);
+                push.number(b"pending methods", pending.into());
+                self.begin(key, Begin::new(thread, SpanKind::TieredJit, b""), push);
+            }
+            RuntimeEvent::TieredCompilationStop { pending, compiled } => {
+                let key = Open::TieredJit(thread);
+                if self.open.contains_key(&key) {
+                    push.number(b"methods", compiled.into());
+                    push.number(b"pending methods", pending.into());
                     self.close(key, None, push);
                 }
             }
