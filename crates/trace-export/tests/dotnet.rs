@@ -245,6 +245,35 @@ fn samples_say_whether_the_thread_had_a_cpu() {
     assert!(lines[1].contains("42/2") && lines[1].contains("[[off CPU] > 0x1234"), "{lines:?}");
 }
 
+/// Awaits and scheduled continuations are on tracks of the process, continuations that run on those of their threads.
+#[test]
+fn tasks_are_drawn() {
+    let (lines, stats) = draw(&captured("t31-selfdesc.nettrace"));
+    assert!(stats.skipped * 2 < stats.events, "{stats:?}");
+    for part in ["/Awaits", "waits for task", "/Thread-pool queue", "continuation", "task id=5"] {
+        assert!(lines.iter().any(|line| line.contains(part)), "{part}: {:#?}", &lines[..40]);
+    }
+}
+
+#[test]
+fn other_work_of_the_runtime_is_drawn_on_its_thread() {
+    let types = [14, 13, 73, 74, 283, 284].map(|id| (RUNTIME, id, u32::from(id < 20)));
+    let (u32s, clr) = (u32::to_le_bytes, 9_u16.to_le_bytes());
+    let events = [
+        event(1, 10, 5, &[&clr]),
+        event(2, 20, 5, &[&u32s(3), &clr]),
+        event(3, 30, 5, &[&u32s(1), &clr]),
+        event(4, 40, 5, &[&u32s(1), &clr, &[6, 0], &[0; 8], &utf16("N.T")]),
+        event(5, 50, 5, &[&clr, &u32s(9)]),
+        event(6, 60, 5, &[&clr, &u32s(0), &u32s(9)]),
+    ];
+    let (lines, stats) = draw(&trace(&types, &events));
+    assert_eq!((stats.skipped, stats.undecodable), (0, 0));
+    for name in ["finalizers", "type load", "N.T", "tiered compilation", "pending methods"] {
+        assert!(lines.iter().any(|line| line.contains(name)), "{name}: {lines:#?}");
+    }
+}
+
 #[test]
 fn processes_are_named_by_the_trace() {
     for name in ["t10-activity.nettrace", "t9-metrics.nettrace", "t31-selfdesc.nettrace"] {
