@@ -206,7 +206,7 @@ fn a_task_flows_from_the_thread_that_schedules_it() {
     assert_eq!(read.flows(), [(FlowKind::Continues, 10, 20, 30)]);
     let queued = (SpanKind::Queued, "task".to_owned(), 42, 10, Some((30, false)));
     // Nothing says when the work ends.
-    assert_eq!(read.spans(), [queued.clone()]);
+    assert_eq!(read.spans(), std::slice::from_ref(&queued));
     assert_eq!(read.source.stats().skipped, 0);
     // A trace that is read once can still have the end.
     let run = (SpanKind::TaskRun, "task".to_owned(), 20, 30, None);
