@@ -32,7 +32,8 @@ pub fn utf16(text: &str) -> Vec<u8> {
 
 /// A trace of format version 4, process 42, whose ticks are nanoseconds of `CLOCK_MONOTONIC`.
 ///
-/// `types` are provider, event number and version; the fields are those of the manifest.
+/// `types` are provider, event number and version; the fields are those of the manifest. An event source is
+/// `PROVIDER/NAME`, and its events have no fields.
 pub fn trace(types: &[(&str, u32, u32)], events: &[Written]) -> Vec<u8> {
     let mut out = b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec();
     let object = |out: &mut Vec<u8>, name: &str, version: i32| {
@@ -77,10 +78,11 @@ pub fn trace(types: &[(&str, u32, u32)], events: &[Written]) -> Vec<u8> {
 
     let mut metadata = header.clone();
     for (number, (provider, id, version)) in (1u32..).zip(types) {
+        let (provider, name) = provider.split_once('/').unwrap_or((provider, ""));
         let mut payload = number.to_le_bytes().to_vec();
         payload.extend(utf16(provider));
         payload.extend(id.to_le_bytes());
-        payload.extend(utf16(""));
+        payload.extend(utf16(name));
         payload.extend([0; 8]);
         payload.extend([*version, 4, 0].iter().flat_map(|v| v.to_le_bytes()));
         blob(&mut metadata, &event(0, 0, 0, &[&payload]), 0);

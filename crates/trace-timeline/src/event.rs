@@ -338,7 +338,8 @@ pub enum SpanKind {
     /// A method is compiled.
     Jit,
     /// A thread waits for a lock; `of` is the owner when the wait began, if the runtime reports it
-    /// (.NET 8 and later).
+    /// (.NET 8 and later). The first unsigned number among the arguments of its begin identifies the
+    /// lock in its process: waits for the same lock say who held it when.
     LockWait,
     /// A work item is in the queue of the .NET thread pool, or a task or a continuation is scheduled. The thread that
     /// queued it begins the span, the worker that takes it ends it. One that begins within other work of a

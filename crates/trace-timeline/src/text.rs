@@ -207,8 +207,8 @@ pub fn waiter(piece: &Piece, tables: &Tables) -> Option<String> {
     })
 }
 
-/// The wait during which a [`Piece`] was, if it was for a mutex of Go: `main.serve (G7) waited for a
-/// mutex held by main.worker (G9)`.
+/// The wait during which a [`Piece`] was, if it was for a mutex of Go or a lock of .NET: `main.serve (G7)
+/// waited for a mutex held by main.worker (G9)`, `thread 7 waited for a lock held by thread 9`.
 pub fn mutex(piece: &Piece, tables: &Tables) -> Option<String> {
     const LOCKS: [&[u8]; 4] = [
         b"sync.(*Mutex).Lock",
@@ -222,6 +222,10 @@ pub fn mutex(piece: &Piece, tables: &Tables) -> Option<String> {
             function.strip_suffix(lock).is_some_and(|before| matches!(before, b"" | b"internal/"))
         })
     };
+    if let (Some(waiter), Some(owner)) = (piece.waiter, piece.waiter_lock_owner) {
+        let [waiter, owner] = [waiter, owner].map(|id| with_process(tables, id));
+        return Some(format!("{waiter} waited for a lock held by {owner}"));
+    }
     let (waiter, holder) = (piece.waiter?, piece.unblocker?);
     if !tables.frames(piece.waiter_stack?).iter().any(is_lock) {
         return None;
@@ -289,7 +293,15 @@ pub fn during(piece: &Piece, tables: &Tables) -> Option<String> {
         SpanKind::GcAssist => "GC assist".to_owned(),
         SpanKind::StopTheWorld => format!("stop-the-world: {name}"),
         SpanKind::Jit => format!("JIT {name}"),
-        SpanKind::LockWait => format!("lock {name}"),
+        SpanKind::LockWait => {
+            // Locks of .NET have no name.
+            let name = Some(&*name).filter(|name| !matches!(*name, "" | "lock"));
+            let lock = name.map_or_else(|| "lock".to_owned(), |name| format!("lock {name}"));
+            match piece.lock_owner {
+                Some(owner) => format!("{lock} held by {}", with_process(tables, owner)),
+                None => lock,
+            }
+        }
         _ => name.into_owned(),
     })
 }

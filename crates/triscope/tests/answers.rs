@@ -396,6 +396,55 @@ fn a_goroutine_is_one_of_the_processes_that_are_shown() {
     }
 }
 
+/// Two threads wait for a lock that a third one holds, one after the other. The kernel is not recorded.
+#[test]
+fn a_lock_of_dotnet_has_its_owners() {
+    use testkit::nettrace::{event, trace};
+    const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
+    let types =
+        [("Shop/OrderStart", 1, 0), ("Shop/OrderStop", 2, 0), (RUNTIME, 81, 2), (RUNTIME, 91, 1)];
+    let (u64s, clr) = (u64::to_le_bytes, 9u16.to_le_bytes());
+    let waits = |at, thread, owner| {
+        event(3, at, thread, &[&[0], &clr, &u64s(0x10), &u64s(0x20), &u64s(owner)])
+    };
+    let has = |at, thread| event(4, at, thread, &[&[0], &clr, &0f64.to_le_bytes()]);
+    let events = [
+        event(1, 1_000, 7, &[]),
+        waits(2_000, 6, 5),
+        waits(3_000, 7, 5),
+        has(10_000, 6),
+        has(20_000, 7),
+        event(2, 21_000, 7, &[]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("app.nettrace");
+    std::fs::write(&path, trace(&types, &events)).unwrap();
+    let path = path.to_str().unwrap();
+    let paths = json(&["explain", "--json", path]);
+    let pieces = paths[0]["pieces"].as_array().unwrap();
+    let found: Vec<_> = pieces
+        .iter()
+        .map(|piece| {
+            let number = |of: &str| piece[of]["number"].as_i64();
+            (piece["nanos"].as_i64().unwrap(), number("entity"), number("waiter_lock_owner"))
+        })
+        .collect();
+    let expected = [
+        (2_000, Some(7), None),
+        (7_000, Some(5), Some(5)),
+        (10_000, Some(6), Some(6)),
+        (1_000, Some(7), None),
+    ];
+    assert_eq!(found, expected);
+    for args in [&["explain", path][..], &["explain", path, "--path"]] {
+        let printed = text(&triscope(args).stdout);
+        for owner in [5, 6] {
+            let line = format!("; thread 7 waited for a lock held by thread {owner}\n");
+            assert!(printed.contains(&line), "{printed}");
+        }
+    }
+}
+
 /// All files of a directory are read: an output among them would be one of the inputs of the next command.
 #[test]
 fn an_output_in_the_directory_of_the_traces_is_refused() {

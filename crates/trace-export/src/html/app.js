@@ -1295,11 +1295,11 @@ function showPath(i) {
     if (shorts) table.append(el('tr', {}, el('td'), el('td', {}, duration(short)), el('td'), el('td', { class: 'text dim' }, `${shorts} short piece${shorts === 1 ? '' : 's'}`), el('td')));
     short = shorts = 0;
   };
-  for (const [begin, nanos, who, depth, waiter, context, , what, words, during] of request.pieces) {
+  for (const [begin, nanos, who, depth, waiter, context, , what, words, during, owner] of request.pieces) {
     if (nanos < request.nanos / 1000) { short += nanos; shorts++; continue; }
     flush();
     const name = el('td', { class: 'text', style: { paddingLeft: 10 + 16 * Math.min(depth, 12) + 'px', borderLeft: `4px solid ${WHAT[what] || WHAT.unknown}` } }, label(who));
-    const notes = [during && `[${during}]`, waiter && `${label(waiter)} waits`, context && `for another task: ${label(context)}`].filter(Boolean).join('; ');
+    const notes = [during && `[${during}]`, waiter && `${label(waiter)} ${owner ? `waited for a lock held by ${label(owner)}` : 'waits'}`, context && `for another task: ${label(context)}`].filter(Boolean).join('; ');
     table.append(el('tr', { class: 'row' }, el('td', {}, duration(begin - request.begin)), el('td', {}, duration(nanos)), el('td', {}, (nanos / request.nanos * 100).toFixed(1) + ' %'), name, el('td', { class: 'wide' }, words, notes ? el('span', { class: 'dim' }, '  ' + notes) : null)));
   }
   flush();

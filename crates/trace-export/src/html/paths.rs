@@ -82,7 +82,8 @@ pub(super) fn write(
     });
 }
 
-/// `[begin, nanoseconds, entity, depth, waiter, context, stack, what, text, during]`
+/// `[begin, nanoseconds, entity, depth, waiter, context, stack, what, text, during, owner]`; the owner is
+/// that of the lock that the waiter waits for
 fn write_piece(
     out: &mut String,
     piece: &Piece,
@@ -111,6 +112,8 @@ fn write_piece(
     json::text(out, &words);
     out.push(',');
     json::text(out, &during);
+    out.push(',');
+    json::number(out, refs.entity(piece.waiter_lock_owner));
     out.push(']');
 }
 
@@ -151,7 +154,8 @@ mod tests {
         let (_, pieces) = out.split_once("\"pieces\":").unwrap();
         assert_eq!(
             pieces,
-            "[[1,10,5,0,0,0,0,\"running\",\"ran\",\"\"],[13,20,5,0,0,0,0,\"running\",\"ran\",\"\"]],\
+            "[[1,10,5,0,0,0,0,\"running\",\"ran\",\"\",0],\
+             [13,20,5,0,0,0,0,\"running\",\"ran\",\"\",0]],\
              \"rest\":[[\"running\",2,4],[\"syscall\",1,2]]}]"
         );
     }

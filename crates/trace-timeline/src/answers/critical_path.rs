@@ -37,8 +37,14 @@ pub struct Piece {
     pub waiter_reason: TextId,
     /// Where that one stopped.
     pub waiter_stack: Option<StackId>,
+    /// The owner of the lock that `waiter` waits for, if its runtime reports a wait for a lock: the thread
+    /// that ended the wait; if no thread is known to have done so, the owner that the runtime reports.
+    pub waiter_lock_owner: Option<EntityId>,
     /// The garbage collector's or runtime's span that it is in.
     pub during: Option<(SpanKind, TextId)>,
+    /// The owner of the lock that `entity` waits for, if `during` is a [`SpanKind::LockWait`] whose owner
+    /// the runtime reports. It is not known after another thread woke `entity`.
+    pub lock_owner: Option<EntityId>,
     /// Another task that `entity` worked on, or that the one worked on which waits for it: context of
     /// the wait, not its cause.
     pub context: Option<EntityId>,
@@ -63,7 +69,9 @@ impl Piece {
             unblocker: None,
             waiter_reason: TextId::EMPTY,
             waiter_stack: None,
+            waiter_lock_owner: None,
             during: None,
+            lock_owner: None,
             context: None,
             stack: None,
             samples: 0,
@@ -210,6 +218,10 @@ impl CriticalPath {
 /// events at the same time each is followed once, so there are no cycles. The number of steps is
 /// that of the pieces. The history must contain the interval.
 ///
+/// A .NET thread that waits for a lock leads to the thread that woke it. Without the kernel's scheduler, it
+/// leads to each holder of the lock while it held it, as far as the threads that waited for the lock
+/// report: the owner at the begin of a wait, and the one whose wait ended.
+///
 /// In .NET, a worker of the thread pool leads to the thread that queued its work item: what the
 /// worker did before is other work. Of a subject itself this holds if there is a `task`.
 pub fn critical_path(
@@ -225,6 +237,7 @@ pub fn critical_path(
         unblocker: None,
         reason: TextId::EMPTY,
         stack: None,
+        lock_owner: None,
         worker: None,
         is_proxy: false,
         is_work: task.is_some(),
@@ -283,6 +296,8 @@ struct Link {
     reason: TextId,
     /// Where the waiter stopped.
     stack: Option<StackId>,
+    /// The owner of the lock that the waiter waits for.
+    lock_owner: Option<EntityId>,
     /// The nearest waiter that worked on a task: what is done for it is done for that task.
     worker: Option<EntityId>,
     /// A thread that ended the wait for the runtime: what it did before it was woken itself has
@@ -453,13 +468,22 @@ impl Walk<'_> {
     /// A wait that ended with a flow to `to`.
     fn wait(&mut self, step: Step, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
         let flow = self.wake_up(to, interval.end);
-        let cause = flow.and_then(|flow| self.cause(flow));
-        let owner = || Some((self.lock_owner(step.entity, interval)?, false));
-        let cause = if flow.is_some() { cause } else { owner() };
+        let lock = self.lock_wait(step.entity, interval);
+        let held = lock.map(|wait| self.holder(wait, self.back.at()));
+        let (begin, cause) = match (flow, held) {
+            (Some(flow), _) => (begin, self.cause(flow)),
+            // Without the kernel's scheduler, the holders of the lock one after the other.
+            (None, Some((since, by))) => (begin.max(since), by.map(|by| (by, false))),
+            (None, None) => (begin, None),
+        };
         let what = match interval.kernel {
             Kernel::Blocked => What::Blocked,
             _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },
         };
+        // The one that woke the thread may have got the lock without a wait that the runtime reports.
+        let waker = cause.map(|(cause, _)| cause);
+        let waker = waker.filter(|waker| flow.is_some() && self.is_dotnet(*waker));
+        let lock_owner = held.and_then(|(_, by)| waker.or(by));
         if step.link.is_proxy {
             match cause {
                 Some((cause, is_proxy)) if cause != step.entity => {
@@ -475,6 +499,7 @@ impl Walk<'_> {
                 unblocker: Some(cause),
                 reason: interval.reason,
                 stack: interval.stack,
+                lock_owner,
                 worker: self.worker(step, begin),
                 is_proxy,
                 is_work: true,
@@ -528,11 +553,44 @@ impl Walk<'_> {
         if has_task { Some(step.entity) } else { step.link.worker }
     }
 
-    /// The owner of the lock that a .NET thread waited for, when the wait began. It is the cause if
-    /// the kernel's scheduler was not recorded.
-    fn lock_owner(&self, entity: EntityId, interval: &Interval) -> Option<EntityId> {
-        let wait = self.history.lock_wait(entity, interval.begin)?;
-        wait.of.filter(|owner| wait.end >= interval.end && *owner != entity)
+    fn is_dotnet(&self, entity: EntityId) -> bool {
+        self.entities.kind(entity) == Some(EntityKind::DotnetThread)
+    }
+
+    /// The wait for a lock that an interval of a thread is a part of, as the runtime reports it.
+    fn lock_wait(&self, entity: EntityId, interval: &Interval) -> Option<&Span> {
+        let thread = match interval.kind {
+            EntityKind::Thread => interval.holder?,
+            _ => entity,
+        };
+        let wait = self.history.lock_wait(thread, interval.begin)?;
+        Some(wait).filter(|wait| wait.end >= interval.end)
+    }
+
+    /// The holder of the lock that a thread waits for, before a time within the wait, and since when
+    /// within the wait.
+    fn holder(&self, wait: &Span, at: Timestamp) -> (Timestamp, Option<EntityId>) {
+        let process = self.entities.process_of(wait.entity);
+        let is_of_process = |thread| self.entities.process_of(thread) == process;
+        let held = wait.lock.and_then(|lock| self.history.holder(lock, at, is_of_process));
+        let (since, by) = held.map_or((wait.begin, wait.of), |held| (held.since, held.by));
+        (since.max(wait.begin), by.filter(|by| *by != wait.entity))
+    }
+
+    /// The owner of the lock that a thread waits for, from `begin` to `end` within the wait. It is not known
+    /// after the thread was woken by another one, which had the lock and released it.
+    fn owner(
+        &self,
+        wait: &Span,
+        thread: Option<EntityId>,
+        begin: Timestamp,
+        end: Timestamp,
+    ) -> Option<EntityId> {
+        let (since, by) = self.holder(wait, end);
+        let flows = self.history.flows_to(thread.unwrap_or(wait.entity));
+        let before = flows.partition_point(|flow| flow.at <= begin).checked_sub(1);
+        let last = before.and_then(|index| flows.get(index)).filter(|flow| flow.at > since);
+        by.filter(|_| last.is_none_or(|flow| self.cause(flow).is_none()))
     }
 
     /// The entity that caused a flow, if it can be followed, and whether it is a thread that only
@@ -613,6 +671,7 @@ impl Walk<'_> {
             unblocker: step.link.unblocker,
             waiter_reason: step.link.reason,
             waiter_stack: step.link.stack,
+            waiter_lock_owner: step.link.lock_owner,
             stack: wait.and_then(|wait| wait.stack),
             ..Piece::new(begin, self.back.at(), step.entity, what)
         };
@@ -686,10 +745,12 @@ impl Walk<'_> {
             let is_for_all = is_executing
                 && during.is_some_and(|span| matches!(span.kind, SpanKind::StopTheWorld));
             let context = works_on.filter(|other| is_for_other && is_another(*other));
+            let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let part = Piece {
                 begin,
                 end,
                 during: during.map(|span| (span.kind, span.name)),
+                lock_owner: lock.and_then(|wait| self.owner(wait, piece.thread, begin, end)),
                 context: context.filter(|_| !is_for_all),
                 ..piece
             };
@@ -811,8 +872,10 @@ mod tests {
             let is_stop =
                 is_executing && during.is_some_and(|span| span.kind == SpanKind::StopTheWorld);
             let context = works_on.filter(is_another).filter(|_| is_for_other && !is_stop);
+            let lock = during.filter(|span| span.kind == SpanKind::LockWait);
+            let lock_owner = lock.and_then(|wait| wait.of.filter(|owner| *owner != wait.entity));
             let during = during.map(|span| (span.kind, span.name));
-            append(Piece { begin, end, during, context, ..piece }, pieces);
+            append(Piece { begin, end, during, lock_owner, context, ..piece }, pieces);
         }
     }
 
@@ -834,6 +897,7 @@ mod tests {
                 unblocker: None,
                 reason: TextId::EMPTY,
                 stack: None,
+                lock_owner: None,
                 worker: None,
                 is_proxy: false,
                 is_work: false,

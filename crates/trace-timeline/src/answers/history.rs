@@ -2,7 +2,7 @@
 
 use crate::correlate::{Derived, Interval, Kernel, ResolvedFlow, Sampled};
 use crate::entity::{EntityId, EntityKind};
-use crate::event::{EventKind, InstantKind, SampleKind, SpanKind, State};
+use crate::event::{Event, EventKind, InstantKind, SampleKind, SpanKind, State, Value};
 use crate::tables::{SpanId, StackId, TextId};
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
@@ -30,6 +30,16 @@ pub struct History {
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
     /// The begins of waits for locks among `spans`, and their positions.
     lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
+    /// The holders of the locks that threads waited for, by the number of the lock, each with its place
+    /// among all reports of threads: in time order.
+    holders: HashMap<u64, Vec<(u64, Held)>>,
+    /// The same for what each thread reported last. It is kept if a window overlaps the time up to its
+    /// next report.
+    last_held: HashMap<(u64, EntityId), (u64, Held)>,
+    /// Number of reports so far.
+    reports: u64,
+    /// The first number among the arguments of the next event.
+    number: Option<u64>,
     /// Work items by the worker that took them, and awaits by the thread that continues, by their end.
     work_items: HashMap<EntityId, Vec<Span>>,
     open: HashMap<SpanId, Span>,
@@ -63,6 +73,8 @@ pub struct Span {
     pub ended_by: EntityId,
     /// The task, activity, GC or owner of the lock; of a task or activity its parent.
     pub of: Option<EntityId>,
+    /// The number of the lock, of a wait for one: see [`SpanKind::LockWait`].
+    pub lock: Option<u64>,
     /// Where it began.
     pub stack: Option<StackId>,
     /// The start.
@@ -100,6 +112,16 @@ impl Span {
 /// Whether it is an activity of .NET.
 const fn is_activity(kind: SpanKind) -> bool {
     matches!(kind, SpanKind::Activity | SpanKind::Request)
+}
+
+/// A thread holds a lock since then, as far as a thread that waited for the lock says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub(super) since: Timestamp,
+    /// `None` if it is not known.
+    pub(super) by: Option<EntityId>,
+    /// The thread that waits at this time, or whose wait ends.
+    pub(super) reporter: EntityId,
 }
 
 /// A thread is off the CPU.
@@ -194,6 +216,10 @@ impl History {
             ends: HashMap::new(),
             tasks: HashMap::new(),
             lock_waits: HashMap::new(),
+            holders: HashMap::new(),
+            last_held: HashMap::new(),
+            reports: 0,
+            number: None,
             work_items: HashMap::new(),
             open: HashMap::new(),
             parents: HashMap::new(),
@@ -287,41 +313,79 @@ impl History {
             {
                 self.samples.entry(entity).or_default().push((at, stack));
             }
-            Derived::Event(event) => match event.kind {
-                EventKind::Begin { span, entity, kind, name, by, of, stack } => {
-                    let (begin, by) = (event.at, by.unwrap_or(entity));
-                    let end = Timestamp::MAX;
-                    let ended_by = entity;
-                    let begun = Span { kind, entity, name, by, ended_by, of, stack, begin, end };
-                    if let Some(parent) = of.filter(|_| kind == SpanKind::Task || is_activity(kind))
-                    {
-                        self.parents.insert(entity, parent);
-                    }
-                    self.open.insert(span, begun);
-                }
-                EventKind::Finish { span, by, is_cut } => {
-                    // It would explain waits after its end, which is not known.
-                    let is_misleading = |span: &Span| is_cut && span.is_of_runtime();
-                    let span = self.open.remove(&span);
-                    if let Some(span) = span.filter(|span| !is_misleading(span)) {
-                        let ended_by = by.unwrap_or(span.entity);
-                        self.add_span(Span { end: event.at, ended_by, ..span });
-                    }
-                }
-                EventKind::Instant { entity, kind: InstantKind::Starvation, .. }
-                    if self.overlaps(event.at, event.at) && self.has_room() =>
-                {
-                    self.starvation.entry(entity).or_default().push(event.at);
-                }
-                EventKind::Throttle { process, cgroup, since, nanos, .. } => {
-                    let throttle = Throttle::new(cgroup, since, event.at, nanos);
-                    if self.overlaps(throttle.begin, throttle.end) && self.has_room() {
-                        self.throttles.push((process, throttle));
-                    }
-                }
-                _ => {}
-            },
+            Derived::Event(event) => self.push_event(&event),
             _ => {}
+        }
+    }
+
+    fn push_event(&mut self, event: &Event) {
+        let number = match event.kind {
+            EventKind::Argument { value, .. } => {
+                if let Value::Uint(number) = value {
+                    self.number.get_or_insert(number);
+                }
+                return;
+            }
+            _ => self.number.take(),
+        };
+        match event.kind {
+            EventKind::Begin { span, entity, kind, name, by, of, stack } => {
+                let (begin, by) = (event.at, by.unwrap_or(entity));
+                let end = Timestamp::MAX;
+                let ended_by = entity;
+                let lock = number.filter(|_| kind == SpanKind::LockWait);
+                let begun = Span { kind, entity, name, by, ended_by, of, lock, stack, begin, end };
+                if let Some(lock) = lock {
+                    self.held(lock, Held { since: begin, by: of, reporter: entity });
+                }
+                if let Some(parent) = of.filter(|_| kind == SpanKind::Task || is_activity(kind)) {
+                    self.parents.insert(entity, parent);
+                }
+                self.open.insert(span, begun);
+            }
+            EventKind::Finish { span, by, is_cut } => {
+                // It would explain waits after its end, which is not known.
+                let is_misleading = |span: &Span| is_cut && span.is_of_runtime();
+                let span = self.open.remove(&span);
+                if let Some((lock, entity)) =
+                    span.filter(|_| !is_cut).and_then(|span| Some((span.lock?, span.entity)))
+                {
+                    let (since, by) = (event.at, Some(entity));
+                    self.held(lock, Held { since, by, reporter: entity });
+                }
+                if let Some(span) = span.filter(|span| !is_misleading(span)) {
+                    let ended_by = by.unwrap_or(span.entity);
+                    self.add_span(Span { end: event.at, ended_by, ..span });
+                }
+            }
+            EventKind::Instant { entity, kind: InstantKind::Starvation, .. }
+                if self.overlaps(event.at, event.at) && self.has_room() =>
+            {
+                self.starvation.entry(entity).or_default().push(event.at);
+            }
+            EventKind::Throttle { process, cgroup, since, nanos, .. } => {
+                let throttle = Throttle::new(cgroup, since, event.at, nanos);
+                if self.overlaps(throttle.begin, throttle.end) && self.has_room() {
+                    self.throttles.push((process, throttle));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A thread reports the holder of a lock.
+    fn held(&mut self, lock: u64, held: Held) {
+        self.reports += 1;
+        let last = self.last_held.insert((lock, held.reporter), (self.reports, held));
+        if let Some((report, last)) = last.filter(|(_, last)| self.overlaps(last.since, held.since))
+        {
+            self.keep_held(lock, report, last);
+        }
+    }
+
+    fn keep_held(&mut self, lock: u64, report: u64, held: Held) {
+        if self.has_room() {
+            self.holders.entry(lock).or_default().push((report, held));
         }
     }
 
@@ -331,6 +395,13 @@ impl History {
         open.sort_unstable_by_key(|(id, _)| *id);
         for (_, span) in open {
             self.add_span(span);
+        }
+        let last = std::mem::take(&mut self.last_held);
+        for ((lock, _), (report, held)) in last {
+            self.keep_held(lock, report, held);
+        }
+        for holders in self.holders.values_mut() {
+            holders.sort_unstable_by_key(|(report, _)| *report);
         }
         for (entity, spans) in &mut self.spans {
             // Of those that begin together, the outer ones first.
@@ -479,6 +550,20 @@ impl History {
         let after = waits.partition_point(|(begin, _)| *begin <= at);
         let (_, position) = waits.get(after.checked_sub(1)?)?;
         self.spans(thread).get(*position)
+    }
+
+    /// The holder of a lock before a time, as far as the threads that waited for it say, if `is_one` is
+    /// true of one of these.
+    pub(super) fn holder(
+        &self,
+        lock: u64,
+        at: Timestamp,
+        is_one: impl Fn(EntityId) -> bool,
+    ) -> Option<Held> {
+        let holders = self.holders.get(&lock)?;
+        let before = holders.partition_point(|(_, held)| held.since < at);
+        let mut before = holders.get(..before)?.iter().rev().map(|(_, held)| *held);
+        before.find(|held| is_one(held.reporter))
     }
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did

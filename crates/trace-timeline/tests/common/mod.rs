@@ -4,7 +4,7 @@ use trace_timeline::answers::{CriticalPath, History, Report, What, critical_path
 use trace_timeline::{
     Context, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, FlowKind,
     Interval, LossKind, Pause, Sampled, SpanId, SpanKind, State, Tables, TextId, ThreadState,
-    Timestamp,
+    Timestamp, Value,
 };
 
 pub(crate) fn at(n: i64) -> Timestamp {
@@ -91,6 +91,21 @@ impl World {
         let span = self.tables.new_span();
         let name = self.text(name);
         self.push(EventKind::Begin { span, entity, kind, name, by, of, stack: None });
+        span
+    }
+
+    /// A thread waits for the lock with this number.
+    #[allow(dead_code, reason = "one of several test binaries")]
+    pub(crate) fn begin_lock(
+        &mut self,
+        thread: EntityId,
+        lock: u64,
+        owner: Option<EntityId>,
+    ) -> SpanId {
+        let name = self.text("lock");
+        self.push(EventKind::Argument { name, value: Value::Uint(lock) });
+        let span = self.begin(thread, SpanKind::LockWait, "lock", None, owner);
+        self.go(thread, State::Waiting, None, "lock");
         span
     }
 

@@ -1,7 +1,7 @@
 //! .NET threads, their waits for locks and the pool, and activities.
 
 use crate::common::{World, pieces};
-use trace_timeline::answers::{Report, What};
+use trace_timeline::answers::{Report, What, critical_path};
 use trace_timeline::{
     Context, EntityKind, EventKind, Kernel, LossKind, SpanKind, State, ThreadState, text,
 };
@@ -142,6 +142,119 @@ fn a_lock_wait_leads_to_the_owner_that_the_runtime_reports() {
     assert_eq!(w.tables.get(path.pieces[1].waiter_reason), b"lock");
     let (what, text) = text::piece(&path.pieces[0], &w.tables);
     assert_eq!((what, &*text), ("not_recorded", "not known: the scheduler was not recorded"));
+}
+
+/// Three threads want one lock. Those that got it say when: the owner at the begin of a wait had it until
+/// then. A thread of another process has a lock with the same number.
+#[test]
+fn a_lock_wait_is_divided_among_the_holders_of_the_lock() {
+    let mut w = World::default();
+    let [process, other] = [7, 8].map(|n| w.entity(EntityKind::Process, n, None));
+    let [a, b, c] = [1, 2, 3].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+    let [x, y] = [4, 5].map(|n| w.entity(EntityKind::DotnetThread, n, Some(other)));
+    for thread in [a, b, c, x, y] {
+        w.go(thread, State::Running, None, "");
+    }
+    let second = w.at(1).begin_lock(b, 9, Some(a));
+    let third = w.at(2).begin_lock(c, 9, Some(a));
+    let of_other = w.at(5).begin_lock(x, 9, Some(y));
+    w.at(10).finish(second, None);
+    w.go(b, State::Running, None, "");
+    w.at(15).finish(of_other, None);
+    w.go(x, State::Running, None, "");
+    w.at(20).finish(third, None);
+    w.go(c, State::Running, None, "");
+    // The lock is not fair: a thread that did not wait for it can have it.
+    w.at(30).begin_lock(b, 9, Some(c));
+    let last = w.at(40).begin_lock(a, 9, Some(x));
+    w.at(50).finish(last, None);
+    w.go(a, State::Running, None, "");
+    w.at(60).go(c, State::Running, None, "");
+    let path = w.explain(c, 0, 25, None);
+    let unknown = What::NotRecorded;
+    let expected = [(2, c, unknown), (10, a, unknown), (20, b, unknown), (25, c, unknown)];
+    assert_eq!(pieces(&path), expected);
+    let owners: Vec<_> = path.pieces.iter().map(|piece| piece.waiter_lock_owner).collect();
+    assert_eq!(owners, [None, Some(a), Some(b), None]);
+    let held = text::waiter(&path.pieces[2], &w.tables);
+    assert_eq!(held.as_deref(), Some("thread 3 waited for a lock held by thread 2"));
+    // The wait of the second thread has no end.
+    let path = w.explain(b, 25, 60, None);
+    let expected = [(30, b, unknown), (40, c, unknown), (50, x, unknown), (60, a, unknown)];
+    assert_eq!(pieces(&path), expected);
+    // Within a part of the wait, what threads said before counts.
+    let at = |n| trace_timeline::Timestamp::from_nanos(n);
+    for (begin, end, expected) in [
+        (5, 8, &[(8, a)][..]),
+        (12, 18, &[(18, b)]),
+        (3, 18, &[(10, a), (18, b)]),
+        (12, 14, &[(14, b)]),
+    ] {
+        let history = w.history_within(&[(at(begin), at(end))]);
+        let entities = &w.tables.entities;
+        let path = critical_path(&history, entities, c, at(begin), at(end), None);
+        let found: Vec<_> = path.pieces.iter().map(|p| (p.end.nanos(), p.entity)).collect();
+        assert_eq!(found, expected, "{begin}..{end}");
+    }
+}
+
+/// The kernel's wake-up says who had the lock: the runtime reports the owner at the begin of the wait.
+#[test]
+fn a_lock_wait_that_the_kernel_saw_names_the_thread_that_ended_it() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let kernel = [7, 8, 9].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let [a, b, c] = [7, 8, 9].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+    for thread in [a, b, c] {
+        w.go(thread, State::Running, None, "");
+    }
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(kernel[0]));
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(kernel[2]));
+    let wait = w.at(10).begin_lock(c, 9, Some(a));
+    w.at(12).switch(cpus[1], Some(kernel[2]), ThreadState::Sleeping, Some(kernel[1]));
+    w.at(40).wake(Some(kernel[1]), Context::Task, kernel[2]);
+    w.switch(cpus[1], Some(kernel[1]), ThreadState::Sleeping, Some(kernel[2]));
+    w.at(45).finish(wait, None);
+    w.go(c, State::Running, None, "");
+    // Nobody ends the next wait, but a timer.
+    let wait = w.at(50).begin_lock(c, 9, Some(a));
+    w.switch(cpus[1], Some(kernel[2]), ThreadState::Sleeping, None);
+    w.at(80).wake(None, Context::SoftIrq, kernel[2]);
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(kernel[2]));
+    w.finish(wait, None);
+    w.go(c, State::Running, None, "");
+    w.at(90).switch(cpus[1], Some(kernel[2]), ThreadState::Sleeping, None);
+    for subject in [c, kernel[2]] {
+        let path = w.explain(subject, 0, 90, None);
+        let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+        let timer = What::Waits { context: Context::SoftIrq };
+        let found: Vec<_> = path
+            .pieces
+            .iter()
+            .filter(|piece| piece.what == timer || piece.depth > 0)
+            .map(|p| (p.begin.nanos(), p.end.nanos(), p.entity, p.what, p.waiter_lock_owner))
+            .collect();
+        let ran = (12, 40, b, on(1), Some(b));
+        assert_eq!(found, [ran, (50, 80, subject, timer, None)], "{path:#?}");
+    }
+    let path = w.explain(c, 0, 90, None);
+    let during: Vec<_> =
+        path.pieces.iter().map(|p| (p.end.nanos(), text::during(p, &w.tables))).collect();
+    let of_a = Some("lock held by thread 7".to_owned());
+    let released = Some("lock".to_owned());
+    assert_eq!(
+        during,
+        [
+            (10, None),
+            (12, of_a.clone()),
+            (40, None),
+            (45, released),
+            (50, None),
+            (80, of_a),
+            (90, None)
+        ]
+    );
 }
 
 /// Before a switch of its thread, and after a loss, nothing is known of a .NET thread; the scheduler
