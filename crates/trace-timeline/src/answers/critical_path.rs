@@ -413,19 +413,10 @@ impl Walk<'_> {
 
     /// The entity did not exist: continue with its creator.
     fn before_birth(&mut self, step: Step) {
-        // The runtime mentions a thread later than the kernel.
-        let first = self.history.intervals(step.entity).first();
-        let thread = first.and_then(|first| first.thread).filter(|thread| *thread != step.entity);
-        if let (Some(thread), Some(EntityKind::DotnetThread)) =
-            (thread, self.entities.kind(step.entity))
-        {
+        if let Some(thread) = self.thread_before(step.entity) {
             return self.back.turn(thread, |_| ());
         }
-        let mut flows = self.history.flows_to(step.entity).iter();
-        let creation = flows.find(|flow| flow.kind == FlowKind::Creates);
-        let creator = creation.filter(|flow| flow.at <= self.back.at());
-        let followed = creator.and_then(|flow| Some((flow.at, self.cause(flow)?)));
-        match followed {
+        match self.creator(step.entity) {
             Some((at, (creator, is_proxy))) if !self.back.is_followed(creator) => {
                 if at < self.back.at() {
                     self.leaf(step, at.max(step.lower), What::Unknown, None);
@@ -434,6 +425,26 @@ impl Walk<'_> {
             }
             _ => self.leaf(step, step.lower, What::Unknown, None),
         }
+    }
+
+    /// The kernel thread of a .NET thread that the runtime mentions later than the kernel.
+    fn thread_before(&self, entity: EntityId) -> Option<EntityId> {
+        let first = self.history.intervals(entity).first()?;
+        let thread = first.thread.filter(|thread| *thread != entity);
+        thread.filter(|_| self.entities.kind(entity) == Some(EntityKind::DotnetThread))
+    }
+
+    /// When an entity was created, and what [`cause`](Self::cause) says of the creation.
+    fn creator(&self, entity: EntityId) -> Option<(Timestamp, (EntityId, bool))> {
+        let creation = self.history.creation(entity)?;
+        Some((creation.at, self.cause(creation)?))
+    }
+
+    /// Whether something is known of an entity before this time, or of the one that led to it.
+    fn is_known_before(&self, entity: EntityId) -> bool {
+        self.history.before(entity, self.back.at()).is_some()
+            || self.thread_before(entity).is_some()
+            || self.creator(entity).is_some()
     }
 
     /// Whether an entity was created at this time.
@@ -476,6 +487,9 @@ impl Walk<'_> {
             (None, Some((since, by))) => (begin.max(since), by.map(|by| (by, false))),
             (None, None) => (begin, None),
         };
+        // The path begins within the wait, and the one that will end it does not exist yet.
+        let is_cut = interval.end > self.back.at();
+        let cause = cause.filter(|(cause, _)| !is_cut || self.is_known_before(*cause));
         let what = match interval.kernel {
             Kernel::Blocked => What::Blocked,
             _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },

@@ -2,7 +2,7 @@
 
 use crate::correlate::{Derived, Interval, Kernel, ResolvedFlow, Sampled};
 use crate::entity::{EntityId, EntityKind};
-use crate::event::{Event, EventKind, InstantKind, SampleKind, SpanKind, State, Value};
+use crate::event::{Event, EventKind, FlowKind, InstantKind, SampleKind, SpanKind, State, Value};
 use crate::tables::{SpanId, StackId, TextId};
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
@@ -21,6 +21,9 @@ pub struct History {
     runnable: HashSet<EntityId>,
     /// The last flow to each entity, if it is outside of the windows: it can end a wait within one.
     outside: HashMap<EntityId, ResolvedFlow>,
+    /// The creations of entities after the begin of a window and outside of the windows: one of these
+    /// entities can end a wait that lasts longer than a window.
+    creations: HashMap<EntityId, ResolvedFlow>,
     flows: HashMap<EntityId, Vec<ResolvedFlow>>,
     spans: HashMap<EntityId, Vec<Span>>,
     /// The ends of `spans`.
@@ -211,6 +214,7 @@ impl History {
             intervals: HashMap::new(),
             runnable: HashSet::new(),
             outside: HashMap::new(),
+            creations: HashMap::new(),
             flows: HashMap::new(),
             spans: HashMap::new(),
             ends: HashMap::new(),
@@ -293,7 +297,12 @@ impl History {
             Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {
                 self.flows.entry(flow.to).or_default().push(flow);
             }
-            Derived::Flow(flow) => drop(self.outside.insert(flow.to, flow)),
+            Derived::Flow(flow) => {
+                if flow.kind == FlowKind::Creates && self.last_window(flow.at).is_some() {
+                    self.creations.insert(flow.to, flow);
+                }
+                self.outside.insert(flow.to, flow);
+            }
             Derived::Sample(Sampled {
                 at,
                 entity,
@@ -564,6 +573,13 @@ impl History {
         let before = holders.partition_point(|(_, held)| held.since < at);
         let mut before = holders.get(..before)?.iter().rev().map(|(_, held)| *held);
         before.find(|held| is_one(held.reporter))
+    }
+
+    /// The creation of an entity, if its creator is known. It can be after the windows.
+    pub(super) fn creation(&self, entity: EntityId) -> Option<&ResolvedFlow> {
+        let mut flows = self.flows_to(entity).iter();
+        let within = flows.find(|flow| flow.kind == FlowKind::Creates);
+        within.or_else(|| self.creations.get(&entity))
     }
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did

@@ -1,8 +1,8 @@
 //! Critical paths that lead to the causes of waits.
 
-use crate::common::{World, pieces};
+use crate::common::{World, at, pieces};
 use crate::go;
-use trace_timeline::answers::{Piece, What};
+use trace_timeline::answers::{Piece, What, critical_path};
 use trace_timeline::{
     Context, EntityKind, EventKind, FlowKind, Kernel, Occupant, SpanKind, State, ThreadState, text,
 };
@@ -299,6 +299,58 @@ fn a_goroutine_that_did_not_exist_yet_is_explained_by_its_creator() {
     let kernel = Kernel::OnCpu { cpu: cpus[1] };
     let proc = What::WaitsForProc { proc: Some(go.procs[1]), holder: None, kernel };
     assert_eq!(pieces(&path), [(40, g1, on(0)), (50, g2, proc), (90, g2, on(1))]);
+}
+
+/// The time ends within a wait: the goroutine that will end it does not exist yet.
+#[test]
+fn a_wait_whose_end_is_later_leads_to_the_creator_of_the_one_that_ends_it() {
+    let mut go = go();
+    let [g1, g3, g4] = [1, 3, 4].map(|n| go.goroutine(n));
+    let [m0, m1] = go.ms;
+    let cpus = go.cpus;
+    let on = |n: usize| What::OnCpu { cpu: cpus[n] };
+    go.world.go(g1, State::Running, Some(m0), "");
+    go.world.go(g3, State::Running, Some(m1), "");
+    for g in [g1, g4] {
+        go.world.go(g, State::Waiting, None, "chan receive");
+    }
+    let mut creator = g3;
+    let [middle, g2] = [(55, 5), (60, 2)].map(|(time, number)| {
+        go.world.at(time);
+        let created = go.goroutine(number);
+        let (from, context) = (Some(creator), Context::Task);
+        let (kind, to) = (FlowKind::Creates, created);
+        let (on, cpu, stack) = (None, None, None);
+        go.world.push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
+        go.world.go(created, State::Runnable, None, "");
+        go.world.go(creator, State::Waiting, None, "done");
+        go.world.go(created, State::Running, Some(m1), "");
+        creator = created;
+        created
+    });
+    // Nothing says who created this one.
+    go.world.at(90);
+    let late = go.goroutine(6);
+    let w = &mut go.world;
+    w.at(100).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.wake(Some(late), Context::Task, g4);
+    w.go(g4, State::Runnable, None, "");
+    let explained = |subject, begin, end| {
+        let (begin, end) = (at(begin), at(end));
+        let history = w.history_within(&[(begin, end)]);
+        let path = critical_path(&history, &w.tables.entities, subject, begin, end, None);
+        assert_eq!(path.pieces.last().unwrap().end, end);
+        path
+    };
+    assert_eq!(pieces(&explained(g1, 10, 50)), [(50, g3, on(1))]);
+    assert_eq!(pieces(&explained(g1, 10, 58)), [(55, g3, on(1)), (58, middle, on(1))]);
+    let whole = [(55, g3, on(1)), (60, middle, on(1)), (100, g2, on(1))];
+    assert_eq!(pieces(&explained(g1, 10, 100)), whole);
+    let path = explained(g4, 10, 50);
+    assert_eq!(pieces(&path), [(50, g4, What::Waits { context: Context::Task })]);
+    assert_eq!(w.tables.get(path.pieces[0].reason), b"chan receive");
 }
 
 /// Two goroutines that wake each other at the same moment: no cycle.
