@@ -196,6 +196,9 @@ pub struct Entities {
     /// Machines, CPUs, processes and threads by their number: the last one each.
     shared: HashMap<(EntityKind, i64), EntityId>,
     attributes: BTreeMap<(EntityId, Attribute), TextId>,
+    /// The process of the first goroutine or .NET thread, and whether there are others.
+    runtime: Option<EntityId>,
+    has_runtimes: bool,
 }
 
 const fn is_shared(kind: EntityKind) -> bool {
@@ -228,6 +231,11 @@ impl Entities {
         self.pages.last_mut()?.as_mut()?.entities.push(entity);
         self.len += 1;
         let id = EntityId(id);
+        if matches!(entity.kind, EntityKind::Goroutine | EntityKind::DotnetThread) {
+            if let Some(process) = entity.parent {
+                self.has_runtimes |= *self.runtime.get_or_insert(process) != process;
+            }
+        }
         if is_shared(entity.kind) && entity.number >= 0 {
             self.shared.insert((entity.kind, entity.number), id);
         }
@@ -335,6 +343,12 @@ impl Entities {
         }
     }
 
+    /// Whether goroutines and .NET threads of several processes were added so far: their numbers alone do
+    /// not say which one is meant.
+    pub const fn has_several_runtimes(&self) -> bool {
+        self.has_runtimes
+    }
+
     /// The processes with this process id, and all their descendants.
     ///
     /// A process can be in the table before its parent: the trace of a runtime names its process, and
@@ -428,6 +442,23 @@ mod tests {
             last = entities.add(process, usize::MAX).unwrap();
         }
         assert_eq!(entities.family(1).len(), 3 + 300);
+    }
+
+    #[test]
+    fn runtimes_of_several_processes_are_noticed() {
+        let mut entities = Entities::default();
+        let mut add = |kind, parent, is_noticed| {
+            let id = entities.add(Entity::new(kind, 1).child_of(parent), usize::MAX).unwrap();
+            assert_eq!(entities.has_several_runtimes(), is_noticed);
+            id
+        };
+        let [first, second] = [(); 2].map(|()| add(EntityKind::Process, None, false));
+        for kind in [EntityKind::Goroutine, EntityKind::DotnetThread] {
+            add(kind, Some(first), false);
+        }
+        add(EntityKind::Thread, Some(second), false);
+        add(EntityKind::Goroutine, None, false);
+        add(EntityKind::DotnetThread, Some(second), true);
     }
 
     #[test]

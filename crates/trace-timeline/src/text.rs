@@ -45,22 +45,28 @@ pub fn name(tables: &Tables, id: EntityId) -> String {
     if name.is_empty() { number } else { format!("{name} ({number})") }
 }
 
-/// A thread with its process, if that says more: `opt cgu.03 (thread 17206) of rustc (16996)`. Other
-/// entities as in [`name`].
+/// A thread with its process, if that says more: `opt cgu.03 (thread 17206) of rustc (16996)`. So are
+/// goroutines and .NET threads if there are [several runtimes](crate::Entities::has_several_runtimes).
+/// Other entities as in [`name`].
 pub fn with_process(tables: &Tables, id: EntityId) -> String {
     let text = name(tables, id);
     let Some(entity) = tables.entities.get(id) else { return text };
     let process = entity.parent.and_then(|process| tables.entities.get(process));
-    let process = process.filter(|_| entity.kind == EntityKind::Thread);
-    match process {
-        Some(process) if process.number >= 0 && process.number != entity.number => {
-            let pid = process.number;
-            match &*tables.str(process.name) {
-                "" => format!("{text} of process {pid}"),
-                name => format!("{text} of {name} ({pid})"),
-            }
-        }
-        _ => text,
+    let Some(process) = process.filter(|process| match entity.kind {
+        // The main thread has the number of its process.
+        EntityKind::Thread => process.number >= 0 && process.number != entity.number,
+        EntityKind::Goroutine | EntityKind::DotnetThread => tables.entities.has_several_runtimes(),
+        _ => false,
+    }) else {
+        return text;
+    };
+    let pid = process.number;
+    match &*tables.str(process.name) {
+        "" if pid < 0 => text,
+        "" => format!("{text} of process {pid}"),
+        // A Go trace does not record its process id.
+        name if pid < 0 => format!("{text} of {name}"),
+        name => format!("{text} of {name} ({pid})"),
     }
 }
 
@@ -309,11 +315,12 @@ pub fn during(piece: &Piece, tables: &Tables) -> Option<String> {
 /// A [`Request`]: `task "checkout" on main.serve (G7)`.
 pub fn request(request: &Request, tables: &Tables) -> String {
     let text = tables.str(request.name);
+    let subject = with_process(tables, request.subject);
     if text.is_empty() {
-        return name(tables, request.subject);
+        return subject;
     }
     let kind = request.kind;
-    format!("{kind} {text:?} on {}", name(tables, request.subject))
+    format!("{kind} {text:?} on {subject}")
 }
 
 /// The occupant of a CPU for which a thread waited.

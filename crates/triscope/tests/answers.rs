@@ -136,6 +136,32 @@ fn pieces_of_the_longest_requests_sum_to_them() {
     assert!(longest.iter().any(|piece| is_context(&piece)), "{longest:#?}");
 }
 
+/// A request that overlaps the times is explained as a whole.
+#[test]
+fn requests_overlap_the_times_between_which_they_are_wanted() {
+    let shop = fixture("shop.trace");
+    let whole = json(&["explain", "--json", "--goroutine", "1", &shop]);
+    let search = ["explain", "--json", "--task", "GET /search", "--worst", "9999", &shop];
+    let all = json(&search);
+    let all = all.as_array().unwrap();
+    // The timeline begins with the first event, a little before the one of the goroutine.
+    let start = whole[0]["begin"].as_i64().unwrap();
+    let longest = &all[0];
+    let begin = longest["begin"].as_i64().unwrap() - start;
+    let nanos = longest["nanos"].as_i64().unwrap();
+    let at = |nanos: i64| format!("{:.9}", nanos as f64 / 1e9);
+    let (from, to) = (at(begin + nanos / 3), at(begin + nanos / 2));
+    let found = json(&[&search[..], &["--between", &from, &to]].concat());
+    let found = found.as_array().unwrap();
+    assert_eq!(&found[0], longest);
+    assert!(found.len() < all.len(), "{}", found.len());
+    assert_fails(
+        &["explain", "--task", "GET /search", "--between", "90", "91", &shop],
+        "no task \"GET /search\" that overlaps these times ended; the traces have the tasks \
+         \"GET /search\", \"GET /cart\"",
+    );
+}
+
 #[test]
 fn a_goroutine_is_explained_from_its_start_to_its_end() {
     let shop = fixture("shop.trace");
@@ -394,6 +420,44 @@ fn a_goroutine_is_one_of_the_processes_that_are_shown() {
             assert_eq!(pid, 77, "{table}");
         }
     }
+}
+
+/// Goroutines of several processes have the same number: that of the recorded process is explained, and the
+/// others are named.
+#[test]
+fn a_goroutine_is_explained_in_one_process() {
+    let dir = two_programs();
+    let traces = dir.path().to_str().unwrap();
+    let explained = |args: &[&str]| {
+        let paths = json(&[&["explain", "--json", traces], args].concat());
+        let paths = paths.as_array().unwrap();
+        paths.iter().map(|path| path["subject"]["pid"].as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    let main = ["--goroutine", "1", "--worst", "9"];
+    assert_eq!(explained(&main), [77]);
+    assert_eq!(explained(&[&main[..], &["--pid", "77"]].concat()), [77]);
+    assert_eq!(explained(&[&main[..], &["--pid", "88"]].concat()), [88]);
+    let tasks = explained(&["--task", "GET /search", "--pid", "88"]);
+    assert_eq!(tasks, [88]);
+    let of_both = ["explain", traces, "--task", "GET /search", "--pid", "77"];
+    assert_eq!(triscope(&of_both).status.code(), Some(1));
+    assert_fails(
+        &["explain", traces, "--goroutine", "1", "--pid", "99"],
+        "goroutine 1 is not in process 99; it is in go-77 (process 77), go-88 (process 88)",
+    );
+    assert_fails(&["explain", traces, "--pid", "99"], "process 99 is not in the traces");
+    // The numbers of goroutines say nothing without their process.
+    let printed = text(&triscope(&["explain", traces, "--goroutine", "1", "--path"]).stdout);
+    assert!(printed.starts_with("main.main (G1) of go-77 (77): "), "{printed}");
+    assert!(printed.contains("  main.main (G1) of go-77 (77): "), "{printed}");
+    // Without the name of the recorded process.
+    std::fs::remove_file(dir.path().join("recording.json")).unwrap();
+    assert_fails(
+        &["explain", traces, "--goroutine", "1"],
+        "goroutine 1 is in several processes: go-77 (process 77), go-88 (process 88); choose one \
+         with --pid",
+    );
+    assert_eq!(explained(&[&main[..], &["--pid", "88"]].concat()), [88]);
 }
 
 /// Two threads wait for a lock that a third one holds, one after the other. The kernel is not recorded.
@@ -685,7 +749,7 @@ fn unsuitable_inputs_are_refused() {
     );
     assert_fails(
         &["explain", "--region", "x", "--between", "0", "1", &shop],
-        "no region \"x\" ended between these times; the traces have the regions \"lookup\", \
+        "no region \"x\" that overlaps these times ended; the traces have the regions \"lookup\", \
          \"rank\", \"render\"",
     );
     assert_fails(
@@ -895,7 +959,9 @@ fn a_page_of_two_traces_has_the_texts_of_each() {
                 texts.map(str::to_owned).collect::<Vec<_>>()
             };
             let pieces: Vec<_> = path["pieces"].as_array().unwrap().iter().map(texts).collect();
-            (path["name"].as_str().unwrap().to_owned(), path["nanos"].as_i64().unwrap(), pieces)
+            // Those of several programs have their process.
+            let name = path["name"].as_str().unwrap().split(" of ").next().unwrap();
+            (name.to_owned(), path["nanos"].as_i64().unwrap(), pieces)
         };
         page["paths"].as_array().unwrap().iter().map(path).collect::<Vec<_>>()
     };

@@ -3,10 +3,11 @@
 use super::{CriticalPath, History, Request, RequestFilter, Requests, critical_path};
 use crate::correlate::Derived;
 use crate::entity::{EntityId, EntityKind};
-use crate::event::{EventKind, SpanKind, State};
-use crate::tables::{Tables, TextId};
+use crate::event::{Event, EventKind, SpanKind, State};
+use crate::tables::{SpanId, Tables, TextId};
+use hashbrown::HashMap;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use trace_common::Timestamp;
 
 /// The subject of a [`Question`].
@@ -65,9 +66,11 @@ impl Subject {
 pub struct Question {
     /// The kind of the requests.
     pub subject: Subject,
-    /// Only between these times, in nanoseconds from the start of the timeline: requests that are
-    /// completely within them; the part within them of a goroutine or thread.
+    /// Only between these times, in nanoseconds from the start of the timeline: requests that overlap
+    /// them, which are explained as a whole; the part within them of a goroutine or thread.
     pub between: Option<(i64, i64)>,
+    /// Only those of the process with this id. Of a goroutine or thread see [`Finder::processes`].
+    pub pid: Option<i64>,
     /// Number of requests, longest first.
     pub worst: usize,
 }
@@ -75,7 +78,7 @@ pub struct Question {
 impl Default for Question {
     /// The longest request.
     fn default() -> Self {
-        Self { subject: Subject::default(), between: None, worst: 1 }
+        Self { subject: Subject::default(), between: None, pid: None, worst: 1 }
     }
 }
 
@@ -97,7 +100,10 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Finder {
     question: Question,
-    requests: Requests,
+    /// By process, if those of one are wanted: its id can become known last.
+    requests: BTreeMap<Option<EntityId>, Requests>,
+    /// The processes of open requests in this case.
+    open: HashMap<SpanId, Option<EntityId>>,
     lives: BTreeMap<EntityId, (Timestamp, Timestamp)>,
     begin: Option<Timestamp>,
 }
@@ -105,8 +111,8 @@ pub struct Finder {
 impl Finder {
     /// A finder for this question.
     pub fn new(question: Question) -> Self {
-        let requests = Requests::new(question.subject.filter(), question.worst);
-        Self { question, requests, lives: BTreeMap::new(), begin: None }
+        let (requests, open, lives) = Default::default();
+        Self { question, requests, open, lives, begin: None }
     }
 
     /// The time between which requests are wanted.
@@ -133,43 +139,83 @@ impl Finder {
             }
             Derived::Event(event) => {
                 self.begin.get_or_insert(event.at);
-                let window = self.window();
-                let is_wanted = match event.kind {
-                    EventKind::Begin { name, .. } => {
-                        window.is_none_or(|(from, to)| event.at >= from && event.at <= to)
-                            && self.question.subject.has_name(name, tables)
-                    }
-                    EventKind::Finish { .. } => window.is_none_or(|(_, to)| event.at <= to),
-                    _ => false,
-                };
-                if is_wanted && self.question.subject.entity().is_none() {
-                    self.requests.push(derived);
+                if self.question.subject.entity().is_none() {
+                    self.push_event(event, derived, tables);
                 }
             }
             _ => {}
         }
     }
 
+    /// Processes the begin or end of a request.
+    fn push_event(&mut self, event: &Event, derived: &Derived<'_>, tables: &Tables) {
+        let window = self.window();
+        let Question { subject, pid, worst, .. } = &self.question;
+        match event.kind {
+            EventKind::Begin { span, entity, name, .. } => {
+                let is_in_time = window.is_none_or(|(_, to)| event.at <= to);
+                if !is_in_time || !subject.has_name(name, tables) {
+                    return;
+                }
+                let process = pid.and_then(|_| tables.entities.process_of(entity));
+                if pid.is_some() {
+                    self.open.insert(span, process);
+                }
+                let new = || Requests::new(subject.filter(), *worst);
+                self.requests.entry(process).or_insert_with(new).push(derived);
+            }
+            EventKind::Finish { span, .. } => {
+                let process = self.open.remove(&span).flatten();
+                let Some(requests) = self.requests.get_mut(&process) else { return };
+                match window {
+                    Some((from, _)) if event.at < from => requests.forget(span),
+                    _ => requests.push(derived),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The goroutines or threads that are wanted, from their start to their end, as far as they are
+    /// wanted.
+    fn lives(&self) -> impl Iterator<Item = Request> {
+        let window = self.window();
+        let of = move |(subject, (begin, end)): (&EntityId, &(Timestamp, Timestamp))| {
+            let (begin, end) =
+                window.map_or((*begin, *end), |(a, b)| (*begin.max(&a), *end.min(&b)));
+            Request::of(SpanKind::Region, TextId::EMPTY, *subject, begin, end)
+        };
+        self.lives.iter().map(of).filter(|life| life.begin < life.end)
+    }
+
+    /// The processes of the goroutine or thread, in the order of their entities: those of several
+    /// programs can have the same number, and the longest life of these is explained.
+    /// [`Finder::restrict`] chooses one.
+    pub fn processes(&self, tables: &Tables) -> Vec<EntityId> {
+        let processes = self.lives().filter_map(|life| tables.entities.process_of(life.subject));
+        processes.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// Restricts a goroutine or thread that was found to the process with this id, as
+    /// [`Question::pid`].
+    pub const fn restrict(&mut self, pid: i64) {
+        self.question.pid = Some(pid);
+    }
+
     /// The requests that were found.
     pub fn finish(self, tables: &Tables) -> Found {
-        let window = self.window();
-        let Self { question, requests, lives, begin } = self;
-        let requests = match question.subject.entity() {
-            None => requests.into_worst(),
-            Some(_) => {
-                let of = |(subject, (begin, end)): (EntityId, (Timestamp, Timestamp))| {
-                    let (begin, end) =
-                        window.map_or((begin, end), |(a, b)| (begin.max(a), end.min(b)));
-                    Request::of(SpanKind::Region, TextId::EMPTY, subject, begin, end)
-                };
-                let mut lives: Vec<Request> = lives.into_iter().map(of).collect();
-                lives.retain(|life| life.begin < life.end);
-                lives.sort_by_key(|life| Reverse(life.nanos()));
-                lives.truncate(question.worst);
-                lives
-            }
-        };
-        Found { begin: begin.unwrap_or_default(), ..Found::of(requests, tables) }
+        let Question { pid, worst, .. } = self.question;
+        let number = |process| tables.entities.get(process).map(|process| process.number);
+        let is_wanted =
+            |process: Option<EntityId>| pid.is_none_or(|pid| process.and_then(number) == Some(pid));
+        let is_life_wanted = |life: &Request| is_wanted(tables.entities.process_of(life.subject));
+        // There are either lives or requests.
+        let mut requests: Vec<Request> = self.lives().filter(is_life_wanted).collect();
+        let of_processes = self.requests.into_iter().filter(|(process, _)| is_wanted(*process));
+        requests.extend(of_processes.flat_map(|(_, requests)| requests.into_worst()));
+        requests.sort_by_key(|request| (Reverse(request.nanos()), request.begin));
+        requests.truncate(worst);
+        Found { begin: self.begin.unwrap_or_default(), ..Found::of(requests, tables) }
     }
 }
 
@@ -249,7 +295,6 @@ mod tests {
     use super::*;
     use crate::correlate::Correlator;
     use crate::entity::Entity;
-    use crate::event::Event;
 
     /// A name can have slashes of its own: only the source of the trace knows its short form.
     #[test]
@@ -273,7 +318,8 @@ mod tests {
         let [ended, other] = [(); 2].map(|()| tables.entity(goroutine).unwrap());
         let found = |between, worst| {
             let subject = Subject::Goroutine(7);
-            let mut finder = Finder::new(Question { subject, between, worst });
+            let mut finder =
+                Finder::new(Question { subject, between, worst, ..Question::default() });
             let mut correlator = Correlator::new();
             let state = |entity, state| {
                 let (on, reason, stack) = (None, TextId::EMPTY, None);
@@ -299,19 +345,76 @@ mod tests {
         assert_eq!(found(None, 2), [(other, 40, 100), (ended, 0, 50)]);
     }
 
+    /// Begins or ends a request of this entity.
+    fn request(tables: &mut Tables, entity: EntityId) -> [EventKind; 2] {
+        let (kind, name, span) = (SpanKind::Region, TextId::EMPTY, tables.new_span());
+        let (by, of, stack, is_cut) = (None, None, None, false);
+        let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
+        [begin, EventKind::Finish { span, by, is_cut }]
+    }
+
+    fn push(finder: &mut Finder, time: i64, kind: EventKind, tables: &Tables) {
+        let at = Timestamp::from_nanos(time);
+        finder.push(&Derived::Event(Event { at, kind }), tables);
+    }
+
     /// Requests that begin after the time between which they are wanted are not kept until they end.
     #[test]
     fn open_requests_are_those_that_can_be_found() {
-        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let mut tables = Tables::new();
         let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
         let question = Question { between: Some((10, 20)), ..Question::default() };
         let mut finder = Finder::new(question);
         for time in [0, 9, 10, 20, 21, 30] {
-            let (kind, name, span) = (SpanKind::Region, TextId::EMPTY, tables.new_span());
-            let (by, of, stack) = (None, None, None);
-            let kind = EventKind::Begin { span, entity, kind, name, by, of, stack };
-            finder.push(&Derived::Event(Event { at: at(time), kind }), &tables);
+            let [begin, _] = request(&mut tables, entity);
+            push(&mut finder, time, begin, &tables);
         }
-        assert_eq!(finder.requests.open(), 2);
+        assert_eq!(finder.requests.values().map(Requests::open).sum::<usize>(), 4);
+    }
+
+    /// Requests overlap the time in which they are wanted, and are whole.
+    #[test]
+    fn requests_overlap_the_time_in_which_they_are_wanted() {
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
+        let between = Some((10, 20));
+        let mut finder = Finder::new(Question { between, worst: 9, ..Question::default() });
+        let times = [(0, 9), (1, 10), (5, 30), (12, 18), (20, 22), (21, 40)];
+        let mut events = vec![(0, EventKind::Start { entity })];
+        for (begin, end) in times {
+            let [begun, ended] = request(&mut tables, entity);
+            events.extend([(begin, begun), (end, ended)]);
+        }
+        events.sort_by_key(|(time, _)| *time);
+        events.into_iter().for_each(|(time, kind)| push(&mut finder, time, kind, &tables));
+        let found = finder.finish(&tables).requests.into_iter();
+        let found: Vec<_> = found.map(|r| (r.begin.nanos(), r.end.nanos())).collect();
+        assert_eq!(found, [(5, 30), (1, 10), (12, 18), (20, 22)]);
+    }
+
+    /// The id of the process of a Go trace can become known last.
+    #[test]
+    fn requests_are_of_the_process_that_is_wanted() {
+        let mut tables = Tables::new();
+        let processes =
+            [7, -1, -1].map(|pid| tables.entity(Entity::new(EntityKind::Process, pid)).unwrap());
+        let goroutines = processes.map(|process| {
+            tables.entity(Entity::new(EntityKind::Goroutine, 1).child_of(Some(process))).unwrap()
+        });
+        for (pid, expected) in
+            [(Some(8), vec![1]), (Some(7), vec![0]), (Some(9), vec![]), (None, vec![2])]
+        {
+            let mut finder = Finder::new(Question { pid, ..Question::default() });
+            for (nanos, goroutine) in (1..).zip(goroutines) {
+                let [begin, end] = request(&mut tables, goroutine);
+                push(&mut finder, 0, begin, &tables);
+                push(&mut finder, nanos, end, &tables);
+            }
+            tables.entities.get_mut(processes[1]).unwrap().number = 8;
+            let found = finder.finish(&tables).requests;
+            let found: Vec<_> = found.iter().map(|request| request.subject).collect();
+            let expected: Vec<_> = expected.into_iter().map(|place| goroutines[place]).collect();
+            assert_eq!(found, expected, "{pid:?}");
+        }
     }
 }

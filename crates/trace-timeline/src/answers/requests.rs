@@ -122,6 +122,11 @@ impl Requests {
         }
     }
 
+    /// Forgets an open request.
+    pub(super) fn forget(&mut self, span: SpanId) {
+        self.open.remove(&span);
+    }
+
     fn shrink(&mut self) {
         self.found.sort_by_key(|request| (std::cmp::Reverse(request.nanos()), request.begin));
         self.found.truncate(self.worst);

@@ -5,15 +5,15 @@ mod print;
 mod summary;
 
 use crate::failure::{Failure, OneLine, Result};
-use crate::sources::model::Traces;
+use crate::sources::model::{Traces, name};
 use serde_json::Value;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use trace_timeline::answers::{
     CriticalPath, Finder, Found, Paths, PathsError, Question, Request, Subject,
 };
-use trace_timeline::{Derived, EventKind, SpanKind, Tables, Timestamp};
+use trace_timeline::{Derived, EntityId, EntityKind, EventKind, SpanKind, Tables, Timestamp};
 
 pub(crate) use print::Style;
 
@@ -58,19 +58,26 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
     let failures = traces.derive_again(&mut tables, &mut |derived, tables| {
         finder.push(&derived, tables);
     })?;
+    choose_process(&mut finder, question, traces, &tables)
+        .inspect_err(|_| failures.iter().for_each(Failure::print))?;
     let found = finder.finish(&tables);
     let begin = found.begin;
-    let mut tables = Tables::new();
     let Some(mut paths) = Paths::new(found) else {
         failures.iter().for_each(Failure::print);
-        return Err(nothing(question, traces, failures.is_empty(), Explained::All));
+        let is_whole = failures.is_empty();
+        return Err(of_no_process(question, &tables, is_whole)
+            .unwrap_or_else(|| nothing(question, traces, is_whole, Explained::All)));
     };
     // This pass reports damage.
+    let mut tables = Tables::new();
     let outcome = traces.derive(&mut tables, &mut |derived, _| paths.push(&derived))?;
     let paths = paths.finish(&mut tables).map_err(|error| match error {
-        PathsError::TooMany => {
-            Failure::new("too many events within the time: narrow it with --between")
-        }
+        PathsError::TooMany => Failure::new(match question.subject {
+            Subject::Goroutine(_) | Subject::Thread(_) => {
+                "too many events within the time: narrow it with --between"
+            }
+            _ => "too many events within the time of the requests: ask for fewer or shorter ones",
+        }),
         error => Failure::new(error),
     })?;
     Ok((Answer { paths, tables, begin }, outcome))
@@ -94,6 +101,77 @@ pub(crate) fn paths_of(
     }
 }
 
+/// Chooses among the processes that have the goroutine or thread: the one that is given, or the recorded
+/// one, or its only descendant.
+fn choose_process(
+    finder: &mut Finder,
+    question: &Question,
+    traces: &Traces,
+    tables: &Tables,
+) -> Result {
+    let what = match question.subject {
+        Subject::Goroutine(id) => format!("goroutine {id}"),
+        Subject::Thread(tid) => format!("thread {tid}"),
+        _ => return Ok(()),
+    };
+    let known = finder.processes(tables);
+    let number = |process: &EntityId| tables.entities.get(*process).map(|process| process.number);
+    let names = |processes: &[EntityId]| {
+        let names: BTreeSet<String> =
+            processes.iter().map(|process| name(tables, *process)).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    };
+    if let Some(pid) = question.pid {
+        if known.is_empty() || known.iter().any(|process| number(process) == Some(pid)) {
+            return Ok(());
+        }
+        let between = between(question);
+        let message =
+            format!("{what} is not in process {pid}{between}; it is in {}", names(&known));
+        return Err(Failure::new(OneLine(&message)));
+    }
+    // A process can have several traces. The ids of some are not known.
+    let is_one = |of: &[EntityId]| match of {
+        [first, rest @ ..] => {
+            let pid = number(first).filter(|pid| *pid >= 0);
+            rest.is_empty() || (pid.is_some() && rest.iter().all(|other| number(other) == pid))
+        }
+        [] => false,
+    };
+    if known.is_empty() || is_one(&known) {
+        return Ok(());
+    }
+    let recorded = traces.recorded();
+    let own: Vec<EntityId> = known
+        .iter()
+        .copied()
+        .filter(|process| recorded.is_some() && number(process) == recorded)
+        .collect();
+    let family = recorded.map(|pid| tables.entities.family(pid)).unwrap_or_default();
+    let family: Vec<EntityId> =
+        known.iter().copied().filter(|process| family.contains(process)).collect();
+    match [own, family].iter().find(|of| is_one(of)).and_then(|of| number(of.first()?)) {
+        Some(pid) => {
+            finder.restrict(pid);
+            Ok(())
+        }
+        None => {
+            let all = names(&known);
+            let message = format!("{what} is in several processes: {all}; choose one with --pid");
+            Err(Failure::new(OneLine(&message)))
+        }
+    }
+}
+
+/// The failure if the process that is asked for is not in the traces.
+fn of_no_process(question: &Question, tables: &Tables, is_whole: bool) -> Option<Failure> {
+    let pid = question.pid?;
+    let mut processes = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
+    let is_there = processes.any(|(_, process)| process.number == pid);
+    let read = if is_whole { "the traces" } else { "what could be read of the traces" };
+    (!is_there).then(|| Failure::new(format_args!("process {pid} is not in {read}")))
+}
+
 /// What a command can explain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Explained {
@@ -111,11 +189,17 @@ pub(crate) fn nothing(
     explained: Explained,
 ) -> Failure {
     let read = if is_whole { "the traces" } else { "what could be read of the traces" };
+    let of_process = question.pid.map_or_else(String::new, |pid| format!(" in process {pid}"));
     let named = |what: &str, name: &str, kind: SpanKind| {
         let others = names(traces, kind).unwrap_or_default();
         let has = if is_whole { "have" } else { "has" };
         let there = format!("; {read} {has} {}", there(what, &others));
-        format!("no {what} {name:?} ended{}", between(question)) + &there
+        let ended = match (question.between, explained) {
+            (None, _) => "ended",
+            (_, Explained::All) => "that overlaps these times ended",
+            (_, Explained::OfGo) => "began and ended between these times",
+        };
+        format!("no {what} {name:?} {ended}{of_process}{there}")
     };
     Failure::new(OneLine(&match &question.subject {
         Subject::Task(name) => named("task", name, SpanKind::Task),
@@ -130,6 +214,11 @@ pub(crate) fn nothing(
                 format!(", as --thread {pid}, the main thread of the recorded process")
             });
             let of = if is_whole { String::new() } else { format!(" in {read}") };
+            let when = match (question.between, explained) {
+                (None, _) => "",
+                (_, Explained::All) => ", that overlaps these times",
+                (_, Explained::OfGo) => " between these times",
+            };
             let (activities, threads) = match explained {
                 Explained::All => (
                     ", and no activity of .NET (start and stop events)",
@@ -138,9 +227,8 @@ pub(crate) fn nothing(
                 Explained::OfGo => ("", String::new()),
             };
             format!(
-                "no task or region ended (runtime/trace.NewTask, WithRegion){activities}{}{of}; pass \
-                 --goroutine{threads}",
-                between(question)
+                "no task or region ended (runtime/trace.NewTask, WithRegion){activities}{when}\
+                 {of_process}{of}; pass --goroutine{threads}"
             )
         }
     }))

@@ -28,6 +28,7 @@ Examples:
   triscope explain trace.out perf.data --task checkout --worst 3
   triscope explain trace.out --path                    with the pieces in time order
   triscope explain trace.out --goroutine 42 --between 1.5 1.6
+  triscope explain dir/ --goroutine 1 --pid 1234       that of one of several programs
   triscope explain app.nettrace perf.data --activity Request
   triscope explain trace.out old.data --offset old.data=12.5
   triscope explain --json recording/ | jq '.[0].pieces'")]
@@ -50,7 +51,12 @@ pub(crate) struct Args {
     /// This thread of the kernel, from its start to its end
     #[arg(long, value_name = "TID", group = "what")]
     thread: Option<i64>,
-    /// Only between these times, in seconds from the start of the timeline
+    /// Only of this process. Without it, a goroutine or thread is that of the process that triscope
+    /// record --keep recorded, if it has one
+    #[arg(long, value_name = "PID")]
+    pid: Option<i64>,
+    /// Only requests that overlap these times, which are explained as a whole; of a goroutine or thread
+    /// the part between them. In seconds from the start of the timeline
     #[arg(long, num_args = 2, value_names = ["A", "B"], value_parser = seconds)]
     between: Vec<f64>,
     /// Number of requests, longest first
@@ -92,7 +98,7 @@ impl Args {
             }
             _ => None,
         };
-        Ok(Question { subject, between, worst: self.worst as usize })
+        Ok(Question { subject, between, pid: self.pid, worst: self.worst as usize })
     }
 }
 
