@@ -1,13 +1,12 @@
 //! `cargo xtask package`: all steps of a release, except publishing.
 //!
 //! Each published crate is packed, unpacked into a separate workspace, and built and tested there,
-//! which finds files missing from the package. The packages have unit tests and examples of the
+//! which finds files missing from the package, and tests that need a file of another one. The packages have unit tests and examples of the
 //! documentation: `cargo xtask ci` runs these without optimization only here.
 
 use crate::{again, rust};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,14 +75,14 @@ pub(crate) fn task(_: &[String]) -> Result {
     let unpacked = pack(&target, &names)?;
     for name in &names {
         for file in REQUIRED {
-            let path = unpacked.join(name).join(file);
+            let path = unpacked.join(unpacked_name(name)).join(file);
             if !fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() > 0) {
                 faults.push(format!("{name}: the package has no {file}"));
             }
         }
         for file in LICENSES {
             // A symbolic link that git has as a text file is packed as the path of its target.
-            let packed = fs::read(unpacked.join(name).join(file)).ok();
+            let packed = fs::read(unpacked.join(unpacked_name(name)).join(file)).ok();
             if packed != Some(fs::read(workspace().join(file))?) {
                 faults.push(format!("{name}: the package has no {file}, or another one"));
             }
@@ -115,7 +114,8 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
         fs::remove_dir_all(&packed)?;
     }
     run::output(&mut command)?;
-    let dir = env::temp_dir().join(format!("triscope-packages-{}", env!("CARGO_PKG_VERSION")));
+    // The same for each run with this target directory: cargo compiles paths that it has seen only once.
+    let dir = target.join("unpacked");
     if dir.is_dir() {
         fs::remove_dir_all(&dir)?;
     }
@@ -123,16 +123,21 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
     let mut manifest = String::from("[workspace]\nresolver = \"3\"\nmembers = [\"*\"]\n\n");
     manifest += "[patch.crates-io]\n";
     for name in names {
-        let file = format!("{name}-{}", env!("CARGO_PKG_VERSION"));
-        let file = packed.join(format!("{file}.crate"));
+        // With the version, as in the registry's cache: no package finds the files of another one by its name.
+        let unpacked = unpacked_name(name);
+        let file = packed.join(format!("{unpacked}.crate"));
         // -m: with the time of unpacking.
         run::output(Command::new("tar").arg("-xzmf").arg(&file).arg("-C").arg(&dir))?;
-        fs::rename(dir.join(format!("{name}-{}", env!("CARGO_PKG_VERSION"))), dir.join(name))?;
-        set_times(&dir.join(name), &workspace().join("crates").join(name))?;
-        manifest += &format!("{name} = {{ path = \"{name}\" }}\n");
+        set_times(&dir.join(&unpacked), &workspace().join("crates").join(name))?;
+        manifest += &format!("{name} = {{ path = \"{unpacked}\" }}\n");
     }
     fs::write(dir.join("Cargo.toml"), manifest)?;
     Ok(dir)
+}
+
+/// The directory in the package of a crate.
+fn unpacked_name(name: &str) -> String {
+    format!("{name}-{}", env!("CARGO_PKG_VERSION"))
 }
 
 /// Gives files the times of their sources, so that cargo compiles again what has changed.

@@ -28,6 +28,8 @@ pub(crate) mod spool;
 pub(crate) mod stdout;
 #[cfg(unix)]
 pub(crate) mod terminal;
+#[cfg(test)]
+pub(crate) mod test_data;
 #[cfg(unix)]
 pub(crate) mod unnamed;
 #[cfg(any(not(unix), test))]

@@ -492,21 +492,21 @@ pub(crate) fn report(name: &str, error: &Error, loss: &gotrace::Loss) -> String 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::io::test_data;
     use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
     use gotrace::{
         GoId, GoState, OwnedEvent, Region, StackFrame, StateTransition, TaskId, ThreadId,
     };
 
-    /// An error, and what reading loses by it.
-    pub(crate) fn damage() -> (Error, gotrace::Loss) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
-        let mut trace = std::fs::read(path).unwrap();
+    /// An error, and what reading loses by it. `None` skips the test: [`test_data::of_repository`].
+    pub(crate) fn damage() -> Option<(Error, gotrace::Loss)> {
+        let mut trace = test_data::of_repository(test_data::SHOP)?;
         let middle = trace.len() / 2;
         trace[middle..middle + 1000].fill(0xff);
         let mut reader = Reader::new(&trace[..]).unwrap();
         loop {
             if let Err(error) = reader.next_event() {
-                return (error, reader.recover().unwrap().unwrap());
+                return Some((error, reader.recover().unwrap().unwrap()));
             }
         }
     }

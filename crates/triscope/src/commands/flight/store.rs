@@ -806,6 +806,7 @@ mod tests {
     use std::time::SystemTime;
 
     use crate::commands::flight::assemble::tests::{SAMPLE, samples};
+    use crate::io::test_data;
 
     const SPACE: Space = Space { segments: 1 << 20, dumps: 1 << 20 };
 
@@ -1033,9 +1034,8 @@ mod tests {
     /// Each session has its own numbers of goroutines: both in one trace would contradict each other.
     #[test]
     fn each_session_of_a_go_program_that_is_left_is_a_trace() {
+        let Some(trace) = test_data::of_repository(test_data::SHOP) else { return };
         let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
-        let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
-        let trace = fs::read(shop).unwrap();
         for session in [5, 9] {
             let name = format!("go-7-{session}-1-2.trace");
             fs::write(dir.path().join(SOURCES).join(name), &trace).unwrap();

@@ -311,9 +311,9 @@ fn groups(what: &str, groups: &[Group], out: &mut Vec<u8>) -> io::Result<()> {
 #[allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
 mod tests {
     use super::*;
+    use crate::io::test_data;
     use clap::Parser as _;
     use gotrace::Reader;
-    use std::path::Path;
 
     #[derive(clap::Parser)]
     struct Cli {
@@ -348,8 +348,7 @@ mod tests {
 
     #[test]
     fn states_end_at_a_loss_within_a_generation() {
-        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gotrace/tests/data/shop.trace");
-        let mut trace = std::fs::read(data).unwrap();
+        let Some(mut trace) = test_data::of_repository(test_data::SHOP) else { return };
         let middle = trace.len() / 2;
         trace.get_mut(middle..middle + 64).unwrap().fill(0xff);
         let (expected, scheduling) = reference(&trace, true);

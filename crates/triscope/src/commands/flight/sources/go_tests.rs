@@ -1,6 +1,7 @@
 use super::super::go_pull::tests::{serve, server};
 use super::*;
 use crate::commands::flight::inbox;
+use crate::io::test_data;
 use crate::run::wait::until;
 
 const PID: u32 = u32::MAX;
@@ -94,10 +95,9 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
 
 #[test]
 fn a_snapshot_that_is_of_no_use_leaves_no_file() {
+    let Some(trace) = test_data::of_repository(test_data::SHOP) else { return };
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("go-1-2.snapshot");
-    let shop = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
-    let trace = fs::read(shop).unwrap();
     let (from, until) = save(&(&path).into(), &trace).unwrap();
     assert!(from < until && fs::read(&path).unwrap() == trace);
     fs::remove_file(&path).unwrap();

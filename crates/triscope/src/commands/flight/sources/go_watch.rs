@@ -186,6 +186,7 @@ fn over(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::test_data;
 
     #[test]
     fn open_regions_of_all_goroutines_have_one_limit() {
@@ -214,11 +215,7 @@ mod tests {
     /// others.
     #[test]
     fn regions_and_tasks_above_a_limit_fire() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
-        let Ok(bytes) = std::fs::read(path) else {
-            message!("SKIPPED: {path} is not in the package");
-            return;
-        };
+        let Some(bytes) = test_data::of_repository(test_data::SHOP) else { return };
         let fired = |triggers: &[&str]| -> Vec<String> {
             let of = |text: &&str| match text.parse() {
                 Ok(crate::commands::flight::trigger::Trigger::Go(trigger)) => trigger,

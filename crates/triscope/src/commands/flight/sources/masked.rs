@@ -196,6 +196,7 @@ fn place(payload: &[u8], text: Text<'_>) -> Option<Found> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::test_data;
     use nettrace::Reader;
     use proptest::prelude::*;
 
@@ -205,23 +206,16 @@ mod tests {
     const WHOLE: &[u8] = include_bytes!("masked/whole.nettrace");
     const OTHER: &[u8] = include_bytes!("masked/other.nettrace");
 
-    /// Streams of real runtimes, each with a part of its command line, and one of version 6. The package
-    /// does not have them.
-    fn streams() -> Vec<(Vec<u8>, &'static str)> {
+    /// Streams of real runtimes, each with a part of its command line, and one of version 6.
+    fn streams() -> impl Iterator<Item = (Vec<u8>, &'static str)> {
         let streams = [
             ("t31-shapes", "dotnet"),
             ("t9-shapes", "dotnet"),
             ("t10-shapes", "aspire-managed.dll dashboard"),
             ("v6-record-trace-pid", ""),
         ];
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../nettrace/tests/data");
-        let read = |name| std::fs::read(format!("{dir}/{name}.nettrace"));
-        let found = streams.into_iter().filter_map(|(name, words)| Some((read(name).ok()?, words)));
-        let found: Vec<_> = found.collect();
-        if found.len() < streams.len() {
-            message!("SKIPPED: {} traces are not in {dir}", streams.len() - found.len());
-        }
-        found
+        let read = |name| test_data::of_repository(&format!("nettrace/tests/data/{name}.nettrace"));
+        streams.into_iter().filter_map(move |(name, words)| Some((read(name)?, words)))
     }
 
     /// What is written of a stream that comes in pieces of this size, and what is missing of it.
