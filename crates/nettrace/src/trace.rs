@@ -1,4 +1,4 @@
-use trace_common::{ClockDomain, ClockMap, Cursor, Limits, Timestamp};
+use trace_common::{Cursor, Limits, Timestamp};
 
 use crate::filetime::days_from_civil;
 use crate::tables::memory_of;
@@ -33,7 +33,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Converts `ticks` of the event clock to [`ClockDomain::Monotonic`] if the stream was recorded
+    /// Converts `ticks` of the event clock to [`ClockDomain::Monotonic`](crate::ClockDomain::Monotonic) if the stream was recorded
     /// on Linux (where the event clock is `CLOCK_MONOTONIC`), otherwise to a clock local to the
     /// machine.
     #[inline]
@@ -53,16 +53,6 @@ impl Trace {
     pub fn utc(&self, ticks: i64) -> Timestamp {
         let since = self.timestamp(ticks).nanos_since(self.timestamp(self.sync_time_qpc));
         self.sync_time_utc.saturating_add_nanos(since)
-    }
-
-    /// A clock map that relates the event clock (as [`ClockDomain::Monotonic`]) to UTC.
-    pub fn clock_map(&self) -> ClockMap {
-        let mut map = ClockMap::new();
-        map.add([
-            (ClockDomain::Monotonic, self.timestamp(self.sync_time_qpc)),
-            (ClockDomain::Realtime, self.sync_time_utc),
-        ]);
-        map
     }
 
     fn parse_start(c: &mut Cursor<'_>, version: u32) -> Result<Self> {

@@ -86,6 +86,7 @@ mod build_id;
 mod bytes;
 #[cfg(feature = "zstd")]
 mod compressed;
+mod ended;
 mod error;
 mod event;
 mod features;

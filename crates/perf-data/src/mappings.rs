@@ -1,6 +1,7 @@
 //! Which file is mapped at an address of a process, at the time of a record.
 
 use crate::build_id::BuildIdEntry;
+use crate::ended::EndedProcesses;
 #[cfg(target_os = "linux")]
 use crate::features::ClockReference;
 use crate::features::Features;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 #[cfg(target_os = "linux")]
 use std::path::Path;
 use std::sync::Arc;
-use trace_common::{BuildId, EndedProcesses, Inode, KernelReference, SeededState, Timestamp};
+use trace_common::{BuildId, Inode, KernelReference, SeededState, Timestamp};
 
 /// A file with code: an executable, a library, the kernel, or what a just-in-time compiler wrote.
 #[derive(Clone, Debug, PartialEq, Eq)]

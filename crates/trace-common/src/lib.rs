@@ -1,7 +1,8 @@
 //! Types that two or more of the triscope tracers share.
 //!
 //! ```
-//! use trace_common::{ClockDomain, ClockMap, Cursor, Timestamp};
+//! use std::time::Duration;
+//! use trace_common::{Cursor, Timestamp};
 //!
 //! // A checked cursor: every failed read reports its offset, nothing panics.
 //! let mut bytes = Cursor::new(&[0xe5, 0x8e, 0x26, 7]);
@@ -9,22 +10,14 @@
 //! assert_eq!(bytes.u8()?, 7);
 //! assert_eq!(bytes.u8().unwrap_err().offset, 4);
 //!
-//! // Clock readings taken together relate one clock to another.
-//! let mut clocks = ClockMap::new();
-//! clocks.add([
-//!     (ClockDomain::Monotonic, Timestamp::from_nanos(1_000)),
-//!     (ClockDomain::Realtime, Timestamp::from_nanos(1_700_000_000_000_000_000)),
-//! ]);
-//! let wall = clocks.convert(
-//!     Timestamp::from_nanos(1_500),
-//!     ClockDomain::Monotonic,
-//!     ClockDomain::Realtime,
-//! )?;
-//! assert_eq!(wall.nanos(), 1_700_000_000_000_000_500);
+//! // Times are in nanoseconds: arithmetic with durations stops at the ends of the range.
+//! let begin = Timestamp::from_nanos(1_000);
+//! assert_eq!((begin + Duration::from_micros(2)).nanos(), 3_000);
+//! assert_eq!(Timestamp::MAX + Duration::from_micros(2), Timestamp::MAX);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Timestamp`], [`ClockDomain`], [`ClockMap`]: conversion of many clocks to one time axis;
+//! - [`Timestamp`], [`ClockDomain`]: nanoseconds of a clock, and which clock it is;
 //! - [`Cursor`]: bounds-checked little-endian reads and variable-length integers over a byte slice;
 //! - [`available_memory`]: how much this process can have (Linux);
 //! - [`BuildId`], [`Inode`]: the identity of the contents of an ELF file, and of a mapped file;
@@ -50,7 +43,6 @@ mod build_id;
 mod clock;
 mod crc;
 mod cursor;
-mod ended;
 mod folded;
 #[cfg(target_os = "linux")]
 mod found_file;
@@ -70,10 +62,9 @@ mod walk;
 
 pub use available::available_memory;
 pub use build_id::BuildId;
-pub use clock::{ClockDomain, ClockError, ClockMap, Timestamp};
+pub use clock::{ClockDomain, Timestamp};
 pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
-pub use ended::EndedProcesses;
 pub use folded::folded_name;
 #[cfg(target_os = "linux")]
 pub use found_file::{FindError, FoundFile};

@@ -7,18 +7,18 @@ use std::collections::VecDeque;
 /// Other threads can outlive the first one, so what a reader of a recording knows of a process is kept then, but
 /// not of all processes of a long recording.
 #[derive(Clone, Debug, Default)]
-pub struct EndedProcesses {
+pub(crate) struct EndedProcesses {
     /// Earliest first.
     pids: VecDeque<u32>,
 }
 
 impl EndedProcesses {
     /// Number of processes that are kept.
-    pub const MAX: usize = 1 << 10;
+    pub(crate) const MAX: usize = 1 << 10;
 
     /// The first thread of a process has ended. Returns the process that is to be forgotten, if there are
     /// more than [`MAX`](Self::MAX).
-    pub fn end(&mut self, pid: u32) -> Option<u32> {
+    pub(crate) fn end(&mut self, pid: u32) -> Option<u32> {
         // It can have ended twice: the record of the fork in between can be lost.
         self.revive(pid);
         self.pids.push_back(pid);
@@ -26,13 +26,13 @@ impl EndedProcesses {
     }
 
     /// Whether the first thread of a process has ended, and the process is not to be forgotten yet.
-    pub fn has(&self, pid: u32) -> bool {
+    pub(crate) fn has(&self, pid: u32) -> bool {
         self.pids.contains(&pid)
     }
 
     /// A process runs: it is another one with the same number, or one whose other thread executes a program.
     /// Returns whether its first thread had ended.
-    pub fn revive(&mut self, pid: u32) -> bool {
+    pub(crate) fn revive(&mut self, pid: u32) -> bool {
         let at = self.pids.iter().position(|ended| *ended == pid);
         at.is_some_and(|at| self.pids.remove(at).is_some())
     }
