@@ -157,6 +157,55 @@ fn difference(committed: &str, found: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// The types of other libraries of the workspace in the API of a crate which it does not re-export,
+    /// neither by name nor with all of their crate: users could not name them without that crate.
+    fn unnamed<'a>(name: &str, items: &'a str) -> BTreeSet<&'a str> {
+        let of_crate = |name: &str| name.replace('-', "_");
+        let is_of_another = |library: &str| {
+            LIBRARIES.iter().any(|other| *other != name && of_crate(other) == library)
+        };
+        let exported: HashSet<&str> = items
+            .lines()
+            .filter_map(|line| line.strip_prefix("pub use "))
+            .filter_map(|path| Some(path.rsplit_once("::")?.1))
+            .collect();
+        let is_of_path = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == ':';
+        let paths = items.split(|c| !is_of_path(c)).filter(|path| {
+            let (first, last) = (path.split("::").next(), path.rsplit("::").next());
+            first != last
+                && first.is_some_and(|library| {
+                    is_of_another(library)
+                        && !exported.contains(library)
+                        && !last.is_some_and(|ty| exported.contains(ty))
+                })
+        });
+        paths.collect()
+    }
+
+    #[test]
+    fn types_of_other_crates_are_named_or_found() {
+        let items = "\
+pub use nettrace::Guid
+pub use nettrace::gotrace
+pub fn nettrace::id() -> core::option::Option<trace_common::guid::Guid>
+impl core::convert::From<trace_common::cursor::ReadError> for nettrace::Error
+pub fn nettrace::event(&gotrace::event::Event<'_>, alloc::string::String)
+";
+        assert_eq!(unnamed("nettrace", items), ["trace_common::cursor::ReadError"].into());
+    }
+
+    #[test]
+    fn types_of_other_crates_are_reexported() {
+        let mut faults = Vec::new();
+        for name in LIBRARIES {
+            let path = workspace().join("docs/public-api").join(format!("{name}.txt"));
+            let items = committed(&path).unwrap();
+            faults.extend(unnamed(name, &items).iter().map(|ty| format!("{name}: {ty}")));
+        }
+        assert!(faults.is_empty(), "not re-exported:\n{}", faults.join("\n"));
+    }
 
     #[test]
     fn difference_lists_removed_and_added_items() {

@@ -89,7 +89,7 @@ pub use message::{
 };
 pub use presets::{PROVIDER_PRESETS, ProviderPreset, RUNTIME_KEYWORDS, runtime_keywords};
 pub use session::{Session, SessionEnd, StopHandle, TruncationReason, UserEventsSession};
-pub use trace_common::{Guid, ParseGuidError, ReadErrorKind};
+pub use trace_common::{Guid, ParseGuidError, ReadError, ReadErrorKind};
 pub use transport::{Address, Peer, Timeouts, pipe_address};
 
 /// The example of the README is compiled with the others.

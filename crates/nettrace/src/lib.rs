@@ -87,7 +87,7 @@ pub use state::{SequencePoint, Stats};
 pub use summary::Summary;
 pub use tables::{Label, Labels, Stack, Thread};
 pub use trace::Trace;
-pub use trace_common::{ClockDomain, Guid, Limits, ReadErrorKind, Timestamp};
+pub use trace_common::{ClockDomain, Guid, Limits, ReadError, ReadErrorKind, Timestamp};
 pub use types::{Field, FieldType};
 pub use value::{Text, Value};
 

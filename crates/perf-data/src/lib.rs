@@ -108,7 +108,7 @@ mod writer;
 // Types of other crates in the public API.
 pub use perf_monitor;
 pub use perf_sys::perf_event_attr;
-pub use trace_common::{BuildId, Inode, KernelReference, Limits};
+pub use trace_common::{BuildId, ClockDomain, Inode, KernelReference, Limits, Timestamp};
 #[cfg(target_os = "linux")]
 pub use trace_symbols;
 

@@ -51,6 +51,10 @@ mod partition;
 mod questions;
 mod schema;
 
+// Types of other crates in the public API.
+pub use trace_common::{ClockDomain, Timestamp};
+pub use trace_timeline;
+
 pub use dataset::{Cleanup, Dataset, DatasetOptions, Error, SourceFile, Summary, TableSummary};
 pub use questions::{QUESTIONS, Question, views, with_cohorts};
 pub use schema::{Column, ColumnType, SCHEMA_VERSION, TABLES, Table, markdown};

@@ -70,7 +70,8 @@ pub use perfetto::{PerfettoSink, PerfettoStats};
 pub use process::Process;
 pub use trace_common::{ClockDomain, Timestamp};
 
-// The crate whose types are in signatures.
+// The crates whose types are in signatures.
+pub use trace_common;
 #[cfg(any(feature = "html", feature = "profile", feature = "timeline"))]
 pub use trace_timeline;
 
