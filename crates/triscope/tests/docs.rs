@@ -1,6 +1,7 @@
 //! The documentation of the repository names what there is.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "these are tests")]
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// Each row of the table *Where is what* has a question, a file and an item in the file.
@@ -20,6 +21,26 @@ fn the_architecture_names_files_with_their_items() {
         rows += 1;
     }
     assert!(rows >= 16, "{rows} rows");
+}
+
+/// The picture of the crates and the table below it have each crate and no others. `testkit` is only for tests.
+#[test]
+fn the_architecture_shows_all_crates() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = std::fs::read_to_string(root.join("docs/architecture.md")).unwrap();
+    let (_, rest) = text.split_once("```text\n").unwrap();
+    let (picture, rest) = rest.split_once("```").unwrap();
+    let table = rest.split("\n## ").next().unwrap();
+    let names = std::fs::read_dir(root.join("crates")).unwrap();
+    let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let names: BTreeSet<String> = names.collect();
+    let words = picture.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+    let drawn: BTreeSet<&str> = words.filter(|w| names.contains(*w) || w.contains('-')).collect();
+    let expected = names.iter().map(String::as_str).filter(|name| *name != "testkit");
+    assert_eq!(drawn, expected.collect());
+    for name in &names {
+        assert!(table.contains(&format!("\n| `{name}` |")), "the table has no {name}");
+    }
 }
 
 /// Commands share code through the other modules of the program: none imports another.
