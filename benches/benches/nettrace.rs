@@ -11,9 +11,7 @@ use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_mai
 use nettrace::{Event, Options, Order, Profile, Reader};
 use std::hint::black_box;
 use std::{env, fs};
-
-#[path = "../../crates/nettrace/tests/common/assemble.rs"]
-mod assemble;
+use testkit::nettrace::assemble;
 
 const CAPTURES: [&str; 2] = ["t31-selfdesc.nettrace", "v6-record-trace-pid.nettrace"];
 

@@ -3,8 +3,6 @@
 //! What the targets share is compiled and instrumented once, here. Each program is linked with the code of
 //! its target alone: the fuzzer looks at all code of a program after every input.
 
-#[path = "../../crates/nettrace/tests/common/assemble.rs"]
-mod assemble;
 #[path = "../../crates/nettrace/tests/common/exercise.rs"]
 mod exercise;
 #[path = "../../crates/go-flight/tests/common/mod.rs"]

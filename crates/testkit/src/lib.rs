@@ -1,6 +1,7 @@
 //! Shared helpers of the tests of several crates. Not published.
 //!
 //! - [`dotnet`]: real .NET processes with a known workload
+//! - [`nettrace`]: .NET traces by hand
 //! - [`page`]: reads a page of a timeline back
 //! - [`perfetto`]: reads a Perfetto trace back as text
 //! - [`directory`]: directories that do not survive the test
@@ -14,7 +15,7 @@
 //! - [`digest`]: FNV-1a, for expectations that are too large to commit
 //! - [`wait`]: waits for a condition, not for a time
 //!
-//! Only `tests/` directories use it. Packages do not contain them, so that a packaged crate can be
+//! Only `tests/` directories, benchmarks and fuzz targets use it. Packages do not contain them, so that a packaged crate can be
 //! built and tested without this one.
 #![forbid(unsafe_code)]
 #![allow(

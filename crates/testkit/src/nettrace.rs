@@ -1,5 +1,7 @@
 //! .NET traces by hand.
 
+pub mod assemble;
+
 /// An event to put in a trace: of a type, at a time, about a thread, written by another.
 #[derive(Clone, Debug)]
 pub struct Written {

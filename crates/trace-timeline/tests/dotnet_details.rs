@@ -6,9 +6,6 @@
     reason = "helpers of tests may panic"
 )]
 
-#[path = "../../nettrace/tests/common/assemble.rs"]
-mod assemble;
-
 use flate2::read::GzDecoder;
 use nettrace::analysis::{RuntimeRecord, RuntimeTracker};
 use nettrace::manifest::Provider;
@@ -16,7 +13,7 @@ use nettrace::{Item, Reader};
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
-use testkit::nettrace::{event, trace, utf16};
+use testkit::nettrace::{assemble, event, trace, utf16};
 use trace_timeline::answers::{History, Report, RequestFilter, Requests, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::kernel::{KernelSource, Record};

@@ -1,11 +1,8 @@
 //! .NET traces that lack ends: too many spans and work items are open, and losses of format version 6.
 #![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests may panic")]
 
-#[path = "../../nettrace/tests/common/assemble.rs"]
-mod assemble;
-
-use assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
 use nettrace::Reader;
+use testkit::nettrace::assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
 use testkit::nettrace::{Written, event, trace, utf16};
 use trace_timeline::sources::dotnet::{DotnetSource, DotnetStats};
 use trace_timeline::{EntityKind, Event, EventKind, SpanKind, State, Tables};
@@ -72,7 +69,7 @@ fn begun() -> Vec<Written> {
     ]
 }
 
-/// Nothing that the runtime does goes on for all that follows the trace.
+/// Nothing that the runtime does continues for all that follows the trace.
 #[test]
 fn spans_of_the_runtime_end_with_the_trace() {
     let mut all = begun();

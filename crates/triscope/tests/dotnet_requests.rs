@@ -9,11 +9,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
-use testkit::nettrace;
+use testkit::nettrace::{self, assemble};
 use testkit::process::Running;
-
-#[path = "../../nettrace/tests/common/assemble.rs"]
-mod assemble;
 
 /// A server in this process.
 struct Server {

@@ -7,10 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use testkit::dotnet::{Runtime, Target};
+use testkit::nettrace::assemble;
 use testkit::process::Running;
-
-#[path = "../../nettrace/tests/common/assemble.rs"]
-mod assemble;
 
 /// A capture of the crate `nettrace`.
 fn capture(name: &str) -> String {
@@ -429,7 +427,7 @@ fn instruments_of_the_same_name_are_apart() {
     let json = lines(&ok(&["dotnet", "counters", path, "--format", "json"]));
     assert_eq!((&json[1]["meter_version"], &json[1]["instrument_id"]), (&"2.0".into(), &2.into()));
 
-    // A third one begins, and the others go on.
+    // A third one begins, and the others continue.
     let third = [of(3, "5"), of(1, "6"), of(2, "7")];
     let sorted = [third[1], third[2], third[0]];
     for number in 1..4 {
@@ -707,7 +705,7 @@ fn a_heap_walk_with_missing_parts_fails() {
     assert!(ran.stderr.contains("incomplete, as are the totals: 1 parts lost"), "{}", ran.stderr);
 }
 
-/// The stream goes on after the dump, with another process.
+/// The stream continues after the dump, with another process.
 #[test]
 fn a_heap_dump_has_its_process_and_time() {
     let dir = tempfile::tempdir().unwrap();

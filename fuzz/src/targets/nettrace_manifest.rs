@@ -1,7 +1,8 @@
 //! Payloads of the runtime's own events, which the built-in manifest describes.
 
-use crate::{assemble, exercise};
+use crate::exercise;
 use nettrace::{Order, manifest};
+use testkit::nettrace::assemble;
 
 pub fn target(data: &[u8]) {
     let Some((which, payload)) = data.split_first_chunk::<2>() else { return };

@@ -1,7 +1,8 @@
 //! Metadata of versions 4 and 6, and an event whose payload it describes.
 
-use crate::{assemble, exercise};
+use crate::exercise;
 use nettrace::Order;
+use testkit::nettrace::assemble;
 
 pub fn target(data: &[u8]) {
     let Some((&split, data)) = data.split_first() else { return };

@@ -7,7 +7,6 @@
     reason = "helpers of tests, of which each file uses a part"
 )]
 
-pub mod assemble;
 pub mod exercise;
 
 use std::path::{Path, PathBuf};

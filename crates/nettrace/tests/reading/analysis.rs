@@ -5,12 +5,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::common::{self, assemble};
+use crate::common;
 use nettrace::analysis::{
     ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcTracker,
     HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
 use nettrace::{Event, MethodMap, OptimizationTier, Options, Order, Profile, Reader};
+use testkit::nettrace::assemble;
 
 fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
     let bytes = std::fs::read(&file).unwrap();

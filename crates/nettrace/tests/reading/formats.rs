@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use crate::common::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 use crate::common::parse;
 use nettrace::analysis::{Counter, CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
+use testkit::nettrace::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 
 /// A field of version 6: its size, name and type.
 fn field(name: &str, ty: &[u8]) -> Vec<u8> {

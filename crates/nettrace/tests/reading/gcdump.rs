@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use crate::common::assemble::{utf16z, v4};
 use nettrace::Reader;
 use nettrace::analysis::HeapSnapshot;
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
+use testkit::nettrace::assemble::{utf16z, v4};
 use trace_common::Limits;
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";

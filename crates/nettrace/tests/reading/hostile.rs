@@ -2,13 +2,10 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
 
-use crate::common::exercise;
-use crate::common::{
-    self,
-    assemble::{self, Stream, blob, utf8, utf16z, varint},
-};
+use crate::common::{self, exercise};
 use nettrace::{ErrorKind, Options, Order, Parser, PayloadError, PayloadErrorKind};
 use proptest::prelude::*;
+use testkit::nettrace::assemble::{self, Stream, blob, utf8, utf16z, varint};
 use trace_common::Limits;
 
 fn seeds() -> Vec<Vec<u8>> {

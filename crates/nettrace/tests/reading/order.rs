@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use crate::common::assemble::{self, Stream, blob, varint};
 use crate::common::parse;
 use nettrace::{Item, Order};
 use proptest::prelude::*;
+use testkit::nettrace::assemble::{self, Stream, blob, varint};
 
 /// One event of a generated stream: what a compressed header says of it.
 #[derive(Clone, Debug)]

@@ -1,5 +1,4 @@
-//! Streams put together piece by piece.
-#![allow(dead_code, unreachable_pub, reason = "each user needs a part")]
+//! Streams put together piece by piece: also such as no runtime writes.
 
 /// A stream of version 4 with one metadata record, whose fields are given as bytes, and one
 /// event of that type.
@@ -74,6 +73,7 @@ pub fn blob(header: &[u8], payload: &[u8]) -> Vec<u8> {
     out
 }
 
+/// A number of variable length.
 pub fn varint(mut v: u64) -> Vec<u8> {
     let mut out = Vec::new();
     while v >= 0x80 {
@@ -84,6 +84,7 @@ pub fn varint(mut v: u64) -> Vec<u8> {
     out
 }
 
+/// A string of versions 4 and 5.
 pub fn utf16z(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
@@ -106,9 +107,11 @@ fn clock() -> Vec<u8> {
 }
 
 /// A stream of version 4.
+#[derive(Debug)]
 pub struct Stream(pub Vec<u8>);
 
 impl Stream {
+    /// Its begin, with the trace object.
     pub fn v4() -> Self {
         let mut s = Self(b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec());
         s.object_header("Trace", 4);
@@ -146,6 +149,7 @@ impl Stream {
         self.block(name, None, &content)
     }
 
+    /// The bytes, with the end of the stream.
     pub fn end(mut self) -> Vec<u8> {
         self.0.push(1);
         self.0
@@ -161,9 +165,17 @@ pub fn header(compressed: bool) -> [u8; 20] {
 }
 
 /// A stream of version 6.
+#[derive(Debug)]
 pub struct V6(pub Vec<u8>);
 
+impl Default for V6 {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl V6 {
+    /// Its begin, with a trace block that has the number of a process.
     pub fn new() -> Self {
         Self::with_properties(1, &[utf8("ProcessId"), utf8("42")].concat())
     }
@@ -175,17 +187,20 @@ impl V6 {
         s
     }
 
+    /// A block of this kind.
     pub fn block(&mut self, kind: u8, content: &[u8]) {
         let header = content.len() as u32 & 0xff_ffff | u32::from(kind) << 24;
         self.0.extend(header.to_le_bytes());
         self.0.extend(content);
     }
 
+    /// A block of events with compressed headers.
     pub fn compressed(&mut self, events: &[u8]) {
         let content = [&header(true)[..], events].concat();
         self.block(2, &content);
     }
 
+    /// The bytes, with the end of the stream.
     pub fn end(mut self) -> Vec<u8> {
         self.0.extend([0; 4]);
         self.0
