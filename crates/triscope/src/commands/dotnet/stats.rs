@@ -2,8 +2,9 @@ use super::source::Stream;
 use crate::failure::{OneLine, Result};
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
-use nettrace::{Order, Summary};
-use serde_json::json;
+use nettrace::{Event, Order, Stats, Summary, Trace};
+use serde_json::{Value as Json, json};
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -25,101 +26,129 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let stream = Stream::of_file(&args.file, Order::Stream, Progress::bytes())?;
-    let mut summary = Summary::new();
-    let mut names = std::collections::HashMap::new();
-    let mut time: Option<(i64, i64)> = None;
-    let mut last = None;
+    let mut found = Found::default();
     let reading = stream.read(|event| {
-        summary.add(event);
-        let now = event.timestamp().nanos();
-        time = Some(time.map_or((now, now), |(first, last)| (first.min(now), last.max(now))));
-        // Not by the id of the metadata, which has another meaning after a flush in version 6.
-        let is_last =
-            |(provider, id): &(String, u32)| provider == event.provider() && *id == event.id();
-        if !last.as_ref().is_some_and(is_last) {
-            let kind = (event.provider().to_owned(), event.id());
-            names.entry(kind.clone()).or_insert_with(|| event.name().to_owned());
-            last = Some(kind);
-        }
+        found.add(event);
         Ok(())
     })?;
-    let stats = &reading.stats;
-    let trace = reading.trace.as_ref();
     let mut output = Output::new();
     let out = &mut output.buffer;
     if args.json {
-        let by_event: Vec<_> = summary
-            .iter()
-            .map(|(provider, id, version, count)| {
-                json!({ "provider": provider, "id": id, "version": version, "count": count })
-            })
-            .collect();
-        let mut value = json!({
-            "events": stats.events,
-            "metadata": stats.metadata,
-            "stacks": stats.stacks,
-            "sequence_points": stats.sequence_points,
-            "lost": stats.lost,
-            "sync_time_qpc": trace.map(|t| t.sync_time_qpc),
-            "pid": trace.map(|t| t.process_id),
-            "by_event": by_event,
-        });
-        // Only counts of problems are added to the counts of every trace.
-        let amiss = [
-            ("truncated_at", stats.truncated_at),
-            ("damaged_blocks", Some(stats.damaged_blocks).filter(|n| *n > 0)),
-            ("unknown_blocks", Some(stats.unknown_blocks).filter(|n| *n > 0)),
-            ("unreadable_metadata", Some(stats.unreadable_metadata).filter(|n| *n > 0)),
-            ("events_without_metadata", Some(stats.events_without_metadata).filter(|n| *n > 0)),
-        ];
-        if let Some(object) = value.as_object_mut() {
-            for (key, count) in amiss {
-                if let Some(count) = count {
-                    object.insert(key.to_owned(), count.into());
-                }
-            }
-        }
+        let value = json(&found.summary, &reading.stats, reading.trace.as_ref());
         let _ = writeln!(out, "{value:#}"); // writing to a vector does not fail
     } else {
-        let _ = writeln!(out, "{}: {} bytes", OneLine(&reading.name), stats.bytes);
-        if let Some(t) = trace {
-            let seconds = t.sync_time_utc.nanos() as f64 / 1e9;
-            let _ = writeln!(
-                out,
-                "\nformat           version {}, {}-bit\nprocess          {}\n\
-                 begin            {} s, {seconds:.3} s since 1970",
-                t.version,
-                t.pointer_size * 8,
-                t.process_id,
-                t.timestamp(t.sync_time_qpc),
-            );
-        }
-        if let Some((first, last)) = time {
-            let _ =
-                writeln!(out, "events over      {:.6} s", last.saturating_sub(first) as f64 / 1e9);
-        }
-        for (label, count) in [
-            ("events", stats.events),
-            ("lost", stats.lost),
-            ("event types", stats.metadata),
-            ("stacks", stats.stacks),
-            ("sequence points", stats.sequence_points),
-            ("blocks", stats.blocks),
-        ] {
-            let _ = writeln!(out, "{label:<16} {count}");
-        }
-        if let Some(at) = stats.truncated_at {
-            let _ = writeln!(out, "truncated        at {at}");
-        }
-        let _ = writeln!(out, "\n       count  event");
-        let mut rows: Vec<_> = summary.iter().collect();
-        rows.sort_by_key(|(_, _, _, count)| std::cmp::Reverse(*count));
-        for (provider, id, version, count) in rows {
-            let name = names.get(&(provider.to_owned(), id)).map_or("", String::as_str);
-            let (provider, name) = (OneLine(provider), OneLine(name));
-            let _ = writeln!(out, "{count:>12}  {provider}/{name} ({id} v{version})");
-        }
+        let _ = writeln!(out, "{}: {} bytes", OneLine(&reading.name), reading.stats.bytes);
+        let _ = print(out, &found, &reading.stats, reading.trace.as_ref());
     }
     output.finish()?;
     reading.into_result()
+}
+
+/// What the events of a trace add up to.
+#[derive(Default)]
+struct Found {
+    summary: Summary,
+    /// By provider and id.
+    names: HashMap<(String, u32), String>,
+    /// The earliest and the latest time, in nanoseconds.
+    time: Option<(i64, i64)>,
+    /// Provider and id of the last event.
+    last: Option<(String, u32)>,
+}
+
+impl Found {
+    fn add(&mut self, event: &Event<'_>) {
+        self.summary.add(event);
+        let now = event.timestamp().nanos();
+        let time = self.time.map_or((now, now), |(first, last)| (first.min(now), last.max(now)));
+        self.time = Some(time);
+        // Not by the id of the metadata, which has another meaning after a flush in version 6.
+        let is_last =
+            |(provider, id): &(String, u32)| provider == event.provider() && *id == event.id();
+        if !self.last.as_ref().is_some_and(is_last) {
+            let kind = (event.provider().to_owned(), event.id());
+            self.names.entry(kind.clone()).or_insert_with(|| event.name().to_owned());
+            self.last = Some(kind);
+        }
+    }
+}
+
+fn json(summary: &Summary, stats: &Stats, trace: Option<&Trace>) -> Json {
+    let by_event: Vec<_> = summary
+        .iter()
+        .map(|(provider, id, version, count)| {
+            json!({ "provider": provider, "id": id, "version": version, "count": count })
+        })
+        .collect();
+    let mut value = json!({
+        "events": stats.events,
+        "metadata": stats.metadata,
+        "stacks": stats.stacks,
+        "sequence_points": stats.sequence_points,
+        "lost": stats.lost,
+        "sync_time_qpc": trace.map(|t| t.sync_time_qpc),
+        "pid": trace.map(|t| t.process_id),
+        "by_event": by_event,
+    });
+    // Only counts of problems are added to the counts of every trace.
+    let amiss = [
+        ("truncated_at", stats.truncated_at),
+        ("damaged_blocks", Some(stats.damaged_blocks).filter(|n| *n > 0)),
+        ("unknown_blocks", Some(stats.unknown_blocks).filter(|n| *n > 0)),
+        ("unreadable_metadata", Some(stats.unreadable_metadata).filter(|n| *n > 0)),
+        ("events_without_metadata", Some(stats.events_without_metadata).filter(|n| *n > 0)),
+    ];
+    if let Some(object) = value.as_object_mut() {
+        for (key, count) in amiss {
+            if let Some(count) = count {
+                object.insert(key.to_owned(), count.into());
+            }
+        }
+    }
+    value
+}
+
+fn print(
+    out: &mut Vec<u8>,
+    found: &Found,
+    stats: &Stats,
+    trace: Option<&Trace>,
+) -> std::io::Result<()> {
+    if let Some(t) = trace {
+        let seconds = t.sync_time_utc.nanos() as f64 / 1e9;
+        writeln!(
+            out,
+            "\nformat           version {}, {}-bit\nprocess          {}\n\
+             begin            {} s, {seconds:.3} s since 1970",
+            t.version,
+            t.pointer_size * 8,
+            t.process_id,
+            t.timestamp(t.sync_time_qpc),
+        )?;
+    }
+    if let Some((first, last)) = found.time {
+        writeln!(out, "events over      {:.6} s", last.saturating_sub(first) as f64 / 1e9)?;
+    }
+    for (label, count) in [
+        ("events", stats.events),
+        ("lost", stats.lost),
+        ("event types", stats.metadata),
+        ("stacks", stats.stacks),
+        ("sequence points", stats.sequence_points),
+        ("blocks", stats.blocks),
+    ] {
+        writeln!(out, "{label:<16} {count}")?;
+    }
+    if let Some(at) = stats.truncated_at {
+        writeln!(out, "truncated        at {at}")?;
+    }
+    writeln!(out, "\n       count  event")?;
+    let mut rows: Vec<_> = found.summary.iter().collect();
+    rows.sort_by_key(|(_, _, _, count)| std::cmp::Reverse(*count));
+    for (provider, id, version, count) in rows {
+        let name = found.names.get(&(provider.to_owned(), id)).map_or("", String::as_str);
+        let (provider, name) = (OneLine(provider), OneLine(name));
+        writeln!(out, "{count:>12}  {provider}/{name} ({id} v{version})")?;
+    }
+    Ok(())
 }
