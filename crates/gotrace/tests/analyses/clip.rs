@@ -214,7 +214,7 @@ fn clip_with_loss<A>(
     clip.finish(&mut |each| event(analysis, each));
 }
 
-/// The generation goes on after the loss, and mentions `GOMAXPROCS` at its start only.
+/// The generation continues after the loss, and mentions `GOMAXPROCS` at its start only.
 #[test]
 fn a_range_begins_with_what_is_known_since_a_loss() {
     use GoState::{Runnable, Running, Undetermined, Waiting};
@@ -373,6 +373,31 @@ fn tasks_that_the_range_is_within_are_known() {
             (9, String::new(), None, None, 0),
         ];
         assert_eq!(tasks.iter().map(of).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// A part of a task can be open after its end.
+#[test]
+fn a_parent_that_ended_before_the_range_is_no_task_of_it() {
+    let task = |id, parent| Task::new(TaskId(id), TaskId(parent), "request");
+    let begin = |time, id, parent| synthetic(time, EventDetails::TaskBegin(task(id, parent)));
+    let end = |time, id| synthetic(time, EventDetails::TaskEnd(task(id, u64::MAX)));
+    let before = |again: bool| {
+        let mut events = vec![begin(10, 1, u64::MAX), begin(20, 2, 1), end(30, 1)];
+        // The identifier is used again.
+        events.extend(again.then(|| begin(40, 1, u64::MAX)));
+        events
+    };
+    let all = [Summarizer::new, Summarizer::returning_tasks, || Summarizer::longest_tasks(9, None)];
+    for (summarizer, again) in all.into_iter().flat_map(|new| [(new(), false), (new(), true)]) {
+        let mut summarizer = summarizer;
+        before(again).iter().for_each(|event| summarizer.before(event.as_event()));
+        summarizer.event(sync(100, 1).as_event());
+        let tasks = summarizer.finish().tasks;
+        let found: Vec<_> = tasks.iter().map(|task| (task.id.0, task.name.to_string())).collect();
+        let expected: &[u64] = if again { &[1, 2] } else { &[2] };
+        let expected: Vec<_> = expected.iter().map(|id| (*id, "request".to_owned())).collect();
+        assert_eq!(found, expected);
     }
 }
 

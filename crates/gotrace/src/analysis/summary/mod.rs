@@ -314,7 +314,7 @@ impl Summarizer {
     /// and the goroutines that began them, also if no event of the range mentions them. They have no
     /// [start](Task::start). For [`returning_tasks`](Self::returning_tasks) and
     /// [`longest_tasks`](Self::longest_tasks), those that have ended are over. With [`new`](Self::new),
-    /// one that an event of the range mentions is a task without a start.
+    /// one of these that an event of the range mentions is a task without a start.
     pub fn before(&mut self, event: Event<'_>) {
         if let EventKind::TaskBegin | EventKind::TaskEnd = event.kind() {
             self.tasks.before(event);

@@ -16,6 +16,8 @@ pub(super) struct Tasks {
     tasks: IdMap<Option<Box<Open>>>,
     /// Tasks that ended and are not in memory any more; `None` if all tasks are kept.
     ended: Option<IdSet>,
+    /// If all tasks are kept: those that ended before the range, until it begins.
+    ended_before: IdSet,
     /// The longest tasks, which are kept when they end.
     longest: Option<Longest>,
     /// The number of losses so far.
@@ -120,20 +122,21 @@ impl Tasks {
             *open = None;
         }
         if event.kind() == EventKind::TaskEnd {
-            self.ended.iter_mut().for_each(|ended| ended.insert(seen.id.0));
+            self.ended.as_mut().unwrap_or(&mut self.ended_before).insert(seen.id.0);
             return;
         }
-        self.ended.iter_mut().for_each(|ended| ended.remove(seen.id.0));
+        self.ended.as_mut().unwrap_or(&mut self.ended_before).remove(seen.id.0);
         let task = &mut self.open(seen.id, event.goroutine()).task;
         task.name = Name::of(event.table, event.record.begun_type());
         task.parent = Some(seen.parent).filter(|parent| *parent != TaskId::NONE);
     }
 
-    /// Adds the tasks of which those that are open are parts.
+    /// Adds the tasks of which those that are open are parts, where the range begins.
     pub(super) fn add_parents(&mut self) {
+        let ended = std::mem::take(&mut self.ended_before);
         let open = self.tasks.ids().filter_map(|id| self.tasks.get(id)?.as_ref());
         let parents: BTreeSet<TaskId> = open.filter_map(|open| open.task.parent).collect();
-        for parent in parents {
+        for parent in parents.into_iter().filter(|parent| !ended.contains(parent.0)) {
             self.get(parent, GoId::NONE);
         }
     }
