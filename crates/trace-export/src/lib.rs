@@ -54,6 +54,7 @@ mod pids;
 mod process;
 #[cfg(feature = "profile")]
 pub mod profile;
+mod proto;
 #[cfg(feature = "timeline")]
 pub mod timeline;
 

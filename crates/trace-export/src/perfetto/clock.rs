@@ -1,7 +1,7 @@
 //! The incremental clock of the packets: their times are relative to the packet before.
 
 use super::field::{clock, packet};
-use super::proto::Buffer;
+use crate::proto::Buffer;
 
 /// A clock of the sequence in units of [`TICK`], which most Go traces have: a time takes a byte
 /// less.

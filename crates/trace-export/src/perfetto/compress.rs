@@ -1,7 +1,7 @@
 //! Compressed packets.
 
 use super::field::{TRACE_PACKET, packet};
-use super::proto::Buffer;
+use crate::proto::Buffer;
 use bytes::{Bytes, BytesMut};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use flate2::{Compress, Compression, FlushCompress, Status};

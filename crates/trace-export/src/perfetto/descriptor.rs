@@ -1,12 +1,12 @@
 //! Descriptors of tracks, processes and the system.
 
 use super::field::{TRACE_PACKET, packet, system, track, tree};
-use super::proto::Packed;
 use super::sequence::SEQUENCE;
 use super::{Named, PerfettoSink, TrackState};
 use crate::intern::Interner;
 use crate::model::{Track, TrackId, TrackKind, Unit};
 use crate::process::Process;
+use crate::proto::Packed;
 use std::io::{self, Write};
 
 impl<W: Write> PerfettoSink<W> {

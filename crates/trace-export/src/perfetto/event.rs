@@ -5,11 +5,11 @@ use super::clock::Delta;
 use super::descriptor::cut;
 use super::field::{TRACE_PACKET, event, packet, sample};
 use super::interned::{TextKind, iid};
-use super::proto::{LENGTH_DELIMITED, Open, Packed, Part, VARINT};
 use super::sequence::SEQUENCE;
 use crate::model::{
     Category, CounterValue, CpuMode, DebugAnnotation, Flow, Name, Sample, TrackEvent, Value,
 };
+use crate::proto::{LENGTH_DELIMITED, Open, Packed, Part, VARINT};
 use std::io::Write;
 
 /// The first bytes of a packet with a time: its tag, a length of 0, the tag of the time.

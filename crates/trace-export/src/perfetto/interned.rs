@@ -2,8 +2,8 @@
 
 use super::PerfettoSink;
 use super::field::{event, interned, packet};
-use super::proto::{Packed, Part};
 use crate::intern::{StackId, TextId};
+use crate::proto::{Packed, Part};
 use std::io::Write;
 
 /// The replacement of an evicted text.

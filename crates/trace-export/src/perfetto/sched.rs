@@ -2,9 +2,9 @@
 
 use super::PerfettoSink;
 use super::field::{TRACE_PACKET, ftrace, packet};
-use super::proto::Buffer;
 use super::sequence::SEQUENCE;
 use crate::model::{SchedSwitch, SchedWaking};
+use crate::proto::Buffer;
 use hashbrown::HashMap;
 use std::io::{self, Write};
 use trace_common::Timestamp;

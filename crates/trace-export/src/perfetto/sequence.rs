@@ -3,10 +3,10 @@
 use super::clock::{Delta, DeltaClock};
 use super::event::category_iid;
 use super::field::{TRACE_PACKET, interned, packet};
-use super::proto::Open;
 use super::snapshot::clock_id;
 use super::{FLUSH_AT, PerfettoSink};
 use crate::model::Category;
+use crate::proto::Open;
 use std::io::{self, Write};
 use trace_common::Timestamp;
 

@@ -1,16 +1,23 @@
-//! Messages of protobuf.
+//! Messages of protobuf, in which numbers that are 0 take no bytes.
+
+use crate::proto::Buffer;
 
 /// A protobuf message.
 #[derive(Default)]
-pub(super) struct Message(pub(super) Vec<u8>);
+pub(super) struct Message(Buffer);
 
 impl Message {
-    fn varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.0.push(value as u8 | 0x80);
-            value >>= 7;
-        }
-        self.0.push(value as u8);
+    pub(super) fn as_slice(&self) -> &[u8] {
+        self.0.as_slice()
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+
+    /// Adds the fields of a message.
+    pub(super) fn append(&mut self, other: &Self) {
+        self.0.raw(other.as_slice());
     }
 
     /// A number; 0 is the default and takes no bytes.
@@ -22,32 +29,28 @@ impl Message {
 
     /// A number that is written also if it is 0, where the field says which kind of value it is.
     pub(super) fn present_int(&mut self, field: u32, value: u64) {
-        self.varint(u64::from(field) << 3);
-        self.varint(value);
+        self.0.varint(field, value);
     }
 
     pub(super) fn fixed64(&mut self, field: u32, value: u64) {
         if value != 0 {
-            self.varint(u64::from(field) << 3 | 1);
-            self.0.extend_from_slice(&value.to_le_bytes());
+            self.0.fixed64(field, value);
         }
     }
 
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
-        self.varint(u64::from(field) << 3 | 2);
-        self.varint(bytes.len() as u64);
-        self.0.extend_from_slice(bytes);
+        self.0.bytes(field, bytes);
     }
 
     pub(super) fn message(&mut self, field: u32, fill: impl FnOnce(&mut Self)) {
-        let mut inner = Self::default();
-        fill(&mut inner);
-        self.bytes(field, &inner.0);
+        let message = self.0.open(field);
+        fill(self);
+        self.0.close(message);
     }
 
     pub(super) fn packed(&mut self, field: u32, values: impl IntoIterator<Item = u64>) {
-        let mut inner = Self::default();
-        values.into_iter().for_each(|value| inner.varint(value));
-        self.bytes(field, &inner.0);
+        let message = self.0.open(field);
+        values.into_iter().for_each(|value| self.0.plain_varint(value));
+        self.0.close(message);
     }
 }

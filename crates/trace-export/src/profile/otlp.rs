@@ -96,11 +96,11 @@ pub(super) fn write(
                 m.bytes(1, b"triscope");
                 m.bytes(2, env!("CARGO_PKG_VERSION").as_bytes());
             });
-            scope.0.extend_from_slice(&profiles.0);
+            scope.append(&profiles);
         });
     });
-    request.bytes(2, &dictionary.finish().0);
-    out.write_all(&request.0)
+    request.bytes(2, dictionary.finish().as_slice());
+    out.write_all(request.as_slice())
 }
 
 /// A sample with indexes of the dictionary.
@@ -158,7 +158,7 @@ impl Dictionary {
         let mut message = Message::default();
         message.int(1, self.symbols.strings.text(name.into()).into());
         message.int(2, self.symbols.strings.text(unit.into()).into());
-        message.0
+        message.into_bytes()
     }
 
     fn attribute(&mut self, key: &str, value: &LabelText<'_>) -> u64 {
@@ -168,9 +168,9 @@ impl Dictionary {
             LabelText::Text(text) => any.bytes(1, text.as_bytes()),
             LabelText::Number(number) => any.present_int(3, *number as u64),
         });
-        let (index, is_new) = self.attributes.of(message.0.clone());
+        let (index, is_new) = self.attributes.of(message.as_slice().to_owned());
         if is_new {
-            self.messages.bytes(ATTRIBUTES, &message.0);
+            self.messages.bytes(ATTRIBUTES, message.as_slice());
         }
         index
     }

@@ -64,7 +64,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
             }
         });
     }
-    p.0.extend_from_slice(&tables.messages.0);
+    p.append(&tables.messages);
     for text in tables.symbols.strings.all() {
         p.bytes(STRING, text.as_bytes());
     }
@@ -72,7 +72,7 @@ pub(super) fn write(view: &View<'_>, out: &mut dyn Write) -> io::Result<()> {
     p.int(DURATION, view.profile.duration);
     p.int(PERIOD, measure.period);
     let mut gz = GzEncoder::new(out, Compression::default());
-    gz.write_all(&p.0)?;
+    gz.write_all(p.as_slice())?;
     gz.finish().map(drop)
 }
 

@@ -2,14 +2,14 @@
 
 /// Bytes of messages under construction.
 #[derive(Debug, Default)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
 }
 
 /// A message that is being written; [`Buffer::close`] it.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct Open {
+pub(crate) struct Open {
     /// Start of its content, after a length of one byte.
     start: usize,
 }
@@ -17,37 +17,37 @@ pub(super) struct Open {
 /// A large message that is being written; [`Buffer::close_large`] it.
 #[derive(Debug)]
 #[must_use]
-pub(super) struct OpenLarge {
+pub(crate) struct OpenLarge {
     /// Start of its content, after a length of four bytes.
     start: usize,
 }
 
-pub(super) const VARINT: u32 = 0;
+pub(crate) const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
-pub(super) const LENGTH_DELIMITED: u32 = 2;
+pub(crate) const LENGTH_DELIMITED: u32 = 2;
 
 /// A varint of at most four bytes as a number, little endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Packed {
-    pub(super) bytes: u32,
+pub(crate) struct Packed {
+    pub(crate) bytes: u32,
     /// From 1 to 4; 0 of [`Packed::NONE`].
-    pub(super) len: u32,
+    pub(crate) len: u32,
 }
 
 impl Packed {
     /// A value below 128.
     #[inline]
-    pub(super) const fn byte(value: u8) -> Self {
+    pub(crate) const fn byte(value: u8) -> Self {
         debug_assert!(value < 0x80);
         Self { bytes: value as u32, len: 1 }
     }
 
     /// No bytes, which no value takes.
-    pub(super) const NONE: Self = Self { bytes: 0, len: 0 };
+    pub(crate) const NONE: Self = Self { bytes: 0, len: 0 };
 
     /// `None` if it needs more than four bytes.
     #[inline]
-    pub(super) const fn new(value: u64) -> Option<Self> {
+    pub(crate) const fn new(value: u64) -> Option<Self> {
         match value {
             0..0x4000 => {
                 // Without a branch: one and two bytes are hard to predict.
@@ -70,30 +70,30 @@ impl Packed {
         Self { bytes: groups | 0x8080 | is_longer << 23, len: 3 + is_longer }
     }
 
-    pub(super) const fn is_none(self) -> bool {
+    pub(crate) const fn is_none(self) -> bool {
         self.len == 0
     }
 }
 
 /// A part of a message as a number, little endian: at most 8 bytes.
 #[derive(Clone, Copy)]
-pub(super) struct Part {
+pub(crate) struct Part {
     bytes: u64,
-    pub(super) len: u32,
+    pub(crate) len: u32,
 }
 
 impl Part {
-    pub(super) const NONE: Self = Self { bytes: 0, len: 0 };
+    pub(crate) const NONE: Self = Self { bytes: 0, len: 0 };
 
     /// The first `len` bytes of `bytes`.
     #[inline]
-    pub(super) const fn new(bytes: u64, len: u32) -> Self {
+    pub(crate) const fn new(bytes: u64, len: u32) -> Self {
         Self { bytes, len }
     }
 
     /// A field whose number is below 2048.
     #[inline]
-    pub(super) const fn varint(field: u32, value: Packed) -> Self {
+    pub(crate) const fn varint(field: u32, value: Packed) -> Self {
         let tag = field << 3 | VARINT;
         let (tag, len) = match tag {
             0..0x80 => (tag, 1),
@@ -104,7 +104,7 @@ impl Part {
 
     /// Both, of at most 8 bytes.
     #[inline]
-    pub(super) const fn then(self, next: Self) -> Self {
+    pub(crate) const fn then(self, next: Self) -> Self {
         Self { bytes: self.bytes | next.bytes << (8 * self.len), len: self.len + next.len }
     }
 }
@@ -113,14 +113,14 @@ impl Part {
 const PARTS: usize = 48;
 
 /// Where [`Buffer::parts`] writes.
-pub(super) struct Parts<'a> {
+pub(crate) struct Parts<'a> {
     room: &'a mut [u8; PARTS],
     len: usize,
 }
 
 impl Parts<'_> {
     #[inline]
-    pub(super) fn put(&mut self, part: Part) {
+    pub(crate) fn put(&mut self, part: Part) {
         if let Some(place) = self.room.get_mut(self.len..self.len + 8) {
             place.copy_from_slice(&part.bytes.to_le_bytes());
         }
@@ -130,31 +130,37 @@ impl Parts<'_> {
 }
 
 impl Buffer {
-    pub(super) fn with_capacity(capacity: usize) -> Self {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
         Self { bytes: Vec::with_capacity(capacity) }
     }
 
-    pub(super) fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Returns the bytes.
+    #[cfg(feature = "profile")]
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
     }
 
     /// Returns the bytes, to append to them.
     #[cfg(feature = "compress")]
-    pub(super) fn bytes_mut(&mut self) -> &mut Vec<u8> {
+    pub(crate) fn bytes_mut(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
     }
 
     /// Writes bytes that are encoded already.
     #[inline]
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -163,7 +169,7 @@ impl Buffer {
     /// Each is one store, and copies of a fixed size are no calls. Numbers of 16 bytes would take
     /// fewer stores, and more instructions to put together.
     #[inline]
-    pub(super) fn parts(&mut self, write: impl FnOnce(&mut Parts<'_>)) {
+    pub(crate) fn parts(&mut self, write: impl FnOnce(&mut Parts<'_>)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&[0; PARTS]);
         let Some(room) = self.bytes.last_chunk_mut() else { return };
@@ -174,7 +180,7 @@ impl Buffer {
     }
 
     #[inline]
-    pub(super) fn plain_varint(&mut self, value: u64) {
+    pub(crate) fn plain_varint(&mut self, value: u64) {
         if value < 0x80 {
             self.bytes.push(value as u8);
             return;
@@ -189,7 +195,7 @@ impl Buffer {
 
     /// Writes the elements of a packed field.
     #[inline]
-    pub(super) fn packed(&mut self, values: &[u64]) {
+    pub(crate) fn packed(&mut self, values: &[u64]) {
         let all = values.iter().fold(0, |all, value| all | value);
         let mut end = self.bytes.len();
         match all {
@@ -238,7 +244,7 @@ impl Buffer {
     /// Writes a field whose number is below 2048.
     // Always inline: most numbers of fields are constants, and half of it is then known.
     #[inline(always)]
-    pub(super) fn varint(&mut self, field: u32, value: u64) {
+    pub(crate) fn varint(&mut self, field: u32, value: u64) {
         match Packed::new(value) {
             Some(value) => self.parts(|parts| parts.put(Part::varint(field, value))),
             None => self.long_field(field, value),
@@ -253,24 +259,24 @@ impl Buffer {
 
     /// Writes an `int32` or `int64`: negative numbers take ten bytes.
     #[inline]
-    pub(super) fn int(&mut self, field: u32, value: i64) {
+    pub(crate) fn int(&mut self, field: u32, value: i64) {
         self.varint(field, value as u64);
     }
 
     #[inline]
-    pub(super) fn fixed64(&mut self, field: u32, value: u64) {
+    pub(crate) fn fixed64(&mut self, field: u32, value: u64) {
         self.tag(field, FIXED64);
         self.raw(&value.to_le_bytes());
     }
 
-    pub(super) fn bytes(&mut self, field: u32, value: &[u8]) {
+    pub(crate) fn bytes(&mut self, field: u32, value: &[u8]) {
         self.tag(field, LENGTH_DELIMITED);
         self.plain_varint(value.len() as u64);
         self.raw(value);
     }
 
     /// Writes a `string`, which must be UTF-8: invalid bytes become U+FFFD.
-    pub(super) fn text(&mut self, field: u32, value: &[u8]) {
+    pub(crate) fn text(&mut self, field: u32, value: &[u8]) {
         if std::str::from_utf8(value).is_ok() {
             return self.bytes(field, value);
         }
@@ -286,7 +292,7 @@ impl Buffer {
 
     /// Begins a message that is likely to be shorter than 128 bytes.
     #[inline]
-    pub(super) fn open(&mut self, field: u32) -> Open {
+    pub(crate) fn open(&mut self, field: u32) -> Open {
         self.tag(field, LENGTH_DELIMITED);
         self.bytes.push(0);
         Open { start: self.bytes.len() }
@@ -297,7 +303,7 @@ impl Buffer {
         clippy::indexing_slicing,
         reason = "opening it wrote its length: it starts behind that byte"
     )]
-    pub(super) fn close(&mut self, message: Open) {
+    pub(crate) fn close(&mut self, message: Open) {
         let len = self.bytes.len() - message.start;
         if len < 0x80 {
             self.bytes[message.start - 1] = len as u8;
@@ -317,7 +323,7 @@ impl Buffer {
     /// Begins a message that may be long. Its length always takes four bytes, which every reader of
     /// protobuf accepts; it must be below 2^28.
     #[inline]
-    pub(super) fn open_large(&mut self, field: u32) -> OpenLarge {
+    pub(crate) fn open_large(&mut self, field: u32) -> OpenLarge {
         self.tag(field, LENGTH_DELIMITED);
         self.raw(&[0; 4]);
         OpenLarge { start: self.bytes.len() }
@@ -328,7 +334,7 @@ impl Buffer {
         clippy::indexing_slicing,
         reason = "opening it wrote its length: it starts behind those bytes"
     )]
-    pub(super) fn close_large(&mut self, message: OpenLarge) {
+    pub(crate) fn close_large(&mut self, message: OpenLarge) {
         let len = self.bytes.len() - message.start;
         debug_assert!(len < 1 << 28);
         let byte = |i: u32| (len >> (7 * i)) as u8 & 0x7f | if i < 3 { 0x80 } else { 0 };
