@@ -378,7 +378,7 @@ fn a_stream_that_continues_after_the_stop_is_truncated() {
 fn a_stop_that_cannot_be_sent_ends_the_stream_too() {
     let on = |mut connection: UnixStream| while connection.write_all(&[0; 65536]).is_ok() {};
     let (dir, mut session) = session(patient().end(LIMIT), STREAM_HEAD.to_vec(), on, None);
-    // Nobody listens any more, and the stream goes on.
+    // Nobody listens any more, and the stream continues.
     drop(dir);
     let stop = session.stop_handle();
     assert!(stop.stop().is_err());
@@ -439,7 +439,7 @@ fn stoppable(
     (dir, client)
 }
 
-/// A server whose stream goes on until it is stopped, and where its socket has gone and will be again.
+/// A server whose stream continues until it is stopped, and where its socket has gone and will be again.
 fn endless() -> (tempfile::TempDir, Client, Restoring) {
     let (dir, client) = stoppable(|connection, stop| {
         while stop.try_recv().is_err() {

@@ -12,7 +12,7 @@ use crate::source::Source;
 use crate::spec::{EventType, Experiment};
 use crate::table::{self, ClockSnapshot, Frame, Span, Table};
 use crate::version::Version;
-pub(crate) use salvage::{Lost, Salvage, Salvaged, stops};
+pub(crate) use salvage::{LostBytes, Salvage, Salvaged, stops};
 use std::collections::HashMap;
 use std::io::Read;
 use std::ops::Range;

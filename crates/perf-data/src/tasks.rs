@@ -156,7 +156,7 @@ impl TaskRecords {
         }
     }
 
-    /// Goes on with the records of another one, which is empty afterwards. Both are for records with the same fields.
+    /// Continues with the records of another one, which is empty afterwards. Both are for records with the same fields.
     ///
     /// A recorder that opens its events again may not be able to read these mappings again: it has dropped
     /// privileges. Records above the limit of this one stay. Those that were [dropped](Self::dropped) are added up.

@@ -11,7 +11,7 @@
 //                     shapes            50 rounds a second of events whose payloads are hard to read
 //                                       by their metadata alone; nothing else
 //                     answers:NAME      a program with a known answer: see Answers.cs
-//   WORKLOAD_SECONDS  exit with code 0 after so many seconds (0 or unset: run until killed)
+//   WORKLOAD_SECONDS  exit with code 0 after this number of seconds (0 or unset: run until killed)
 //   WORKLOAD_HOST     set by the start script when the hook has to stand in for Main
 using System;
 using System.Collections.Generic;
@@ -271,7 +271,7 @@ public static class Workload
         }
         // A session that starts while a thread makes an event source can hang .NET 9 and 10 for
         // good: the one holds the lock of all sources, the other that of a type's initialization,
-        // and each wants both. So nobody is told of this process before its sources are made.
+        // and each wants both. So no one connects to this process before its sources are made.
         if (parts[0] != "idle")
         {
             if (parts[0] == "shapes") Background("shapes", WriteShapes); else Background("mix", Mix);

@@ -33,7 +33,7 @@ pub struct ChromeSink<W> {
     names: Interner,
     tracks: Vec<Row>,
     by_tid: HashMap<(i32, i32), TrackId>,
-    /// Flows that have begun, and go on.
+    /// Flows that have begun, and continue.
     flows: HashSet<u64>,
     last_flow: u64,
     losses: Option<TrackId>,

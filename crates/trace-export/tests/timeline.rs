@@ -283,7 +283,7 @@ fn of_cpu(timeline: &Timeline) -> Vec<&str> {
     timeline.lines.iter().map(String::as_str).filter(|line| line.contains(" cpu 0: ")).collect()
 }
 
-/// The time between two recordings of a CPU, or after the only one: a Go trace goes on.
+/// The time between two recordings of a CPU, or after the only one: a Go trace continues.
 #[test]
 fn a_cpu_is_idle_where_its_recording_ends() {
     let mut w = World::default();

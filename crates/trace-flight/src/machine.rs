@@ -40,7 +40,7 @@ pub struct Reading {
     pub monotonic: Timestamp,
     /// `CLOCK_REALTIME`.
     pub realtime: Timestamp,
-    /// `CLOCK_BOOTTIME`, which goes on while the machine is suspended.
+    /// `CLOCK_BOOTTIME`, which advances while the machine is suspended.
     pub boottime: Timestamp,
 }
 

@@ -229,7 +229,7 @@ mod tests {
         let (mut ring, all) = full();
         ring.hold(&all);
         assert_eq!((ring.evict(at(5), 0).len(), ring.used()), (0, 100));
-        // The recording goes on.
+        // The recording continues.
         assert_eq!(ring.evict(at(5), 10), [all[0]]);
         assert_eq!((ring.segments().len(), ring.used()), (4, 100));
         ring.seal(segment(5, 5, 6, 20)).unwrap();

@@ -203,7 +203,7 @@ fn a_dotnet_thread_ends_with_its_kernel_thread() {
     assert_eq!(unknown, [(0, 950)]);
 }
 
-/// A second trace of a process begins while the first one goes on, within a pause.
+/// A second trace of a process begins while the first one continues, within a pause.
 #[test]
 fn a_thread_is_that_of_the_last_trace_that_mentions_it() {
     let mut machine = machine();
@@ -216,7 +216,7 @@ fn a_thread_is_that_of_the_last_trace_that_mentions_it() {
     let w = &mut machine.world;
     w.at(40).switch(cpu, Some(thread), ThreadState::Sleeping, None);
     w.at(50).finish(stop, Some(requester));
-    // The first trace goes on.
+    // The first trace continues.
     w.at(55).go(first, State::Waiting, None, "Monitor");
     w.at(60).switch(cpu, None, ThreadState::Unknown, Some(thread));
     w.at(65).go(first, State::Running, None, "");

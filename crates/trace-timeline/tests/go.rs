@@ -526,7 +526,7 @@ fn a_goroutine_in_a_system_call_has_a_thread() {
     assert!(in_call > 100, "{in_call}");
 }
 
-/// Other sources go on after the end of a trace: nothing is known of its goroutines and Ps then.
+/// Other sources continue after the end of a trace: nothing is known of its goroutines and Ps then.
 #[test]
 fn nothing_is_known_after_the_end_of_a_trace() {
     for (name, bytes) in fixtures() {

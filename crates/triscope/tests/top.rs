@@ -122,7 +122,7 @@ fn a_terminal_shows_rows_and_is_restored() {
     assert_eq!(terminal.value("RESTORED="), "0");
 }
 
-/// A wait that goes on is in each interval.
+/// A wait that continues is in each interval.
 #[test]
 fn waits_are_shown_while_they_last() {
     let ran = triscope(&["top", "--off-cpu", "--once", "true"]);

@@ -1,4 +1,4 @@
-//! Going on behind damage: it ends, and says so.
+//! Resuming behind damage: it ends, and says so.
 
 use crate::go_trace;
 

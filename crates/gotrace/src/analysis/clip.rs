@@ -241,7 +241,7 @@ impl Clip {
     pub fn loss(&mut self) {
         match self.phase {
             Phase::Before => {
-                // The generation may go on, and it mentions the number of Ps at its start only.
+                // The generation may continue, and it mentions the number of Ps at its start only.
                 let (sync, own) = (self.sync.take(), std::mem::take(&mut self.own));
                 let mut metrics = std::mem::take(&mut self.metrics);
                 metrics.retain(|kept| kept.record.ty == EventType::PROCS_CHANGE);

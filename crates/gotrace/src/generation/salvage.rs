@@ -30,7 +30,7 @@ pub(crate) struct Salvage<'a, R> {
     /// Batches with CPU samples that were loaded before the damage was found, in order. Damage can
     /// hide others: a batch of a wrong size contains the batches that follow it.
     loaded: Vec<usize>,
-    lost: Lost,
+    lost: LostBytes,
 }
 
 /// The salvaged part of a generation.
@@ -42,14 +42,14 @@ pub(crate) struct Salvaged {
     pub(crate) len: usize,
     /// Whether the input ends after it.
     pub(crate) at_end: bool,
-    pub(crate) lost: Lost,
+    pub(crate) lost: LostBytes,
     /// Whether the frequency of the clock is assumed.
     pub(crate) guessed_frequency: bool,
 }
 
 /// The extent of the loss.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Lost {
+pub(crate) struct LostBytes {
     /// From the first to the last byte that was lost, as offsets in the trace.
     pub(crate) range: Option<Range<u64>>,
     pub(crate) bytes: u64,
@@ -57,7 +57,7 @@ pub(crate) struct Lost {
     pub(crate) event_bytes: u64,
 }
 
-impl Lost {
+impl LostBytes {
     pub(crate) fn add(&mut self, lost: Range<u64>) {
         if lost.is_empty() {
             return;
@@ -85,7 +85,7 @@ impl<'a, R: Read> Salvage<'a, R> {
         version: Version,
         limits: Limits,
         last: u64,
-        lost: &mut Lost,
+        lost: &mut LostBytes,
     ) -> Option<Self> {
         let from = source.offset();
         let found = resync::continues(source, last) || resync::skip(source, last);
@@ -111,7 +111,7 @@ impl<'a, R: Read> Salvage<'a, R> {
     ) -> Self {
         let mut loader = Loader::new(version, limits);
         loader.number = number;
-        Self { source, loader, last: None, cut: false, loaded, lost: Lost::default() }
+        Self { source, loader, last: None, cut: false, loaded, lost: LostBytes::default() }
     }
 
     /// Loads the generation. Its clock has the frequency `nanos_per_tick` if its own frequency is

@@ -90,7 +90,7 @@ use trace_common::ClockDomain;
 ///
 /// The kernel ends the events of a CPU, and those of cgroups on it, when the CPU goes offline, and never
 /// revives them. [`check_cpus`](Self::check_cpus) opens them again on a CPU that came back. Events of
-/// threads go on there, also those that other threads and processes inherited.
+/// threads continue there, also those that other threads and processes inherited.
 ///
 /// On a CPU that was offline when the set was opened, `check_cpus` opens the events for the threads of
 /// the set, and not for the threads and processes that these started before.

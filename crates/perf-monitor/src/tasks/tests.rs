@@ -144,7 +144,7 @@ fn without_main_thread() -> Tasks {
 }
 
 #[test]
-fn a_process_goes_on_without_its_main_thread() {
+fn a_process_continues_without_its_main_thread() {
     let mut tasks = without_main_thread();
     tasks.apply(&map(20, "/lib/plugin.so", &[3], 140));
     tasks.apply(&comm(20, 20, "renamed", false, 145));

@@ -33,7 +33,7 @@ kernel_tests! {
         assert_eq!(faults.read().unwrap().value, count.value, "off again");
         faults.reset().unwrap();
         assert_eq!(faults.read().unwrap().value, 0);
-        assert_eq!(faults.read().unwrap().time_enabled, count.time_enabled, "the times go on");
+        assert_eq!(faults.read().unwrap().time_enabled, count.time_enabled, "the times continue");
     }
 
     fn a_cpu_wide_event_counts_every_task(t) {

@@ -157,7 +157,7 @@ kernel_tests! {
         assert!(snapshot.overwritten_bytes() > 0);
         getppid(1);
         let newer = ring.snapshot().unwrap();
-        assert!(newer.overwritten_bytes() > snapshot.overwritten_bytes(), "it goes on");
+        assert!(newer.overwritten_bytes() > snapshot.overwritten_bytes(), "it continues");
     }
 
     fn snapshots_are_whole_while_another_cpu_writes(t) {

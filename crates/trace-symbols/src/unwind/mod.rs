@@ -15,7 +15,7 @@ use std::fmt;
 use tables::Tables;
 
 pub use registers::{Architecture, Registers};
-use rule::{Caller, Lost, Rule, Stack};
+use rule::{Caller, Rule, Stack, UnknownCaller};
 
 /// Maximum number of frames of a stack.
 const MAX_FRAMES: usize = 1 << 10;
@@ -163,8 +163,8 @@ impl Unwinder {
                 Ok(Caller::Found { is_exact: exact }) => is_exact = exact,
                 Ok(Caller::Outermost) => return StackEnd::Outermost,
                 Ok(Caller::OtherStack) => return StackEnd::OtherStack,
-                Err(Lost::Truncated) => return StackEnd::Truncated,
-                Err(Lost::Invalid) => return StackEnd::Unknown,
+                Err(UnknownCaller::Truncated) => return StackEnd::Truncated,
+                Err(UnknownCaller::Invalid) => return StackEnd::Unknown,
             }
             let ip = registers.ip;
             let call = if is_exact { Some(ip) } else { ip.checked_sub(1) };

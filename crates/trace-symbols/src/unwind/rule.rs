@@ -47,7 +47,7 @@ pub(super) enum Caller {
 
 /// The reason why the registers of the caller are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(super) enum UnknownCaller {
     /// A word is behind the end of the copied stack.
     Truncated,
     /// The rule does not fit the registers or the stack.
@@ -63,11 +63,11 @@ pub(super) struct Stack<'a> {
 
 impl Stack<'_> {
     /// The word at an address.
-    pub(super) fn word(&self, address: u64) -> Result<u64, Lost> {
-        let at = address.checked_sub(self.start).ok_or(Lost::Invalid)?;
-        let at = usize::try_from(at).map_err(|_| Lost::Truncated)?;
+    pub(super) fn word(&self, address: u64) -> Result<u64, UnknownCaller> {
+        let at = address.checked_sub(self.start).ok_or(UnknownCaller::Invalid)?;
+        let at = usize::try_from(at).map_err(|_| UnknownCaller::Truncated)?;
         let bytes = self.bytes.get(at..).and_then(|bytes| bytes.first_chunk());
-        bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(Lost::Truncated)
+        bytes.map(|bytes| u64::from_le_bytes(*bytes)).ok_or(UnknownCaller::Truncated)
     }
 }
 
@@ -96,7 +96,7 @@ impl Rule {
         registers: &mut Registers,
         stack: Stack<'_>,
         is_exact: bool,
-    ) -> Result<Caller, Lost> {
+    ) -> Result<Caller, UnknownCaller> {
         let before = registers.floor;
         let caller = match self {
             Self::Dwarf(rule) => rule.apply(tables, registers, stack, is_exact)?,
@@ -107,7 +107,7 @@ impl Rule {
         let is_signal = matches!(self, Self::Dwarf(rule) if rule.is_signal);
         let has_advanced = registers.floor > before || (is_exact && registers.floor == before);
         match caller {
-            Caller::Found { .. } if !has_advanced && !is_signal => Err(Lost::Invalid),
+            Caller::Found { .. } if !has_advanced && !is_signal => Err(UnknownCaller::Invalid),
             Caller::Found { .. } if registers.ip == 0 => Ok(Caller::Outermost),
             caller => Ok(caller),
         }
@@ -121,7 +121,7 @@ impl Dwarf {
         registers: &mut Registers,
         stack: Stack<'_>,
         is_exact: bool,
-    ) -> Result<Caller, Lost> {
+    ) -> Result<Caller, UnknownCaller> {
         let architecture = registers.architecture();
         let rule_of = |number: u16| self.registers.iter().find(|(register, _)| *register == number);
         let is_register = architecture == Architecture::Aarch64;
@@ -131,36 +131,38 @@ impl Dwarf {
             // undefined one, as the outermost functions have it.
             Some((_, RegisterRule::SameValue)) | None if is_exact && is_register => None,
             None => return Ok(Caller::Outermost),
-            Some((_, RegisterRule::SameValue)) => return Err(Lost::Invalid),
+            Some((_, RegisterRule::SameValue)) => return Err(UnknownCaller::Invalid),
             Some((_, rule)) => Some(rule),
         };
         let eval = |expression, start| {
-            let tables = tables.ok_or(Lost::Invalid)?;
+            let tables = tables.ok_or(UnknownCaller::Invalid)?;
             evaluate(tables, self, expression, registers, stack, start)
         };
         let cfa = match &self.cfa {
             CfaRule::RegisterAndOffset { register, offset } => {
-                let base = registers.get(register.0).ok_or(Lost::Invalid)?;
-                base.checked_add_signed(*offset).ok_or(Lost::Invalid)?
+                let base = registers.get(register.0).ok_or(UnknownCaller::Invalid)?;
+                base.checked_add_signed(*offset).ok_or(UnknownCaller::Invalid)?
             }
             CfaRule::Expression(expression) => eval(*expression, None)?,
         };
-        let value = |number: u16, rule: &RegisterRule<usize>| -> Result<u64, Lost> {
-            let at = |offset: i64| cfa.checked_add_signed(offset).ok_or(Lost::Invalid);
+        let value = |number: u16, rule: &RegisterRule<usize>| -> Result<u64, UnknownCaller> {
+            let at = |offset: i64| cfa.checked_add_signed(offset).ok_or(UnknownCaller::Invalid);
             match rule {
-                RegisterRule::SameValue => registers.get(number).ok_or(Lost::Invalid),
+                RegisterRule::SameValue => registers.get(number).ok_or(UnknownCaller::Invalid),
                 RegisterRule::Offset(offset) => stack.word(at(*offset)?),
                 RegisterRule::ValOffset(offset) => at(*offset),
-                RegisterRule::Register(other) => registers.get(other.0).ok_or(Lost::Invalid),
+                RegisterRule::Register(other) => {
+                    registers.get(other.0).ok_or(UnknownCaller::Invalid)
+                }
                 RegisterRule::Expression(expression) => stack.word(eval(*expression, Some(cfa))?),
                 RegisterRule::ValExpression(expression) => eval(*expression, Some(cfa)),
                 RegisterRule::Constant(value) => Ok(*value),
-                _ => Err(Lost::Invalid),
+                _ => Err(UnknownCaller::Invalid),
             }
         };
         let ip = match return_address {
             Some(rule) => value(self.return_address, rule)?,
-            None => registers.get(self.return_address).ok_or(Lost::Invalid)?,
+            None => registers.get(self.return_address).ok_or(UnknownCaller::Invalid)?,
         };
         let mut caller = registers.clone();
         if !self.is_signal {
@@ -172,7 +174,7 @@ impl Dwarf {
             caller.set(*number, value(*number, rule).ok());
         }
         caller.ip = without_signature(architecture, ip);
-        caller.floor = caller.stack_pointer().ok_or(Lost::Invalid)?;
+        caller.floor = caller.stack_pointer().ok_or(UnknownCaller::Invalid)?;
         *registers = caller;
         Ok(Caller::Found { is_exact: self.is_signal })
     }
@@ -195,32 +197,32 @@ fn evaluate(
     registers: &Registers,
     stack: Stack<'_>,
     start: Option<u64>,
-) -> Result<u64, Lost> {
-    let expression = tables.expression(rule.kind, expression).ok_or(Lost::Invalid)?;
+) -> Result<u64, UnknownCaller> {
+    let expression = tables.expression(rule.kind, expression).ok_or(UnknownCaller::Invalid)?;
     let mut evaluation = Evaluation::new(expression.0, rule.encoding);
     evaluation.set_max_iterations(MAX_STEPS);
     if let Some(start) = start {
         evaluation.set_initial_value(start);
     }
-    let invalid = |_: gimli::Error| Lost::Invalid;
+    let invalid = |_: gimli::Error| UnknownCaller::Invalid;
     let mut state = evaluation.evaluate().map_err(invalid)?;
     loop {
         state = match state {
             EvaluationResult::Complete => break,
             EvaluationResult::RequiresRegister { register, .. } => {
-                let value = registers.get(register.0).ok_or(Lost::Invalid)?;
+                let value = registers.get(register.0).ok_or(UnknownCaller::Invalid)?;
                 evaluation.resume_with_register(Value::Generic(value)).map_err(invalid)?
             }
             EvaluationResult::RequiresMemory { address, size: 8, .. } => {
                 let value = stack.word(address)?;
                 evaluation.resume_with_memory(Value::Generic(value)).map_err(invalid)?
             }
-            _ => return Err(Lost::Invalid),
+            _ => return Err(UnknownCaller::Invalid),
         };
     }
     match evaluation.as_result().last().map(|piece| &piece.location) {
         Some(Location::Address { address }) => Ok(*address),
-        _ => Err(Lost::Invalid),
+        _ => Err(UnknownCaller::Invalid),
     }
 }
 
@@ -230,29 +232,29 @@ fn go(
     registers: &mut Registers,
     stack: Stack<'_>,
     is_exact: bool,
-) -> Result<Caller, Lost> {
+) -> Result<Caller, UnknownCaller> {
     if frame.is_outermost {
         return Ok(Caller::Outermost);
     }
     if frame.switches_stack {
         return Ok(Caller::OtherStack);
     }
-    let sp = registers.stack_pointer().ok_or(Lost::Invalid)?;
-    let end = sp.checked_add(frame.size).ok_or(Lost::Invalid)?;
+    let sp = registers.stack_pointer().ok_or(UnknownCaller::Invalid)?;
+    let end = sp.checked_add(frame.size).ok_or(UnknownCaller::Invalid)?;
     let saved = |place: Option<u64>| place.and_then(|at| stack.word(at).ok());
     let number = registers.architecture().frame_pointer();
     let own = registers.get(number);
     let (ip, floor, frame_pointer) = match registers.architecture() {
         // The frame pointer is saved next to the return address.
         Architecture::X86_64 => {
-            let floor = end.checked_add(8).ok_or(Lost::Invalid)?;
+            let floor = end.checked_add(8).ok_or(UnknownCaller::Invalid)?;
             (stack.word(end)?, floor, saved(end.checked_sub(8)))
         }
         // Both are at the bottom of the frame. A function without one leaves them in registers.
         Architecture::Aarch64 if frame.size > 0 => (stack.word(sp)?, end, saved(sp.checked_sub(8))),
         Architecture::Aarch64 => {
             let link = registers.get(aarch64::LR).filter(|_| is_exact);
-            (link.ok_or(Lost::Invalid)?, end, None)
+            (link.ok_or(UnknownCaller::Invalid)?, end, None)
         }
     };
     // No other register is preserved by a Go function.
@@ -264,16 +266,16 @@ fn go(
 }
 
 /// The caller by the chain of frame pointers.
-fn frame_pointer(registers: &mut Registers, stack: Stack<'_>) -> Result<Caller, Lost> {
+fn frame_pointer(registers: &mut Registers, stack: Stack<'_>) -> Result<Caller, UnknownCaller> {
     let architecture = registers.architecture();
     let number = architecture.frame_pointer();
-    let frame = registers.get(number).ok_or(Lost::Invalid)?;
+    let frame = registers.get(number).ok_or(UnknownCaller::Invalid)?;
     if frame == 0 {
         return Ok(Caller::Outermost);
     }
-    let end = frame.checked_add(16).ok_or(Lost::Invalid)?;
+    let end = frame.checked_add(16).ok_or(UnknownCaller::Invalid)?;
     if frame < registers.floor || frame % 8 != 0 {
-        return Err(Lost::Invalid);
+        return Err(UnknownCaller::Invalid);
     }
     let (caller, ip) = (stack.word(frame)?, stack.word(frame + 8)?);
     registers.keep_preserved();

@@ -600,7 +600,7 @@ impl Correlator {
     ) {
         let Some(subject) = self.subjects.get_mut(id.key()) else { return };
         let kind = subject.kind;
-        // Its own trace can go on, but its thread counts once.
+        // Its own trace can continue, but its thread counts once.
         if subject.is_replaced {
             return;
         }

@@ -96,7 +96,7 @@ impl SampledGoroutines {
         }
     }
 
-    /// A goroutine is executed: if a trace of its process has ended, another one goes on.
+    /// A goroutine is executed: if a trace of its process has ended, another one continues.
     fn go_on(&mut self, goroutine: EntityId, at: Timestamp, entities: &Entities) {
         if self.ends.is_empty() {
             return;

@@ -292,7 +292,7 @@ impl GoSource {
         self.push_loss(why, bytes, &mut Pusher { at, tables, out });
     }
 
-    /// Ends the trace where other sources go on: all states are unknown from its last event on, and spans
+    /// Ends the trace where other sources continue: all states are unknown from its last event on, and spans
     /// of the runtime end, as after a loss. User tasks and regions stay open, as nothing says that they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };

@@ -251,11 +251,11 @@ fn a_cpu_with_several_occupants_since_has_no_known_one() {
     assert_eq!(found, waits(&known, Occupant::Unknown));
 }
 
-/// A wake-up of a thread that goes on says nothing of its next sleep, whose wake-up is missing here.
+/// A wake-up of a thread that continues says nothing of its next sleep, whose wake-up is missing here.
 #[test]
-fn a_thread_that_goes_on_after_a_wake_up_sleeps_later() {
+fn a_thread_that_continues_after_a_wake_up_sleeps_later() {
     let asleep = |begin| (begin, Kernel::Sleeping);
-    // It went on for too long.
+    // It continued for too long.
     let late = |go: &mut Go| {
         wake_on_cpu(go);
         go.world.at(1_000_098);

@@ -142,22 +142,22 @@ pub(crate) fn connect(
 
 /// A reply with another status than that of success.
 #[derive(Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct BadStatus {
     /// `None` if the reply is not one of HTTP.
     pub(crate) code: Option<u16>,
     /// The status line, and the begin of the content.
     text: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for BadStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for BadStatus {}
 
-impl Refusal {
+impl BadStatus {
     pub(crate) fn of(error: &io::Error) -> Option<&Self> {
         error.get_ref()?.downcast_ref()
     }
@@ -192,7 +192,7 @@ pub(crate) fn reply(stream: &TcpStream, until: Option<Instant>) -> io::Result<Bo
         let _ = body.take(200).read_to_end(&mut why); // the status is enough
         let (status, why) = (status.trim(), String::from_utf8_lossy(&why));
         let text = format!("{status} {}", why.trim()).trim().to_owned();
-        return Err(io::Error::other(Refusal { code, text }));
+        return Err(io::Error::other(BadStatus { code, text }));
     }
     Ok(body)
 }

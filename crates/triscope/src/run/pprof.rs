@@ -39,7 +39,7 @@ impl Listening {
     /// Whether none of the descriptors has been closed.
     ///
     /// A graceful shutdown (`http.Server.Shutdown`) closes the listener, and then waits for the requests: that for a
-    /// trace must end with the listener, as it is without an end. The socket itself may go on: of socket
+    /// trace must end with the listener, as it is without an end. The socket itself may continue: of socket
     /// activation and of an upgrade, another process has it, too.
     pub(crate) fn is_open(&self) -> bool {
         self.descriptors.iter().all(|(fd, socket)| procfs::is_socket(self.pid, *fd, *socket))
@@ -115,7 +115,7 @@ fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
 /// A trace that a program sends while it runs. All waits are those of a thread of its own: a program answers
 /// when it has data, which can be a second later.
 ///
-/// When it is dropped, the connection is closed: a program would go on tracing for nobody.
+/// When it is dropped, the connection is closed: a program would continue tracing for nobody.
 pub(crate) struct Download {
     listening: Listening,
     request: Closing,
@@ -371,7 +371,7 @@ mod tests {
         let found = listening(std::process::id());
         let found = found.into_iter().find(|found| found.address == address).unwrap();
         assert!(found.is_open());
-        // One of two descriptors is enough: the other one may be that of a process that goes on.
+        // One of two descriptors is enough: the other one may be that of a process that continues.
         let other = listener.try_clone().unwrap();
         drop(listener);
         assert!(!found.is_open());

@@ -791,7 +791,7 @@ impl<W> Session<W> {
 }
 
 impl<W> Drop for Session<W> {
-    /// A session that begins after its recorder has ended would go on for as long as its process.
+    /// A session that begins after its recorder has ended would continue for as long as its process.
     fn drop(&mut self) {
         if !self.has_ended() {
             self.send_stop();

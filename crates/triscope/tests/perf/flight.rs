@@ -199,7 +199,7 @@ fn a_dump_has_the_time_before_the_trigger() {
     assert_eq!(files_with(&dump, "[kernel.kallsyms]_text"), with);
     // No command line of any process.
     assert_eq!(names(&dump), ["kernel.perf.data", "manifest.json"]);
-    // Another recorder is refused, and this one goes on.
+    // Another recorder is refused, and this one continues.
     let dir = recorder.dir.to_str().unwrap().to_owned();
     run(&["flight", "-d", &dir]).is_refused(1, &["another recorder uses this directory"]);
     let status = run(&["flight", "status", "-d", &dir]);
@@ -290,7 +290,7 @@ fn a_killed_recorder_leaves_its_segments() {
     let left = dump(&dir, "it was killed");
     assert!(threads(&left).iter().any(|name| name == "pong"));
     assert!(names(&dir.join("segments")).iter().all(|name| name.ends_with(".perf.data")));
-    // Another one goes on with them.
+    // Another one continues with them.
     let recorder = Recorder::start(base.path(), &["--back", "1h", "--forward", "200ms"]);
     let both = recorder.dump("after the restart");
     assert!(threads(&both).iter().any(|name| name == "pong"));
@@ -393,12 +393,12 @@ fn segments_that_are_removed_are_missing() {
     let dump = recorder.dump("what is new?");
     is_missing(&dump);
     assert!(threads(&dump).iter().any(|name| name == "pong"));
-    // Their time has come, and the recorder goes on.
+    // Their time has come, and the recorder continues.
     fs::write(&config, "back = \"1s\"\nforward = \"200ms\"\n").unwrap();
     recorder.running.signal("HUP");
     recorder.wait_for("the settings were read again");
     recorder.wait_for("was removed by another program");
-    recorder.dump("it goes on");
+    recorder.dump("it continues");
     are_accounted_for(&recorder.end("TERM"));
 }
 
@@ -824,7 +824,7 @@ fn the_configuration_is_read_again() {
     fs::write(&config, "forward = \"200ms\"\ntriggers = [\"exit-signal\"]\n").unwrap();
     recorder.running.signal("HUP");
     recorder.wait_for("the settings were read again");
-    // It goes on counting, and is as old as it was.
+    // It continues counting, and is as old as it was.
     assert!(metric(&dir, "records_total") > 40_000.0);
     assert!(metric(&dir, "lag_seconds") < 3600.0);
     let killed = Running::spawn(Command::new("sh").args(["-c", "kill -SEGV $$"]));
@@ -999,7 +999,7 @@ fn a_full_disk_is_survived() {
         metric(&dir, "failed_segments_total") > 0.0
     });
     recorder.wait_for("a segment cannot be written");
-    // It goes on with the space that its oldest segments had.
+    // It continues with the space that its oldest segments had.
     let before = metric(&dir, "segments_total");
     until("new segments", || metric(&dir, "segments_total") > before);
     // A dump has its files, or a reason why not.
@@ -1029,7 +1029,7 @@ fn a_full_standard_error_is_survived() {
         dir.join("control.sock").exists()
     });
     wait_for_segment_with(&dir, b"PERFILE2");
-    dump(&dir, "it goes on");
+    dump(&dir, "it continues");
     recorder.signal("TERM");
     assert!(recorder.child().wait().unwrap().success());
     recorder.0 = None;

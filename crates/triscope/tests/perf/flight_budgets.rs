@@ -154,7 +154,7 @@ fn a_recorder_that_is_stopped_keeps_nobody_waiting() {
         ran.is_refused(1, &["control.sock", "no reply within 10 s"]);
     }
     recorder.running.signal("CONT");
-    recorder.dump("it goes on");
+    recorder.dump("it continues");
     recorder.end("TERM");
 }
 

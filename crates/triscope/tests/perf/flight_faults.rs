@@ -111,7 +111,7 @@ fn a_clock_that_is_set_is_in_the_manifest() {
     let [back, forward] = changes(&after, "set")[..] else { panic!("{after}") };
     is_near(&back["by"], -7200 * SECOND);
     is_near(&forward["by"], 3600 * SECOND);
-    // The time of the records goes on: no gap, and the same begin.
+    // The time of the records continues: no gap, and the same begin.
     assert_eq!(after["gaps"].as_array().unwrap().len(), 0, "{after}");
     assert_eq!(after["covered"]["from"], before["covered"]["from"]);
     assert!(changes(&after, "suspended").is_empty(), "{after}");
@@ -153,7 +153,7 @@ fn a_cpu_that_goes_and_comes_back_is_recorded() {
 }
 
 #[test]
-fn a_machine_that_was_suspended_goes_on() {
+fn a_machine_that_was_suspended_continues() {
     needs_guest!();
     let base = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(base.path(), &ALL);

@@ -1073,7 +1073,7 @@ impl Scheduling {
         lines.sort();
         let first = lines.first().map_or(0, |(at, _)| *at);
         lines.iter_mut().for_each(|(at, _)| *at -= first);
-        // The CPUs of kept records are idle after the last one, as other traces can go on. Live, nothing is
+        // The CPUs of kept records are idle after the last one, as other traces can continue. Live, nothing is
         // drawn at their end.
         let last = lines.last().map_or(0, |(at, _)| *at);
         lines.retain(|(at, line)| *at < last || !line.ends_with(" 0 "));

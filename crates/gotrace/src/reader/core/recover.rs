@@ -4,7 +4,7 @@ use super::{After, Core, Phase};
 use crate::error::Error;
 use crate::event::Record;
 use crate::frontier::Frontier;
-use crate::generation::{Generation, Lost, Salvage, Salvaged};
+use crate::generation::{Generation, LostBytes, Salvage, Salvaged};
 use crate::id::ThreadId;
 use crate::recovery::Recovery;
 use std::collections::{HashMap, VecDeque};
@@ -105,7 +105,7 @@ impl<R: Read> Core<R> {
                 self.resume(salvaged, &positions, pending, begun, &mut loss);
             }
             FailedIn::Loading => {
-                let mut lost = Lost::default();
+                let mut lost = LostBytes::default();
                 let (version, limits) = (self.version, self.limits);
                 let last = self.current.number;
                 match Salvage::find(&mut self.source, version, limits, last, &mut lost) {
@@ -184,7 +184,7 @@ impl<R: Read> Core<R> {
 }
 
 impl Loss {
-    fn add(&mut self, lost: &Lost) {
+    fn add(&mut self, lost: &LostBytes) {
         if let Some(range) = &lost.range {
             if self.bytes == 0 {
                 (self.from, self.to) = (range.start, range.end);

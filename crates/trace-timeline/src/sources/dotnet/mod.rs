@@ -347,7 +347,7 @@ impl DotnetSource {
         }
     }
 
-    /// Ends the trace where other sources go on: spans of the runtime end with its last event, and no thread
+    /// Ends the trace where other sources continue: spans of the runtime end with its last event, and no thread
     /// is known to wait for a lock from then on. Activities and work items stay open, as nothing says that
     /// they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {

@@ -200,7 +200,7 @@ impl SetEnv {
 /// Write a memory dump of a process
 ///
 /// The process is suspended meanwhile. It writes the file itself, as its own user and in its own
-/// file system. It goes on with that if this command ends before, by Ctrl-C or --timeout.
+/// file system. It continues with that if this command ends before, by Ctrl-C or --timeout.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

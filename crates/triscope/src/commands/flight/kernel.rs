@@ -676,7 +676,7 @@ impl Kernel {
         Ok(causes)
     }
 
-    /// Goes on after these events, which are finished: counts further, knows the same tasks and mappings, and watches
+    /// Continues after these events, which are finished: counts further, knows the same tasks and mappings, and watches
     /// the same processes. The forks before are known to those alone, and mappings that may not be read any more. Both
     /// were open at their end: the first segment begins there.
     pub(super) fn follow(&mut self, old: &mut Self) -> Result {

@@ -13,7 +13,7 @@ use crate::run::procfs::{command_line, is_in_container, is_running};
 use crate::run::stop::{Listener, Next, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
-use crate::sources::kernel::hotplug::Refusal;
+use crate::sources::kernel::hotplug::CpuFailure;
 use crate::sources::kernel::{failure, is_privilege};
 use crate::timeline::{counted, now, size};
 use crossbeam_channel::after;
@@ -203,7 +203,7 @@ fn record(
             stats: Stats::default(),
             budget: Budget::start(),
             machine: Machine::start()?,
-            cpu_refusal: Refusal::default(),
+            cpu_failure: CpuFailure::default(),
             before: Vec::new(),
             writing: 0,
         };
@@ -309,7 +309,7 @@ struct Recorder {
     budget: Budget,
     machine: Machine,
     /// Why a CPU that came online is not recorded.
-    cpu_refusal: Refusal,
+    cpu_failure: CpuFailure,
     /// What is missing before the settings were read again, and when that was.
     before: Vec<(Timestamp, String)>,
     /// Dumps that are being written: one at most.
@@ -375,10 +375,10 @@ impl Recorder {
         }
     }
 
-    /// Opens the events on CPUs that came online. The others go on if that fails.
+    /// Opens the events on CPUs that came online. The others continue if that fails.
     fn check_cpus(&mut self) -> Result {
         let found = self.kernel.check_cpus(&mut self.store)?;
-        match self.cpu_refusal.changes(found) {
+        match self.cpu_failure.changes(found) {
             Some(changes) => self.machine.cpus(&changes.gone, &changes.opened),
             None => Ok(()),
         }
@@ -530,7 +530,7 @@ impl Recorder {
                 return Ok(());
             }
         };
-        // The old events go on until the new ones are open.
+        // The old events continue until the new ones are open.
         let reopened = wanted(&settings).and_then(|wanted| {
             enough_disk(&settings, self.kernel.stock())?;
             self.kernel.reopen(&wanted)
@@ -630,7 +630,7 @@ impl Recorder {
             dump.missing.push(format!("{what} since the start, as segments could not be written"));
         }
         dump.missing.extend(
-            self.cpu_refusal.why().iter().map(|why| format!("a CPU that came online: {why}")),
+            self.cpu_failure.why().iter().map(|why| format!("a CPU that came online: {why}")),
         );
         let is_within = |(at, _): &&(Timestamp, String)| *at > from;
         let before = self.before.iter().filter(is_within);

@@ -569,7 +569,7 @@ fn without_ending(path: &Path) -> PathBuf {
 }
 
 impl Dump {
-    /// What is to be [released](Store::release).
+    /// The files that [`Store::release`] releases.
     pub(super) fn held(&self) -> Held {
         Held { segments: self.segments.clone(), left: self.left.clone() }
     }
@@ -825,7 +825,7 @@ mod tests {
     }
 
     /// Opens it, adds a segment, and makes a dump of all. Returns the manifest.
-    fn goes_on(dir: &Path) -> Manifest {
+    fn continues(dir: &Path) -> Manifest {
         let mut store = open(dir);
         let at = now().unwrap();
         let (id, path, file) = store.create(at).unwrap();
@@ -855,7 +855,7 @@ mod tests {
         ];
         let files: Vec<_> = names.into_iter().map(|name| (name, b"PERFILE2".to_vec())).collect();
         let dir = with_segments(&files);
-        let manifest = goes_on(dir.path());
+        let manifest = continues(dir.path());
         assert!(!manifest.is_complete());
         assert!(
             manifest.missing.iter().any(|what| what.contains("cannot be read")),
@@ -1231,7 +1231,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(32))]
 
-        /// Files of any name and content: the recorder goes on.
+        /// Files of any name and content: the recorder continues.
         #[test]
         fn any_segments_are_no_obstacle(
             files in prop::collection::vec(
@@ -1252,7 +1252,7 @@ mod tests {
                 })
                 .collect();
             let dir = with_segments(&files);
-            goes_on(dir.path());
+            continues(dir.path());
         }
     }
 }

@@ -282,9 +282,9 @@ impl Drawing {
     }
 
     /// Names the processes and threads, after everything else that is drawn of them but their ends.
-    pub(super) fn declare(mut self, sink: &mut Timeline) -> io::Result<Exits> {
+    pub(super) fn declare(mut self, sink: &mut Timeline) -> io::Result<ThreadExits> {
         self.source.declare(&self.tables, sink)?;
-        Ok(Exits { tables: self.tables, source: self.source })
+        Ok(ThreadExits { tables: self.tables, source: self.source })
     }
 
     pub(super) const fn take_intervals(&mut self) -> Option<CpuIntervals> {
@@ -451,12 +451,12 @@ impl Drawing {
 
 /// The ends of threads. Their tracks can also belong to a runtime, so these are drawn after all its
 /// events.
-pub(super) struct Exits {
+pub(super) struct ThreadExits {
     tables: Tables,
     source: TimelineSource,
 }
 
-impl Exits {
+impl ThreadExits {
     pub(super) fn draw(mut self, sink: &mut Timeline) -> io::Result<()> {
         self.source.finish(&self.tables, sink)
     }

@@ -1,6 +1,6 @@
 //! The kernel's scheduler events, as they are recorded.
 
-use super::drawing::{Drawing, DrawingError, Drawn, Exits};
+use super::drawing::{Drawing, DrawingError, Drawn, ThreadExits};
 use super::keep::KeptFile;
 use super::members::Members;
 use super::raw::{Existing, RawRecords};
@@ -404,7 +404,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Reads and draws the rest, except names and the [ends](Exits) of threads.
+    /// Reads and draws the rest, except names and the [ends](ThreadExits) of threads.
     pub(super) fn finish(mut self, sink: &mut Timeline) -> Result<Finished, Error> {
         let read = self.read_rest(sink);
         let kept = self.complete_raw();
@@ -460,7 +460,7 @@ impl Scheduler {
 
 impl Finished {
     /// Names the processes and threads, after everything else that is drawn of them but their ends.
-    pub(super) fn declare(self, sink: &mut Timeline) -> io::Result<Exits> {
+    pub(super) fn declare(self, sink: &mut Timeline) -> io::Result<ThreadExits> {
         self.drawing.declare(sink)
     }
 }

@@ -216,7 +216,7 @@ mod tests {
         assert!(members.select(fork((7, 8), (104, 104))).is_none());
         assert_eq!(members.counts(), Counts { threads: 4, processes: 3 });
         assert_eq!(pids(&members), [100, 102, 103]);
-        // The process goes on with the other thread, and its child with its own.
+        // The process continues with the other thread, and its child with its own.
         assert!(members.select(Record::Exit { tid: 100 }).is_some());
         assert!(members.select(Record::Exit { tid: 102 }).is_some());
         assert!(members.select(Record::Exit { tid: 104 }).is_none());

@@ -35,7 +35,7 @@ use crate::timeline::{
 };
 use crossbeam_channel::tick;
 use diag_ipc::TracingConfig;
-use drawing::{Drawn, Exits};
+use drawing::{Drawn, ThreadExits};
 use events::{Sampled, Scheduler};
 use go_traces::{GoTrace, GoTraces};
 use keep::{Keep, KeptFile};
@@ -748,7 +748,7 @@ impl<'a> Recording<'a> {
         &mut self,
         scheduler: Scheduler,
         summary: &mut Summary,
-    ) -> Result<(Exits, Option<CpuIntervals>)> {
+    ) -> Result<(ThreadExits, Option<CpuIntervals>)> {
         let mut finished =
             scheduler.finish(&mut self.sink).map_err(|e| e.into_failure(self.output))?;
         let (stats, intervals) = (finished.stats, finished.intervals.take());

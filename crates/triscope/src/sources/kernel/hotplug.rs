@@ -12,14 +12,14 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Hotplug {
     /// `None` if the events cannot be opened again.
     next: Option<Instant>,
-    refusal: Refusal,
+    failure: CpuFailure,
 }
 
 impl Hotplug {
     /// The events of a command can only be opened by the thread that starts it.
     pub(crate) fn new(begins_with_command: bool) -> Self {
         let next = (!begins_with_command).then(|| Instant::now() + INTERVAL);
-        Self { next, refusal: Refusal::default() }
+        Self { next, failure: CpuFailure::default() }
     }
 
     /// Looks once a second. Returns whether events were opened: they have more ids then.
@@ -29,7 +29,7 @@ impl Hotplug {
             return false;
         }
         self.next = Some(now + INTERVAL);
-        let changes = self.refusal.changes(set.check_cpus().map_err(failure));
+        let changes = self.failure.changes(set.check_cpus().map_err(failure));
         changes.is_some_and(|changes| !changes.opened.is_empty())
     }
 
@@ -45,9 +45,9 @@ impl Hotplug {
 
 /// Why the events could not be opened on a CPU, if that is so. The other CPUs are recorded.
 #[derive(Default)]
-pub(crate) struct Refusal(Option<String>);
+pub(crate) struct CpuFailure(Option<String>);
 
-impl Refusal {
+impl CpuFailure {
     /// The changes that a look found. A failure is printed, unless the look before had the same.
     pub(crate) fn changes(&mut self, found: Result<CpuChanges>) -> Option<CpuChanges> {
         let why = found.as_ref().err().map(|failure| failure.message().to_owned());

@@ -40,7 +40,7 @@ const AGAIN: usize = 16;
 const BUFFER_MB: u32 = 16;
 
 /// Bytes that a session for a dump may still write once its end was requested: the names of the methods of a
-/// large program. A runtime could go on for minutes.
+/// large program. A runtime could continue for minutes.
 const NAMES: u64 = 64 << 20;
 
 /// Time after which a session is not waited for that was requested as the share of another one is used up.
@@ -80,7 +80,7 @@ impl Recorded {
     }
 
     /// Whether another session may begin.
-    fn may_go_on(&self) -> bool {
+    fn may_continue(&self) -> bool {
         self.ended.is_none() && self.new.is_none() && !self.old.has_ended()
     }
 
@@ -249,7 +249,7 @@ impl Runtimes {
     /// Another session of a process that is recorded.
     fn follow(&mut self, pid: u32) {
         let Some(recorded) = self.recorded.get(&pid) else { return };
-        if recorded.may_go_on() && !self.starting.contains_key(&pid) {
+        if recorded.may_continue() && !self.starting.contains_key(&pid) {
             let client = move || Client::for_process(pid).map(Some).map_err(Failure::new);
             self.begin(recorded.process.clone(), false, client);
         }
@@ -427,7 +427,7 @@ impl Runtimes {
     fn part(&mut self, mut recorded: Recorded, window: &Window) -> (Collected, Option<Recorded>) {
         let (pid, is_stopped) = (recorded.process.pid, recorded.is_stopped);
         let mut source = Source::new("dotnet", pid, recorded.process.name.clone());
-        if recorded.may_go_on() {
+        if recorded.may_continue() {
             let why = recorded.refusal.take().unwrap_or_else(|| NO_REPLY.to_owned());
             self.unrecorded.add(pid, &recorded.process.name, why);
         }

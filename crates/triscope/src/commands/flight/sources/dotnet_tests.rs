@@ -64,7 +64,7 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     assert!(runtimes.recorded[&PID].is_stopped);
     let (name, why) = &runtimes.unrecorded.named[&PID];
     assert!(name == "x" && why.contains("no other session can be started: "), "{why}");
-    // It goes on, and is read without a place in the file.
+    // It continues, and is read without a place in the file.
     stream.write_all(&vec![0; 4_000_000]).unwrap();
     assert!(fs::metadata(&path).unwrap().len() <= 1_200_000 + BUDGET / 2);
     drop(stream);

@@ -6,7 +6,7 @@ use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
 use crate::io::place::Place;
 use crate::io::private;
-use crate::run::http::Refusal;
+use crate::run::http::BadStatus;
 use crate::run::pprof::{Listening, Request};
 use crate::timeline::now;
 use crossbeam_channel::bounded;
@@ -302,8 +302,8 @@ impl Pull {
 /// Whether a server will answer the same to the next request: it serves something else, or refuses this program.
 /// While another one has the trace, it answers with 500.
 fn is_final(error: &io::Error) -> bool {
-    Refusal::of(error).is_some_and(|refusal| {
-        refusal.code.is_none_or(|code| match code {
+    BadStatus::of(error).is_some_and(|status| {
+        status.code.is_none_or(|code| match code {
             // Request Timeout, Too Early, Too Many Requests.
             408 | 425 | 429 => false,
             code => (400..500).contains(&code),
@@ -444,7 +444,7 @@ impl Part {
         let is_within = |g: &&Arc<Generation>| g.last >= window.from && g.first <= window.until;
         let within: Vec<_> = pulled.generations.iter().filter(is_within).cloned().collect();
         let header = pulled.header.clone();
-        // The trace goes on while this is copied.
+        // The trace continues while this is copied.
         drop(pulled);
         let Some(first) = within.first().map(|generation| generation.first) else {
             return Ok(None);

@@ -241,7 +241,7 @@ fn generations_of_the_future_are_evicted() {
 }
 
 #[test]
-fn a_trace_goes_on_while_a_dump_copies_it() {
+fn a_trace_continues_while_a_dump_copies_it() {
     let dir = tempfile::tempdir().unwrap();
     let (path, out) = (dir.path().join("pipe"), dir.path().join("out"));
     assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());

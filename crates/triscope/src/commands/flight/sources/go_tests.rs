@@ -73,7 +73,7 @@ fn all_sessions_of_a_process_are_in_a_dump() {
     }
 }
 
-/// A child of it has accepted the connection, and goes on.
+/// A child of it has accepted the connection, and continues.
 #[test]
 fn the_connection_of_a_process_that_has_ended_is_closed() {
     let dir = tempfile::tempdir().unwrap();

@@ -79,7 +79,7 @@ impl Wanted {
         self.triggers.iter().filter_map(of).collect()
     }
 
-    /// Whether the .NET sessions of these settings are those of other ones: they go on.
+    /// Whether the .NET sessions of these settings are those of other ones: they continue.
     pub(super) fn keeps_dotnet(&self, before: &Self) -> bool {
         self.dotnet
             && before.dotnet
@@ -87,7 +87,7 @@ impl Wanted {
             && self.command_lines == before.command_lines
     }
 
-    /// Whether the Go traces of these settings are those of other ones: they go on.
+    /// Whether the Go traces of these settings are those of other ones: they continue.
     pub(super) fn keeps_go(&self, before: &Self) -> bool {
         self.go && before.go && self.go_triggers() == before.go_triggers()
     }
@@ -161,7 +161,7 @@ impl Sources {
 }
 
 impl Drop for Sources {
-    /// Ends all sessions: a program must not go on tracing.
+    /// Ends all sessions: a program must not continue tracing.
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {
@@ -313,7 +313,7 @@ impl Worker {
         }
     }
 
-    /// Changes the settings. A source goes on if it is wanted with the same settings.
+    /// Changes the settings. A source continues if it is wanted with the same settings.
     fn change(&mut self, wanted: Wanted) {
         let before = std::mem::replace(&mut self.wanted, wanted);
         let keeps_dotnet = self.wanted.keeps_dotnet(&before);
