@@ -10,7 +10,8 @@
 //! convoy and starvation of the thread pool ([`dotnet`]); a pipe between a Go and a .NET process
 //! ([`pipe`]).
 //!
-//! The commands `record`, `report` and `explain` give the same numbers ([`command`]).
+//! The commands `record`, `report` and `explain` give the same numbers ([`command`]). The report has the
+//! reasons, durations and ends of waits, and who preempted a thread, as a program measures them ([`waits`]).
 
 mod busy;
 mod clock;
@@ -22,6 +23,7 @@ mod quota;
 mod recorder;
 mod steal;
 mod timeline;
+mod waits;
 
 pub use quota::Cgroup;
 
@@ -43,6 +45,7 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
     }
     if let Some(triscope) = &triscope {
         repeated("report", || command::check_go(triscope, &program))?;
+        repeated("report", || waits::check(triscope, &program))?;
     }
     if is_wanted("quota") {
         repeated("quota", || quota::check(&program))?;

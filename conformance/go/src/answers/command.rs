@@ -132,7 +132,7 @@ impl Drop for Recorder {
 }
 
 /// A command that records another one, whose arguments follow.
-fn record(triscope: &Path, dir: &Path, options: &[&str]) -> Command {
+pub(super) fn record(triscope: &Path, dir: &Path, options: &[&str]) -> Command {
     let mut command = Command::new(triscope);
     command.args(["record", "-o", "x.pftrace", "--keep", "raw"]).args(options);
     command.arg("--").current_dir(dir).stdin(Stdio::null());
@@ -140,20 +140,20 @@ fn record(triscope: &Path, dir: &Path, options: &[&str]) -> Command {
 }
 
 /// What was kept, and the commands that read it.
-struct Commands<'a> {
-    triscope: &'a Path,
-    dir: &'a Path,
+pub(super) struct Commands<'a> {
+    pub(super) triscope: &'a Path,
+    pub(super) dir: &'a Path,
 }
 
 impl Commands<'_> {
-    fn run(&self, args: &[&str]) -> Result<Value> {
+    pub(super) fn run(&self, args: &[&str]) -> Result<Value> {
         let mut command = Command::new(self.triscope);
         command.args(args).args(["--json", "raw"]).current_dir(self.dir);
         Ok(serde_json::from_slice(&run::output(&mut command)?)?)
     }
 
     /// The most steal time of the recording, in nanoseconds.
-    fn steal(&self) -> Result<i64> {
+    pub(super) fn steal(&self) -> Result<i64> {
         let about = std::fs::read(self.dir.join("raw/recording.json"))?;
         let about: Value = serde_json::from_slice(&about)?;
         Ok(steal::most(about["steal_nanos"].as_i64().ok_or("no steal time")?))
@@ -192,11 +192,11 @@ impl Commands<'_> {
     }
 }
 
-fn number(value: &Value) -> i64 {
+pub(super) fn number(value: &Value) -> i64 {
     value.as_i64().unwrap_or(0)
 }
 
-fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
+pub(super) fn rows<'a>(report: &'a Value, table: &str) -> Result<&'a Vec<Value>> {
     Ok(report[table].as_array().ok_or_else(|| format!("no {table} in the report"))?)
 }
 

@@ -6,8 +6,10 @@ use super::timeline::{
     within_steal, within_stops, within_unknown,
 };
 use crate::toolchain::{self, Toolchain};
+use gotrace::{EventKind, RangeName, ResourceId};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use task_support::{Result, cache, run};
@@ -37,12 +39,13 @@ pub(super) fn check(dir: &Path) -> Result<()> {
     let mut recorder = Recorder::start()?;
     let printed = run_program(&mut recorder, dir, &["answers.trace"], None)?;
     let recorded = recorder.finish()?;
-    let answers = Answers(Timeline::of(recorded, Some(&dir.join("answers.trace")), &[])?);
+    let trace = dir.join("answers.trace");
+    let answers = Answers(Timeline::of(recorded, Some(&trace), &[])?);
     let measured = Measured::parse(&printed)?;
     answers.0.check_threads(&measured.threads)?;
     answers.check_preempted(&measured)?;
     answers.check_collections(&measured)?;
-    answers.check_paths()?;
+    answers.check_paths(&ranges(&trace)?)?;
     answers.check_late_stop()
 }
 
@@ -105,6 +108,46 @@ impl Measured {
     }
 }
 
+/// An assist of the GC or a stop-the-world of a goroutine in the Go trace, in nanoseconds.
+struct Range {
+    is_assist: bool,
+    goroutine: i64,
+    begin: i64,
+    end: i64,
+}
+
+impl Range {
+    fn overlap(&self, begin: Timestamp, end: Timestamp) -> i64 {
+        (self.end.min(end.nanos()) - self.begin.max(begin.nanos())).max(0)
+    }
+}
+
+/// Those that ended.
+fn ranges(trace: &Path) -> Result<Vec<Range>> {
+    let mut reader = gotrace::Reader::new(BufReader::new(File::open(trace)?))?;
+    let (mut open, mut ranges) = (BTreeMap::new(), Vec::new());
+    while let Some(event) = reader.next_event()? {
+        let Some(range) = event.range() else { continue };
+        let is_assist = match range.name {
+            RangeName::GcMarkAssist => true,
+            RangeName::StopTheWorld(_) => false,
+            _ => continue,
+        };
+        let ResourceId::Goroutine(goroutine) = range.scope else { continue };
+        let (key, at) = ((is_assist, goroutine), event.time().nanos());
+        match event.kind() {
+            EventKind::RangeBegin => _ = open.insert(key, at),
+            EventKind::RangeEnd => {
+                let goroutine = goroutine.0;
+                let begun = open.remove(&key);
+                ranges.extend(begun.map(|begin| Range { is_assist, goroutine, begin, end: at }));
+            }
+            _ => {}
+        }
+    }
+    Ok(ranges)
+}
+
 struct Answers(Timeline);
 
 impl Answers {
@@ -152,7 +195,7 @@ impl Answers {
         within_stops("GC pauses", i64::try_from(sum)?, events, self.0.steal, pause)
     }
 
-    fn check_paths(&self) -> Result<()> {
+    fn check_paths(&self, ranges: &[Range]) -> Result<()> {
         let task = |name| self.0.path(SpanKind::Task, name);
         let on_cpu_of = |path: &CriticalPath, name: &str| -> i64 {
             let pieces = path.pieces.iter().filter(|piece| is_on_cpu(&piece.what));
@@ -193,13 +236,45 @@ impl Answers {
         let is_shell = shell * 10 > 9 * sum(&pipe, is_on_cpu);
         require("pipe: the shell computes", is_shell, format!("{:.3} ms", ms(shell)))?;
 
-        let assist = task("assist")?;
-        let assists = assist.pieces.iter().filter(|piece| {
-            let is_assist = matches!(piece.during, Some((SpanKind::GcAssist, _)));
-            is_assist || self.0.tables.str(piece.reason).contains("assist")
-        });
-        let assists: i64 = assists.map(Piece::nanos).sum();
-        require("assist: the GC makes it pay", assists > 0, format!("{:.3} ms", ms(assists)))
+        self.check_gc(&task("assist")?, ranges)
+    }
+
+    /// The parts of a path that its goroutine pays to the GC, and in which others stop the world, are those
+    /// of the Go trace.
+    fn check_gc(&self, path: &CriticalPath, ranges: &[Range]) -> Result<()> {
+        let subject = self.0.number(path.subject);
+        let is_own = |range: &&Range| range.goroutine == subject;
+        let assists: Vec<&Range> = ranges.iter().filter(|r| r.is_assist && is_own(r)).collect();
+        let stops: Vec<&Range> = ranges.iter().filter(|r| !r.is_assist && !is_own(r)).collect();
+        // In time order: a goroutine has one assist at a time, and the world stops once.
+        let within_ranges = |piece: &Piece, ranges: &[&Range]| -> i64 {
+            let first = ranges.partition_point(|range| range.end <= piece.begin.nanos());
+            let here = ranges[first..].iter().take_while(|range| range.begin < piece.end.nanos());
+            here.map(|range| range.overlap(piece.begin, piece.end)).sum()
+        };
+        let (mut assisted, mut stopped, mut held_back) = (0, 0, 0);
+        for piece in &path.pieces {
+            let kind = piece.during.map(|(kind, _)| kind).filter(|_| piece.depth == 0);
+            assisted += match kind {
+                Some(SpanKind::GcAssist) => piece.nanos(),
+                // The world can stop within an assist, which can wait for another goroutine.
+                _ if kind.is_some() || piece.depth > 0 => within_ranges(piece, &assists),
+                _ => 0,
+            };
+            stopped += if kind == Some(SpanKind::StopTheWorld) { piece.nanos() } else { 0 };
+            let is_executing = is_on_cpu(&piece.what)
+                || is_waiting_for_cpu(&piece.what)
+                || matches!(piece.what, What::Running | What::Syscall);
+            if piece.depth == 0 && !is_executing {
+                held_back += within_ranges(piece, &stops);
+            }
+        }
+        let pays: i64 = assists.iter().map(|range| range.overlap(path.begin, path.end)).sum();
+        require("assist: the GC makes it pay", pays > 0, format!("{:.3} ms", ms(pays)))?;
+        within("assist: the share of the GC", assisted, pays, 2.0)?;
+        let text = format!("{:.3} ms", ms(held_back));
+        require("assist: stop-the-worlds hold it back", held_back > 0, text)?;
+        within("assist: the share of stop-the-worlds", stopped, held_back, 2.0)
     }
 
     /// One of the pauses waits for the thread that shares its CPU: for a part of a time slice, which

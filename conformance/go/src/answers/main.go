@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -37,7 +38,11 @@ func pin() {
 
 // The time of a thread on a CPU and in run queues, as the kernel counts it.
 func schedstat(tid int) (run, wait int64) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/schedstat", tid))
+	return schedstatOf(fmt.Sprintf("/proc/self/task/%d", tid))
+}
+
+func schedstatOf(dir string) (run, wait int64) {
+	text, err := os.ReadFile(dir + "/schedstat")
 	if err != nil {
 		return 0, 0
 	}
@@ -285,6 +290,155 @@ func requests() {
 	fmt.Fprintf(os.Stderr, "requests %d\n", clock(monotonic)-from)
 }
 
+// Waits that a goroutine measures: how many, and nanoseconds until it was woken and from then on.
+type waits struct{ count, blocked, late int64 }
+
+// Adds a wait that began at one time and ended at another one, which the waker measured.
+func (w *waits) add(from, woken int64) {
+	if woken > from {
+		w.count++
+		w.blocked += woken - from
+		w.late += clock(monotonic) - woken
+	}
+}
+
+func (w *waits) print(name string) {
+	fmt.Println(name, w.count, w.blocked, w.late)
+}
+
+const rounds = 5
+
+var (
+	letter, over  = make(chan bool), make(chan bool)
+	turn, answer  = make(chan int64, 1), make(chan int64, 3) // the times of their values
+	mu            sync.Mutex
+	ends          [2]int
+	begun         int64 // before the goroutines start
+	taken, opened int64 // when the letter was taken, and the mutex unlocked
+
+	sending, turns, locking, reading, answers waits
+	slept                                     int64
+)
+
+// A goroutine that sends to another one, which is not ready to receive.
+func sends() {
+	sending.late += clock(monotonic) - begun
+	for i := 0; i < rounds; i++ {
+		from := clock(monotonic)
+		letter <- true
+		sending.add(from, taken)
+		answer <- clock(monotonic)
+	}
+}
+
+// One that waits for the other one's mutex.
+func locks() {
+	locking.late += clock(monotonic) - begun
+	for i := 0; i < rounds; i++ {
+		from := clock(monotonic)
+		turns.add(from, <-turn)
+		from = clock(monotonic)
+		mu.Lock()
+		locking.add(from, opened)
+		mu.Unlock()
+		answer <- clock(monotonic)
+	}
+}
+
+// One that reads from it in a system call, which blocks its thread.
+func reads() {
+	reading.late += clock(monotonic) - begun
+	buffer := make([]byte, 8)
+	for i := 0; i < rounds; i++ {
+		from := clock(monotonic)
+		syscall.Read(ends[0], buffer)
+		reading.add(from, int64(binary.LittleEndian.Uint64(buffer)))
+		answer <- clock(monotonic)
+	}
+}
+
+// The other one: it sleeps, and ends the waits of all three. The runtime does not see its system call:
+// at those that it sees, it may wake a thread of its own.
+func hands() {
+	buffer := make([]byte, 8)
+	for i := 0; i < rounds; i++ {
+		mu.Lock()
+		turn <- clock(monotonic)
+		from := clock(monotonic)
+		time.Sleep(40 * time.Millisecond)
+		opened = clock(monotonic)
+		slept += opened - from
+		mu.Unlock()
+		taken = clock(monotonic)
+		<-letter
+		binary.LittleEndian.PutUint64(buffer, uint64(clock(monotonic)))
+		syscall.RawSyscall(syscall.SYS_WRITE, uintptr(ends[1]), uintptr(unsafe.Pointer(&buffer[0])), 8)
+		for j := 0; j < 3; j++ {
+			from := clock(monotonic)
+			answers.add(from, <-answer)
+		}
+	}
+	over <- true
+}
+
+// As compute, but never leaves the CPU by itself: the runtime cannot preempt it.
+//
+//go:nosplit
+func spin(ms int64) {
+	var now syscall.Timespec
+	end := int64(0)
+	for {
+		syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, threadCPU, uintptr(unsafe.Pointer(&now)), 0)
+		nanos := now.Sec*1e9 + now.Nsec
+		if end == 0 {
+			end = nanos + ms*1e6
+		}
+		if nanos >= end {
+			return
+		}
+		for i := 0; i < 20000; i++ {
+			sink += i
+		}
+	}
+}
+
+// A thread beside a process on one CPU, which computes from when it is continued until it is stopped.
+func beside(pid int) {
+	runtime.LockOSThread() // it ends with the goroutine, as it is bound to a CPU
+	pin()
+	other := fmt.Sprintf("/proc/%d", pid)
+	before, _ := schedstatOf(other)
+	syscall.Kill(pid, syscall.SIGCONT)
+	spin(150)
+	syscall.Kill(pid, syscall.SIGSTOP)
+	after, _ := schedstatOf(other)
+	tid := syscall.Gettid()
+	_, wait := schedstat(tid)
+	fmt.Println("beside", tid, wait, after-before)
+	over <- true
+}
+
+// Waits for known reasons, then beside another process.
+func blocked(pid int) {
+	if err := syscall.Pipe(ends[:]); err != nil {
+		panic(err)
+	}
+	begun = clock(monotonic)
+	go sends()
+	go locks()
+	go reads()
+	go hands()
+	<-over
+	go beside(pid)
+	<-over
+	sending.print("sending")
+	turns.print("turns")
+	locking.print("locking")
+	reading.print("reading")
+	answers.print("answers")
+	fmt.Println("slept", rounds, slept)
+}
+
 func main() {
 	file, err := os.Create(os.Args[1])
 	if err != nil {
@@ -302,6 +456,9 @@ func main() {
 			quota(os.Args[3])
 		case "requests":
 			requests()
+		case "blocked":
+			pid, _ := strconv.Atoi(os.Args[3])
+			blocked(pid)
 		}
 		trace.Stop()
 		file.Close()
