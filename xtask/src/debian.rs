@@ -50,7 +50,9 @@ impl Debian {
         for sub in ["state/lists/partial", "cache/archives/partial"] {
             fs::create_dir_all(dir.join(sub))?;
         }
-        fs::write(dir.join("status"), "")?;
+        // Another check may use the same directory.
+        let _lock = cache::lock("debian/.apt.lock", "Debian's package lists")?;
+        cache::write(&dir.join("status"), "")?;
         let (main, security) = mirrors()?;
         let line = |uri: &str, suite: &&str| format!("deb {uri} {suite} main\n");
         let list: String = SUITES
@@ -58,7 +60,7 @@ impl Debian {
             .map(|s| line(&main, s))
             .chain(SECURITY.iter().map(|s| line(&security, s)))
             .collect();
-        fs::write(dir.join("sources.list"), list)?;
+        cache::write(&dir.join("sources.list"), &list)?;
         let config = dir.join("apt.conf");
         let root = dir.display();
         // Snapshots of archives can be older than the expiry date of their lists.
@@ -70,7 +72,7 @@ impl Debian {
              APT::Sandbox::User \"root\";\nAcquire::Check-Valid-Until \"false\";\n\
              Acquire::Languages \"none\";\n"
         );
-        fs::write(&config, text)?;
+        cache::write(&config, &text)?;
         let this = Self { config };
         let stamp = dir.join("updated");
         let age = fs::metadata(&stamp)

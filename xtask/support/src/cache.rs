@@ -2,6 +2,7 @@
 
 use crate::Result;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -53,11 +54,86 @@ pub fn entry(key: &str, fill: impl FnOnce(&Path) -> Result) -> Result<PathBuf> {
     Ok(dir)
 }
 
+/// Takes the lock with this file name in the cache, for `what`: until the file is closed. If another
+/// process or thread holds it, reports that on standard error, and waits.
+///
+/// # Errors
+/// Those of the file system.
+pub fn lock(name: &str, what: &str) -> Result<fs::File> {
+    let path = root()?.join(name);
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let file = fs::File::create(&path)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Err(Errno::WOULDBLOCK) => {
+            eprintln!("==== waits for another run: {what} (lock {})", path.display());
+            flock(&file, FlockOperation::LockExclusive)?;
+        }
+        locked => locked?,
+    }
+    Ok(file)
+}
+
+/// Writes a file that others may read meanwhile: all of it or nothing, and only if it differs.
+///
+/// # Errors
+/// Those of the file system.
+pub fn write(path: &Path, content: &str) -> Result {
+    if fs::read(path).is_ok_and(|there| there == content.as_bytes()) {
+        return Ok(());
+    }
+    let mut partial = path.as_os_str().to_owned();
+    partial.push(format!(".{}", std::process::id()));
+    fs::write(&partial, content)?;
+    Ok(fs::rename(partial, path)?)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::MetadataExt as _;
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+
+    #[test]
+    fn a_lock_is_held_until_it_is_closed() {
+        let name = format!("tests/lock-{}", std::process::id());
+        let take = || lock(&name, "a test").map_err(|error| error.to_string()).unwrap();
+        let (is_free, start) = (AtomicBool::new(false), Barrier::new(2));
+        let held = take();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                start.wait();
+                let _held = take();
+                assert!(is_free.load(Relaxed));
+            });
+            start.wait();
+            is_free.store(true, Relaxed);
+            drop(held);
+        });
+        fs::remove_file(root().unwrap().join(name)).unwrap();
+    }
+
+    #[test]
+    fn a_file_is_replaced_only_if_it_differs() {
+        let dir = root().unwrap().join(format!("tests/write-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("file");
+        let inode = |content| {
+            write(&path, content).map_err(|error| error.to_string()).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), content);
+            fs::metadata(&path).unwrap().ino()
+        };
+        let first = inode("a");
+        let reader = fs::File::open(&path).unwrap();
+        assert_eq!(inode("a"), first);
+        // A reader keeps the old file.
+        assert_ne!(inode("b"), first);
+        assert_eq!(std::io::read_to_string(reader).unwrap(), "a");
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(dir).unwrap();
+    }
 
     /// Tests of one program, which need the same toolchain.
     #[test]
