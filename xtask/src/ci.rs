@@ -3,7 +3,7 @@
 
 use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
-    runtimes, rust, sanitize, soak, sql, test_kernel, timeline, wasm, web,
+    runtimes, rust, sanitize, soak, sql, test_kernel, timeline, turn, wasm, web,
 };
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt;
@@ -30,8 +30,8 @@ struct Step {
     is_alone: bool,
     /// Whether it watches live programs: if it fails, it is run once more.
     is_live: bool,
-    /// Whether it is one of the checks of which one runs at a time: they use the whole tracefs, or change
-    /// `kernel.perf_event_paranoid` for a moment.
+    /// Whether it is one of the checks of which one runs at a time on a machine: they use the whole
+    /// tracefs, or change `kernel.perf_event_paranoid` for a moment. See [`turn`].
     is_of_kernel: bool,
 }
 
@@ -61,6 +61,7 @@ impl Step {
     }
 
     fn run(&self) -> Result {
+        let _turn = self.is_of_kernel.then(turn::of_kernel).transpose()?;
         if self.is_live { again::attempt(self.name, self.run) } else { (self.run)() }
     }
 }

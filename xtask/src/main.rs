@@ -30,6 +30,7 @@ mod soak;
 mod sql;
 mod test_kernel;
 mod timeline;
+mod turn;
 mod wasm;
 mod web;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `cargo xtask test-record`: `triscope record` and `triscope flight` of real Go and .NET programs, and
 //! `triscope doctor` with other settings of the kernel.
 
-use crate::{golden, ignored, runtimes};
+use crate::{golden, ignored, runtimes, turn};
 use std::path::PathBuf;
 use task_support::{Result, lane};
 
@@ -14,7 +14,10 @@ const TASK: &str = "test-record";
 
 pub(crate) fn test(args: &[String]) -> Result {
     match targets() {
-        Ok(targets) => ignored::test(TASK, 1, args, targets),
+        Ok(targets) => {
+            let _turn = turn::of_kernel()?;
+            ignored::test(TASK, 1, args, targets)
+        }
         Err(why) => lane::skip("recordings of Go and .NET programs", &why),
     }
 }

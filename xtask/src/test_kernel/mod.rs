@@ -14,6 +14,7 @@ mod toolchain;
 
 use crate::again;
 use crate::debian::{Debian, Package, ensure_program};
+use crate::turn;
 use lexopt::prelude::*;
 use machine::{Arch, Machine};
 use report::{Outcome, Table};
@@ -120,6 +121,7 @@ impl Options {
 
 pub(crate) fn task(args: &[String]) -> Result {
     let options = Options::parse(args)?;
+    let _turn = options.wants_host().then(turn::of_kernel).transpose()?;
     if !options.uapi_only && options.wants_host() {
         command_line(&options)?;
     }
