@@ -1,6 +1,10 @@
-"""Prints the bytes of an event of each trace, as a table in Markdown."""
+"""Prints the bytes of an event of each trace, as a table in Markdown.
+
+With `--limits FILE` first, such a table in this file has the most bytes of the traces that it names.
+"""
 
 import os
+import re
 import sys
 import zlib
 from collections import Counter
@@ -67,14 +71,32 @@ def count(data, sums):
         sums["sched bytes" if is_sched else "event bytes" if is_event else EXTRA] += rest
 
 
+def limits(path):
+    """The most bytes of an event, and of its share of texts, by trace."""
+    found = {}
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            cells = [cell.strip() for cell in line.split("|")]
+            # Live recordings differ each time.
+            name = re.search(r"`([\w.-]+)`", cells[1]) if len(cells) == 9 else None
+            if name and cells[2].isdigit():
+                found[name[1]] = (float(cells[3]), float(cells[5]))
+    return found
+
+
 def per(total, number):
     return f"{total / number:.1f}" if number else ""
 
 
+paths, most = sys.argv[1:], {}
+if paths[0] == "--limits":
+    most, paths = limits(paths[1]), paths[2:]
+    assert most, "a table of limits"
+faults, missing = [], set(most)
 names = ["events", "bytes each", "of these arguments", EXTRA, "switches and wake-ups", "bytes each"]
 print(f"| trace | {' | '.join(names)} |")
 print("| --- |" + " --: |" * len(names))
-for path in sys.argv[1:]:
+for path in paths:
     with open(path, "rb") as file:
         data = file.read()
     sums = Counter()
@@ -85,3 +107,13 @@ for path in sys.argv[1:]:
     row += [switches or "", per(sums["sched bytes"], switches)]
     cells = [os.path.basename(path), *map(str, row)]
     print(f"| {' | '.join(cells)} |")
+    name = os.path.basename(path)
+    for known in (known for known in most if name.startswith(f"{known}.")):
+        missing.discard(known)
+        for what, value, limit in zip(("events", EXTRA), (float(row[1]), float(row[3])), most[known]):
+            if value > limit:
+                faults.append(f"{known}: {value} bytes of {what} each, at most {limit} expected")
+faults += [f"{known}: no such trace" for known in sorted(missing)]
+for fault in faults:
+    print(f"FAULT: {fault}")
+sys.exit(1 if faults else 0)

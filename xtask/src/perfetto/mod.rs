@@ -15,6 +15,9 @@ const BYTES: &str = include_str!("bytes.py");
 /// Python packages of the schema, with versions.
 const PACKAGES: &[&str] = &["perfetto==0.59.1", "protobuf==7.36.2"];
 
+/// Has a table of [`BYTES`]: the most that an event of the recorded traces takes.
+const LIMITS: &str = "docs/benchmarks/timeline.md";
+
 /// Makes Perfetto's trace processor mandatory, for a CI that can download it.
 const REQUIRE: &str = "--require-trace-processor";
 
@@ -66,7 +69,7 @@ fn script(task: &str, script: &str, args: &[String]) -> Result {
 }
 
 /// `cargo xtask lint-perfetto`: checks the named files. Without arguments, checks one output of
-/// every kind that triscope writes.
+/// every kind that triscope writes, and the bytes of their events.
 pub(crate) fn lint(args: &[String]) -> Result {
     let (options, files): (Vec<String>, Vec<String>) =
         args.iter().cloned().partition(|arg| arg.starts_with("--"));
@@ -76,6 +79,7 @@ pub(crate) fn lint(args: &[String]) -> Result {
     let is_required = !options.is_empty();
     if files.is_empty() {
         let outputs = outputs::Outputs::make()?;
+        check_bytes(&outputs.files)?;
         return check(&outputs.files, is_required);
     }
     check(&files, is_required)
@@ -98,7 +102,13 @@ pub(crate) fn bytes(args: &[String]) -> Result {
         return script("perfetto-bytes", BYTES, args);
     }
     let outputs = outputs::Outputs::make()?;
-    script("perfetto-bytes", BYTES, &outputs.files)
+    check_bytes(&outputs.files)
+}
+
+/// Prints the table of the outputs. An event that takes more bytes than documented is an error.
+fn check_bytes(outputs: &[String]) -> Result {
+    let limits = task_support::workspace().join(LIMITS).to_string_lossy().into_owned();
+    script("perfetto-bytes", BYTES, &[&["--limits".to_owned(), limits], outputs].concat())
 }
 
 /// `cargo xtask draw-timeline FILE -o OUT.svg ...`: draws a part of a trace.
