@@ -408,9 +408,10 @@ func beside(pid int) {
 	pin()
 	other := fmt.Sprintf("/proc/%d", pid)
 	before, _ := schedstatOf(other)
-	syscall.Kill(pid, syscall.SIGCONT)
+	// The runtime does not see these calls either: it could take the P meanwhile, and the thread would sleep.
+	syscall.RawSyscall(syscall.SYS_KILL, uintptr(pid), uintptr(syscall.SIGCONT), 0)
 	spin(150)
-	syscall.Kill(pid, syscall.SIGSTOP)
+	syscall.RawSyscall(syscall.SYS_KILL, uintptr(pid), uintptr(syscall.SIGSTOP), 0)
 	after, _ := schedstatOf(other)
 	tid := syscall.Gettid()
 	_, wait := schedstat(tid)
