@@ -123,6 +123,14 @@ impl Drop for Running {
     }
 }
 
+/// The ID of a user without privileges, which no other test program has.
+///
+/// The memory that users may lock is counted by user ID (`RLIMIT_MEMLOCK`, and
+/// `kernel.perf_event_mlock_kb` for rings): another program would take from it.
+pub fn nobody() -> u32 {
+    60_000 + std::process::id() % 5_000
+}
+
 /// Sends a signal, by its name.
 pub fn kill(name: &str, pid: u32) {
     let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();

@@ -10,6 +10,7 @@ use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
+use testkit::process::nobody;
 
 /// A user who runs the program in a directory that belongs to that user.
 struct User {
@@ -25,17 +26,16 @@ impl User {
         Self { dir: tempfile::tempdir().unwrap(), uid: None, capabilities: &[] }
     }
 
-    /// The user `nobody`, who has no capabilities; `None` if this user may not become that one.
+    /// A user without capabilities, [`nobody`]; `None` if this user may not become that one.
     fn nobody() -> Option<Self> {
-        const NOBODY: u32 = 65534;
         if !testkit::skip::can("root, to become nobody", rustix::process::geteuid().is_root()) {
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
-        std::os::unix::fs::chown(dir.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        std::os::unix::fs::chown(dir.path(), Some(nobody()), Some(nobody())).unwrap();
         testkit::program::copy(env!("CARGO_BIN_EXE_triscope"), dir.path().join("triscope"));
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        Some(Self { dir, uid: Some(NOBODY), capabilities: &[] })
+        Some(Self { dir, uid: Some(nobody()), capabilities: &[] })
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -158,8 +158,10 @@ fn a_pid_namespace_is_no_host() {
 #[test]
 fn a_user_namespace_gives_no_privilege() {
     let Some(nobody) = User::nobody() else { return };
+    let uid = testkit::process::nobody();
     let output = Command::new("setpriv")
-        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "unshare", "-Ur"])
+        .args([format!("--reuid={uid}"), format!("--regid={uid}")])
+        .args(["--clear-groups", "unshare", "-Ur"])
         .arg(nobody.dir.path().join("triscope"))
         .arg("doctor")
         .current_dir(nobody.dir.path())

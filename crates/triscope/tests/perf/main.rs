@@ -1,6 +1,6 @@
 //! `triscope perf` and `triscope record` as processes, on the running kernel.
 //!
-//! What needs no privilege runs anywhere, as the user `nobody` where the tests are root's. What
+//! What needs no privilege runs anywhere, as another user where the tests are root's. What
 //! needs root says so where it is not; `cargo xtask test-kernel` runs everything.
 #![allow(
     clippy::unwrap_used,

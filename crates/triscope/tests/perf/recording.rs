@@ -2,8 +2,8 @@
 
 use crate::needs_root;
 use crate::support::{
-    Cgroup, Ran, Running, as_nobody, can, dead_pid, empty_cgroup, in_background, is_root, run,
-    run_in, triscope, users_may_count,
+    Cgroup, Ran, Running, as_nobody, can, dead_pid, empty_cgroup, in_background, is_root, nobody,
+    run, run_in, triscope, users_may_count,
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -379,7 +379,7 @@ fn users_record_their_own_user_space() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    std::os::unix::fs::chown(dir.path(), Some(65534), Some(65534)).ok();
+    std::os::unix::fs::chown(dir.path(), Some(nobody()), Some(nobody())).ok();
     let file = dir.path().join("own");
     let args =
         ["perf", "record", "-e", "page-faults", "-c", "1", "-o", file.to_str().unwrap(), "true"];

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-pub(crate) use testkit::process::{Ran, Running, kill};
+pub(crate) use testkit::process::{Ran, Running, kill, nobody};
 pub(crate) use testkit::skip::can;
 
 pub(crate) fn triscope(args: &[&str]) -> Command {
@@ -99,7 +99,7 @@ pub(crate) fn users_may_count() -> bool {
     })
 }
 
-/// The program where `nobody` may run it.
+/// The program where any user may run it.
 fn program_for_all() -> &'static Path {
     static PLACE: OnceLock<PathBuf> = OnceLock::new();
     PLACE.get_or_init(|| {
@@ -119,15 +119,16 @@ pub(crate) fn as_nobody(args: &[&str]) -> Command {
         return triscope(args);
     }
     let mut command = Command::new(program_for_all());
-    command.args(args).stdin(Stdio::null()).uid(65534).gid(65534).current_dir("/");
+    command.args(args).stdin(Stdio::null()).uid(nobody()).gid(nobody()).current_dir("/");
     command
 }
 
-/// The program in mounts of its own, which `script` changes before, as the user `nobody` with
+/// The program in mounts of its own, which `script` changes before, as a user of its own with
 /// these capabilities of root. Needs root.
 pub(crate) fn as_nobody_with(script: &str, capabilities: &str, args: &[&str]) -> Ran {
+    let nobody = nobody();
     let script = format!(
-        "{script}\nexec setpriv --reuid 65534 --regid 65534 --clear-groups \
+        "{script}\nexec setpriv --reuid {nobody} --regid {nobody} --clear-groups \
         --inh-caps={capabilities} --ambient-caps={capabilities} \"$@\""
     );
     let args = args.iter().map(OsStr::new);
