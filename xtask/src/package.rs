@@ -1,8 +1,9 @@
 //! `cargo xtask package`: all steps of a release, except publishing.
 //!
 //! Each published crate is packed, unpacked into a separate workspace, and built and tested there,
-//! which finds files missing from the package, and tests that need a file of another one. The packages have unit tests and examples of the
-//! documentation: `cargo xtask ci` runs these without optimization only here.
+//! which finds files missing from the package, and tests that need a file of another one. The packages
+//! have unit tests and examples of the documentation: `cargo xtask ci` runs these without optimization
+//! only here.
 
 use crate::{again, rust};
 use serde_json::Value as Json;

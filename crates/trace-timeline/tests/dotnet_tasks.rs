@@ -6,13 +6,10 @@
     reason = "helpers of tests may panic"
 )]
 
-#[path = "../../nettrace/tests/common/assemble.rs"]
-mod assemble;
-
-use assemble::{V6, blob, utf8, utf16z, varint};
 use nettrace::Reader;
 use std::collections::HashMap;
 use std::path::PathBuf;
+use testkit::nettrace::assemble::{V6, blob, utf8, utf16z, varint};
 use trace_timeline::answers::{History, What, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::{
