@@ -847,6 +847,47 @@ fn each_thread_of_a_running_process_is_known_in_what_is_kept() {
     });
 }
 
+/// Programs that are started while the processes that run are listed are read, too.
+#[test]
+fn each_program_that_starts_is_known_in_what_is_kept() {
+    needs_root!();
+    let mut shell = Command::new("sh");
+    let mut shell = Running::start(shell.args(["-c", "echo ready; while :; do /bin/true; done"]));
+    shell.wait_for("ready");
+    // On a busy machine the recorder can be there first, when nothing is left of a program.
+    let mut last = BTreeSet::new();
+    let is_complete = (0..20).any(|_| {
+        last = unread_programs(shell.id());
+        last.is_empty()
+    });
+    assert!(is_complete, "{last:?}");
+}
+
+/// Records a shell that runs `true` again and again. Returns those that have a record of their `execve(2)` and nothing in
+/// the file of the processes.
+#[track_caller]
+fn unread_programs(shell: u32) -> BTreeSet<u32> {
+    let dir = tempdir().unwrap();
+    let of = shell.to_string();
+    let options = ["record", "--sched", "--pid", &of, "--seconds", "0.1", "--keep", "raw"];
+    let ran = run_in(dir.path(), &[&options[..], &["-o", "out"]].concat());
+    ran.is_good();
+    let processes = std::fs::read_to_string(dir.path().join("raw/processes.jsonl")).unwrap();
+    let lines = processes.lines().map(|line| serde_json::from_str(line).unwrap());
+    let executed = lines.filter(|process: &serde_json::Value| !process["at"].is_null());
+    let read: BTreeSet<u64> = executed.map(|process| process["pid"].as_u64().unwrap()).collect();
+    let file = std::fs::File::open(dir.path().join("raw/kernel.perf.data")).unwrap();
+    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let mut begun = BTreeSet::new();
+    while let Some(entry) = reader.next_record().unwrap() {
+        if let Some(Ok(perf_monitor::Record::Comm(comm))) = entry.decode() {
+            begun.extend(Some(comm.pid).filter(|_| comm.by_exec && comm.comm == b"true"));
+        }
+    }
+    assert!(!begun.is_empty(), "{}", ran.stderr);
+    begun.into_iter().filter(|pid| !read.contains(&u64::from(*pid))).collect()
+}
+
 /// Records a running process. Returns its threads that are known, those that are switched away from, and the number of
 /// lost records.
 #[track_caller]

@@ -163,7 +163,8 @@ impl Drawing {
         Seen { switches, missing: unreported + recovered, lost }
     }
 
-    /// Reads programs where they start, if all of them are recorded.
+    /// Reads programs where they start, if all of them are recorded. Call this before any is recorded: what
+    /// starts before is not read until its record is.
     pub(super) fn read_programs(&mut self) {
         // Without it, programs are read when their records are.
         self.execs = Execs::start().ok();

@@ -260,13 +260,21 @@ impl Scheduler {
         if self.tracepoints.is_none() {
             return Ok(());
         }
-        let are_all = self.drawing.members().are_all();
-        if are_all {
+        // Where the records are kept, the sideband is enabled already.
+        if self.raw.is_none() {
+            self.look_before()?;
+        }
+        self.set.enable()?;
+        if self.drawing.members().are_all() { Ok(self.drawing.scan()?) } else { Ok(()) }
+    }
+
+    /// Reads what must be known before the first fork and `execve(2)` is recorded.
+    fn look_before(&mut self) -> Result<(), Error> {
+        if self.drawing.members().are_all() {
             self.drawing.scan()?;
         }
         self.drawing.read_programs();
-        self.set.enable()?;
-        if are_all { Ok(self.drawing.scan()?) } else { Ok(()) }
+        Ok(())
     }
 
     /// Sets the process of the command, which is recorded with its children.
@@ -321,6 +329,7 @@ impl Scheduler {
     /// meanwhile are in the records of the sideband, which begin before.
     pub(super) fn keep_raw(&mut self, file: KeptFile) -> Result<(), Error> {
         if let Some(side) = self.set.sideband().filter(|_| self.tracepoints.is_some()) {
+            self.look_before()?;
             self.set.enable_event(side)?;
         }
         let side = self.set.sideband().map(|side| ("dummy:u".to_owned(), side));
