@@ -1081,6 +1081,23 @@ fn a_recording_is_added_to_a_dataset() {
     assert!(!dir.path().join("ran").exists(), "refused before the command starts");
 }
 
+/// `flock DIR triscope record --dataset DIR …`: the lock is held until the recording ends.
+#[test]
+fn a_dataset_that_another_program_has_locked_is_recorded() {
+    use rustix::fs::{FlockOperation, flock};
+    needs_root!();
+    let dir = tempdir().unwrap();
+    let dataset = dir.path().join("dataset");
+    std::fs::create_dir_all(dataset.join(".recording-x/recording")).unwrap();
+    let locked = std::fs::File::open(&dataset).unwrap();
+    flock(&locked, FlockOperation::NonBlockingLockExclusive).unwrap();
+    let ran = run_in(dir.path(), &["record", "--dataset", "dataset", "true"]);
+    ran.is_good();
+    assert!(names(&dataset).iter().any(|name| name == "sched"), "{:?}", names(&dataset));
+    // It can be in use.
+    assert!(!ran.stderr.contains(".recording-x"), "{}", ran.stderr);
+}
+
 /// The scheduler on a timeline.
 #[derive(Debug)]
 struct Scheduling {

@@ -6,8 +6,10 @@ use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::run::cleanup;
 use crate::sources::model::Traces;
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The beginning of the name of a temporary directory, which is in the dataset.
 const TEMPORARY: &str = ".recording-";
@@ -22,8 +24,9 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     // until they are exported: other file systems may have no space for them.
     fs::create_dir_all(dataset).map_err(fail)?;
     // Another recorder does not look between the next two steps.
-    let looking = lock(dataset, FlockOperation::LockExclusive);
-    let abandoned = abandoned(dataset);
+    let looking = lock_soon(dataset);
+    // Without it, one that is between them has a directory that seems to be abandoned.
+    let abandoned = looking.as_ref().map(|_| abandoned(dataset)).unwrap_or_default();
     let dir = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dataset).map_err(fail)?;
     // Other recorders do not name it while it is in use.
     let _lock = lock(dir.path(), FlockOperation::LockExclusive);
@@ -69,6 +72,24 @@ fn export_command(recording: &Path, dataset: &Path) -> String {
     format!("triscope export {} -o {}", ForShell(recording), ForShell(dataset))
 }
 
+/// Locks the dataset, unless another program keeps the lock: the directory is that of a user, in whose scripts it
+/// can be locked while this recording runs.
+fn lock_soon(dataset: &Path) -> Option<File> {
+    const PATIENCE: Duration = Duration::from_millis(500);
+    const PAUSE: Duration = Duration::from_millis(10);
+    let file = File::open(dataset).ok()?;
+    let begin = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Some(file),
+            Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < PATIENCE => {
+                std::thread::sleep(PAUSE);
+            }
+            Err(_) => return None,
+        }
+    }
+}
+
 /// Locks a directory until the result is dropped.
 fn lock(dir: &Path, operation: FlockOperation) -> Option<File> {
     let file = File::open(dir).ok()?;
@@ -104,6 +125,16 @@ fn left(dir: &Path, dataset: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_dataset_that_stays_locked_is_not_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock_soon(dir.path()).unwrap();
+        assert!(lock_soon(dir.path()).is_none());
+        drop(held);
+        assert!(lock_soon(dir.path()).is_some());
+        assert!(lock_soon(&dir.path().join("nowhere")).is_none());
+    }
 
     #[test]
     fn directories_of_killed_recorders_are_named() {
