@@ -774,7 +774,11 @@ fn unsuitable_inputs_are_refused() {
 #[test]
 fn a_report_can_be_of_standard_input() {
     let dir = tempfile::tempdir().unwrap();
-    for name in ["shop.trace", "../../../nettrace/tests/data/t10-activity.nettrace"] {
+    let others = [
+        "../../../nettrace/tests/data/t10-activity.nettrace",
+        "../../../perf-data/tests/data/scheduler.perf.data",
+    ];
+    for name in ["shop.trace"].into_iter().chain(others) {
         // A Go trace from there has no name.
         let path = dir.path().join("Go program.trace");
         std::fs::copy(fixture(name), &path).unwrap();
@@ -786,9 +790,10 @@ fn a_report_can_be_of_standard_input() {
         let of_input = command.args(["report", "--json", "-"]).stdin(input).output().unwrap();
         assert!(pipe.wait().unwrap().success());
         assert!(of_input.status.success(), "{}", text(&of_input.stderr));
-        let expected = text(&of_file.stdout).replace(path.to_str().unwrap(), "standard input");
-        assert!(expected.len() > 1000);
-        assert_eq!(text(&of_input.stdout), expected);
+        let expected = |file: &[u8]| text(file).replace(path.to_str().unwrap(), "standard input");
+        assert!(of_file.stdout.len() > 1000);
+        assert_eq!(text(&of_input.stdout), expected(&of_file.stdout));
+        assert_eq!(text(&of_input.stderr), expected(&of_file.stderr));
     }
 }
 

@@ -65,13 +65,9 @@ fn are_of_two_boots(one: [u64; 2], other: [u64; 2]) -> bool {
 
 impl Opening<'_> {
     pub(super) fn add_perf(self, input: Input, opened: &mut Opened) -> Result {
-        if self.path.as_os_str() == "-" {
-            return Err(Failure::new(
-                "a perf.data recording is read twice: standard input cannot be used",
-            ));
-        }
-        let fail = |error: &dyn std::fmt::Display| Failure::about(self.path.display(), error);
-        // What is read of a pipe is not there again.
+        let name = input.name.clone();
+        let fail = |error: &dyn std::fmt::Display| Failure::about(&name, error);
+        // What is read of standard input or a pipe is not there again.
         let file = match input.is_compressed || !input::is_file(self.path) {
             true => spool(input)?,
             false => File::open(self.path).map_err(|error| fail(&error))?,
@@ -83,7 +79,7 @@ impl Opening<'_> {
         let offset = features.clock.map(|clock| clock.realtime.wrapping_sub(clock.clock) as i64);
         let offset = offset.map(|nanos| nanos.saturating_sub(self.offset.unwrap_or(0)));
         opened.clock_offset = opened.clock_offset.or(offset);
-        let (name, notes) = (self.path.display().to_string(), self.notes);
+        let notes = self.notes;
         if self.offset.is_none() {
             if self.is_single {
                 opened.domain = reader.session().clock().unwrap_or(ClockDomain::Local(0));
