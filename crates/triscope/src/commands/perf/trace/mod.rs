@@ -135,8 +135,7 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let stats = tracer.set.stats();
     report(tracer.printer.lost, "lost: use more --pages, --realtime or a --filter");
-    let undecodable = tracer.printer.undecodable + stats.undecodable + stats.rings.unknown_ids;
-    report(undecodable, "could not be decoded and are not shown");
+    report(tracer.printer.not_shown(&stats), "could not be decoded and are not shown");
     report(stats.late, "printed out of order");
     let outside = "of threads outside of this PID namespace: their number in it is 0";
     report(tracer.printer.outside, outside);

@@ -5,8 +5,8 @@ use crate::failure::Result;
 use crate::io::stdout::Output;
 use crate::sources::symbols::{Symbols, mode_of, put_place};
 use perf_monitor::{
-    Callchain, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent, SetRecord,
-    TracepointFormat,
+    Callchain, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent, SetRecord, SetStats,
+    Timestamp, TracepointFormat,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -41,7 +41,11 @@ pub(super) struct Printer<'a> {
 impl Printer<'_> {
     pub(super) fn record(&mut self, record: &SetRecord<'_>, out: &mut Output) -> Result {
         match record.layout.decode(record.raw) {
-            Ok(Record::Sample(sample)) => self.sample(record, &sample, out),
+            Ok(Record::Sample(sample)) => {
+                let of = self.printed.iter().position(|printed| printed.event == record.event);
+                let place = (record.time, record.cpu, record.raw.cpu_mode());
+                self.sample(of, place, &sample, out);
+            }
             Ok(Record::Lost(lost) | Record::LostSamples(lost)) => {
                 self.lost += lost.lost;
                 // The end of a call may be lost, and the start of another one of the same name.
@@ -64,13 +68,19 @@ impl Printer<'_> {
         out.write_if_full()
     }
 
-    fn sample(&mut self, record: &SetRecord<'_>, sample: &Sample<'_>, out: &mut Output) {
-        let Some(event) = self.printed.iter().find(|p| p.event == record.event) else {
+    /// Prints a sample of the event at this position of those that are printed.
+    fn sample(
+        &mut self,
+        of: Option<usize>,
+        (time, cpu, mode): (Timestamp, u32, CpuMode),
+        sample: &Sample<'_>,
+        out: &mut Output,
+    ) {
+        let Some(event) = of.and_then(|of| self.printed.get(of)) else {
             // That of the mappings has no samples.
             self.undecodable += 1;
             return;
         };
-        let (time, cpu) = (record.time, record.cpu);
         // -1 of a task without a number any more.
         let [pid, tid] = [sample.pid, sample.tid].map(|id| id.unwrap_or(0) as i32);
         let raw = sample.raw.unwrap_or_default();
@@ -78,12 +88,7 @@ impl Printer<'_> {
         let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(u64::from(tid as u32));
         self.outside += u64::from(tid == 0 && thread != 0);
         let chain = self.symbols.as_ref().zip(sample.callchain);
-        let frames = chain.map(|(symbols, chain)| Frames {
-            symbols,
-            chain,
-            pid: pid as u32,
-            mode: record.raw.cpu_mode(),
-        });
+        let frames = chain.map(|(symbols, chain)| Frames { symbols, chain, pid: pid as u32, mode });
         let call = syscalls::call_name(event.format).unwrap_or_default();
         match event.role {
             Role::Enter => {
@@ -158,6 +163,11 @@ impl Printer<'_> {
         }
         out.buffer.push(b'\n');
         frames.inspect(|frames| frames.print(out));
+    }
+
+    /// The events that are not shown, with those that the set could not decode.
+    pub(super) const fn not_shown(&self, stats: &SetStats) -> u64 {
+        self.undecodable + stats.undecodable + stats.rings.unknown_ids
     }
 
     /// Prints the calls whose end was not seen.
@@ -291,5 +301,30 @@ impl Frames<'_> {
             })
         };
         self.places().map(frame).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_not_shown_is_counted() {
+        let mut printer = Printer {
+            printed: Vec::new(),
+            is_json: false,
+            symbols: None,
+            calls: HashMap::new(),
+            lost: 0,
+            outside: 0,
+            undecodable: 0,
+        };
+        let mut out = Output::new();
+        let place = (Timestamp::from_nanos(1), 0, CpuMode::User);
+        printer.sample(None, place, &Sample::default(), &mut out);
+        assert_eq!((printer.undecodable, out.buffer.is_empty()), (1, true));
+        let mut stats = SetStats::default();
+        (stats.undecodable, stats.rings.unknown_ids) = (10, 100);
+        assert_eq!(printer.not_shown(&stats), 111);
     }
 }
