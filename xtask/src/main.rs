@@ -12,6 +12,8 @@ mod ci;
 mod dataset;
 mod debian;
 mod deny;
+#[cfg(test)]
+mod file_names;
 mod fuzz;
 mod golden;
 mod html;
