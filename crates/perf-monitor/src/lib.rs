@@ -113,8 +113,6 @@ mod group;
 #[cfg(target_os = "linux")]
 mod monitor;
 #[cfg(target_os = "linux")]
-mod mounts;
-#[cfg(target_os = "linux")]
 mod pmu;
 mod print;
 #[cfg(target_os = "linux")]

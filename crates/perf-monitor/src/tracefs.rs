@@ -4,7 +4,6 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::files::read_bytes;
 use crate::format::TracepointFormat;
-use crate::mounts::Mount;
 use crate::probe;
 use crate::system::{self, read_text};
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -13,6 +12,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use trace_common::Mount;
 
 /// A mounted tracefs: the kernel's list of tracepoints.
 ///

@@ -1,5 +1,7 @@
 //! The memory that is available.
 
+use crate::mounts::path_of;
+use crate::{CgroupVersion, Mount, mounted_cgroup};
 use std::path::{Path, PathBuf};
 
 /// The memory that is available to this process, in bytes: that of the machine, or what is left of the limit
@@ -8,10 +10,11 @@ use std::path::{Path, PathBuf};
 pub fn available_memory() -> Option<u64> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = read(Path::new("/proc/meminfo")).and_then(|text| of_machine(&text));
-    let cgroups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let mounts = read(Path::new("/proc/self/mountinfo")).unwrap_or_default();
+    // Names in them can be no UTF-8 text.
+    let cgroups = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let mounts = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let limits = directories(&cgroups, &mounts).into_iter().filter_map(|(dir, version)| {
-        let [limit, used, stat] = version.files().map(|name| read(&dir.join(name)));
+        let [limit, used, stat] = files(version).map(|name| read(&dir.join(name)));
         of_cgroup(version, &limit?, &used?, &stat.unwrap_or_default())
     });
     machine.into_iter().chain(limits).min()
@@ -25,80 +28,60 @@ fn of_machine(meminfo: &str) -> Option<u64> {
 }
 
 /// What is left of the limit of a cgroup, in bytes; `None` if it has none.
-fn of_cgroup(version: Version, limit: &str, used: &str, stat: &str) -> Option<u64> {
+fn of_cgroup(version: CgroupVersion, limit: &str, used: &str, stat: &str) -> Option<u64> {
     let limit: u64 = limit.trim().parse().ok()?; // or `max`
     let used: u64 = used.trim().parse().ok()?;
     let cached = stat.lines().filter_map(|line| {
         let (name, bytes) = line.split_once(' ')?;
-        version.cached().contains(&name).then(|| bytes.parse::<u64>().ok())?
+        cached(version).contains(&name).then(|| bytes.parse::<u64>().ok())?
     });
     Some(limit.saturating_sub(used.saturating_sub(cached.sum())))
 }
 
-/// A version of the memory controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Version {
-    One,
-    Two,
+/// The files of the limit of a cgroup, of the used memory, and of its parts.
+const fn files(version: CgroupVersion) -> [&'static str; 3] {
+    match version {
+        // Without a limit, it is above all memory that a machine can have.
+        CgroupVersion::One => ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"],
+        CgroupVersion::Two => ["memory.max", "memory.current", "memory.stat"],
+    }
 }
 
-impl Version {
-    /// The files of the limit, of the used memory, and of its parts.
-    const fn files(self) -> [&'static str; 3] {
-        match self {
-            // Without a limit, it is above all memory that a machine can have.
-            Self::One => ["memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat"],
-            Self::Two => ["memory.max", "memory.current", "memory.stat"],
-        }
-    }
-
-    /// The parts that are a cache of files and of their names, with those of the cgroups below.
-    const fn cached(self) -> &'static [&'static str] {
-        match self {
-            Self::One => &["total_inactive_file", "total_active_file"],
-            Self::Two => &["inactive_file", "active_file", "slab_reclaimable"],
-        }
+/// The parts that are a cache of files and of their names, with those of the cgroups below.
+const fn cached(version: CgroupVersion) -> &'static [&'static str] {
+    match version {
+        CgroupVersion::One => &["total_inactive_file", "total_active_file"],
+        CgroupVersion::Two => &["inactive_file", "active_file", "slab_reclaimable"],
     }
 }
 
 /// The directories of the cgroups of this process that can limit its memory, innermost first: `cgroups(7)`.
-fn directories(cgroups: &str, mounts: &str) -> Vec<(PathBuf, Version)> {
+fn directories(cgroups: &[u8], mounts: &[u8]) -> Vec<(PathBuf, CgroupVersion)> {
+    const CONTROLLER: &str = "memory";
     let mut directories = Vec::new();
-    for line in cgroups.lines() {
-        let mut fields = line.splitn(3, ':');
+    for line in cgroups.split(|b| *b == b'\n') {
+        let mut fields = line.splitn(3, |b| *b == b':');
         let (Some(_), Some(controllers), Some(path)) =
             (fields.next(), fields.next(), fields.next())
         else {
             continue;
         };
+        let mut names = controllers.split(|b| *b == b',');
         let version = match controllers {
-            "" => Version::Two,
-            _ if controllers.split(',').any(|name| name == "memory") => Version::One,
+            b"" => CgroupVersion::Two,
+            _ if names.any(|name| name == CONTROLLER.as_bytes()) => CgroupVersion::One,
             _ => continue,
         };
-        let Some((root, point)) = mounts.lines().find_map(|line| mount(line, version)) else {
-            continue;
-        };
-        // In a container, a part of the hierarchy can be mounted, which the path is in or not.
-        let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(""));
-        let all = below.ancestors().map(|below| (Path::new(point).join(below), version));
-        directories.extend(all);
+        let mut all = mounted_cgroup(mounts, version, CONTROLLER, &path_of(path));
+        if all.is_empty() {
+            // A container can see its cgroup alone, by another path.
+            let mut mounts = Mount::all(mounts);
+            let mount = mounts.find(|mount| mount.is_hierarchy(version, CONTROLLER));
+            all.extend(mount.map(|mount| mount.point));
+        }
+        directories.extend(all.into_iter().map(|dir| (dir, version)));
     }
     directories
-}
-
-/// The root and the place of a mounted hierarchy with the memory controller: `proc_pid_mountinfo(5)`. A
-/// name with spaces, which are escaped there, is not found.
-fn mount(line: &str, version: Version) -> Option<(&str, &str)> {
-    let (mount, kind) = line.split_once(" - ")?;
-    let mut kind = kind.split(' ');
-    let (name, options) = (kind.next()?, kind.nth(1)?);
-    let is_it = match version {
-        Version::One => name == "cgroup" && options.split(',').any(|option| option == "memory"),
-        Version::Two => name == "cgroup2",
-    };
-    let mut fields = mount.split(' ').skip(3);
-    is_it.then_some((fields.next()?, fields.next()?))
 }
 
 #[cfg(test)]
@@ -111,7 +94,7 @@ mod tests {
         let meminfo = "MemTotal:       65000000 kB\nMemAvailable:   64000000 kB\n";
         assert_eq!(of_machine(meminfo), Some(64_000_000 << 10));
         assert_eq!(of_machine("MemTotal: 1 kB\n"), None);
-        let (one, two) = (Version::One, Version::Two);
+        let (one, two) = (CgroupVersion::One, CgroupVersion::Two);
         assert_eq!(of_cgroup(two, "max\n", "1000\n", ""), None);
         assert_eq!(of_cgroup(two, "1000000000\n", "1000\n", ""), Some(999_999_000));
         assert_eq!(of_cgroup(two, "1000\n", "2000\n", ""), Some(0));
@@ -124,8 +107,8 @@ mod tests {
 
     #[test]
     fn the_cgroup_and_its_ancestors_have_limits() {
-        let of = |cgroups, mounts| {
-            let all = directories(cgroups, mounts).into_iter();
+        let of = |cgroups: &str, mounts: &str| {
+            let all = directories(cgroups.as_bytes(), mounts.as_bytes()).into_iter();
             all.map(|(dir, version)| (dir.to_str().unwrap().to_owned(), version))
                 .collect::<Vec<_>>()
         };
@@ -134,9 +117,9 @@ mod tests {
         assert_eq!(
             of("0::/user.slice/x.scope\n", unified),
             [
-                dir("/sys/fs/cgroup/user.slice/x.scope", Version::Two),
-                dir("/sys/fs/cgroup/user.slice", Version::Two),
-                dir("/sys/fs/cgroup/", Version::Two),
+                dir("/sys/fs/cgroup/user.slice/x.scope", CgroupVersion::Two),
+                dir("/sys/fs/cgroup/user.slice", CgroupVersion::Two),
+                dir("/sys/fs/cgroup", CgroupVersion::Two),
             ]
         );
         // A container of version 1, which sees its own cgroup only.
@@ -145,11 +128,30 @@ mod tests {
         assert_eq!(
             of(cgroups, first),
             [
-                dir("/sys/fs/cgroup/memory/app", Version::One),
-                dir("/sys/fs/cgroup/memory/", Version::One),
+                dir("/sys/fs/cgroup/memory/app", CgroupVersion::One),
+                dir("/sys/fs/cgroup/memory", CgroupVersion::One),
             ]
         );
-        assert_eq!(of("5:memory:/other\n", first), [dir("/sys/fs/cgroup/memory/", Version::One)]);
+        assert_eq!(
+            of("5:memory:/other\n", first),
+            [dir("/sys/fs/cgroup/memory", CgroupVersion::One)]
+        );
         assert_eq!(of(cgroups, ""), []);
+        // A part of the hierarchy, of another container, is mounted before.
+        let part = "29 25 0:26 /pod /mnt/a rw - cgroup2 none rw\n";
+        let of_slice = of("0::/user.slice\n", &format!("{part}{unified}"));
+        let (own, all) = ("/sys/fs/cgroup/user.slice", "/sys/fs/cgroup");
+        assert_eq!(of_slice, [own, all].map(|path| dir(path, CgroupVersion::Two)));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn names_that_are_no_text_hide_no_limits() {
+        let mounts = b"28 25 0:9 / /mnt/\xff rw - tmpfs none rw\n\
+            30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        let found = directories(b"1:name=\xff:/\xff\n0::/\xfe\n", mounts);
+        let own = Path::new("/sys/fs/cgroup").join(path_of(b"\xfe"));
+        let expected = [own, PathBuf::from("/sys/fs/cgroup")];
+        assert_eq!(found, expected.map(|path| (path, CgroupVersion::Two)));
     }
 }

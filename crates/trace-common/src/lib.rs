@@ -32,6 +32,7 @@
 //! - [`Limits`]: limits on allocations sized by untrusted input;
 //! - [`Merge`]: several sources merged in time order, up to a watermark; [`Tournament`]: the earliest
 //!   of several sources;
+//! - [`Mount`], [`mounted_cgroup`]: mounted file systems, and the directories of a cgroup (Linux);
 //! - [`SeededState`]: hashing of identifiers from untrusted input;
 //! - [`Walk`]: a walk back in time along waits, for critical paths.
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
@@ -54,6 +55,7 @@ mod kernel_reference;
 mod limits;
 mod memory;
 mod merge;
+mod mounts;
 mod octal;
 mod proc_status;
 mod seeded;
@@ -76,6 +78,7 @@ pub use kernel_reference::KernelReference;
 pub use limits::Limits;
 pub use memory::is_memory_of_no_file;
 pub use merge::{Merge, Merged};
+pub use mounts::{CgroupVersion, Mount, mounted_cgroup};
 pub use octal::unescape_octal;
 pub use proc_status::innermost_pid;
 pub use seeded::{SeededHasher, SeededState};

@@ -6,14 +6,13 @@ use super::{DefaultOptions, EventMonitor, Inbox, Inner, RecordView, Registry, Ta
 use crate::builder::EventBuilder;
 use crate::error::{Error, Result};
 use crate::files::read_bytes;
-use crate::mounts::Mount;
 use crate::ring_set::{Alarm, RingSet, RingSetBuilder, SetStats, Waker};
 use crate::tracefs::Tracefs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use trace_common::ClockDomain;
+use trace_common::{CgroupVersion, ClockDomain, Mount};
 
 /// Options of an [`EventMonitor`]: [`EventMonitor::builder`].
 #[must_use]
@@ -240,11 +239,12 @@ fn cgroup_root() -> Option<PathBuf> {
 
 /// The mount of the whole hierarchy, if there is one: paths of cgroups are from there.
 fn root_in(mountinfo: &[u8]) -> Option<PathBuf> {
-    let mounts = |is_unified| {
-        let mounts = Mount::all(mountinfo).filter(move |m| m.has("perf_event", is_unified));
+    let mounts = |version| {
+        let mounts = Mount::all(mountinfo).filter(move |m| m.is_hierarchy(version, "perf_event"));
         mounts.min_by_key(|mount| mount.root != Path::new("/"))
     };
-    mounts(false).or_else(|| mounts(true)).map(|mount| mount.point)
+    let mount = mounts(CgroupVersion::One).or_else(|| mounts(CgroupVersion::Two));
+    mount.map(|mount| mount.point)
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::files::read_bytes;
-use crate::mounts::Mount;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use trace_common::{CgroupVersion, mounted_cgroup};
 
 /// The directories of a process's cgroup and of its ancestors in the hierarchy of a controller (`cpu`,
 /// `memory`, `perf_event`…), innermost first.
@@ -37,25 +37,14 @@ pub fn cgroup_dirs(pid: u32, controller: &str) -> Result<Vec<PathBuf>> {
 }
 
 fn dirs(cgroups: &[u8], mounts: &[u8], controller: &str) -> Vec<PathBuf> {
-    let Some((path, is_unified)) = path_of(cgroups, controller) else { return Vec::new() };
-    let mut mounts = Mount::all(mounts).filter(|mount| mount.has(controller, is_unified));
-    let Some((point, inner)) =
-        mounts.find_map(|m| Some((m.point, path.strip_prefix(&m.root).ok()?.to_owned())))
-    else {
-        return Vec::new();
-    };
-    // `..` leads out of the namespace.
-    if inner.components().any(|part| !matches!(part, std::path::Component::Normal(_))) {
-        return Vec::new();
+    match path_of(cgroups, controller) {
+        Some((path, version)) => mounted_cgroup(mounts, version, controller, &path),
+        None => Vec::new(),
     }
-    inner
-        .ancestors()
-        .map(|part| if part == Path::new("") { point.clone() } else { point.join(part) })
-        .collect()
 }
 
-/// The path of a cgroup in its hierarchy, and whether that is the one of version 2.
-fn path_of(cgroups: &[u8], controller: &str) -> Option<(PathBuf, bool)> {
+/// The path of a cgroup in its hierarchy, and the version of that.
+fn path_of(cgroups: &[u8], controller: &str) -> Option<(PathBuf, CgroupVersion)> {
     let mut unified = None;
     for line in cgroups.split(|b| *b == b'\n') {
         // number:controllers:path
@@ -67,10 +56,10 @@ fn path_of(cgroups: &[u8], controller: &str) -> Option<(PathBuf, bool)> {
         };
         let path = PathBuf::from(OsString::from_vec(path.to_vec()));
         if controllers.split(|b| *b == b',').any(|name| name == controller.as_bytes()) {
-            return Some((path, false));
+            return Some((path, CgroupVersion::One));
         }
         if number == b"0" && controllers.is_empty() {
-            unified = Some((path, true));
+            unified = Some((path, CgroupVersion::Two));
         }
     }
     unified

@@ -5,8 +5,9 @@ use crate::failure::{Failure, Result};
 use perf_monitor::{Error, Event, online_cpus};
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
+use trace_common::{CgroupVersion, Mount};
 
 /// The events of lists such as `cycles:u,sched:sched_*`.
 pub(crate) fn events(lists: &[String]) -> Result<Vec<Event>> {
@@ -245,29 +246,20 @@ pub(crate) fn cgroups(names: &[String], count: usize) -> Result<Vec<Option<Rc<Cg
 
 /// The directory of a cgroup: a path, or a name in the hierarchy with perf events.
 pub(crate) fn cgroup_dir(name: &str) -> Result<PathBuf> {
-    let mountinfo = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mountinfo = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
     let mut found = vec![PathBuf::from(name)];
-    found
-        .extend(hierarchies(&mountinfo).iter().map(|root| root.join(name.trim_start_matches('/'))));
+    let below = name.trim_start_matches('/');
+    found.extend(hierarchies(&mountinfo).iter().map(|point| point.join(below)));
     let is_cgroup = |dir: &PathBuf| dir.join("cgroup.procs").exists();
     found.into_iter().find(is_cgroup).ok_or_else(|| Failure::about(name, "there is no such cgroup"))
 }
 
 /// The mounted hierarchies for perf events: that of cgroup v1 takes precedence in the kernel.
-fn hierarchies(mountinfo: &str) -> Vec<&Path> {
-    let mounts = || {
-        mountinfo.lines().filter_map(|line| {
-            // id parent major:minor root mount-point options … - type source options
-            let (front, back) = line.split_once(" - ")?;
-            let mut back = back.split(' ');
-            Some((Path::new(front.split(' ').nth(4)?), back.next()?, back.nth(1).unwrap_or("")))
-        })
+fn hierarchies(mountinfo: &[u8]) -> Vec<PathBuf> {
+    let of = |version| {
+        Mount::all(mountinfo).filter(move |mount| mount.is_hierarchy(version, "perf_event"))
     };
-    let v1 = mounts().filter(|(_, kind, options)| {
-        *kind == "cgroup" && options.split(',').any(|option| option == "perf_event")
-    });
-    let v2 = mounts().filter(|(_, kind, _)| *kind == "cgroup2");
-    v1.chain(v2).map(|(path, ..)| path).collect()
+    of(CgroupVersion::One).chain(of(CgroupVersion::Two)).map(|mount| mount.point).collect()
 }
 
 #[cfg(test)]
@@ -345,8 +337,8 @@ mod tests {
     fn hierarchies_of_both_versions_are_found() {
         let text = "1 0 0:1 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             2 0 0:2 / /sys/fs/cgroup/unified rw shared:1 - cgroup2 cgroup2 rw\n\
-            3 0 0:3 / /sys/fs/cgroup/perf rw - cgroup cgroup rw,perf_event\n";
-        let expected = [Path::new("/sys/fs/cgroup/perf"), Path::new("/sys/fs/cgroup/unified")];
-        assert_eq!(hierarchies(text), expected);
+            3 0 0:3 / /sys/fs/cgroup/a\\040b rw - cgroup cgroup rw,perf_event\n";
+        let expected = ["/sys/fs/cgroup/a b", "/sys/fs/cgroup/unified"];
+        assert_eq!(hierarchies(text.as_bytes()), expected.map(PathBuf::from));
     }
 }
