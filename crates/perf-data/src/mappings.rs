@@ -99,14 +99,13 @@ impl MappedFile {
             _ => {
                 let is_vdso = matches!(&*self.name, "[vdso]" | Module::VDSO_32);
                 let mut module =
-                    if is_vdso { Module::vdso() } else { Module::file(&self.name, None) };
+                    if is_vdso { Module::vdso() } else { Module::file(self.path(), None) };
                 if is_vdso {
                     module.name = self.name.as_str().into();
                 }
                 module.build_id = self.build_id;
                 module.inode = self.inode;
                 module.generation = self.generation;
-                module.path = self.raw_name.as_deref().map(|path| raw_path(path).into());
                 module.mapped_at = clock.zip(self.mapped_at).and_then(|(c, at)| c.realtime_at(at));
                 module
             }
@@ -118,9 +117,9 @@ impl MappedFile {
     /// The [jitdump file](Self::jitdump) for a [`Symbolizer`](trace_symbols::Symbolizer), without a process,
     /// as of [`module`](Self::module).
     pub fn jitdump_module(&self) -> Option<trace_symbols::Module> {
-        let mut module = trace_symbols::Module::file(self.jitdump.as_deref()?, None);
-        module.path = self.raw_jitdump.as_deref().map(|path| raw_path(path).into());
-        Some(module)
+        let name = Path::new(self.jitdump.as_deref()?);
+        let path = self.raw_jitdump.as_deref().map_or(name, raw_path);
+        Some(trace_symbols::Module::file(path, None))
     }
 
     /// The path of a file, as the process that mapped it sees it: that of [`raw_name`](Self::raw_name), or
@@ -778,7 +777,7 @@ mod tests {
         let dump = map(0x1000, b"/\xff/jit-7.dump\0\0\0");
         let code = map(0x2000, b"//anon\0\0");
         assert_eq!(dump.path().as_os_str().as_bytes(), b"/\xff/jit-7.dump");
-        assert_eq!(code.jitdump_module().unwrap().path.as_deref(), Some(dump.path()));
+        assert_eq!(code.jitdump_module().unwrap().path(), dump.path());
         assert_eq!(dump.jitdump_module(), None);
         assert_eq!(code.path(), Path::new("/tmp/perf-7.map"));
     }

@@ -282,12 +282,14 @@ mod tests {
 
     #[test]
     fn all_addresses_of_a_server_are_tried() {
-        use std::net::{Ipv4Addr, TcpListener};
-        let listener = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        let server = listener();
+        use rustix::net::{AddressFamily, SocketType, bind, getsockname, socket};
+        use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = server.local_addr().unwrap();
-        // Nobody listens there any more.
-        let gone = listener().local_addr().unwrap();
+        // A socket that does not listen keeps its port from those that would.
+        let silent = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&silent, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let gone = SocketAddr::try_from(getsockname(&silent).unwrap()).unwrap();
         let servers = Debuginfod::new(Vec::new(), "");
         let connect = |addresses: &[SocketAddr]| servers.connect(addresses).map(drop);
         assert_eq!(connect(&[gone, gone, there]), Ok(()));

@@ -92,7 +92,7 @@ impl Written {
 /// The paths that the jitdump file of a process can have: one of them is that which it has mapped.
 fn dump_paths(process: u32, spaces: &AddressSpaces) -> impl Iterator<Item = &Path> {
     let modules = spaces.modules().map(|(_, module)| module);
-    modules.filter(move |module| is_jitdump(&module.name, process)).map(Module::file_path)
+    modules.filter(move |module| is_jitdump(&module.name, process)).map(Module::path)
 }
 
 /// Whether a path is that of the jitdump file of a process: `jit-PID.dump`.

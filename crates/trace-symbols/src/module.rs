@@ -37,8 +37,9 @@ pub struct Module {
     /// The path as the process sees it; `[kernel.kallsyms]`, `[NAME]` of a kernel module, the name of a
     /// function of the kernel, `[vdso]`, `[jit]`.
     pub name: Box<str>,
-    /// The path of a file, if it is no UTF-8 text: the name has U+FFFD in place of what is none.
-    pub path: Option<Box<Path>>,
+    /// The path of a file, if it is no UTF-8 text: the name has U+FFFD in place of what is none. That of any
+    /// file is [`path`](Self::path).
+    pub raw_path: Option<Box<Path>>,
     /// The build id of the contents. A file with another one is not used.
     pub build_id: Option<BuildId>,
     /// The inode of the file. Without a build id, a file with another one is not used.
@@ -69,7 +70,7 @@ impl Module {
         Self {
             kind,
             name,
-            path: None,
+            raw_path: None,
             build_id,
             inode: None,
             generation: 0,
@@ -96,9 +97,12 @@ impl Module {
         Self::new(ModuleKind::KernelFunction, name.into(), None)
     }
 
-    /// A mapped file.
-    pub fn file(path: &str, build_id: Option<BuildId>) -> Self {
-        Self::new(ModuleKind::File, path.into(), build_id)
+    /// A mapped file. The path can be any, also one that is no UTF-8 text.
+    pub fn file(path: impl AsRef<Path>, build_id: Option<BuildId>) -> Self {
+        let path = path.as_ref();
+        let name = path.to_string_lossy();
+        let raw_path = matches!(name, Cow::Owned(_)).then(|| path.into());
+        Self { raw_path, ..Self::new(ModuleKind::File, name.into(), build_id) }
     }
 
     /// The code that the kernel maps into every process.
@@ -131,7 +135,7 @@ impl Module {
         let mut module = Self::of_mapping(&text, process)?;
         if module.kind == ModuleKind::File && matches!(text, Cow::Owned(_)) {
             let path = name.strip_suffix(DELETED.as_bytes()).unwrap_or(name);
-            module.path = Some(Path::new(OsStr::from_bytes(path)).into());
+            module.raw_path = Some(Path::new(OsStr::from_bytes(path)).into());
         }
         Some(module)
     }
@@ -141,17 +145,24 @@ impl Module {
     #[must_use]
     pub fn without_deleted(mut self) -> Self {
         let name = self.name.strip_suffix(DELETED).map(Box::<str>::from);
-        let path = self.path.as_deref().map(|path| path.as_os_str().as_bytes());
+        let path = self.raw_path.as_deref().map(|path| path.as_os_str().as_bytes());
         let path = path.and_then(|path| path.strip_suffix(DELETED.as_bytes()));
         let path = path.map(|path| Box::<Path>::from(Path::new(OsStr::from_bytes(path))));
         self.name = name.unwrap_or(self.name);
-        self.path = path.or(self.path);
+        self.raw_path = path.or(self.raw_path);
         self
     }
 
-    /// The path of a file.
-    pub(crate) fn file_path(&self) -> &Path {
-        self.path.as_deref().unwrap_or_else(|| Path::new(&*self.name))
+    /// The path of a file, as the process sees it, also if it is no UTF-8 text; of another module its name.
+    ///
+    /// ```
+    /// use std::path::Path;
+    /// use trace_symbols::Module;
+    ///
+    /// assert_eq!(Module::file("/a", None).path(), Path::new("/a"));
+    /// ```
+    pub fn path(&self) -> &Path {
+        self.raw_path.as_deref().unwrap_or_else(|| Path::new(&*self.name))
     }
 
     /// The module with the inode of its file.
@@ -207,10 +218,19 @@ mod tests {
     #[test]
     fn removed_files_have_the_path_that_they_had() {
         let raw = |bytes: &[u8]| Box::<Path>::from(Path::new(OsStr::from_bytes(bytes)));
-        let mut module = Module::file("/w/\u{fffd} (deleted)", None);
-        module.path = Some(raw(b"/w/\xff (deleted)"));
+        let module = Module::file(raw(b"/w/\xff (deleted)"), None);
+        assert_eq!(&*module.name, "/w/\u{fffd} (deleted)");
         let module = module.without_deleted();
-        assert_eq!((&*module.name, &module.path), ("/w/\u{fffd}", &Some(raw(b"/w/\xff"))));
+        assert_eq!((&*module.name, &module.raw_path), ("/w/\u{fffd}", &Some(raw(b"/w/\xff"))));
         assert_eq!(module.clone().without_deleted(), module);
+    }
+
+    #[test]
+    fn any_file_has_its_path() {
+        let raw = Path::new(OsStr::from_bytes(b"/w/\xff"));
+        assert_eq!(Module::file(raw, None).path(), raw);
+        assert_eq!(Module::of_raw_mapping(b"/w/\xff (deleted)", 1).unwrap().path(), raw);
+        let plain = Module::file("/w/a", None);
+        assert_eq!((plain.path(), plain.raw_path.is_none()), (Path::new("/w/a"), true));
     }
 }

@@ -62,7 +62,7 @@ impl ObjectFile {
     /// Reads a file that a process has mapped.
     pub(crate) fn of_module(module: &Module, options: &Options) -> Result<Self> {
         let elf = source::open(module, options)?;
-        Self::with_debug_file(&elf, module.file_path(), module.process, options)
+        Self::with_debug_file(&elf, module.path(), module.process, options)
     }
 
     /// Reads the image of the vdso.

@@ -10,7 +10,7 @@ use std::fs::File;
 /// Opens the file of a module, if its contents are still the same: as the process sees it, then as this
 /// process does.
 pub(crate) fn open(module: &Module, options: &Options) -> Result<Elf> {
-    let path = module.file_path();
+    let path = module.path();
     if !path.is_absolute() {
         return Err(Unresolved::NotAFile);
     }
@@ -33,7 +33,7 @@ pub(crate) fn is_replaced(module: &Module, options: &Options) -> bool {
     if module.build_id.is_some() {
         return false;
     }
-    let files = files::candidates(module.process, module.file_path());
+    let files = files::candidates(module.process, module.path());
     // One below the root directory of the process is opened, whatever this program has at the path.
     let mut checks = files.flatten().map(|file| check(&file, module, options)).peekable();
     checks.peek().is_some() && checks.all(|found| found == Err(Unresolved::Replaced))

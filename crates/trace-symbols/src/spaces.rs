@@ -508,7 +508,7 @@ impl AddressSpaces {
 fn build_id(process: u32, line: &MapsLine<'_>, module: &Module) -> Option<BuildId> {
     let mapped = format!("/proc/{process}/map_files/{:x}-{:x}", line.start, line.end);
     let file = files::open(Path::new(&mapped)).ok().or_else(|| {
-        let file = files::find_in_process(process, module.file_path()).ok()?;
+        let file = files::find_in_process(process, module.path()).ok()?;
         file.is_inode(line.inode).then(|| file.open().ok())?
     })?;
     Elf::new(file, u64::MAX).ok()?.build_id()
@@ -696,13 +696,13 @@ mod tests {
         );
         assert!(line.is_executable);
         let module = Module::of_raw_mapping(&line.name, 1).unwrap();
-        assert_eq!((&*module.name, &module.path), ("/usr/lib/a b.so", &None));
+        assert_eq!((&*module.name, &module.raw_path), ("/usr/lib/a b.so", &None));
         assert!(MapsLine::parse(b"7f00 r").is_none());
         assert_eq!(*MapsLine::parse(b"1-2 ---p 0 0:0 0").unwrap().name, *b"");
         let line = MapsLine::parse(b"1-2 r-xp 0 0:0 5 /a\\012b/\xff (deleted)").unwrap();
         let module = Module::of_raw_mapping(&line.name, 1).unwrap();
         assert_eq!(&*module.name, "/a\nb/\u{fffd}");
-        assert_eq!(module.file_path().as_os_str().as_encoded_bytes(), b"/a\nb/\xff");
+        assert_eq!(module.path().as_os_str().as_encoded_bytes(), b"/a\nb/\xff");
     }
 
     #[test]
@@ -720,7 +720,7 @@ mod tests {
     #[test]
     fn modules_without_room_are_one() {
         let mut spaces = AddressSpaces::new(Limits { max_entries: 4, ..Limits::default() });
-        let mut add = |number| spaces.add_module(Module::file(&format!("/{number}"), None));
+        let mut add = |number| spaces.add_module(Module::file(format!("/{number}"), None));
         let first = add(0);
         let ids: Vec<ModuleId> = (1..100).map(&mut add).collect();
         assert_eq!(add(0), first);

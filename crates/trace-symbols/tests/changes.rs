@@ -264,7 +264,7 @@ fn a_file_whose_path_is_no_text_has_names() {
         assert_eq!(name(&found), Ok("some_copy".to_owned()));
         let module = found.module.unwrap();
         assert_eq!(module.build_id.is_some(), id != "none");
-        assert_eq!(module.path.as_deref(), Some(&*program));
+        assert_eq!(module.path(), program);
         assert_eq!(*module.name, *String::from_utf8_lossy(&program.into_os_string().into_vec()));
     }
 }

@@ -64,7 +64,7 @@ impl Tables {
             crate::ModuleKind::Vdso => crate::vdso::image(module, options)?,
             _ => crate::source::open(module, options)?,
         };
-        let debug = debug_file::find(&elf, module.file_path(), module.process, options);
+        let debug = debug_file::find(&elf, module.path(), module.process, options);
         Self::of(&elf, debug.as_ref())
     }
 
