@@ -323,7 +323,10 @@ fn schedlat_prints_waits() {
     let text = stdout(&command.arg("1").output().unwrap());
     let lines: Vec<&str> = text.lines().collect();
     assert!(lines[0].starts_with("THREAD") && lines.len() > 3, "{text}");
-    assert!(lines.last().unwrap().contains(" 0 late"), "{text}");
+    // Any number: that depends on how busy the machine is.
+    let (front, _) = lines.last().unwrap().split_once(" late").unwrap_or_else(|| panic!("{text}"));
+    let late = front.rsplit(' ').next().unwrap().parse::<u64>();
+    assert!(late.is_ok(), "{text}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::refusal::OpenErrorReason;
+use crate::tasks::settled;
 use crate::{Target, system};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
@@ -76,6 +77,10 @@ impl Process {
 
     /// Its threads; none if it has ended.
     fn threads(&self) -> Result<Vec<u32>> {
+        settled(|| self.listed())
+    }
+
+    fn listed(&self) -> Result<Vec<u32>> {
         let entries = Dir::read_from(&self.dir).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         match entries {
             Ok(entries) => {
@@ -294,8 +299,13 @@ mod tests {
             _ = wait.recv();
         });
         let tid = tid.recv().unwrap();
-        let all = tids(&mut targets);
-        assert!(all.contains(&tid) && all.contains(&gettid()), "{all:?} without {tid}");
+        // Those of other tests begin and end.
+        let mut all = Vec::new();
+        let is_listed = (0..100).any(|_| {
+            all = tids(&mut targets);
+            all.contains(&tid) && all.contains(&gettid())
+        });
+        assert!(is_listed, "{all:?} without {tid}");
         drop(end);
         thread.join().unwrap();
         // It is in `/proc` for a moment yet.

@@ -14,6 +14,8 @@ pub use container::{Container, ContainerKind};
 use crate::record::{FileId, ProcessEvent, Record};
 #[cfg(target_os = "linux")]
 pub use hierarchy::cgroup_dirs;
+#[cfg(target_os = "linux")]
+pub(crate) use proc::settled;
 use proc::{Proc, ProcTask};
 pub use proc::{processes, threads};
 pub use process::ProcessInfo;

@@ -2,6 +2,7 @@
 
 use super::{ProcessInfo, text};
 use crate::files::read_bytes;
+use std::convert::Infallible;
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -65,7 +66,9 @@ impl Proc {
     }
 
     pub(super) fn threads(&self, pid: u32) -> Vec<u32> {
-        numbers(&self.root.join(format!("{pid}/task")))
+        let dir = self.root.join(format!("{pid}/task"));
+        let Ok(threads) = settled(|| Ok::<_, Infallible>(numbers(&dir)));
+        threads
     }
 
     /// Whether there is a process or thread with this id. `true` if that cannot be found out.
@@ -148,6 +151,32 @@ fn cgroup(file: &[u8]) -> Option<String> {
     lines.max_by_key(rank).map(|(_, _, path)| path.to_owned())
 }
 
+/// The threads of a process by a list that ends early if a thread ends while the kernel makes it: it is made
+/// until two agree. Of a process whose threads begin and end all the time, those of several lists, in ascending
+/// order.
+///
+/// Source: `proc_task_readdir` of the kernel.
+pub(crate) fn settled<E>(mut list: impl FnMut() -> Result<Vec<u32>, E>) -> Result<Vec<u32>, E> {
+    const MAX_LISTS: usize = 4;
+    let mut before = list()?;
+    // The first thread is there until the others have ended: alone, it is the only one.
+    if before.len() < 2 {
+        return Ok(before);
+    }
+    let mut all = before.clone();
+    for _ in 1..MAX_LISTS {
+        let next = list()?;
+        if next == before {
+            return Ok(next);
+        }
+        all.extend(&next);
+        before = next;
+    }
+    all.sort_unstable();
+    all.dedup();
+    Ok(all)
+}
+
 /// The entries of a directory that are numbers, in ascending order.
 fn numbers(dir: &Path) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
@@ -180,7 +209,20 @@ mod tests {
         let own = std::env::current_exe().unwrap();
         assert_eq!(task.executable, Some(own.display().to_string()));
         assert_eq!(Proc::new("/nonexistent").task(1, 1), None);
-        assert!(Proc::new("/proc").threads(std::process::id()).contains(&tid));
+        // Those of other tests begin and end.
+        let is_listed = || Proc::new("/proc").threads(std::process::id()).contains(&tid);
+        assert!((0..100).any(|_| is_listed()));
+    }
+
+    #[test]
+    fn a_list_of_threads_that_ended_early_is_made_again() {
+        let of = |lists: &[&[u32]]| {
+            let mut lists = lists.iter();
+            settled(|| Ok::<_, Infallible>(lists.next().unwrap().to_vec())).unwrap()
+        };
+        assert_eq!(of(&[&[7]]), [7]);
+        assert_eq!(of(&[&[7, 8], &[7, 8, 9], &[7, 8, 9]]), [7, 8, 9]);
+        assert_eq!(of(&[&[7, 8], &[7, 9], &[7, 8], &[7, 10]]), [7, 8, 9, 10]);
     }
 
     proptest! {

@@ -2,6 +2,7 @@ use perf_monitor::{Error, KernelVersion, Tracefs};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The test ends here: it was reported why.
 #[derive(Debug)]
@@ -23,9 +24,16 @@ macro_rules! kernel_tests {
         fn $name() {
             let $t = &$crate::support::Test { name: stringify!($name) };
             let run = || -> $crate::support::Outcome { $body; Ok(()) };
+            let _turn = $crate::support::turn();
             let _ = run();
         }
     )*};
+}
+
+/// The tests take turns: they change limits of this process, and count its probes, rings and descriptors.
+pub(crate) fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn env(name: &str) -> bool {
