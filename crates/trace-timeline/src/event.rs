@@ -292,7 +292,7 @@ pub enum FlowKind {
     Creates,
     /// Hands its P over: a switch of coroutines.
     HandsOver,
-    /// Gives its work to another one: a worker takes the work item or task that it queued, or goes on with the
+    /// Gives its work to another one: a worker takes the work item or task that it queued, or continues with the
     /// method in which it awaited.
     Continues,
 }

@@ -479,7 +479,7 @@ impl Correlator {
         let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
         if subject.carries.take_if(|carried| *carried == runtime).is_some() {
             let times = subject.times_at(at);
-            // The thread of the runtime goes on: its own states are right.
+            // The thread of the runtime continues: its own states are right.
             if let Some(subject) = self.subjects.get_mut(runtime.key()) {
                 subject.thread = None;
                 self.pauses.remove_member(runtime, at, Some(times));

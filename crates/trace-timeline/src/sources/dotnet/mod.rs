@@ -171,7 +171,7 @@ struct Ids {
 /// most 2^22.
 const OTHER_NAMESPACE: i64 = 1 << 30;
 
-/// Something that a thread begins and another one goes on with.
+/// Something that a thread begins and another one continues with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Waiting {
     /// A work item in the queue of the thread pool, by its identifier.
