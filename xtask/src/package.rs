@@ -134,8 +134,20 @@ fn pack(target: &Path, names: &[&str]) -> Result<PathBuf> {
         set_times(&dir.join(&unpacked), &workspace().join("crates").join(name))?;
         manifest += &format!("{name} = {{ path = \"{unpacked}\" }}\n");
     }
+    // With other profiles, dependencies would be compiled again.
+    let root = fs::read_to_string(workspace().join("Cargo.toml"))?;
+    manifest += &format!("\n{DEV_PROFILE}{}", dev_profile(&root)?);
     fs::write(dir.join("Cargo.toml"), manifest)?;
     Ok(dir)
+}
+
+/// The table of a manifest with what tests without optimization optimize.
+const DEV_PROFILE: &str = "[profile.dev.package]\n";
+
+/// The lines of [`DEV_PROFILE`] in a manifest.
+fn dev_profile(manifest: &str) -> Result<&str> {
+    let (_, lines) = manifest.split_once(DEV_PROFILE).ok_or("Cargo.toml has no such profile")?;
+    Ok(lines.split("\n[").next().unwrap_or(lines))
 }
 
 /// The directory in the package of a crate.

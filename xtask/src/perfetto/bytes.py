@@ -72,7 +72,7 @@ def count(data, sums):
 
 
 def limits(path):
-    """The most bytes of an event, and of its share of texts, by trace."""
+    """The number of events, the most bytes of one, and of its share of texts, by trace."""
     found = {}
     with open(path, encoding="utf-8") as file:
         for line in file:
@@ -80,7 +80,7 @@ def limits(path):
             # Live recordings differ each time.
             name = re.search(r"`([\w.-]+)`", cells[1]) if len(cells) == 9 else None
             if name and cells[2].isdigit():
-                found[name[1]] = (float(cells[3]), float(cells[5]))
+                found[name[1]] = (int(cells[2]), float(cells[3]), float(cells[5]))
     return found
 
 
@@ -110,7 +110,10 @@ for path in paths:
     name = os.path.basename(path)
     for known in (known for known in most if name.startswith(f"{known}.")):
         missing.discard(known)
-        for what, value, limit in zip(("events", EXTRA), (float(row[1]), float(row[3])), most[known]):
+        listed, *limits = most[known]
+        if events != listed:
+            faults.append(f"{known}: {events} events, {listed} expected: update the table")
+        for what, value, limit in zip(("events", EXTRA), (float(row[1]), float(row[3])), limits):
             if value > limit:
                 faults.append(f"{known}: {value} bytes of {what} each, at most {limit} expected")
 faults += [f"{known}: no such trace" for known in sorted(missing)]

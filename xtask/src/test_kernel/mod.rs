@@ -121,7 +121,6 @@ impl Options {
 
 pub(crate) fn task(args: &[String]) -> Result {
     let options = Options::parse(args)?;
-    let _turn = options.wants_host().then(turn::of_kernel).transpose()?;
     if !options.uapi_only && options.wants_host() {
         command_line(&options)?;
     }
@@ -159,7 +158,11 @@ fn monitor(options: &Options) -> Result {
     let table = committed.as_deref().map(Table::parse).transpose()?;
     let mut outcomes = Vec::new();
     if options.wants_host() {
-        match host(options) {
+        let turn = turn::of_kernel()?;
+        let outcome = host(options);
+        // Not for the time of the virtual machines.
+        drop(turn);
+        match outcome {
             Ok(outcome) => outcomes.push(outcome),
             Err(error) => lane::skip("the kernel of this machine", &error)?,
         }
@@ -339,6 +342,7 @@ fn command_line(options: &Options) -> Result {
         return lane::skip(LANE, &why);
     }
     ensure_program("perf", "linux-perf")?;
+    let _turn = turn::of_kernel()?;
     let start = Instant::now();
     for test in toolchain::host_tests(&[], "triscope", &["perf"])? {
         let passed = again::program(LANE, || {

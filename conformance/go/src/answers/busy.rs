@@ -19,9 +19,12 @@ impl Busy {
 
     /// The same, stopped until it gets SIGCONT.
     pub(super) fn stopped(cpu: usize) -> Result<Self> {
-        let this = Self::start(cpu, "kill -STOP $$; while :; do :; done")?;
+        let mut this = Self::start(cpu, "kill -STOP $$; while :; do :; done")?;
         let (stat, start) = (format!("/proc/{}/stat", this.pid()), Instant::now());
         while !fs::read_to_string(&stat)?.contains(") T ") {
+            if let Some(status) = this.0.try_wait()? {
+                return Err(format!("the busy process ended: {status}").into());
+            }
             if start.elapsed() > LIMIT {
                 return Err("the busy process does not stop".into());
             }
