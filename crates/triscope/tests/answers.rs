@@ -460,6 +460,27 @@ fn a_goroutine_is_explained_in_one_process() {
     assert_eq!(explained(&[&main[..], &["--pid", "88"]].concat()), [88]);
 }
 
+/// Go traces without a process id: `--pid` can choose none of them, so the longest life is explained.
+#[test]
+fn a_goroutine_of_unknown_processes_is_the_one_that_lived_longest() {
+    let dir = tempfile::tempdir().unwrap();
+    let traces = ["go1.26-mixed.trace.gz", "shop.trace"].map(|name| {
+        let path = dir.path().join(name);
+        std::fs::copy(fixture(name), &path).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let explained = |args: &[&str]| {
+        let all: [&str; 6] = ["explain", "--json", &traces[0], &traces[1], "--goroutine", "1"];
+        json(&[&all[..], args].concat()).as_array().unwrap().clone()
+    };
+    let (one, both) = (explained(&[]), explained(&["--worst", "9"]));
+    assert_eq!((one.len(), both.len()), (1, 2));
+    assert_eq!(one[0]["nanos"], both[0]["nanos"]);
+    assert!(both.iter().all(|path| path["subject"]["pid"].is_null()), "{both:?}");
+    let output = triscope(&["explain", &traces[0], "--goroutine", "1", "--pid=-1"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
 /// Two threads wait for a lock that a third one holds, one after the other. The kernel is not recorded.
 #[test]
 fn a_lock_of_dotnet_has_its_owners() {

@@ -102,7 +102,7 @@ pub(crate) fn paths_of(
 }
 
 /// Chooses among the processes that have the goroutine or thread: the one that is given, or the recorded
-/// one, or its only descendant.
+/// one, or its only descendant. If none of them is it and the id of one is not known, all remain.
 fn choose_process(
     finder: &mut Finder,
     question: &Question,
@@ -155,6 +155,8 @@ fn choose_process(
             finder.restrict(pid);
             Ok(())
         }
+        // Without its id, a process cannot be chosen: the longest life is explained.
+        None if known.iter().any(|process| number(process).is_none_or(|pid| pid < 0)) => Ok(()),
         None => {
             let all = names(&known);
             let message = format!("{what} is in several processes: {all}; choose one with --pid");
