@@ -38,7 +38,8 @@ pub struct Piece {
     /// Where that one stopped.
     pub waiter_stack: Option<StackId>,
     /// The owner of the lock that `waiter` waits for, if its runtime reports a wait for a lock: the thread
-    /// that ended the wait; if no thread is known to have done so, the owner that the runtime reports.
+    /// that ended the wait; if no thread is known to have done so, or the world was stopped then, the owner
+    /// that the runtime reports.
     pub waiter_lock_owner: Option<EntityId>,
     /// The garbage collector's or runtime's span that it is in.
     pub during: Option<(SpanKind, TextId)>,
@@ -494,9 +495,15 @@ impl Walk<'_> {
             Kernel::Blocked => What::Blocked,
             _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },
         };
-        // The one that woke the thread may have got the lock without a wait that the runtime reports.
-        let waker = cause.map(|(cause, _)| cause);
-        let waker = waker.filter(|waker| flow.is_some() && self.is_dotnet(*waker));
+        // The one that woke the thread may have got the lock without a wait that the runtime reports. One
+        // that wakes it while the world is stopped, or is to continue, does so for the runtime.
+        let is_stopped = |thread| {
+            let process = self.entities.process_of(thread);
+            process.is_some_and(|process| self.history.is_stopped(process, interval.end))
+        };
+        let waker = cause
+            .map(|(cause, _)| cause)
+            .filter(|waker| flow.is_some() && self.is_dotnet(*waker) && !is_stopped(*waker));
         let lock_owner = held.and_then(|(_, by)| waker.or(by));
         if step.link.is_proxy {
             match cause {

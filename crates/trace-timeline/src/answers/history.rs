@@ -31,6 +31,8 @@ pub struct History {
     /// The begins of tasks and activities among `spans`, and of regions of them, each with the latest
     /// end up to there.
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
+    /// The begins of stop-the-worlds among `spans`, each with the latest end up to there.
+    stops: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
     /// The begins of waits for locks among `spans`, and their positions.
     lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
     /// The holders of the locks that threads waited for, by the number of the lock, each with its place
@@ -158,6 +160,16 @@ impl Throttle {
     }
 }
 
+/// The begins of spans, which are in order, each with the latest end up to there.
+fn latest_ends<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<(Timestamp, Timestamp)> {
+    let mut latest = Timestamp::MIN;
+    let ends = spans.map(|span| {
+        latest = latest.max(span.end);
+        (span.begin, latest)
+    });
+    ends.collect()
+}
+
 /// The ends of a list of spans, to find those that end after a time without a look at all of them.
 ///
 /// A binary tree of maxima: the children of node `n` are `2 * n` and `2 * n + 1`, and the second half has
@@ -219,6 +231,7 @@ impl History {
             spans: HashMap::new(),
             ends: HashMap::new(),
             tasks: HashMap::new(),
+            stops: HashMap::new(),
             lock_waits: HashMap::new(),
             holders: HashMap::new(),
             last_held: HashMap::new(),
@@ -416,12 +429,12 @@ impl History {
             // Of those that begin together, the outer ones first.
             spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
             self.ends.insert(*entity, Ends::new(spans));
-            let mut latest = Timestamp::MIN;
-            let tasks = spans.iter().filter(|span| span.task().is_some()).map(|span| {
-                latest = latest.max(span.end);
-                (span.begin, latest)
-            });
-            self.tasks.insert(*entity, tasks.collect());
+            let tasks = spans.iter().filter(|span| span.task().is_some());
+            self.tasks.insert(*entity, latest_ends(tasks));
+            let stops = latest_ends(spans.iter().filter(|s| s.kind == SpanKind::StopTheWorld));
+            if !stops.is_empty() {
+                self.stops.insert(*entity, stops);
+            }
             let waits = spans.iter().enumerate().filter(|(_, s)| s.kind == SpanKind::LockWait);
             let waits: Vec<_> = waits.map(|(position, span)| (span.begin, position)).collect();
             if !waits.is_empty() {
@@ -551,6 +564,14 @@ impl History {
         let before = tasks.partition_point(|(begun, _)| *begun < end).checked_sub(1);
         let latest = before.and_then(|index| tasks.get(index));
         latest.is_some_and(|(_, latest)| *latest > begin)
+    }
+
+    /// Whether the world of a process was stopped at this time, or about to stop or continue.
+    pub(super) fn is_stopped(&self, process: EntityId, at: Timestamp) -> bool {
+        let stops = self.stops.get(&process).map_or(&[][..], Vec::as_slice);
+        let begun = stops.partition_point(|(begin, _)| *begin <= at).checked_sub(1);
+        let latest = begun.and_then(|index| stops.get(index));
+        latest.is_some_and(|(_, latest)| *latest >= at)
     }
 
     /// The wait of a thread for a lock that began last, up to this time.

@@ -257,6 +257,35 @@ fn a_lock_wait_that_the_kernel_saw_names_the_thread_that_ended_it() {
     );
 }
 
+/// The thread that ends a stop-the-world wakes one that waits for a lock: it had no lock.
+#[test]
+fn a_thread_that_restarts_the_world_is_no_owner_of_a_lock() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, None);
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let kernel = [7, 8, 9].map(|n| w.entity(EntityKind::Thread, n, Some(process)));
+    let [a, b, c] = [7, 8, 9].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+    for thread in [a, b, c] {
+        w.go(thread, State::Running, None, "");
+    }
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(kernel[1]));
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(kernel[2]));
+    let wait = w.at(10).begin_lock(c, 9, Some(a));
+    w.at(12).switch(cpus[1], Some(kernel[2]), ThreadState::Sleeping, None);
+    let stop = w.at(30).begin(process, SpanKind::StopTheWorld, "GC", Some(b), None);
+    w.at(40).wake(Some(kernel[1]), Context::Task, kernel[2]);
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(kernel[2]));
+    w.at(42).finish(stop, Some(b));
+    w.at(45).finish(wait, None);
+    w.go(c, State::Running, None, "");
+    w.at(50).switch(cpus[1], Some(kernel[2]), ThreadState::Sleeping, None);
+    let path = w.explain(c, 0, 50, None);
+    let mut others: Vec<_> = path.pieces.iter().filter(|piece| piece.depth > 0).collect();
+    others.dedup_by_key(|piece| (piece.entity, piece.waiter_lock_owner));
+    let others: Vec<_> = others.iter().map(|p| (p.entity, p.waiter_lock_owner)).collect();
+    assert_eq!(others, [(b, Some(a))], "{path:#?}");
+}
+
 /// Before a switch of its thread, and after a loss, nothing is known of a .NET thread; the scheduler
 /// was recorded.
 #[test]
