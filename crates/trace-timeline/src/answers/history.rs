@@ -153,9 +153,9 @@ pub(super) struct Throttle {
 impl Throttle {
     /// Of a reading of the counters: nanoseconds of throttling that ended since the one before.
     pub(super) fn new(cgroup: TextId, since: Timestamp, end: Timestamp, nanos: i64) -> Self {
-        /// The default period of a quota: 100 ms. The quota of the next one ends the throttling.
-        const PERIOD: i64 = 100_000_000;
-        let begin = since.saturating_add_nanos(-nanos.clamp(0, PERIOD));
+        /// The longest period of a quota: 1 s. The quota of the next one ends the throttling.
+        const MAX_PERIOD: i64 = 1_000_000_000;
+        let begin = since.saturating_add_nanos(-nanos.clamp(0, MAX_PERIOD));
         Self { cgroup, begin, end, nanos }
     }
 }

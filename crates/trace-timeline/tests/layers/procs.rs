@@ -40,12 +40,12 @@ fn throttling_is_separated_from_other_waits_for_a_cpu() {
     assert_eq!(pieces(&path), expected);
 }
 
-/// Threads are preempted from 10 ms to 90 ms, the first one also from -260 ms to -200 ms. Then the counters are
+/// Threads are preempted from 10 ms to 90 ms, the first one also from -1260 ms to -1200 ms. Then the counters are
 /// read, which have this number of milliseconds since 75 ms. Returns how long the first thread was throttled, and how
 /// long it waited otherwise, in milliseconds. `others` are the process and CPU of the other threads.
 fn throttled(nanos: i64, others: &[(i64, usize)]) -> (i64, i64) {
     const MS: i64 = 1_000_000;
-    let mut w = World { now: -300 * MS, ..World::default() };
+    let mut w = World { now: -1300 * MS, ..World::default() };
     let processes = [10, 20].map(|number| w.entity(EntityKind::Process, number, None));
     let cpus = [0, 1].map(|number| w.entity(EntityKind::Cpu, number, None));
     let other = w.entity(EntityKind::Thread, 99, None);
@@ -64,14 +64,14 @@ fn throttled(nanos: i64, others: &[(i64, usize)]) -> (i64, i64) {
         });
     };
     w.switch(threads[0].1, None, ThreadState::Unknown, Some(threads[0].0));
-    preempt(&mut w, &threads[..1], -260, -200);
+    preempt(&mut w, &threads[..1], -1260, -1200);
     preempt(&mut w, &threads, 10, 90);
     let (since, nanos, cgroup) = (at(75 * MS), nanos * MS, w.text("/sys/fs/cgroup/shop"));
     w.at(95 * MS);
     for process in processes {
         w.push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
     }
-    let path = w.explain(threads[0].0, -300 * MS, 95 * MS, None);
+    let path = w.explain(threads[0].0, -1300 * MS, 95 * MS, None);
     let sum = |is_it: fn(&What) -> bool| {
         path.pieces.iter().filter(|piece| is_it(&piece.what)).map(Piece::nanos).sum::<i64>() / MS
     };
@@ -88,10 +88,32 @@ fn throttling_is_shared_by_the_cpus_of_a_cgroup() {
     assert_eq!(throttled(60, &[(10, 0)]), (60, 60 + 20), "both wait for the same CPU");
 }
 
-/// What is throttled when the counters are read was not for more than a period.
+/// The period of a quota can be up to a second, and so can the throttling that one reading finds.
+#[test]
+fn throttling_in_a_long_period_is_whole() {
+    const MS: i64 = 1_000_000;
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 10, None);
+    let cpu = w.entity(EntityKind::Cpu, 0, None);
+    let other = w.entity(EntityKind::Thread, 99, None);
+    let thread = w.entity(EntityKind::Thread, 10, Some(process));
+    let preempted = ThreadState::Preempted;
+    w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    w.at(100 * MS).switch(cpu, Some(thread), preempted, Some(other));
+    w.at(1000 * MS).switch(cpu, Some(other), preempted, Some(thread));
+    let (cgroup, since, nanos) = (TextId::EMPTY, at(900 * MS), 900 * MS);
+    w.push(EventKind::Throttle { process, cgroup, since, nanos, periods: 1 });
+    w.at(1010 * MS).switch(cpu, Some(thread), preempted, Some(other));
+    let on = What::OnCpu { cpu };
+    let expected = [(100, on), (1000, What::Throttled), (1010, on)];
+    let path = w.explain(thread, 0, 1010 * MS, None);
+    assert_eq!(pieces(&path), expected.map(|(end, what)| (end * MS, thread, what)));
+}
+
+/// What is throttled when the counters are read was not for more than the longest period.
 #[test]
 fn a_wait_that_ended_before_the_period_was_not_throttled() {
-    assert_eq!(throttled(400, &[]), (80, 60));
+    assert_eq!(throttled(2000, &[]), (80, 60));
 }
 
 /// While the thread of a P is throttled, the goroutines that wait for that P are, too: also those of a trace
