@@ -76,7 +76,11 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
             Subject::Goroutine(_) | Subject::Thread(_) => {
                 "too many events within the time: narrow it with --between"
             }
-            _ => "too many events within the time of the requests: ask for fewer or shorter ones",
+            _ => {
+                "too many events within the time of the requests: ask for fewer or shorter ones \
+                 (--worst, --task, --region, --activity), or for a part (--goroutine or --thread with \
+                 --between)"
+            }
         }),
         error => Failure::new(error),
     })?;
