@@ -39,7 +39,7 @@ pub struct History {
     /// among all reports of threads: in time order.
     holders: HashMap<u64, Vec<(u64, Held)>>,
     /// The same for what each thread reported last. It is kept if a window overlaps the time up to its
-    /// next report.
+    /// next report, so it began before the end of the last one.
     last_held: HashMap<(u64, EntityId), (u64, Held)>,
     /// Number of reports so far.
     reports: u64,
@@ -397,8 +397,16 @@ impl History {
 
     /// A thread reports the holder of a lock.
     fn held(&mut self, lock: u64, held: Held) {
+        // After the windows it says nothing of them. The report before it remains.
+        if self.windows.last_key_value().is_none_or(|(_, end)| held.since > *end) {
+            return;
+        }
+        let key = (lock, held.reporter);
+        if !self.last_held.contains_key(&key) && !self.has_room() {
+            return;
+        }
         self.reports += 1;
-        let last = self.last_held.insert((lock, held.reporter), (self.reports, held));
+        let last = self.last_held.insert(key, (self.reports, held));
         if let Some((report, last)) = last.filter(|(_, last)| self.overlaps(last.since, held.since))
         {
             self.keep_held(lock, report, last);
@@ -418,9 +426,10 @@ impl History {
         for (_, span) in open {
             self.add_span(span);
         }
+        // These are counted.
         let last = std::mem::take(&mut self.last_held);
         for ((lock, _), (report, held)) in last {
-            self.keep_held(lock, report, held);
+            self.holders.entry(lock).or_default().push((report, held));
         }
         for holders in self.holders.values_mut() {
             holders.sort_unstable_by_key(|(report, _)| *report);
@@ -651,7 +660,25 @@ impl History {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entity::Entity;
+    use crate::tables::Tables;
     use proptest::prelude::*;
+
+    /// What threads report after the windows is not kept; the rest counts.
+    #[test]
+    fn holders_of_locks_are_kept_up_to_the_last_window() {
+        let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+        let [first, other] = [1, 2]
+            .map(|number| tables.entity(Entity::new(EntityKind::DotnetThread, number)).unwrap());
+        let mut history = History::new(at(10), at(20));
+        for (since, reporter) in [(1, first), (5, first), (15, first), (21, first), (30, other)] {
+            history.held(9, Held { since: at(since), by: None, reporter });
+        }
+        assert_eq!((history.last_held.len(), history.items), (1, 2));
+        history.finish();
+        let found = history.holders.values().flatten().map(|(_, held)| held.since.nanos());
+        assert_eq!(found.collect::<Vec<_>>(), [5, 15]);
+    }
 
     proptest! {
         /// Windows that are merged overlap what one of them overlaps.
