@@ -1,5 +1,6 @@
 //! Which requests are explained, and their critical paths: two passes over the same traces.
 
+use super::requests::is_request;
 use super::{CriticalPath, History, Request, RequestFilter, Requests, critical_path};
 use crate::correlate::Derived;
 use crate::entity::{EntityId, EntityKind};
@@ -152,7 +153,7 @@ impl Finder {
         let window = self.window();
         let Question { subject, pid, worst, .. } = &self.question;
         match event.kind {
-            EventKind::Begin { span, entity, name, .. } => {
+            EventKind::Begin { span, entity, kind, name, .. } if is_request(kind) => {
                 let is_in_time = window.is_none_or(|(_, to)| event.at <= to);
                 if !is_in_time || !subject.has_name(name, tables) {
                     return;
@@ -370,6 +371,23 @@ mod tests {
             push(&mut finder, time, begin, &tables);
         }
         assert_eq!(finder.requests.values().map(Requests::open).sum::<usize>(), 4);
+    }
+
+    /// Of one process, too, only requests are kept until they end.
+    #[test]
+    fn other_spans_are_no_open_requests() {
+        let mut tables = Tables::new();
+        let process = tables.entity(Entity::new(EntityKind::Process, 7));
+        let goroutine = Entity::new(EntityKind::Goroutine, 1).child_of(process);
+        let entity = tables.entity(goroutine).unwrap();
+        let mut finder = Finder::new(Question { pid: Some(7), ..Question::default() });
+        for kind in [SpanKind::GcAssist, SpanKind::Region, SpanKind::Queued] {
+            let (name, span) = (TextId::EMPTY, tables.new_span());
+            let (by, of, stack) = (None, None, None);
+            let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
+            push(&mut finder, 0, begin, &tables);
+        }
+        assert_eq!(finder.open.len(), 1);
     }
 
     /// Requests overlap the time in which they are wanted, and are whole.

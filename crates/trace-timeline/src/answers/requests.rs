@@ -72,6 +72,11 @@ pub struct Requests {
     count: u64,
 }
 
+/// Whether spans of a kind are tasks, regions or activities.
+pub(super) const fn is_request(kind: SpanKind) -> bool {
+    matches!(kind, SpanKind::Task | SpanKind::Region | SpanKind::Activity | SpanKind::Request)
+}
+
 /// Whether a span of one kind is of the other one too.
 const fn is_a(kind: SpanKind, wanted: SpanKind) -> bool {
     use SpanKind::{Activity, Region, Request, Task};
@@ -93,11 +98,7 @@ impl Requests {
         match event.kind {
             EventKind::Begin { span, entity, kind, name, of, .. } => {
                 let RequestFilter { kind: wanted, name: named } = self.filter;
-                let is_request = matches!(
-                    kind,
-                    SpanKind::Task | SpanKind::Region | SpanKind::Activity | SpanKind::Request
-                );
-                if is_request
+                if is_request(kind)
                     && wanted.is_none_or(|wanted| is_a(kind, wanted))
                     && named.is_none_or(|n| n == name)
                 {
