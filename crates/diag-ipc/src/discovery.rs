@@ -23,9 +23,9 @@ use crate::transport::{Address, Connection, Deadline, Peer, unix};
 use crate::{Client, Error, NoSocketReason, Operation, Result};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::ffi::OsStr;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -73,6 +73,9 @@ pub struct ProcessList {
     /// by path. With a directory that containers share, these are the runtimes of other PID namespaces. At most
     /// 256.
     pub unseen: Vec<UnseenSocket>,
+    /// Whether there may be more such sockets: there are more than 256, or the directory was not read to its end
+    /// within five seconds.
+    pub more_unseen: bool,
     /// Number of processes whose environment could not be read: those of other users, unless this
     /// process is privileged, and those that show more than 8 MiB. Such a process is only found if it
     /// uses `/tmp`.
@@ -106,30 +109,46 @@ pub fn processes() -> Result<ProcessList> {
     }
     found.processes.sort_by_key(|p| p.pid);
     let tmpdir = own_tmpdir();
-    let others = Others::read(&tmpdir);
+    let directory = rustix::fs::open(&tmpdir, DIRECTORY, Mode::empty()).ok();
+    let is_here = |process: &Process| {
+        directory.as_ref().is_some_and(|own| is_same(own, &process.socket.directory))
+    };
+    let here = found.processes.iter().filter(|process| is_here(process));
+    let mut known: HashSet<OsString> =
+        here.map(|process| OsString::from(&process.socket.name)).collect();
+    known.extend(found.rejected.iter().filter_map(wrong_name).map(OsStr::to_owned));
+    let others = Others::read(&tmpdir, &known);
     found.stale = others.stale;
     found.stale.retain(|path| found.processes.iter().all(|p| p.socket.path != *path));
     found.unseen = others.unseen;
-    let directory = rustix::fs::open(&tmpdir, DIRECTORY, Mode::empty()).ok();
-    found.unseen.retain(|unseen| {
-        let name = unseen.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
-        let is_its = |process: &Process| {
-            let Process { socket, .. } = process;
-            let mut directory = directory.iter();
-            socket.name == name && directory.any(|own| is_same(own, &socket.directory))
-        };
-        // A runtime that has started since /proc was listed.
-        let started = unseen.listener.map(|pid| Process::find_within(pid, Duration::ZERO));
-        let mut listed = found.processes.iter().chain(started.iter().flatten());
-        !listed.any(is_its) && !found.rejected.iter().any(|error| is_about(error, name))
-    });
+    found.more_unseen = others.more_unseen;
+    let mut listeners: BTreeSet<u32> =
+        found.unseen.iter().filter_map(|unseen| unseen.listener).collect();
+    for process in &found.processes {
+        listeners.remove(&process.pid);
+    }
+    let started = started(listeners, &mut Search::new(Duration::ZERO));
+    let started = started.iter().filter(|process| is_here(process));
+    let names: HashSet<&OsStr> = started.map(|process| OsStr::new(&process.socket.name)).collect();
+    found.unseen.retain(|unseen| unseen.path.file_name().is_none_or(|name| !names.contains(name)));
     Ok(found)
 }
 
-/// Whether an error is about a socket of this name.
-fn is_about(error: &Error, name: &str) -> bool {
-    let Error::WrongOwner { path, .. } = error else { return false };
-    path.file_name() == Some(OsStr::new(name))
+/// Those of the processes that have a diagnostic server: they have started since `/proc` was listed.
+///
+/// Every user can make such sockets: all processes have the time limit of one list. Those after it are not looked at.
+fn started(pids: BTreeSet<u32>, search: &mut Search) -> Vec<Process> {
+    let limit = search.lists;
+    pids.into_iter()
+        .take_while(|_| limit.remaining(Operation::List).is_ok())
+        .filter_map(|pid| search.find(pid).ok())
+        .collect()
+}
+
+/// The name of the socket that an error is about.
+fn wrong_name(error: &Error) -> Option<&OsStr> {
+    let Error::WrongOwner { path, .. } = error else { return None };
+    path.file_name()
 }
 
 /// A diagnostic socket whose process is not known: see [`ProcessList::unseen`].
@@ -579,7 +598,7 @@ fn own_tmpdir() -> PathBuf {
 /// Symbolic links are not followed. Other files in the directory may use up five seconds: the sockets after them
 /// are not in the list.
 pub fn stale_sockets(directory: &Path) -> Vec<PathBuf> {
-    Others::read(directory).stale
+    Others::read(directory, &HashSet::new()).stale
 }
 
 /// The diagnostic sockets in a directory, without regard to processes.
@@ -589,25 +608,33 @@ struct Others {
     stale: Vec<PathBuf>,
     /// Those with one.
     unseen: Vec<UnseenSocket>,
+    /// Whether there may be more of them.
+    more_unseen: bool,
 }
 
 impl Others {
-    fn read(directory: &Path) -> Self {
+    /// Names in `known` are those of sockets whose processes are known.
+    fn read(directory: &Path, known: &HashSet<OsString>) -> Self {
         let mut others = Self::default();
         let Ok(entries) = fs::read_dir(directory) else { return others };
         let deadline = Deadline::after(CHECKS);
-        let entries = entries.take_while(|_| deadline.remaining(Operation::Discover).is_ok());
-        for path in entries.filter_map(|entry| Some(entry.ok()?.path())) {
+        for entry in entries {
+            if deadline.remaining(Operation::Discover).is_err() {
+                others.more_unseen = true;
+                break;
+            }
+            let Ok(entry) = entry else { continue };
+            let path = entry.path();
             let name = path.file_name().and_then(OsStr::to_str).unwrap_or_default();
             if name.starts_with("dotnet-diagnostic-") && name.ends_with("-socket") {
-                others.add(path);
+                others.add(path, known);
             }
         }
         others.unseen.sort();
         others
     }
 
-    fn add(&mut self, path: PathBuf) {
+    fn add(&mut self, path: PathBuf, known: &HashSet<OsString>) {
         let Ok(metadata) = fs::symlink_metadata(&path) else { return };
         if !metadata.file_type().is_socket() {
             return;
@@ -621,8 +648,14 @@ impl Others {
                 let is_ours = own.is_root() || own.as_raw() == uid;
                 // Of a process in another PID namespace, the user is not known either.
                 let listens = user.is_none_or(|user| user == uid);
-                if is_ours && listens && self.unseen.len() < MAX_UNSEEN {
+                let is_known = path.file_name().is_some_and(|name| known.contains(name));
+                if !is_ours || !listens || is_known {
+                    return;
+                }
+                if self.unseen.len() < MAX_UNSEEN {
                     self.unseen.push(UnseenSocket { path, uid, listener });
+                } else {
+                    self.more_unseen = true;
                 }
             }
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::ConnectionRefused => {
@@ -674,7 +707,44 @@ mod tests {
         let uid = rustix::process::geteuid().as_raw();
         let listener = Some(std::process::id());
         let unseen = UnseenSocket { path: name(2), uid, listener };
-        assert_eq!(Others::read(dir.path()).unseen, [unseen]);
+        assert_eq!(Others::read(dir.path(), &HashSet::new()).unseen, [unseen]);
+    }
+
+    #[test]
+    fn known_sockets_do_not_count() {
+        use std::os::unix::net::UnixListener;
+        let dir = tempfile::tempdir().unwrap();
+        let names: Vec<_> = (1..).map(|pid| socket_name(pid, 5)).take(MAX_UNSEEN + 1).collect();
+        let listener = |name: &String| UnixListener::bind(dir.path().join(name)).unwrap();
+        let _listeners: Vec<_> = names.iter().map(listener).collect();
+        let read = |known: &[String]| {
+            let known = known.iter().map(OsString::from).collect();
+            let Others { unseen, more_unseen, .. } = Others::read(dir.path(), &known);
+            (unseen.len(), more_unseen)
+        };
+        assert_eq!(read(&[]), (MAX_UNSEEN, true));
+        assert_eq!(read(&names[..1]), (MAX_UNSEEN, false));
+        assert_eq!(read(&names), (0, false));
+    }
+
+    #[test]
+    fn processes_that_have_started_have_one_time_limit() {
+        // It finds a socket by its name, without a connection.
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep");
+        let mut child = child.arg("100").env("TMPDIR", dir.path()).spawn().unwrap();
+        let own = Identity::read(child.id()).unwrap();
+        let name = socket_name(own.namespace_pid, own.start_time);
+        let _socket = std::os::unix::net::UnixListener::bind(dir.path().join(&name)).unwrap();
+        let pids = BTreeSet::from([child.id()]);
+        let found = started(pids.clone(), &mut Search::new(Duration::ZERO));
+        let mut late = Search::new(Duration::ZERO);
+        late.lists = Deadline::after(Duration::ZERO);
+        let none = started(pids, &mut late);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found.iter().map(|p| &p.socket.name).collect::<Vec<_>>(), [&name]);
+        assert!(none.is_empty(), "{none:?}");
     }
 
     #[test]
@@ -694,7 +764,7 @@ mod tests {
         };
         let Error::Io { source, .. } = full else { panic!("{full}") };
         assert_eq!(source.kind(), io::ErrorKind::WouldBlock);
-        let others = Others::read(dir.path());
+        let others = Others::read(dir.path(), &HashSet::new());
         assert!(others.stale.is_empty() && others.unseen.is_empty(), "{others:?}");
     }
 
