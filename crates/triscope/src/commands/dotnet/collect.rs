@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
 /// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit code
-/// is then that of COMMAND, or 0 if the recording was stopped before it ended.
+/// is then that of COMMAND, or 0 if it still runs when a recording that was stopped is complete.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -72,8 +72,9 @@ pub(crate) struct Args {
     /// Stop after TIME: dd:hh:mm:ss, or a shorter form, or a number of seconds; a COMMAND then gets SIGTERM
     #[arg(long, visible_alias = "seconds", value_name = "TIME", value_parser = duration)]
     duration: Option<Duration>,
-    /// Stop at the first event with this name and these values of fields, as `dotnet events` prints them; a COMMAND
-    /// then gets SIGTERM. The recording reads all events to find it
+    /// Stop at the first event with this name and these values of fields, as `dotnet events` prints them, but without
+    /// quotes; a value with a comma cannot be given. A COMMAND then gets SIGTERM. The recording reads all events to
+    /// find it
     #[arg(long, value_name = "PROVIDER/EVENT[,FIELD:VALUE...]", value_parser = StoppingEvent::parse)]
     stopping_event: Option<StoppingEvent>,
     /// Whether to record the rundown (names of methods) at the end [default: true]
@@ -135,6 +136,9 @@ impl EventIds {
 
 /// Time limit for the runtime of a started program to connect.
 const STARTUP: Duration = Duration::from_secs(30);
+
+/// Time for a program that is ending to end by itself, after the end of the session.
+const EXIT: Duration = Duration::from_millis(100);
 
 pub(super) fn run(args: &Args) -> Result {
     let config = config(args)?;
@@ -351,14 +355,18 @@ impl Recording {
     fn finish(self) -> Ended {
         let Self { session, mut sink, stop_on_signal, stopping_event } = self;
         let counter = Counter::new(stopping_event.clone());
-        let (end, counter, failed) = record(session, &mut sink, &stop_on_signal, counter);
+        let (end, counter, failed, has_asked) =
+            record(session, &mut sink, &stop_on_signal, counter);
         let is_stopped = stop_on_signal.is_stopping();
         drop(stop_on_signal);
         let _exit = Listener::exit(); // events may have to be counted
         let result = match failed {
             Some(error) => Err(Failure::about(&sink.name, error)),
             None => {
-                let note = stopping_event.map(|event| found(&event, &counter)).unwrap_or_default();
+                // The session may have ended before it was asked to.
+                let is_reason = has_asked && is_stopped;
+                let note = stopping_event.map(|event| found(&event, &counter, is_reason));
+                let note = note.unwrap_or_default();
                 let counts = counter.finish().or_else(|| sink.recount());
                 message!("{}{note}", summary(&sink.name, &end, counts));
                 end.truncation.map_or(Ok(()), |reason| Err(Failure::about(&sink.name, reason)))
@@ -368,16 +376,17 @@ impl Recording {
     }
 }
 
-/// Copies the session to its end. A failure to write ends the session.
+/// Copies the session to its end. A failure to write ends the session. Also returns whether an event was the first to
+/// ask for the end.
 fn record(
     mut session: Session,
     sink: &mut Sink,
     stop_on_signal: &StopOnSignal,
     mut counter: Counter,
-) -> (SessionEnd, Counter, Option<io::Error>) {
+) -> (SessionEnd, Counter, Option<io::Error>, bool) {
     let (mut status, mut shown) = (Status::new(false), Shown::default());
     let mut buffer = vec![0; 1 << 18];
-    let mut failed = None;
+    let (mut failed, mut has_asked) = (None, false);
     loop {
         match session.read(&mut buffer) {
             Ok(0) | Err(_) => break, // see `end`
@@ -389,8 +398,11 @@ fn record(
                 }
                 let had_stopped = counter.has_stopped();
                 counter.add(bytes);
-                if counter.has_stopped() && !had_stopped {
+                // It can be one of the last events after a signal or the time limit.
+                let has_end = stop_on_signal.is_stopping() || stop_on_signal.is_interrupted();
+                if counter.has_stopped() && !had_stopped && !has_end {
                     stop_on_signal.ask();
+                    has_asked = true;
                 }
                 let read = session.bytes_read();
                 status.update(|since| shown.message(since, read, &counter, stop_on_signal));
@@ -401,7 +413,7 @@ fn record(
     if failed.is_none() {
         failed = sink.flush().err();
     }
-    (end, counter, failed)
+    (end, counter, failed, has_asked)
 }
 
 /// The ids of a filter, for people.
@@ -411,12 +423,13 @@ fn shown(filter: &EventFilter) -> String {
     format!(" ({which} {})", ids.join(", "))
 }
 
-/// Whether an event has ended the recording. Damage may have hidden it.
-fn found(event: &StoppingEvent, counter: &Counter) -> String {
+/// Whether an event is in the recording, and whether it has ended it. Damage may have hidden it.
+fn found(event: &StoppingEvent, counter: &Counter, is_reason: bool) -> String {
     let event = event.to_string();
     let event = OneLine(&event);
     match (counter.has_stopped(), counter.errors()) {
-        (true, _) => format!(", stopped by {event}"),
+        (true, _) if is_reason => format!(", stopped by {event}"),
+        (true, _) => format!(", with {event}"),
         (false, 0) => format!(", without {event}"),
         (false, errors) => {
             format!(", {event} not found: {} in the stream", counted(errors, "error"))
@@ -640,9 +653,16 @@ impl Launched {
     }
 
     /// Waits for the program to exit after the recording is complete. If the recording was
-    /// `stopped`, the program gets SIGTERM, as Ctrl-C and the time limit end both.
+    /// `stopped`, a program that still runs gets SIGTERM, as Ctrl-C and the time limit end both.
     pub(super) fn end(&self, stopped: bool) -> Result {
         if stopped {
+            // A signal may have ended the program, too.
+            if !self.child.is_interrupted() {
+                let _ = self.child.exited().recv_timeout(EXIT); // its runtime ends before it does
+                if let Some(status) = self.child.status()? {
+                    return child::outcome(status);
+                }
+            }
             self.child.terminate();
             return self.child.wait().map(drop);
         }

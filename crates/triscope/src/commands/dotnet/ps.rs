@@ -49,6 +49,7 @@ pub(super) fn run(args: &Args) -> Result {
             "refused": refused,
             "stale_sockets": found.stale,
             "unseen_sockets": found.unseen.iter().map(unseen_json).collect::<Vec<_>>(),
+            "more_unseen_sockets": found.more_unseen,
             "unreadable_processes": found.unreadable,
         });
         let _ = writeln!(buffer, "{value:#}"); // writing to a vector does not fail
@@ -116,8 +117,12 @@ fn remarks(found: &ProcessList) {
     }
     let (visible, elsewhere): (Vec<_>, Vec<_>) =
         found.unseen.iter().partition(|socket| socket.listener.is_some());
-    unseen("runtimes in another PID namespace", &elsewhere);
+    unseen("sockets of processes in another PID namespace", &elsewhere);
     unseen("sockets of processes that are not in the list", &visible);
+    if found.more_unseen {
+        let count = found.unseen.len();
+        message!("triscope: there may be more such sockets: the list of them ends after {count}");
+    }
     if !found.stale.is_empty() {
         message!("triscope: sockets of processes that have ended: {}", found.stale.len());
         for path in &found.stale {
@@ -140,8 +145,32 @@ fn unseen(what: &str, sockets: &[&UnseenSocket]) {
         return;
     }
     message!("triscope: {what}: {}: use --diagnostic-port PATH,connect", sockets.len());
-    for UnseenSocket { path, listener, .. } in sockets {
-        let listener = listener.map_or_else(String::new, |pid| format!(" (of process {pid})"));
-        message!("  {}{listener}", OneLine(&path.display().to_string()));
+    let user = rustix::process::geteuid().as_raw();
+    for UnseenSocket { path, uid, listener, .. } in sockets {
+        let owner = owner(*listener, Some(*uid).filter(|uid| *uid != user));
+        message!("  {}{owner}", OneLine(&path.display().to_string()));
+    }
+}
+
+/// The process that listens on a socket, and its user if that is another one: any user can make such a socket.
+fn owner(listener: Option<u32>, user: Option<u32>) -> String {
+    match (listener, user) {
+        (Some(pid), Some(uid)) => format!(" (of process {pid} of user {uid})"),
+        (Some(pid), None) => format!(" (of process {pid})"),
+        (None, Some(uid)) => format!(" (of user {uid})"),
+        (None, None) => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_of_other_users_have_their_owner() {
+        assert_eq!(owner(None, None), "");
+        assert_eq!(owner(Some(7), None), " (of process 7)");
+        assert_eq!(owner(None, Some(1000)), " (of user 1000)");
+        assert_eq!(owner(Some(7), Some(1000)), " (of process 7 of user 1000)");
     }
 }
