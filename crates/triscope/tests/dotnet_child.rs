@@ -173,7 +173,8 @@ const RUNTIME: &str = "TRISCOPE_TEST_RUNTIME";
 
 /// Not a test: a program of the others that is suspended at a diagnostic port. With the file `cut`, its
 /// session breaks off when it is resumed, and it ends with 5. Otherwise the session lasts until it is
-/// stopped, and the program until there is the file `end`, or SIGTERM.
+/// stopped, and the program until there is the file `end`, or SIGTERM. With the file `both`, it ends with its session,
+/// with 3.
 #[test]
 fn runtime() {
     let Some(dir) = std::env::var_os(RUNTIME) else { return };
@@ -199,6 +200,7 @@ fn runtime() {
                 std::process::exit(5);
             }
             Ipc::ResumeRuntime => {}
+            Ipc::StopTracing if dir.join("both").exists() => std::process::exit(3),
             Ipc::StopTracing => {
                 drop(session.take());
                 let is_asked = || asked.load(Ordering::Relaxed);
@@ -276,6 +278,16 @@ fn a_command_whose_trace_is_cut_has_its_own_exit_code() {
     let errors = errors(&output);
     assert_eq!(output.status.code(), Some(5), "{errors}");
     assert!(errors.contains("triscope: /dev/null: "), "the failure is named: {errors}");
+}
+
+/// It is not ended by triscope, which has stopped the recording.
+#[test]
+fn a_command_that_ends_with_its_stopped_recording_has_its_own_exit_code() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("both"), "").unwrap();
+    let args = ["collect", "-o", "/dev/null", "--duration", "1"];
+    let output = with_runtime(dir.path(), &args).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", errors(&output));
 }
 
 #[test]
