@@ -2,10 +2,10 @@
 
 use crate::error::{Error, Result};
 use crate::refusal::OpenErrorReason;
-use crate::tasks::settled;
+use crate::tasks::{settled, task_id};
 use crate::{Target, system};
 use rustix::fd::{AsFd, OwnedFd};
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -77,14 +77,15 @@ impl Process {
 
     /// Its threads; none if it has ended.
     fn threads(&self) -> Result<Vec<u32>> {
-        settled(|| self.listed())
+        let links = || usize::try_from(fstat(&self.dir).ok()?.st_nlink).ok();
+        settled(|| self.listed(), links)
     }
 
     fn listed(&self) -> Result<Vec<u32>> {
         let entries = Dir::read_from(&self.dir).and_then(Iterator::collect::<Result<Vec<_>, _>>);
         match entries {
             Ok(entries) => {
-                let tids = entries.iter().filter_map(|e| e.file_name().to_str().ok()?.parse().ok());
+                let tids = entries.iter().filter_map(|e| task_id(e.file_name().to_str().ok()?));
                 Ok(tids.collect())
             }
             Err(Errno::NOENT | Errno::SRCH) => Ok(Vec::new()),

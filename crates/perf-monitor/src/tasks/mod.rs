@@ -14,10 +14,10 @@ pub use container::{Container, ContainerKind};
 use crate::record::{FileId, ProcessEvent, Record};
 #[cfg(target_os = "linux")]
 pub use hierarchy::cgroup_dirs;
-#[cfg(target_os = "linux")]
-pub(crate) use proc::settled;
 use proc::{Proc, ProcTask};
 pub use proc::{processes, threads};
+#[cfg(target_os = "linux")]
+pub(crate) use proc::{settled, task_id};
 pub use process::ProcessInfo;
 use processes::Processes;
 use std::collections::{HashMap, VecDeque};

@@ -67,7 +67,7 @@ impl Proc {
 
     pub(super) fn threads(&self, pid: u32) -> Vec<u32> {
         let dir = self.root.join(format!("{pid}/task"));
-        let Ok(threads) = settled(|| Ok::<_, Infallible>(numbers(&dir)));
+        let Ok(threads) = settled(|| Ok::<_, Infallible>(numbers(&dir)), || links(&dir));
         threads
     }
 
@@ -152,38 +152,68 @@ fn cgroup(file: &[u8]) -> Option<String> {
 }
 
 /// The threads of a process by a list that ends early if a thread ends while the kernel makes it: it is made
-/// until two agree. Of a process whose threads begin and end all the time, those of several lists, in ascending
-/// order.
+/// until it has as many as the process. Of a process whose threads begin and end all the time, those of several
+/// lists, in ascending order.
 ///
-/// Source: `proc_task_readdir` of the kernel.
-pub(crate) fn settled<E>(mut list: impl FnMut() -> Result<Vec<u32>, E>) -> Result<Vec<u32>, E> {
+/// `links` is the number of links to the directory `task`: two, and one for each thread. If it is not known,
+/// the list is made until two agree.
+///
+/// Sources: `proc_task_readdir` and `proc_task_getattr` of the kernel.
+pub(crate) fn settled<E>(
+    mut list: impl FnMut() -> Result<Vec<u32>, E>,
+    mut links: impl FnMut() -> Option<usize>,
+) -> Result<Vec<u32>, E> {
     const MAX_LISTS: usize = 4;
-    let mut before = list()?;
-    // The first thread is there until the others have ended: alone, it is the only one.
-    if before.len() < 2 {
-        return Ok(before);
-    }
-    let mut all = before.clone();
-    for _ in 1..MAX_LISTS {
+    let mut count = || links()?.checked_sub(2);
+    let mut all: Vec<u32> = Vec::new();
+    let mut last: Option<Vec<u32>> = None;
+    let mut before = count();
+    for _ in 0..MAX_LISTS {
         let next = list()?;
-        if next == before {
+        let after = count();
+        let is_complete = match after {
+            // Not only after it: a list can lack a thread, and have one that has ended since.
+            Some(number) => before == after && next.len() == number,
+            None => last.as_ref() == Some(&next),
+        };
+        if is_complete {
             return Ok(next);
         }
         all.extend(&next);
-        before = next;
+        (before, last) = (after, Some(next));
     }
     all.sort_unstable();
     all.dedup();
     Ok(all)
 }
 
+/// The number of links to a directory.
+#[cfg(unix)]
+fn links(dir: &Path) -> Option<usize> {
+    use std::os::unix::fs::MetadataExt;
+    usize::try_from(fs::metadata(dir).ok()?.nlink()).ok()
+}
+
+#[cfg(not(unix))]
+fn links(_: &Path) -> Option<usize> {
+    None
+}
+
 /// The entries of a directory that are numbers, in ascending order.
 fn numbers(dir: &Path) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-    let mut numbers: Vec<u32> =
-        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+    let number = |entry: fs::DirEntry| task_id(entry.file_name().to_str()?);
+    let mut numbers: Vec<u32> = entries.filter_map(number).collect();
     numbers.sort_unstable();
     numbers
+}
+
+/// The id of a task, by the name of its directory.
+///
+/// Older kernels list a thread that has just ended as 0, which `perf_event_open` takes for the thread that
+/// calls it.
+pub(crate) fn task_id(name: &str) -> Option<u32> {
+    name.parse::<u32>().ok().filter(|id| *id != 0)
 }
 
 #[cfg(test)]
@@ -216,13 +246,52 @@ mod tests {
 
     #[test]
     fn a_list_of_threads_that_ended_early_is_made_again() {
-        let of = |lists: &[&[u32]]| {
-            let mut lists = lists.iter();
-            settled(|| Ok::<_, Infallible>(lists.next().unwrap().to_vec())).unwrap()
+        // The counts are those before the first list, and after each.
+        let of = |lists: &[&[u32]], counts: &[usize]| {
+            let (mut lists, mut counts) = (lists.iter(), counts.iter());
+            let list = || Ok::<_, Infallible>(lists.next().unwrap().to_vec());
+            let threads = settled(list, || Some(counts.next()? + 2)).unwrap();
+            assert_eq!((lists.next(), counts.next()), (None, None));
+            threads
         };
-        assert_eq!(of(&[&[7]]), [7]);
-        assert_eq!(of(&[&[7, 8], &[7, 8, 9], &[7, 8, 9]]), [7, 8, 9]);
-        assert_eq!(of(&[&[7, 8], &[7, 9], &[7, 8], &[7, 10]]), [7, 8, 9, 10]);
+        assert_eq!(of(&[&[7]], &[1, 1]), [7]);
+        assert!(of(&[&[]], &[0, 0]).is_empty());
+        // 8 ends while it is the last one of the list.
+        assert_eq!(of(&[&[7], &[7, 9]], &[3, 2, 2]), [7, 9]);
+        // 9 is not listed, and 8 ends after the list.
+        assert_eq!(of(&[&[7, 8], &[7, 9]], &[3, 2, 2]), [7, 9]);
+        // 9 begins behind the list.
+        assert_eq!(of(&[&[7, 8], &[7, 8, 9]], &[2, 3, 3]), [7, 8, 9]);
+        let changing: [&[u32]; 4] = [&[7, 8], &[7, 9], &[7, 8], &[7, 10]];
+        assert_eq!(of(&changing, &[3; 5]), [7, 8, 9, 10]);
+        // Not known.
+        assert_eq!(of(&[&[7], &[7]], &[]), [7]);
+        assert_eq!(of(&[&[7, 8], &[7, 8, 9], &[7, 8, 9]], &[]), [7, 8, 9]);
+        assert_eq!(of(&changing, &[]), [7, 8, 9, 10]);
+        // A file system that does not count.
+        assert_eq!(settled(|| Ok::<_, Infallible>(vec![7]), || Some(1)).unwrap(), [7]);
+    }
+
+    #[test]
+    fn the_kernel_counts_threads_as_links() {
+        use std::process::{Command, Stdio};
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let found = links(&PathBuf::from(format!("/proc/{}/task", child.id())));
+        let threads = Proc::new("/proc").threads(child.id());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((found, threads), (Some(3), vec![child.id()]));
+    }
+
+    #[test]
+    fn thread_0_is_none() {
+        let root = std::env::temp_dir().join(format!("perf-threads-{}", std::process::id()));
+        for tid in ["0", "7", "8"] {
+            fs::create_dir_all(root.join("7/task").join(tid)).unwrap();
+        }
+        let threads = Proc::new(&root).threads(7);
+        fs::remove_dir_all(&root).unwrap();
+        assert_eq!(threads, [7, 8]);
     }
 
     proptest! {
