@@ -346,7 +346,8 @@ fn errors_name_remedies_to_users_without_privileges() {
         std::fs::set_permissions(dir.path(), mode).unwrap();
         let open = dir.join(name);
         testkit::program::copy(command.get_program(), &open);
-        let output = Command::new(&open).args(args).uid(65534).gid(65534).output().unwrap();
+        let nobody = testkit::process::nobody();
+        let output = Command::new(&open).args(args).uid(nobody).gid(nobody).output().unwrap();
         assert!(!output.status.success());
         let text = String::from_utf8_lossy(&output.stderr);
         assert!(remedies.iter().any(|remedy| text.contains(remedy)), "{name}: {text}");

@@ -123,7 +123,7 @@ impl Drop for Running {
     }
 }
 
-/// The ID of a user without privileges, which no other test program has.
+/// The ID of a user without privileges, which hardly any other test program has.
 ///
 /// The memory that users may lock is counted by user ID (`RLIMIT_MEMLOCK`, and
 /// `kernel.perf_event_mlock_kb` for rings): another program would take from it.

@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{NOBODY, TestChild, as_nobody, until};
+use crate::support::{TestChild, as_nobody, until};
 use perf_monitor::{
     BreakpointAccess, Errno, Error, Event, Field, Hardware, KernelFeatures, KernelVersion,
     OpenErrorReason, Pmu, SampleFlags, Software, Target, Tracefs, WithoutKernel, paranoid_level,
@@ -330,8 +330,8 @@ kernel_tests! {
         let tracefs = t.tracefs()?;
         // A machine has one tracefs, however often it is mounted.
         let root = std::fs::metadata(tracefs.root()).unwrap();
-        if root.mode() & 0o7 != 0 || root.gid() == NOBODY {
-            return Err(t.refused("the tracefs of this machine is open to the user nobody"));
+        if root.mode() & 0o7 != 0 || root.gid() == testkit::process::nobody() {
+            return Err(t.refused("the tracefs of this machine is open to users without privileges"));
         }
         as_nobody(|| {
             let error = Event::parse("sched:sched_switch").unwrap_err();

@@ -2,7 +2,7 @@
 
 use crate::kernel_tests;
 use crate::sets::{OrderCheck, assert_accounted, while_all_cpus_call};
-use crate::support::{GETPPID, NOBODY, Setting, Skip, Test, TestChild, as_nobody, getppid, until};
+use crate::support::{GETPPID, Setting, Skip, Test, TestChild, as_nobody, getppid, until};
 use perf_monitor::{
     Error, Event, EventId, EventMonitor, EventSource, EventType, FieldType, FieldValue,
     MonitorCounts, MonitorSample, MonitorStream, Overflow, Record, Registration, SampleFlags,
@@ -397,12 +397,13 @@ kernel_tests! {
 
     fn a_thread_without_privileges_gets_its_policy_back(t) {
         t.root()?;
-        // A thread that becomes `nobody` while it is realtime.
+        // A thread that loses its privileges while it is realtime.
         let after = std::thread::spawn(|| {
             let before = perf_sys::sched_getscheduler().unwrap();
             let realtime = perf_monitor::RealtimeThread::begin(1).unwrap();
             rustix::thread::set_thread_groups(&[]).unwrap();
-            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+            let nobody = rustix::process::Uid::from_raw(testkit::process::nobody());
+            rustix::thread::set_thread_uid(nobody).unwrap();
             drop(realtime);
             (before, perf_sys::sched_getscheduler().unwrap())
         });

@@ -3,6 +3,7 @@ use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use testkit::process::nobody;
 
 /// The test ends here: it was reported why.
 #[derive(Debug)]
@@ -248,20 +249,21 @@ impl TestChild {
         Self::spawn(&mut Command::new("/proc/self/exe"), role).unwrap()
     }
 
-    /// As the user `nobody`, who is root in a user namespace and has all of its capabilities.
+    /// As a user without privileges, who is root in a user namespace and has all of its capabilities.
     pub(crate) fn in_user_namespace(role: &str) -> std::io::Result<Self> {
         use rustix::process::{DumpableBehavior, set_dumpable_behavior};
         use rustix::thread::{UnshareFlags, unshare_unsafe};
         use std::os::unix::process::CommandExt;
-        let enter = || {
+        let map = format!("0 {} 1", nobody());
+        let enter = move || {
             // SAFETY: the child has one thread and shares nothing whose state this changes.
             unsafe { unshare_unsafe(UnshareFlags::NEWUSER) }?;
             // After a change of the user, its files in `/proc` are those of root.
             set_dumpable_behavior(DumpableBehavior::Dumpable)?;
-            std::fs::write("/proc/self/uid_map", "0 65534 1")
+            std::fs::write("/proc/self/uid_map", &map)
         };
         let mut command = Command::new("/proc/self/exe");
-        command.uid(NOBODY).gid(NOBODY);
+        command.uid(nobody()).gid(nobody());
         // SAFETY: `enter` calls the kernel alone: it neither allocates nor locks.
         unsafe { command.pre_exec(enter) };
         Self::spawn(&mut command, role)
@@ -357,12 +359,9 @@ pub(crate) fn child_main(role: &str) -> ! {
     std::process::exit(0);
 }
 
-/// The user and the group of that number.
-pub(crate) const NOBODY: u32 = 65534;
-
-/// Runs `f` on a thread that is the user `nobody`, without capabilities.
+/// Runs `f` on a thread that is the user and the group [`nobody`], without capabilities.
 pub(crate) fn as_nobody<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> R {
-    as_user(NOBODY, f)
+    as_user(nobody(), f)
 }
 
 /// Runs `f` on a thread that is the user and the group of this number, without capabilities.
