@@ -241,6 +241,37 @@ fn work_items_and_starvation_are_in_the_queue_of_the_thread_pool() {
     assert_eq!(kinds, [[0, 10, 30], [0, 0, 31]], "{lanes:?}");
 }
 
+/// What .NET does for tasks, and loads and compiles, is among what is like it.
+#[test]
+fn tasks_and_loads_of_dotnet_are_no_events() {
+    let mut tables = Tables::new();
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    let kinds = [
+        SpanKind::TaskRun,
+        SpanKind::Operation,
+        SpanKind::TaskWait,
+        SpanKind::Await,
+        SpanKind::TypeLoad,
+        SpanKind::TieredJit,
+    ];
+    let mut events = Vec::new();
+    for (number, kind) in (0..).zip(kinds) {
+        let (name, span) = (tables.text(kind.name().as_bytes()), tables.new_span());
+        let (by, of, stack) = (None, None, None);
+        let begin = EventKind::Begin { span, entity: process, kind, name, by, of, stack };
+        let end = EventKind::Finish { span, by, is_cut: false };
+        for (time, kind) in [(10 * number, begin), (10 * number + 5, end)] {
+            events.push(Event { at: Timestamp::from_nanos(time), kind });
+        }
+    }
+    let (page, _) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
+    let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());
+    let mut groups: Vec<_> = groups.collect();
+    groups.sort_unstable();
+    assert_eq!(groups, ["compilations", "process 7", "regions", "waits for tasks"]);
+    assert_eq!(page["items"], 6);
+}
+
 /// Frames without a function are their position in the file, as in other profiles.
 #[test]
 fn frames_without_a_function_have_their_position() {

@@ -334,13 +334,14 @@ impl HtmlTimeline {
             EventKind::Begin { span, entity, kind, name, by, of, stack } => {
                 let kind = match kind {
                     SpanKind::Task => Kind::Task,
-                    SpanKind::Region => Kind::Region,
+                    SpanKind::Region | SpanKind::TaskRun | SpanKind::Operation => Kind::Region,
                     SpanKind::Activity | SpanKind::Request => Kind::Activity,
                     SpanKind::Gc => Kind::Gc,
                     SpanKind::GcAssist => Kind::Assist,
                     SpanKind::GcSweep => Kind::Sweep,
                     SpanKind::StopTheWorld => Kind::StopTheWorld,
-                    SpanKind::Jit => Kind::Jit,
+                    SpanKind::Jit | SpanKind::TieredJit | SpanKind::TypeLoad => Kind::Jit,
+                    SpanKind::TaskWait | SpanKind::Await => Kind::Waiting,
                     SpanKind::LockWait => Kind::LockWait,
                     SpanKind::Queued => Kind::Queued,
                     _ => Kind::Other,

@@ -242,13 +242,6 @@ impl Names {
         self.scratch.clear();
         match kind {
             SpanKind::Task if text.is_empty() => self.scratch.extend_from_slice(b"(no type)"),
-            SpanKind::TypeLoad if text.is_empty() => self.scratch.extend_from_slice(b"type load"),
-            SpanKind::Finalizers if text.is_empty() => {
-                self.scratch.extend_from_slice(b"finalizers");
-            }
-            SpanKind::TieredJit if text.is_empty() => {
-                self.scratch.extend_from_slice(b"tiered compilation");
-            }
             _ if text.is_empty() => {
                 self.scratch.extend_from_slice(super::spans::title(kind).as_bytes());
             }

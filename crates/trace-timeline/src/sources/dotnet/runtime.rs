@@ -127,7 +127,8 @@ impl DotnetSource {
                 let key = Open::Finalizers(thread);
                 self.make_room(key, push);
                 let stack = self.stack(event, push);
-                self.begin(key, Begin::new(thread, SpanKind::Finalizers, b"").stack(stack), push);
+                let begin = Begin::new(thread, SpanKind::Finalizers, b"finalizers");
+                self.begin(key, begin.stack(stack), push);
             }
             RuntimeEvent::FinalizersStop { count } => {
                 let key = Open::Finalizers(thread);
@@ -140,7 +141,8 @@ impl DotnetSource {
                 let key = Open::TypeLoad(thread, id);
                 self.make_room(key, push);
                 let stack = self.stack(event, push);
-                self.begin(key, Begin::new(thread, SpanKind::TypeLoad, b"").stack(stack), push);
+                let begin = Begin::new(thread, SpanKind::TypeLoad, b"type load");
+                self.begin(key, begin.stack(stack), push);
             }
             RuntimeEvent::TypeLoadStop { id, level, type_name } => {
                 let key = Open::TypeLoad(thread, id);
@@ -154,7 +156,8 @@ impl DotnetSource {
                 let key = Open::TieredJit(thread);
                 self.make_room(key, push);
                 push.number(b"pending methods", pending.into());
-                self.begin(key, Begin::new(thread, SpanKind::TieredJit, b""), push);
+                let begin = Begin::new(thread, SpanKind::TieredJit, b"tiered compilation");
+                self.begin(key, begin, push);
             }
             RuntimeEvent::TieredCompilationStop { pending, compiled } => {
                 let key = Open::TieredJit(thread);
