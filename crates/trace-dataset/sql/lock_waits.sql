@@ -1,5 +1,6 @@
--- Waits of .NET threads for locks and tasks, of work items in the queue of the thread pool, and awaits, by process and
--- kind. Those that had not ended are left out.
+-- Waits of .NET threads for locks and tasks, of work items in the queue of the thread pool and of tasks that are
+-- scheduled, and awaits, by process and kind. A task that is scheduled can be a work item, too. Those that had not ended
+-- are left out.
 --
 -- Example:
 --   process   kind  waits  total      p99      longest

@@ -778,13 +778,18 @@ impl Dataset {
         };
         let [recording, time, monotonic] = self.writer.moment(end);
         let name = tables.str(name);
+        let kind = match kind {
+            // A task that is scheduled is mostly a work item, too: its time would count twice.
+            SpanKind::Queued if *name != *"work item" => "scheduled",
+            kind => kind.name(),
+        };
         let [entity_kind, subject] = entity_cells(entity, tables);
         let cells = [
             recording,
             time,
             monotonic,
             Cell::Int(end.nanos_since(begin.at)),
-            Cell::Text(kind.name()),
+            Cell::Text(kind),
             Some(&*name).into(),
             key(tables.entities.process_of(entity)),
             entity_kind,
