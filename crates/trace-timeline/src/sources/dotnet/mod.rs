@@ -126,6 +126,10 @@ pub struct DotnetSource {
     open: HashMap<Open, (SpanId, Timestamp)>,
     /// The same, oldest first. Those that have ended stay for a while.
     open_order: VecDeque<(SpanId, Open)>,
+    /// The number of open asynchronous operations, of which there can be many.
+    open_operations: usize,
+    /// The same as `open_order`, of operations.
+    operation_order: VecDeque<(SpanId, Open)>,
     /// The trace's clock.
     trace: Option<Trace>,
     /// Losses that events in time order have not reached yet.
@@ -247,7 +251,7 @@ const MOST_KNOWN: usize = 4 << 20;
 /// work items of the thread pool.
 const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
 
-/// Maximum number of open spans. There are more only if ends were lost.
+/// Maximum number of open spans, and of open operations. There are more only if ends were lost.
 const MAX_OPEN: usize = 1 << 16;
 
 impl DotnetSource {
@@ -314,6 +318,8 @@ impl DotnetSource {
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
         self.open_order.clear();
+        self.open_operations = 0;
+        self.operation_order.clear();
         let queued = self.queued.drain().flat_map(|(_, items)| items);
         open.extend(queued.map(|item| (item.span, None)));
         self.queued_count = 0;
@@ -434,9 +440,16 @@ impl DotnetSource {
     fn close_gap(&mut self, gap: Gap, push: &mut Pusher<'_>) {
         let lossy = gap.thread.map(|thread| self.threads.get(&thread).copied().flatten());
         let is_lossy = |thread: EntityId| lossy.is_none_or(|lossy| lossy == Some(thread));
-        let is_it =
-            |key: Open, begin: Timestamp| begin < gap.before && key.thread().is_some_and(is_lossy);
-        self.cut_all(is_it, push);
+        // Any thread can end an operation.
+        let may_end =
+            |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
+        self.cut_all(|key, begin| begin < gap.before && may_end(key), push);
+        // Not all parts have spans.
+        for (thread, depth) in self.tasks.before(gap.before) {
+            if is_lossy(thread) {
+                self.unwind(thread, depth, push);
+            }
+        }
     }
 
     /// Ends all spans for which this is true, of their key and begin.
@@ -615,37 +628,52 @@ impl DotnetSource {
     /// its end was lost.
     fn make_room(&mut self, key: Open, push: &mut Pusher<'_>) {
         self.cut_span(key, push);
-        if self.open.len() < MAX_OPEN {
+        let (count, order) = match key {
+            Open::Operation(..) => (self.open_operations, &mut self.operation_order),
+            _ => (self.open.len().saturating_sub(self.open_operations), &mut self.open_order),
+        };
+        if count < MAX_OPEN {
             return;
         }
         self.stats.unpaired += 1;
-        while let Some((span, oldest)) = self.open_order.pop_front() {
-            if is_open(&self.open, oldest, span) {
-                return self.cut(oldest, push);
-            }
+        let open = &self.open;
+        let mut oldest = std::iter::from_fn(|| order.pop_front());
+        let oldest = oldest.find(|(span, key)| is_open(open, *key, *span));
+        if let Some((_, oldest)) = oldest {
+            self.cut(oldest, push);
         }
     }
 
     fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
         let span = push.begin(begin);
-        self.open.insert(key, (span, push.at));
-        if self.open_order.len() >= 2 * MAX_OPEN {
+        let replaced = self.open.insert(key, (span, push.at));
+        let is_operation = matches!(key, Open::Operation(..));
+        self.open_operations += usize::from(is_operation && replaced.is_none());
+        let order = if is_operation { &mut self.operation_order } else { &mut self.open_order };
+        if order.len() >= 2 * MAX_OPEN {
             let open = &self.open;
-            self.open_order.retain(|(span, key)| is_open(open, *key, *span));
+            order.retain(|(span, key)| is_open(open, *key, *span));
         }
-        self.open_order.push_back((span, key));
+        order.push_back((span, key));
     }
 
     fn close(&mut self, key: Open, by: Option<EntityId>, push: &mut Pusher<'_>) {
-        if let Some((span, _)) = self.open.remove(&key) {
+        if let Some(span) = self.take_open(key) {
             push.event(EventKind::Finish { span, by, is_cut: false });
         }
     }
 
     fn cut_span(&mut self, key: Open, push: &mut Pusher<'_>) {
-        if let Some((span, _)) = self.open.remove(&key) {
+        if let Some(span) = self.take_open(key) {
             push.cut(span);
         }
+    }
+
+    /// The span with this key, which is open no more.
+    fn take_open(&mut self, key: Open) -> Option<SpanId> {
+        let (span, _) = self.open.remove(&key)?;
+        self.open_operations -= usize::from(matches!(key, Open::Operation(..)));
+        Some(span)
     }
 
     /// Ends the oldest work item in the queue: its dequeue was lost.

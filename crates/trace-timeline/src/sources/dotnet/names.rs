@@ -11,6 +11,12 @@ const MAX_PROCESSES: usize = 1 << 16;
 /// Maximum number of threads with names.
 const MAX_THREADS: usize = 1 << 16;
 
+/// Maximum number of continuations that are known to begin.
+const MAX_CONTINUATIONS: usize = 1 << 18;
+
+/// `TaskWaitContinuationStarted`.
+const CONTINUATION_STARTED: u32 = 19;
+
 /// The names of methods, processes and threads of a trace, collected in a first reading.
 ///
 /// Methods are named at the end of a trace, and processes anywhere in it. So read a trace first
@@ -25,6 +31,8 @@ pub struct DotnetNames {
     samplers: HashSet<(u64, u64)>,
     /// A bit for each number of an event of `TplEventSource` that the trace has.
     tasks: u32,
+    /// Continuations that begin, by process.
+    continuations: HashSet<(u64, i64)>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +75,14 @@ impl DotnetNames {
             (Some(Provider::SampleProfiler), _) if self.samplers.len() < MAX_THREADS => {
                 self.samplers.insert((pid, event.header().capture_thread));
             }
-            (Some(Provider::Tpl), id) if id < u32::BITS => self.tasks |= 1 << id,
+            (Some(Provider::Tpl), id) if id < u32::BITS => {
+                self.tasks |= 1 << id;
+                let is_it = id == CONTINUATION_STARTED;
+                if is_it && self.continuations.len() < MAX_CONTINUATIONS {
+                    let number = event.field_at(0).and_then(|number| number.as_i64());
+                    self.continuations.extend(number.map(|number| (pid, number)));
+                }
+            }
             _ => {}
         }
     }
@@ -75,6 +90,11 @@ impl DotnetNames {
     /// A bit for each number of an event of `TplEventSource` that was observed.
     pub(super) const fn tasks(&self) -> u32 {
         self.tasks
+    }
+
+    /// Whether an event says that a continuation begins.
+    pub(super) fn begins(&self, pid: u64, continuation: i64) -> bool {
+        self.continuations.contains(&(pid, continuation))
     }
 
     fn process(&mut self, pid: u64, named: Named) {

@@ -7,6 +7,7 @@ use crate::sources::pusher::{Begin, Pusher};
 use crate::tables::TextId;
 use hashbrown::{HashMap, HashSet};
 use nettrace::Event as NetEvent;
+use trace_common::Timestamp;
 
 /// Numbers of the events.
 mod id {
@@ -33,6 +34,9 @@ const EXECUTION: i64 = 2;
 /// Maximum number of tasks that a thread executes or waits for within each other.
 const MAX_NESTED: usize = 256;
 
+/// Maximum number of continuations of which only the thread that scheduled them is known.
+const MAX_SCHEDULERS: usize = 1 << 12;
+
 /// The tasks that threads work on.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
@@ -47,6 +51,11 @@ pub(super) struct Tasks {
     names: HashMap<(EntityId, i64), TextId>,
     /// Threads whose last work item came from a known thread.
     dispatched: HashSet<EntityId>,
+    /// The threads that scheduled continuations of which maybe nothing says that they begin.
+    schedulers: HashMap<(EntityId, i64), EntityId>,
+    /// Parts that were not entered, as there are [`MAX_NESTED`] around them, by thread: their ends are not those of
+    /// other parts.
+    skipped: HashMap<EntityId, HashMap<Part, u32>>,
     /// A bit for each number of an event of which there was one.
     seen: u32,
 }
@@ -59,10 +68,11 @@ struct Frame {
     task: i64,
     /// Whether it is that of its task among `Tasks::running`.
     is_running: bool,
+    begin: Timestamp,
 }
 
 /// What a thread does for a task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Part {
     /// Executes its delegate.
     Run,
@@ -124,6 +134,16 @@ impl Tasks {
         threads
     }
 
+    /// The threads with parts that began before a time, in order, and the depth of the first one of each.
+    pub(super) fn before(&self, time: Timestamp) -> Vec<(EntityId, usize)> {
+        let first = |frames: &[Frame]| frames.iter().position(|frame| frame.begin < time);
+        let threads = self.frames.iter();
+        let threads = threads.filter_map(|(thread, frames)| Some((*thread, first(frames)?)));
+        let mut threads: Vec<(EntityId, usize)> = threads.collect();
+        threads.sort_unstable();
+        threads
+    }
+
     /// Whether a thread executes code that others know: then what begins there follows from it.
     fn is_executing(&self, thread: EntityId) -> bool {
         let mut frames = self.frames(thread).iter();
@@ -132,12 +152,14 @@ impl Tasks {
 
     /// Removes the innermost part of a thread.
     fn pop(&mut self, thread: EntityId) {
+        // These were within it.
+        self.skipped.remove(&thread);
         let Some(frames) = self.frames.get_mut(&thread) else { return };
         let popped = frames.pop();
         if frames.is_empty() {
             self.frames.remove(&thread);
         }
-        let Some(Frame { part, process, task, is_running }) = popped else { return };
+        let Some(Frame { part, process, task, is_running, .. }) = popped else { return };
         if is_running {
             self.running.remove(&(process, task));
         }
@@ -224,20 +246,18 @@ impl DotnetSource {
             }
             id::WAIT_END => self.wait_ends(event, number(2)?, of, push),
             id::CONTINUATION_SCHEDULED => {
-                let (executing, continuation) = (number(1)?, number(2)?);
+                let (task, continuation) = (number(1)?, number(2)?);
                 if self.can_see(&[id::CONTINUATION_STARTED, id::WAIT_END]) {
-                    let name = push.tables.text(b"continuation");
-                    let key = Waiting::Task(continuation);
-                    self.enqueue_task(event, key, (SpanKind::Queued, name), of, push);
-                    let awaits = self.queued.get_mut(&(process, Waiting::Await(executing)));
-                    if let Some(first) = awaits.and_then(|awaits| awaits.front_mut()) {
-                        first.continuation = Some(continuation);
-                    }
+                    self.schedule_continuation(event, task, continuation, of, push);
                 }
             }
             id::CONTINUATION_STARTED => {
                 let continuation = number(0)?;
                 self.dequeue_task(continuation, of, push);
+                let by = self.tasks.schedulers.remove(&(process, continuation));
+                if let Some(by) = by.filter(|by| *by != thread) {
+                    push.flow(FlowKind::Continues, by, thread);
+                }
                 self.enter(event, Part::Continuation, continuation, of, push);
             }
             id::CONTINUATION_COMPLETE => {
@@ -330,6 +350,39 @@ impl DotnetSource {
         self.enqueue((process, key), begin, thread, push);
     }
 
+    /// A continuation is scheduled. The task is the awaited one, or more often the one that the thread executes:
+    /// then nothing says which await continues, and no event follows about the continuation.
+    fn schedule_continuation(
+        &mut self,
+        event: &NetEvent<'_>,
+        task: i64,
+        continuation: i64,
+        of: Of,
+        push: &mut Pusher<'_>,
+    ) {
+        let Of { process, thread } = of;
+        let is_executed =
+            self.tasks.frames(thread).iter().any(|frame| {
+                frame.part == Part::Run && (frame.process, frame.task) == (process, task)
+            });
+        let awaits = self.queued.get_mut(&(process, Waiting::Await(task)));
+        let mut awaits = awaits.filter(|_| !is_executed).into_iter().flatten();
+        let of_await = awaits.find(|item| item.continuation.is_none());
+        let is_awaited = of_await.is_some();
+        if let Some(item) = of_await {
+            item.continuation = Some(continuation);
+        }
+        if is_awaited || self.names.begins(event.process_id(), continuation) {
+            let name = push.tables.text(b"continuation");
+            let key = Waiting::Task(continuation);
+            return self.enqueue_task(event, key, (SpanKind::Queued, name), of, push);
+        }
+        if self.tasks.schedulers.len() >= MAX_SCHEDULERS {
+            self.tasks.schedulers.clear();
+        }
+        self.tasks.schedulers.insert((process, continuation), thread);
+    }
+
     /// A task or continuation that was scheduled begins on a thread.
     fn dequeue_task(&mut self, task: i64, of: Of, push: &mut Pusher<'_>) {
         if let Some(item) = self.dequeue((of.process, Waiting::Task(task))) {
@@ -415,6 +468,7 @@ impl DotnetSource {
         let depth = frames.len();
         if depth >= MAX_NESTED {
             self.stats.unpaired += 1;
+            *self.tasks.skipped.entry(thread).or_default().entry(part).or_default() += 1;
             return;
         }
         let is_same = |frame: &Frame| {
@@ -452,7 +506,7 @@ impl DotnetSource {
             self.tasks.awaited.entry((process, task)).or_insert((0, None)).0 += 1;
         }
         let was_waiting = self.tasks.is_waiting(thread);
-        let frame = Frame { part, process, task, is_running };
+        let frame = Frame { part, process, task, is_running, begin: push.at };
         self.tasks.frames.entry(thread).or_default().push(frame);
         self.task_state(thread, was_waiting, push);
     }
@@ -467,6 +521,11 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         let Of { process, thread } = of;
+        let skipped = self.tasks.skipped.get_mut(&thread).and_then(|parts| parts.get_mut(&part));
+        if let Some(count) = skipped.filter(|count| **count > 0) {
+            *count -= 1;
+            return;
+        }
         let is_it = |frame: &Frame| {
             frame.part == part
                 && frame.process == process
