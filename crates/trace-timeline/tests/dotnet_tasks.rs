@@ -78,6 +78,11 @@ fn operation(thread: u8, time: u64, task: i32, name: &str) -> Written {
 
 /// A stream of version 6 of process 42. Threads have ten times their index as id.
 fn stream(events: &[Written]) -> Vec<u8> {
+    stream_with(events.iter().map(|event| (event, 1)))
+}
+
+/// The same, of events with their places among those of their threads, from 1 on.
+fn stream_with<'a>(events: impl Iterator<Item = (&'a Written, u8)>) -> Vec<u8> {
     let mut stream = V6::new();
     // Size, index, process id, thread id.
     stream.block(6, &[1, 2, 3].map(|n: u8| [5, 0, n, 2, 42, 3, n * 10]).concat());
@@ -95,9 +100,9 @@ fn stream(events: &[Written]) -> Vec<u8> {
         block.extend(row);
     }
     stream.block(3, &block);
-    for (id, thread, time, payload) in events {
+    for ((id, thread, time, payload), place) in events {
         let number = 1 + TYPES.iter().position(|(known, ..)| known == id).unwrap() as u8;
-        let header = [&[0xc7, number, 0, *thread, 0, *thread][..], &varint(*time)].concat();
+        let header = [&[0xc7, number, place - 1, *thread, 0, *thread][..], &varint(*time)].concat();
         stream.compressed(&blob(&header, payload));
     }
     stream.end()
@@ -463,6 +468,26 @@ fn a_loss_ends_what_threads_do() {
     assert_eq!(ends, [Some((30, true)); 3]);
     let states = [(State::Running, 10), (State::Waiting, 20), (State::Running, 30)];
     assert_eq!(read.states(20), states);
+}
+
+/// Thread 2 has lost an event before that at 30.
+#[test]
+fn a_loss_of_events_ends_parts_without_spans_and_operations() {
+    let mut events = vec![(operation(1, 5, 9, "Delay"), 1)];
+    events.extend((1..=256).map(|task| (numbers(17, 2, 10, &[task, 1]), 1)));
+    events.extend([
+        (numbers(18, 2, 30, &[1]), 3),
+        (numbers(15, 1, 35, &[9, 1]), 1),
+        (started(2, 40, 7), 4),
+        (completed(2, 50, 7), 5),
+    ]);
+    let read = read(&stream_with(events.iter().map(|(event, place)| (event, *place))));
+    assert_eq!(read.source.stats().lost, 1);
+    let expected = [
+        (SpanKind::Operation, "Delay".to_owned(), 42, 5, Some((30, true))),
+        (SpanKind::TaskRun, "task".to_owned(), 20, 40, Some((50, false))),
+    ];
+    assert_eq!(read.spans(), expected);
 }
 
 /// The tasks of a real trace are those of its events.
