@@ -177,7 +177,8 @@ fn a_lock_wait_is_divided_among_the_holders_of_the_lock() {
     let owners: Vec<_> = path.pieces.iter().map(|piece| piece.waiter_lock_owner).collect();
     assert_eq!(owners, [None, Some(a), Some(b), None]);
     let held = text::waiter(&path.pieces[2], &w.tables);
-    assert_eq!(held.as_deref(), Some("thread 3 waited for a lock held by thread 2"));
+    let expected = "thread 3 of process 7 waited for a lock held by thread 2 of process 7";
+    assert_eq!(held.as_deref(), Some(expected));
     // The wait of the second thread has no end.
     let path = w.explain(b, 25, 60, None);
     let expected = [(30, b, unknown), (40, c, unknown), (50, x, unknown), (60, a, unknown)];
