@@ -270,7 +270,7 @@ mod tests {
             targets.add_cgroup(File::open(dir).unwrap().into());
         }
         let opened = targets.open(0, Part::Cpu, "an event", |target| match target {
-            Target::Cgroup { dir, .. } => Ok(rustix::fs::fstat(dir).unwrap().st_ino),
+            Target::Cgroup { dir, .. } => Ok(fstat(dir).unwrap().st_ino),
             other => panic!("{other}"),
         });
         let inode = |dir| rustix::fs::stat(dir).unwrap().st_ino;
