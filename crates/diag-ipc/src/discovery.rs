@@ -733,6 +733,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut child = std::process::Command::new("sleep");
         let mut child = child.arg("100").env("TMPDIR", dir.path()).spawn().unwrap();
+        // `spawn` returns a moment before the child has its environment.
+        let environ = format!("/proc/{}/environ", child.id());
+        let has = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|text| text == part);
+        let dir_name = dir.path().as_os_str().as_encoded_bytes();
+        while !has(&fs::read(&environ).unwrap(), dir_name) {
+            std::thread::yield_now();
+        }
         let own = Identity::read(child.id()).unwrap();
         let name = socket_name(own.namespace_pid, own.start_time);
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join(&name)).unwrap();

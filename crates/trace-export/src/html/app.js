@@ -587,6 +587,8 @@ function isMatch(track, d, i) {
 /** Items of at least a pixel are drawn; smaller ones are mixed by column. */
 function paintItems(g, track, d, y, w) {
   const s = scale(), t0 = view.t0, t1 = toTime(w), top = y + 2, height = LANE - 4;
+  // States are beside one another: less interesting ones are lower.
+  const heightOf = kind => track.form === 1 ? KINDS[kind][3] : 1;
   let column = -1, cover = 0, red = 0, green = 0, blue = 0;
   const flush = () => {
     if (cover > 0.004) {
@@ -601,13 +603,13 @@ function paintItems(g, track, d, y, w) {
     const x0 = (d.begin[i] - t0) * s, x1 = (d.end[i] - t0) * s, kind = d.kind[i];
     const dimmed = matches && !isMatch(track, d, i);
     if (x1 - x0 < 1) {
-      if (dimmed || KINDS[kind][3] < 0.2) continue;
+      if (dimmed || heightOf(kind) < 0.2) continue;
       if ((x0 | 0) !== column) { flush(); column = x0 | 0; }
       const part = Math.max(x1 - x0, 0.05), c = itemColor(track, d, i).rgb;
       cover += part; red += c[0] * part; green += c[1] * part; blue += c[2] * part;
       continue;
     }
-    const tall = track.form === 0 ? 1 : KINDS[kind][3];
+    const tall = heightOf(kind);
     const left = Math.max(GUTTER, GUTTER + x0), right = Math.min(w, GUTTER + x1);
     g.globalAlpha = dimmed ? 0.18 : 1;
     g.fillStyle = itemColor(track, d, i).hex;
@@ -621,7 +623,7 @@ function paintItems(g, track, d, y, w) {
   for (const [i, left, right, tall] of labels) {
     const shown = fit(g, itemLabel(track, d, i), right - left - 8);
     if (!shown) continue;
-    const isLow = tall < 0.6 && track.form !== 0;
+    const isLow = tall < 0.6;
     if (isLow) {
       // The item is lower than its text: it is interrupted.
       g.fillStyle = theme.back;

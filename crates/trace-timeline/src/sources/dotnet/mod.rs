@@ -469,8 +469,12 @@ impl DotnetSource {
             Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
             Open::Gc(process, number) => self.end_gc(process, number, push),
             Open::Task(thread, depth) => self.unwind(thread, depth, push),
-            Open::Operation(process, task) => self.tasks.unname(process, task),
-            Open::Jit(..) | Open::Finalizers(_) | Open::TypeLoad(..) | Open::TieredJit(_) => {}
+            // An operation keeps its name: others work on its task.
+            Open::Operation(..)
+            | Open::Jit(..)
+            | Open::Finalizers(_)
+            | Open::TypeLoad(..)
+            | Open::TieredJit(_) => {}
         }
     }
 

@@ -1,6 +1,6 @@
 //! Tasks: the events of `System.Threading.Tasks.TplEventSource`.
 
-use super::{DotnetSource, Open, Waiting, WorkItem};
+use super::{DotnetSource, MAX_OPEN, Open, Waiting, WorkItem};
 use crate::entity::EntityId;
 use crate::event::{EventKind, FlowKind, SpanKind, State, Value};
 use crate::sources::pusher::{Begin, Pusher};
@@ -36,6 +36,9 @@ const MAX_NESTED: usize = 256;
 
 /// Maximum number of continuations of which only the thread that scheduled them is known.
 const MAX_SCHEDULERS: usize = 1 << 12;
+
+/// Maximum number of kinds of parts of a thread whose ends are awaited while they are not entered.
+const MAX_SKIPPED: usize = 16;
 
 /// The tasks that threads work on.
 #[derive(Debug, Default)]
@@ -113,8 +116,23 @@ impl Tasks {
         }
     }
 
-    pub(super) fn unname(&mut self, process: EntityId, task: i64) {
-        self.names.remove(&(process, task));
+    /// Names the operation of a task. The end of some can be lost.
+    fn name(&mut self, task: (EntityId, i64), name: TextId) {
+        if self.names.len() >= MAX_OPEN {
+            self.names.clear();
+        }
+        self.names.insert(task, name);
+    }
+
+    /// A part is not entered. The end of other kinds names its task.
+    fn skip(&mut self, thread: EntityId, part: Part) {
+        if !matches!(part, Part::Execution | Part::Notification(_)) {
+            return;
+        }
+        let parts = self.skipped.entry(thread).or_default();
+        if parts.len() < MAX_SKIPPED || parts.contains_key(&part) {
+            *parts.entry(part).or_default() += 1;
+        }
     }
 
     fn frames(&self, thread: EntityId) -> &[Frame] {
@@ -269,7 +287,7 @@ impl DotnetSource {
                     let key = Open::Operation(process, task);
                     self.make_room(key, push);
                     let name = push.tables.text(name.to_string().as_bytes());
-                    self.tasks.names.insert((process, task), name);
+                    self.tasks.name((process, task), name);
                     let stack = self.stack(event, push);
                     let begin = Begin::named(process, SpanKind::Operation, name).by(Some(thread));
                     push.argument(TASK, Value::Int(task));
@@ -290,7 +308,7 @@ impl DotnetSource {
                     push.text(b"status", status);
                 }
                 self.close(key, Some(thread), push);
-                self.tasks.unname(process, task);
+                self.tasks.names.remove(&(process, task));
             }
             id::WORK_BEGIN => {
                 let (task, work) = (number(0)?, number(1)?);
@@ -366,8 +384,10 @@ impl DotnetSource {
                 frame.part == Part::Run && (frame.process, frame.task) == (process, task)
             });
         let awaits = self.queued.get_mut(&(process, Waiting::Await(task)));
-        let mut awaits = awaits.filter(|_| !is_executed).into_iter().flatten();
-        let of_await = awaits.find(|item| item.continuation.is_none());
+        // They get their continuations in order.
+        let of_await = awaits.filter(|_| !is_executed).and_then(|awaits| {
+            awaits.get_mut(awaits.partition_point(|item| item.continuation.is_some()))
+        });
         let is_awaited = of_await.is_some();
         if let Some(item) = of_await {
             item.continuation = Some(continuation);
@@ -468,7 +488,7 @@ impl DotnetSource {
         let depth = frames.len();
         if depth >= MAX_NESTED {
             self.stats.unpaired += 1;
-            *self.tasks.skipped.entry(thread).or_default().entry(part).or_default() += 1;
+            self.tasks.skip(thread, part);
             return;
         }
         let is_same = |frame: &Frame| {

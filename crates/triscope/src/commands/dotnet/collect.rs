@@ -28,7 +28,8 @@ use std::time::{Duration, Instant};
 /// Record a trace of a .NET process: until Ctrl-C, for a time, or from startup to exit
 ///
 /// With a COMMAND, that program is started and traced from startup to exit (.NET 5). The exit code
-/// is then that of COMMAND, or 0 if it still runs when a recording that was stopped is complete.
+/// is then that of COMMAND, or 0 after a signal, or if it still runs when a recording that was
+/// stopped is complete.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -656,9 +657,11 @@ impl Launched {
     /// `stopped`, a program that still runs gets SIGTERM, as Ctrl-C and the time limit end both.
     pub(super) fn end(&self, stopped: bool) -> Result {
         if stopped {
-            // A signal may have ended the program, too.
             if !self.child.is_interrupted() {
                 let _ = self.child.exited().recv_timeout(EXIT); // its runtime ends before it does
+            }
+            // A signal may have ended the program, too.
+            if !self.child.is_interrupted() {
                 if let Some(status) = self.child.status()? {
                     return child::outcome(status);
                 }

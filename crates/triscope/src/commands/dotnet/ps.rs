@@ -120,8 +120,11 @@ fn remarks(found: &ProcessList) {
     unseen("sockets of processes in another PID namespace", &elsewhere);
     unseen("sockets of processes that are not in the list", &visible);
     if found.more_unseen {
-        let count = found.unseen.len();
-        message!("triscope: there may be more such sockets: the list of them ends after {count}");
+        let after = match found.unseen.len() {
+            0 => "there may be sockets of other processes: the search was ended".to_owned(),
+            n => format!("there may be more such sockets: the list of them ends after {n}"),
+        };
+        message!("triscope: {after}");
     }
     if !found.stale.is_empty() {
         message!("triscope: sockets of processes that have ended: {}", found.stale.len());
