@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
+use crate::io::profile_table::write_functions;
 use crate::io::stdout::Output;
 use crate::sources::profile::{Loaded, load};
 use serde_json::json;
@@ -195,7 +196,6 @@ fn print(
         }
     }
     let functions = sorted(args, difference);
-    let rows = if args.rows == 0 { functions.len() } else { args.rows };
     let cells = |change: Change| match args.absolute {
         true => {
             let sign = if change.difference() < 0 { '-' } else { '+' };
@@ -212,32 +212,12 @@ fn print(
             [format!("{:.2} %", before * 100.0), format!("{:.2} %", after * 100.0), points]
         }
     };
-    let mut table = vec![
-        ["SELF BEFORE", "AFTER", "CHANGE", "TOTAL BEFORE", "AFTER", "CHANGE"].map(str::to_owned),
-    ];
-    for function in functions.iter().take(rows) {
+    let titles = ["SELF BEFORE", "AFTER", "CHANGE", "TOTAL BEFORE", "AFTER", "CHANGE"];
+    let rows = functions.iter().map(|function| {
         let ([a, b, c], [d, e, f]) = (cells(function.own), cells(function.total));
-        table.push([a, b, c, d, e, f]);
-    }
-    let mut widths = [0; 6];
-    for row in &table {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let names = functions.iter().map(|function| function.name);
-    for (row, name) in table.iter().zip(["FUNCTION"].into_iter().chain(names)) {
-        for (cell, width) in row.iter().zip(widths) {
-            write!(out, "{cell:>width$}  ")?;
-        }
-        writeln!(out, "{}", OneLine(name))?;
-    }
-    let left = functions.len().saturating_sub(rows);
-    if left > 0 {
-        let s = if left == 1 { "" } else { "s" };
-        writeln!(out, "{left} more function{s}: --rows 0 prints all")?;
-    }
-    Ok(())
+        (function.name, [a, b, c, d, e, f])
+    });
+    write_functions(out, titles, rows, args.rows)
 }
 
 fn as_json(args: &Args, difference: &Difference, sides: &[Side; 2]) -> serde_json::Value {

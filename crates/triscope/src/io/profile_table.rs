@@ -4,7 +4,7 @@ use super::stdout::Output;
 use crate::failure::{OneLine, Result};
 use serde_json::json;
 use std::cmp::Reverse;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use trace_export::profile::{FunctionWeight, Profile, Unit};
 use trace_timeline::Tables;
 
@@ -81,31 +81,43 @@ impl TableArgs {
         };
         let cells =
             |weight: u64| [format!("{:.2} %", share(weight, all) * 100.0), unit.show(weight)];
-        let rows = if self.rows == 0 { functions.len() } else { self.rows };
-        let mut table = vec![["SELF", "", "TOTAL", ""].map(str::to_owned)];
-        for function in functions.iter().take(rows) {
+        let rows = functions.iter().map(|function| {
             let ([a, b], [c, d]) = (cells(function.own), cells(function.total));
-            table.push([a, b, c, d]);
-        }
-        let mut widths = [0; 4];
-        for row in &table {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                *width = cell.chars().count().max(*width);
-            }
-        }
-        let names = functions.iter().map(|function| &*function.name);
-        for (row, name) in table.iter().zip(["FUNCTION"].into_iter().chain(names)) {
-            for (cell, width) in row.iter().zip(widths) {
-                let _ = write!(out, "{cell:>width$}  ");
-            }
-            let _ = writeln!(out, "{}", OneLine(name));
-        }
-        let left = functions.len().saturating_sub(rows);
-        if left > 0 {
-            let s = if left == 1 { "" } else { "s" };
-            let _ = writeln!(out, "{left} more function{s}: --rows 0 prints all");
+            (&*function.name, [a, b, c, d])
+        });
+        let _ = write_functions(out, ["SELF", "", "TOTAL", ""], rows, self.rows);
+    }
+}
+
+/// Writes a table of functions: their names with cells before them. At most `most` rows; 0 for all.
+pub(crate) fn write_functions<'a, const N: usize>(
+    out: &mut Vec<u8>,
+    titles: [&str; N],
+    functions: impl ExactSizeIterator<Item = (&'a str, [String; N])>,
+    most: usize,
+) -> io::Result<()> {
+    let all = functions.len();
+    let rows = if most == 0 { all } else { most };
+    let mut table = vec![("FUNCTION", titles.map(str::to_owned))];
+    table.extend(functions.take(rows));
+    let mut widths = [0; N];
+    for (_, row) in &table {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
         }
     }
+    for (name, row) in &table {
+        for (cell, width) in row.iter().zip(widths) {
+            write!(out, "{cell:>width$}  ")?;
+        }
+        writeln!(out, "{}", OneLine(name))?;
+    }
+    let left = all.saturating_sub(rows);
+    if left > 0 {
+        let s = if left == 1 { "" } else { "s" };
+        writeln!(out, "{left} more function{s}: --rows 0 prints all")?;
+    }
+    Ok(())
 }
 
 /// From 0 to 1; 0 of nothing.
