@@ -79,7 +79,7 @@ fn naive(events: &[Event], tables: &Tables) -> (u64, u64) {
     let name = |id| tables.entities.get(id).map_or(String::new(), |e| text(e.name));
     let number = |id| tables.entities.get(id).map_or(0, |e| e.number as u64);
     for event in events {
-        let at = event.at.nanos() as u64;
+        let at = event.time.nanos() as u64;
         let ftrace = |cpu, field| {
             let event = Field::Message(2, vec![Field::Varint(1, at), field]);
             vec![Field::Message(1, vec![Field::Varint(1, cpu), event])]

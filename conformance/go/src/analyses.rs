@@ -230,8 +230,8 @@ fn goroutine_facts(goroutine: &Goroutine, facts: &mut Vec<String>) {
         encode(entry.map_or(BStr::new(""), |entry| &entry.name)),
         entry.map_or(0, |entry| entry.pc),
         goroutine.created.nanos(),
-        at(goroutine.started),
-        at(goroutine.ended),
+        at(goroutine.start),
+        at(goroutine.end),
         stats(&goroutine.times)
     ));
     facts.extend(goroutine.open_regions.iter().map(region_fact));

@@ -442,7 +442,7 @@ impl Attribution {
             return Ok(());
         };
         let now = perf_monitor::now(ClockDomain::Monotonic).unwrap_or(at);
-        let sampled = ThreadSample { tid, g, sp, callers: &callers, at, now };
+        let sampled = ThreadSample { tid, g, sp, callers: &callers, time: at, now };
         let found = self.goroutines.at(&sampled, &mut functions);
         let function = function.name.to_string();
         self.samples.push(Sample { at: at.nanos(), tid, function, found });

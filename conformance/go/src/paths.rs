@@ -182,13 +182,13 @@ impl Facts {
     /// Where a path returns from a goroutine to the one that waited for it, the first made the other
     /// one runnable, at that very time. And the pieces sum up to the whole.
     fn problems(&self, path: &Value) -> Vec<String> {
-        let (mut problems, mut at) = (Vec::new(), number(&path["begin"]));
+        let (mut problems, mut at) = (Vec::new(), number(&path["start"]));
         let pieces: Vec<&Value> = pieces(path).collect();
         for (piece, next) in pieces.iter().zip(pieces.iter().skip(1).map(Some).chain([None])) {
-            if number(&piece["begin"]) != at {
+            if number(&piece["start"]) != at {
                 problems.push(format!("a gap at {at}: {piece}"));
             }
-            at = number(&piece["begin"]) + number(&piece["nanos"]);
+            at = number(&piece["start"]) + number(&piece["nanos"]);
             let Some(next) = next else { continue };
             let of = |piece: &Value| (number(&piece["entity"]["number"]), number(&piece["depth"]));
             let ((by, depth), (woken, outer)) = (of(piece), of(next));
@@ -197,7 +197,7 @@ impl Facts {
                 problems.push(format!("G{by} did not wake G{woken} at {at}"));
             }
         }
-        if at - number(&path["begin"]) != number(&path["nanos"]) || pieces.is_empty() {
+        if at - number(&path["start"]) != number(&path["nanos"]) || pieces.is_empty() {
             problems.push("the pieces do not sum up to it".to_owned());
         }
         problems
@@ -208,9 +208,9 @@ impl Facts {
     fn wrong_syscalls(&self, path: &Value) -> Option<String> {
         let mut syscalls = 0;
         for piece in pieces(path) {
-            let (begin, id) = (number(&piece["begin"]), number(&piece["entity"]["number"]));
-            let end = begin + number(&piece["nanos"]);
-            let is_within = |syscall: &Range<i64>| syscall.start <= begin && end <= syscall.end;
+            let (start, id) = (number(&piece["start"]), number(&piece["entity"]["number"]));
+            let end = start + number(&piece["nanos"]);
+            let is_within = |syscall: &Range<i64>| syscall.start <= start && end <= syscall.end;
             let within = self.syscalls.get(&id).is_some_and(|all| all.iter().any(is_within));
             let what = piece["what"].as_str().unwrap_or_default();
             if (what == "syscall") != within
@@ -228,9 +228,9 @@ impl Facts {
     fn wrong_assists(&self, path: &Value) -> Option<String> {
         let mut marked = 0;
         for piece in pieces(path).filter(|piece| piece["depth"] == 0) {
-            let (begin, id) = (number(&piece["begin"]), number(&piece["entity"]["number"]));
-            let end = begin + number(&piece["nanos"]);
-            let is_within = |assist: &Range<i64>| assist.start <= begin && end <= assist.end;
+            let (start, id) = (number(&piece["start"]), number(&piece["entity"]["number"]));
+            let end = start + number(&piece["nanos"]);
+            let is_within = |assist: &Range<i64>| assist.start <= start && end <= assist.end;
             let assists = self.assists.get(&id).is_some_and(|all| all.iter().any(is_within));
             let during = piece["during"].as_str().unwrap_or_default();
             if (during == "GC assist") != assists && !during.starts_with("stop-the-world") {

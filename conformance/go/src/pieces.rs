@@ -63,7 +63,7 @@ pub(crate) fn of(trace: &Path) -> Result<Paths> {
     for r in requests.into_worst() {
         paths.requests += 1;
         let entities = &tables.entities;
-        let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);
+        let path = critical_path(&history, entities, r.subject, r.start, r.end, r.task);
         paths.problems.extend(problem(&path));
     }
     own(trace, &mut paths)?;
@@ -108,9 +108,9 @@ fn own(trace: &Path, paths: &mut Paths) -> Result<()> {
 
 /// What is wrong with a path.
 fn problem(path: &CriticalPath) -> Option<String> {
-    let mut at = path.begin;
+    let mut at = path.start;
     for piece in &path.pieces {
-        if piece.begin != at || piece.end <= piece.begin {
+        if piece.start != at || piece.end <= piece.start {
             return Some(format!("{:?} does not continue at {at}: {piece:?}", path.subject));
         }
         at = piece.end;

@@ -83,7 +83,7 @@ pub struct Merged<T> {
     /// The number of its source.
     pub source: usize,
     /// The time of the item.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// The item.
     pub value: T,
     /// Whether a later item was released before.
@@ -200,7 +200,7 @@ impl<T: Copy> Merge<T> {
             _ => self.next_round(number, next),
         }
         let late = self.lateness.release(at);
-        Some(Merged { source: number, at, value, late })
+        Some(Merged { source: number, time: at, value, late })
     }
 
     /// Finds the source of the next item, after one of `source` was released and `first` came.
@@ -276,7 +276,7 @@ mod tests {
         for at in [10, 7, 3, 11] {
             merge.push(0, ns(at), ());
         }
-        let late: Vec<_> = drain(&mut merge, 20).iter().map(|m| (m.at.nanos(), m.late)).collect();
+        let late: Vec<_> = drain(&mut merge, 20).iter().map(|m| (m.time.nanos(), m.late)).collect();
         assert_eq!(late, [(3, true), (7, true), (10, false), (11, false)]);
         assert_eq!((merge.late(), merge.latest_by_nanos()), (2, 7));
     }
@@ -339,7 +339,7 @@ mod tests {
                 self.latest_by = self.latest_by.max(self.released.unwrap_or(at) - at);
             }
             self.released = self.released.max(Some(at));
-            Some(Merged { source, at: ns(at), value, late })
+            Some(Merged { source, time: ns(at), value, late })
         }
     }
 

@@ -7,8 +7,8 @@
 --   test  NULL             6           9941528719  NULL        1        1
 --   test  6.18.44-fc-v595  3           2077823906  2077823906  0        2
 SELECT r.host, r.kernel, count(*) AS recordings,
-       sum(r.end_monotonic - r.begin_monotonic) AS recorded,
-       sum(r.sched_end_monotonic - r.sched_begin_monotonic) AS scheduler,
+       sum(r.end_monotonic - r.start_monotonic) AS recorded,
+       sum(r.sched_end_monotonic - r.sched_start_monotonic) AS scheduler,
        sum(CASE WHEN r.is_partial THEN 1 ELSE 0 END) AS partial,
        sum(CASE WHEN l.losses > 0 THEN 1 ELSE 0 END) AS with_losses
 FROM recordings r

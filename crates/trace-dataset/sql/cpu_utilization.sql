@@ -13,8 +13,8 @@ WITH used AS (
   GROUP BY recording, cpu
 )
 SELECT r.host, c.cpu, coalesce(u.busy, 0) AS busy,
-       coalesce(u.busy, 0) * 1.0 / coalesce(r.sched_end_monotonic - r.sched_begin_monotonic,
-                                            r.end_monotonic - r.begin_monotonic) AS utilization
+       coalesce(u.busy, 0) * 1.0 / coalesce(r.sched_end_monotonic - r.sched_start_monotonic,
+                                            r.end_monotonic - r.start_monotonic) AS utilization
 FROM cpus c
 JOIN recordings r USING (recording)
 LEFT JOIN used u ON u.recording = c.recording AND u.cpu = c.cpu

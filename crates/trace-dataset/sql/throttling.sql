@@ -21,8 +21,8 @@ WITH readings AS (
 )
 SELECT r.host, c.cgroup, min(c.process) AS process, max(c.processes) AS processes, sum(c.throttled) AS throttled,
        sum(c.periods) AS periods,
-       sum(c.throttled) * 1.0 / sum(coalesce(r.sched_end_monotonic - r.sched_begin_monotonic,
-                                             r.end_monotonic - r.begin_monotonic)) AS share
+       sum(c.throttled) * 1.0 / sum(coalesce(r.sched_end_monotonic - r.sched_start_monotonic,
+                                             r.end_monotonic - r.start_monotonic)) AS share
 FROM cgroups c
 JOIN recordings r USING (recording)
 GROUP BY r.host, c.cgroup

@@ -199,7 +199,7 @@ pub struct Dataset {
     unread: Vec<Timestamp>,
     writer: Writer,
     subjects: IdMap<Subject>,
-    /// Those that are open, by their begin.
+    /// Those that are open, by number.
     spans: HashMap<SpanId, Event>,
     requests: [Requests; 3],
     paths: u64,
@@ -212,18 +212,18 @@ pub struct Dataset {
 /// The time from the first to the last of its parts.
 #[derive(Debug, Default)]
 struct Extent {
-    begin: Option<Timestamp>,
+    start: Option<Timestamp>,
     end: Option<Timestamp>,
 }
 
 impl Extent {
-    fn add(&mut self, begin: Timestamp, end: Timestamp) {
-        self.begin = Some(self.begin.map_or(begin, |known| known.min(begin)));
+    fn add(&mut self, start: Timestamp, end: Timestamp) {
+        self.start = Some(self.start.map_or(start, |known| known.min(start)));
         self.end = self.end.max(Some(end));
     }
 
     fn cells(&self) -> [Cell<'static>; 2] {
-        [self.begin, self.end].map(|at| at.map(Timestamp::nanos).into())
+        [self.start, self.end].map(|at| at.map(Timestamp::nanos).into())
     }
 }
 
@@ -495,7 +495,7 @@ impl Dataset {
     }
 
     fn interval(&mut self, interval: &Interval, tables: &Tables) {
-        self.recorded.add(interval.begin, interval.end);
+        self.recorded.add(interval.start, interval.end);
         let Some(entity) = tables.entities.get(interval.subject) else { return };
         let nanos = interval.nanos();
         let writer = &mut self.writer;
@@ -516,9 +516,9 @@ impl Dataset {
             EntityKind::Thread => {
                 match interval.kernel {
                     Kernel::Unknown | Kernel::Absent => {}
-                    Kernel::OnCpu { .. } => self.scheduler.add(interval.begin, interval.end),
+                    Kernel::OnCpu { .. } => self.scheduler.add(interval.start, interval.end),
                     // A wait can last beyond the records.
-                    _ => self.scheduler.add(interval.begin, interval.begin),
+                    _ => self.scheduler.add(interval.start, interval.start),
                 }
                 let (latency, holder) = (latency(), key(interval.holder));
                 if let Kernel::OnCpu { .. } = interval.kernel {
@@ -563,7 +563,7 @@ impl Dataset {
     }
 
     fn flow(&mut self, flow: &ResolvedFlow, tables: &Tables) {
-        self.recorded.add(flow.at, flow.at);
+        self.recorded.add(flow.time, flow.time);
         let kind = match flow.kind {
             FlowKind::Wakes => "wakes",
             FlowKind::Creates => "creates",
@@ -579,7 +579,7 @@ impl Dataset {
         };
         let is_task = !matches!(flow.context, Context::HardIrq | Context::SoftIrq);
         let from = |id: Option<EntityId>| key(id.filter(|_| is_task));
-        let [recording, time, monotonic] = self.writer.moment(flow.at);
+        let [recording, time, monotonic] = self.writer.moment(flow.time);
         let [entity_kind, entity] = entity_cells(flow.to, tables);
         let cells = [
             recording,
@@ -603,17 +603,17 @@ impl Dataset {
             recording,
             time,
             end,
-            Cell::Int(pause.end.nanos_since(pause.begin)),
+            Cell::Int(pause.end.nanos_since(pause.start)),
             Cell::Int(id(pause.process)),
             Some(&*reason).into(),
             key(pause.by),
-            pause.stopped.map(|stopped| stopped.nanos_since(pause.begin)).into(),
+            pause.stopped.map(|stopped| stopped.nanos_since(pause.start)).into(),
         ];
         self.writer.row(Name::Pauses, &cells);
     }
 
     fn sample(&mut self, sample: &Sampled, tables: &Tables) {
-        self.recorded.add(sample.at, sample.at);
+        self.recorded.add(sample.time, sample.time);
         let kind = match sample.kind {
             SampleKind::Cpu => "cpu",
             SampleKind::OffCpu => "off_cpu",
@@ -625,7 +625,7 @@ impl Dataset {
         let event = tables.sampled_event(sample.event);
         let (name, unit) = (tables.str(event.name), tables.str(event.unit));
         let unit = if name.is_empty() { sample.kind.unit() } else { &*unit };
-        let [recording, time, monotonic] = self.writer.moment(sample.at);
+        let [recording, time, monotonic] = self.writer.moment(sample.time);
         let [entity_kind, entity] = entity_cells(sample.entity, tables);
         let [kernel, cpu] = kernel_cells(sample.kernel, tables);
         let cells = [
@@ -649,15 +649,15 @@ impl Dataset {
     }
 
     fn event(&mut self, event: &Event, tables: &Tables) {
-        self.recorded.add(event.at, event.at);
-        let [recording, time, monotonic] = self.writer.moment(event.at);
+        self.recorded.add(event.time, event.time);
+        let [recording, time, monotonic] = self.writer.moment(event.time);
         match event.kind {
             EventKind::Begin { span, .. } => {
                 self.spans.insert(span, *event);
             }
             EventKind::Finish { span, is_cut, .. } => {
                 if let Some(begin) = self.spans.remove(&span) {
-                    self.span(&begin, event.at, is_cut, tables);
+                    self.span(&begin, event.time, is_cut, tables);
                 }
             }
             EventKind::Instant { entity, kind, name, of, stack } => {
@@ -687,7 +687,7 @@ impl Dataset {
             }
             // The records of its scheduler end.
             EventKind::End { entity } if tables.entities.kind(entity) == Some(EntityKind::Cpu) => {
-                self.scheduler.add(event.at, event.at);
+                self.scheduler.add(event.time, event.time);
             }
             EventKind::Argument { .. } => self.arguments += 1,
             EventKind::Counter { entity, name, unit, value } => {
@@ -749,7 +749,7 @@ impl Dataset {
                     key(process),
                     count.map(|count| i64::try_from(count).unwrap_or(i64::MAX)).into(),
                 ];
-                self.loss(kind, since, event.at, cells);
+                self.loss(kind, since, event.time, cells);
             }
             _ => {}
         }
@@ -788,7 +788,7 @@ impl Dataset {
             recording,
             time,
             monotonic,
-            Cell::Int(end.nanos_since(begin.at)),
+            Cell::Int(end.nanos_since(begin.time)),
             Cell::Text(kind),
             Some(&*name).into(),
             key(tables.entities.process_of(entity)),
@@ -934,11 +934,11 @@ impl Dataset {
         let kernel = attribute(Attribute::KernelRelease);
         let architecture = attribute(Attribute::Architecture);
         let clock = self.options.clock.map(|clock| clock.to_string());
-        let begin = self.recorded.begin.map(Timestamp::nanos);
-        let [recorded_begin, recorded_end] = self.recorded.cells();
-        let [scheduler_begin, scheduler_end] = self.scheduler.cells();
+        let start = self.recorded.start.map(Timestamp::nanos);
+        let [recorded_start, recorded_end] = self.recorded.cells();
+        let [scheduler_start, scheduler_end] = self.scheduler.cells();
         let offset = self.options.clock_offset;
-        let begin_time = begin.zip(offset).map(|(begin, offset)| offset.saturating_add(begin));
+        let start_time = start.zip(offset).map(|(start, offset)| offset.saturating_add(start));
         let dropped = tables.dropped();
         let count = |count: u64| Cell::Int(i64::try_from(count).unwrap_or(i64::MAX));
         let cells = [
@@ -949,10 +949,10 @@ impl Dataset {
             architecture.as_deref().into(),
             clock.as_deref().into(),
             offset.into(),
-            begin_time.into(),
-            recorded_begin,
+            start_time.into(),
+            recorded_start,
             recorded_end,
-            scheduler_begin,
+            scheduler_start,
             scheduler_end,
             Cell::Bool(self.is_partial),
             count(dropped.entities),
@@ -963,7 +963,7 @@ impl Dataset {
             count(self.paths),
         ];
         self.writer.row(Name::Recordings, &cells);
-        partition::path(begin_time, host.as_deref())
+        partition::path(start_time, host.as_deref())
     }
 
     /// Completes all files and renames them, that of the recording last, and removes those of the recording
@@ -1083,7 +1083,7 @@ mod tests {
         let clock = |time| {
             let (time, reading) = (at(time), at(0));
             let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
-            Event { at: time, kind }
+            Event { time: time, kind }
         };
         let task = |tid| Task { tid, comm: b"x", prio: 120 };
         let (mut tables, mut kernel) = (Tables::new(), KernelSource::new());
@@ -1107,7 +1107,7 @@ mod tests {
                 .push(event, &tables.entities, &mut |derived| dataset.push(&derived, &tables));
         }
         correlator.finish(&mut |derived| dataset.push(&derived, &tables));
-        let extent = |extent: &Extent| [extent.begin, extent.end].map(Option::unwrap);
+        let extent = |extent: &Extent| [extent.start, extent.end].map(Option::unwrap);
         assert_eq!(extent(&dataset.recorded), [at(5), at(900)]);
         assert_eq!(extent(&dataset.scheduler), [at(100), at(200)]);
     }
@@ -1126,7 +1126,7 @@ mod tests {
         while !dataset.has_failed() {
             let (time, reading) = (Timestamp::from_nanos(pushed), Timestamp::from_nanos(0));
             let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
-            dataset.push(&Derived::Event(Event { at: time, kind }), &tables);
+            dataset.push(&Derived::Event(Event { time: time, kind }), &tables);
             pushed += 1;
             assert!(pushed < 1 << 20);
         }

@@ -32,7 +32,7 @@ struct Program {
 
 impl Program {
     fn push(&mut self, kind: EventKind) {
-        let event = Event { at: Timestamp::from_nanos(self.at), kind };
+        let event = Event { time: Timestamp::from_nanos(self.at), kind };
         let Self { tables, correlator, html, report, intervals, .. } = self;
         let tables = &*tables;
         correlator.push(&event, &tables.entities, &mut |derived| {

@@ -562,7 +562,7 @@ mod tests {
             let span = tables.new_span();
             let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
             let mut push = |sink: &mut ChromeSink<_>, kind| {
-                let event = Event { at: Timestamp::from_nanos(number), kind };
+                let event = Event { time: Timestamp::from_nanos(number), kind };
                 source.push(&event, &tables, sink).unwrap();
             };
             push(&mut sink, begin);

@@ -56,7 +56,7 @@ struct Thread {
 
 #[derive(Clone, Copy, Debug)]
 struct Interval {
-    begin: Timestamp,
+    start: Timestamp,
     /// In nanoseconds; an interval of more than four seconds is split.
     length: u32,
     cpu: u32,
@@ -107,13 +107,13 @@ impl CpuIntervals {
 
     fn leave(&mut self, at: Timestamp, tid: i32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let Some((mut begin, cpu)) = thread.running.take() else { return };
+        let Some((mut start, cpu)) = thread.running.take() else { return };
         loop {
-            let left = at.nanos_since(begin).max(0);
+            let left = at.nanos_since(start).max(0);
             let length = u32::try_from(left).unwrap_or(u32::MAX);
-            thread.done.push(Interval { begin, length, cpu });
+            thread.done.push(Interval { start, length, cpu });
             self.intervals += 1;
-            begin = begin.saturating_add_nanos(length.into());
+            start = start.saturating_add_nanos(length.into());
             if i64::from(length) == left {
                 break;
             }
@@ -138,15 +138,15 @@ impl CpuIntervals {
                     return CpuState::OnCpu(cpu);
                 }
             }
-            let next = thread.done.partition_point(|interval| interval.begin <= to);
+            let next = thread.done.partition_point(|interval| interval.start <= to);
             if let Some(last) = next.checked_sub(1).and_then(|i| thread.done.get(i)) {
-                let end = last.begin.saturating_add_nanos(last.length.into());
+                let end = last.start.saturating_add_nanos(last.length.into());
                 if end > from {
                     return CpuState::OnCpu(last.cpu);
                 }
             }
         }
-        if self.lost.iter().any(|(begin, end)| *begin <= to && *end >= from) {
+        if self.lost.iter().any(|(start, end)| *start <= to && *end >= from) {
             return CpuState::Unknown;
         }
         CpuState::OffCpu

@@ -50,7 +50,7 @@ impl Example {
     }
 
     fn push(&mut self, at: i64, kind: EventKind) {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         self.profile.push(&event, &self.tables);
     }
 

@@ -55,7 +55,7 @@ fn page(turns: i64, options: HtmlOptions) -> (String, HtmlStats) {
         html.push(&derived, &tables);
     };
     for (at, kind) in events {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut each);
     }
     correlator.finish(&mut each);
@@ -152,7 +152,7 @@ fn preempted_system_calls_have_a_kind() {
     ]);
     let (mut html, mut correlator) = (HtmlTimeline::new(HtmlOptions::default()), Correlator::new());
     for (at, kind) in events {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     }
     correlator.finish(&mut |derived| html.push(&derived, &tables));
@@ -174,7 +174,7 @@ fn counters_have_finite_values_only() {
     let mut correlator = Correlator::new();
     for (at, value) in (0..).zip([1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2.0]) {
         let kind = EventKind::Counter { entity, name, unit: TextId::EMPTY, value };
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     }
     let mut out = Vec::new();
@@ -207,7 +207,7 @@ fn counters_of_one_name_have_different_titles() {
         .flat_map(|time: i64| entities.map(|entity| (time, entity)))
         .map(|(time, entity)| {
             let kind = EventKind::Counter { entity, name: size, unit: bytes, value: time as f64 };
-            Event { at: Timestamp::from_nanos(time), kind }
+            Event { time: Timestamp::from_nanos(time), kind }
         })
         .collect();
     let page = drawn(&tables, &events, HtmlOptions::default());
@@ -230,7 +230,7 @@ fn work_items_and_starvation_are_in_the_queue_of_the_thread_pool() {
     let starvation = EventKind::Instant { entity: process, kind, name, of, stack };
     let events =
         [(10, begin), (20, EventKind::Finish { span, by, is_cut: false }), (30, starvation)];
-    let events = events.map(|(time, kind)| Event { at: at(time), kind });
+    let events = events.map(|(time, kind)| Event { time: at(time), kind });
     let (page, lanes) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
     let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());
     assert_eq!(groups.collect::<Vec<_>>(), ["process 7", "thread-pool queue"]);
@@ -261,7 +261,7 @@ fn tasks_and_loads_of_dotnet_are_no_events() {
         let begin = EventKind::Begin { span, entity: process, kind, name, by, of, stack };
         let end = EventKind::Finish { span, by, is_cut: false };
         for (time, kind) in [(10 * number, begin), (10 * number + 5, end)] {
-            events.push(Event { at: Timestamp::from_nanos(time), kind });
+            events.push(Event { time: Timestamp::from_nanos(time), kind });
         }
     }
     let (page, _) = drawn_with_lanes(&tables, &events, HtmlOptions::default());
@@ -285,7 +285,7 @@ fn frames_without_a_function_have_their_position() {
     let entity = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
     let stacks = frames.map(|frame| tables.stack(&[frame]));
     let mut push = |kind| {
-        let event = Event { at: Timestamp::default(), kind };
+        let event = Event { time: Timestamp::default(), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     };
     push(EventKind::Start { entity });
@@ -318,7 +318,7 @@ fn samples(options: HtmlOptions) -> (String, HtmlStats) {
     let mut html = HtmlTimeline::new(options);
     let mut correlator = Correlator::new();
     let mut push = |at, kind| {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     };
     threads.iter().for_each(|entity| push(0, EventKind::Start { entity: *entity }));
@@ -379,7 +379,7 @@ fn other_processes_above_the_limit_are_on_the_cpus_only() {
         let mut html = HtmlTimeline::new(options);
         let mut correlator = Correlator::new();
         let mut push = |at, kind| {
-            let event = Event { at: Timestamp::from_nanos(at), kind };
+            let event = Event { time: Timestamp::from_nanos(at), kind };
             correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
         };
         for entity in [cpu].into_iter().chain(threads) {
@@ -431,7 +431,7 @@ fn processes_above_the_limit_share_a_group_with_all_they_have() {
     let spans: Vec<_> = threads.iter().map(|_| tables.new_span()).collect();
     let (mut html, mut correlator) = (HtmlTimeline::new(HtmlOptions::default()), Correlator::new());
     let mut push = |at, kind| {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut |derived| html.push(&derived, &tables));
     };
     threads.iter().for_each(|entity| push(0, EventKind::Start { entity: *entity }));
@@ -519,7 +519,7 @@ fn the_process_of_interest_is_first() {
         html.push(&derived, &tables);
     };
     for (at, kind) in events {
-        let event = Event { at: Timestamp::from_nanos(at), kind };
+        let event = Event { time: Timestamp::from_nanos(at), kind };
         correlator.push(&event, &tables.entities, &mut each);
     }
     correlator.finish(&mut each);
@@ -577,7 +577,7 @@ fn idle_cpus_are_no_process() {
     let (kind, event) = (SampleKind::Cpu, SampledEventId::NONE);
     let (weight, thread, cpu, of) = (1, None, Some(entity), None);
     let sample = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
-    let events = [Event { at: Timestamp::default(), kind: sample }];
+    let events = [Event { time: Timestamp::default(), kind: sample }];
     let page = drawn(&tables, &events, HtmlOptions::default());
     let groups: Vec<_> = page["groups"].as_array().unwrap().iter().map(|g| &g[0]).collect();
     assert_eq!(groups, ["idle CPUs", "samples (1)"]);
@@ -593,7 +593,7 @@ fn types_of_tasks_above_the_limit_share_lanes() {
     let mut tables = Tables::new();
     let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
     let mut events = Vec::new();
-    let mut push = |at, kind| events.push(Event { at: Timestamp::from_nanos(at), kind });
+    let mut push = |at, kind| events.push(Event { time: Timestamp::from_nanos(at), kind });
     push(0, EventKind::Start { entity: process });
     for number in 0..TYPES {
         let name = tables.text(format!("type{number}").as_bytes());
@@ -627,7 +627,10 @@ fn losses_have_their_unit() {
     let lost = [(LossKind::GoTrace, 9, "bytes"), (LossKind::DotnetEvents, 7, "records")];
     let events = lost.map(|(kind, count, _)| {
         let at = Timestamp::default();
-        Event { at, kind: EventKind::Loss { entity: None, kind, since: at, count: Some(count) } }
+        Event {
+            time: at,
+            kind: EventKind::Loss { entity: None, kind, since: at, count: Some(count) },
+        }
     });
     let page = drawn(&Tables::new(), &events, HtmlOptions::default());
     for list in ["kinds", "all"] {
@@ -656,7 +659,7 @@ fn a_process_id_that_is_used_again_is_another_process() {
     let threads = [child, other].map(|process| add(EntityKind::Thread, 8, b"t", Some(process)));
     tables.entities.get_mut(child).unwrap().parent = Some(root);
     let mut events = Vec::new();
-    let mut push = |at, kind| events.push(Event { at: Timestamp::from_nanos(at), kind });
+    let mut push = |at, kind| events.push(Event { time: Timestamp::from_nanos(at), kind });
     push(0, EventKind::Start { entity: cpu });
     let (is_next_unknown, prio) = (false, 120);
     for (at, thread) in [(10, threads[0]), (30, threads[1])] {

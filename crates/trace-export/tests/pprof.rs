@@ -239,7 +239,7 @@ fn profiles_of_samples_have_their_time() {
     for (domain, start) in [(ClockDomain::Realtime, 1_000_020), (ClockDomain::Boottime, 0)] {
         let mut samples = Samples::new();
         for (time, kind) in [(5, clock(domain)), (20, sample), (50, sample)] {
-            samples.push(&Event { at: at(time), kind }, &tables);
+            samples.push(&Event { time: at(time), kind }, &tables);
         }
         let profiles = samples.into_profiles(&tables);
         assert_eq!(profiles[0].1.span(), (start, 30), "{domain}");

@@ -26,7 +26,7 @@ struct World {
 
 impl World {
     fn push(&mut self, kind: EventKind) {
-        self.events.push(Event { at: Timestamp::from_nanos(self.now), kind });
+        self.events.push(Event { time: Timestamp::from_nanos(self.now), kind });
     }
 
     fn entity(
@@ -394,12 +394,12 @@ fn numbers_of_goroutines_are_those_after_a_burst() {
     let m = w.entity(EntityKind::GoThread, 101, "", Some(process));
     let [g, last] =
         [1, 2].map(|number| w.entity(EntityKind::Goroutine, number, "main.main", Some(process)));
-    for begin in [0, 100 * MS] {
-        w.now = begin;
+    for start in [0, 100 * MS] {
+        w.now = start;
         w.state(g, State::Runnable, None, "");
-        w.now = begin + 10_000;
+        w.now = start + 10_000;
         w.state(g, State::Running, Some(m), "");
-        w.now = begin + 50_000;
+        w.now = start + 50_000;
         w.state(g, State::Waiting, None, "sleep");
     }
     // It ends within a burst, and nothing follows for long.

@@ -26,7 +26,7 @@ impl ClockCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockChange {
     /// When it was noticed: it happened shortly before.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// Why.
     pub cause: ClockCause,
     /// Nanoseconds, negative if the clock was set back.
@@ -74,7 +74,7 @@ impl Clocks {
         let found: Vec<ClockChange> = [(ClockCause::Suspended, suspended), (ClockCause::Set, set)]
             .into_iter()
             .filter(|(_, by)| by.saturating_abs() >= Self::SHORTEST)
-            .map(|(cause, by)| ClockChange { at: now.monotonic, cause, by })
+            .map(|(cause, by)| ClockChange { time: now.monotonic, cause, by })
             .collect();
         self.changes.extend(&found);
         while self.changes.len() > Self::MAX {
@@ -94,12 +94,12 @@ impl Clocks {
 
     /// The changes since a time, oldest first.
     pub fn since(&self, from: Timestamp) -> impl Iterator<Item = &ClockChange> {
-        self.changes.iter().filter(move |change| change.at >= from)
+        self.changes.iter().filter(move |change| change.time >= from)
     }
 
     /// Removes the changes before a time.
     pub fn forget(&mut self, before: Timestamp) {
-        self.changes.retain(|change| change.at >= before);
+        self.changes.retain(|change| change.time >= before);
     }
 }
 
@@ -109,9 +109,9 @@ pub struct CpuGap {
     /// The CPU.
     pub cpu: u32,
     /// When it was last seen with its events.
-    pub from: Timestamp,
+    pub start: Timestamp,
     /// When its events were opened again. `None` while it is offline.
-    pub until: Option<Timestamp>,
+    pub end: Option<Timestamp>,
 }
 
 impl CpuGap {
@@ -126,12 +126,12 @@ impl CpuGap {
         gone: &[u32],
         opened: &[u32],
     ) {
-        gaps.extend(gone.iter().map(|cpu| Self { cpu: *cpu, from: before, until: None }));
+        gaps.extend(gone.iter().map(|cpu| Self { cpu: *cpu, start: before, end: None }));
         for cpu in opened {
-            match gaps.iter_mut().find(|gap| gap.cpu == *cpu && gap.until.is_none()) {
-                Some(gap) => gap.until = Some(now),
+            match gaps.iter_mut().find(|gap| gap.cpu == *cpu && gap.end.is_none()) {
+                Some(gap) => gap.end = Some(now),
                 // It was offline before.
-                None => gaps.push(Self { cpu: *cpu, from: before, until: Some(now) }),
+                None => gaps.push(Self { cpu: *cpu, start: before, end: Some(now) }),
             }
         }
         gaps.drain(..gaps.len().saturating_sub(Self::MAX));
@@ -139,12 +139,12 @@ impl CpuGap {
 
     /// Removes the gaps that have ended before a time.
     pub fn forget(gaps: &mut Vec<Self>, before: Timestamp) {
-        gaps.retain(|gap| gap.until.is_none_or(|until| until >= before));
+        gaps.retain(|gap| gap.end.is_none_or(|until| until >= before));
     }
 
     /// Whether it is in a window. A CPU that stays offline is, if it went offline in it.
     pub(crate) fn is_in(&self, from: Timestamp, until: Timestamp) -> bool {
-        self.from < until && self.until.unwrap_or(self.from) >= from
+        self.start < until && self.end.unwrap_or(self.start) >= from
     }
 }
 
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(clocks.look(reading(SECOND, 0, 5_000_000)), []);
         let found = clocks.look(reading(2 * SECOND, 60 * SECOND, 5_000_000));
         let at = Timestamp::from_nanos(2 * SECOND);
-        let suspended = ClockChange { at, cause: ClockCause::Suspended, by: 60 * SECOND };
+        let suspended = ClockChange { time: at, cause: ClockCause::Suspended, by: 60 * SECOND };
         assert_eq!(found, [suspended]);
         let found = clocks.look(reading(3 * SECOND, 60 * SECOND, -3600 * SECOND));
         assert_eq!((found[0].cause, found[0].by), (ClockCause::Set, -3600 * SECOND - 5_000_000));
@@ -187,13 +187,13 @@ mod tests {
         let at = Timestamp::from_nanos;
         let mut gaps = Vec::new();
         CpuGap::add(&mut gaps, (at(10), at(20)), &[1], &[]);
-        assert_eq!(gaps, [CpuGap { cpu: 1, from: at(10), until: None }]);
+        assert_eq!(gaps, [CpuGap { cpu: 1, start: at(10), end: None }]);
         // Only where it went offline.
         assert!(gaps[0].is_in(at(5), at(15)) && !gaps[0].is_in(at(11), at(15)));
         CpuGap::add(&mut gaps, (at(40), at(50)), &[2], &[1, 2, 3]);
-        assert_eq!(gaps[0].until, Some(at(50)));
-        assert_eq!(gaps[1], CpuGap { cpu: 2, from: at(40), until: Some(at(50)) });
-        assert_eq!(gaps[2], CpuGap { cpu: 3, from: at(40), until: Some(at(50)) });
+        assert_eq!(gaps[0].end, Some(at(50)));
+        assert_eq!(gaps[1], CpuGap { cpu: 2, start: at(40), end: Some(at(50)) });
+        assert_eq!(gaps[2], CpuGap { cpu: 3, start: at(40), end: Some(at(50)) });
         CpuGap::forget(&mut gaps, at(50));
         assert_eq!(gaps.len(), 3);
         CpuGap::forget(&mut gaps, at(51));

@@ -11,9 +11,9 @@ use trace_common::Timestamp;
 #[non_exhaustive]
 pub struct Coverage {
     /// Start of the first segment.
-    pub from: Option<Timestamp>,
+    pub start: Option<Timestamp>,
     /// End of the last segment.
-    pub until: Option<Timestamp>,
+    pub end: Option<Timestamp>,
     /// Parts between segments that were not recorded.
     pub gaps: Vec<(Timestamp, Timestamp)>,
     /// Records that were lost in the segments.
@@ -25,11 +25,11 @@ impl Coverage {
     pub fn of<'a>(segments: impl IntoIterator<Item = &'a Segment>) -> Self {
         let mut this = Self::default();
         for segment in segments {
-            this.from.get_or_insert(segment.start);
-            if let Some(until) = this.until.filter(|until| *until < segment.start) {
+            this.start.get_or_insert(segment.start);
+            if let Some(until) = this.end.filter(|until| *until < segment.start) {
                 this.gaps.push((until, segment.start));
             }
-            this.until = Some(segment.end);
+            this.end = Some(segment.end);
             this.lost = this.lost.saturating_add(segment.lost);
         }
         this
@@ -37,8 +37,8 @@ impl Coverage {
 
     /// Whether the whole window is covered, without gaps and losses.
     pub fn is_complete(&self, window: &Window) -> bool {
-        self.from.is_some_and(|from| from <= window.from)
-            && self.until.is_some_and(|until| until >= window.until)
+        self.start.is_some_and(|from| from <= window.start)
+            && self.end.is_some_and(|until| until >= window.end)
             && self.gaps.is_empty()
             && self.lost == 0
     }
@@ -57,9 +57,9 @@ pub struct Source {
     /// The name of its file beside the manifest.
     pub file: Option<String>,
     /// Start of the time that it covers.
-    pub from: Option<Timestamp>,
+    pub start: Option<Timestamp>,
     /// End of the time that it covers.
-    pub until: Option<Timestamp>,
+    pub end: Option<Timestamp>,
     /// What is missing, and why, in words.
     pub missing: Option<String>,
 }
@@ -76,7 +76,7 @@ impl Source {
             "pid": self.pid,
             "name": self.name,
             "file": self.file,
-            "covered": times(self.from, self.until),
+            "covered": times(self.start, self.end),
             "missing": self.missing,
         })
     }
@@ -139,8 +139,8 @@ impl Manifest {
         clocks: impl IntoIterator<Item = &'a ClockChange>,
         cpus: impl IntoIterator<Item = &'a CpuGap>,
     ) {
-        let (from, until) = (self.window.from, self.window.until);
-        self.clock_changes.extend(clocks.into_iter().filter(|change| change.at >= from));
+        let (from, until) = (self.window.start, self.window.end);
+        self.clock_changes.extend(clocks.into_iter().filter(|change| change.time >= from));
         self.cpus.extend(cpus.into_iter().filter(|gap| gap.is_in(from, until)));
     }
 
@@ -148,7 +148,7 @@ impl Manifest {
     pub fn is_complete(&self) -> bool {
         self.coverage.is_complete(&self.window)
             && self.missing.is_empty()
-            && self.cpus.iter().all(|gap| gap.until.is_none())
+            && self.cpus.iter().all(|gap| gap.end.is_none())
             && self.sources.iter().all(|source| source.missing.is_none())
     }
 
@@ -163,8 +163,8 @@ impl Manifest {
             versions.iter().map(|(name, text)| (name.clone(), json!(text))).collect();
         json!({
             "version": VERSION,
-            "asked": times(Some(window.from), Some(window.until)),
-            "covered": times(coverage.from, coverage.until),
+            "asked": times(Some(window.start), Some(window.end)),
+            "covered": times(coverage.start, coverage.end),
             "complete": self.is_complete(),
             "gaps": gaps,
             "cpus": self.cpus.iter().map(cpu).collect::<Vec<_>>(),
@@ -187,26 +187,26 @@ impl Manifest {
 }
 
 fn times(from: Option<Timestamp>, until: Option<Timestamp>) -> Value {
-    json!({ "from": from.map(Timestamp::nanos), "until": until.map(Timestamp::nanos) })
+    json!({ "start": from.map(Timestamp::nanos), "end": until.map(Timestamp::nanos) })
 }
 
 fn cpu(gap: &CpuGap) -> Value {
     json!({
         "cpu": gap.cpu,
-        "from": gap.from.nanos(),
-        "until": gap.until.map(Timestamp::nanos),
+        "start": gap.start.nanos(),
+        "end": gap.end.map(Timestamp::nanos),
     })
 }
 
 fn change(change: &ClockChange) -> Value {
-    json!({ "at": change.at.nanos(), "cause": change.cause.name(), "by": change.by })
+    json!({ "time": change.time.nanos(), "cause": change.cause.name(), "by": change.by })
 }
 
 fn cause(cause: &Cause) -> Value {
     json!({
         "trigger": cause.trigger,
         "what": cause.what,
-        "at": cause.at.map(Timestamp::nanos),
+        "time": cause.time.map(Timestamp::nanos),
         "pid": cause.pid,
         "tid": cause.tid,
     })
@@ -250,17 +250,17 @@ mod tests {
         manifest.files.push(("kernel.perf.data".to_owned(), 9));
         let json = manifest.to_json();
         assert_eq!(json["complete"], false);
-        assert_eq!(json["asked"]["from"], 10);
+        assert_eq!(json["asked"]["start"], 10);
         assert_eq!(json["causes"][0]["tid"], 7);
         assert_eq!(json["files"][0]["name"], "kernel.perf.data");
         manifest.missing.clear();
         let mut source = Source::new("go", 7, "server");
-        source.until = Some(at(30));
+        source.end = Some(at(30));
         manifest.sources.push(source);
         assert!(manifest.is_complete());
         assert!(manifest.to_json()["clock"]["realtime_offset"].is_null());
-        let set = |nanos| ClockChange { at: at(nanos), cause: ClockCause::Set, by: -7 };
-        let gap = |cpu, until: Option<i64>| CpuGap { cpu, from: at(20), until: until.map(at) };
+        let set = |nanos| ClockChange { time: at(nanos), cause: ClockCause::Set, by: -7 };
+        let gap = |cpu, until: Option<i64>| CpuGap { cpu, start: at(20), end: until.map(at) };
         // Those after its end are needed for the wall clock, too.
         manifest.add_changes(&[set(9), set(20), set(50)], &[gap(1, None)]);
         assert!(manifest.is_complete(), "nothing runs on a CPU that is offline");
@@ -269,14 +269,11 @@ mod tests {
         let json = manifest.to_json();
         assert_eq!(json["clock"]["changes"].as_array().map(Vec::len), Some(2));
         assert_eq!(json["clock"]["changes"][0]["cause"], "set");
-        assert_eq!(
-            (&json["cpus"][0]["until"], &json["cpus"][1]["until"]),
-            (&Value::Null, &30.into())
-        );
+        assert_eq!((&json["cpus"][0]["end"], &json["cpus"][1]["end"]), (&Value::Null, &30.into()));
         manifest.cpus.clear();
         manifest.sources[0].missing = Some("the last second".to_owned());
         let json = manifest.to_json();
         assert_eq!(json["complete"], false);
-        assert_eq!(json["sources"][0]["covered"]["until"], 30);
+        assert_eq!(json["sources"][0]["covered"]["end"], 30);
     }
 }

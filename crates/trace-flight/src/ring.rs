@@ -162,7 +162,7 @@ impl Ring {
 
     /// The segments that overlap a window, oldest first. One that ends when it starts is in a window of that time.
     pub fn overlapping(&self, window: &Window) -> impl Iterator<Item = &Segment> {
-        let (from, until) = (window.from, window.until);
+        let (from, until) = (window.start, window.end);
         let is_after = move |s: &&Segment| s.end > from || s.start >= from;
         self.segments.iter().filter(is_after).filter(move |s| s.start < until)
     }

@@ -12,7 +12,7 @@ pub struct Cause {
     /// A description of the event.
     pub what: String,
     /// When, if it is known.
-    pub at: Option<Timestamp>,
+    pub time: Option<Timestamp>,
     /// The process.
     pub pid: Option<u32>,
     /// The thread.
@@ -22,7 +22,7 @@ pub struct Cause {
 impl Cause {
     /// A cause of this kind.
     pub fn new(trigger: impl Into<String>, what: impl Into<String>) -> Self {
-        Self { trigger: trigger.into(), what: what.into(), at: None, pid: None, tid: None }
+        Self { trigger: trigger.into(), what: what.into(), time: None, pid: None, tid: None }
     }
 
     /// The same cause, of a thread.
@@ -38,9 +38,9 @@ impl Cause {
 #[non_exhaustive]
 pub struct Window {
     /// Its start.
-    pub from: Timestamp,
+    pub start: Timestamp,
     /// Its end.
-    pub until: Timestamp,
+    pub end: Timestamp,
     /// The triggers that fired, earliest first: at most [`Windows::MAX_CAUSES`].
     pub causes: Vec<Cause>,
     /// The number of triggers that fired.
@@ -52,7 +52,7 @@ pub struct Window {
 impl Window {
     /// A window of one cause.
     pub fn new(from: Timestamp, until: Timestamp, cause: Cause) -> Self {
-        Self { from, until, causes: vec![cause], fired: 1, suppressed: 0 }
+        Self { start: from, end: until, causes: vec![cause], fired: 1, suppressed: 0 }
     }
 }
 
@@ -128,7 +128,7 @@ impl Windows {
         let last = match (&self.open, &self.next) {
             (None, _) => self.last,
             (Some((first, open)), None) if at > *first + self.longest => {
-                Some((open.from, open.until))
+                Some((open.start, open.end))
             }
             _ => None,
         };
@@ -141,7 +141,7 @@ impl Windows {
 
     /// As [`fire`](Self::fire), and is never suppressed.
     pub fn demand(&mut self, at: Timestamp, mut cause: Cause) -> Fired {
-        cause.at.get_or_insert(at);
+        cause.time.get_or_insert(at);
         let (from, until) = (at - self.back, at + self.forward);
         let (open, end) = match (&mut self.open, &mut self.next) {
             (Some(_), Some((second, next))) if at >= *second => (next, until),
@@ -157,10 +157,10 @@ impl Windows {
                 return Fired::Opened;
             }
         };
-        open.from = open.from.min(from);
-        open.until = open.until.max(end);
+        open.start = open.start.min(from);
+        open.end = open.end.max(end);
         open.fired += 1;
-        let place = open.causes.partition_point(|other| other.at <= cause.at);
+        let place = open.causes.partition_point(|other| other.time <= cause.time);
         open.causes.insert(place, cause);
         open.causes.truncate(Self::MAX_CAUSES);
         Fired::Joined
@@ -178,20 +178,20 @@ impl Windows {
 
     /// The open window, if everything up to its end was recorded: all up to `recorded` is.
     pub fn due(&mut self, recorded: Timestamp) -> Option<Window> {
-        let (_, window) = self.open.take_if(|(_, window)| window.until <= recorded)?;
+        let (_, window) = self.open.take_if(|(_, window)| window.end <= recorded)?;
         self.ended(window)
     }
 
     /// The open window, cut at `recorded`: nothing is recorded after it. There can be another one.
     pub fn finish(&mut self, recorded: Timestamp) -> Option<Window> {
         let (_, mut window) = self.open.take()?;
-        window.until = window.until.min(recorded);
+        window.end = window.end.min(recorded);
         self.ended(window)
     }
 
     fn ended(&mut self, window: Window) -> Option<Window> {
         self.open = self.next.take();
-        self.last = Some((window.from, window.until));
+        self.last = Some((window.start, window.end));
         Some(window)
     }
 
@@ -230,8 +230,8 @@ mod tests {
         assert_eq!(windows.fire(at(101), cause("b")), Fired::Joined);
         assert_eq!(windows.due(at(102)), None);
         let window = windows.due(at(103)).unwrap();
-        assert_eq!((window.from, window.until, window.fired), (at(90), at(103), 2));
-        let causes: Vec<_> = window.causes.iter().map(|c| (c.what.as_str(), c.at)).collect();
+        assert_eq!((window.start, window.end, window.fired), (at(90), at(103), 2));
+        let causes: Vec<_> = window.causes.iter().map(|c| (c.what.as_str(), c.time)).collect();
         assert_eq!(causes, [("a", Some(at(100))), ("b", Some(at(101)))]);
         assert!(windows.open().is_none() && windows.due(at(1000)).is_none());
     }
@@ -242,7 +242,7 @@ mod tests {
         let mut ended = Vec::new();
         for second in 0..100 {
             windows.fire(at(second), cause("again"));
-            ended.extend(windows.due(at(second)).map(|window| window.until));
+            ended.extend(windows.due(at(second)).map(|window| window.end));
         }
         assert_eq!(ended.first(), Some(&at(16)), "eight times two seconds");
         assert!(ended.len() > 4);
@@ -258,7 +258,7 @@ mod tests {
         assert_eq!(windows.suppressed(), 1);
         assert_eq!(windows.demand(at(131), cause("c")), Fired::Opened);
         let window = windows.finish(at(132)).unwrap();
-        assert_eq!((window.until, window.suppressed), (at(132), 1));
+        assert_eq!((window.end, window.suppressed), (at(132), 1));
         assert_eq!(windows.fire(at(162), cause("d")), Fired::Opened);
     }
 
@@ -270,16 +270,16 @@ mod tests {
         // It joins a window that has begun after it.
         assert_eq!(windows.fire(at(98), cause("b")), Fired::Joined);
         let window = windows.due(at(102)).unwrap();
-        assert_eq!((window.from, window.until, window.fired), (at(88), at(102), 2));
+        assert_eq!((window.start, window.end, window.fired), (at(88), at(102), 2));
         assert!(window.causes.iter().map(|cause| cause.what.as_str()).eq(["b", "a"]));
         // The window has all of its time, or not the end, or not the begin.
         assert_eq!(windows.fire(at(100), cause("c")), Fired::Suppressed);
         assert_eq!(windows.fire(at(101), cause("d")), Fired::Opened);
         let window = windows.due(at(103)).unwrap();
-        assert_eq!((window.from, window.until, window.suppressed), (at(91), at(103), 1));
+        assert_eq!((window.start, window.end, window.suppressed), (at(91), at(103), 1));
         assert_eq!(windows.fire(at(97), cause("e")), Fired::Opened);
         let window = windows.due(at(103)).unwrap();
-        assert_eq!((window.from, window.until), (at(87), at(99)));
+        assert_eq!((window.start, window.end), (at(87), at(99)));
         // Those that are known are the earliest ones.
         let first = 200_000;
         for n in (0..200).rev() {
@@ -287,7 +287,7 @@ mod tests {
         }
         let window = windows.finish(Timestamp::MAX).unwrap();
         assert_eq!(window.fired, 200);
-        let times = window.causes.iter().map(|cause| cause.at.unwrap().nanos());
+        let times = window.causes.iter().map(|cause| cause.time.unwrap().nanos());
         assert!(times.eq(first..first + Windows::MAX_CAUSES as i64));
     }
 
@@ -305,7 +305,7 @@ mod tests {
         windows.add(5, Fired::Joined);
         let taken = [(); 3].map(|()| windows.due(at(400)));
         let taken =
-            taken.map(|window| window.map(|window| (window.from, window.until, window.fired)));
+            taken.map(|window| window.map(|window| (window.start, window.end, window.fired)));
         assert_eq!(taken, [Some((at(90), at(116), 3)), Some((at(107), at(302), 8)), None]);
         windows.add(5, Fired::Suppressed);
         assert_eq!(windows.suppressed(), 5);
@@ -330,12 +330,12 @@ mod tests {
             let mut take = |window: Window| {
                 seen += window.fired;
                 suppressed += window.suppressed;
-                let length = window.until.nanos_since(window.from);
+                let length = window.end.nanos_since(window.start);
                 assert!(length <= (10 + 8 + 8 * 2) * 1_000_000_000);
                 assert!(window.causes.len() as u64 == window.fired.min(64));
-                assert!(window.causes.is_sorted_by_key(|cause| cause.at));
-                let times = window.causes.iter().map(|cause| cause.at.unwrap());
-                times.for_each(|at| assert!(at <= window.until && at - Duration::from_secs(10) >= window.from));
+                assert!(window.causes.is_sorted_by_key(|cause| cause.time));
+                let times = window.causes.iter().map(|cause| cause.time.unwrap());
+                times.for_each(|at| assert!(at <= window.end && at - Duration::from_secs(10) >= window.start));
             };
             for (step, fires, late) in steps {
                 now += step;

@@ -33,14 +33,14 @@ fn main() -> Result {
     derive(&path, &mut Tables::new(), &mut |derived| requests.push(&derived))?;
     for request in requests.into_worst() {
         let mut tables = Tables::new();
-        let mut history = History::new(request.begin, request.end);
+        let mut history = History::new(request.start, request.end);
         derive(&path, &mut tables, &mut |derived| history.push(&derived))?;
         history.finish();
         let name = tables.str(request.name);
         println!("{name} of {} us", request.nanos() / 1_000);
         let entities = &tables.entities;
         let (subject, task) = (request.subject, request.task);
-        let path = critical_path(&history, entities, subject, request.begin, request.end, task);
+        let path = critical_path(&history, entities, subject, request.start, request.end, task);
         for piece in path.pieces {
             let Some(entity) = entities.get(piece.entity) else { continue };
             println!(

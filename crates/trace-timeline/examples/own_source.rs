@@ -61,7 +61,7 @@ impl Requests {
         // The thread of the recording: `Tables::entity` would add another one.
         let Some(thread) = tables.thread(tid, at, out) else { return Ok(()) };
         let by = Some(thread);
-        let mut push = |kind| out.push(Event { at, kind });
+        let mut push = |kind| out.push(Event { time: at, kind });
         if is_begin {
             self.count += 1;
             let name = tables.text(word()?.as_bytes());

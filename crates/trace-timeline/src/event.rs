@@ -9,7 +9,7 @@ use trace_common::{ClockDomain, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     /// The time, on the clock of the timeline.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// The kind, with its details.
     pub kind: EventKind,
 }
@@ -352,7 +352,7 @@ pub enum SpanKind {
     /// An asynchronous .NET method awaits a task: from the thread that awaits to the one that continues, which ends the
     /// span if nothing else is known to make it continue.
     Await,
-    /// An asynchronous operation of .NET, from its begin to its end, on any number of threads.
+    /// An asynchronous operation of .NET, from its start to its end, on any number of threads.
     Operation,
     /// A thread runs finalizers.
     Finalizers,

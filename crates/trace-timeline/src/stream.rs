@@ -116,7 +116,7 @@ impl<'a> Streams<'a> {
         if let Some((number, next)) = self.only.take() {
             let merge = self.merge.get_or_insert_with(|| Merge::new(0));
             for event in self.buffer.drain(..).skip(next) {
-                merge.push(number, event.at, event.kind);
+                merge.push(number, event.time, event.kind);
             }
         }
         self.streams.push(One { stream: Some(Box::new(stream)), newest: None });
@@ -146,10 +146,10 @@ impl<'a> Streams<'a> {
         let Some((_, next)) = &mut self.only else { return false };
         let Some(event) = self.buffer.get_mut(*next) else { return false };
         *next += 1;
-        let last = self.last.unwrap_or(event.at);
-        self.late += u64::from(event.at < last);
-        event.at = event.at.max(last);
-        self.last = Some(event.at);
+        let last = self.last.unwrap_or(event.time);
+        self.late += u64::from(event.time < last);
+        event.time = event.time.max(last);
+        self.last = Some(event.time);
         true
     }
 
@@ -173,9 +173,9 @@ impl<'a> Streams<'a> {
             let watermark = behind.map_or(Some(Timestamp::MAX), |(_, one)| one.newest);
             if let Some(merged) = watermark.and_then(|watermark| merge.pop(watermark)) {
                 self.late += u64::from(merged.late);
-                let at = merged.at.max(self.last.unwrap_or(merged.at));
+                let at = merged.time.max(self.last.unwrap_or(merged.time));
                 self.last = Some(at);
-                self.merged = Some(Event { at, kind: merged.value });
+                self.merged = Some(Event { time: at, kind: merged.value });
                 return Ok(true);
             }
             let Some((number, _)) = behind else { return Ok(false) };
@@ -183,8 +183,8 @@ impl<'a> Streams<'a> {
             let Some(stream) = &mut one.stream else { return Ok(false) };
             let result = stream.read(tables, &mut self.buffer);
             for event in self.buffer.drain(..) {
-                one.newest = one.newest.max(Some(event.at));
-                merge.push(number, event.at, event.kind);
+                one.newest = one.newest.max(Some(event.time));
+                merge.push(number, event.time, event.kind);
             }
             one.read(number, result)?;
         }
@@ -199,7 +199,7 @@ impl<'a> Streams<'a> {
             let Some(stream) = &mut one.stream else { return Ok(false) };
             let result = stream.read(tables, &mut self.buffer);
             if let Some(last) = self.buffer.last() {
-                one.newest = one.newest.max(Some(last.at));
+                one.newest = one.newest.max(Some(last.time));
             }
             one.read(number, result)?;
             if self.advance_only() {

@@ -388,7 +388,7 @@ impl Tables {
             return Some(known);
         }
         let entity = self.entity(entity)?;
-        out.push(Event { at, kind: EventKind::Start { entity } });
+        out.push(Event { time: at, kind: EventKind::Start { entity } });
         Some(entity)
     }
 

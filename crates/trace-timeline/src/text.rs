@@ -362,7 +362,7 @@ pub const fn loss(kind: LossKind) -> &'static str {
 /// CPU, 100 us without one`.
 pub fn late(pause: &Pause, stop: &Stop, tables: &Tables) -> String {
     let who = name(tables, stop.holder.or(stop.thread).unwrap_or(stop.entity));
-    let mut text = format!("{who} stopped after {}", duration(stop.at.nanos_since(pause.begin)));
+    let mut text = format!("{who} stopped after {}", duration(stop.time.nanos_since(pause.start)));
     if stop.on_cpu.max(stop.runnable) > 0 {
         let (on_cpu, runnable) = (duration(stop.on_cpu), duration(stop.runnable));
         text.push_str(&format!(": {on_cpu} on a CPU, {runnable} without one"));

@@ -156,7 +156,7 @@ fn a_dotnet_thread_stops_when_it_sleeps() {
     w.at(70).finish(stop, Some(requester));
     let pauses = machine.world.pauses();
     let [pause] = &pauses[..] else { panic!("{pauses:?}") };
-    let stops: Vec<_> = pause.stops.iter().map(|stop| (stop.entity, stop.at.nanos())).collect();
+    let stops: Vec<_> = pause.stops.iter().map(|stop| (stop.entity, stop.time.nanos())).collect();
     assert_eq!(stops, [(early, 22), (late, 60)]);
 }
 
@@ -184,7 +184,7 @@ fn a_dotnet_thread_ends_with_its_kernel_thread() {
     let pauses = machine.world.pauses();
     let stops = pauses.iter().map(|pause| {
         let stop = pause.stops.iter().find(|stop| stop.entity == ended);
-        stop.map(|stop| (stop.at.nanos(), stop.on_cpu, stop.runnable))
+        stop.map(|stop| (stop.time.nanos(), stop.on_cpu, stop.runnable))
     });
     assert_eq!(stops.collect::<Vec<_>>(), [Some((50, 30, 0)), None, Some((1105, 5, 0))]);
     let states = machine.world.intervals(ended);
@@ -237,7 +237,8 @@ fn a_thread_is_that_of_the_last_trace_that_mentions_it() {
     let found: Vec<_> = pauses
         .iter()
         .map(|pause| {
-            let stops = pause.stops.iter().map(|stop| (stop.entity, stop.at.nanos(), stop.on_cpu));
+            let stops =
+                pause.stops.iter().map(|stop| (stop.entity, stop.time.nanos(), stop.on_cpu));
             let requester = pause.requester.as_ref().map(|requester| requester.thread);
             (requester, stops.collect::<Vec<_>>())
         })

@@ -106,7 +106,7 @@ fn a_lock_wait_names_its_owner() {
     correlator.finish(&mut each);
     assert_eq!(waited, [(waits, 700)]);
     let [pause] = &pauses[..] else { panic!("{pauses:?}") };
-    let since = |at: Timestamp| at.nanos_since(pause.begin);
+    let since = |at: Timestamp| at.nanos_since(pause.start);
     assert_eq!((pause.stopped.map(since), since(pause.end)), (Some(100), 600));
     assert_eq!(tables.get(pause.reason), b"Gc");
 }
@@ -134,10 +134,10 @@ fn expected(bytes: &[u8]) -> [usize; 5] {
 
 /// The pieces partition the time.
 fn check(path: &CriticalPath, name: &str) {
-    let mut at = path.begin;
+    let mut at = path.start;
     for piece in &path.pieces {
-        assert_eq!(piece.begin, at, "{name}: {path:#?}");
-        assert!(piece.end > piece.begin, "{name}: {piece:?}");
+        assert_eq!(piece.start, at, "{name}: {path:#?}");
+        assert!(piece.end > piece.start, "{name}: {piece:?}");
         at = piece.end;
     }
     assert_eq!(at, path.end, "{name}");
@@ -167,7 +167,7 @@ fn paths(events: &[Event], tables: &Tables, name: &str) -> Vec<CriticalPath> {
         history.push(&derived);
         if let Derived::Interval(interval) = derived {
             let before = last.insert(interval.subject, interval.end);
-            assert!(before.is_none_or(|before| before == interval.begin), "{name}");
+            assert!(before.is_none_or(|before| before == interval.start), "{name}");
         }
     };
     for event in events {
@@ -180,11 +180,11 @@ fn paths(events: &[Event], tables: &Tables, name: &str) -> Vec<CriticalPath> {
     let of_requests = requests
         .into_worst()
         .into_iter()
-        .map(|r| critical_path(&history, entities, r.subject, r.begin, r.end, r.task));
+        .map(|r| critical_path(&history, entities, r.subject, r.start, r.end, r.task));
     let lives = history.subjects().into_iter().map(|subject| {
         let life = history.intervals(subject);
-        let (begin, end) = (life[0].begin, life[life.len() - 1].end);
-        critical_path(&history, entities, subject, begin, end, None)
+        let (start, end) = (life[0].start, life[life.len() - 1].end);
+        critical_path(&history, entities, subject, start, end, None)
     });
     let paths: Vec<CriticalPath> = of_requests.chain(lives).collect();
     paths.iter().for_each(|path| check(path, name));
@@ -197,11 +197,11 @@ fn scheduled(events: &[Event], tables: &mut Tables) -> Vec<Event> {
     let mut all = Vec::new();
     let kernel = tables.entity(Entity::new(EntityKind::Process, 4242)).unwrap();
     let cpus = [0, 1].map(|number| tables.entity(Entity::new(EntityKind::Cpu, number)).unwrap());
-    let first = events.first().unwrap().at;
-    all.extend(cpus.map(|entity| Event { at: first, kind: EventKind::Start { entity } }));
+    let first = events.first().unwrap().time;
+    all.extend(cpus.map(|entity| Event { time: first, kind: EventKind::Start { entity } }));
     let (mut threads, mut running, mut turn) = (Vec::new(), [None; 2], 0);
     for event in events {
-        let at = event.at;
+        let at = event.time;
         all.push(*event);
         if let EventKind::Start { entity } = event.kind {
             let runtime = *tables.entities.get(entity).unwrap();
@@ -210,7 +210,7 @@ fn scheduled(events: &[Event], tables: &mut Tables) -> Vec<Event> {
                 let parent = if is_dotnet { runtime.parent } else { Some(kernel) };
                 let thread = Entity::new(EntityKind::Thread, runtime.number).child_of(parent);
                 let entity = tables.entity(thread).unwrap();
-                all.push(Event { at, kind: EventKind::Start { entity } });
+                all.push(Event { time: at, kind: EventKind::Start { entity } });
                 threads.push(entity);
             }
         }
@@ -228,13 +228,13 @@ fn scheduled(events: &[Event], tables: &mut Tables) -> Vec<Event> {
         if let Some(to) = next {
             let (from, cpu, stack) = (prev, Some(cpu), None);
             all.push(Event {
-                at,
+                time: at,
                 kind: EventKind::Flow { kind, from, context, on, to, cpu, stack },
             });
         }
         let (is_next_unknown, prio) = (false, 120);
         all.push(Event {
-            at,
+            time: at,
             kind: EventKind::Switch { cpu, prev, left, next, is_next_unknown, prio },
         });
         if turn % 50 == 0 {
@@ -242,7 +242,7 @@ fn scheduled(events: &[Event], tables: &mut Tables) -> Vec<Event> {
             let (cgroup, nanos, periods) = (TextId::EMPTY, 3_000_000, 1);
             let process = tables.entities.process_of(threads[0]).unwrap();
             all.push(Event {
-                at,
+                time: at,
                 kind: EventKind::Throttle { process, cgroup, since, nanos, periods },
             });
         }
@@ -266,16 +266,17 @@ fn pieces_sum_to_the_duration_of_merged_traces() {
         source.finish(tables, &mut events);
         events
     };
-    let first = go(&mut Tables::new())[0].at;
+    let first = go(&mut Tables::new())[0].time;
     let (mut found, mut on_cpu, mut throttled) = (0, 0, 0);
     for (name, bytes) in fixtures() {
-        let Some(begin) = read(&bytes, 0, &mut Tables::new()).first().map(|event| event.at) else {
+        let Some(start) = read(&bytes, 0, &mut Tables::new()).first().map(|event| event.time)
+        else {
             continue;
         };
         let mut tables = Tables::new();
         let mut events = go(&mut tables);
-        events.extend(read(&bytes, first.nanos_since(begin), &mut tables));
-        events.sort_by_key(|event| event.at);
+        events.extend(read(&bytes, first.nanos_since(start), &mut tables));
+        events.sort_by_key(|event| event.time);
         let events = scheduled(&events, &mut tables);
         for path in paths(&events, &tables, &name) {
             found += 1;
@@ -294,7 +295,7 @@ fn spans_are_those_of_the_analyses() {
         let mut tables = Tables::new();
         // Some traces are damaged on purpose: what is before is drawn.
         let events = read(&bytes, 0, &mut tables);
-        assert!(events.windows(2).all(|pair| pair[0].at <= pair[1].at), "{name}");
+        assert!(events.windows(2).all(|pair| pair[0].time <= pair[1].time), "{name}");
         let mut found = [0; 5];
         let mut open = HashMap::new();
         for event in &events {

@@ -79,10 +79,10 @@ fn arguments_belong_to_an_event_that_has_some() {
     for Capture { name, events, .. } in captures() {
         let mut at = None;
         for event in &events {
-            if at.is_some_and(|at| at != event.at) {
+            if at.is_some_and(|at| at != event.time) {
                 panic!("{name}: arguments of another time");
             }
-            at = matches!(event.kind, EventKind::Argument { .. }).then_some(event.at);
+            at = matches!(event.kind, EventKind::Argument { .. }).then_some(event.time);
         }
         for (event, arguments) in with_arguments(&events) {
             count += arguments.len();
@@ -478,8 +478,8 @@ fn spans(events: &[Event]) -> Vec<(SpanKind, i64, Option<i64>)> {
     for event in events {
         if let EventKind::Begin { span, kind, .. } = event.kind {
             let is_end = |event: &&Event| matches!(event.kind, EventKind::Finish { span: s, .. } if s == span);
-            let end = events.iter().find(is_end).map(|event| event.at.nanos());
-            found.push((kind, event.at.nanos(), end));
+            let end = events.iter().find(is_end).map(|event| event.time.nanos());
+            found.push((kind, event.time.nanos(), end));
         }
     }
     found
@@ -647,7 +647,7 @@ fn spans_of_a_thread_end_where_it_lost_events() {
     assert_eq!(since, [(Some(42), 100, Some(2))]);
     let running: Vec<_> = events
         .iter()
-        .filter(|event| event.at.nanos() == 300)
+        .filter(|event| event.time.nanos() == 300)
         .filter_map(|event| match event.kind {
             EventKind::State { entity, state, .. } => Some((entity, state)),
             _ => None,
@@ -669,7 +669,7 @@ fn spans_of_a_thread_end_where_it_lost_events() {
     correlator.finish(&mut push);
     history.finish();
     assert_eq!(report.pauses.len(), 0);
-    let kept = |entity| history.spans(entity).iter().map(|span| (span.kind, span.begin.nanos()));
+    let kept = |entity| history.spans(entity).iter().map(|span| (span.kind, span.start.nanos()));
     assert!(kept(process).eq([(SpanKind::StopTheWorld, 110)]));
     assert!(kept(thread).eq([(SpanKind::LockWait, 100)]));
 }
@@ -707,7 +707,7 @@ fn a_gc_whose_end_was_lost_ends_with_the_next_one() {
     ];
     assert_eq!(spans(&events), expected);
     let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
-    assert!(cut.map(|event| event.at.nanos()).eq([50]));
+    assert!(cut.map(|event| event.time.nanos()).eq([50]));
     let (mut correlator, mut report) = (Correlator::new(), Report::new());
     for event in &events {
         correlator.push(event, &tables.entities, &mut |derived: Derived<'_>| {
@@ -747,14 +747,14 @@ fn compilations_are_those_of_the_tracker() {
             match event.kind {
                 EventKind::Begin { span, kind: SpanKind::Jit, name, .. } => {
                     let name = tables.str(name).into_owned();
-                    open.insert(span, (name, size(&arguments, b"IL bytes"), event.at));
+                    open.insert(span, (name, size(&arguments, b"IL bytes"), event.time));
                 }
                 EventKind::Finish { span, .. } => {
                     // Without its size, the end of the compilation was lost.
-                    let Some((name, il_size, begin)) = open.remove(&span) else { continue };
+                    let Some((name, il_size, start)) = open.remove(&span) else { continue };
                     if !arguments.is_empty() {
                         let sizes = (il_size, size(&arguments, b"code bytes"));
-                        found.push((name, sizes, begin, event.at));
+                        found.push((name, sizes, start, event.time));
                     }
                 }
                 _ => {}
@@ -839,10 +839,10 @@ fn pieces_have_the_stacks_of_samples() {
         history.push(&derived);
         match derived {
             Derived::Interval(i) => {
-                lives.entry(i.subject).or_insert((i.begin, i.end)).1 = i.end;
+                lives.entry(i.subject).or_insert((i.start, i.end)).1 = i.end;
             }
             Derived::Sample(s) if s.kind == SampleKind::Managed => {
-                samples.entry(s.entity).or_default().push((s.at, s.stack.unwrap()));
+                samples.entry(s.entity).or_default().push((s.time, s.stack.unwrap()));
             }
             _ => {}
         }
@@ -853,13 +853,13 @@ fn pieces_have_the_stacks_of_samples() {
     correlator.finish(&mut each);
     history.finish();
     let mut sampled = 0;
-    for (subject, (begin, end)) in lives {
-        let path = critical_path(&history, &tables.entities, subject, begin, end, None);
+    for (subject, (start, end)) in lives {
+        let path = critical_path(&history, &tables.entities, subject, start, end, None);
         for piece in path.pieces.iter().filter(|piece| piece.samples > 0) {
             let of_entity = samples.get(&piece.entity).unwrap();
             let within: Vec<StackId> = of_entity
                 .iter()
-                .filter(|(at, _)| (piece.begin..=piece.end).contains(at))
+                .filter(|(at, _)| (piece.start..=piece.end).contains(at))
                 .map(|(_, stack)| *stack)
                 .collect();
             assert_eq!(piece.samples as usize, within.len());
@@ -1025,7 +1025,7 @@ fn damaged_traces_are_read() {
                 }
             }
             source.finish(&mut tables, &mut events);
-            assert!(events.is_sorted_by_key(|event| event.at), "{name}");
+            assert!(events.is_sorted_by_key(|event| event.time), "{name}");
             let mut open = std::collections::HashSet::new();
             for event in &events {
                 match event.kind {

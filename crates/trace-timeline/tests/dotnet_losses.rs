@@ -30,11 +30,11 @@ fn ended(events: &[Event]) -> Vec<(SpanKind, i64, i64)> {
     for event in events {
         match event.kind {
             EventKind::Begin { span, kind, .. } => {
-                open.insert(span, (kind, event.at.nanos()));
+                open.insert(span, (kind, event.time.nanos()));
             }
             EventKind::Finish { span, .. } => {
-                let (kind, begin) = open.remove(&span).unwrap();
-                found.push((kind, begin, event.at.nanos()));
+                let (kind, start) = open.remove(&span).unwrap();
+                found.push((kind, start, event.time.nanos()));
             }
             _ => {}
         }
@@ -110,7 +110,7 @@ fn the_oldest_of_too_many_spans_end() {
         entities.map(|(id, entity)| (entity.number, id)).collect::<Vec<_>>()
     };
     let ends = events.iter().filter_map(|event| match event.kind {
-        EventKind::End { entity } => Some((entity, event.at.nanos())),
+        EventKind::End { entity } => Some((entity, event.time.nanos())),
         _ => None,
     });
     let [(7, first), (8, _)] = numbers(EntityKind::Gc)[..] else { panic!() };
@@ -159,9 +159,9 @@ fn the_oldest_of_too_many_work_items_leave_the_queue() {
         Stream::v4().compressed("MetadataBlock", &types).compressed("EventBlock", &events).end();
     let (stats, _, events) = read(&bytes);
     assert_eq!((stats.events, stats.unpaired), (OPEN + EXTRA + 3, EXTRA));
-    let begin = events[0].at.nanos();
+    let start = events[0].time.nanos();
     let lives: Vec<_> =
-        ended(&events).iter().map(|(_, from, to)| (from - begin, to - begin)).collect();
+        ended(&events).iter().map(|(_, from, to)| (from - start, to - start)).collect();
     // The oldest ends as the queue is full: nothing takes it later.
     assert_eq!(lives, [(0, 0), (0, 0), (0, 1), (0, 2)]);
     let flows = events.iter().filter(|event| matches!(event.kind, EventKind::Flow { .. }));
@@ -199,7 +199,7 @@ fn v6(events: &[(Written, u8)]) -> Vec<u8> {
 /// The time of each loss, since when it may be, and the number of events.
 fn losses(events: &[Event]) -> Vec<(i64, i64, Option<u64>)> {
     let losses = events.iter().filter_map(|event| match event.kind {
-        EventKind::Loss { since, count, .. } => Some((event.at.nanos(), since.nanos(), count)),
+        EventKind::Loss { since, count, .. } => Some((event.time.nanos(), since.nanos(), count)),
         _ => None,
     });
     losses.collect()
@@ -210,7 +210,7 @@ fn a_loss_before_the_first_event_has_its_time() {
     let (stats, _, events) = read(&v6(&[(jit(1_500, 5, 1), 4)]));
     assert_eq!((stats.events, stats.lost), (1, 3));
     assert_eq!(losses(&events), [(1_500, 1_500, Some(3))]);
-    assert!(events.iter().all(|event| event.at.nanos() == 1_500));
+    assert!(events.iter().all(|event| event.time.nanos() == 1_500));
     let (mut source, mut tables, mut events) = (DotnetSource::new(0), Tables::new(), Vec::new());
     source.loss("damaged", &mut tables, &mut events);
     assert!(events.is_empty());

@@ -142,14 +142,14 @@ impl Read {
         let mut ends = HashMap::new();
         for event in &self.events {
             if let EventKind::Finish { span, is_cut, .. } = event.kind {
-                assert!(ends.insert(span, (event.at.nanos(), is_cut)).is_none());
+                assert!(ends.insert(span, (event.time.nanos(), is_cut)).is_none());
             }
         }
         let begun = |event: &Event| match event.kind {
             EventKind::Begin { span, entity, kind, name, .. } => {
                 let name = self.tables.str(name).into_owned();
                 let end = ends.get(&span).copied();
-                Some((kind, name, self.number(entity), event.at.nanos(), end))
+                Some((kind, name, self.number(entity), event.time.nanos(), end))
             }
             _ => None,
         };
@@ -159,7 +159,7 @@ impl Read {
     fn flows(&self) -> Vec<(FlowKind, i64, i64, i64)> {
         let flow = |event: &Event| match event.kind {
             EventKind::Flow { kind, from, to, .. } => {
-                Some((kind, self.number(from.unwrap()), self.number(to), event.at.nanos()))
+                Some((kind, self.number(from.unwrap()), self.number(to), event.time.nanos()))
             }
             _ => None,
         };
@@ -169,7 +169,7 @@ impl Read {
     fn states(&self, thread: i64) -> Vec<(State, i64)> {
         let state = |event: &Event| match event.kind {
             EventKind::State { entity, state, .. } if self.number(entity) == thread => {
-                Some((state, event.at.nanos()))
+                Some((state, event.time.nanos()))
             }
             _ => None,
         };
@@ -177,9 +177,9 @@ impl Read {
     }
 
     /// The thread, the time and whether it waits of each piece of the path to the last event of a thread.
-    fn path(&self, thread: i64, begin: i64, end: i64) -> Vec<(i64, i64, i64, bool)> {
-        let [begin, end] = [begin, end].map(Timestamp::from_nanos);
-        let (mut correlator, mut history) = (Correlator::new(), History::new(begin, end));
+    fn path(&self, thread: i64, start: i64, end: i64) -> Vec<(i64, i64, i64, bool)> {
+        let [start, end] = [start, end].map(Timestamp::from_nanos);
+        let (mut correlator, mut history) = (Correlator::new(), History::new(start, end));
         for event in &self.events {
             correlator.push(event, &self.tables.entities, &mut |derived| history.push(&derived));
         }
@@ -192,10 +192,10 @@ impl Read {
         let subject = self.tables.entities.iter().map(|(id, _)| id).find(is_it).unwrap();
         // As of an activity: the thread works for it since it took up its work.
         let task = Some(subject);
-        let path = critical_path(&history, &self.tables.entities, subject, begin, end, task);
+        let path = critical_path(&history, &self.tables.entities, subject, start, end, task);
         let piece = |piece: &trace_timeline::answers::Piece| {
             let waits = matches!(piece.what, What::Waits { .. } | What::Queued { .. });
-            (self.number(piece.entity), piece.begin.nanos(), piece.end.nanos(), waits)
+            (self.number(piece.entity), piece.start.nanos(), piece.end.nanos(), waits)
         };
         path.pieces.iter().map(piece).collect()
     }
@@ -246,7 +246,7 @@ fn tasks_that_run_are_spans_of_their_threads() {
         matches!(event.kind, EventKind::Argument { name, value: Value::Bool(true) }
             if read.tables.get(name) == b"failed")
     });
-    assert!(failed.map(|event| event.at.nanos()).eq([46]));
+    assert!(failed.map(|event| event.time.nanos()).eq([46]));
 }
 
 /// The thread executes another task while it waits, and the other thread completes its task.
@@ -355,7 +355,7 @@ fn parts_without_ends_are_not_drawn() {
     // Without the rest of the trace, each lasts until the next one.
     let read = read_with(&bytes, DotnetSource::new(0));
     let runs = read.spans().into_iter().filter(|span| span.0 == SpanKind::TaskRun);
-    let ends: Vec<_> = runs.map(|(.., begin, end)| (begin, end)).collect();
+    let ends: Vec<_> = runs.map(|(.., start, end)| (start, end)).collect();
     assert_eq!(ends, [(10, Some((30, true))), (30, Some((40, true))), (40, None)]);
     let states = [(State::Running, 10), (State::Waiting, 20), (State::Running, 30)];
     assert_eq!(read.states(20), states);
@@ -427,7 +427,7 @@ fn each_await_of_a_task_has_its_continuation() {
     let queued: Vec<_> =
         read.spans().into_iter().filter(|span| span.0 == SpanKind::Queued).collect();
     let span =
-        |begin, end| (SpanKind::Queued, "continuation".to_owned(), 42, begin, Some((end, false)));
+        |start, end| (SpanKind::Queued, "continuation".to_owned(), 42, start, Some((end, false)));
     assert_eq!(queued, [span(20, 30), span(21, 40)]);
     let flow = |at| (FlowKind::Continues, 20, 30, at);
     assert_eq!(read.flows(), [flow(30), flow(40)]);

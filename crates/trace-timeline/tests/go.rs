@@ -71,7 +71,7 @@ fn a_loss_at_the_start_has_the_time_of_the_first_event() {
     }
     let first = source.stats().first.unwrap();
     let losses = events.iter().filter_map(|event| match event.kind {
-        EventKind::Loss { count, since, entity, .. } => Some((event.at, since, count, entity)),
+        EventKind::Loss { count, since, entity, .. } => Some((event.time, since, count, entity)),
         _ => None,
     });
     let expected = (first, first, Some(23), source.process());
@@ -226,7 +226,7 @@ fn a_task_outlives_a_loss() {
     source.push(event.as_event(), &mut tables, &mut events);
     let spans = events.iter().filter_map(|event| match event.kind {
         EventKind::Begin { span, kind: SpanKind::Task, .. } | EventKind::Finish { span, .. } => {
-            Some((event.at.nanos(), span))
+            Some((event.time.nanos(), span))
         }
         _ => None,
     });
@@ -251,7 +251,7 @@ fn coroutine_switches_hand_over() {
     let events = read(&bytes, &mut tables);
     let flows = events.iter().filter_map(|event| match event.kind {
         EventKind::Flow { kind: FlowKind::HandsOver, from, .. } => {
-            Some((event.at, tables.entities.get(from?)?.number))
+            Some((event.time, tables.entities.get(from?)?.number))
         }
         _ => None,
     });
@@ -264,11 +264,11 @@ fn regions_above_the_limit_end_no_others() {
     const DEPTH: usize = 1100;
     const KEPT: usize = 1024;
     let kinds = include_str!("../../gotrace/tests/data/text/kinds.trace.txt");
-    let begin = "UserRegionBegin dt=1 task=5 name_string=6 stack=1\n";
+    let start = "UserRegionBegin dt=1 task=5 name_string=6 stack=1\n";
     let end = "UserRegionEnd dt=1 task=5 name_string=6 stack=1\n";
     let size = 233 + (DEPTH - 1) * 2 * 5;
     let text = kinds
-        .replace(begin, &begin.repeat(DEPTH))
+        .replace(start, &start.repeat(DEPTH))
         .replace(end, &end.repeat(DEPTH))
         .replace("size=233", &format!("size={size}"));
     let mut wire = Vec::new();
@@ -316,13 +316,13 @@ fn expected(bytes: &[u8], end: Timestamp) -> BTreeMap<(i64, State), i64> {
         };
         *sums.entry((id, state)).or_insert(0) += nanos;
     };
-    let (mut generation, mut begin) = (None, Timestamp::default());
+    let (mut generation, mut start) = (None, Timestamp::default());
     while let Some(event) = reader.next_event().unwrap() {
         if event.sync().is_some() {
             continue;
         }
         if generation != Some(event.generation()) {
-            (generation, begin) = (Some(event.generation()), event.time());
+            (generation, start) = (Some(event.generation()), event.time());
         }
         let Some(transition) = event.state_transition() else { continue };
         let (Some(id), Some((from, to))) =
@@ -334,7 +334,7 @@ fn expected(bytes: &[u8], end: Timestamp) -> BTreeMap<(i64, State), i64> {
         if let Some((state, since)) = live.remove(&id.0) {
             add(id.0, state, event.time().nanos_since(since));
         } else if from == GoState::Undetermined {
-            since = begin;
+            since = start;
         }
         if to != GoState::NotExist {
             live.insert(id.0, (to, since));
@@ -370,14 +370,14 @@ fn a_state_at_the_first_mention_holds_since_the_begin() {
             .unwrap();
         source.push(event.as_event(), &mut tables, &mut events);
     }
-    assert!(events.is_sorted_by_key(|event| event.at));
+    assert!(events.is_sorted_by_key(|event| event.time));
     let mut found = Vec::new();
     correlate(&events, &tables, &mut |derived| {
         let Derived::Interval(interval) = derived else { return };
         let number = tables.entities.get(interval.subject).unwrap().number;
-        found.push((number, interval.state, interval.begin.nanos(), interval.end.nanos()));
+        found.push((number, interval.state, interval.start.nanos(), interval.end.nanos()));
     });
-    found.sort_by_key(|(number, _, begin, _)| (*number, *begin));
+    found.sort_by_key(|(number, _, start, _)| (*number, *start));
     let expected = [
         (1, State::Waiting, 100, 300),
         (1, State::Runnable, 300, 1000),
@@ -459,7 +459,7 @@ fn times_by_state_are_those_of_the_trace() {
             assert!(interval.nanos() > 0, "{name}: {interval:?}");
             let before = last.insert(interval.subject, interval);
             if let Some(before) = before {
-                assert_eq!(before.end, interval.begin, "{name}: a gap or an overlap");
+                assert_eq!(before.end, interval.start, "{name}: a gap or an overlap");
                 let is_one = before.state == interval.state && interval.state == State::Waiting;
                 assert!(!is_one || !interval.reason.is_empty(), "{name}: a wait in pieces");
             }
@@ -469,7 +469,7 @@ fn times_by_state_are_those_of_the_trace() {
             }
         });
         assert!(intervals > 100, "{name}: {intervals}");
-        let end = events.last().unwrap().at;
+        let end = events.last().unwrap().time;
         assert_eq!(found, expected(&bytes, end), "{name}");
     }
 }
@@ -553,15 +553,15 @@ fn nothing_is_known_after_the_end_of_a_trace() {
         assert!(open.values().all(is_of_program), "{name}: {open:?}");
         assert!(states.values().all(|state| *state == State::Unknown), "{name}: {states:?}");
         let last = source.stats().last;
-        assert!(events[before..].iter().all(|event| Some(event.at) == last), "{name}");
+        assert!(events[before..].iter().all(|event| Some(event.time) == last), "{name}");
     }
 }
 
 fn check(path: &CriticalPath, what: &str) {
-    let mut at = path.begin;
+    let mut at = path.start;
     for piece in &path.pieces {
-        assert_eq!(piece.begin, at, "{what}: {path:#?}");
-        assert!(piece.end > piece.begin, "{what}: {piece:?}");
+        assert_eq!(piece.start, at, "{what}: {path:#?}");
+        assert!(piece.end > piece.start, "{what}: {piece:?}");
         at = piece.end;
     }
     assert_eq!(at, path.end, "{what}");
@@ -583,7 +583,7 @@ fn pieces_sum_to_the_duration_of_every_task_region_and_goroutine() {
         assert_eq!(history.dropped(), 0);
         for r in requests.into_worst() {
             tasks += 1;
-            let path = critical_path(&history, &tables.entities, r.subject, r.begin, r.end, r.task);
+            let path = critical_path(&history, &tables.entities, r.subject, r.start, r.end, r.task);
             check(&path, &name);
             if r.nanos() > 0 {
                 assert!(!path.pieces.is_empty(), "{name}");
@@ -591,8 +591,8 @@ fn pieces_sum_to_the_duration_of_every_task_region_and_goroutine() {
         }
         for subject in history.subjects() {
             let intervals = history.intervals(subject);
-            let (begin, end) = (intervals[0].begin, intervals[intervals.len() - 1].end);
-            let path = critical_path(&history, &tables.entities, subject, begin, end, None);
+            let (start, end) = (intervals[0].start, intervals[intervals.len() - 1].end);
+            let path = critical_path(&history, &tables.entities, subject, start, end, None);
             check(&path, &name);
         }
     }
@@ -636,7 +636,7 @@ fn context(events: &[Event], tables: &Tables) -> (i64, i64) {
     history.finish();
     let (mut all, mut of_threads) = (0, 0);
     for r in requests.into_worst() {
-        let path = critical_path(&history, &tables.entities, r.subject, r.begin, r.end, r.task);
+        let path = critical_path(&history, &tables.entities, r.subject, r.start, r.end, r.task);
         check(&path, "with CPUs");
         for piece in path.pieces.iter().filter(|piece| piece.context.is_some()) {
             all += piece.nanos();
@@ -676,10 +676,10 @@ fn the_context_is_that_of_gotrace() {
         history.finish();
         let mut found = Vec::new();
         for r in requests.into_worst() {
-            let path = critical_path(&history, &tables.entities, r.subject, r.begin, r.end, r.task);
+            let path = critical_path(&history, &tables.entities, r.subject, r.start, r.end, r.task);
             let others = path.pieces.iter().filter(|piece| piece.context.is_some());
             let nanos: i64 = others.map(Piece::nanos).sum();
-            found.push((r.begin, r.end, tables.str(r.name).into_owned(), nanos));
+            found.push((r.start, r.end, tables.str(r.name).into_owned(), nanos));
         }
         let mut requests = gotrace::analysis::Requests::new(Default::default(), usize::MAX);
         let mut reader = Reader::new(&bytes[..]).unwrap();

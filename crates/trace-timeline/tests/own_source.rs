@@ -63,7 +63,7 @@ impl Requests {
         let Some((time, is_begin)) = self.lines.next() else { return false };
         let at = at(time);
         let thread = tables.thread(TID.into(), at, out).unwrap();
-        let mut push = |kind| out.push(Event { at, kind });
+        let mut push = |kind| out.push(Event { time: at, kind });
         if is_begin {
             let process = tables.entities.process_of(thread);
             let name = tables.text(b"POST /order");

@@ -211,7 +211,7 @@ fn joined(intervals: &[Interval]) -> BTreeMap<EntityId, Vec<Interval>> {
         let of_subject = joined.entry(next.subject).or_default();
         let is_same = |last: &&mut Interval| {
             let mut same = next;
-            (same.begin, same.end) = (last.begin, last.end);
+            (same.start, same.end) = (last.start, last.end);
             **last == same
         };
         match of_subject.last_mut().filter(is_same) {
@@ -231,16 +231,16 @@ proptest! {
     fn intervals_partition_lives(steps in proptest::collection::vec(step(), 0..200)) {
         let w = world(&steps);
         let entities = &w.tables.entities;
-        let over = w.events.last().unwrap().at.nanos();
+        let over = w.events.last().unwrap().time.nanos();
         let mut lives: HashMap<EntityId, (i64, i64)> = HashMap::new();
         for event in &w.events {
             match event.kind {
                 EventKind::Start { entity } => {
-                    lives.insert(entity, (event.at.nanos(), over));
+                    lives.insert(entity, (event.time.nanos(), over));
                 }
                 EventKind::End { entity } => {
                     let life = lives.get_mut(&entity).unwrap();
-                    life.1 = life.1.min(event.at.nanos());
+                    life.1 = life.1.min(event.time.nanos());
                 }
                 _ => {}
             }
@@ -258,7 +258,7 @@ proptest! {
             correlator.push(event, entities, &mut each);
         }
         correlator.finish(&mut each);
-        for (id, (begin, end)) in lives {
+        for (id, (start, end)) in lives {
             let has_intervals = matches!(
                 entities.kind(id),
                 Some(
@@ -273,16 +273,16 @@ proptest! {
                 prop_assert!(of.is_empty());
                 continue;
             }
-            let mut time = begin;
+            let mut time = start;
             for interval in &of {
-                prop_assert_eq!(interval.begin.nanos(), time);
+                prop_assert_eq!(interval.start.nanos(), time);
                 prop_assert!(interval.nanos() > 0);
                 time = interval.end.nanos();
             }
             prop_assert_eq!(time, end);
             if entities.kind(id) == Some(EntityKind::Thread) {
                 let times = report.threads.get(&id).map_or(0, |thread| thread.times.total());
-                prop_assert_eq!(times, end - begin);
+                prop_assert_eq!(times, end - start);
             }
         }
     }
@@ -320,7 +320,7 @@ proptest! {
     #[test]
     fn pieces_partition_what_they_explain(
         steps in proptest::collection::vec(step(), 0..200),
-        begin in 0..1000i64,
+        start in 0..1000i64,
         nanos in 0..3000i64,
     ) {
         let w = world(&steps);
@@ -328,12 +328,12 @@ proptest! {
         let tasks = [None, w.tables.entities.iter().next().map(|(id, _)| id)];
         for subject in history.subjects() {
             for task in tasks {
-                let end = begin + nanos;
+                let end = start + nanos;
                 let entities = &w.tables.entities;
-                let path = critical_path(&history, entities, subject, at(begin), at(end), task);
-                let mut time = begin;
+                let path = critical_path(&history, entities, subject, at(start), at(end), task);
+                let mut time = start;
                 for piece in &path.pieces {
-                    prop_assert_eq!(piece.begin.nanos(), time);
+                    prop_assert_eq!(piece.start.nanos(), time);
                     prop_assert!(piece.nanos() > 0);
                     time = piece.end.nanos();
                 }

@@ -145,9 +145,9 @@ fn requests_overlap_the_times_between_which_they_are_wanted() {
     let all = json(&search);
     let all = all.as_array().unwrap();
     // The timeline begins with the first event, a little before the one of the goroutine.
-    let start = whole[0]["begin"].as_i64().unwrap();
+    let start = whole[0]["start"].as_i64().unwrap();
     let longest = &all[0];
-    let begin = longest["begin"].as_i64().unwrap() - start;
+    let begin = longest["start"].as_i64().unwrap() - start;
     let nanos = longest["nanos"].as_i64().unwrap();
     let at = |nanos: i64| format!("{:.9}", nanos as f64 / 1e9);
     let (from, to) = (at(begin + nanos / 3), at(begin + nanos / 2));
@@ -174,7 +174,7 @@ fn a_goroutine_is_explained_from_its_start_to_its_end() {
     );
     assert_eq!(part[0]["nanos"], 10_000_000);
     // The first event of the timeline is a little before the first one of the goroutine.
-    let later = part[0]["begin"].as_i64().unwrap() - all[0]["begin"].as_i64().unwrap();
+    let later = part[0]["start"].as_i64().unwrap() - all[0]["start"].as_i64().unwrap();
     assert!((9_999_000..=10_000_000).contains(&later), "{later}");
     let output = text(&triscope(&["explain", "--goroutine", "1", &shop]).stdout);
     assert!(output.starts_with("main.main (G1): "), "{output}");

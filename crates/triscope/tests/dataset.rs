@@ -81,8 +81,8 @@ fn the_order_of_the_traces_does_not_matter() {
     assert_eq!(first.len(), 1);
     assert_eq!(export([&other, &one], &[]), first);
     // Another begin is another recording.
-    assert_eq!(export([&other, &one], &["--begin", "1790000000"]).len(), 2);
-    assert_eq!(export([&other, &one], &["--begin", "0"]).len(), 3);
+    assert_eq!(export([&other, &one], &["--start", "1790000000"]).len(), 2);
+    assert_eq!(export([&other, &one], &["--start", "0"]).len(), 3);
 }
 
 /// A recording is read twice: first for the time at which it began.
@@ -90,7 +90,7 @@ fn the_order_of_the_traces_does_not_matter() {
 fn files_without_names_are_listed_once() {
     let dir = tempfile::tempdir().unwrap();
     let stacks = format!("{DATA}/perf-data/tests/data/stacks.perf.data");
-    let args = ["export", &stacks, "-o", "dataset", "--begin", "1790000000"];
+    let args = ["export", &stacks, "-o", "dataset", "--start", "1790000000"];
     let (code, _, errors) = run(dir.path(), &args);
     assert_eq!(code, Some(0), "{errors}");
     assert_eq!(errors.matches(" frames without a function: ").count(), 1, "{errors}");

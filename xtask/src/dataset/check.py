@@ -199,13 +199,13 @@ def compare(name, connection, report):
     same("losses", lost, [sum(l["count"] for l in report["losses"]), sum(l["records"] + l["bytes"] for l in report["losses"])])
     throttled = ask("SELECT coalesce(sum(throttled), 0), coalesce(sum(periods), 0) FROM throttles")[0]
     same("throttling", throttled, [sum(t["nanos"] for t in report["throttled"]), sum(t["periods"] for t in report["throttled"])])
-    same("times", ask("SELECT begin_monotonic, end_monotonic FROM recordings"), [[report["begin"], report["end"]]])
+    same("times", ask("SELECT start_monotonic, end_monotonic FROM recordings"), [[report["start"], report["end"]]])
     # Those of the scheduler are within them, and all of its intervals within those.
     outside = ask(
         "SELECT count(*) FROM recordings r LEFT JOIN sched s USING (recording) WHERE "
-        "(s.thread IS NOT NULL AND r.sched_begin_monotonic IS NULL) OR "
-        "s.end_monotonic - s.duration < r.sched_begin_monotonic OR s.end_monotonic > r.sched_end_monotonic OR "
-        "r.sched_begin_monotonic < r.begin_monotonic OR r.sched_end_monotonic > r.end_monotonic"
+        "(s.thread IS NOT NULL AND r.sched_start_monotonic IS NULL) OR "
+        "s.end_monotonic - s.duration < r.sched_start_monotonic OR s.end_monotonic > r.sched_end_monotonic OR "
+        "r.sched_start_monotonic < r.start_monotonic OR r.sched_end_monotonic > r.end_monotonic"
     )
     same("intervals outside of the scheduler's time", outside, [[0]])
     return count

@@ -214,7 +214,7 @@ fn rows(triscope: &Path, export: &Export<'_>, dataset: &Path) -> Result<u64> {
     let begin = BEGIN + export.minute * 60;
     let mut command = Command::new(triscope);
     command.arg("export").arg(export.recording).arg("-o").arg(dataset);
-    command.args(["--host", &host_name(export.host), "--begin", &begin.to_string()]);
+    command.args(["--host", &host_name(export.host), "--start", &begin.to_string()]);
     let output = run::attempt(&mut command)?;
     let text = String::from_utf8_lossy(&output.stderr);
     // Beside lines about frames without a function.

@@ -23,8 +23,8 @@ def ask(questions, name, tables):
 def recordings(count):
     """Recordings with 1000 ns of the scheduler. Of those with an even number, an older version wrote no more than
     the time of all sources; a runtime was recorded for longer in the others."""
-    older = {"begin_monotonic": 0, "end_monotonic": 1000, "sched_begin_monotonic": None, "sched_end_monotonic": None}
-    newer = {"begin_monotonic": -63000, "end_monotonic": 2000, "sched_begin_monotonic": 0, "sched_end_monotonic": 1000}
+    older = {"start_monotonic": 0, "end_monotonic": 1000, "sched_start_monotonic": None, "sched_end_monotonic": None}
+    newer = {"start_monotonic": -63000, "end_monotonic": 2000, "sched_start_monotonic": 0, "sched_end_monotonic": 1000}
     numbers = range(1, count + 1)
     return [{"recording": n, "host": "a", **(newer if n % 2 else older)} for n in numbers]
 

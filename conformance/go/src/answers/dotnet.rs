@@ -131,10 +131,10 @@ fn convoy(run: &Run, runtime: &str) -> Result<()> {
     // lock is not fair: meanwhile another thread can take it again.
     let (mut agrees, mut held) = (0, 0);
     for hold in run.lines("hold") {
-        let [holder, begin, end] = hold.try_into()?;
-        held += (end.min(*to) - begin.max(*from)).max(0);
+        let [holder, start, end] = hold.try_into()?;
+        held += (end.min(*to) - start.max(*from)).max(0);
         for piece in &path.pieces {
-            let overlap = end.min(piece.end.nanos()) - begin.max(piece.begin.nanos());
+            let overlap = end.min(piece.end.nanos()) - start.max(piece.start.nanos());
             let is_holder = run.timeline.number(piece.entity) == holder;
             let is_right = is_holder && (is_on_cpu(&piece.what) || is_waiting_for_cpu(&piece.what));
             agrees += if is_right { overlap.max(0) } else { 0 };
@@ -151,10 +151,10 @@ fn convoy(run: &Run, runtime: &str) -> Result<()> {
         .filter(|(_, entity)| entity.kind == EntityKind::DotnetThread && entity.number == *waiter);
     let thread = threads.next().ok_or("the waiter is not in the trace")?.0;
     let waits = run.timeline.history.spans(thread).iter();
-    let wait = waits.filter(|span| span.kind == SpanKind::LockWait).max_by_key(|span| span.begin);
+    let wait = waits.filter(|span| span.kind == SpanKind::LockWait).max_by_key(|span| span.start);
     let wait = wait.ok_or("the runtime reported no contention")?;
     let owner = wait.of.map(|owner| run.timeline.number(owner));
-    let at = wait.begin.nanos();
+    let at = wait.start.nanos();
     let holder = run.lines("hold").find(|hold| hold[1] <= at && at <= hold[2]);
     let text = format!("{owner:?}, the holder was {holder:?}");
     require("convoy: the owner that .NET reports", owner == holder.map(|hold| hold[0]), text)

@@ -112,13 +112,13 @@ impl Measured {
 struct Range {
     is_assist: bool,
     goroutine: i64,
-    begin: i64,
+    start: i64,
     end: i64,
 }
 
 impl Range {
-    fn overlap(&self, begin: Timestamp, end: Timestamp) -> i64 {
-        (self.end.min(end.nanos()) - self.begin.max(begin.nanos())).max(0)
+    fn overlap(&self, start: Timestamp, end: Timestamp) -> i64 {
+        (self.end.min(end.nanos()) - self.start.max(start.nanos())).max(0)
     }
 }
 
@@ -140,7 +140,7 @@ fn ranges(trace: &Path) -> Result<Vec<Range>> {
             EventKind::RangeEnd => {
                 let goroutine = goroutine.0;
                 let begun = open.remove(&key);
-                ranges.extend(begun.map(|begin| Range { is_assist, goroutine, begin, end: at }));
+                ranges.extend(begun.map(|start| Range { is_assist, goroutine, start, end: at }));
             }
             _ => {}
         }
@@ -248,9 +248,9 @@ impl Answers {
         let stops: Vec<&Range> = ranges.iter().filter(|r| !r.is_assist && !is_own(r)).collect();
         // In time order: a goroutine has one assist at a time, and the world stops once.
         let within_ranges = |piece: &Piece, ranges: &[&Range]| -> i64 {
-            let first = ranges.partition_point(|range| range.end <= piece.begin.nanos());
-            let here = ranges[first..].iter().take_while(|range| range.begin < piece.end.nanos());
-            here.map(|range| range.overlap(piece.begin, piece.end)).sum()
+            let first = ranges.partition_point(|range| range.end <= piece.start.nanos());
+            let here = ranges[first..].iter().take_while(|range| range.start < piece.end.nanos());
+            here.map(|range| range.overlap(piece.start, piece.end)).sum()
         };
         let (mut assisted, mut stopped, mut held_back) = (0, 0, 0);
         for piece in &path.pieces {
@@ -269,7 +269,7 @@ impl Answers {
                 held_back += within_ranges(piece, &stops);
             }
         }
-        let pays: i64 = assists.iter().map(|range| range.overlap(path.begin, path.end)).sum();
+        let pays: i64 = assists.iter().map(|range| range.overlap(path.start, path.end)).sum();
         require("assist: the GC makes it pay", pays > 0, format!("{:.3} ms", ms(pays)))?;
         within("assist: the share of the GC", assisted, pays, 2.0)?;
         let text = format!("{:.3} ms", ms(held_back));
@@ -283,7 +283,7 @@ impl Answers {
         let pauses = self.0.report.longest_pauses(|_| true);
         let stops = pauses.into_iter().filter_map(|pause| {
             let last = pause.stops.last()?;
-            Some((last.at.nanos_since(pause.begin), last.runnable))
+            Some((last.time.nanos_since(pause.start), last.runnable))
         });
         let stops: Vec<(i64, i64)> = stops.collect();
         let late = stops.iter().any(|(took, runnable)| *took > 200_000 && runnable * 2 > *took);

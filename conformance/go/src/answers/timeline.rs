@@ -196,7 +196,7 @@ impl Timeline {
             let Some((run, read)) = measured.get(&self.number(*thread)) else { continue };
             let mut woken = 0;
             for interval in self.history.intervals(*thread) {
-                let nanos = interval.end.min(*read).nanos_since(interval.begin).max(0);
+                let nanos = interval.end.min(*read).nanos_since(interval.start).max(0);
                 match interval.kernel {
                     Kernel::OnCpu { .. } => {
                         sums.on_cpu += nanos;
@@ -220,7 +220,7 @@ impl Timeline {
         let is_it = |r: &&Request| r.kind == kind && self.tables.str(r.name) == name;
         let r = self.requests.iter().find(is_it).ok_or_else(|| format!("no {name}"))?;
         let entities = &self.tables.entities;
-        let path = critical_path(&self.history, entities, r.subject, r.begin, r.end, r.task);
+        let path = critical_path(&self.history, entities, r.subject, r.start, r.end, r.task);
         let total: i64 = path.pieces.iter().map(Piece::nanos).sum();
         if total != r.nanos() {
             return Err(format!("{name}: pieces of {total} ns, not {}", r.nanos()).into());

@@ -91,7 +91,7 @@ pub struct ThreadSample<'a> {
     /// addresses. It can be empty.
     pub callers: &'a [u64],
     /// The time of the sample, in nanoseconds of a clock.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// The time now, on the same clock.
     pub now: Timestamp,
 }
@@ -345,16 +345,16 @@ impl<R: Memory> Reader<R> {
         }?;
         if g.is_some_and(|g| g.goid == found.id) {
             let known = self.known.get(&sample.g).filter(|known| known.goroutine.id == found.id);
-            let is_late = sample.now.nanos_since(sample.at) > MAX_AGE;
+            let is_late = sample.now.nanos_since(sample.time) > MAX_AGE;
             let since = match known {
                 Some(known) => known.since,
                 None if is_late => sample.now,
-                None => sample.at,
+                None => sample.time,
             };
             if self.known.len() < MAX_KNOWN || self.known.contains_key(&sample.g) {
                 self.known.insert(sample.g, Known { goroutine: found, since });
             }
-            if is_late && sample.at < since {
+            if is_late && sample.time < since {
                 return Err(Unattributed::Changed);
             }
         }

@@ -77,7 +77,7 @@ impl Reader<Words> {
     /// The goroutine of a sample that is read `age` nanoseconds later.
     fn find(&mut self, g: u64, sp: u64, callers: &[u64], at: i64, age: i64) -> Found {
         let (at, now) = (Timestamp::from_nanos(at), Timestamp::from_nanos(at + age));
-        let sample = ThreadSample { tid: TID, g, sp, callers, at, now };
+        let sample = ThreadSample { tid: TID, g, sp, callers, time: at, now };
         self.at(&sample, &mut functions).map(|goroutine| goroutine.id)
     }
 }

@@ -144,8 +144,8 @@ impl ProfileScope {
     /// Adds the time of a goroutine from its first run to its end. Goroutines that are not added
     /// are no longer in the scope.
     pub fn add_goroutine(&mut self, goroutine: &Goroutine) {
-        let start = goroutine.started.unwrap_or(Timestamp::MIN);
-        self.add(goroutine.id, start, goroutine.ended);
+        let start = goroutine.start.unwrap_or(Timestamp::MIN);
+        self.add(goroutine.id, start, goroutine.end);
     }
 
     /// Adds the time of a region. Goroutines without an added region are no longer in the scope.

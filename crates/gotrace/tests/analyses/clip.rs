@@ -77,7 +77,7 @@ fn sums(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
 fn sums_between(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
     let mut summarizer = Summarizer::new().between(from, to);
     let mut check = |goroutine: &Goroutine| {
-        let ended = goroutine.ended.unwrap_or(to);
+        let ended = goroutine.end.unwrap_or(to);
         assert!(from <= goroutine.created && ended <= to, "{goroutine:?}");
         add(sums, goroutine);
     };

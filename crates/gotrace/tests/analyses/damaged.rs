@@ -211,7 +211,7 @@ fn check_lost_time(has_no_losses: bool) {
     assert!(profiles.iter().all(|(_, time)| *time == 0), "delays in the gap: {profiles:?}");
     let mut continued = 0;
     for goroutine in summary.goroutines {
-        let end = goroutine.ended.unwrap_or(Timestamp::MAX);
+        let end = goroutine.end.unwrap_or(Timestamp::MAX);
         if goroutine.created < from && goroutine.times.total > to - from && to < end {
             assert!(goroutine.times.unknown() >= to - from, "{goroutine:?}");
             continued += 1;
@@ -322,7 +322,7 @@ fn states_end_with_the_last_event_before_a_loss() {
     let (summary, scheduling, _, _, profiles) = trace.0.finish();
     let ns = Duration::from_nanos;
     let [first, second] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
-    assert_eq!((first.id, first.ended), (GoId(1), None));
+    assert_eq!((first.id, first.end), (GoId(1), None));
     assert_eq!((first.times.total, first.times.running), (ns(100), ns(100)));
     let times = &second.times;
     assert_eq!((times.running, times.runnable), (ns(20 + 70), ns(10 + 10)));
@@ -367,7 +367,7 @@ fn a_goroutine_whose_id_is_used_again_after_a_loss_keeps_its_times() {
         let ns = Duration::from_nanos;
         let known = ns(100 + if is_mentioned { 50 } else { 0 });
         let syscall = |times: &gotrace::analysis::Times| times.syscall + times.syscall_blocked;
-        assert_eq!((replaced.id, replaced.ended), (GoId(1), None));
+        assert_eq!((replaced.id, replaced.end), (GoId(1), None));
         assert_eq!((syscall(&replaced.times), replaced.created.nanos()), (known, 0));
         let (summary, ..) = trace.0.finish();
         let [next] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };

@@ -150,7 +150,7 @@ fn a_short_history_has_exact_times() {
 
     let [goroutine] = &summary.goroutines[..] else { panic!("{:?}", summary.goroutines) };
     assert_eq!(goroutine.entry.as_ref().unwrap().name.to_string(), "main.entry");
-    assert_eq!(goroutine.ended, Some(Timestamp::from_nanos(300)));
+    assert_eq!(goroutine.end, Some(Timestamp::from_nanos(300)));
     let times = &goroutine.times;
     assert_eq!(times.total, NS(200));
     assert_eq!(times.runnable, NS(10 + 5 + 5));
@@ -198,7 +198,7 @@ fn states_open_at_the_end_count_up_to_the_end() {
     let times = &goroutine.times;
     assert_eq!((times.total, times.running), (NS(50), NS(30)));
     assert_eq!((times.syscall, times.syscall_blocked), (NS(5), NS(15)));
-    assert_eq!((goroutine.ended, goroutine.open_regions[0].end), (None, None));
+    assert_eq!((goroutine.end, goroutine.open_regions[0].end), (None, None));
     assert_eq!(goroutine.open_regions[0].times.total, NS(30));
     assert_eq!(goroutine.open_regions[0].times.running, NS(10));
 
@@ -207,7 +207,7 @@ fn states_open_at_the_end_count_up_to_the_end() {
     h.go(10, Undetermined, Running, "");
     h.go(20, Running, Waiting, "forever");
     let (summary, ..) = h.analyses.finish();
-    assert_eq!(summary.goroutines[0].ended, Some(Timestamp::from_nanos(20)));
+    assert_eq!(summary.goroutines[0].end, Some(Timestamp::from_nanos(20)));
 }
 
 /// A range of time, within a region and a task.

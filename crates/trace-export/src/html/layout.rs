@@ -177,8 +177,8 @@ impl Layout {
         }
         let losses = html.losses.iter().filter_map(|loss| {
             let (kind, by, text) = (Kind::Loss, By::Unknown, TextId::EMPTY);
-            let Loss { begin, end, .. } = *loss;
-            let item = Item { begin, end, kind, who: None, by, text, stack: None };
+            let Loss { start, end, .. } = *loss;
+            let item = Item { start, end, kind, who: None, by, text, stack: None };
             Some(Span { owner: loss.entity?, item })
         });
         let losses: Vec<Span> = losses.collect();

@@ -104,7 +104,7 @@ pub struct HtmlStats {
 #[derive(Debug)]
 pub struct HtmlTimeline {
     options: HtmlOptions,
-    begin: Option<Timestamp>,
+    start: Option<Timestamp>,
     end: Timestamp,
     refs: Refs,
     cpus: BTreeMap<EntityId, Strip>,
@@ -149,7 +149,7 @@ struct Counter {
 
 #[derive(Clone, Copy, Debug)]
 struct Loss {
-    begin: i64,
+    start: i64,
     end: i64,
     kind: LossKind,
     entity: Option<EntityId>,
@@ -164,7 +164,7 @@ impl HtmlTimeline {
     pub fn new(options: HtmlOptions) -> Self {
         Self {
             options,
-            begin: None,
+            start: None,
             end: Timestamp::default(),
             refs: Refs::default(),
             cpus: BTreeMap::new(),
@@ -190,13 +190,13 @@ impl HtmlTimeline {
         match derived {
             Derived::Interval(interval) => self.interval(interval, tables),
             Derived::Flow(flow) if flow.kind != FlowKind::Continues => {
-                self.time(flow.at);
+                self.time(flow.time);
                 let by = match flow.context {
                     Context::HardIrq => By::HardIrq,
                     Context::SoftIrq => By::SoftIrq,
                     _ => flow.from.into(),
                 };
-                self.wakes.insert(flow.to, (flow.at, by));
+                self.wakes.insert(flow.to, (flow.time, by));
             }
             Derived::Sample(sample) => self.sample(sample, tables),
             Derived::Event(event) => self.event(event),
@@ -218,7 +218,7 @@ impl HtmlTimeline {
     /// Nanoseconds from the start of the timeline.
     fn time(&mut self, at: Timestamp) -> i64 {
         self.end = self.end.max(at);
-        at.nanos_since(*self.begin.get_or_insert(at)).max(0)
+        at.nanos_since(*self.start.get_or_insert(at)).max(0)
     }
 
     /// Whether there is room for an item that ends at this time.
@@ -235,10 +235,10 @@ impl HtmlTimeline {
 
     fn interval(&mut self, interval: &Interval, tables: &Tables) {
         let Some(kind) = tables.entities.kind(interval.subject) else { return };
-        let (begin, end) = (self.time(interval.begin), self.time(interval.end));
+        let (start, end) = (self.time(interval.start), self.time(interval.end));
         // The wait that this interval ended, or the thread in its way.
         let waker = match self.wakes.get(&interval.subject) {
-            Some((at, by)) if *at == interval.begin => *by,
+            Some((at, by)) if *at == interval.start => *by,
             _ => By::Unknown,
         };
         let by = match interval.kernel {
@@ -277,7 +277,7 @@ impl HtmlTimeline {
         if !self.has_room(end) {
             return;
         }
-        let item = Item { begin, end, kind: shown, who, by, text, stack };
+        let item = Item { start, end, kind: shown, who, by, text, stack };
         let strip = self.subjects.entry(interval.subject).or_default();
         self.cut += u64::from(strip.push(&item, &mut self.refs));
         if let (EntityKind::Thread, Kernel::OnCpu { cpu }) = (kind, interval.kernel) {
@@ -289,17 +289,17 @@ impl HtmlTimeline {
     }
 
     fn sample(&mut self, sample: &Sampled, tables: &Tables) {
-        let end = self.time(sample.at);
+        let end = self.time(sample.time);
         if self.has_room(end) {
             let (kind, nanos) = match sample.kind {
                 SampleKind::OffCpu => (Kind::OffCpuSample, sample.weight),
                 SampleKind::Allocation => (Kind::AllocationSample, 0),
                 _ => (Kind::Sample, 0),
             };
-            let begin = end.saturating_sub_unsigned(nanos).max(0);
+            let start = end.saturating_sub_unsigned(nanos).max(0);
             let text = tables.sampled_event(sample.event).name;
             let (by, who) = (By::Unknown, sample.of);
-            let item = Item { begin, end, kind, who, by, text, stack: sample.stack };
+            let item = Item { start, end, kind, who, by, text, stack: sample.stack };
             let strip = self.samples.entry(sample.entity).or_default();
             self.cut += u64::from(strip.push(&item, &mut self.refs));
         }
@@ -317,9 +317,9 @@ impl HtmlTimeline {
     }
 
     fn event(&mut self, event: &Event) {
-        let at = self.time(event.at);
+        let at = self.time(event.time);
         let instant = |kind, text, stack| Item {
-            begin: at,
+            start: at,
             end: at,
             kind,
             who: None,
@@ -382,8 +382,8 @@ impl HtmlTimeline {
                 counter.count += 1;
             }
             EventKind::Loss { entity, kind, since, count } if self.losses.len() < MAX_LOSSES => {
-                let begin = self.begin.map_or(0, |begin| since.nanos_since(begin).max(0));
-                self.losses.push(Loss { begin, end: at, kind, entity, count });
+                let start = self.start.map_or(0, |start| since.nanos_since(start).max(0));
+                self.losses.push(Loss { start, end: at, kind, entity, count });
             }
             _ => {}
         }
@@ -403,13 +403,13 @@ impl HtmlTimeline {
         paths: &[(Request, CriticalPath)],
         out: impl Write,
     ) -> io::Result<HtmlStats> {
-        let nanos = self.begin.map_or(0, |begin| self.end.nanos_since(begin));
+        let nanos = self.start.map_or(0, |start| self.end.nanos_since(start));
         let mut open: Vec<(SpanId, Span)> = self.open.drain().collect();
         open.sort_unstable_by_key(|(id, _)| *id);
         for (_, Span { owner, item }) in open {
             self.spans.push(Span { owner, item: Item { end: nanos, ..item } });
         }
-        let begin = self.begin.unwrap_or_default();
+        let start = self.start.unwrap_or_default();
         let family = self.options.process.map(|pid| tables.entities.family(pid));
         let layout = Layout::new(&mut self, family.as_ref(), tables, report);
         let mut stats = HtmlStats {
@@ -449,7 +449,7 @@ impl HtmlTimeline {
         head.push_str(",\"stacksCut\":");
         json::number(&mut head, stats.stacks_cut);
         head.push_str(",\"paths\":");
-        paths::write(&mut head, paths, paths::MAX_PIECES, begin, &mut self.refs, tables);
+        paths::write(&mut head, paths, paths::MAX_PIECES, start, &mut self.refs, tables);
         head.push_str(",\"tables\":");
         tables::write(&mut head, report, tables, &self.notes, &is_main);
         head.push_str(",\"losses\":");
@@ -457,7 +457,7 @@ impl HtmlTimeline {
         head.push_str(",\"notes\":");
         json::list(&mut head, &self.notes, |out, note| json::text(out, note));
         head.push(',');
-        self.refs.write(&mut head, tables, begin);
+        self.refs.write(&mut head, tables, start);
         head.push('}');
         let length = head_length(head.len())?.to_le_bytes();
         let mut data: Vec<&[u8]> = vec![&length, head.as_bytes()];
@@ -481,7 +481,7 @@ impl HtmlTimeline {
         out.push_str(",\"all\":");
         json::list(out, &self.losses, |out, loss| {
             out.push('[');
-            json::number(out, loss.begin);
+            json::number(out, loss.start);
             out.push(',');
             json::number(out, loss.end);
             out.push(',');

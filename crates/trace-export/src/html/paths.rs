@@ -41,7 +41,7 @@ pub(super) fn write(
     out: &mut String,
     paths: &[(Request, CriticalPath)],
     most: usize,
-    begin: Timestamp,
+    start: Timestamp,
     refs: &mut Refs,
     tables: &Tables,
 ) {
@@ -52,7 +52,7 @@ pub(super) fn write(
         json::text(out, &text::request(request, tables));
         for (name, number) in [
             ("subject", i64::from(refs.entity(Some(request.subject)))),
-            ("begin", request.begin.nanos_since(begin)),
+            ("begin", request.start.nanos_since(start)),
             ("nanos", request.nanos()),
         ] {
             out.push_str(",\"");
@@ -61,7 +61,7 @@ pub(super) fn write(
             json::number(out, number);
         }
         out.push_str(",\"pieces\":");
-        json::list(out, pieces, |out, piece| write_piece(out, piece, begin, refs, tables));
+        json::list(out, pieces, |out, piece| write_piece(out, piece, start, refs, tables));
         let mut sums: BTreeMap<&str, (u64, i64)> = BTreeMap::new();
         for piece in rest {
             let (count, nanos) = sums.entry(text::piece(piece, tables).0).or_default();
@@ -87,14 +87,14 @@ pub(super) fn write(
 fn write_piece(
     out: &mut String,
     piece: &Piece,
-    begin: Timestamp,
+    start: Timestamp,
     refs: &mut Refs,
     tables: &Tables,
 ) {
     let (what, words) = text::piece(piece, tables);
     let during = text::during(piece, tables).unwrap_or_default();
     let numbers = [
-        piece.begin.nanos_since(begin),
+        piece.start.nanos_since(start),
         piece.nanos(),
         refs.entity(Some(piece.entity)).into(),
         piece.depth.into(),
@@ -139,7 +139,7 @@ mod tests {
         let mut tables = Tables::new();
         let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
         let at = Timestamp::from_nanos;
-        let piece = |begin, end, what| Piece::new(at(begin), at(end), entity, what);
+        let piece = |start, end, what| Piece::new(at(start), at(end), entity, what);
         let pieces = vec![
             piece(0, 1, What::Running),
             piece(1, 11, What::Running),

@@ -104,8 +104,8 @@ impl Refs {
     }
 
     /// `"texts":[…],"stacks":[…],"entities":[…]`, with all that they refer to.
-    /// Times are relative to `begin`.
-    pub(super) fn write(&mut self, out: &mut String, tables: &Tables, begin: Timestamp) {
+    /// Times are relative to `start`.
+    pub(super) fn write(&mut self, out: &mut String, tables: &Tables, start: Timestamp) {
         // Parents are entities, too. The list grows while it is read.
         let mut at = 0;
         while let Some(id) = self.entities.1.get(at).copied() {
@@ -130,7 +130,7 @@ impl Refs {
             (Attribute::Container, "container"),
             (Attribute::Runtime, "runtime"),
         ];
-        let time = |at: Timestamp| text::duration(at.nanos_since(begin));
+        let time = |at: Timestamp| text::duration(at.nanos_since(start));
         let known = entities.iter().zip(RESERVED + 1..).flat_map(|(id, number)| {
             let texts = attributes.iter().filter_map(move |(attribute, name)| {
                 let value = tables.entities.attribute(*id, *attribute)?;

@@ -44,7 +44,7 @@ pub(super) enum Kind {
 /// One interval, or an instant, on a lane. Times are nanoseconds from the start of the timeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Item {
-    pub(super) begin: i64,
+    pub(super) start: i64,
     pub(super) end: i64,
     pub(super) kind: Kind,
     /// What executes there, or what it is about.
@@ -59,7 +59,7 @@ pub(super) struct Item {
 /// duration, kind, `who`, `by`, text, stack, as varints.
 #[derive(Debug, Default)]
 pub(super) struct Strip {
-    pub(super) begin: i64,
+    pub(super) start: i64,
     pub(super) end: i64,
     pub(super) count: u32,
     /// Whether an item says more than that nothing is known.
@@ -71,13 +71,13 @@ impl Strip {
     /// Appends an item. Returns whether a part of it was before the end of the last one, and cut.
     pub(super) fn push(&mut self, item: &Item, refs: &mut Refs) -> bool {
         if self.count == 0 {
-            self.begin = item.begin;
-            self.end = item.begin;
+            self.start = item.start;
+            self.end = item.start;
         }
-        let (begin, end) = (item.begin.max(self.end), item.end.max(self.end));
+        let (start, end) = (item.start.max(self.end), item.end.max(self.end));
         let bytes = &mut self.bytes;
-        put(bytes, begin.abs_diff(self.end));
-        put(bytes, end.abs_diff(begin));
+        put(bytes, start.abs_diff(self.end));
+        put(bytes, end.abs_diff(start));
         bytes.push(item.kind as u8);
         put(bytes, refs.entity(item.who).into());
         put(bytes, refs.by(item.by).into());
@@ -86,7 +86,7 @@ impl Strip {
         self.end = end;
         self.count += 1;
         self.is_known |= item.kind != Kind::Unknown;
-        begin > item.begin
+        start > item.start
     }
 }
 
@@ -104,7 +104,7 @@ impl Lane {
     /// Appends the strip of an entity, which must not begin before the end of this lane.
     pub(super) fn push(&mut self, owner: EntityId, strip: &Strip, refs: &mut Refs) {
         self.owner = if self.count == 0 { Some(owner) } else { self.owner.filter(|o| *o == owner) };
-        put(&mut self.bytes, strip.begin.abs_diff(self.end));
+        put(&mut self.bytes, strip.start.abs_diff(self.end));
         put(&mut self.bytes, refs.entity(Some(owner)).into());
         put(&mut self.bytes, strip.count.into());
         self.bytes.extend_from_slice(&strip.bytes);
@@ -120,13 +120,13 @@ pub(super) fn pack(
     most: usize,
     refs: &mut Refs,
 ) -> (Vec<Lane>, u64) {
-    strips.sort_by_key(|(owner, strip)| (strip.begin, *owner));
+    strips.sort_by_key(|(owner, strip)| (strip.start, *owner));
     let mut lanes: Vec<Lane> = Vec::new();
     // The lanes that are free from a time on, the earliest first.
     let mut free = std::collections::BinaryHeap::new();
     let mut left_out = 0;
     for (owner, strip) in strips {
-        let is_free = free.peek().is_some_and(|std::cmp::Reverse((end, _))| *end <= strip.begin);
+        let is_free = free.peek().is_some_and(|std::cmp::Reverse((end, _))| *end <= strip.start);
         let at = match free.pop() {
             Some(std::cmp::Reverse((_, at))) if is_free => at,
             earliest => {
@@ -142,7 +142,7 @@ pub(super) fn pack(
         if let Some(lane) = lanes.get_mut(at) {
             lane.push(owner, &strip, refs);
             // Something without a duration takes room, too.
-            let end = if strip.end > strip.begin { strip.end } else { strip.end + 1 };
+            let end = if strip.end > strip.start { strip.end } else { strip.end + 1 };
             free.push(std::cmp::Reverse((end, at)));
         }
     }

@@ -200,7 +200,7 @@ impl View<'_> {
     }
 
     fn since_start(&self, at: Timestamp) -> Cell {
-        Cell::At(self.report.begin.map_or(0, |begin| at.nanos_since(begin)))
+        Cell::At(self.report.start.map_or(0, |start| at.nanos_since(start)))
     }
 
     fn delays(&self) -> Table {
@@ -226,12 +226,12 @@ impl View<'_> {
         let rows = self.report.longest_pauses(self.of).into_iter().map(|pause| {
             let late: Vec<String> =
                 pause.late().take(3).map(|stop| text::late(pause, stop, self.tables)).collect();
-            let stopping = pause.stopped.map(|stopped| stopped.nanos_since(pause.begin));
+            let stopping = pause.stopped.map(|stopped| stopped.nanos_since(pause.start));
             vec![
                 self.text(pause.reason),
                 self.process(Some(pause.process)),
-                self.since_start(pause.begin),
-                Cell::Nanos(pause.end.nanos_since(pause.begin)),
+                self.since_start(pause.start),
+                Cell::Nanos(pause.end.nanos_since(pause.start)),
                 stopping.map_or(Cell::Text("?".to_owned()), Cell::Nanos),
                 Cell::Text(late.join("; ")),
             ]

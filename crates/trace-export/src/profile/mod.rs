@@ -640,7 +640,7 @@ mod tests {
                 event: SampledEventId::NONE,
                 of: None,
             };
-            samples.push(&Event { at: Timestamp::from_nanos(weight as i64), kind }, &tables);
+            samples.push(&Event { time: Timestamp::from_nanos(weight as i64), kind }, &tables);
         }
         let [(name, profile)] = &samples.into_profiles(&tables)[..] else { panic!("no profile") };
         assert_eq!((&**name, profile.count(), profile.weight()), ("cpu", 4, 4));
@@ -656,7 +656,7 @@ mod tests {
         let time = Timestamp::from_nanos(10);
         let (domain, reading) = (ClockDomain::Realtime, Timestamp::from_nanos(1_010));
         let clock = EventKind::Clock { time, domain, reading };
-        samples.push(&Event { at: time, kind: clock }, &tables);
+        samples.push(&Event { time: time, kind: clock }, &tables);
         for (kind, at, weight) in [
             (SampleKind::OffCpu, 500, 100),
             (SampleKind::OffCpu, 600, 400),
@@ -666,7 +666,7 @@ mod tests {
             let event = SampledEventId::NONE;
             let (stack, thread, cpu, of) = (None, None, None, None);
             let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
-            samples.push(&Event { at: Timestamp::from_nanos(at), kind }, &tables);
+            samples.push(&Event { time: Timestamp::from_nanos(at), kind }, &tables);
         }
         let spans: Vec<_> = samples
             .into_profiles(&tables)

@@ -85,9 +85,9 @@ impl Samples {
         };
         let (is_wall, keeps_order) = (self.states.is_some(), self.keeps_order);
         // The time of a sample is before it.
-        let begin = match unit(kind, of, tables) {
-            Unit::Nanoseconds => event.at - Duration::from_nanos(weight),
-            _ => event.at,
+        let start = match unit(kind, of, tables) {
+            Unit::Nanoseconds => event.time - Duration::from_nanos(weight),
+            _ => event.time,
         };
         let Spanned { profile, first, last } = self.profiles.entry(key).or_insert_with(|| {
             let mut profile = Profile::new(match is_wall {
@@ -102,9 +102,9 @@ impl Samples {
             if keeps_order {
                 profile.keep_order();
             }
-            Spanned { profile, first: begin, last: event.at }
+            Spanned { profile, first: start, last: event.time }
         });
-        (*first, *last) = (begin.min(*first), event.at.max(*last));
+        (*first, *last) = (start.min(*first), event.time.max(*last));
         let others = match labels {
             [] => others,
             labels => others.iter().chain(labels).copied().collect(),

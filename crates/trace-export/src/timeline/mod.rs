@@ -233,12 +233,12 @@ impl TimelineSource {
     pub fn push(&mut self, event: &Event, tables: &Tables, sink: &mut impl Sink) -> io::Result<()> {
         let Self { correlator, drawing } = self;
         drawing.stats.events += 1;
-        drawing.stats.first.get_or_insert(event.at);
-        drawing.stats.last = Some(event.at);
+        drawing.stats.first.get_or_insert(event.time);
+        drawing.stats.last = Some(event.time);
         // Apart from the others: there are millions a second, and a large function begins and ends
         // with as many instructions as a switch takes.
         // A context each: one for all would be in memory.
-        let at = event.at;
+        let at = event.time;
         if !drawing.scheduling(event, &mut Context { at, tables, sink })? {
             drawing.event(event, &mut Context { at, tables, sink })?;
         }
@@ -388,8 +388,8 @@ impl Drawing {
     ) -> io::Result<()> {
         match derived {
             Derived::Start(state) => self.state(state, cx),
-            Derived::Flow(flow) => self.arrow(flow, &mut cx.at(flow.at)),
-            Derived::Sample(sample) => self.sample(sample, &mut cx.at(sample.at)),
+            Derived::Flow(flow) => self.arrow(flow, &mut cx.at(flow.time)),
+            Derived::Sample(sample) => self.sample(sample, &mut cx.at(sample.time)),
             _ => Ok(()),
         }
     }
@@ -403,7 +403,7 @@ impl Drawing {
             return self.draw_state(state, cx);
         }
         let is_refined = |p: &Interval| {
-            (p.subject, p.begin, p.state) == (state.subject, state.begin, state.state)
+            (p.subject, p.start, p.state) == (state.subject, state.start, state.state)
                 && (p.reason, p.stack) == (state.reason, state.stack)
         };
         if !self.pending.as_ref().is_some_and(is_refined) {
@@ -428,7 +428,7 @@ impl Drawing {
     }
 
     fn draw_state(&mut self, state: &Interval, cx: &mut Context<'_, impl Sink>) -> io::Result<()> {
-        let cx = &mut cx.at(state.begin);
+        let cx = &mut cx.at(state.start);
         match state.kind {
             EntityKind::Goroutine => self.goroutine_state(state, cx),
             EntityKind::Proc => self.proc_state(state, cx),

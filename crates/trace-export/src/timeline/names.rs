@@ -458,7 +458,7 @@ mod tests {
             let begin = EventKind::Begin { span, entity, kind, name, by: None, of, stack: None };
             let end = of.map(|entity| EventKind::End { entity });
             for kind in [Some(begin), end].into_iter().flatten() {
-                let event = Event { at: Timestamp::from_nanos(number), kind };
+                let event = Event { time: Timestamp::from_nanos(number), kind };
                 source.push(&event, &tables, &mut sink).unwrap();
                 most = most.max(source.drawing.names.labels.len());
             }
@@ -483,7 +483,7 @@ mod tests {
             let (span, kind) = (tables.new_span(), SpanKind::Request);
             let (by, of, stack) = (None, None, None);
             let kind = EventKind::Begin { span, entity, kind, name, by, of, stack };
-            let event = Event { at: Timestamp::from_nanos(number), kind };
+            let event = Event { time: Timestamp::from_nanos(number), kind };
             source.push(&event, &tables, &mut sink).unwrap();
         }
         sink.finish().unwrap();

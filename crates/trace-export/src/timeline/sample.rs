@@ -100,7 +100,7 @@ impl Drawing {
         let stack = self.names.stack(sample.stack, cx);
         let entry = TrackEvent::new(name).stack(stack).category(Category::Sched);
         let nanos = i64::try_from(sample.weight).unwrap_or(i64::MAX);
-        self.wait(thread, sample.at.saturating_add_nanos(-nanos), &entry, cx)
+        self.wait(thread, sample.time.saturating_add_nanos(-nanos), &entry, cx)
     }
 
     /// Whether a thread had a CPU before it was sampled, and which one, by the given intervals.
@@ -108,7 +108,7 @@ impl Drawing {
         let intervals = self.options.cpus.as_ref()?;
         let (from, to) = match sample.stop_requested {
             Some(at) => (at, at),
-            None => (sample.at.saturating_add_nanos(-SAMPLE_WINDOW), sample.at),
+            None => (sample.time.saturating_add_nanos(-SAMPLE_WINDOW), sample.time),
         };
         match intervals.state_within(tid, from, to) {
             CpuState::OnCpu(cpu) => Some((true, Some(cpu))),
@@ -138,7 +138,7 @@ impl Drawing {
             args.push(DebugAnnotation::new(weight, Value::Uint(sample.weight)));
         }
         let entry = TrackEvent::new(name).stack(stack).category(Category::Sample).args(&args);
-        match self.track_of(sample.entity, &mut cx.at(sample.at))? {
+        match self.track_of(sample.entity, &mut cx.at(sample.time))? {
             Some(track) => cx.sink.instant(cx.at, track, &entry),
             None => {
                 self.stats.instants_without_lane += 1;

@@ -105,11 +105,11 @@ const fn category(kind: SpanKind) -> Category {
 impl Drawing {
     pub(super) fn begin(
         &mut self,
-        begin: &Begin,
+        start: &Begin,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let Context { at, tables, .. } = *cx;
-        let Begin { span, entity, kind, name, .. } = *begin;
+        let Begin { span, entity, kind, name, .. } = *start;
         let text = self.names.span(kind, name, cx);
         let has_number = kind == SpanKind::Gc && !self.args.is_empty();
         let mut args = self.arguments(cx);
@@ -123,16 +123,16 @@ impl Drawing {
             SpanKind::Gc => "number",
             _ => "task",
         };
-        let by = begin.by.filter(|by| *by != entity);
-        for (name, id) in [("by", by), (of, begin.of.filter(|_| !has_number))] {
+        let by = start.by.filter(|by| *by != entity);
+        for (name, id) in [("by", by), (of, start.of.filter(|_| !has_number))] {
             args.extend(id.map(|id| self.relation(name, id, cx)));
         }
-        let stack = self.names.stack(begin.stack, cx);
+        let stack = self.names.stack(start.stack, cx);
         let flow = match kind {
             SpanKind::Task => {
                 Some(*self.spans.flows.entry(entity).or_insert_with(|| cx.sink.new_flow()))
             }
-            _ => self.flow_of(begin.of),
+            _ => self.flow_of(start.of),
         };
         let flow = flow.map(Flow::Through);
         let (name, category) = (Name::Text(text), Some(category(kind)));
@@ -163,7 +163,7 @@ impl Drawing {
             return Ok(());
         }
         let process = tables.entities.process_of(entity);
-        let pool = self.pool(process, kind, begin.name, cx)?;
+        let pool = self.pool(process, kind, start.name, cx)?;
         let Some(lanes) = self.spans.pools.get_mut(pool) else { return Ok(()) };
         let lane = lanes.acquire_below(MAX_LANES, cx.sink)?;
         let lane = lane.and_then(|lane| Some((lane, lanes.lanes.get(lane as usize)?.track)));

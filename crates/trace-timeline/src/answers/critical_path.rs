@@ -15,7 +15,7 @@ use trace_common::{Timestamp, Walk as Back};
 #[non_exhaustive]
 pub struct Piece {
     /// The start.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// The end.
     pub end: Timestamp,
     /// The goroutine or thread whose time it is.
@@ -57,9 +57,9 @@ pub struct Piece {
 
 impl Piece {
     /// Makes a piece of the subject itself, without details.
-    pub const fn new(begin: Timestamp, end: Timestamp, entity: EntityId, what: What) -> Self {
+    pub const fn new(start: Timestamp, end: Timestamp, entity: EntityId, what: What) -> Self {
         Self {
-            begin,
+            start,
             end,
             entity,
             thread: None,
@@ -81,7 +81,7 @@ impl Piece {
 
     /// The duration in nanoseconds.
     pub const fn nanos(&self) -> i64 {
-        self.end.nanos_since(self.begin)
+        self.end.nanos_since(self.start)
     }
 }
 
@@ -192,7 +192,7 @@ pub struct CriticalPath {
     /// The goroutine or thread at the end of the interval.
     pub subject: EntityId,
     /// The start.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// The end.
     pub end: Timestamp,
     /// The pieces, in time order. They partition the interval.
@@ -200,18 +200,18 @@ pub struct CriticalPath {
 }
 
 impl CriticalPath {
-    /// The path of a subject with these pieces, which partition the time from `begin` to `end`.
+    /// The path of a subject with these pieces, which partition the time from `start` to `end`.
     pub const fn new(
         subject: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
         pieces: Vec<Piece>,
     ) -> Self {
-        Self { subject, begin, end, pieces }
+        Self { subject, start, end, pieces }
     }
 }
 
-/// Finds the critical path of `subject` from `begin` to `end`; `task` is the task that it works on,
+/// Finds the critical path of `subject` from `start` to `end`; `task` is the task that it works on,
 /// if any.
 ///
 /// It walks back from the end. A wait is divided by what the goroutine or thread did that ended
@@ -229,7 +229,7 @@ pub fn critical_path(
     history: &History,
     entities: &Entities,
     subject: EntityId,
-    begin: Timestamp,
+    start: Timestamp,
     end: Timestamp,
     task: Option<EntityId>,
 ) -> CriticalPath {
@@ -243,7 +243,7 @@ pub fn critical_path(
         is_proxy: false,
         is_work: task.is_some(),
     };
-    let back = Back::new(subject, link, begin, end);
+    let back = Back::new(subject, link, start, end);
     let mut walk = Walk { history, entities, pieces: Vec::new(), back };
     while let Some(step) = walk.back.next_step() {
         if step.is_stuck {
@@ -256,7 +256,7 @@ pub fn critical_path(
     found.reverse();
     let mut pieces = Vec::with_capacity(found.len());
     let mut spans = Sweep::new(history);
-    let mut throttles = Throttles::new(history, entities, begin, end);
+    let mut throttles = Throttles::new(history, entities, start, end);
     for (piece, worker) in found {
         for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
             walk.split(part, worker, task, &mut spans, &mut pieces);
@@ -265,16 +265,16 @@ pub fn critical_path(
     for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
         // A sample can be of the runtime's thread or of the kernel's.
         let entities = || [Some(piece.entity), piece.thread].into_iter().flatten();
-        piece.stack = entities().find_map(|id| history.waited(id, piece.begin, piece.end));
+        piece.stack = entities().find_map(|id| history.waited(id, piece.start, piece.end));
         if piece.stack.is_some() {
             continue;
         }
-        let mut found = entities().filter_map(|id| history.sampled(id, piece.begin, piece.end));
+        let mut found = entities().filter_map(|id| history.sampled(id, piece.start, piece.end));
         if let Some((stack, samples)) = found.next() {
             (piece.stack, piece.samples) = (Some(stack), samples);
         }
     }
-    CriticalPath { subject, begin, end: end.max(begin), pieces }
+    CriticalPath { subject, start, end: end.max(start), pieces }
 }
 
 struct Walk<'a> {
@@ -326,48 +326,48 @@ impl Walk<'_> {
             // It had ended.
             return self.leaf(step, interval.end.max(step.lower), What::Unknown, None);
         }
-        let begin = interval.begin.max(step.lower);
+        let start = interval.start.max(step.lower);
         let holder = interval.holder.and_then(|holder| self.entities.kind(holder));
         if step.link.is_proxy && holder == Some(EntityKind::Goroutine) {
             // What it executed before it ended the wait for the runtime has nothing to do with that.
             return self.proxy_wait(step, What::Waits { context: Context::Task });
         }
         match interval.kernel {
-            Kernel::OnCpu { cpu } => self.leaf(step, begin, What::OnCpu { cpu }, None),
+            Kernel::OnCpu { cpu } => self.leaf(step, start, What::OnCpu { cpu }, None),
             Kernel::Runnable { occupant, is_preempted, .. } => {
                 let what = What::WaitsForCpu { occupant, is_preempted };
-                self.leaf(step, begin, what, None);
+                self.leaf(step, start, what, None);
             }
             Kernel::Sleeping => {
-                let begin = self.wait_begin(step, index);
-                self.wait(step, interval, interval.thread, begin);
+                let start = self.wait_begin(step, index);
+                self.wait(step, interval, interval.thread, start);
             }
             Kernel::Blocked => {
                 let flow = self.wake_up(interval.thread, interval.end);
                 if flow.is_some_and(|flow| self.is_by_user(flow)) {
-                    let begin = self.wait_begin(step, index);
-                    self.wait(step, interval, interval.thread, begin);
+                    let start = self.wait_begin(step, index);
+                    self.wait(step, interval, interval.thread, start);
                 } else {
-                    self.leaf(step, begin, What::Blocked, Some(interval));
+                    self.leaf(step, start, What::Blocked, Some(interval));
                 }
             }
-            Kernel::Stopped => self.leaf(step, begin, What::Stopped, Some(interval)),
+            Kernel::Stopped => self.leaf(step, start, What::Stopped, Some(interval)),
             Kernel::Unknown | Kernel::Absent => match interval.state {
                 State::Running if interval.kind == EntityKind::DotnetThread => {
-                    self.leaf(step, begin, self.unknown(interval), None);
+                    self.leaf(step, start, self.unknown(interval), None);
                 }
-                State::Running => self.leaf(step, begin, What::Running, None),
-                State::Syscall => self.leaf(step, begin, What::Syscall, Some(interval)),
+                State::Running => self.leaf(step, start, What::Running, None),
+                State::Syscall => self.leaf(step, start, What::Syscall, Some(interval)),
                 State::Waiting => {
-                    let begin = self.wait_begin(step, index);
-                    self.wait(step, interval, Some(step.entity), begin);
+                    let start = self.wait_begin(step, index);
+                    self.wait(step, interval, Some(step.entity), start);
                 }
-                State::Runnable => self.runnable(step, index, begin),
+                State::Runnable => self.runnable(step, index, start),
                 // The kernel reports a new thread shortly before its creator wakes it.
                 State::Unknown if index == 0 && self.is_created(step.entity, interval.end) => {
                     self.before_birth(step);
                 }
-                State::Unknown | State::Idle => self.leaf(step, begin, What::Unknown, None),
+                State::Unknown | State::Idle => self.leaf(step, start, What::Unknown, None),
             },
         }
     }
@@ -381,20 +381,20 @@ impl Walk<'_> {
 
     /// The work item of a worker was queued, or a task awaited: continue with the thread that queued or awaited it.
     fn queued(&mut self, step: Step, item: &Span) {
-        let begin = item.begin.max(step.lower);
+        let start = item.start.max(step.lower);
         let process = self.entities.process_of(step.entity);
-        if item.kind == SpanKind::Await && self.back.at() > begin {
+        if item.kind == SpanKind::Await && self.back.at() > start {
             // Nothing is known of the one that completed the task.
-            self.leaf(step, begin, What::Waits { context: Context::Unknown }, None);
+            self.leaf(step, start, What::Waits { context: Context::Unknown }, None);
             if let Some((piece, _)) = self.pieces.last_mut() {
                 piece.reason = item.name;
             }
         }
-        while self.back.at() > begin {
+        while self.back.at() > start {
             let interval =
                 self.history.before(step.entity, self.back.at()).map(|(_, interval)| interval);
             let interval = interval.filter(|interval| interval.end >= self.back.at());
-            let since = interval.map_or(begin, |interval| interval.begin.max(begin));
+            let since = interval.map_or(start, |interval| interval.start.max(start));
             let what = match interval.map(|interval| interval.kernel) {
                 Some(Kernel::Runnable { occupant, is_preempted, .. }) => {
                     What::WaitsForCpu { occupant, is_preempted }
@@ -407,7 +407,7 @@ impl Walk<'_> {
             };
             self.leaf(step, since, what, None);
         }
-        if begin > step.lower || item.begin == step.lower {
+        if start > step.lower || item.start == step.lower {
             self.back.turn(item.by, |link| link.is_proxy = false);
         }
     }
@@ -438,7 +438,7 @@ impl Walk<'_> {
     /// When an entity was created, and what [`cause`](Self::cause) says of the creation.
     fn creator(&self, entity: EntityId) -> Option<(Timestamp, (EntityId, bool))> {
         let creation = self.history.creation(entity)?;
-        Some((creation.at, self.cause(creation)?))
+        Some((creation.time, self.cause(creation)?))
     }
 
     /// Whether something is known of an entity before this time, or of the one that led to it.
@@ -458,7 +458,7 @@ impl Walk<'_> {
     /// system call: then it has several intervals.
     fn wait_begin(&self, step: Step, index: usize) -> Timestamp {
         let intervals = self.history.intervals(step.entity).get(..=index).unwrap_or_default();
-        let mut begin = self.back.at();
+        let mut start = self.back.at();
         let mut later: Option<&Interval> = None;
         for interval in intervals.iter().rev() {
             let is_same = later.is_none_or(|later| {
@@ -466,27 +466,27 @@ impl Walk<'_> {
                     Kernel::Sleeping | Kernel::Blocked => interval.thread == later.thread,
                     _ => interval.state == State::Waiting,
                 };
-                is_wait && interval.kernel == later.kernel && interval.end == later.begin
+                is_wait && interval.kernel == later.kernel && interval.end == later.start
             });
-            if !is_same || begin <= step.lower {
+            if !is_same || start <= step.lower {
                 break;
             }
-            begin = interval.begin;
+            start = interval.start;
             later = Some(interval);
         }
-        begin.max(step.lower)
+        start.max(step.lower)
     }
 
     /// A wait that ended with a flow to `to`.
-    fn wait(&mut self, step: Step, interval: &Interval, to: Option<EntityId>, begin: Timestamp) {
+    fn wait(&mut self, step: Step, interval: &Interval, to: Option<EntityId>, start: Timestamp) {
         let flow = self.wake_up(to, interval.end);
         let lock = self.lock_wait(step.entity, interval);
         let held = lock.map(|wait| self.holder(wait, self.back.at()));
-        let (begin, cause) = match (flow, held) {
-            (Some(flow), _) => (begin, self.cause(flow)),
+        let (start, cause) = match (flow, held) {
+            (Some(flow), _) => (start, self.cause(flow)),
             // Without the kernel's scheduler, the holders of the lock one after the other.
-            (None, Some((since, by))) => (begin.max(since), by.map(|by| (by, false))),
-            (None, None) => (begin, None),
+            (None, Some((since, by))) => (start.max(since), by.map(|by| (by, false))),
+            (None, None) => (start, None),
         };
         // The path begins within the wait, and the one that will end it does not exist yet.
         let is_cut = interval.end > self.back.at();
@@ -521,14 +521,14 @@ impl Walk<'_> {
                 reason: interval.reason,
                 stack: interval.stack,
                 lock_owner,
-                worker: self.worker(step, begin),
+                worker: self.worker(step, start),
                 is_proxy,
                 is_work: true,
             };
-            self.back.follow(cause, begin, link)
+            self.back.follow(cause, start, link)
         });
         if !followed {
-            self.leaf(step, begin, what, Some(interval));
+            self.leaf(step, start, what, Some(interval));
         }
     }
 
@@ -543,8 +543,8 @@ impl Walk<'_> {
     /// The flow to `to` that ended a wait at this time.
     fn wake_up(&self, to: Option<EntityId>, at: Timestamp) -> Option<&ResolvedFlow> {
         let flows = to.map_or(&[][..], |to| self.history.flows_to(to));
-        let after = flows.partition_point(|flow| flow.at < at);
-        let mut flows = flows.get(after..)?.iter().take_while(|flow| flow.at == at);
+        let after = flows.partition_point(|flow| flow.time < at);
+        let mut flows = flows.get(after..)?.iter().take_while(|flow| flow.time == at);
         flows.find(|flow| flow.kind != FlowKind::Continues)
     }
 
@@ -566,11 +566,11 @@ impl Walk<'_> {
             && (has_program || parent.is_some_and(|parent| parent.number != KTHREADD))
     }
 
-    /// The entity whose task others work on while this one waits, back to `begin`: itself if it has
+    /// The entity whose task others work on while this one waits, back to `start`: itself if it has
     /// one.
-    fn worker(&self, step: Step, begin: Timestamp) -> Option<EntityId> {
+    fn worker(&self, step: Step, start: Timestamp) -> Option<EntityId> {
         let at = self.back.at();
-        let has_task = self.history.has_task(step.entity, begin, at);
+        let has_task = self.history.has_task(step.entity, start, at);
         if has_task { Some(step.entity) } else { step.link.worker }
     }
 
@@ -584,7 +584,7 @@ impl Walk<'_> {
             EntityKind::Thread => interval.holder?,
             _ => entity,
         };
-        let wait = self.history.lock_wait(thread, interval.begin)?;
+        let wait = self.history.lock_wait(thread, interval.start)?;
         Some(wait).filter(|wait| wait.end >= interval.end)
     }
 
@@ -594,23 +594,23 @@ impl Walk<'_> {
         let process = self.entities.process_of(wait.entity);
         let is_of_process = |thread| self.entities.process_of(thread) == process;
         let held = wait.lock.and_then(|lock| self.history.holder(lock, at, is_of_process));
-        let (since, by) = held.map_or((wait.begin, wait.of), |held| (held.since, held.by));
-        (since.max(wait.begin), by.filter(|by| *by != wait.entity))
+        let (since, by) = held.map_or((wait.start, wait.of), |held| (held.since, held.by));
+        (since.max(wait.start), by.filter(|by| *by != wait.entity))
     }
 
-    /// The owner of the lock that a thread waits for, from `begin` to `end` within the wait. It is not known
+    /// The owner of the lock that a thread waits for, from `start` to `end` within the wait. It is not known
     /// after the thread was woken by another one, which had the lock and released it.
     fn owner(
         &self,
         wait: &Span,
         thread: Option<EntityId>,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Option<EntityId> {
         let (since, by) = self.holder(wait, end);
         let flows = self.history.flows_to(thread.unwrap_or(wait.entity));
-        let before = flows.partition_point(|flow| flow.at <= begin).checked_sub(1);
-        let last = before.and_then(|index| flows.get(index)).filter(|flow| flow.at > since);
+        let before = flows.partition_point(|flow| flow.time <= start).checked_sub(1);
+        let last = before.and_then(|index| flows.get(index)).filter(|flow| flow.time > since);
         by.filter(|_| last.is_none_or(|flow| self.cause(flow).is_none()))
     }
 
@@ -631,17 +631,17 @@ impl Walk<'_> {
     }
 
     /// A goroutine waited for a P: divided by what the P did on which it ran next.
-    fn runnable(&mut self, step: Step, index: usize, begin: Timestamp) {
+    fn runnable(&mut self, step: Step, index: usize, start: Timestamp) {
         let intervals = self.history.intervals(step.entity).get(index..).unwrap_or_default();
         let proc = match intervals {
-            [interval, next, ..] if next.begin == interval.end => next.proc,
+            [interval, next, ..] if next.start == interval.end => next.proc,
             _ => None,
         };
-        while self.back.at() > begin {
+        while self.back.at() > start {
             let known = proc.and_then(|proc| self.history.before(proc, self.back.at()));
             let (what, from) = match known {
                 Some((_, of_proc)) if of_proc.end < self.back.at() => (NO_PROC, of_proc.end),
-                Some((_, of_proc)) if of_proc.state == State::Unknown => (NO_PROC, of_proc.begin),
+                Some((_, of_proc)) if of_proc.state == State::Unknown => (NO_PROC, of_proc.start),
                 Some((index, of_proc)) => {
                     let holder = of_proc.holder.filter(|holder| *holder != step.entity);
                     let taker = proc.and_then(|proc| self.taker(proc, index));
@@ -649,12 +649,12 @@ impl Walk<'_> {
                         Some(waits @ Kernel::Runnable { .. }) => waits,
                         _ => of_proc.kernel,
                     };
-                    let from = taker.map_or(of_proc.begin, |taker| taker.begin);
-                    (What::WaitsForProc { proc, holder, kernel }, from.max(of_proc.begin))
+                    let from = taker.map_or(of_proc.start, |taker| taker.start);
+                    (What::WaitsForProc { proc, holder, kernel }, from.max(of_proc.start))
                 }
-                None => (NO_PROC, begin),
+                None => (NO_PROC, start),
             };
-            self.leaf(step, from.max(begin), what, None);
+            self.leaf(step, from.max(start), what, None);
         }
     }
 
@@ -663,7 +663,7 @@ impl Walk<'_> {
     fn taker(&self, proc: EntityId, index: usize) -> Option<&Interval> {
         let intervals = self.history.intervals(proc).get(index..)?;
         let [idle, next, ..] = intervals else { return None };
-        if idle.kernel != Kernel::Absent || next.begin != idle.end {
+        if idle.kernel != Kernel::Absent || next.start != idle.end {
             return None;
         }
         let (_, taker) = self.history.before(next.thread?, self.back.at())?;
@@ -678,8 +678,8 @@ impl Walk<'_> {
         threads.find(|thread| self.entities.kind(*thread) == Some(EntityKind::Thread))
     }
 
-    /// Explains the time back to `begin`.
-    fn leaf(&mut self, step: Step, begin: Timestamp, what: What, wait: Option<&Interval>) {
+    /// Explains the time back to `start`.
+    fn leaf(&mut self, step: Step, start: Timestamp, what: What, wait: Option<&Interval>) {
         let kernel_thread = |id| self.entities.kind(id) == Some(EntityKind::Thread);
         let interval = self.history.before(step.entity, self.back.at());
         let thread = interval.and_then(|(_, interval)| interval.thread);
@@ -694,10 +694,10 @@ impl Walk<'_> {
             waiter_stack: step.link.stack,
             waiter_lock_owner: step.link.lock_owner,
             stack: wait.and_then(|wait| wait.stack),
-            ..Piece::new(begin, self.back.at(), step.entity, what)
+            ..Piece::new(start, self.back.at(), step.entity, what)
         };
         self.pieces.push((piece, step.link.worker));
-        self.back.explain(begin);
+        self.back.explain(start);
     }
 
     /// Divides a wait for a CPU, or for a P whose thread waits for one, into the time in which the
@@ -716,13 +716,13 @@ impl Walk<'_> {
         };
         let process = process.and_then(|process| self.entities.get(process));
         let Some((thread, process)) = thread.zip(process) else { return whole };
-        let nanos = throttles.take(process.number, thread, piece.begin, piece.end);
+        let nanos = throttles.take(process.number, thread, piece.start, piece.end);
         if nanos <= 0 {
             return whole;
         }
-        let cut = piece.begin.saturating_add_nanos(nanos).min(piece.end);
+        let cut = piece.start.saturating_add_nanos(nanos).min(piece.end);
         let first = Piece { end: cut, what: What::Throttled, ..piece };
-        let rest = Piece { begin: cut, ..piece };
+        let rest = Piece { start: cut, ..piece };
         [Some(first), (cut < piece.end).then_some(rest)]
     }
 
@@ -749,10 +749,10 @@ impl Walk<'_> {
             Some(EntityKind::DotnetThread) => Stops::Of(piece.entity),
             _ => Stops::None,
         };
-        let mut begin = piece.begin;
-        while begin < piece.end {
+        let mut start = piece.start;
+        while start < piece.end {
             let involved = [process, Some(piece.entity), worker].into_iter().flatten();
-            let changes = involved.map(|entity| spans.advance(entity, begin));
+            let changes = involved.map(|entity| spans.advance(entity, start));
             let end = changes.fold(piece.end, Timestamp::min);
             let own = || [process, Some(piece.entity)].into_iter().flatten();
             let during = own().find_map(|entity| spans.during(entity, stops));
@@ -768,15 +768,15 @@ impl Walk<'_> {
             let context = works_on.filter(|other| is_for_other && is_another(*other));
             let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let part = Piece {
-                begin,
+                start,
                 end,
                 during: during.map(|span| (span.kind, span.name)),
-                lock_owner: lock.and_then(|wait| self.owner(wait, piece.thread, begin, end)),
+                lock_owner: lock.and_then(|wait| self.owner(wait, piece.thread, start, end)),
                 context: context.filter(|_| !is_for_all),
                 ..piece
             };
             append(part, pieces);
-            begin = end;
+            start = end;
         }
     }
 }
@@ -785,7 +785,7 @@ impl Walk<'_> {
 fn append(piece: Piece, pieces: &mut Vec<Piece>) {
     match pieces.last_mut() {
         Some(last)
-            if (Piece { begin: last.begin, ..piece }) == (Piece { end: piece.end, ..*last }) =>
+            if (Piece { start: last.start, ..piece }) == (Piece { end: piece.end, ..*last }) =>
         {
             last.end = piece.end;
         }
@@ -844,16 +844,16 @@ mod tests {
         let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
         let mut push = |at: i64, kind| {
             let at = Timestamp::from_nanos(at);
-            history.push(&Derived::Event(Event { at, kind }));
+            history.push(&Derived::Event(Event { time: at, kind }));
         };
         let id = |n: usize| entities[n % entities.len()];
-        for (entity, kind, by, of, begin, nanos) in steps.iter().copied() {
+        for (entity, kind, by, of, start, nanos) in steps.iter().copied() {
             let (span, kind) = (tables.new_span(), KINDS[kind % KINDS.len()]);
             let name = tables.text(format!("{span:?}").as_bytes());
             let (entity, by, of, stack) = (id(entity), Some(id(by)), of.map(id), None);
-            push(begin, EventKind::Begin { span, entity, kind, name, by, of, stack });
+            push(start, EventKind::Begin { span, entity, kind, name, by, of, stack });
             if let Some(nanos) = nanos {
-                push(begin + nanos, EventKind::Finish { span, by, is_cut: false });
+                push(start + nanos, EventKind::Finish { span, by, is_cut: false });
             }
         }
         history.finish();
@@ -872,11 +872,11 @@ mod tests {
         let spans: Vec<&Span> =
             of(piece.entity).chain(process.map(of).into_iter().flatten()).collect();
         let of_worker: Vec<&Span> = worker.map(of).into_iter().flatten().collect();
-        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.begin, span.end]);
+        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.start, span.end]);
         let is_executing = piece.what == What::Running;
         let is_dotnet = walk.entities.kind(piece.entity) == Some(EntityKind::DotnetThread);
-        for (begin, end) in divide(piece.begin, piece.end, bounds) {
-            let is_here = |span: &&&Span| span.begin <= begin && span.end >= end;
+        for (start, end) in divide(piece.start, piece.end, bounds) {
+            let is_here = |span: &&&Span| span.start <= start && span.end >= end;
             let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
                 SpanKind::StopTheWorld if is_executing => is_dotnet && span.by == piece.entity,
                 SpanKind::StopTheWorld => span.by != piece.entity,
@@ -896,7 +896,7 @@ mod tests {
             let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let lock_owner = lock.and_then(|wait| wait.of.filter(|owner| *owner != wait.entity));
             let during = during.map(|span| (span.kind, span.name));
-            append(Piece { begin, end, during, lock_owner, context, ..piece }, pieces);
+            append(Piece { start, end, during, lock_owner, context, ..piece }, pieces);
         }
     }
 
@@ -944,15 +944,15 @@ mod tests {
         #[test]
         fn tasks_are_found_within_a_time(
             steps in steps(20, 10),
-            begin in 0..100i64,
+            start in 0..100i64,
             nanos in 1..30i64,
         ) {
             let (_, ids, history) = history(&steps);
-            let [begin, end] = [begin, begin + nanos].map(Timestamp::from_nanos);
+            let [start, end] = [start, start + nanos].map(Timestamp::from_nanos);
             for id in ids {
                 let mut spans = history.spans(id).iter().filter(|span| span.task().is_some());
-                let expected = spans.any(|span| span.begin < end && span.end > begin);
-                prop_assert_eq!(history.has_task(id, begin, end), expected);
+                let expected = spans.any(|span| span.start < end && span.end > start);
+                prop_assert_eq!(history.has_task(id, start, end), expected);
             }
         }
 
@@ -962,7 +962,7 @@ mod tests {
             let (_, ids, history) = history(&steps);
             let at = Timestamp::from_nanos(at);
             for id in ids {
-                let is_found = |s: &&Span| s.kind == SpanKind::LockWait && s.begin <= at;
+                let is_found = |s: &&Span| s.kind == SpanKind::LockWait && s.start <= at;
                 let expected = history.spans(id).iter().rfind(is_found);
                 prop_assert_eq!(history.lock_wait(id, at), expected);
             }

@@ -13,7 +13,7 @@ use trace_common::Timestamp;
 /// [`critical_path`](super::critical_path) needs.
 #[derive(Debug)]
 pub struct History {
-    /// The ends of the windows by their begin: those that overlap are one.
+    /// The ends of the windows by their start: those that overlap are one.
     windows: BTreeMap<Timestamp, Timestamp>,
     intervals: HashMap<EntityId, Vec<Interval>>,
     /// Goroutines that wait for a P at the end of a window, and idle Ps: the next interval says for which
@@ -83,7 +83,7 @@ pub struct Span {
     /// Where it began.
     pub stack: Option<StackId>,
     /// The start.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// The end; [`Timestamp::MAX`] if it did not end.
     pub end: Timestamp,
 }
@@ -132,7 +132,7 @@ pub(super) struct Held {
 /// A thread is off the CPU.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    begin: Timestamp,
+    start: Timestamp,
     end: Timestamp,
     stack: StackId,
 }
@@ -143,7 +143,7 @@ pub(super) struct Throttle {
     /// The directory of the cgroup; empty if it is not known.
     pub(super) cgroup: TextId,
     /// It did not begin earlier.
-    pub(super) begin: Timestamp,
+    pub(super) start: Timestamp,
     /// It had ended by then.
     pub(super) end: Timestamp,
     /// Summed over CPUs.
@@ -155,8 +155,8 @@ impl Throttle {
     pub(super) fn new(cgroup: TextId, since: Timestamp, end: Timestamp, nanos: i64) -> Self {
         /// The longest period of a quota: 1 s. The quota of the next one ends the throttling.
         const MAX_PERIOD: i64 = 1_000_000_000;
-        let begin = since.saturating_add_nanos(-nanos.clamp(0, MAX_PERIOD));
-        Self { cgroup, begin, end, nanos }
+        let start = since.saturating_add_nanos(-nanos.clamp(0, MAX_PERIOD));
+        Self { cgroup, start, end, nanos }
     }
 }
 
@@ -165,7 +165,7 @@ fn latest_ends<'a>(spans: impl Iterator<Item = &'a Span>) -> Vec<(Timestamp, Tim
     let mut latest = Timestamp::MIN;
     let ends = spans.map(|span| {
         latest = latest.max(span.end);
-        (span.begin, latest)
+        (span.start, latest)
     });
     ends.collect()
 }
@@ -219,8 +219,8 @@ impl History {
     /// Maximum number of intervals, flows, spans and samples: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
-    /// Makes an empty history of the time from `begin` to `end`.
-    pub fn new(begin: Timestamp, end: Timestamp) -> Self {
+    /// Makes an empty history of the time from `start` to `end`.
+    pub fn new(start: Timestamp, end: Timestamp) -> Self {
         let mut history = Self {
             windows: BTreeMap::new(),
             intervals: HashMap::new(),
@@ -247,37 +247,37 @@ impl History {
             items: 0,
             dropped: 0,
         };
-        history.add_window(begin, end);
+        history.add_window(start, end);
         history
     }
 
     /// Keeps this window of time too.
-    pub fn add_window(&mut self, mut begin: Timestamp, mut end: Timestamp) {
-        if begin > end {
+    pub fn add_window(&mut self, mut start: Timestamp, mut end: Timestamp) {
+        if start > end {
             return;
         }
-        while let Some((first, last)) = self.last_window(end).filter(|(_, last)| *last >= begin) {
+        while let Some((first, last)) = self.last_window(end).filter(|(_, last)| *last >= start) {
             self.windows.remove(&first);
-            (begin, end) = (begin.min(first), end.max(last));
+            (start, end) = (start.min(first), end.max(last));
         }
-        self.windows.insert(begin, end);
+        self.windows.insert(start, end);
     }
 
     /// The last window that does not begin later.
     fn last_window(&self, at: Timestamp) -> Option<(Timestamp, Timestamp)> {
-        self.windows.range(..=at).next_back().map(|(begin, end)| (*begin, *end))
+        self.windows.range(..=at).next_back().map(|(start, end)| (*start, *end))
     }
 
     /// Whether a window overlaps this time.
-    fn overlaps(&self, begin: Timestamp, end: Timestamp) -> bool {
-        self.last_window(end).is_some_and(|(_, last)| last >= begin)
+    fn overlaps(&self, start: Timestamp, end: Timestamp) -> bool {
+        self.last_window(end).is_some_and(|(_, last)| last >= start)
     }
 
     /// Whether an interval is within a window, or the first one after it of a goroutine that waits for
     /// a P, or of an idle P.
     fn is_kept(&mut self, interval: &Interval) -> bool {
         let is_next = !self.runnable.is_empty() && self.runnable.remove(&interval.subject);
-        let is_within = self.overlaps(interval.begin, interval.end);
+        let is_within = self.overlaps(interval.start, interval.end);
         if is_within && !self.overlaps(interval.end, interval.end) {
             let waits_for_next = matches!(
                 (interval.state, interval.kind),
@@ -295,7 +295,7 @@ impl History {
 
     /// Keeps the flow outside of the windows that ended a wait within one.
     fn keep_outside(&mut self, to: EntityId, at: Timestamp) {
-        if self.outside.get(&to).is_some_and(|flow| flow.at == at) && self.has_room() {
+        if self.outside.get(&to).is_some_and(|flow| flow.time == at) && self.has_room() {
             let flow = self.outside.remove(&to);
             self.flows.entry(to).or_default().extend(flow);
         }
@@ -307,17 +307,17 @@ impl History {
             Derived::Interval(interval) if self.is_kept(&interval) && self.has_room() => {
                 self.intervals.entry(interval.subject).or_default().push(interval);
             }
-            Derived::Flow(flow) if self.overlaps(flow.at, flow.at) && self.has_room() => {
+            Derived::Flow(flow) if self.overlaps(flow.time, flow.time) && self.has_room() => {
                 self.flows.entry(flow.to).or_default().push(flow);
             }
             Derived::Flow(flow) => {
-                if flow.kind == FlowKind::Creates && self.last_window(flow.at).is_some() {
+                if flow.kind == FlowKind::Creates && self.last_window(flow.time).is_some() {
                     self.creations.insert(flow.to, flow);
                 }
                 self.outside.insert(flow.to, flow);
             }
             Derived::Sample(Sampled {
-                at,
+                time: at,
                 entity,
                 kind: SampleKind::OffCpu,
                 stack: Some(stack),
@@ -325,12 +325,12 @@ impl History {
                 ..
             }) => {
                 let nanos = i64::try_from(weight).unwrap_or(i64::MAX);
-                let wait = Wait { begin: at.saturating_add_nanos(-nanos), end: at, stack };
-                if self.overlaps(wait.begin, wait.end) && self.has_room() {
+                let wait = Wait { start: at.saturating_add_nanos(-nanos), end: at, stack };
+                if self.overlaps(wait.start, wait.end) && self.has_room() {
                     self.waits.entry(entity).or_default().push(wait);
                 }
             }
-            Derived::Sample(Sampled { at, entity, kind, stack: Some(stack), .. })
+            Derived::Sample(Sampled { time: at, entity, kind, stack: Some(stack), .. })
                 if kind != SampleKind::Allocation && self.overlaps(at, at) && self.has_room() =>
             {
                 self.samples.entry(entity).or_default().push((at, stack));
@@ -352,13 +352,13 @@ impl History {
         };
         match event.kind {
             EventKind::Begin { span, entity, kind, name, by, of, stack } => {
-                let (begin, by) = (event.at, by.unwrap_or(entity));
+                let (start, by) = (event.time, by.unwrap_or(entity));
                 let end = Timestamp::MAX;
                 let ended_by = entity;
                 let lock = number.filter(|_| kind == SpanKind::LockWait);
-                let begun = Span { kind, entity, name, by, ended_by, of, lock, stack, begin, end };
+                let begun = Span { kind, entity, name, by, ended_by, of, lock, stack, start, end };
                 if let Some(lock) = lock {
-                    self.held(lock, Held { since: begin, by: of, reporter: entity });
+                    self.held(lock, Held { since: start, by: of, reporter: entity });
                 }
                 if let Some(parent) = of.filter(|_| kind == SpanKind::Task || is_activity(kind)) {
                     self.parents.insert(entity, parent);
@@ -372,22 +372,22 @@ impl History {
                 if let Some((lock, entity)) =
                     span.filter(|_| !is_cut).and_then(|span| Some((span.lock?, span.entity)))
                 {
-                    let (since, by) = (event.at, Some(entity));
+                    let (since, by) = (event.time, Some(entity));
                     self.held(lock, Held { since, by, reporter: entity });
                 }
                 if let Some(span) = span.filter(|span| !is_misleading(span)) {
                     let ended_by = by.unwrap_or(span.entity);
-                    self.add_span(Span { end: event.at, ended_by, ..span });
+                    self.add_span(Span { end: event.time, ended_by, ..span });
                 }
             }
             EventKind::Instant { entity, kind: InstantKind::Starvation, .. }
-                if self.overlaps(event.at, event.at) && self.has_room() =>
+                if self.overlaps(event.time, event.time) && self.has_room() =>
             {
-                self.starvation.entry(entity).or_default().push(event.at);
+                self.starvation.entry(entity).or_default().push(event.time);
             }
             EventKind::Throttle { process, cgroup, since, nanos, .. } => {
-                let throttle = Throttle::new(cgroup, since, event.at, nanos);
-                if self.overlaps(throttle.begin, throttle.end) && self.has_room() {
+                let throttle = Throttle::new(cgroup, since, event.time, nanos);
+                if self.overlaps(throttle.start, throttle.end) && self.has_room() {
                     self.throttles.push((process, throttle));
                 }
             }
@@ -436,7 +436,7 @@ impl History {
         }
         for (entity, spans) in &mut self.spans {
             // Of those that begin together, the outer ones first.
-            spans.sort_by_key(|span| (span.begin, Reverse(span.end)));
+            spans.sort_by_key(|span| (span.start, Reverse(span.end)));
             self.ends.insert(*entity, Ends::new(spans));
             let tasks = spans.iter().filter(|span| span.task().is_some());
             self.tasks.insert(*entity, latest_ends(tasks));
@@ -445,7 +445,7 @@ impl History {
                 self.stops.insert(*entity, stops);
             }
             let waits = spans.iter().enumerate().filter(|(_, s)| s.kind == SpanKind::LockWait);
-            let waits: Vec<_> = waits.map(|(position, span)| (span.begin, position)).collect();
+            let waits: Vec<_> = waits.map(|(position, span)| (span.start, position)).collect();
             if !waits.is_empty() {
                 self.lock_waits.insert(*entity, waits);
             }
@@ -453,7 +453,7 @@ impl History {
     }
 
     fn add_span(&mut self, span: Span) {
-        if !self.overlaps(span.begin, span.end) || !self.has_room() {
+        if !self.overlaps(span.start, span.end) || !self.has_room() {
             self.parents.remove(&span.entity);
             return;
         }
@@ -512,7 +512,7 @@ impl History {
         self.flows.get(&entity).map_or(&[], Vec::as_slice)
     }
 
-    /// The spans of an entity, by their begin; after [`History::finish`].
+    /// The spans of an entity, by their start; after [`History::finish`].
     pub fn spans(&self, entity: EntityId) -> &[Span] {
         self.spans.get(&entity).map_or(&[], Vec::as_slice)
     }
@@ -520,20 +520,20 @@ impl History {
     /// The spans of an entity that are open at this time, and before them the position of the first one
     /// that begins later.
     pub(super) fn open_spans(&self, entity: EntityId, at: Timestamp) -> (usize, Vec<usize>) {
-        let later = self.spans(entity).partition_point(|span| span.begin <= at);
+        let later = self.spans(entity).partition_point(|span| span.start <= at);
         (later, self.ends.get(&entity).map_or_else(Vec::new, |ends| ends.after(at, later)))
     }
 
-    /// The most frequent stack of the samples of a goroutine or thread from `begin` to `end`, the
+    /// The most frequent stack of the samples of a goroutine or thread from `start` to `end`, the
     /// earliest of several, and the number of samples.
     pub(super) fn sampled(
         &self,
         entity: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Option<(StackId, u32)> {
         let samples = self.samples.get(&entity)?;
-        let first = samples.partition_point(|(at, _)| *at < begin);
+        let first = samples.partition_point(|(at, _)| *at < start);
         let after = samples.partition_point(|(at, _)| *at <= end);
         let within = samples.get(first..after)?;
         let mut counts: HashMap<StackId, (u32, usize)> = HashMap::new();
@@ -549,15 +549,15 @@ impl History {
     pub(super) fn waited(
         &self,
         entity: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Option<StackId> {
         let waits = self.waits.get(&entity)?;
-        let first = waits.partition_point(|wait| wait.end <= begin);
-        let within = waits.iter().skip(first).take_while(|wait| wait.begin < end);
-        let overlap = |wait: &Wait| wait.end.min(end).nanos_since(wait.begin.max(begin));
-        let longest = within.max_by_key(|wait| (overlap(wait), Reverse(wait.begin)))?;
-        (overlap(longest) > end.nanos_since(begin) / 2).then_some(longest.stack)
+        let first = waits.partition_point(|wait| wait.end <= start);
+        let within = waits.iter().skip(first).take_while(|wait| wait.start < end);
+        let overlap = |wait: &Wait| wait.end.min(end).nanos_since(wait.start.max(start));
+        let longest = within.max_by_key(|wait| (overlap(wait), Reverse(wait.start)))?;
+        (overlap(longest) > end.nanos_since(start) / 2).then_some(longest.stack)
     }
 
     /// The work item that a worker of the .NET thread pool had taken last at this time.
@@ -567,18 +567,18 @@ impl History {
         items.get(after.checked_sub(1)?)
     }
 
-    /// Whether an entity worked on a task or activity at some time from `begin` to `end`.
-    pub(super) fn has_task(&self, entity: EntityId, begin: Timestamp, end: Timestamp) -> bool {
+    /// Whether an entity worked on a task or activity at some time from `start` to `end`.
+    pub(super) fn has_task(&self, entity: EntityId, start: Timestamp, end: Timestamp) -> bool {
         let tasks = self.tasks.get(&entity).map_or(&[][..], Vec::as_slice);
         let before = tasks.partition_point(|(begun, _)| *begun < end).checked_sub(1);
         let latest = before.and_then(|index| tasks.get(index));
-        latest.is_some_and(|(_, latest)| *latest > begin)
+        latest.is_some_and(|(_, latest)| *latest > start)
     }
 
     /// Whether the world of a process was stopped at this time, or about to stop or continue.
     pub(super) fn is_stopped(&self, process: EntityId, at: Timestamp) -> bool {
         let stops = self.stops.get(&process).map_or(&[][..], Vec::as_slice);
-        let begun = stops.partition_point(|(begin, _)| *begin <= at).checked_sub(1);
+        let begun = stops.partition_point(|(start, _)| *start <= at).checked_sub(1);
         let latest = begun.and_then(|index| stops.get(index));
         latest.is_some_and(|(_, latest)| *latest >= at)
     }
@@ -586,7 +586,7 @@ impl History {
     /// The wait of a thread for a lock that began last, up to this time.
     pub(super) fn lock_wait(&self, thread: EntityId, at: Timestamp) -> Option<&Span> {
         let waits = self.lock_waits.get(&thread)?;
-        let after = waits.partition_point(|(begin, _)| *begin <= at);
+        let after = waits.partition_point(|(start, _)| *start <= at);
         let (_, position) = waits.get(after.checked_sub(1)?)?;
         self.spans(thread).get(*position)
     }
@@ -614,9 +614,9 @@ impl History {
 
     /// Number of workers that the .NET thread pool of a process added because queued work items did
     /// not start.
-    pub(super) fn starvation(&self, process: EntityId, begin: Timestamp, end: Timestamp) -> u32 {
+    pub(super) fn starvation(&self, process: EntityId, start: Timestamp, end: Timestamp) -> u32 {
         let times = self.starvation.get(&process).map_or(&[][..], Vec::as_slice);
-        let first = times.partition_point(|at| *at < begin);
+        let first = times.partition_point(|at| *at < start);
         let after = times.partition_point(|at| *at <= end);
         u32::try_from(after.saturating_sub(first)).unwrap_or(u32::MAX)
     }
@@ -624,26 +624,26 @@ impl History {
     /// Throttling that overlaps this time, with a process of the cgroup.
     pub(super) fn throttles(
         &self,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> impl Iterator<Item = (EntityId, Throttle)> {
-        self.throttles.iter().filter(move |(_, t)| t.begin < end && t.end > begin).copied()
+        self.throttles.iter().filter(move |(_, t)| t.start < end && t.end > start).copied()
     }
 
-    /// The waits of a thread for a CPU that overlap the time from `begin` to `end`: the CPU, if it is known,
+    /// The waits of a thread for a CPU that overlap the time from `start` to `end`: the CPU, if it is known,
     /// and the part within that time.
     pub(super) fn cpu_waits(
         &self,
         thread: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> impl Iterator<Item = (Option<EntityId>, Timestamp, Timestamp)> {
         let intervals = self.intervals(thread);
-        let first = intervals.partition_point(|interval| interval.end <= begin);
-        let within = intervals.iter().skip(first).take_while(move |i| i.begin < end);
+        let first = intervals.partition_point(|interval| interval.end <= start);
+        let within = intervals.iter().skip(first).take_while(move |i| i.start < end);
         within.filter_map(move |interval| match interval.kernel {
             Kernel::Runnable { cpu, .. } => {
-                Some((cpu, interval.begin.max(begin), interval.end.min(end)))
+                Some((cpu, interval.start.max(start), interval.end.min(end)))
             }
             _ => None,
         })
@@ -652,7 +652,7 @@ impl History {
     /// The last interval that begins before `at`, and its position.
     pub(super) fn before(&self, subject: EntityId, at: Timestamp) -> Option<(usize, &Interval)> {
         let intervals = self.intervals(subject);
-        let index = intervals.partition_point(|i| i.begin < at).checked_sub(1)?;
+        let index = intervals.partition_point(|i| i.start < at).checked_sub(1)?;
         intervals.get(index).map(|interval| (index, interval))
     }
 }
@@ -685,17 +685,17 @@ mod tests {
         #[test]
         fn merged_windows_are_the_same_time(
             windows in proptest::collection::vec((0..100i64, 0..20i64), 1..20),
-            begin in -5..125i64,
+            start in -5..125i64,
             nanos in 0..30i64,
         ) {
             let at = Timestamp::from_nanos;
             let windows: Vec<_> =
-                windows.into_iter().map(|(begin, nanos)| (at(begin), at(begin + nanos))).collect();
+                windows.into_iter().map(|(start, nanos)| (at(start), at(start + nanos))).collect();
             let mut history = History::new(windows[0].0, windows[0].1);
-            windows[1..].iter().for_each(|(begin, end)| history.add_window(*begin, *end));
-            let (begin, end) = (at(begin), at(begin + nanos));
-            let any = windows.iter().any(|window| window.1 >= begin && window.0 <= end);
-            prop_assert_eq!(history.overlaps(begin, end), any);
+            windows[1..].iter().for_each(|(start, end)| history.add_window(*start, *end));
+            let (start, end) = (at(start), at(start + nanos));
+            let any = windows.iter().any(|window| window.1 >= start && window.0 <= end);
+            prop_assert_eq!(history.overlaps(start, end), any);
             let merged: Vec<_> = history.windows.iter().collect();
             prop_assert!(merged.is_sorted_by(|before, after| before.1 < after.0));
         }

@@ -90,7 +90,7 @@ pub struct Found {
     /// The requests, longest first.
     pub requests: Vec<Request>,
     /// The start of the timeline.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     names: Vec<Vec<u8>>,
     entities: usize,
 }
@@ -106,21 +106,21 @@ pub struct Finder {
     /// The processes of open requests in this case.
     open: HashMap<SpanId, Option<EntityId>>,
     lives: BTreeMap<EntityId, (Timestamp, Timestamp)>,
-    begin: Option<Timestamp>,
+    start: Option<Timestamp>,
 }
 
 impl Finder {
     /// A finder for this question.
     pub fn new(question: Question) -> Self {
         let (requests, open, lives) = Default::default();
-        Self { question, requests, open, lives, begin: None }
+        Self { question, requests, open, lives, start: None }
     }
 
     /// The time between which requests are wanted.
     fn window(&self) -> Option<(Timestamp, Timestamp)> {
         let (from, to) = self.question.between?;
-        let begin = self.begin.unwrap_or_default();
-        Some((begin.saturating_add_nanos(from), begin.saturating_add_nanos(to)))
+        let start = self.start.unwrap_or_default();
+        Some((start.saturating_add_nanos(from), start.saturating_add_nanos(to)))
     }
 
     /// Processes derived data.
@@ -130,7 +130,7 @@ impl Finder {
                 let Some(wanted) = self.question.subject.entity() else { return };
                 let entity = tables.entities.get(interval.subject);
                 if entity.is_some_and(|entity| (entity.kind, entity.number) == wanted) {
-                    let life = (interval.begin, interval.end);
+                    let life = (interval.start, interval.end);
                     let (_, end) = self.lives.entry(interval.subject).or_insert(life);
                     // After the end of its trace, nothing is known of it.
                     if interval.state != State::Unknown {
@@ -139,7 +139,7 @@ impl Finder {
                 }
             }
             Derived::Event(event) => {
-                self.begin.get_or_insert(event.at);
+                self.start.get_or_insert(event.time);
                 if self.question.subject.entity().is_none() {
                     self.push_event(event, derived, tables);
                 }
@@ -154,7 +154,7 @@ impl Finder {
         let Question { subject, pid, worst, .. } = &self.question;
         match event.kind {
             EventKind::Begin { span, entity, kind, name, .. } if is_request(kind) => {
-                let is_in_time = window.is_none_or(|(_, to)| event.at <= to);
+                let is_in_time = window.is_none_or(|(_, to)| event.time <= to);
                 if !is_in_time || !subject.has_name(name, tables) {
                     return;
                 }
@@ -169,7 +169,7 @@ impl Finder {
                 let process = self.open.remove(&span).flatten();
                 let Some(requests) = self.requests.get_mut(&process) else { return };
                 match window {
-                    Some((from, _)) if event.at < from => requests.forget(span),
+                    Some((from, _)) if event.time < from => requests.forget(span),
                     _ => requests.push(derived),
                 }
             }
@@ -181,12 +181,12 @@ impl Finder {
     /// wanted.
     fn lives(&self) -> impl Iterator<Item = Request> {
         let window = self.window();
-        let of = move |(subject, (begin, end)): (&EntityId, &(Timestamp, Timestamp))| {
-            let (begin, end) =
-                window.map_or((*begin, *end), |(a, b)| (*begin.max(&a), *end.min(&b)));
-            Request::of(SpanKind::Region, TextId::EMPTY, *subject, begin, end)
+        let of = move |(subject, (start, end)): (&EntityId, &(Timestamp, Timestamp))| {
+            let (start, end) =
+                window.map_or((*start, *end), |(a, b)| (*start.max(&a), *end.min(&b)));
+            Request::of(SpanKind::Region, TextId::EMPTY, *subject, start, end)
         };
-        self.lives.iter().map(of).filter(|life| life.begin < life.end)
+        self.lives.iter().map(of).filter(|life| life.start < life.end)
     }
 
     /// The processes of the goroutine or thread, in the order of their entities: those of several
@@ -214,9 +214,9 @@ impl Finder {
         let mut requests: Vec<Request> = self.lives().filter(is_life_wanted).collect();
         let of_processes = self.requests.into_iter().filter(|(process, _)| is_wanted(*process));
         requests.extend(of_processes.flat_map(|(_, requests)| requests.into_worst()));
-        requests.sort_by_key(|request| (Reverse(request.nanos()), request.begin));
+        requests.sort_by_key(|request| (Reverse(request.nanos()), request.start));
         requests.truncate(worst);
-        Found { begin: self.begin.unwrap_or_default(), ..Found::of(requests, tables) }
+        Found { start: self.start.unwrap_or_default(), ..Found::of(requests, tables) }
     }
 }
 
@@ -225,7 +225,7 @@ impl Found {
     pub fn of(requests: Vec<Request>, tables: &Tables) -> Self {
         let names = requests.iter().map(|request| tables.get(request.name).to_vec()).collect();
         let entities = tables.entities.len();
-        Self { requests, begin: Timestamp::default(), names, entities }
+        Self { requests, start: Timestamp::default(), names, entities }
     }
 }
 
@@ -251,10 +251,10 @@ pub struct Paths {
 impl Paths {
     /// Paths of these requests. `None` without any.
     pub fn new(found: Found) -> Option<Self> {
-        let mut windows = found.requests.iter().map(|request| (request.begin, request.end));
-        let (begin, end) = windows.next()?;
-        let mut history = History::new(begin, end);
-        windows.for_each(|(begin, end)| history.add_window(begin, end));
+        let mut windows = found.requests.iter().map(|request| (request.start, request.end));
+        let (start, end) = windows.next()?;
+        let mut history = History::new(start, end);
+        windows.for_each(|(start, end)| history.add_window(start, end));
         Some(Self { found, history })
     }
 
@@ -285,7 +285,7 @@ impl Paths {
             return Err(PathsError::TooMany);
         }
         let path = |r: Request| {
-            (r, critical_path(&self.history, entities, r.subject, r.begin, r.end, r.task))
+            (r, critical_path(&self.history, entities, r.subject, r.start, r.end, r.task))
         };
         Ok(self.found.requests.into_iter().map(path).collect())
     }
@@ -334,13 +334,13 @@ mod tests {
                 (50, state(ended, State::Unknown)),
                 (100, state(other, State::Runnable)),
             ] {
-                let event = Event { at: at(time), kind };
+                let event = Event { time: at(time), kind };
                 let mut each = |derived: Derived<'_>| finder.push(&derived, &tables);
                 correlator.push(&event, &tables.entities, &mut each);
             }
             correlator.finish(&mut |derived| finder.push(&derived, &tables));
             let lives = finder.finish(&tables).requests.into_iter();
-            lives.map(|r| (r.subject, r.begin.nanos(), r.end.nanos())).collect::<Vec<_>>()
+            lives.map(|r| (r.subject, r.start.nanos(), r.end.nanos())).collect::<Vec<_>>()
         };
         assert_eq!(found(Some((60, 90)), 1), [(other, 60, 90)]);
         assert_eq!(found(None, 2), [(other, 40, 100), (ended, 0, 50)]);
@@ -356,7 +356,7 @@ mod tests {
 
     fn push(finder: &mut Finder, time: i64, kind: EventKind, tables: &Tables) {
         let at = Timestamp::from_nanos(time);
-        finder.push(&Derived::Event(Event { at, kind }), tables);
+        finder.push(&Derived::Event(Event { time: at, kind }), tables);
     }
 
     /// Requests that begin after the time between which they are wanted are not kept until they end.
@@ -399,14 +399,14 @@ mod tests {
         let mut finder = Finder::new(Question { between, worst: 9, ..Question::default() });
         let times = [(0, 9), (1, 10), (5, 30), (12, 18), (20, 22), (21, 40)];
         let mut events = vec![(0, EventKind::Start { entity })];
-        for (begin, end) in times {
+        for (start, end) in times {
             let [begun, ended] = request(&mut tables, entity);
-            events.extend([(begin, begun), (end, ended)]);
+            events.extend([(start, begun), (end, ended)]);
         }
         events.sort_by_key(|(time, _)| *time);
         events.into_iter().for_each(|(time, kind)| push(&mut finder, time, kind, &tables));
         let found = finder.finish(&tables).requests.into_iter();
-        let found: Vec<_> = found.map(|r| (r.begin.nanos(), r.end.nanos())).collect();
+        let found: Vec<_> = found.map(|r| (r.start.nanos(), r.end.nanos())).collect();
         assert_eq!(found, [(5, 30), (1, 10), (12, 18), (20, 22)]);
     }
 

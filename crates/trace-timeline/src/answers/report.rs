@@ -430,7 +430,7 @@ pub struct Throttled {
 #[derive(Debug, Default)]
 pub struct Report {
     /// The time of the first event.
-    pub begin: Option<Timestamp>,
+    pub start: Option<Timestamp>,
     /// The time of the last event.
     pub end: Option<Timestamp>,
     /// By kernel thread.
@@ -599,8 +599,8 @@ impl Report {
                 }
             }
             Derived::Event(event) => {
-                self.begin = Some(self.begin.map_or(event.at, |begin| begin.min(event.at)));
-                self.end = self.end.max(Some(event.at));
+                self.start = Some(self.start.map_or(event.time, |start| start.min(event.time)));
+                self.end = self.end.max(Some(event.time));
                 match event.kind {
                     EventKind::Start { entity } => {
                         // The entry function of a goroutine that exists already is often known later.
@@ -622,12 +622,12 @@ impl Report {
                     }
                     EventKind::Begin { span, entity, kind: SpanKind::Gc, name, .. } => {
                         let key = (entities.process_of(entity), name);
-                        self.open_collections.insert(span, (key, event.at));
+                        self.open_collections.insert(span, (key, event.time));
                     }
                     EventKind::Finish { span, is_cut, .. } => {
                         let begun = self.open_collections.remove(&span);
-                        if let Some((key, begin)) = begun.filter(|_| !is_cut) {
-                            let nanos = event.at.nanos_since(begin);
+                        if let Some((key, start)) = begun.filter(|_| !is_cut) {
+                            let nanos = event.time.nanos_since(start);
                             self.gcs.entry(key).or_default().add(nanos);
                         }
                     }
@@ -673,7 +673,7 @@ impl Report {
     }
 
     fn interval(&mut self, interval: &Interval, entities: &Entities) {
-        self.begin = Some(self.begin.map_or(interval.begin, |begin| begin.min(interval.begin)));
+        self.start = Some(self.start.map_or(interval.start, |start| start.min(interval.start)));
         self.end = self.end.max(Some(interval.end));
         let nanos = interval.nanos();
         let Some(entity) = entities.get(interval.subject) else { return };
@@ -742,7 +742,7 @@ impl Report {
     }
 
     fn pause(&mut self, pause: &Pause) {
-        let nanos = |pause: &Pause| pause.end.nanos_since(pause.begin);
+        let nanos = |pause: &Pause| pause.end.nanos_since(pause.start);
         self.pauses.entry((pause.process, pause.reason)).or_default().add(nanos(pause));
         self.long_pauses.add(Some(pause.process), nanos(pause), || pause.clone());
     }
@@ -904,7 +904,7 @@ impl Subject {
                 let is_delay = std::mem::take(&mut self.is_queued);
                 is_delay.then_some(Delay {
                     subject: interval.subject,
-                    end: interval.begin,
+                    end: interval.start,
                     nanos: self.queued,
                     occupant: self.occupant,
                 })

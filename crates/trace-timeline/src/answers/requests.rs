@@ -7,7 +7,7 @@ use crate::tables::{SpanId, TextId};
 use hashbrown::HashMap;
 use trace_common::Timestamp;
 
-/// One task, region or activity, from its begin to its end.
+/// One task, region or activity, from its start to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Request {
@@ -22,7 +22,7 @@ pub struct Request {
     /// The span that it is, if it is one.
     pub span: Option<SpanId>,
     /// The start.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// The end.
     pub end: Timestamp,
 }
@@ -33,15 +33,15 @@ impl Request {
         kind: SpanKind,
         name: TextId,
         subject: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Self {
-        Self { kind, name, subject, task: None, span: None, begin, end }
+        Self { kind, name, subject, task: None, span: None, start, end }
     }
 
     /// The duration in nanoseconds.
     pub const fn nanos(&self) -> i64 {
-        self.end.nanos_since(self.begin)
+        self.end.nanos_since(self.start)
     }
 }
 
@@ -103,9 +103,9 @@ impl Requests {
                     && named.is_none_or(|n| n == name)
                 {
                     let task = if kind == SpanKind::Region { of } else { Some(entity) };
-                    let (begin, end) = (event.at, event.at);
+                    let (start, end) = (event.time, event.time);
                     let (subject, id) = (entity, Some(span));
-                    let request = Request { kind, name, subject, task, span: id, begin, end };
+                    let request = Request { kind, name, subject, task, span: id, start, end };
                     self.open.insert(span, request);
                 }
             }
@@ -114,7 +114,7 @@ impl Requests {
                 let Some(request) = self.open.remove(&span).filter(|_| !is_cut) else { return };
                 let subject = by.unwrap_or(request.subject);
                 self.count += 1;
-                self.found.push(Request { subject, end: event.at, ..request });
+                self.found.push(Request { subject, end: event.time, ..request });
                 if self.found.len() > self.worst.saturating_mul(2).max(64) {
                     self.shrink();
                 }
@@ -129,7 +129,7 @@ impl Requests {
     }
 
     fn shrink(&mut self) {
-        self.found.sort_by_key(|request| (std::cmp::Reverse(request.nanos()), request.begin));
+        self.found.sort_by_key(|request| (std::cmp::Reverse(request.nanos()), request.start));
         self.found.truncate(self.worst);
     }
 

@@ -116,10 +116,10 @@ impl<'a> Open<'a> {
         }
         while let Some((span, rest)) = self.rest.split_first() {
             // Those that are not shown change nothing.
-            if span.begin > at && is_shown(span) {
+            if span.start > at && is_shown(span) {
                 break;
             }
-            if span.begin <= at && span.end > at && is_shown(span) {
+            if span.start <= at && span.end > at && is_shown(span) {
                 self.begin(span, self.position);
             }
             self.rest = rest;
@@ -137,9 +137,9 @@ impl<'a> Open<'a> {
     }
 
     fn next(&self) -> Timestamp {
-        let begin = self.rest.first().map_or(Timestamp::MAX, |span| span.begin);
+        let start = self.rest.first().map_or(Timestamp::MAX, |span| span.start);
         let end = self.ends.peek().map_or(Timestamp::MAX, |Reverse((end, _))| *end);
-        begin.min(end)
+        start.min(end)
     }
 }
 
@@ -178,20 +178,20 @@ mod tests {
             let (mut tables, mut events) = (Tables::new(), Vec::new());
             let entity = tables.entity(Entity::new(EntityKind::Goroutine, 1)).unwrap();
             let of = tables.entity(Entity::new(EntityKind::Task, 2));
-            for (begin, nanos, kind) in spans {
+            for (start, nanos, kind) in spans {
                 let (span, kind, name) = (tables.new_span(), KINDS[kind], TextId::EMPTY);
                 let (by, stack) = (None, None);
                 let begun = EventKind::Begin { span, entity, kind, name, by, of, stack };
-                events.push((begin, begun));
+                events.push((start, begun));
                 // Some do not end.
                 if nanos < 50 {
-                    events.push((begin + nanos, EventKind::Finish { span, by, is_cut: false }));
+                    events.push((start + nanos, EventKind::Finish { span, by, is_cut: false }));
                 }
             }
             events.sort_by_key(|(time, _)| *time);
             let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
             for (time, kind) in events {
-                history.push(&Derived::Event(Event { at: at(time), kind }));
+                history.push(&Derived::Event(Event { time: at(time), kind }));
             }
             history.finish();
             let mut swept = Sweep::new(&history);

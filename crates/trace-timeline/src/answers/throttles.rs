@@ -48,15 +48,15 @@ enum Group {
 }
 
 impl<'a> Throttles<'a> {
-    /// The throttling from `begin` to `end`.
+    /// The throttling from `start` to `end`.
     pub(super) fn new(
         history: &'a History,
         entities: &Entities,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Self {
         let pid = |process| entities.get(process).map(|process| process.number);
-        let all = history.throttles(begin, end);
+        let all = history.throttles(start, end);
         let all: Vec<_> =
             all.filter_map(|(process, throttle)| Some((pid(process)?, throttle))).collect();
         let mut this = Self::of(history, all.iter().copied());
@@ -74,9 +74,9 @@ impl<'a> Throttles<'a> {
             let (left, shares) = (throttle.nanos, HashMap::new());
             readings.push(Reading { throttle, left, waits: 0, shares });
         }
-        let begin = |position: &usize| readings.get(*position).map(|r| r.throttle.begin);
+        let start = |position: &usize| readings.get(*position).map(|r| r.throttle.start);
         for process in processes.values_mut() {
-            process.later.sort_by_key(|position| Reverse(begin(position)));
+            process.later.sort_by_key(|position| Reverse(start(position)));
         }
         Self { history, readings, processes }
     }
@@ -111,14 +111,14 @@ impl<'a> Throttles<'a> {
         }
         for (readings, threads) in groups.values() {
             let throttles = || readings.iter().filter_map(|index| self.readings.get(*index));
-            let begin = throttles().map(|reading| reading.throttle.begin).min();
+            let start = throttles().map(|reading| reading.throttle.start).min();
             let end = throttles().map(|reading| reading.throttle.end).max();
-            let Some((begin, end)) = begin.zip(end) else { continue };
-            let cpus = cpus(self.history, threads, begin, end);
+            let Some((start, end)) = start.zip(end) else { continue };
+            let cpus = cpus(self.history, threads, start, end);
             for index in readings {
                 let Some(reading) = self.readings.get_mut(*index) else { continue };
-                let Throttle { begin, end, .. } = reading.throttle;
-                reading.waits = cpus.values().map(|waits| overlap(waits, begin, end)).sum();
+                let Throttle { start, end, .. } = reading.throttle;
+                reading.waits = cpus.values().map(|waits| overlap(waits, start, end)).sum();
             }
         }
     }
@@ -129,26 +129,26 @@ impl<'a> Throttles<'a> {
         &mut self,
         pid: i64,
         thread: EntityId,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> i64 {
         let Self { history, readings, processes } = self;
         let Some(process) = processes.get_mut(&pid) else { return 0 };
         while let Some(position) = process.later.last().copied() {
-            if readings.get(position).is_some_and(|reading| reading.throttle.begin >= end) {
+            if readings.get(position).is_some_and(|reading| reading.throttle.start >= end) {
                 break;
             }
             process.later.pop();
             process.begun.insert(position);
         }
         // A reading is about one or more waits, and a long wait may have several readings.
-        let (wait, mut nanos, mut from) = (end.nanos_since(begin), 0, 0);
+        let (wait, mut nanos, mut from) = (end.nanos_since(start), 0, 0);
         while nanos < wait {
             let Some(&position) = process.begun.range(from..).next() else { break };
             from = position + 1;
             let Some(reading) = readings.get_mut(position) else { break };
             let throttle = reading.throttle;
-            let overlap = throttle.end.min(end).nanos_since(throttle.begin.max(begin));
+            let overlap = throttle.end.min(end).nanos_since(throttle.start.max(start));
             if overlap > 0 {
                 nanos += reading.take(thread, overlap.min(wait - nanos), history);
             }
@@ -164,10 +164,10 @@ impl<'a> Throttles<'a> {
 impl Reading {
     /// Takes at most this number of nanoseconds from the share of a thread.
     fn take(&mut self, thread: EntityId, most: i64, history: &History) -> i64 {
-        let Self { throttle: Throttle { begin, end, nanos, .. }, waits, .. } = *self;
+        let Self { throttle: Throttle { start, end, nanos, .. }, waits, .. } = *self;
         let share = self.shares.entry(thread).or_insert_with(|| {
-            let own = history.cpu_waits(thread, begin, end);
-            let own: i64 = own.map(|(_, begin, end)| end.nanos_since(begin)).sum();
+            let own = history.cpu_waits(thread, start, end);
+            let own: i64 = own.map(|(_, start, end)| end.nanos_since(start)).sum();
             match i128::from(waits.max(own)) {
                 // The history has no waits of kernel threads.
                 0 => nanos,
@@ -187,13 +187,13 @@ impl Reading {
 fn cpus(
     history: &History,
     threads: &[EntityId],
-    begin: Timestamp,
+    start: Timestamp,
     end: Timestamp,
 ) -> HashMap<EntityId, Vec<(Timestamp, Timestamp)>> {
     let mut cpus: HashMap<EntityId, Vec<(Timestamp, Timestamp)>> = HashMap::new();
     for thread in threads {
-        for (cpu, begin, end) in history.cpu_waits(*thread, begin, end) {
-            cpus.entry(cpu.unwrap_or(*thread)).or_default().push((begin, end));
+        for (cpu, start, end) in history.cpu_waits(*thread, start, end) {
+            cpus.entry(cpu.unwrap_or(*thread)).or_default().push((start, end));
         }
     }
     for waits in cpus.values_mut() {
@@ -209,11 +209,11 @@ fn cpus(
     cpus
 }
 
-/// How long these times, which are in order and apart from each other, overlap that from `begin` to `end`.
-fn overlap(times: &[(Timestamp, Timestamp)], begin: Timestamp, end: Timestamp) -> i64 {
-    let first = times.partition_point(|time| time.1 <= begin);
+/// How long these times, which are in order and apart from each other, overlap that from `start` to `end`.
+fn overlap(times: &[(Timestamp, Timestamp)], start: Timestamp, end: Timestamp) -> i64 {
+    let first = times.partition_point(|time| time.1 <= start);
     let within = times.iter().skip(first).take_while(|time| time.0 < end);
-    within.map(|time| time.1.min(end).nanos_since(time.0.max(begin))).sum()
+    within.map(|time| time.1.min(end).nanos_since(time.0.max(start))).sum()
 }
 
 #[cfg(test)]
@@ -231,9 +231,9 @@ mod tests {
             waits in proptest::collection::vec((0..2i64, 0..10i64, 1..30i64), 0..20),
         ) {
             let at = Timestamp::from_nanos;
-            let throttle = |(pid, begin, length, nanos)| {
-                let (begin, end) = (at(begin), at(begin + length));
-                (pid, Throttle { cgroup: TextId::EMPTY, begin, end, nanos })
+            let throttle = |(pid, start, length, nanos)| {
+                let (start, end) = (at(start), at(start + length));
+                (pid, Throttle { cgroup: TextId::EMPTY, start, end, nanos })
             };
             let mut all: Vec<(i64, Throttle)> = given.into_iter().map(throttle).collect();
             // Without kernel threads, each one has the whole.
@@ -243,16 +243,16 @@ mod tests {
             let thread = tables.entity(Entity::new(EntityKind::Thread, 1)).unwrap();
             let mut time = 0;
             for (pid, pause, length) in waits {
-                let (begin, end) = (at(time + pause), at(time + pause + length));
+                let (start, end) = (at(time + pause), at(time + pause + length));
                 let mut expected = 0;
                 for (_, throttle) in all.iter_mut().filter(|(of, _)| *of == pid) {
-                    let since = throttle.begin.max(begin);
+                    let since = throttle.start.max(start);
                     let overlap = throttle.end.min(end).nanos_since(since).max(0);
                     let part = throttle.nanos.min(overlap).min(length - expected);
                     throttle.nanos -= part;
                     expected += part;
                 }
-                prop_assert_eq!(throttles.take(pid, thread, begin, end), expected);
+                prop_assert_eq!(throttles.take(pid, thread, start, end), expected);
                 time += pause + length;
             }
         }

@@ -299,11 +299,11 @@ impl Shown {
         self,
         subject: EntityId,
         kind: EntityKind,
-        begin: Timestamp,
+        start: Timestamp,
         end: Timestamp,
     ) -> Interval {
         let Self { state, reason, stack, thread, proc, holder, kernel } = self;
         let kernel = kernel.kernel();
-        Interval { subject, kind, begin, end, state, reason, stack, thread, proc, holder, kernel }
+        Interval { subject, kind, start, end, state, reason, stack, thread, proc, holder, kernel }
     }
 }

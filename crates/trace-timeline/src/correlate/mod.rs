@@ -80,7 +80,7 @@ pub struct Correlator {
 pub struct CorrelatorOptions {
     /// Whether the interval of a thread that waits for a CPU ends when that CPU gets another
     /// [`Occupant`]. A switch then costs time in proportion to the threads that wait for the CPU.
-    /// Otherwise the interval names the occupant at its begin.
+    /// Otherwise the interval names the occupant at its start.
     pub occupants: bool,
     /// Whether kernel threads have intervals, and flows to them are derived. Those of goroutines,
     /// Ps and .NET threads do not depend on it.
@@ -252,7 +252,7 @@ impl Correlator {
         entities: &Entities,
         out: &mut (impl FnMut(Derived<'_>) + ?Sized),
     ) {
-        let at = event.at;
+        let at = event.time;
         self.now = Some(at);
         match event.kind {
             EventKind::Start { entity } => self.start(entity, at, entities, out),
@@ -299,7 +299,7 @@ impl Correlator {
                     None => (None, None),
                 };
                 out(Derived::Flow(ResolvedFlow {
-                    at,
+                    time: at,
                     kind,
                     from: by.or(from),
                     from_thread,
@@ -328,7 +328,7 @@ impl Correlator {
                     _ => stopped.map_or_else(now, |(kernel, _)| kernel),
                 };
                 out(Derived::Sample(Sampled {
-                    at,
+                    time: at,
                     entity,
                     thread,
                     kind,
@@ -950,7 +950,7 @@ mod tests {
     fn a_loss_visits_the_threads_whose_place_is_known() {
         let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
         let mut push = |at: i64, kind: EventKind, tables: &Tables| {
-            let event = Event { at: Timestamp::from_nanos(at), kind };
+            let event = Event { time: Timestamp::from_nanos(at), kind };
             let known = correlator.placed.len();
             correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
             known

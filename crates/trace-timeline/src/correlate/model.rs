@@ -35,7 +35,7 @@ pub struct Interval {
     /// The kind of the subject.
     pub kind: EntityKind,
     /// The start.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// The end.
     pub end: Timestamp,
     /// The state in its own scheduler.
@@ -57,7 +57,7 @@ pub struct Interval {
 impl Interval {
     /// The duration in nanoseconds.
     pub const fn nanos(&self) -> i64 {
-        self.end.nanos_since(self.begin)
+        self.end.nanos_since(self.start)
     }
 }
 
@@ -135,7 +135,7 @@ impl Occupant {
 #[non_exhaustive]
 pub struct ResolvedFlow {
     /// The time.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// The kind.
     pub kind: FlowKind,
     /// The cause: the goroutine or .NET thread if one executed, otherwise the thread.
@@ -157,7 +157,7 @@ pub struct ResolvedFlow {
 #[non_exhaustive]
 pub struct Sampled {
     /// The time.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// The sampled goroutine or thread.
     pub entity: EntityId,
     /// Its kernel thread if that is known, otherwise the runtime's thread if the source reports it.
@@ -191,7 +191,7 @@ pub struct Pause {
     /// What the kernel did with the thread of that one; `None` if the kernel's thread is not known.
     pub requester: Option<Requester>,
     /// The request.
-    pub begin: Timestamp,
+    pub start: Timestamp,
     /// When all had stopped, if it is known.
     pub stopped: Option<Timestamp>,
     /// The resumption.
@@ -204,9 +204,9 @@ impl Pause {
     /// Those that prolonged the wait until all had stopped: they stopped in the last tenth of it. The
     /// latest comes first.
     pub fn late(&self) -> impl Iterator<Item = &Stop> {
-        let waited = self.stops.last().map_or(0, |last| last.at.nanos_since(self.begin));
+        let waited = self.stops.last().map_or(0, |last| last.time.nanos_since(self.start));
         self.stops.iter().rev().filter(move |stop| {
-            let stopped = stop.at.nanos_since(self.begin);
+            let stopped = stop.time.nanos_since(self.start);
             stopped > 0 && stopped.saturating_mul(10) >= waited.saturating_mul(9)
         })
     }
@@ -250,7 +250,7 @@ pub struct Stop {
     /// The kernel thread.
     pub thread: Option<EntityId>,
     /// When it stopped: its time to the safepoint begins with the pause.
-    pub at: Timestamp,
+    pub time: Timestamp,
     /// Nanoseconds of that time in which its thread had a CPU.
     pub on_cpu: i64,
     /// Nanoseconds of that time in which its thread waited for a CPU, as in [`RequesterTimes`].

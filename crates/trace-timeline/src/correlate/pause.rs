@@ -62,8 +62,8 @@ impl Pauses {
         let index = self.open.iter().position(|open| open.span == span)?;
         let Open { mut pause, .. } = self.open.remove(index);
         pause.end = at;
-        pause.stops.sort_by_key(|stop| (stop.at, stop.entity));
-        pause.stopped = pause.stopped.or_else(|| pause.stops.last().map(|stop| stop.at));
+        pause.stops.sort_by_key(|stop| (stop.time, stop.entity));
+        pause.stopped = pause.stopped.or_else(|| pause.stops.last().map(|stop| stop.time));
         if let Some(requester) = &mut pause.requester {
             requester.occupants.sort_by_key(|(occupant, nanos)| (Reverse(*nanos), *occupant));
         }
@@ -107,7 +107,7 @@ impl Open {
         let (stop, before) = self.running.swap_remove(index);
         let now = times.unwrap_or(before);
         self.pause.stops.push(Stop {
-            at,
+            time: at,
             on_cpu: now.on_cpu - before.on_cpu,
             runnable: now.runnable - before.runnable,
             ..stop
@@ -165,14 +165,14 @@ impl Correlator {
                 continue;
             }
             let times = self.times(thread, at).unwrap_or_default();
-            let stop = Stop { entity, holder, thread, at, on_cpu: 0, runnable: 0 };
+            let stop = Stop { entity, holder, thread, time: at, on_cpu: 0, runnable: 0 };
             running.push((stop, times));
         }
         let (stopping, stopped) = (RequesterTimes::default(), RequesterTimes::default());
         let requester =
             requester.map(|thread| Requester { thread, stopping, stopped, occupants: Vec::new() });
-        let (begin, stopped, end, stops) = (at, None, at, Vec::new());
-        let pause = Pause { process, reason, by, requester, begin, stopped, end, stops };
+        let (start, stopped, end, stops) = (at, None, at, Vec::new());
+        let pause = Pause { process, reason, by, requester, start, stopped, end, stops };
         if self.pauses.open.len() >= MAX_OPEN {
             self.pauses.open.remove(0);
         }
@@ -215,7 +215,7 @@ impl Correlator {
         let mut open = self.pauses.open.iter().rev();
         let open = open.find(|open| open.pause.process == process)?;
         let known = open.kernels.iter().find(|(known, _)| Some(*known) == thread);
-        Some((known.map_or(Kernel::Unknown, |(_, kernel)| *kernel), open.pause.begin))
+        Some((known.map_or(Kernel::Unknown, |(_, kernel)| *kernel), open.pause.start))
     }
 
     /// A thread sleeps: a .NET thread does so where its runtime may stop it, or has stopped it.
@@ -285,7 +285,7 @@ mod tests {
         let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
         let mut start = |kind, number| {
             let entity = tables.entity(Entity::new(kind, number)).unwrap();
-            let event = Event { at: Timestamp::default(), kind: EventKind::Start { entity } };
+            let event = Event { time: Timestamp::default(), kind: EventKind::Start { entity } };
             correlator.push(&event, &tables.entities, &mut |_: Derived<'_>| {});
             correlator.pauses.members.len()
         };

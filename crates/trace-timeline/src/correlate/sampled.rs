@@ -68,7 +68,7 @@ impl SampledGoroutines {
                 self.leave(*entity);
                 let on = on.filter(|_| matches!(state, State::Running | State::Syscall));
                 if let Some(on) = on {
-                    self.go_on(*entity, event.at, &tables.entities);
+                    self.go_on(*entity, event.time, &tables.entities);
                     self.executed.insert(on, *entity);
                     self.on.insert(*entity, on);
                 }
@@ -84,7 +84,7 @@ impl SampledGoroutines {
                 ..
             } => {
                 let Some(runtime) = self.runtime_thread(*entity, &tables.entities) else { return };
-                match self.goroutine(runtime, *entity, event.at, tables) {
+                match self.goroutine(runtime, *entity, event.time, tables) {
                     Some(goroutine) => {
                         self.attributed += 1;
                         (*thread, *entity) = (Some(*entity), goroutine);
@@ -219,7 +219,7 @@ mod tests {
             if at == 11 {
                 goroutines.end(traced, Timestamp::from_nanos(10));
             }
-            let mut event = Event { at: Timestamp::from_nanos(at), kind };
+            let mut event = Event { time: Timestamp::from_nanos(at), kind };
             goroutines.apply(&mut event, &mut tables);
             let EventKind::Sample { entity, thread, .. } = event.kind else { continue };
             let entity = *tables.entities.get(entity).unwrap();

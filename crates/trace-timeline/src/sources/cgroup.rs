@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(source.throttled(), CpuStat { periods: 2, nanos: 9 });
         let throttled = |event: &Event| match event.kind {
             EventKind::Throttle { since, nanos, periods, .. } => {
-                Some((since, event.at, nanos, periods))
+                Some((since, event.time, nanos, periods))
             }
             _ => None,
         };

@@ -105,7 +105,7 @@ pub struct GoSource {
     /// 0 before the first one, and after a loss.
     generation: u64,
     /// The first event of this generation, or of those after a loss.
-    begin: Option<Timestamp>,
+    start: Option<Timestamp>,
     frames: Vec<Frame>,
 }
 
@@ -172,7 +172,7 @@ impl GoSource {
         self.check_generation(event.generation(), tables, out);
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
-        let begin = *self.begin.get_or_insert(at);
+        let start = *self.start.get_or_insert(at);
         let mut push = Pusher { at, tables, out };
         if self.has_clocks {
             self.has_clocks = false;
@@ -192,8 +192,8 @@ impl GoSource {
                         ResourceId::Goroutine(id) if id.is_some() => {
                             let first = self.goroutine(event, id, &transition, process, &mut push);
                             // It is first mentioned in the state that it had at the begin.
-                            if let Some(entity) = first.filter(|_| begin < at) {
-                                push.event(EventKind::Since { entity, since: begin });
+                            if let Some(entity) = first.filter(|_| start < at) {
+                                push.event(EventKind::Since { entity, since: start });
                             }
                         }
                         ResourceId::Proc(id) if id.is_some() => {
@@ -246,14 +246,14 @@ impl GoSource {
         }
     }
 
-    /// A generation has its own stacks, and the first states that it reports held at its begin. Those of generations
+    /// A generation has its own stacks, and the first states that it reports held at its start. Those of generations
     /// that are missing before it, as Go 1.26 permits it, are a loss.
     fn check_generation(&mut self, generation: u64, tables: &mut Tables, out: &mut Vec<Event>) {
         if generation == self.generation {
             return;
         }
         let before = std::mem::replace(&mut self.generation, generation);
-        self.begin = None;
+        self.start = None;
         self.stacks = IdMap::default();
         // After damage, 0: the loss was reported.
         let missing = before.saturating_add(1)..generation;
@@ -318,7 +318,7 @@ impl GoSource {
         self.mentioned_procs.clear();
         self.cut(spans, &mut push);
         self.stacks = IdMap::default();
-        self.begin = None;
+        self.start = None;
         self.generation = 0;
     }
 
@@ -673,8 +673,8 @@ impl GoSource {
         let name = push.tables.text(region.ty);
         if event.kind() == GoEventKind::RegionBegin {
             if goroutine.regions.len() < MAX_REGIONS && goroutine.ignored == 0 {
-                let begin = Begin::named(goroutine.entity, SpanKind::Region, name);
-                let span = push.begin(begin.of(task).stack(stack));
+                let start = Begin::named(goroutine.entity, SpanKind::Region, name);
+                let span = push.begin(start.of(task).stack(stack));
                 goroutine.regions.push((span, name));
                 let entity = goroutine.entity;
                 if goroutine.state == State::Unknown {
@@ -716,8 +716,8 @@ impl GoSource {
         let entity = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
         let Some(entity) = push.start(entity.started(push.at)) else { return };
         let stack = self.stack(event.stack(), push.tables);
-        let begin = Begin::named(entity, SpanKind::Task, name).by(by).of(parent);
-        let span = push.begin(begin.stack(stack));
+        let start = Begin::named(entity, SpanKind::Task, name).by(by).of(parent);
+        let span = push.begin(start.stack(stack));
         *self.tasks.insert(number) = Some((entity, span));
     }
 
@@ -886,7 +886,7 @@ mod tests {
     fn losses(events: &[Event]) -> Vec<(Timestamp, Timestamp, Option<u64>)> {
         let loss = |event: &Event| match event.kind {
             EventKind::Loss { kind: LossKind::GoTrace, since, count, .. } => {
-                Some((since, event.at, count))
+                Some((since, event.time, count))
             }
             _ => None,
         };
@@ -903,18 +903,18 @@ mod tests {
             (&[2, 3], None),
         ] {
             let (times, out, tables) = read(&generations(numbers), None);
-            let [(first, begin), .., (_, end)] = times[..] else { panic!("{times:?}") };
+            let [(first, start), .., (_, end)] = times[..] else { panic!("{times:?}") };
             let last = times.iter().rfind(|(number, _)| *number == first).unwrap().1;
             let next = times.iter().find(|(number, _)| *number != first).unwrap().1;
-            assert!(begin < last && last < next && next < end, "{times:?}");
+            assert!(start < last && last < next && next < end, "{times:?}");
             let states: Vec<_> = out
                 .iter()
                 .filter_map(|event| match event.kind {
-                    EventKind::State { state, .. } => Some((event.at, state)),
+                    EventKind::State { state, .. } => Some((event.time, state)),
                     _ => None,
                 })
                 .collect();
-            let known = [(begin, State::Running), (last, State::Waiting)];
+            let known = [(start, State::Running), (last, State::Waiting)];
             let unknown = [(last, State::Unknown); 2];
             let again = [(next, State::Running), (end, State::Waiting)];
             let expected = match missing {

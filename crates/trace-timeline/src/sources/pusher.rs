@@ -16,7 +16,7 @@ impl Pusher<'_> {
     // Inline: an event that is copied right after it was made costs more than the rest of a source.
     #[inline(always)]
     pub(super) fn event(&mut self, kind: EventKind) {
-        self.out.push(Event { at: self.at, kind });
+        self.out.push(Event { time: self.at, kind });
     }
 
     /// Adds an entity.
@@ -56,8 +56,8 @@ impl Pusher<'_> {
         self.state(entity, State::Unknown, None);
     }
 
-    pub(super) fn begin(&mut self, begin: Begin<'_>) -> SpanId {
-        let Begin { entity, kind, name, by, of, stack } = begin;
+    pub(super) fn begin(&mut self, start: Begin<'_>) -> SpanId {
+        let Begin { entity, kind, name, by, of, stack } = start;
         let span = self.tables.new_span();
         let name = match name {
             Name::Known(name) => name,

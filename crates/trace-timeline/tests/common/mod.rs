@@ -27,7 +27,7 @@ impl World {
     }
 
     pub(crate) fn push(&mut self, kind: EventKind) -> &mut Self {
-        self.events.push(Event { at: at(self.now), kind });
+        self.events.push(Event { time: at(self.now), kind });
         self
     }
 
@@ -134,7 +134,7 @@ impl World {
     /// The history of these windows of time.
     pub(crate) fn history_within(&self, windows: &[(Timestamp, Timestamp)]) -> History {
         let mut history = History::new(windows[0].0, windows[0].1);
-        windows[1..].iter().for_each(|(begin, end)| history.add_window(*begin, *end));
+        windows[1..].iter().for_each(|(start, end)| history.add_window(*start, *end));
         self.derive(&mut |derived| history.push(&derived));
         history.finish();
         history
@@ -169,15 +169,15 @@ impl World {
     pub(crate) fn explain(
         &self,
         subject: EntityId,
-        begin: i64,
+        start: i64,
         end: i64,
         task: Option<EntityId>,
     ) -> CriticalPath {
-        let (begin, end) = (at(begin), at(end));
-        let path = critical_path(&self.history(), &self.tables.entities, subject, begin, end, task);
-        let mut time = begin;
+        let (start, end) = (at(start), at(end));
+        let path = critical_path(&self.history(), &self.tables.entities, subject, start, end, task);
+        let mut time = start;
         for piece in &path.pieces {
-            assert_eq!(piece.begin, time, "{path:#?}");
+            assert_eq!(piece.start, time, "{path:#?}");
             time = piece.end;
         }
         assert_eq!(time, end, "{path:#?}");

@@ -337,10 +337,10 @@ fn a_wait_whose_end_is_later_leads_to_the_creator_of_the_one_that_ends_it() {
     w.go(g1, State::Running, Some(m0), "");
     w.wake(Some(late), Context::Task, g4);
     w.go(g4, State::Runnable, None, "");
-    let explained = |subject, begin, end| {
-        let (begin, end) = (at(begin), at(end));
-        let history = w.history_within(&[(begin, end)]);
-        let path = critical_path(&history, &w.tables.entities, subject, begin, end, None);
+    let explained = |subject, start, end| {
+        let (start, end) = (at(start), at(end));
+        let history = w.history_within(&[(start, end)]);
+        let path = critical_path(&history, &w.tables.entities, subject, start, end, None);
         assert_eq!(path.pieces.last().unwrap().end, end);
         path
     };
@@ -427,15 +427,15 @@ fn many_spans_and_many_pieces() {
         let span = w.at(2 * n).begin(g, SpanKind::GcAssist, "", None, None);
         w.at(2 * n + 1).finish(span, None);
     }
-    let begin = 2 * ALL;
-    w.at(begin).go(g, State::Running, Some(go.ms[0]), "");
+    let start = 2 * ALL;
+    w.at(start).go(g, State::Running, Some(go.ms[0]), "");
     for n in 0..ALL / 2 {
-        w.at(begin + 2 * n + 1);
+        w.at(start + 2 * n + 1);
         w.switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
-        w.at(begin + 2 * n + 2);
+        w.at(start + 2 * n + 2);
         w.switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
     }
-    let end = begin + ALL;
+    let end = start + ALL;
     w.at(end).go(g, State::Waiting, None, "done");
     let path = w.explain(g, 0, end, None);
     let (in_spans, rest): (Vec<&Piece>, Vec<&Piece>) =

@@ -185,17 +185,17 @@ fn a_lock_wait_is_divided_among_the_holders_of_the_lock() {
     assert_eq!(pieces(&path), expected);
     // Within a part of the wait, what threads said before counts.
     let at = |n| trace_timeline::Timestamp::from_nanos(n);
-    for (begin, end, expected) in [
+    for (start, end, expected) in [
         (5, 8, &[(8, a)][..]),
         (12, 18, &[(18, b)]),
         (3, 18, &[(10, a), (18, b)]),
         (12, 14, &[(14, b)]),
     ] {
-        let history = w.history_within(&[(at(begin), at(end))]);
+        let history = w.history_within(&[(at(start), at(end))]);
         let entities = &w.tables.entities;
-        let path = critical_path(&history, entities, c, at(begin), at(end), None);
+        let path = critical_path(&history, entities, c, at(start), at(end), None);
         let found: Vec<_> = path.pieces.iter().map(|p| (p.end.nanos(), p.entity)).collect();
-        assert_eq!(found, expected, "{begin}..{end}");
+        assert_eq!(found, expected, "{start}..{end}");
     }
 }
 
@@ -234,7 +234,7 @@ fn a_lock_wait_that_the_kernel_saw_names_the_thread_that_ended_it() {
             .pieces
             .iter()
             .filter(|piece| piece.what == timer || piece.depth > 0)
-            .map(|p| (p.begin.nanos(), p.end.nanos(), p.entity, p.what, p.waiter_lock_owner))
+            .map(|p| (p.start.nanos(), p.end.nanos(), p.entity, p.what, p.waiter_lock_owner))
             .collect();
         let ran = (12, 40, b, on(1), Some(b));
         assert_eq!(found, [ran, (50, 80, subject, timer, None)], "{path:#?}");

@@ -130,7 +130,7 @@ fn a_thread_whose_process_is_known_late_is_looked_at_again() {
     let mut correlator = Correlator::new();
     let mut kernels = Vec::new();
     for event in &w.events {
-        if event.at.nanos() == 20 {
+        if event.time.nanos() == 20 {
             w.tables.entities.get_mut(late).unwrap().parent = of;
         }
         correlator.push(event, &w.tables.entities, &mut |derived: Derived<'_>| {
@@ -163,7 +163,7 @@ fn the_process_is_found_by_threads_whose_process_is_known_last() {
         let mut correlator = Correlator::new();
         let mut on_cpu = 0;
         for event in &w.events {
-            if event.at.nanos() == 150 {
+            if event.time.nanos() == 150 {
                 for (id, parent) in threads.into_iter().zip(parents) {
                     w.tables.entities.get_mut(id).unwrap().parent = parent;
                 }

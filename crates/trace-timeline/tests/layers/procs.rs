@@ -54,10 +54,10 @@ fn throttled(nanos: i64, others: &[(i64, usize)]) -> (i64, i64) {
         let process = processes[usize::from(*pid == 20)];
         threads.push((w.entity(EntityKind::Thread, number, Some(process)), cpus[*cpu]));
     }
-    let preempt = |w: &mut World, threads: &[(EntityId, EntityId)], begin, end| {
+    let preempt = |w: &mut World, threads: &[(EntityId, EntityId)], start, end| {
         let preempted = ThreadState::Preempted;
         threads.iter().for_each(|(thread, cpu)| {
-            w.at(begin * MS).switch(*cpu, Some(*thread), preempted, Some(other));
+            w.at(start * MS).switch(*cpu, Some(*thread), preempted, Some(other));
         });
         threads.iter().for_each(|(thread, cpu)| {
             w.at(end * MS).switch(*cpu, Some(other), preempted, Some(*thread));

@@ -27,11 +27,11 @@ fn a_pause_names_who_was_late_and_why() {
     let pauses = go.world.pauses();
     assert_eq!(pauses.len(), 1);
     let pause = &pauses[0];
-    assert_eq!((pause.begin, pause.stopped, pause.end), (at(20), Some(at(65)), at(70)));
+    assert_eq!((pause.start, pause.stopped, pause.end), (at(20), Some(at(65)), at(70)));
     assert_eq!(pause.stops.len(), 1, "{p0:?} requested it");
     let stop = pause.stops[0];
     assert_eq!((stop.entity, stop.holder, stop.thread), (p1, Some(g2), Some(go.threads[1])));
-    assert_eq!((stop.at, stop.on_cpu, stop.runnable), (at(65), 5, 40));
+    assert_eq!((stop.time, stop.on_cpu, stop.runnable), (at(65), 5, 40));
     let requester = pause.requester.as_ref().unwrap();
     assert_eq!((requester.thread, requester.stopping.on_cpu), (go.threads[0], 45));
     assert_eq!((requester.stopping.runnable, requester.stopped.runnable), (0, 0));
@@ -297,7 +297,7 @@ fn time_of_a_pause_that_was_lost_is_not_known() {
     w.go(go.procs[1], State::Idle, None, "");
     w.at(130).finish(pause, Some(g1));
     let stop = go.world.pauses()[0].stops[0];
-    assert_eq!((stop.entity, stop.at), (go.procs[1], at(120)));
+    assert_eq!((stop.entity, stop.time), (go.procs[1], at(120)));
     assert_eq!((stop.on_cpu, stop.runnable), (10, 0));
 }
 

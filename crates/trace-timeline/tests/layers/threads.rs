@@ -24,10 +24,10 @@ fn a_goroutine_can_be_in_its_first_state_since_an_earlier_time() {
     w.at(150).go(waiter, State::Runnable, None, "");
     let found = |id| -> Vec<_> {
         let intervals = go.world.intervals(id).into_iter();
-        intervals.map(|i| (i.begin.nanos(), i.end.nanos(), i.state, i.kernel)).collect()
+        intervals.map(|i| (i.start.nanos(), i.end.nanos(), i.state, i.kernel)).collect()
     };
     let w = &go.world;
-    assert!(w.events.is_sorted_by_key(|event| event.at));
+    assert!(w.events.is_sorted_by_key(|event| event.time));
     let on_cpu = Kernel::OnCpu { cpu };
     let expected = [(40, 100, State::Syscall, Kernel::Unknown), (100, 150, State::Syscall, on_cpu)];
     assert_eq!(found(caller), expected);
@@ -172,15 +172,15 @@ fn a_thread_that_the_first_switch_of_a_cpu_shows_there_is_unknown_since_its_last
     w.at(90).switch(cpus[1], None, ThreadState::Unknown, Some(thread));
     w.at(95).go(g, State::Waiting, None, "select");
     let of = |id| -> Vec<_> {
-        w.intervals(id).iter().map(|i| (i.begin.nanos(), i.end.nanos(), i.kernel)).collect()
+        w.intervals(id).iter().map(|i| (i.start.nanos(), i.end.nanos(), i.kernel)).collect()
     };
     let (cpu, occupant, is_preempted) = (Some(cpus[1]), Occupant::Idle, true);
     let waits = (50, 90, Kernel::Runnable { cpu, occupant, is_preempted });
     let runs = (90, 95, Kernel::OnCpu { cpu: cpus[1] });
     for id in [thread, g] {
         let found = of(id);
-        assert!(found.iter().all(|(begin, end, kernel)| {
-            *kernel == Kernel::Unknown && *end <= 50 || *begin >= 50
+        assert!(found.iter().all(|(start, end, kernel)| {
+            *kernel == Kernel::Unknown && *end <= 50 || *start >= 50
         }));
         assert_eq!(found[found.len() - 2..], [waits, runs]);
     }
@@ -227,7 +227,7 @@ fn before_it_runs(mut woken: impl FnMut(&mut Go), between: impl FnOnce(&mut Go))
     go.world.at(9_000_000).switch(cpu, None, ThreadState::Unknown, Some(thread));
     let found = go.world.intervals(thread);
     let wait = found.iter().rev().find(|interval| interval.end == at(9_000_000)).unwrap();
-    (wait.begin.nanos(), wait.kernel)
+    (wait.start.nanos(), wait.kernel)
 }
 
 fn wake_on_cpu(go: &mut Go) {
@@ -254,7 +254,7 @@ fn a_cpu_with_several_occupants_since_has_no_known_one() {
 /// A wake-up of a thread that continues says nothing of its next sleep, whose wake-up is missing here.
 #[test]
 fn a_thread_that_continues_after_a_wake_up_sleeps_later() {
-    let asleep = |begin| (begin, Kernel::Sleeping);
+    let asleep = |start| (start, Kernel::Sleeping);
     // It continued for too long.
     let late = |go: &mut Go| {
         wake_on_cpu(go);

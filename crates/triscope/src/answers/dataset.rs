@@ -78,7 +78,7 @@ pub(crate) struct Export<'a> {
     /// The host; that of a recording of the kernel if it is not given.
     pub(crate) host: Option<&'a str>,
     /// When the recording begins, in nanoseconds since 1970, UTC.
-    pub(crate) begin: Option<i64>,
+    pub(crate) start: Option<i64>,
     /// The number of tasks, of activities and of regions with critical paths.
     pub(crate) paths: usize,
 }
@@ -96,7 +96,7 @@ impl Export<'_> {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             options.sources.push(SourceFile { name, bytes: metadata.len() });
         }
-        options.clock_offset = clock_offset(self.traces, self.begin)?;
+        options.clock_offset = clock_offset(self.traces, self.start)?;
         let mut opened = self.traces.open()?;
         options.clock = Some(opened.domain);
         if options.host.is_none() {
@@ -183,8 +183,8 @@ fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
     let mut hash = Hash::new();
     hash.add(export.host.unwrap_or_default().as_bytes());
     // A begin in 1970 is not that of the traces' clocks.
-    hash.add(&[export.begin.is_some().into()]);
-    hash.add(&export.begin.unwrap_or_default().to_le_bytes());
+    hash.add(&[export.start.is_some().into()]);
+    hash.add(&export.start.unwrap_or_default().to_le_bytes());
     let mut hashes = files.iter().map(|path| hash_of(path)).collect::<Result<Vec<u64>>>()?;
     hashes.sort_unstable();
     hashes.iter().for_each(|file| hash.add(&file.to_le_bytes()));
@@ -206,17 +206,17 @@ fn hash_of(path: &Path) -> Result<u64> {
 
 /// The wall clock when the clock of the timeline shows 0, if a trace has a reading of both, or it is
 /// known when the first event was.
-fn clock_offset(traces: &Traces, begin: Option<i64>) -> Result<Option<i64>> {
+fn clock_offset(traces: &Traces, start: Option<i64>) -> Result<Option<i64>> {
     let mut opened = traces.open_quietly()?;
-    if opened.clock_offset.is_some() && begin.is_none() {
+    if opened.clock_offset.is_some() && start.is_none() {
         return Ok(opened.clock_offset);
     }
     let mut tables = Tables::new();
     let (mut found, mut searched) = (None, 0);
     let result = opened.read(&mut tables, &mut |event, _| {
         searched += 1;
-        if let Some(begin) = begin {
-            found = Some(begin.saturating_sub(event.at.nanos()));
+        if let Some(start) = start {
+            found = Some(start.saturating_sub(event.time.nanos()));
         } else if let EventKind::Clock { time, domain: ClockDomain::Realtime, reading } = event.kind
         {
             found = Some(reading.nanos_since(time));

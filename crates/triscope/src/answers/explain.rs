@@ -22,23 +22,23 @@ pub(crate) struct Answer {
     paths: Vec<(Request, CriticalPath)>,
     tables: Tables,
     /// The start of the timeline.
-    begin: Timestamp,
+    start: Timestamp,
 }
 
 impl Answer {
-    /// Paths that another analysis found, in a timeline that starts at `begin`.
+    /// Paths that another analysis found, in a timeline that starts at `start`.
     pub(crate) const fn of(
         paths: Vec<(Request, CriticalPath)>,
         tables: Tables,
-        begin: Timestamp,
+        start: Timestamp,
     ) -> Self {
-        Self { paths, tables, begin }
+        Self { paths, tables, start }
     }
 
     /// Prints the paths.
     pub(crate) fn print(&self, style: Style, out: &mut Vec<u8>) -> io::Result<()> {
         for (request, path) in &self.paths {
-            print::print(request, path, self.begin, style, &self.tables, out)?;
+            print::print(request, path, self.start, style, &self.tables, out)?;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
     choose_process(&mut finder, question, traces, &tables)
         .inspect_err(|_| failures.iter().for_each(Failure::print))?;
     let found = finder.finish(&tables);
-    let begin = found.begin;
+    let start = found.start;
     let Some(mut paths) = Paths::new(found) else {
         failures.iter().for_each(Failure::print);
         let is_whole = failures.is_empty();
@@ -84,7 +84,7 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
         }),
         error => Failure::new(error),
     })?;
-    Ok((Answer { paths, tables, begin }, outcome))
+    Ok((Answer { paths, tables, start }, outcome))
 }
 
 /// The critical paths of requests that another pass found. `None` if they have too many events.
@@ -258,14 +258,14 @@ fn names(traces: &Traces, kind: SpanKind) -> Result<Vec<String>> {
         let Derived::Event(event) = derived else { return };
         match event.kind {
             EventKind::Begin { span, kind, name, .. } if is_it(kind) => {
-                open.insert(span, (name, event.at));
+                open.insert(span, (name, event.time));
             }
             EventKind::Finish { span, is_cut, .. } => {
-                let Some((name, begin)) = open.remove(&span).filter(|_| !is_cut) else { return };
+                let Some((name, start)) = open.remove(&span).filter(|_| !is_cut) else { return };
                 let name = tables.str(name).into_owned();
                 if sums.len() < MAX || sums.contains_key(&name) {
                     let sum = sums.entry(name).or_default();
-                    *sum = sum.saturating_add(event.at.nanos_since(begin));
+                    *sum = sum.saturating_add(event.time.nanos_since(start));
                 }
             }
             _ => {}

@@ -53,7 +53,7 @@ pub(crate) fn write_to(
     if worst.is_empty() {
         worst = regions;
     }
-    worst.sort_by_key(|request| (Reverse(request.nanos()), request.begin));
+    worst.sort_by_key(|request| (Reverse(request.nanos()), request.start));
     worst.truncate(WORST);
     let requests = worst.len() as u64;
     let paths = explain::paths_of(traces, worst, &tables)?.unwrap_or_else(|| {

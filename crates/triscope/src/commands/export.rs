@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// The host; default: that of a recording of the kernel
     #[arg(long, value_name = "NAME")]
     host: Option<String>,
-    /// When the recording begins, in seconds since 1970, UTC; default: by the clocks of the traces
+    /// When the recording starts, in seconds since 1970, UTC; default: by the clocks of the traces
     #[arg(long, value_name = "SECONDS", value_parser = nanos)]
-    begin: Option<i64>,
+    start: Option<i64>,
     /// Number of tasks, of activities and of regions with critical paths, longest first; 0 for none
     ///
     /// The traces are read a second time for them.
@@ -42,8 +42,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result {
-    let Args { traces, output, host, begin, paths } = args;
-    Export { traces, output, host: host.as_deref(), begin: *begin, paths: *paths }.run()
+    let Args { traces, output, host, start, paths } = args;
+    Export { traces, output, host: host.as_deref(), start: *start, paths: *paths }.run()
 }
 
 /// Parses seconds since 1970, and converts them to nanoseconds.

@@ -198,7 +198,7 @@ impl Goroutines {
             }
             own
         });
-        match program.at(pid, &ThreadSample { tid: own, g, sp, callers: &callers, at, now }) {
+        match program.at(pid, &ThreadSample { tid: own, g, sp, callers: &callers, time: at, now }) {
             Ok(goroutine) => {
                 self.attributed += 1;
                 Some(program.describe(pid, &goroutine, tables))
@@ -354,7 +354,7 @@ mod tests {
                 event: SampledEventId::NONE,
                 of: None,
             };
-            let mut event = Event { at: Timestamp::default(), kind };
+            let mut event = Event { time: Timestamp::default(), kind };
             goroutines.apply(&mut event, &mut tables);
             let EventKind::Sample { entity, thread, .. } = event.kind else { return None };
             thread.map(|_| entity)

@@ -366,7 +366,7 @@ impl Traces {
         let mut opened = self.open()?;
         let mut offset = opened.clock_offset;
         let mut each = |event: &Event, tables: &mut Tables| {
-            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.at, nanos), tables))?;
+            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.time, nanos), tables))?;
             each(event, tables)
         };
         let failures = opened.read(tables, &mut each)?;
@@ -384,7 +384,7 @@ impl Traces {
         let mut goroutines = SampledGoroutines::new();
         let (ends, mut offset) = (opened.ends(), opened.clock_offset);
         let mut apply = |event: &Event, tables: &mut Tables| {
-            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.at, nanos), tables))?;
+            offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.time, nanos), tables))?;
             ends.each(&mut |process, last| goroutines.end(process, last));
             let mut event = *event;
             goroutines.apply(&mut event, tables);
@@ -553,7 +553,7 @@ pub(crate) fn outcome(failures: &[Failure]) -> Result {
 /// A reading of the wall clock, from its offset: the records of perf have none.
 fn wall_clock(at: Timestamp, offset: i64) -> Event {
     let (domain, reading) = (ClockDomain::Realtime, at.saturating_add_nanos(offset));
-    Event { at, kind: EventKind::Clock { time: at, domain, reading } }
+    Event { time: at, kind: EventKind::Clock { time: at, domain, reading } }
 }
 
 impl Opened {
@@ -578,7 +578,7 @@ impl Opened {
                     continue;
                 }
             };
-            first.get_or_insert(event.at);
+            first.get_or_insert(event.time);
             each(event, tables)?;
         }
         let first = first.unwrap_or_default();
@@ -1094,7 +1094,7 @@ mod tests {
         let mut opened = Traces::of(vec![path]).open().unwrap();
         let mut last = Timestamp::default();
         let mut each = |event: &Event, _: &mut Tables| {
-            last = event.at;
+            last = event.time;
             Ok(())
         };
         let failures = opened.read(&mut Tables::new(), &mut each).unwrap();

@@ -316,7 +316,7 @@ mod tests {
         let mut reader = QuotaReader::new(&text[..], 1000);
         while reader.next_line(&mut tables, &mut out).unwrap() {}
         let throttles = out.iter().filter_map(|event| match event.kind {
-            EventKind::Throttle { since, .. } => Some((since.nanos(), event.at.nanos())),
+            EventKind::Throttle { since, .. } => Some((since.nanos(), event.time.nanos())),
             _ => None,
         });
         assert_eq!(throttles.collect::<Vec<_>>(), [(1002, 1005)]);

@@ -165,7 +165,9 @@ pub(crate) fn draw_traces(
         // Traces have no reading of this clock. The time that the viewer shows does not depend on
         // it.
         let related = match std::mem::take(&mut is_unrelated) {
-            true => sink.clock_snapshot(&[(domain, event.at), (ClockDomain::Boottime, event.at)]),
+            true => {
+                sink.clock_snapshot(&[(domain, event.time), (ClockDomain::Boottime, event.time)])
+            }
             false => Ok(()),
         };
         related

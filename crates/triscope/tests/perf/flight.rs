@@ -186,9 +186,9 @@ fn a_dump_has_the_time_before_the_trigger() {
     let manifest = manifest(&dump);
     assert_eq!(causes(&manifest)[0]["what"], "a slow page");
     let time = |kind: &str, end: &str| manifest[kind][end].as_i64().unwrap();
-    assert!(time("covered", "until") >= time("asked", "until"), "{manifest}");
+    assert!(time("covered", "end") >= time("asked", "end"), "{manifest}");
     // It has just begun: that is said.
-    let is_short = time("covered", "from") > time("asked", "from");
+    let is_short = time("covered", "start") > time("asked", "start");
     assert_eq!(is_short, !manifest["missing"].as_array().unwrap().is_empty(), "{manifest}");
     assert!(threads(&dump).iter().any(|name| name == "pong"));
     // The place of the kernel: its functions are known also after a reboot.

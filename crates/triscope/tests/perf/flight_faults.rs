@@ -113,7 +113,7 @@ fn a_clock_that_is_set_is_in_the_manifest() {
     is_near(&forward["by"], 3600 * SECOND);
     // The time of the records continues: no gap, and the same begin.
     assert_eq!(after["gaps"].as_array().unwrap().len(), 0, "{after}");
-    assert_eq!(after["covered"]["from"], before["covered"]["from"]);
+    assert_eq!(after["covered"]["start"], before["covered"]["start"]);
     assert!(changes(&after, "suspended").is_empty(), "{after}");
     // The dumps since then have names of an earlier time. The first one is removed first.
     while !recorder.log().contains("removed, as the disk budget is used up") {
@@ -137,7 +137,7 @@ fn a_cpu_that_goes_and_comes_back_is_recorded() {
     assert!(has_on_cpu_1(&dump, before));
     let offline = manifest(&dump);
     let [gap] = offline["cpus"].as_array().unwrap().as_slice() else { panic!("{offline}") };
-    assert_eq!((&gap["cpu"], &gap["until"]), (&1.into(), &Value::Null));
+    assert_eq!((&gap["cpu"], &gap["end"]), (&1.into(), &Value::Null));
     fs::write(CPU, "1").unwrap();
     let back = now(Monotonic).unwrap().nanos();
     recorder.wait_for("CPU 1 came online");
@@ -147,7 +147,7 @@ fn a_cpu_that_goes_and_comes_back_is_recorded() {
     let online = manifest(&dump);
     let [gap] = online["cpus"].as_array().unwrap().as_slice() else { panic!("{online}") };
     // The rest of the machine has no gap.
-    assert!(gap["until"].as_i64().unwrap() > back, "{gap}");
+    assert!(gap["end"].as_i64().unwrap() > back, "{gap}");
     assert_eq!(online["gaps"].as_array().unwrap().len(), 0, "{online}");
     are_accounted_for(&recorder.end("TERM"));
 }

@@ -42,7 +42,7 @@ fn source(dump: &Path) -> Value {
 fn has(dump: &Path, cause: &Value, mut is_cause: impl FnMut(&nettrace::Event<'_>) -> bool) -> bool {
     let source = source(dump);
     assert_eq!(source["kind"], "dotnet");
-    let at = cause["at"].as_i64().unwrap();
+    let at = cause["time"].as_i64().unwrap();
     let file = dump.join(source["file"].as_str().unwrap());
     let mut reader = nettrace::Reader::new(File::open(file).unwrap());
     let mut has = false;
@@ -152,7 +152,7 @@ fn has_go(dump: &Path, cause: &Value, is_cause: impl Fn(gotrace::Event<'_>) -> b
     let mut reader = gotrace::Reader::new(File::open(file).unwrap()).unwrap();
     let mut has = false;
     while let Some(event) = reader.next_event().unwrap() {
-        has |= Some(event.time().nanos()) == cause["at"].as_i64() && is_cause(event);
+        has |= Some(event.time().nanos()) == cause["time"].as_i64() && is_cause(event);
     }
     has
 }
@@ -222,7 +222,7 @@ fn the_flight_recorder_of_a_go_program_is_in_the_dump() {
         while let Some(event) = reader.next_event().unwrap() {
             regions += u64::from(event.kind() == EventKind::RegionEnd);
         }
-        covered = source["covered"]["from"].as_i64().zip(source["covered"]["until"].as_i64());
+        covered = source["covered"]["start"].as_i64().zip(source["covered"]["end"].as_i64());
         regions > 0
     });
     let (from, end) = covered.unwrap();
@@ -316,7 +316,7 @@ fn generations_of_a_killed_recorder_are_in_the_next_dump() {
         }
         assert!(regions > 0, "{source}");
         let covered = &source["covered"];
-        let (from, until) = (covered["from"].as_i64().unwrap(), covered["until"].as_i64().unwrap());
+        let (from, until) = (covered["start"].as_i64().unwrap(), covered["end"].as_i64().unwrap());
         let within = times.iter().filter(|time| (from..=until).contains(time)).count();
         assert!(within > times.len() / 2, "{within} of {}: {source}", times.len());
     }

@@ -804,7 +804,7 @@ fn keep_and_report(dir: &tempfile::TempDir) -> Option<serde_json::Value> {
     let (sh, sleep) = (named("sh"), named("sleep"));
     // If a switch is missing, it is not known since when the shell ran.
     assert!(time(sh, "on_cpu") + time(sh, "unknown") > time(sleep, "on_cpu"), "{sh} {sleep}");
-    let life = report["end"].as_i64().unwrap() - report["begin"].as_i64().unwrap();
+    let life = report["end"].as_i64().unwrap() - report["start"].as_i64().unwrap();
     for thread in threads {
         let times = thread["times"].as_object().unwrap();
         let sum: i64 = times.values().map(|nanos| nanos.as_i64().unwrap()).sum();

@@ -475,7 +475,7 @@ impl Live {
         }
         self.clear_regions(budget);
         let (created, started) = (self.created, self.started);
-        Goroutine { id, entry, created, started, ended, times, open_regions }
+        Goroutine { id, entry, created, start: started, end: ended, times, open_regions }
     }
 }
 

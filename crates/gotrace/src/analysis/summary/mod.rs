@@ -132,9 +132,9 @@ pub struct Goroutine {
     /// Its creation, or the start of the generation in which it appeared first.
     pub created: Timestamp,
     /// The first time that it was seen to start running.
-    pub started: Option<Timestamp>,
+    pub start: Option<Timestamp>,
     /// Its exit; `None` if it outlives the trace.
-    pub ended: Option<Timestamp>,
+    pub end: Option<Timestamp>,
     /// Its time in each state.
     pub times: Times,
     /// Regions that were open when the goroutine, or the trace, ended. Empty for goroutines of the

@@ -330,7 +330,7 @@ mod tests {
                 event: SampledEventId::NONE,
                 of: None,
             };
-            samples.push(&Event { at: Timestamp::default(), kind }, &tables);
+            samples.push(&Event { time: Timestamp::default(), kind }, &tables);
         }
         (samples.into_profiles(&tables).remove(0).1, tables)
     }

@@ -46,9 +46,9 @@ pub struct FirefoxProfile {
     away: HashMap<EntityId, Away>,
     /// The last record of each CPU before one whose switches the kernel did not report.
     gaps: HashMap<EntityId, i64>,
-    begin: Option<Timestamp>,
+    start: Option<Timestamp>,
     end: i64,
-    /// Nanoseconds since the Unix epoch at `begin`.
+    /// Nanoseconds since the Unix epoch at `start`.
     epoch: Option<i64>,
     /// Nanoseconds between two samples, if they were given.
     interval: Option<u64>,
@@ -115,7 +115,7 @@ struct Taken {
 /// A span, or an instant if it has no duration.
 #[derive(Clone, Copy, Debug)]
 struct Marker {
-    begin: i64,
+    start: i64,
     end: i64,
     is_instant: bool,
     kind: MarkerKind,
@@ -181,15 +181,15 @@ impl FirefoxProfile {
 
     /// Adds an event, in time order. Events that are neither samples nor have a duration are left out.
     pub fn push(&mut self, event: &Event, tables: &Tables) {
-        let at = event.at;
+        let at = event.time;
         match event.kind {
             EventKind::Sample { entity, kind, stack, weight, thread, event, .. } => {
                 let at = self.time(at);
                 let key = self.thread(thread.unwrap_or(entity), tables);
                 let series = self.series(kind, event);
                 if kind == SampleKind::OffCpu {
-                    let begin = at.saturating_sub_unsigned(weight);
-                    self.off_cpu(thread.unwrap_or(entity), key, (begin, at), stack);
+                    let start = at.saturating_sub_unsigned(weight);
+                    self.off_cpu(thread.unwrap_or(entity), key, (start, at), stack);
                 }
                 if self.samples >= Self::MAX_SAMPLES {
                     self.dropped.samples += 1;
@@ -220,9 +220,9 @@ impl FirefoxProfile {
                 }
             }
             EventKind::Begin { span, entity, kind, name, stack, .. } => {
-                let begin = self.time(at);
+                let start = self.time(at);
                 let thread = self.thread(entity, tables);
-                let marker = Marker::span(begin, begin, MarkerKind::Span(kind));
+                let marker = Marker::span(start, start, MarkerKind::Span(kind));
                 // Those that never end are bounded like markers.
                 if self.open.len() < Self::MAX_MARKERS {
                     let marker = Marker { name, stack, ..marker };
@@ -261,9 +261,9 @@ impl FirefoxProfile {
             }
             EventKind::End { entity } => _ = self.away.remove(&entity),
             EventKind::Clock { time, domain: trace_timeline::ClockDomain::Realtime, reading } => {
-                let begin = self.begin.unwrap_or(time);
-                self.epoch = Some(reading.nanos().saturating_sub(time.nanos_since(begin)));
-                self.begin = Some(begin);
+                let start = self.start.unwrap_or(time);
+                self.epoch = Some(reading.nanos().saturating_sub(time.nanos_since(start)));
+                self.start = Some(start);
             }
             _ => {}
         }
@@ -353,7 +353,7 @@ impl FirefoxProfile {
         &mut self,
         thread: EntityId,
         key: Key,
-        (begin, end): (i64, i64),
+        (start, end): (i64, i64),
         stack: Option<StackId>,
     ) {
         if let Some(away) = self.away.get_mut(&thread) {
@@ -365,7 +365,7 @@ impl FirefoxProfile {
             Some(marker) => marker.stack = stack,
             None => {
                 let kind = MarkerKind::OffCpu(ThreadState::Unknown);
-                self.mark(key, Marker { stack, ..Marker::span(begin, end, kind) });
+                self.mark(key, Marker { stack, ..Marker::span(start, end, kind) });
             }
         }
     }
@@ -380,7 +380,7 @@ impl FirefoxProfile {
 
     /// Nanoseconds since the begin.
     fn time(&mut self, at: Timestamp) -> i64 {
-        let nanos = at.nanos_since(*self.begin.get_or_insert(at));
+        let nanos = at.nanos_since(*self.start.get_or_insert(at));
         self.end = self.end.max(nanos);
         nanos
     }
@@ -449,7 +449,7 @@ impl Thread {
 }
 
 impl Marker {
-    const fn span(begin: i64, end: i64, kind: MarkerKind) -> Self {
-        Self { begin, end, is_instant: false, kind, name: TextId::EMPTY, stack: None }
+    const fn span(start: i64, end: i64, kind: MarkerKind) -> Self {
+        Self { start, end, is_instant: false, kind, name: TextId::EMPTY, stack: None }
     }
 }

@@ -343,7 +343,7 @@ impl Chosen {
         let (rows, left_out) = self.rows(&thread.samples, interval, shared);
         self.samples(&rows, out)?;
         self.allocations(&thread.samples, shared, out)?;
-        thread.markers.sort_by_key(|marker| marker.begin);
+        thread.markers.sort_by_key(|marker| marker.start);
         markers(&thread.markers, shared, out)?;
         out.text.push('}');
         Ok(left_out)
@@ -358,8 +358,8 @@ impl Chosen {
             match self.place(sample) {
                 // Where its time begins.
                 Place::Samples { is_on_cpu } if self.is_time => {
-                    let begin = sample.at.saturating_sub_unsigned(sample.weight).max(0);
-                    sorted.push((begin, sample, is_on_cpu));
+                    let start = sample.at.saturating_sub_unsigned(sample.weight).max(0);
+                    sorted.push((start, sample, is_on_cpu));
                 }
                 Place::Samples { is_on_cpu } => sorted.push((sample.at, sample, is_on_cpu)),
                 Place::Allocations => {}
@@ -437,7 +437,7 @@ fn markers(markers: &[Marker], shared: &mut Shared<'_>, out: &mut Output<'_>) ->
     out.column("name", markers, |text, marker| {
         json::number(text, shared.names.text(marker_type(marker.kind).1.into()));
     })?;
-    out.column("startTime", markers, |text, marker| text.push_str(&millis(marker.begin.max(0))))?;
+    out.column("startTime", markers, |text, marker| text.push_str(&millis(marker.start.max(0))))?;
     out.column("endTime", markers, |text, marker| match marker.is_instant {
         true => text.push_str("null"),
         false => text.push_str(&millis(marker.end)),

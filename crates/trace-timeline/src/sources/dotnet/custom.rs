@@ -181,8 +181,8 @@ impl DotnetSource {
         let Some(entity) = push.start(entity) else { return };
         let stack = self.stack(event, push);
         self.arguments(event, push);
-        let begin = Begin::named(entity, kinds.1, text).by(Some(thread));
-        let span = push.begin(begin.of(parent).stack(stack));
+        let start = Begin::named(entity, kinds.1, text).by(Some(thread));
+        let span = push.begin(start.of(parent).stack(stack));
         self.open_activities.insert(number, OpenActivity { entity, span, id, thread });
         match id {
             Some(id) => _ = self.activity_ids.insert(id, entity),

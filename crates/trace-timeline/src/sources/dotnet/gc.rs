@@ -39,8 +39,8 @@ impl DotnetSource {
                 let key = Open::Suspension(thread);
                 self.make_room(key, push);
                 self.suspending.retain(|_, by| *by != thread);
-                let begin = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
-                self.begin(key, begin.by(Some(thread)), push);
+                let start = Begin::new(process, SpanKind::StopTheWorld, name.as_bytes());
+                self.begin(key, start.by(Some(thread)), push);
             }
             GcEvent::SuspendEnd => {
                 // One thread at a time suspends the others: the end of the other's was lost.
@@ -95,9 +95,9 @@ impl DotnetSource {
         push.text(b"reason", reason.as_bytes());
         push.text(b"type", kind.to_string().as_bytes());
         let name = format!("gen {generation}, {reason}");
-        let begin = Begin::new(process, SpanKind::Gc, name.as_bytes()).by(Some(thread));
+        let start = Begin::new(process, SpanKind::Gc, name.as_bytes()).by(Some(thread));
         let stack = self.stack(event, push);
-        self.begin(key, begin.of(gc).stack(stack), push);
+        self.begin(key, start.of(gc).stack(stack), push);
     }
 
     pub(super) fn end_gc(&mut self, process: EntityId, number: u32, push: &mut Pusher<'_>) {

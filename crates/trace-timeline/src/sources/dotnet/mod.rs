@@ -443,7 +443,7 @@ impl DotnetSource {
         // Any thread can end an operation.
         let may_end =
             |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
-        self.cut_all(|key, begin| begin < gap.before && may_end(key), push);
+        self.cut_all(|key, start| start < gap.before && may_end(key), push);
         // Not all parts have spans.
         for (thread, depth) in self.tasks.before(gap.before) {
             if is_lossy(thread) {
@@ -454,7 +454,7 @@ impl DotnetSource {
 
     /// Ends all spans for which this is true, of their key and begin.
     fn cut_all(&mut self, is_it: impl Fn(Open, Timestamp) -> bool, push: &mut Pusher<'_>) {
-        let open = self.open.iter().filter(|(key, (_, begin))| is_it(**key, *begin));
+        let open = self.open.iter().filter(|(key, (_, start))| is_it(**key, *start));
         let mut cut: Vec<(SpanId, Open)> = open.map(|(key, (span, _))| (*span, *key)).collect();
         // The order of a map is not deterministic.
         cut.sort_unstable_by_key(|(span, _)| *span);
@@ -648,8 +648,8 @@ impl DotnetSource {
         }
     }
 
-    fn begin(&mut self, key: Open, begin: Begin<'_>, push: &mut Pusher<'_>) {
-        let span = push.begin(begin);
+    fn begin(&mut self, key: Open, start: Begin<'_>, push: &mut Pusher<'_>) {
+        let span = push.begin(start);
         let replaced = self.open.insert(key, (span, push.at));
         let is_operation = matches!(key, Open::Operation(..));
         self.open_operations += usize::from(is_operation && replaced.is_none());
@@ -706,8 +706,8 @@ impl DotnetSource {
         if event.id() == 30 {
             self.make_room_in_queue(push);
             let (stack, of) = (self.stack(event, push), self.activity_of(event));
-            let begin = Begin::new(process, SpanKind::Queued, b"work item").by(Some(thread));
-            return self.enqueue(key, begin.of(of).stack(stack), thread, push);
+            let start = Begin::new(process, SpanKind::Queued, b"work item").by(Some(thread));
+            return self.enqueue(key, start.of(of).stack(stack), thread, push);
         }
         // Without one, it was queued before the trace.
         let item = self.dequeue(key);
@@ -726,8 +726,8 @@ impl DotnetSource {
         }
     }
 
-    fn enqueue(&mut self, key: Key, begin: Begin<'_>, by: EntityId, push: &mut Pusher<'_>) {
-        let span = push.begin(begin);
+    fn enqueue(&mut self, key: Key, start: Begin<'_>, by: EntityId, push: &mut Pusher<'_>) {
+        let span = push.begin(start);
         let item = WorkItem { span, by, continuation: None };
         self.queued.entry(key).or_default().push_back(item);
         self.queued_count += 1;

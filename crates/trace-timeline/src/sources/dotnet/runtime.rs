@@ -127,8 +127,8 @@ impl DotnetSource {
                 let key = Open::Finalizers(thread);
                 self.make_room(key, push);
                 let stack = self.stack(event, push);
-                let begin = Begin::new(thread, SpanKind::Finalizers, b"finalizers");
-                self.begin(key, begin.stack(stack), push);
+                let start = Begin::new(thread, SpanKind::Finalizers, b"finalizers");
+                self.begin(key, start.stack(stack), push);
             }
             RuntimeEvent::FinalizersStop { count } => {
                 let key = Open::Finalizers(thread);
@@ -141,8 +141,8 @@ impl DotnetSource {
                 let key = Open::TypeLoad(thread, id);
                 self.make_room(key, push);
                 let stack = self.stack(event, push);
-                let begin = Begin::new(thread, SpanKind::TypeLoad, b"type load");
-                self.begin(key, begin.stack(stack), push);
+                let start = Begin::new(thread, SpanKind::TypeLoad, b"type load");
+                self.begin(key, start.stack(stack), push);
             }
             RuntimeEvent::TypeLoadStop { id, level, type_name } => {
                 let key = Open::TypeLoad(thread, id);
@@ -156,8 +156,8 @@ impl DotnetSource {
                 let key = Open::TieredJit(thread);
                 self.make_room(key, push);
                 push.number(b"pending methods", pending.into());
-                let begin = Begin::new(thread, SpanKind::TieredJit, b"tiered compilation");
-                self.begin(key, begin, push);
+                let start = Begin::new(thread, SpanKind::TieredJit, b"tiered compilation");
+                self.begin(key, start, push);
             }
             RuntimeEvent::TieredCompilationStop { pending, compiled } => {
                 let key = Open::TieredJit(thread);
@@ -185,8 +185,8 @@ impl DotnetSource {
         if let Some(lock) = lock {
             push.number(b"lock", lock);
         }
-        let begin = Begin::new(thread, SpanKind::LockWait, b"lock").of(owner).stack(stack);
-        self.begin(key, begin, push);
+        let start = Begin::new(thread, SpanKind::LockWait, b"lock").of(owner).stack(stack);
+        self.begin(key, start, push);
         let (state, on, reason) = (State::Waiting, None, push.tables.text(b"lock"));
         push.event(EventKind::State { entity: thread, state, on, reason, stack });
     }

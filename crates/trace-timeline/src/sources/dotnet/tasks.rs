@@ -71,7 +71,7 @@ struct Frame {
     task: i64,
     /// Whether it is that of its task among `Tasks::running`.
     is_running: bool,
-    begin: Timestamp,
+    start: Timestamp,
 }
 
 /// What a thread does for a task.
@@ -154,7 +154,7 @@ impl Tasks {
 
     /// The threads with parts that began before a time, in order, and the depth of the first one of each.
     pub(super) fn before(&self, time: Timestamp) -> Vec<(EntityId, usize)> {
-        let first = |frames: &[Frame]| frames.iter().position(|frame| frame.begin < time);
+        let first = |frames: &[Frame]| frames.iter().position(|frame| frame.start < time);
         let threads = self.frames.iter();
         let threads = threads.filter_map(|(thread, frames)| Some((*thread, first(frames)?)));
         let mut threads: Vec<(EntityId, usize)> = threads.collect();
@@ -289,9 +289,9 @@ impl DotnetSource {
                     let name = push.tables.text(name.to_string().as_bytes());
                     self.tasks.name((process, task), name);
                     let stack = self.stack(event, push);
-                    let begin = Begin::named(process, SpanKind::Operation, name).by(Some(thread));
+                    let start = Begin::named(process, SpanKind::Operation, name).by(Some(thread));
                     push.argument(TASK, Value::Int(task));
-                    self.begin(key, begin.stack(stack), push);
+                    self.begin(key, start.stack(stack), push);
                 }
             }
             id::OPERATION_END => {
@@ -363,9 +363,9 @@ impl DotnetSource {
         let (Waiting::Task(task) | Waiting::Await(task) | Waiting::Item(task)) = key;
         self.make_room_in_queue(push);
         let (stack, activity) = (self.stack(event, push), self.activity_of(event));
-        let begin = Begin::named(process, kind, name).by(Some(thread)).of(activity).stack(stack);
+        let start = Begin::named(process, kind, name).by(Some(thread)).of(activity).stack(stack);
         push.argument(TASK, Value::Int(task));
-        self.enqueue((process, key), begin, thread, push);
+        self.enqueue((process, key), start, thread, push);
     }
 
     /// A continuation is scheduled. The task is the awaited one, or more often the one that the thread executes:
@@ -513,8 +513,8 @@ impl DotnetSource {
             };
             let (stack, activity) = (self.stack(event, push), self.activity_of(event));
             push.argument(TASK, Value::Int(task));
-            let begin = Begin::named(thread, kind, name).of(activity).stack(stack);
-            self.begin(key, begin, push);
+            let start = Begin::named(thread, kind, name).of(activity).stack(stack);
+            self.begin(key, start, push);
         }
         let mut is_running = false;
         if matches!(part, Part::Run | Part::Execution) {
@@ -526,7 +526,7 @@ impl DotnetSource {
             self.tasks.awaited.entry((process, task)).or_insert((0, None)).0 += 1;
         }
         let was_waiting = self.tasks.is_waiting(thread);
-        let frame = Frame { part, process, task, is_running, begin: push.at };
+        let frame = Frame { part, process, task, is_running, start: push.at };
         self.tasks.frames.entry(thread).or_default().push(frame);
         self.task_state(thread, was_waiting, push);
     }

@@ -287,7 +287,7 @@ impl KernelSource {
             false => LossKind::Samples,
         };
         let (since, count) = (at, Some(count));
-        out.push(Event { at, kind: EventKind::Loss { entity: None, kind, since, count } });
+        out.push(Event { time: at, kind: EventKind::Loss { entity: None, kind, since, count } });
     }
 
     /// Ends the recording: other sources of the timeline may continue, and the states of the threads
@@ -299,7 +299,9 @@ impl KernelSource {
         let known = self.cpus.ids().filter_map(|number| self.cpus.get(number)?.as_ref());
         let mut cpus: Vec<EntityId> = known.map(|cpu| cpu.entity).collect();
         cpus.sort_unstable();
-        out.extend(cpus.into_iter().map(|entity| Event { at, kind: EventKind::End { entity } }));
+        out.extend(
+            cpus.into_iter().map(|entity| Event { time: at, kind: EventKind::End { entity } }),
+        );
     }
 
     /// Forgets a thread that has ended, and with the last thread of a process the process: for a

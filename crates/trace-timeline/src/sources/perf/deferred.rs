@@ -179,7 +179,7 @@ impl Deferred {
 
     fn release(&mut self, now: Option<Timestamp>, out: &mut Vec<Event>) {
         while let Some(Held { event, promise }) = self.held.front() {
-            let waited = now.map_or(0, |now| now.nanos_since(event.at));
+            let waited = now.map_or(0, |now| now.nanos_since(event.time));
             if promise.is_some() && self.held.len() <= MAX_EVENTS && waited <= MAX_WAIT {
                 return;
             }
@@ -301,7 +301,7 @@ mod tests {
                         address @ KERNEL.. => address - KERNEL,
                         address => address,
                     });
-                    Some((event.at.nanos(), addresses.collect()))
+                    Some((event.time.nanos(), addresses.collect()))
                 }
                 _ => None,
             };

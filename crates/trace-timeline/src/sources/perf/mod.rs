@@ -150,7 +150,7 @@ struct Existing {
 #[expect(clippy::exhaustive_structs, reason = "callers construct it")]
 pub struct ObservedProcess {
     /// The time of the record of its `execve(2)`; `None` if it was there at the start.
-    pub at: Option<Timestamp>,
+    pub time: Option<Timestamp>,
     /// The process id.
     pub pid: i32,
     /// The command line; empty if it is not known.
@@ -281,7 +281,7 @@ impl PerfSource {
     #[must_use]
     pub fn with_processes(mut self, processes: impl IntoIterator<Item = ObservedProcess>) -> Self {
         self.observed.extend(processes);
-        self.observed.make_contiguous().sort_by_key(|process| process.at);
+        self.observed.make_contiguous().sort_by_key(|process| process.time);
         self
     }
 
@@ -317,7 +317,7 @@ impl PerfSource {
     fn push_observed(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(now) = self.last else { return };
         while let Some(next) = self.observed.front() {
-            if next.at.is_some_and(|at| at.saturating_add_nanos(self.offset) > now) {
+            if next.time.is_some_and(|at| at.saturating_add_nanos(self.offset) > now) {
                 return;
             }
             let record = Record::Process {
@@ -786,7 +786,7 @@ mod tests {
             run.push(PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, &[1, 1 | 7 << 32, time, 0]);
         }
         let samples = run.events.iter().filter_map(|event| match event.kind {
-            EventKind::Sample { .. } => Some(event.at.nanos()),
+            EventKind::Sample { .. } => Some(event.time.nanos()),
             _ => None,
         });
         assert_eq!(samples.collect::<Vec<_>>(), [10, 30, 30, 30, 30, 40]);
@@ -807,7 +807,7 @@ mod tests {
         let (mut correlator, mut known) = (Correlator::new(), Vec::new());
         let mut each = |derived: Derived<'_>| match derived {
             Derived::Interval(interval) if interval.kernel != Kernel::Unknown => {
-                known.push((interval.begin.nanos(), interval.end.nanos()));
+                known.push((interval.start.nanos(), interval.end.nanos()));
             }
             _ => {}
         };

@@ -170,7 +170,7 @@ mod tests {
                 EventKind::Sample { entity, kind: SampleKind::OffCpu, stack, weight, .. } => {
                     let thread = self.tables.entities.get(entity).unwrap();
                     let outermost = self.tables.frames(stack.unwrap()).last().unwrap();
-                    Some((thread.number, event.at.nanos(), weight, outermost.address))
+                    Some((thread.number, event.time.nanos(), weight, outermost.address))
                 }
                 _ => None,
             };
@@ -247,7 +247,7 @@ mod tests {
             .iter()
             .filter_map(|event| match event.kind {
                 EventKind::Switch { prev, left, next, .. } => {
-                    Some((event.at.nanos(), prev.and_then(number), left, next.and_then(number)))
+                    Some((event.time.nanos(), prev.and_then(number), left, next.and_then(number)))
                 }
                 _ => None,
             })

@@ -147,7 +147,7 @@ impl Run {
     pub(super) fn losses(&self) -> Vec<(i64, LossKind, i64, Option<u64>)> {
         let loss = |event: &Event| match event.kind {
             EventKind::Loss { kind, since, count, .. } => {
-                Some((event.at.nanos(), kind, since.nanos(), count))
+                Some((event.time.nanos(), kind, since.nanos(), count))
             }
             _ => None,
         };

@@ -12,7 +12,7 @@ pub(super) fn of(request: &Request, path: &CriticalPath, tables: &Tables) -> Val
     json!({
         "name": tables.str(request.name),
         "subject": entity(request.subject, tables),
-        "begin": request.begin.nanos(),
+        "start": request.start.nanos(),
         "nanos": request.nanos(),
         "summary": summary,
         "pieces": pieces,
@@ -55,7 +55,7 @@ fn piece(piece: &Piece, tables: &Tables) -> Value {
         Some(frames.map(function).collect::<Vec<_>>())
     };
     json!({
-        "begin": piece.begin.nanos(),
+        "start": piece.start.nanos(),
         "nanos": piece.nanos(),
         "what": kind,
         "text": text,

@@ -32,9 +32,9 @@ pub(super) fn print(
     tables: &Tables,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
-    let begin = request.begin.nanos_since(start) as f64 / 1e9;
+    let start = request.start.nanos_since(start) as f64 / 1e9;
     let title = text::request(request, tables);
-    writeln!(out, "{}: {} at {begin:.6} s", OneLine(&title), duration(request.nanos()))?;
+    writeln!(out, "{}: {} at {start:.6} s", OneLine(&title), duration(request.nanos()))?;
     print_uses(path, request.nanos(), style, tables, out)?;
     if style.has_pieces {
         print_pieces(path, request.nanos(), style, tables, out)?;
@@ -78,7 +78,7 @@ fn print_uses(
         true => format!("sum of {pieces}, in time order:"),
         false => format!("sum of {pieces}; --path prints them in time order"),
     };
-    line(path.end.nanos_since(path.begin), 1, &hint, None)
+    line(path.end.nanos_since(path.start), 1, &hint, None)
 }
 
 fn print_pieces(

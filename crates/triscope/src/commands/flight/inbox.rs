@@ -48,7 +48,7 @@ pub(super) struct Fired {
 
 impl Fired {
     fn add(&mut self, cause: Cause) {
-        let place = self.causes.partition_point(|other| other.at <= cause.at);
+        let place = self.causes.partition_point(|other| other.time <= cause.time);
         self.causes.insert(place, cause);
         if self.causes.len() > Windows::MAX_CAUSES {
             self.causes.remove(Windows::MAX_CAUSES - 1);
@@ -74,7 +74,7 @@ impl Outbox {
 
     /// A trigger fired. It does not wake the recorder, whose next round is soon: each cause would cost a round.
     pub(super) fn fired(&self, mut cause: Cause) {
-        cause.at = cause.at.or_else(|| now().ok());
+        cause.time = cause.time.or_else(|| now().ok());
         self.fired.lock().unwrap_or_else(PoisonError::into_inner).add(cause);
     }
 }
@@ -135,7 +135,7 @@ mod tests {
         let (inbox, outbox) = new().unwrap();
         for n in (0..5_000).rev().chain(5_000..10_000) {
             let mut cause = Cause::new("go-region", "x");
-            cause.at = Some(Timestamp::from_nanos(n));
+            cause.time = Some(Timestamp::from_nanos(n));
             outbox.fired(cause);
         }
         let no_bell = (&inbox.bell).read(&mut [0]).unwrap_err();
@@ -143,7 +143,7 @@ mod tests {
         let Fired { causes, more } = inbox.fired();
         let most = Windows::MAX_CAUSES;
         assert_eq!((causes.len(), more), (most, 10_000 - most as u64));
-        let times = causes.iter().map(|cause| cause.at.unwrap().nanos());
+        let times = causes.iter().map(|cause| cause.time.unwrap().nanos());
         assert!(times.eq((0..most as i64 - 1).chain([9_999])));
         assert!(inbox.fired().causes.is_empty());
         // Others wake it.

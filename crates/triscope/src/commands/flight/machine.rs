@@ -57,7 +57,7 @@ impl Machine {
     /// Notes that the events were opened on all CPUs that are online.
     pub(super) fn reopened(&mut self) -> Result {
         let online = perf_monitor::online_cpus();
-        let is_back = |gap: &&CpuGap| gap.until.is_none() && online.contains(&gap.cpu);
+        let is_back = |gap: &&CpuGap| gap.end.is_none() && online.contains(&gap.cpu);
         let back: Vec<u32> = self.gaps.iter().filter(is_back).map(|gap| gap.cpu).collect();
         self.cpus(&[], &back)
     }

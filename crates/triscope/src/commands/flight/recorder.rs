@@ -399,7 +399,7 @@ impl Recorder {
         // Age is counted from what was written, not from now: a recorder that gets no CPU is behind.
         let keep = self.store.ring.budget().keep;
         let written = self.kernel.recorded();
-        let oldest = self.windows.open().map_or(written, |window| written.min(window.from + keep));
+        let oldest = self.windows.open().map_or(written, |window| written.min(window.start + keep));
         self.store.evict(oldest, self.kernel.bytes());
         if let Some(first) = self.store.ring.segments().next() {
             // The first segment has records of before its start, too.
@@ -488,8 +488,8 @@ impl Recorder {
         let at = now().unwrap_or(Timestamp::MIN);
         let mut last = None;
         for mut cause in causes {
-            cause.at = recorded_time(cause.at, at, keep(&self.settings));
-            last = self.fire(cause.at.unwrap_or(at), cause, false);
+            cause.time = recorded_time(cause.time, at, keep(&self.settings));
+            last = self.fire(cause.time.unwrap_or(at), cause, false);
         }
         self.stats.fired += more;
         if let Some(effect) = last {
@@ -502,7 +502,7 @@ impl Recorder {
 
     /// Whether the only dump is there, or has all of its window.
     fn has_the_only_dump(&self, at: Timestamp) -> bool {
-        let is_over = || self.windows.open().is_some_and(|window| at > window.until);
+        let is_over = || self.windows.open().is_some_and(|window| at > window.end);
         self.settings.oneshot && (self.writing > 0 || self.stats.dumps > 0 || is_over())
     }
 
@@ -623,7 +623,7 @@ impl Recorder {
         dump.wall_clock_offset = Some(self.machine.wall_clock_offset());
         dump.clock_changes = self.machine.clock_changes();
         dump.cpus = self.machine.cpu_gaps();
-        let from = dump.window.from;
+        let from = dump.window.start;
         let stats = self.kernel.stats;
         if stats.unwritten_at.is_some_and(|at| at >= from) {
             let what = counted(stats.unwritten, "record");

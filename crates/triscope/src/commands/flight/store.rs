@@ -422,7 +422,7 @@ impl Store {
         let until = segments.iter().map(|segment| segment.end).max()?;
         let from = segments.iter().map(|segment| segment.start.min(segment.end)).min()?;
         let window = Window::new(from.max(until - back), until, cause);
-        segments.retain(|segment| segment.end >= window.from);
+        segments.retain(|segment| segment.end >= window.start);
         Some(self.dump_of(window, segments, slug, 0))
     }
 
@@ -603,7 +603,7 @@ impl Dump {
         let mut manifest = Manifest::new(window, Coverage::of(&segments));
         manifest.missing = missing;
         manifest.add_changes(&self.clock_changes, &self.cpus);
-        if manifest.coverage.from.is_none_or(|from| from > manifest.window.from) {
+        if manifest.coverage.start.is_none_or(|from| from > manifest.window.start) {
             manifest.missing.push(
                 "the time before: the recorder had not begun, or its budget did not suffice".into(),
             );

@@ -106,8 +106,8 @@ fn each(args: &Args, wanted: &str) -> Result {
                 "id": goroutine.id.0,
                 "entry": entry(goroutine).to_string(),
                 "created": goroutine.created.nanos(),
-                "started": goroutine.started.map(Timestamp::nanos),
-                "ended": goroutine.ended.map(Timestamp::nanos),
+                "started": goroutine.start.map(Timestamp::nanos),
+                "ended": goroutine.end.map(Timestamp::nanos),
                 "times": analysis::times_json(&goroutine.times),
             })
         },

@@ -71,7 +71,7 @@ impl Stacks {
         let clocks = clocks();
         let clock = clocks.map(|(time, reading)| {
             let domain = ClockDomain::Realtime;
-            Event { at: time, kind: EventKind::Clock { time, domain, reading } }
+            Event { time: time, kind: EventKind::Clock { time, domain, reading } }
         });
         let collected = match output {
             Output::Profile(file) => {

@@ -91,10 +91,10 @@ impl Wakers {
                             true => tables.text(format!("thread {number}").as_bytes()),
                             false => name,
                         };
-                        Waking { at: event.at, name, thread: Some(number), stack: *stack }
+                        Waking { at: event.time, name, thread: Some(number), stack: *stack }
                     }
                     None if is_interrupt => {
-                        Waking { at: event.at, name: self.interrupt, thread: None, stack: None }
+                        Waking { at: event.time, name: self.interrupt, thread: None, stack: None }
                     }
                     None => return &[],
                 };
@@ -113,13 +113,13 @@ impl Wakers {
                 }
                 // One before the wait is not its end.
                 let away = i64::try_from(*weight).unwrap_or(i64::MAX);
-                let waking = waking.filter(|waking| event.at.nanos_since(waking.at) <= away);
+                let waking = waking.filter(|waking| event.time.nanos_since(waking.at) <= away);
                 match waking {
                     Some(waking) => {
                         *stack = self.joined(*stack, &waking, tables);
                         self.label(&waking);
                     }
-                    None => self.without_wake_up(event.at),
+                    None => self.without_wake_up(event.time),
                 }
             }
             _ => {}
@@ -239,12 +239,12 @@ mod tests {
             let (kind, weight) = (SampleKind::OffCpu, 10);
             let (entity, thread, cpu, of) = (waiter, None, None, None);
             let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
-            Event { at: at(nanos), kind }
+            Event { time: at(nanos), kind }
         };
         let (from, context, on) = (Some(waker), Context::Task, None);
         let kind = FlowKind::Wakes;
         let kind = EventKind::Flow { kind, from, context, on, to: waiter, cpu: None, stack: None };
-        let wakes = Event { at: at(15), kind };
+        let wakes = Event { time: at(15), kind };
 
         // Without a wake-up, it was preempted.
         for mut event in [back(10, spin), wakes, back(20, read)] {

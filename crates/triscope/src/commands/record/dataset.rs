@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     // A signal that ends the export leaves the directory.
     let _guard = kept.clone().map(|kept| cleanup::on_exit(move || message!("{kept}")));
     // A command that failed was recorded, too.
-    let export = Export { traces: &traces, output: dataset, host: None, begin: None, paths: PATHS };
+    let export = Export { traces: &traces, output: dataset, host: None, start: None, paths: PATHS };
     let Err(failure) = export.run() else { return outcome };
     failure.print();
     if let Some(kept) = kept {
@@ -78,11 +78,11 @@ fn lock_soon(dataset: &Path) -> Option<File> {
     const PATIENCE: Duration = Duration::from_millis(500);
     const PAUSE: Duration = Duration::from_millis(10);
     let file = File::open(dataset).ok()?;
-    let begin = Instant::now();
+    let start = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Some(file),
-            Err(Errno::WOULDBLOCK | Errno::INTR) if begin.elapsed() < PATIENCE => {
+            Err(Errno::WOULDBLOCK | Errno::INTR) if start.elapsed() < PATIENCE => {
                 std::thread::sleep(PAUSE);
             }
             Err(_) => return None,

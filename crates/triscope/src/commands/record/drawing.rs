@@ -328,7 +328,7 @@ impl Drawing {
         for event in &self.events {
             match event.kind {
                 EventKind::Loss { kind: LossKind::UnreportedSwitch, since, .. } => {
-                    let unknown = u64::try_from(event.at.nanos_since(since)).unwrap_or_default();
+                    let unknown = u64::try_from(event.time.nanos_since(since)).unwrap_or_default();
                     self.drawn.unknown += unknown;
                 }
                 EventKind::End { entity } => {
@@ -365,11 +365,11 @@ impl Drawing {
                 EventKind::Switch { cpu, prev, next, .. } => {
                     let Some(cpu) = cpu_of(cpu) else { continue };
                     let switch = SchedSwitch::new(cpu, task(prev), 0, task(next));
-                    intervals.switch(event.at, &switch);
+                    intervals.switch(event.time, &switch);
                 }
                 EventKind::Loss { entity: Some(cpu), .. } => {
                     let Some(cpu) = cpu_of(cpu) else { continue };
-                    intervals.lost(event.at, cpu);
+                    intervals.lost(event.time, cpu);
                 }
                 _ => {}
             }

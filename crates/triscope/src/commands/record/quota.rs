@@ -262,7 +262,7 @@ mod tests {
         while reader.next_line(&mut tables, &mut events).unwrap() {}
         let throttles = events.iter().filter_map(|event| match event.kind {
             EventKind::Throttle { since, nanos, periods, .. } => {
-                Some((since, event.at, nanos, periods))
+                Some((since, event.time, nanos, periods))
             }
             _ => None,
         });

@@ -14,7 +14,7 @@ impl View<'_> {
         let report = self.report;
         let [sampled_on, sampled_off, unknown] = report.samples(|process| self.is_shown(process));
         json!({
-            "begin": report.begin.map(Timestamp::nanos),
+            "start": report.start.map(Timestamp::nanos),
             "end": report.end.map(Timestamp::nanos),
             "machine": self.machine(),
             "processes": self.processes(),
@@ -238,7 +238,7 @@ impl View<'_> {
                 "who": name(self.tables, stop.entity),
                 "holder": stop.holder.map(|holder| name(self.tables, holder)),
                 "tid": stop.thread.and_then(|thread| self.number(thread)),
-                "took": stop.at.nanos_since(pause.begin),
+                "took": stop.time.nanos_since(pause.start),
                 "on_cpu": stop.on_cpu,
                 "runnable": stop.runnable,
             })
@@ -246,7 +246,7 @@ impl View<'_> {
         json!({
             "process": self.process_json(Some(pause.process)),
             "reason": self.tables.str(pause.reason),
-            "begin": pause.begin.nanos(),
+            "start": pause.start.nanos(),
             "stopped": pause.stopped.map(Timestamp::nanos),
             "end": pause.end.nanos(),
             "by": pause.by.map(|by| name(self.tables, by)),

@@ -273,8 +273,8 @@ impl View<'_> {
     }
 
     fn seconds(&self) -> f64 {
-        let Report { begin, end, .. } = self.report;
-        let nanos = begin.zip(*end).map_or(0, |(begin, end)| end.nanos_since(begin));
+        let Report { start, end, .. } = self.report;
+        let nanos = start.zip(*end).map_or(0, |(start, end)| end.nanos_since(start));
         nanos as f64 / 1e9
     }
 
@@ -283,7 +283,7 @@ impl View<'_> {
     }
 
     fn since_start(&self, at: Timestamp) -> i64 {
-        self.report.begin.map_or(0, |begin| at.nanos_since(begin))
+        self.report.start.map_or(0, |start| at.nanos_since(start))
     }
 
     /// Throttled processes.

@@ -45,7 +45,7 @@ impl View<'_> {
         for (id, e) in processes.iter().take(ROWS) {
             let parent = e.parent.and_then(|parent| entities.get(parent));
             let at = |at: Option<Timestamp>| {
-                let nanos = at.zip(self.report.begin).map(|(at, begin)| at.nanos_since(begin));
+                let nanos = at.zip(self.report.start).map(|(at, start)| at.nanos_since(start));
                 nanos.map_or_else(|| "-".to_owned(), duration)
             };
             let container = entities.attribute(*id, Attribute::Container);
@@ -227,12 +227,12 @@ impl View<'_> {
             line(out, h, what)?;
         }
         for pause in self.report.longest_pauses(shown).into_iter().take(3) {
-            let took = pause.end.nanos_since(pause.begin);
-            let at = self.since_start(pause.begin) as f64 / 1e9;
+            let took = pause.end.nanos_since(pause.start);
+            let at = self.since_start(pause.start) as f64 / 1e9;
             let reason = self.text(pause.reason);
             write!(out, "  longest: {} {reason} at {at:.6} s", duration(took))?;
             if let Some(stopped) = pause.stopped {
-                let stopping = duration(stopped.nanos_since(pause.begin));
+                let stopping = duration(stopped.nanos_since(pause.start));
                 let rest = duration(pause.end.nanos_since(stopped));
                 write!(out, ": {stopping} until all had stopped, {rest} stopped")?;
             }

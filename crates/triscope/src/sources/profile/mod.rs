@@ -247,7 +247,7 @@ mod tests {
         for (kind, count) in kinds {
             let at = Timestamp::default();
             let kind = EventKind::Loss { entity: None, kind, since: at, count };
-            losses.push(&Event { at, kind });
+            losses.push(&Event { time: at, kind });
         }
         assert_eq!(
             losses.texts().collect::<Vec<_>>(),

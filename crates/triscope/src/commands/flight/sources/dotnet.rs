@@ -438,7 +438,7 @@ impl Runtimes {
         if !is_stopped {
             old.stop(self.budget.max(NAMES));
         }
-        source.from = Some(old.begun);
+        source.start = Some(old.begun);
         source.missing = late(window, old.begun);
         (Collected { source, part: Part::Dotnet(old) }, left)
     }

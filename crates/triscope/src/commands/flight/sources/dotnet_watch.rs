@@ -87,7 +87,7 @@ fn causes(
     let mut fire = |kind: &str, what: String, at: Timestamp, tid: u64| {
         let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
         cause = cause.of_thread(Some(*pid), u32::try_from(tid).unwrap_or(*pid));
-        cause.at = Some(at);
+        cause.time = Some(at);
         causes.push(cause);
     };
     let ended = gc.observe(event);

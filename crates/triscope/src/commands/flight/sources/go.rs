@@ -307,7 +307,7 @@ impl Programs {
         let mut room = Room { bytes: self.budget, snapshots: MAX_PROCESSES };
         // Processes that have a part already.
         let mut begun = BTreeSet::new();
-        let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.from);
+        let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.start);
         for Ended { pid, name, pull, .. } in self.ended.iter().filter(|one| is_within(&one.pull)) {
             let source = Source::new("go", *pid, name.clone());
             let part = super::Part::Go(Part::of(pull, begun.insert(*pid)));
@@ -324,10 +324,10 @@ impl Programs {
             match self.snapshot(*pid, process, window, &mut room) {
                 Ok((path, (from, until))) => {
                     let mut source = source;
-                    (source.from, source.until) = (Some(from), Some(until));
+                    (source.start, source.end) = (Some(from), Some(until));
                     source.missing = late(window, from).filter(|_| is_first).or_else(|| {
                         let why = "the end: the generation in progress is not in its memory";
-                        (until < window.until).then(|| why.to_owned())
+                        (until < window.end).then(|| why.to_owned())
                     });
                     collected.push(Collected { source, part: super::Part::File(path) });
                 }
@@ -365,7 +365,7 @@ impl Programs {
         let mut trace = Vec::new();
         snapshot.write_to(&mut trace).map_err(|error| error.to_string())?;
         room.take(trace.len() as u64)?;
-        let path = self.dir.join(format!("go-{pid}-{}.snapshot", window.until.nanos()));
+        let path = self.dir.join(format!("go-{pid}-{}.snapshot", window.end.nanos()));
         let covered = save(&path, &trace)?;
         Ok((path, covered))
     }

@@ -437,11 +437,11 @@ impl Part {
     ) -> io::Result<Option<(Timestamp, Timestamp)>> {
         let is_short = |pulled: &mut Pulled| {
             let last = pulled.generations.back().map(|generation| generation.last);
-            !pulled.has_ended && last.is_none_or(|last| last < window.until)
+            !pulled.has_ended && last.is_none_or(|last| last < window.end)
         };
         let pulled = self.shared.news.wait_timeout_while(self.shared.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
-        let is_within = |g: &&Arc<Generation>| g.last >= window.from && g.first <= window.until;
+        let is_within = |g: &&Arc<Generation>| g.last >= window.start && g.first <= window.end;
         let within: Vec<_> = pulled.generations.iter().filter(is_within).cloned().collect();
         let header = pulled.header.clone();
         // The trace continues while this is copied.
@@ -468,7 +468,7 @@ impl Part {
                 true => "the time after: its recording had ended",
                 false => "the end: its last generation had not come",
             };
-            (until < window.until).then(|| why.to_owned())
+            (until < window.end).then(|| why.to_owned())
         };
         let late = || late(window, from).filter(|_| self.is_first);
         self.failure().or_else(late).or_else(end)

@@ -58,14 +58,14 @@ fn all_sessions_of_a_process_are_in_a_dump() {
         let files = sources.iter().map(|source| source.file.clone().unwrap());
         let expected = ["", "-2", "-3"].map(|number| format!("go-{PID}{number}.trace"));
         assert!(files.eq(expected.into_iter().take(parts)), "{sources:?}");
-        assert!(sources.windows(2).all(|pair| pair[0].until <= pair[1].from), "{sources:?}");
+        assert!(sources.windows(2).all(|pair| pair[0].end <= pair[1].start), "{sources:?}");
         for (index, source) in sources.iter().enumerate() {
             let missing = source.missing.as_deref().unwrap_or_default();
             assert_eq!(missing.starts_with("the time before"), index == 0, "{missing}");
             let trace = fs::read(out.path().join(source.file.as_ref().unwrap())).unwrap();
             let mut generations = Generations::new(&trace[..]).unwrap();
             let (first, _) = generations.next_generation().unwrap().unwrap();
-            assert_eq!(source.from, Some(first.first));
+            assert_eq!(source.start, Some(first.first));
         }
         programs.into_iter().for_each(Programs::close);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);

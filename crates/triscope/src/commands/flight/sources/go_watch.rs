@@ -47,7 +47,7 @@ pub(super) fn watch(
         while let Some(event) = reader.next_event()? {
             if let Some((kind, what, at)) = watch.observe(event) {
                 let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));
-                (cause.pid, cause.at) = (Some(pid), Some(at));
+                (cause.pid, cause.time) = (Some(pid), Some(at));
                 outbox.fired(cause);
             }
         }

@@ -44,7 +44,7 @@ pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io:
                 copied.push(path);
                 let mut source = Source::new(kind, pid, "");
                 source.file = Some(file);
-                source.from = i64::try_from(at).ok().map(Timestamp::from_nanos);
+                source.start = i64::try_from(at).ok().map(Timestamp::from_nanos);
                 source.missing = masked.or_else(|| Some(KILLED.to_owned()));
                 sources.push(source);
             }
@@ -64,17 +64,17 @@ pub(in super::super) fn left(from: &Path, to: &Path, command_lines: bool) -> io:
             if let Ok(mut parts) = Generations::new(&bytes[..]) {
                 let header = parts.version().header();
                 while let Ok(Some((span, bytes))) = parts.next_generation() {
-                    if source.until.is_none() {
+                    if source.end.is_none() {
                         out.write_all(&header)?;
-                        source.from = Some(span.first);
+                        source.start = Some(span.first);
                     }
                     out.write_all(bytes)?;
-                    source.until = Some(span.last);
+                    source.end = Some(span.last);
                 }
             }
             copied.push(path);
         }
-        if source.until.is_some() {
+        if source.end.is_some() {
             out.sync_all()?;
             source.file = Some(file);
             source.missing = Some(KILLED.to_owned());

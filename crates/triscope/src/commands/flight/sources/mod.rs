@@ -215,7 +215,7 @@ impl Collected {
                 // A process before can have had its id.
                 let to = private::numbered(dir, &format!("dotnet-{pid}"), "nettrace");
                 put(path.path(), &to)?;
-                (source.file, source.until) = (file_name(&to), Some(until));
+                (source.file, source.end) = (file_name(&to), Some(until));
                 source.missing = source.missing.or(failure);
             }
             Part::Go(part) => {
@@ -225,7 +225,7 @@ impl Collected {
                 match covered {
                     Some((from, until)) => {
                         source.file = file_name(&path);
-                        (source.from, source.until) = (Some(from), Some(until));
+                        (source.start, source.end) = (Some(from), Some(until));
                         source.missing = source.missing.or_else(|| part.gap(window, from, until));
                     }
                     None => {
@@ -434,7 +434,7 @@ impl Worker {
 
 /// Whether a part that begins at `from` lacks the begin of a window.
 fn late(window: &Window, from: Timestamp) -> Option<String> {
-    (from > window.from).then(|| "the time before: its recording had not begun".to_owned())
+    (from > window.start).then(|| "the time before: its recording had not begun".to_owned())
 }
 
 /// Processes without a recording, and why: a few are named, the others are counted.
