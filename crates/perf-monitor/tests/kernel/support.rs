@@ -1,8 +1,8 @@
-use perf_monitor::{Error, KernelVersion, Tracefs};
+use perf_monitor::{Error, KernelVersion, Tracefs, TracepointFormat};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use testkit::process::nobody;
 
 /// The test ends here: it was reported why.
@@ -106,6 +106,26 @@ impl Test {
     pub(crate) fn tracefs(&self) -> Result<Tracefs, Skip> {
         self.root()?;
         Tracefs::find().map_err(|e| self.cannot(e))
+    }
+
+    /// The layouts of all tracepoints of the kernel. They are read once: in an emulated machine that
+    /// takes many seconds.
+    pub(crate) fn formats(&self) -> Result<&'static [(String, TracepointFormat)], Skip> {
+        static FORMATS: OnceLock<Vec<(String, TracepointFormat)>> = OnceLock::new();
+        let tracefs = self.tracefs()?;
+        Ok(FORMATS.get_or_init(|| {
+            let mut formats = Vec::new();
+            for event in tracefs.events().unwrap() {
+                let (system, name) = event.split_once(':').unwrap();
+                match tracefs.format(system, name) {
+                    Ok(format) => formats.push((event, format)),
+                    // Some of ftrace's own have no format.
+                    Err(Error::UnknownEvent { .. }) => {}
+                    Err(error) => panic!("{event}: {error}"),
+                }
+            }
+            formats
+        }))
     }
 
     pub(crate) fn is_guest(&self) -> bool {
