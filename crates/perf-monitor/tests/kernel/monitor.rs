@@ -589,7 +589,7 @@ kernel_tests! {
         let seed = std::env::var("PERF_TEST_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(7);
         let duration = Duration::from_secs(if is_long() { 60 } else { 3 });
         // Emulated machines take up to a second for a step with 24 threads.
-        let (most, threads) = if t.is_guest() && !is_long() { (15, 8) } else { (u32::MAX, 24) };
+        let (most, threads) = if t.is_guest() && !is_long() { (15, 4) } else { (u32::MAX, 24) };
         let mut random = Random(seed);
         let monitor = EventMonitor::builder().pages(128).build().unwrap();
         let names = ["sched:sched_process_fork", "sched:sched_process_exit", "sched:sched_process_exec",

@@ -988,9 +988,10 @@ fn a_full_disk_is_survived() {
     let base = tempfile::tempdir().unwrap();
     let mount = base.path().join("small");
     fs::create_dir(&mount).unwrap();
-    let command = in_small_file_system(&mount, 4096, ":;");
-    let recorder =
-        Recorder::start_by(command, base.path(), &mount.join("flight"), &["--disk", "1GB"]);
+    // Little of it is left, and segments are short: few records fill it.
+    let command = in_small_file_system(&mount, 4096, "head -c 3000000 /dev/zero >\"$0/other\" &&");
+    let options = ["--disk", "1GB", "--back", "4s"];
+    let recorder = Recorder::start_by(command, base.path(), &mount.join("flight"), &options);
     let dir = PathBuf::from(format!("/proc/{}/root", recorder.running.id()))
         .join(mount.strip_prefix("/").unwrap())
         .join("flight");

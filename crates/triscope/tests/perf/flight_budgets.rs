@@ -11,7 +11,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 use testkit::process::stop;
 use testkit::wait::until;
 
@@ -52,10 +53,11 @@ fn status(dir: &Path) -> BTreeMap<String, f64> {
     numbers(&ran.stdout)
 }
 
-/// Two threads switch until the condition holds.
+/// Two threads switch now and then until the condition holds: the budget is looked at every few seconds.
 fn switch_until(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || {
         crate::flight::ping_pong(500);
+        std::thread::sleep(Duration::from_millis(200));
         holds()
     });
 }
@@ -125,8 +127,10 @@ fn the_event_of_a_trigger_that_floods_is_stopped_first() {
     let trigger = "event=raw_syscalls:sys_enter";
     let options = ["--cpu", "5", "--trigger", trigger, "--cooldown", "1h", "--back", "1s"];
     let recorder = Recorder::start(base.path(), &options);
-    let calls = ["if=/dev/zero", "of=/dev/null", "bs=1"];
-    let load = Running::spawn(Command::new("dd").args(calls).stderr(Stdio::null()));
+    // A part of the time, which is enough to be far above the budget.
+    let calls =
+        "while dd if=/dev/zero of=/dev/null bs=1 count=30000 2>/dev/null; do sleep 0.2; done";
+    let load = Running::spawn(Command::new("sh").args(["-c", calls]));
     recorder.wait_for("are not recorded any more");
     let log = recorder.log();
     let message = format!("records of the trigger {trigger} are not recorded any more");

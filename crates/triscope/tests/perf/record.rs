@@ -242,8 +242,8 @@ fn a_full_disk_does_not_end_the_command() {
             let _ = std::fs::remove_file(old); // of the recorder before
         }
         let mut command = Command::new("sh");
-        // A limit of 1 MiB for each file.
-        let script = "ulimit -f 2048; log=$1; shift; exec \"$@\" 2>\"$log\"";
+        // A limit of 256 KiB (dash) or 512 KiB (bash) for each file.
+        let script = "ulimit -f 512; log=$1; shift; exec \"$@\" 2>\"$log\"";
         command.args(["-c", script, "sh", &log, env!("CARGO_BIN_EXE_triscope")]).args(args);
         command.args(["sh", "-c", &busy]).stdin(Stdio::null());
         let recorder = Running::start(&mut command);

@@ -27,7 +27,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use trace_flight::{Cause, Segment, Timestamp};
 
 /// The tracepoints of the scheduler.
@@ -131,6 +131,15 @@ pub(super) struct Stats {
     /// Segments that could not be completed.
     pub(super) failed: u64,
     pub(super) bytes: u64,
+}
+
+/// Whether there is no space for a file.
+fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let kind = |error: &(dyn std::error::Error + 'static)| {
+        error.downcast_ref::<io::Error>().map(io::Error::kind)
+    };
+    let kind = kind(error).or_else(|| kind(error.source()?));
+    matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
 }
 
 struct Current {
@@ -443,19 +452,27 @@ impl Kernel {
                 }
                 self.current = Some(current);
             }
-            Err(why) => {
+            Err(error) => {
                 self.stats.failed += 1;
                 if !std::mem::replace(&mut self.is_failing, true) {
-                    Failure::about("no segment can be begun", why).print();
+                    Failure::about("no segment can be begun", &error).print();
+                }
+                // On a full disk, the oldest segment makes room for the next one.
+                if is_full(&*error) {
+                    store.evict_oldest();
                 }
             }
         }
     }
 
-    fn start(&mut self, store: &mut Store, at: Timestamp) -> std::result::Result<Current, String> {
+    fn start(
+        &mut self,
+        store: &mut Store,
+        at: Timestamp,
+    ) -> std::result::Result<Current, Box<dyn std::error::Error>> {
         const BUFFER: usize = 1 << 18;
         let begun = if self.begun == Timestamp::MIN { at } else { self.begun };
-        let (id, path, file) = store.create(begun).map_err(|e| e.to_string())?;
+        let (id, path, file) = store.create(begun)?;
         let create = || -> perf_data::Result<FileWriter<BufWriter<File>>> {
             let file = BufWriter::with_capacity(BUFFER, file);
             let mut writer = FileWriter::new(file, self.recorded_events()?)?;
@@ -473,7 +490,7 @@ impl Kernel {
             Err(error) => {
                 // It has no records.
                 let _ = std::fs::remove_file(&path);
-                Err(error.to_string())
+                Err(error.into())
             }
         }
     }
@@ -941,6 +958,15 @@ mod tests {
         fn bytes(&self) -> u64 {
             0
         }
+    }
+
+    #[test]
+    fn a_full_disk_is_not_another_error() {
+        let full = || io::Error::from(Errno::NOSPC);
+        let flush = |source| perf_data::Error::Io { operation: "flush", offset: 1, source };
+        assert!(is_full(&full()) && is_full(&flush(full())));
+        assert!(is_full(&io::Error::from(Errno::DQUOT)));
+        assert!(!is_full(&io::Error::from(Errno::ROFS)) && !is_full(&flush(Errno::IO.into())));
     }
 
     #[test]
