@@ -1083,7 +1083,7 @@ mod tests {
         let clock = |time| {
             let (time, reading) = (at(time), at(0));
             let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
-            Event { time: time, kind }
+            Event { time, kind }
         };
         let task = |tid| Task { tid, comm: b"x", prio: 120 };
         let (mut tables, mut kernel) = (Tables::new(), KernelSource::new());
@@ -1126,7 +1126,7 @@ mod tests {
         while !dataset.has_failed() {
             let (time, reading) = (Timestamp::from_nanos(pushed), Timestamp::from_nanos(0));
             let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
-            dataset.push(&Derived::Event(Event { time: time, kind }), &tables);
+            dataset.push(&Derived::Event(Event { time, kind }), &tables);
             pushed += 1;
             assert!(pushed < 1 << 20);
         }

@@ -656,7 +656,7 @@ mod tests {
         let time = Timestamp::from_nanos(10);
         let (domain, reading) = (ClockDomain::Realtime, Timestamp::from_nanos(1_010));
         let clock = EventKind::Clock { time, domain, reading };
-        samples.push(&Event { time: time, kind: clock }, &tables);
+        samples.push(&Event { time, kind: clock }, &tables);
         for (kind, at, weight) in [
             (SampleKind::OffCpu, 500, 100),
             (SampleKind::OffCpu, 600, 400),

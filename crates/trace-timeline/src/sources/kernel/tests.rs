@@ -357,7 +357,7 @@ fn a_thread_that_is_listed_before_it_is_created_is_one_thread() {
     run.push(1, of_seven(9, false));
     for tid in [7, 9] {
         let events = run.push(5, of_seven(tid, true)).to_vec();
-        let [Event { time: time, kind: EventKind::Start { entity } }] = events[..] else {
+        let [Event { time, kind: EventKind::Start { entity } }] = events[..] else {
             panic!("{events:?}")
         };
         let thread = run.tables.entities.get(entity).unwrap();
