@@ -167,7 +167,7 @@ fn ours(path: &Path) -> Result<Ours> {
     let mut utilizations: Vec<_> = (0..1 << 5).map(|f| Utilization::new(options(f))).collect();
     let mut facts = Vec::new();
     events(path, |event| {
-        match summarizer.event(event) {
+        match summarizer.push(event) {
             Some(Finished::Goroutine(goroutine)) => {
                 has_reused |= goroutines.insert(goroutine.id, *goroutine).is_some();
             }
@@ -175,7 +175,7 @@ fn ours(path: &Path) -> Result<Ours> {
             _ => {}
         }
         for utilization in &mut utilizations {
-            utilization.event(event);
+            utilization.push(event);
         }
     })?;
     let summary = summarizer.finish();
@@ -295,7 +295,7 @@ fn encode(name: &BStr) -> String {
 /// The samples of our profile: count, nanoseconds, and the frames.
 fn our_profile(kind: ProfileKind, scope: &ProfileScope, path: &Path) -> Result<Vec<String>> {
     let mut profile = Profile::new(kind, scope.clone());
-    events(path, |event| profile.event(event))?;
+    events(path, |event| profile.push(event))?;
     profile.finish();
     let mut facts = Vec::new();
     for (delay, stack) in profile.stacks() {

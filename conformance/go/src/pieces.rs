@@ -76,7 +76,7 @@ fn own(trace: &Path, paths: &mut Paths) -> Result<()> {
     let mut requests = analysis::Requests::new(analysis::RequestFilter::All, usize::MAX);
     let mut reader = open()?;
     while let Ok(Some(event)) = reader.next_event() {
-        requests.event(event);
+        requests.push(event);
     }
     let requests = requests.finish();
     if requests.len() != paths.requests {
@@ -86,7 +86,7 @@ fn own(trace: &Path, paths: &mut Paths) -> Result<()> {
     let mut found = CriticalPaths::new(requests);
     let mut reader = open()?;
     while let Ok(Some(event)) = reader.next_event() {
-        found.event(event);
+        found.push(event);
     }
     if found.dropped() > 0 {
         paths.problems.push(format!("{} states of gotrace are missing", found.dropped()));

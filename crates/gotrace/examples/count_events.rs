@@ -10,7 +10,7 @@ use std::num::NonZeroUsize;
 struct Counts([u64; EventKind::ALL.len()]);
 
 impl Split for Counts {
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         self.0[event.kind() as usize] += 1;
     }
 
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut counts = Counts::default();
     let mut reader = Parallel::new(threads).read(|| File::open(&path), &mut counts)?;
     while let Some(event) = reader.next_event()? {
-        counts.event(event);
+        counts.push(event);
     }
     for (kind, count) in EventKind::ALL.into_iter().zip(counts.0) {
         println!("{count:>10}  {kind}");

@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut reader = Reader::new(Growing(File::open(path)?))?;
     let mut summarizer = Summarizer::new();
     while let Some(event) = reader.next_event()? {
-        if let Some(Finished::Goroutine(ended)) = summarizer.event(event) {
+        if let Some(Finished::Goroutine(ended)) = summarizer.push(event) {
             let entry = ended.entry.as_ref().map(|entry| entry.name.to_string());
             let (id, times) = (ended.id, &ended.times);
             let entry = entry.unwrap_or_default();

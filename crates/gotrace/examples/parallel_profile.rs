@@ -17,7 +17,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut profile = Profile::new(ProfileKind::Sync, ProfileScope::all());
     let mut rest = parallel.read(|| File::open(&path), &mut profile)?;
     while let Some(event) = rest.next_event()? {
-        profile.event(event);
+        profile.push(event);
     }
     profile.finish();
     let mut delays: Vec<_> = profile.stacks().collect();

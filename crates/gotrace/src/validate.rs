@@ -13,7 +13,7 @@
 //! let mut reader = Reader::new(file)?;
 //! let mut validator = Validator::new(reader.version());
 //! while let Some(event) = reader.next_event()? {
-//!     for violation in validator.event(event) {
+//!     for violation in validator.push(event) {
 //!         panic!("{}: {violation}", event.time());
 //!     }
 //! }
@@ -179,7 +179,7 @@ impl Validator {
     }
 
     /// Checks the next event; returns the rules that it violates.
-    pub fn event(&mut self, event: Event<'_>) -> Vec<Violation> {
+    pub fn push(&mut self, event: Event<'_>) -> Vec<Violation> {
         let mut found = Vec::new();
         let time = event.time();
         match self.last {

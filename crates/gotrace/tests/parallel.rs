@@ -34,7 +34,7 @@ struct Texts {
 }
 
 impl Split for Texts {
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         let repeats = event.state_transition().is_some_and(|transition| {
             transition.goroutine().is_some_and(|(from, to)| from == to)
                 || transition.proc().is_some_and(|(from, to)| from == to)
@@ -62,7 +62,7 @@ fn rest<A: Split>(mut reader: Reader<impl std::io::Read>, analysis: &mut A) -> V
     let mut errors = Vec::new();
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => analysis.event(event),
+            Ok(Some(event)) => analysis.push(event),
             Ok(None) => return errors,
             Err(error) => {
                 errors.push(error.to_string());
@@ -197,18 +197,18 @@ fn divide<A: Outcome>(
     make: impl Fn() -> A,
 ) -> usize {
     let (mut whole, mut joined) = (make(), make());
-    events.iter().for_each(|event| whole.event(event.as_event()));
+    events.iter().for_each(|event| whole.push(event.as_event()));
     let start = events.first().map_or(Timestamp::MIN, |event| event.as_event().time());
     let mut count = 0;
     for cuts in cuts.windows(2) {
         let mut part = joined.part(start);
         let events = &events[cuts[0]..cuts[1]];
-        events.iter().for_each(|event| part.event(event.as_event()));
+        events.iter().for_each(|event| part.push(event.as_event()));
         if joined.is_continued_by(&part) {
             joined.join(part);
             count += 1;
         } else {
-            events.iter().for_each(|event| joined.event(event.as_event()));
+            events.iter().for_each(|event| joined.push(event.as_event()));
         }
     }
     assert_same(&format!("{name} divided at {cuts:?}"), &whole.outcome(), &joined.outcome());
@@ -431,7 +431,7 @@ fn a_trace_that_cannot_be_opened_again_is_an_error() {
 fn a_panic_ends_all_threads() {
     struct Panics;
     impl Split for Panics {
-        fn event(&mut self, _: Event<'_>) {
+        fn push(&mut self, _: Event<'_>) {
             panic!("as tested");
         }
         fn part(&self, _start: Timestamp) -> Self {

@@ -482,7 +482,7 @@ fn mark_phases_are_named_by_their_cause() {
         let mut collections = GcCycles::new(0);
         let mut reader = Reader::new(&bytes[..]).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
-            collections.event(event);
+            collections.push(event);
         }
         let of_trigger = |trigger| match trigger {
             GcTrigger::Unknown => "mark".to_owned(),
@@ -684,12 +684,12 @@ fn the_context_is_that_of_gotrace() {
         let mut requests = gotrace::analysis::Requests::new(Default::default(), usize::MAX);
         let mut reader = Reader::new(&bytes[..]).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
-            requests.event(event);
+            requests.push(event);
         }
         let mut paths = gotrace::analysis::CriticalPaths::new(requests.finish());
         let mut reader = Reader::new(&bytes[..]).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
-            paths.event(event);
+            paths.push(event);
         }
         let mut expected = Vec::new();
         for path in paths.finish() {

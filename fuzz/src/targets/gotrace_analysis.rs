@@ -21,13 +21,13 @@ pub fn target(data: &[u8]) {
         &versions,
         |_| true,
         |event| {
-            scheduling.event(event);
-            collections.event(event);
-            allocations.event(event);
-            summarizer.event(event);
-            utilization.event(event);
-            requests.event(event);
-            profiles.iter_mut().for_each(|profile| profile.event(event));
+            scheduling.push(event);
+            collections.push(event);
+            allocations.push(event);
+            summarizer.push(event);
+            utilization.push(event);
+            requests.push(event);
+            profiles.iter_mut().for_each(|profile| profile.push(event));
         },
     );
     let report = scheduling.finish();
@@ -43,7 +43,7 @@ pub fn target(data: &[u8]) {
         assert!(profile.stacks().all(|(delay, _)| delay.count > 0));
     }
     let mut paths = CriticalPaths::new(requests.finish());
-    go_trace::read_all_with(data, &versions, |_| true, |event| paths.event(event));
+    go_trace::read_all_with(data, &versions, |_| true, |event| paths.push(event));
     for path in paths.finish() {
         let sum: Duration = path.pieces.iter().map(|piece| piece.duration()).sum();
         assert_eq!(sum, path.request.duration());

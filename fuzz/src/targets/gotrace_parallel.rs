@@ -20,7 +20,7 @@ fn results(trace: &[u8], threads: usize) -> Option<Results> {
     let parallel = Parallel::new(threads).limits(go_trace::limits());
     let mut reader = parallel.read(|| Ok(Cursor::new(trace)), &mut analysis).ok()?;
     while let Ok(Some(event)) = reader.next_event() {
-        analysis.event(event);
+        analysis.push(event);
     }
     let ((scheduling, collections), mut profile) = analysis;
     profile.finish();

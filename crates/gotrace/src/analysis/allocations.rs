@@ -116,7 +116,7 @@ fn total(each: impl Iterator<Item = HeapObjects>) -> HeapObjects {
 /// let mut reader = Reader::new(file)?;
 /// let mut allocations = Allocations::new();
 /// while let Some(event) = reader.next_event()? {
-///     allocations.event(event);
+///     allocations.push(event);
 /// }
 /// let report = allocations.finish();
 /// for ty in &report.types {
@@ -253,7 +253,7 @@ impl Allocations {
     }
 
     /// Processes the next event of the trace.
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }

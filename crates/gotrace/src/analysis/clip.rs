@@ -44,12 +44,12 @@ use trace_common::{SeededState, Timestamp};
 /// let mut summarizer = Summarizer::new();
 /// let mut reader = Reader::new(file)?;
 /// while let Some(event) = reader.next_event()? {
-///     clip.event(event, &mut |event| _ = summarizer.event(event));
+///     clip.push(event, &mut |event| _ = summarizer.push(event));
 ///     if clip.is_complete() {
 ///         break;
 ///     }
 /// }
-/// clip.finish(&mut |event| _ = summarizer.event(event));
+/// clip.finish(&mut |event| _ = summarizer.push(event));
 /// for goroutine in summarizer.finish().goroutines {
 ///     assert!(goroutine.times.total.as_millis() <= 10);
 /// }
@@ -177,7 +177,7 @@ impl Clip {
     }
 
     /// Processes the next event of the trace, and passes on those of the range.
-    pub fn event(&mut self, event: Event<'_>, each: &mut impl FnMut(Event<'_>)) {
+    pub fn push(&mut self, event: Event<'_>, each: &mut impl FnMut(Event<'_>)) {
         if self.phase == Phase::Before {
             if event.time() < self.from {
                 return self.keep(event);
@@ -501,7 +501,7 @@ impl Clip {
 /// let mut clipped = Clipped::new(at(5), at(15), scheduling);
 /// let mut rest = Parallel::available().read(|| File::open(path), &mut clipped)?;
 /// while let Some(event) = rest.next_event()? {
-///     clipped.event(event);
+///     clipped.push(event);
 ///     if clipped.is_complete() {
 ///         break;
 ///     }
@@ -557,7 +557,7 @@ impl<A: Split> Clipped<A> {
     /// Completes the range after the last event of the trace, and returns the analysis.
     pub fn finish(mut self) -> A {
         if let Some(clip) = &mut self.clip {
-            clip.finish(&mut |event| self.analysis.event(event));
+            clip.finish(&mut |event| self.analysis.push(event));
         }
         self.analysis
     }
@@ -568,7 +568,7 @@ impl<A: Split> Clipped<A> {
 }
 
 impl<A: Split> Split for Clipped<A> {
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         let Self { range: (from, to), clip, begins, analysis } = self;
         let clip = clip.get_or_insert_with(|| {
             if *begins == Begin::Unknown {
@@ -587,7 +587,7 @@ impl<A: Split> Split for Clipped<A> {
         if clip.is_lost_before_all() && *from <= event.time() {
             analysis.loss();
         }
-        clip.event(event, &mut |event| analysis.event(event));
+        clip.push(event, &mut |event| analysis.push(event));
     }
 
     fn part(&self, start: Timestamp) -> Self {
@@ -692,7 +692,7 @@ mod tests {
         let g = GoId(goroutine as i64);
         let blocks = Record { g, ..Record::new(EventType::GO_BLOCK, time + 1, args) };
         for record in [&sync, &blocks] {
-            clip.event(Event { table: &table, record }, &mut |_| panic!("before the range"));
+            clip.push(Event { table: &table, record }, &mut |_| panic!("before the range"));
         }
         table
     }
@@ -732,7 +732,7 @@ mod tests {
             record.from = State::Go(GoState::Undetermined);
             record.to = State::Go(GoState::Waiting);
             let event = Event { table: &table, record: &record };
-            clip.event(event, &mut |event| times.push((event.kind(), event.time().nanos())));
+            clip.push(event, &mut |event| times.push((event.kind(), event.time().nanos())));
         };
         each(&mut clip, 10, 1);
         assert!(clip.is_within());

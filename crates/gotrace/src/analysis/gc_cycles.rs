@@ -136,7 +136,7 @@ pub struct GcReport {
 /// let mut reader = Reader::new(file)?;
 /// let mut cycles = GcCycles::new(10);
 /// while let Some(event) = reader.next_event()? {
-///     cycles.event(event);
+///     cycles.push(event);
 /// }
 /// let report = cycles.finish();
 /// for (reason, pauses) in &report.pauses {
@@ -219,7 +219,7 @@ impl GcCycles {
     }
 
     /// Processes the next event of the trace.
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         // A part learns of a loss when it is joined.
         if event.record.restarts() && self.part.is_none() {
             self.loss();
@@ -238,7 +238,7 @@ impl GcCycles {
         }
         match &mut self.part {
             Some(log) => log.keep(event),
-            None if kind == EventKind::Sync => self.generation.event(event),
+            None if kind == EventKind::Sync => self.generation.push(event),
             None if kind == EventKind::Metric => self.metric(event),
             None => self.range(event),
         }
@@ -456,8 +456,8 @@ impl GcCycles {
 }
 
 impl Split for GcCycles {
-    fn event(&mut self, event: Event<'_>) {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) {
+        self.push(event);
     }
 
     fn part(&self, _start: Timestamp) -> Self {
@@ -470,7 +470,7 @@ impl Split for GcCycles {
 
     fn join(&mut self, part: Self) {
         self.generation.join(part.generation);
-        part.part.unwrap_or_default().events().for_each(|event| self.event(event));
+        part.part.unwrap_or_default().events().for_each(|event| self.push(event));
         self.last = part.last.or(self.last);
     }
 

@@ -11,7 +11,7 @@ pub(super) struct Generation(Option<Timestamp>);
 
 impl Generation {
     #[inline]
-    pub(super) fn event(&mut self, event: Event<'_>) {
+    pub(super) fn push(&mut self, event: Event<'_>) {
         if event.kind() == EventKind::Sync {
             self.0 = Some(event.time());
         }

@@ -56,14 +56,14 @@ impl<T: Default> Intervals<T> {
     /// Processes the next event, and its change. If a goroutine changes its state, `data` is called
     /// for the new one, with the data of the previous one, and the result is the interval of that.
     #[inline]
-    pub(super) fn event(
+    pub(super) fn push(
         &mut self,
         event: Event<'_>,
         change: Option<Change>,
         data: impl FnOnce(&Step, Option<&T>) -> T,
     ) -> Option<Interval<T>> {
         let now = event.time();
-        self.generation.event(event);
+        self.generation.push(event);
         match change {
             // The runtime repeats all states when a generation starts.
             Some(Change::Goroutine(step)) if step.from != step.to => {

@@ -31,7 +31,7 @@
 //! let mut summarizer = Summarizer::new();
 //! let mut waited = std::time::Duration::ZERO;
 //! while let Some(event) = reader.next_event()? {
-//!     if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+//!     if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
 //!         waited += goroutine.times.runnable;
 //!     }
 //! }

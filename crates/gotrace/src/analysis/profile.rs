@@ -244,7 +244,7 @@ impl ProfileScope {
 /// let mut reader = Reader::new(file)?;
 /// let mut profile = Profile::new(ProfileKind::Sync, ProfileScope::all());
 /// while let Some(event) = reader.next_event()? {
-///     profile.event(event);
+///     profile.push(event);
 /// }
 /// profile.finish();
 /// for (delay, stack) in profile.stacks() {
@@ -309,7 +309,7 @@ impl Profile {
 
     /// Processes the next event of the trace.
     #[inline]
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }
@@ -427,8 +427,8 @@ impl Sums {
 }
 
 impl Split for Profile {
-    fn event(&mut self, event: Event<'_>) {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) {
+        self.push(event);
     }
 
     fn part(&self, _start: Timestamp) -> Self {

@@ -191,7 +191,7 @@ impl SchedulingReport {
 /// let mut reader = Reader::new(file)?;
 /// let mut scheduling = Scheduling::new(SchedulingOptions::default());
 /// while let Some(event) = reader.next_event()? {
-///     scheduling.event(event);
+///     scheduling.push(event);
 /// }
 /// let report = scheduling.finish();
 /// println!("99 % of the waits for a P are below {} ns", report.latency.percentile(99.0));
@@ -386,7 +386,7 @@ impl Scheduling {
 
     /// Processes the next event of the trace.
     #[inline]
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }
@@ -406,7 +406,7 @@ impl Scheduling {
             _ => {}
         }
         let Self { intervals, stacks, names, entries, .. } = self;
-        let ended = intervals.event(event, change, |step, before| {
+        let ended = intervals.push(event, change, |step, before| {
             entries.identify(event, step, names);
             detail(event, step, before, stacks, names, entries)
         });
@@ -475,7 +475,7 @@ impl Scheduling {
             // From here on, its state is known too.
             settled.push(step.id);
             let change = Some(Change::Goroutine(*step));
-            intervals.event(event, change, |step, before| {
+            intervals.push(event, change, |step, before| {
                 detail(event, step, before, stacks, names, entries)
             });
         } else if step.to == GoState::Syscall {
@@ -631,8 +631,8 @@ impl Scheduling {
 }
 
 impl Split for Scheduling {
-    fn event(&mut self, event: Event<'_>) {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) {
+        self.push(event);
     }
 
     fn part(&self, start: Timestamp) -> Self {
@@ -696,7 +696,7 @@ impl Split for Scheduling {
             while let Some((_, id, entry)) = unblockers.next_if(|(at, ..)| *at == index) {
                 self.entries.set(id, name(entry));
             }
-            self.event(event);
+            self.push(event);
         }
         for id in settled {
             self.intervals.remove(id); // it may have ended in the part

@@ -169,7 +169,7 @@ impl Utilization {
     }
 
     /// Processes the next event of the trace.
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }
@@ -177,7 +177,7 @@ impl Utilization {
         let was_lost = std::mem::take(&mut self.is_lost);
         if let Some(part) = &mut self.part {
             if !is_first || event.sync().is_none_or(|sync| sync.n() != 1) {
-                return part.event(event, self.options, is_first);
+                return part.push(event, self.options, is_first);
             }
             self.part = None; // it begins with the trace
         }
@@ -475,7 +475,7 @@ impl Utilization {
 
 impl Part {
     /// Keeps an event if it may change the utilization.
-    fn event(&mut self, event: Event<'_>, options: UtilizationOptions, is_first: bool) {
+    fn push(&mut self, event: Event<'_>, options: UtilizationOptions, is_first: bool) {
         let keep = match event.kind() {
             EventKind::Sync => {
                 self.begins_generation |= is_first;
@@ -537,8 +537,8 @@ impl Part {
 }
 
 impl Split for Utilization {
-    fn event(&mut self, event: Event<'_>) {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) {
+        self.push(event);
     }
 
     fn part(&self, _start: Timestamp) -> Self {
@@ -557,7 +557,7 @@ impl Split for Utilization {
         match part.part {
             None => *self = part,
             Some(events) => {
-                events.log.events().for_each(|event| self.event(event));
+                events.log.events().for_each(|event| self.push(event));
                 self.last = part.last.or(self.last);
             }
         }

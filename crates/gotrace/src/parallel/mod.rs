@@ -28,7 +28,7 @@
 //! let mut rest = Parallel::available().read(open, &mut profile)?;
 //! // What could not be read in parallel: a trace of one generation, or what follows damage.
 //! while let Some(event) = rest.next_event()? {
-//!     profile.event(event);
+//!     profile.push(event);
 //! }
 //! profile.finish();
 //! # assert!(profile.stacks().count() > 0);
@@ -58,7 +58,7 @@ use trace_common::{Limits, Timestamp};
 /// analyses of all further parts are [joined](Split::join), wherever the trace is divided.
 pub trait Split: Sized + Send {
     /// Processes the next event.
-    fn event(&mut self, event: Event<'_>);
+    fn push(&mut self, event: Event<'_>);
 
     /// Makes an analysis with the same options that begins at an unknown state, in a trace whose
     /// first event is at `start`.
@@ -66,7 +66,7 @@ pub trait Split: Sized + Send {
 
     /// Whether `part` can follow the events that this analysis has processed. A part may depend on
     /// assumptions about them, or be too large to be kept; if this is false, the events of the part
-    /// are processed again, by [`Split::event`].
+    /// are processed again, by [`Split::push`].
     fn is_continued_by(&self, part: &Self) -> bool {
         let _ = part;
         true
@@ -81,9 +81,9 @@ pub trait Split: Sized + Send {
 }
 
 impl<A: Split, B: Split> Split for (A, B) {
-    fn event(&mut self, event: Event<'_>) {
-        self.0.event(event);
-        self.1.event(event);
+    fn push(&mut self, event: Event<'_>) {
+        self.0.push(event);
+        self.1.push(event);
     }
 
     fn part(&self, start: Timestamp) -> Self {
@@ -268,7 +268,7 @@ impl Parallel {
                 first = Some(event.time);
             }
             last = event.time;
-            analysis.event(Event { table: &core.table, record: &event });
+            analysis.push(Event { table: &core.table, record: &event });
         }
         let table = table.unwrap_or_else(|| Arc::clone(&core.table));
         let (between, memory) = core.into_between(last, number as u64 + 1);
@@ -300,7 +300,7 @@ impl Parallel {
                     && between.order.is_continued_by(&part.between.order, self.limits.max_entries)
                 {
                     for record in &part.prefix {
-                        analysis.event(Event { table: &part.table, record });
+                        analysis.push(Event { table: &part.table, record });
                     }
                     if analysis.is_continued_by(&part.analysis) {
                         analysis.join(part.analysis);
@@ -322,7 +322,7 @@ impl Parallel {
         loop {
             match core.next_event(&mut event) {
                 Ok(true) if processed > 0 => processed -= 1,
-                Ok(true) => analysis.event(Event { table: &core.table, record: &event }),
+                Ok(true) => analysis.push(Event { table: &core.table, record: &event }),
                 Ok(false) => return Ok(Err(Reader::of(core))),
                 Err(error) => {
                     core.repeat(error);

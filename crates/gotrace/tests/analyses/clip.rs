@@ -33,7 +33,7 @@ fn clip(trace: &[u8], from: Timestamp, to: Timestamp, each: &mut impl FnMut(Even
     let mut clip = Clip::new(from, to);
     let mut reader = Reader::new(trace).unwrap();
     while let Some(event) = reader.next_event().unwrap() {
-        clip.event(event, each);
+        clip.push(event, each);
         if clip.is_complete() {
             break;
         }
@@ -62,7 +62,7 @@ fn add(sums: &mut Sums, goroutine: &Goroutine) {
 fn sums(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
     let mut summarizer = Summarizer::new();
     clip(trace, from, to, &mut |event| {
-        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
             add(sums, &goroutine);
         }
     });
@@ -82,7 +82,7 @@ fn sums_between(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
         add(sums, goroutine);
     };
     common::events_of(trace, |event| {
-        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
             check(&goroutine);
         }
     });
@@ -91,7 +91,7 @@ fn sums_between(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
 
 fn scheduling(trace: &[u8], from: Timestamp, to: Timestamp) -> SchedulingReport {
     let mut scheduling = Scheduling::new(SchedulingOptions::default());
-    clip(trace, from, to, &mut |event| scheduling.event(event));
+    clip(trace, from, to, &mut |event| scheduling.push(event));
     scheduling.finish()
 }
 
@@ -111,7 +111,7 @@ fn utilization(trace: &[u8], from: Timestamp, to: Timestamp) -> f64 {
     let mut options = UtilizationOptions::default();
     options.background = true;
     let mut utilization = Utilization::new(options);
-    clip(trace, from, to, &mut |event| utilization.event(event));
+    clip(trace, from, to, &mut |event| utilization.push(event));
     let minimum = utilization.finish();
     let area = |changes: &[(Timestamp, f64)]| -> f64 {
         changes.windows(2).map(|pair| (pair[1].0 - pair[0].0).as_secs_f64() * pair[0].1).sum()
@@ -179,7 +179,7 @@ fn sync(time: i64, n: u64) -> OwnedEvent {
 
 fn clip_events(events: &[OwnedEvent], (from, to): (i64, i64), each: &mut impl FnMut(Event<'_>)) {
     let mut clip = Clip::new(Timestamp::from_nanos(from), Timestamp::from_nanos(to));
-    events.iter().for_each(|event| clip.event(event.as_event(), each));
+    events.iter().for_each(|event| clip.push(event.as_event(), each));
     clip.finish(each);
 }
 
@@ -202,7 +202,7 @@ fn clip_with_loss<A>(
     let mut clip = Clip::new(Timestamp::from_nanos(from), Timestamp::from_nanos(to));
     let each = |clip: &mut Clip, events: &[OwnedEvent], analysis: &mut A| {
         for each in events {
-            clip.event(each.as_event(), &mut |each| event(analysis, each));
+            clip.push(each.as_event(), &mut |each| event(analysis, each));
         }
     };
     each(&mut clip, before, analysis);
@@ -244,7 +244,7 @@ fn a_range_begins_with_what_is_known_since_a_loss() {
     // after the loss. The loss is from 5 to 15.
     let of = |from, to| {
         let mut summarizer = Summarizer::new();
-        let event = |summarizer: &mut Summarizer, event: Event<'_>| _ = summarizer.event(event);
+        let event = |summarizer: &mut Summarizer, event: Event<'_>| _ = summarizer.push(event);
         let events = [&before[..], &after];
         clip_with_loss(events, (from, to), &mut summarizer, (event, Summarizer::loss));
         let summary = summarizer.finish();
@@ -252,7 +252,7 @@ fn a_range_begins_with_what_is_known_since_a_loss() {
         let [running, waiting] = [times.map(|t| t.running), times.map(Times::blocked_total)]
             .map(|time| time.unwrap_or_default().as_nanos() as f64);
         let mut scheduling = Scheduling::new(SchedulingOptions::default());
-        clip_with_loss(events, (from, to), &mut scheduling, (Scheduling::event, Scheduling::loss));
+        clip_with_loss(events, (from, to), &mut scheduling, (Scheduling::push, Scheduling::loss));
         let [procs, ..] = busy(&scheduling.finish());
         [running, waiting, (procs * 1e9).round()]
     };
@@ -264,7 +264,7 @@ fn a_range_begins_with_what_is_known_since_a_loss() {
     }
 
     let mut utilization = Utilization::new(UtilizationOptions::default());
-    let analysis = (Utilization::event, Utilization::loss as fn(&mut Utilization));
+    let analysis = (Utilization::push, Utilization::loss as fn(&mut Utilization));
     clip_with_loss([&before, &after], (30, 100), &mut utilization, analysis);
     assert_eq!(utilization.finish().functions().count(), 1, "it has GOMAXPROCS");
 }
@@ -282,7 +282,7 @@ fn a_range_begins_with_the_heap_since_a_loss() {
     ];
     let after_cycle = |from, to| {
         let mut cycles = GcCycles::new(1);
-        let analysis = (GcCycles::event, GcCycles::loss as fn(&mut GcCycles));
+        let analysis = (GcCycles::push, GcCycles::loss as fn(&mut GcCycles));
         clip_with_loss([&before, &after], (from, to), &mut cycles, analysis);
         cycles.finish().cycles.iter().map(|cycle| cycle.heap_after).collect::<Vec<_>>()
     };
@@ -298,7 +298,7 @@ struct Counts {
 }
 
 impl Split for Counts {
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         self.losses += u32::from(event.sync().is_some_and(|sync| sync.restarts()));
         self.goroutines += u32::from(event.kind() == EventKind::StateTransition);
     }
@@ -323,7 +323,7 @@ fn a_loss_before_the_first_event_concerns_each_range() {
         let (from, to) = (Timestamp::from_nanos(range.0), Timestamp::from_nanos(range.1));
         let mut clipped = Clipped::new(from, to, Counts::default());
         clipped.loss();
-        events.iter().for_each(|event| Split::event(&mut clipped, event.as_event()));
+        events.iter().for_each(|event| Split::push(&mut clipped, event.as_event()));
         let counts = clipped.finish();
         assert_eq!((counts.losses, counts.goroutines), (1, 1), "{range:?}");
     }
@@ -357,9 +357,9 @@ fn tasks_that_the_range_is_within_are_known() {
             if event.time() < from {
                 summarizer.before(event);
             }
-            clip.event(event, &mut |event| _ = summarizer.event(event));
+            clip.push(event, &mut |event| _ = summarizer.push(event));
         }
-        clip.finish(&mut |event| _ = summarizer.event(event));
+        clip.finish(&mut |event| _ = summarizer.push(event));
         let tasks = summarizer.finish().tasks;
         let of = |task: &gotrace::analysis::Task| {
             let (name, parent) = (task.name.to_string(), task.parent.map(|parent| parent.0));
@@ -392,7 +392,7 @@ fn a_parent_that_ended_before_the_range_is_no_task_of_it() {
     for (summarizer, again) in all.into_iter().flat_map(|new| [(new(), false), (new(), true)]) {
         let mut summarizer = summarizer;
         before(again).iter().for_each(|event| summarizer.before(event.as_event()));
-        summarizer.event(sync(100, 1).as_event());
+        summarizer.push(sync(100, 1).as_event());
         let tasks = summarizer.finish().tasks;
         let found: Vec<_> = tasks.iter().map(|task| (task.id.0, task.name.to_string())).collect();
         let expected: &[u64] = if again { &[1, 2] } else { &[2] };
@@ -424,7 +424,7 @@ fn an_activity_of_several_generations_counts_from_the_start_of_the_range() {
         synthetic(500, EventDetails::Metric(Metric::new(Metric::HEAP_GOAL, 1_u64))),
     ];
     let mut utilization = Utilization::new(UtilizationOptions::default());
-    clip_events(&events, (300, 500), &mut |event| utilization.event(event));
+    clip_events(&events, (300, 500), &mut |event| utilization.push(event));
     let curve = utilization.finish();
     let function: Vec<_> =
         curve.functions().next().unwrap().iter().map(|(at, u)| (at.nanos(), *u)).collect();
@@ -443,7 +443,7 @@ fn a_stop_of_the_world_that_began_before_the_range_is_cut() {
     ];
     for (range, expected) in [((0, 500), (2, 0)), ((200, 500), (1, 1)), ((0, 200), (0, 1))] {
         let mut collections = GcCycles::new(5);
-        clip_events(&events, range, &mut |event| collections.event(event));
+        clip_events(&events, range, &mut |event| collections.push(event));
         let report = collections.finish();
         let count = report.pauses.iter().map(|(_, pauses)| pauses.count()).sum::<u64>();
         assert_eq!((count, report.cut), expected, "{range:?}");
@@ -455,7 +455,7 @@ fn a_stop_of_the_world_that_began_before_the_range_is_cut() {
 fn collections_of_consecutive_ranges_sum_to_the_whole() {
     let of = |trace: &[u8], from, to| {
         let mut collections = GcCycles::new(5);
-        clip(trace, from, to, &mut |event| collections.event(event));
+        clip(trace, from, to, &mut |event| collections.push(event));
         let report = collections.finish();
         for cycle in &report.cycles {
             let is_seen = cycle.start.is_some() || cycle.end.is_some() || cycle.assist_count > 0;
@@ -512,7 +512,7 @@ fn a_range_without_events_has_the_states_of_its_time() {
     let (first, last) = span(&trace);
     let from = first.saturating_add_nanos(last.nanos_since(first) / 2);
     let mut summarizer = Summarizer::new();
-    clip(&trace, from, from, &mut |event| _ = summarizer.event(event));
+    clip(&trace, from, from, &mut |event| _ = summarizer.push(event));
     let goroutines = summarizer.finish().goroutines;
     assert!(goroutines.len() > 5);
     assert!(goroutines.iter().all(|goroutine| goroutine.times.total == Duration::ZERO));
@@ -522,7 +522,7 @@ fn a_range_without_events_has_the_states_of_its_time() {
 /// The states of a range of a damaged trace.
 fn sums_of_damaged(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums) {
     let mut event = |summarizer: &mut Summarizer, event: Event<'_>| {
-        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
             add(sums, &goroutine);
         }
     };
@@ -530,7 +530,7 @@ fn sums_of_damaged(trace: &[u8], from: Timestamp, to: Timestamp, sums: &mut Sums
     common::recover(
         trace,
         &mut clipped,
-        |(clip, summarizer), next| clip.event(next, &mut |next| event(summarizer, next)),
+        |(clip, summarizer), next| clip.push(next, &mut |next| event(summarizer, next)),
         |(clip, summarizer)| {
             clip.loss();
             if clip.is_within() {
@@ -589,12 +589,12 @@ proptest! {
         let mut summarizer = Summarizer::new();
         let mut each = |event: Event<'_>| {
             prop_assert_eq!(event.time().clamp(from, last), event.time());
-            summarizer.event(event);
+            summarizer.push(event);
             Ok(())
         };
         let mut outcome = Ok(());
         let event = |clip: &mut Clip, event: Event<'_>| {
-            clip.event(event, &mut |event| {
+            clip.push(event, &mut |event| {
                 outcome = std::mem::replace(&mut outcome, Ok(())).and_then(|()| each(event));
             });
         };

@@ -20,13 +20,13 @@ use std::time::Duration;
 
 fn requests(trace: &[u8], filter: RequestFilter) -> Vec<Request> {
     let mut requests = Requests::new(filter, usize::MAX);
-    common::recover(trace, &mut requests, Requests::event, Requests::loss);
+    common::recover(trace, &mut requests, Requests::push, Requests::loss);
     requests.finish()
 }
 
 fn paths(trace: &[u8], requests: Vec<Request>) -> Vec<CriticalPath> {
     let mut paths = CriticalPaths::new(requests);
-    common::recover(trace, &mut paths, CriticalPaths::event, CriticalPaths::loss);
+    common::recover(trace, &mut paths, CriticalPaths::push, CriticalPaths::loss);
     assert_eq!(paths.dropped(), 0);
     paths.finish()
 }
@@ -80,13 +80,13 @@ fn the_longest_requests_are_those_of_all() {
     let durations: Vec<Duration> = all.iter().map(Request::duration).collect();
     assert!(durations.is_sorted_by(|a, b| a >= b));
     let mut some = Requests::new(RequestFilter::All, 5);
-    common::recover(&trace, &mut some, Requests::event, Requests::loss);
+    common::recover(&trace, &mut some, Requests::push, Requests::loss);
     assert_eq!(some.count(), all.len() as u64);
     assert_eq!(some.finish(), all[..5]);
     // A restriction to a time keeps the requests within it.
     let (from, to) = (all[3].start, all[3].end);
     let mut within = Requests::new(RequestFilter::All, usize::MAX).between(from, to);
-    common::recover(&trace, &mut within, Requests::event, Requests::loss);
+    common::recover(&trace, &mut within, Requests::push, Requests::loss);
     let wanted = all.iter().filter(|request| request.start >= from && request.end <= to);
     assert_eq!(within.finish(), wanted.cloned().collect::<Vec<_>>());
 }
@@ -101,7 +101,7 @@ fn the_path_needs_only_the_time_of_its_request() {
         let mut single = CriticalPaths::new(vec![request]);
         let mut reader = Reader::new(&trace[..]).unwrap();
         while let Some(event) = reader.next_event().unwrap() {
-            single.event(event);
+            single.push(event);
             if single.is_complete() {
                 break;
             }
@@ -115,7 +115,7 @@ fn the_path_needs_only_the_time_of_its_request() {
 fn the_history_is_limited() {
     let trace = common::recorded("shop.trace");
     let mut paths = CriticalPaths::with_max(requests(&trace, RequestFilter::All), 100);
-    common::recover(&trace, &mut paths, CriticalPaths::event, CriticalPaths::loss);
+    common::recover(&trace, &mut paths, CriticalPaths::push, CriticalPaths::loss);
     assert!(paths.dropped() > 0);
     for path in paths.finish() {
         let sum: Duration = path.pieces.iter().map(PathPiece::duration).sum();
@@ -133,7 +133,7 @@ impl History {
             .goroutine(GoId(by))
             .proc(ProcId(proc))
             .thread(ThreadId(proc + 100));
-        self.0.event(event.build().unwrap().as_event());
+        self.0.push(event.build().unwrap().as_event());
     }
 
     fn go(&mut self, time: i64, on: (i64, i64), id: i64, states: (GoState, GoState), why: &str) {
@@ -224,9 +224,9 @@ fn a_goroutine_is_in_its_first_state_since_the_generation_started() {
         event.goroutine(GoId(by)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
     });
     let mut requests = Requests::new(RequestFilter::Goroutine(GoId(1)), 1);
-    events.iter().for_each(|event| requests.event(event.as_event()));
+    events.iter().for_each(|event| requests.push(event.as_event()));
     let mut paths = CriticalPaths::new(requests.finish());
-    events.iter().for_each(|event| paths.event(event.as_event()));
+    events.iter().for_each(|event| paths.push(event.as_event()));
     let path = paths.finish().pop().unwrap();
     check(&path);
     assert_eq!((path.request.start.nanos(), path.request.end.nanos()), (10, 200));
@@ -245,7 +245,7 @@ fn ends_of_ignored_regions_end_no_other() {
             .goroutine(GoId(1))
             .proc(ProcId(0))
             .thread(ThreadId(1));
-        requests.event(event.build().unwrap().as_event());
+        requests.push(event.build().unwrap().as_event());
     };
     let region = || Region::new(TaskId::BACKGROUND, "r");
     (0..count).for_each(|time| emit(time, EventDetails::RegionBegin(region())));

@@ -45,14 +45,14 @@ impl Analyses {
         }
     }
 
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         self.events += 1;
-        self.summarizer.event(event);
-        self.profiles.iter_mut().for_each(|profile| profile.event(event));
-        self.utilization.event(event);
-        self.scheduling.event(event);
-        self.collections.event(event);
-        self.allocations.event(event);
+        self.summarizer.push(event);
+        self.profiles.iter_mut().for_each(|profile| profile.push(event));
+        self.utilization.push(event);
+        self.scheduling.push(event);
+        self.collections.push(event);
+        self.allocations.push(event);
     }
 
     fn loss(&mut self) {
@@ -70,7 +70,7 @@ impl Analyses {
         let mut is_damaged = false;
         loop {
             match reader.next_event() {
-                Ok(Some(event)) => self.event(event),
+                Ok(Some(event)) => self.push(event),
                 Ok(None) => return is_damaged,
                 Err(_) => {
                     is_damaged = true;
@@ -89,7 +89,7 @@ impl Analyses {
     fn read_first(&mut self, trace: &[u8], events: u64) {
         let mut reader = Reader::new(trace).unwrap();
         while self.events < events {
-            self.event(reader.next_event().unwrap().unwrap());
+            self.push(reader.next_event().unwrap().unwrap());
         }
     }
 
@@ -237,7 +237,7 @@ fn lost_time_is_unknown_on_critical_paths() {
     let (from, to) = gap(&trace);
     let ids = (1..100).map(GoId);
     let mut paths = CriticalPaths::new(ids.map(|id| Request::of_goroutine(id, from, to)).collect());
-    common::recover(&trace, &mut paths, CriticalPaths::event, |_| {});
+    common::recover(&trace, &mut paths, CriticalPaths::push, |_| {});
     let paths = paths.finish();
     let known = paths.iter().filter(|path| !path.subject.entry.is_empty()).count();
     assert!(known > 3, "{known}");
@@ -266,7 +266,7 @@ fn no_region_spans_damaged_generations() {
         }
     }
     let mut requests = Requests::new(RequestFilter::All, usize::MAX);
-    common::recover(&trace.0, &mut requests, Requests::event, |_| {});
+    common::recover(&trace.0, &mut requests, Requests::push, |_| {});
     let requests = requests.finish();
     // One tick each: before the damage, and after it.
     let durations: Vec<_> = requests.iter().map(Request::duration).collect();
@@ -285,7 +285,7 @@ impl Synthetic {
             .thread(ThreadId(1))
             .build()
             .unwrap();
-        self.0.event(event.as_event());
+        self.0.push(event.as_event());
     }
 
     fn go(&mut self, time: i64, id: i64, from: GoState, to: GoState, reason: &str) {
@@ -359,7 +359,7 @@ fn a_goroutine_whose_id_is_used_again_after_a_loss_keeps_its_times() {
         let transition = StateTransition::of_goroutine(GoId(1), NotExist, Syscall);
         let event = EventConfig::new(EventDetails::StateTransition(transition));
         let event = event.time(Timestamp::from_nanos(200)).thread(ThreadId(1)).build().unwrap();
-        let replaced = match trace.0.summarizer.event(event.as_event()) {
+        let replaced = match trace.0.summarizer.push(event.as_event()) {
             Some(Finished::Goroutine(replaced)) => replaced,
             other => panic!("{other:?}"),
         };
@@ -402,7 +402,7 @@ fn regions_that_a_loss_cuts_off_count_from_where_the_trace_resumes() {
         let region = EventDetails::RegionEnd(Region::new(TaskId(5), "step"));
         let event = EventConfig::new(region).time(Timestamp::from_nanos(time));
         let event = event.goroutine(GoId(1)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap();
-        match trace.0.summarizer.event(event.as_event()) {
+        match trace.0.summarizer.push(event.as_event()) {
             Some(Finished::Region(region)) => regions.push(*region),
             other => panic!("{other:?}"),
         }
@@ -429,7 +429,7 @@ fn regions_that_a_loss_cuts_off_count_from_where_the_trace_resumes() {
         let transition = StateTransition::of_goroutine(GoId(1), from, to);
         let event = EventConfig::new(EventDetails::StateTransition(transition));
         let event = event.time(Timestamp::from_nanos(time)).build().unwrap();
-        profile.event(event.as_event());
+        profile.push(event.as_event());
     }
     assert_eq!(profile.stacks().map(|(delay, _)| delay.time).sum::<Duration>(), ns(10));
     let (summary, ..) = trace.0.finish();
@@ -479,9 +479,9 @@ fn losses_end_the_states_of_all_goroutines_once() {
     let mut emit = |time, id, details: EventDetails<'_>| {
         let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
         let event = event.goroutine(GoId(id)).proc(ProcId(id)).thread(ThreadId(0)).build().unwrap();
-        paths.event(event.as_event());
-        requests.event(event.as_event());
-        summarizer.event(event.as_event());
+        paths.push(event.as_event());
+        requests.push(event.as_event());
+        summarizer.push(event.as_event());
         if time >= COUNT {
             paths.loss();
             requests.loss();

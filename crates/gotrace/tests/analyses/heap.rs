@@ -23,7 +23,7 @@ fn events(name: &str, each: impl FnMut(Event<'_>)) {
 
 fn collections(name: &str) -> GcReport {
     let mut collections = GcCycles::new(5);
-    events(name, |event| collections.event(event));
+    events(name, |event| collections.push(event));
     collections.finish()
 }
 
@@ -79,7 +79,7 @@ fn assists_and_sweeping_are_those_of_the_goroutines() {
         let mut summarizer = Summarizer::new();
         let mut times = Vec::new();
         events(name, |event| {
-            if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+            if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
                 times.push(goroutine.times);
             }
         });
@@ -121,7 +121,7 @@ fn each_collection_has_a_mark_phase() {
         event(500, heap(200)),
     ];
     let mut collections = GcCycles::new(5);
-    events.iter().for_each(|event| collections.event(event.as_event()));
+    events.iter().for_each(|event| collections.push(event.as_event()));
     let report = collections.finish();
     let ns = Duration::from_nanos;
     assert_eq!((report.sweep, report.assists), (ns(20 + 50), ns(50)));
@@ -132,7 +132,7 @@ fn each_collection_has_a_mark_phase() {
 
 fn allocations(name: &str) -> AllocationsReport {
     let mut allocations = Allocations::new();
-    events(name, |event| allocations.event(event));
+    events(name, |event| allocations.push(event));
     allocations.finish()
 }
 
@@ -179,7 +179,7 @@ fn objects_that_are_live_at_a_loss_are_uncertain() {
                 allocations.loss();
             }
             number += 1;
-            allocations.event(event);
+            allocations.push(event);
         });
         allocations.finish()
     };

@@ -53,14 +53,14 @@ impl Analyses {
         }
     }
 
-    fn event(&mut self, event: Event<'_>) {
-        match self.summarizer.event(event) {
+    fn push(&mut self, event: Event<'_>) {
+        match self.summarizer.push(event) {
             Some(Finished::Goroutine(goroutine)) => self.summary.goroutines.push(*goroutine),
             Some(Finished::Region(region)) => self.summary.regions.push(*region),
             _ => {}
         }
-        self.profiles.iter_mut().for_each(|profile| profile.event(event));
-        self.utilization.event(event);
+        self.profiles.iter_mut().for_each(|profile| profile.push(event));
+        self.utilization.push(event);
     }
 
     fn finish(self) -> (Summary, Vec<Profile>, Utilization) {
@@ -107,7 +107,7 @@ impl History {
             event = event.stack(self.stack.as_stack());
         }
         let event = event.build().unwrap();
-        self.analyses.event(event.as_event());
+        self.analyses.push(event.as_event());
     }
 
     fn go(&mut self, time: i64, from: GoState, to: GoState, reason: &str) {
@@ -306,7 +306,7 @@ fn the_states_of_a_goroutine_sum_to_its_life() {
     for (name, trace) in common::traces() {
         let mut analyses = Analyses::new(&ProfileScope::all());
         common::events_of(&trace, |event| {
-            analyses.event(event);
+            analyses.push(event);
         });
         let (summary, profiles, utilization) = analyses.finish();
         assert!(summary.goroutines.len() > 2, "{name}");
@@ -353,7 +353,7 @@ fn delays_that_began_before_the_trace_do_not_count() {
             let step = StateTransition::of_goroutine(GoId(*id), *from, *to);
             let event = EventConfig::new(EventDetails::StateTransition(step));
             let event = event.time(Timestamp::from_nanos(*time)).build().unwrap();
-            profile.event(event.as_event());
+            profile.push(event.as_event());
         }
     };
     let delays = |mut profile: Profile| {
@@ -405,7 +405,7 @@ fn a_scope_divides_a_profile() {
         common::events_of(&trace, |event| {
             first.get_or_insert(event.time());
             last = event.time();
-            profile.event(event);
+            profile.push(event);
         });
         let time: Duration = profile.stacks().map(|(delay, _)| delay.time).sum();
         (time, first.unwrap(), last)
@@ -430,7 +430,7 @@ fn returned_tasks_are_the_kept_ones() {
         let read = |mut summarizer: Summarizer| {
             let mut tasks = Vec::new();
             common::events_of(&trace, |event| {
-                if let Some(Finished::Task(task)) = summarizer.event(event) {
+                if let Some(Finished::Task(task)) = summarizer.push(event) {
                     tasks.push(*task);
                 }
             });
@@ -464,7 +464,7 @@ fn the_longest_tasks_are_the_first_of_all() {
     for (name, trace) in common::traces() {
         let tasks_of = |mut summarizer: Summarizer| {
             common::events_of(&trace, |event| {
-                let finished = summarizer.event(event);
+                let finished = summarizer.push(event);
                 assert!(!matches!(finished, Some(Finished::Task(_))), "{name}: it is kept");
             });
             let summary = summarizer.finish();
@@ -520,7 +520,7 @@ impl Collector {
             .goroutine(GoId(7))
             .proc(ProcId(proc))
             .thread(ThreadId(1));
-        self.0.event(event.build().unwrap().as_event());
+        self.0.push(event.build().unwrap().as_event());
     }
 
     fn procs(&mut self, time: i64, count: u64) {
@@ -677,7 +677,7 @@ fn times_of_open_regions_are_limited() {
         time += 1;
         let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
         let event = event.goroutine(GoId(id)).proc(ProcId(0)).thread(ThreadId(0)).build().unwrap();
-        summarizer.event(event.as_event())
+        summarizer.push(event.as_event())
     };
     let go = |id: i64, from, to| StateTransition::of_goroutine(GoId(id), from, to);
     let region = || UserRegion::new(TaskId::BACKGROUND, "r");

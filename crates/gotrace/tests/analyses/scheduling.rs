@@ -45,7 +45,7 @@ impl History {
         if let Some(stack) = stack {
             event = event.stack(stack.as_stack());
         }
-        self.0.event(event.build().unwrap().as_event());
+        self.0.push(event.build().unwrap().as_event());
     }
 
     fn procs(&mut self, time: i64, count: u64) {
@@ -158,8 +158,8 @@ fn the_end_of_a_system_call_leaves_that_of_another_goroutine() {
         let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
         let event = event.goroutine(GoId(by)).proc(ProcId(proc)).thread(ThreadId(1));
         let event = event.build().unwrap();
-        scheduling.event(event.as_event());
-        summarizer.event(event.as_event());
+        scheduling.push(event.as_event());
+        summarizer.push(event.as_event());
     };
     let go = |id: i64, from, to| {
         EventDetails::StateTransition(StateTransition::of_goroutine(GoId(id), from, to))
@@ -205,9 +205,9 @@ fn of(trace: &[u8]) -> (SchedulingReport, (u64, Duration), Duration) {
     let mut summarizer = Summarizer::new();
     let mut running = Duration::ZERO;
     common::events_of(trace, |event| {
-        scheduling.event(event);
-        profile.event(event);
-        if let Some(Finished::Goroutine(goroutine)) = summarizer.event(event) {
+        scheduling.push(event);
+        profile.push(event);
+        if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
             running += goroutine.times.running;
         }
     });

@@ -176,8 +176,8 @@ fn system_calls_from_before_the_trace_have_no_p() {
         while let Some(event) = reader.next_event().expect("a valid trace") {
             last = event.time();
             match from {
-                i64::MIN => scheduling.event(event),
-                _ => clip.event(event, &mut |event| scheduling.event(event)),
+                i64::MIN => scheduling.push(event),
+                _ => clip.push(event, &mut |event| scheduling.push(event)),
             }
         }
         let report = scheduling.finish();

@@ -17,7 +17,7 @@ struct Outcome {
 }
 
 impl Outcome {
-    fn event(&mut self, event: gotrace::Event<'_>) {
+    fn push(&mut self, event: gotrace::Event<'_>) {
         writeln!(self.events, "{event}").unwrap();
         self.count += 1;
     }
@@ -39,7 +39,7 @@ fn read(trace: &[u8], limits: Limits) -> Outcome {
     };
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => outcome.event(event),
+            Ok(Some(event)) => outcome.push(event),
             Ok(None) => return outcome,
             Err(error) => outcome.error(&error),
         }
@@ -50,7 +50,7 @@ fn read(trace: &[u8], limits: Limits) -> Outcome {
 fn pull(parser: &mut Parser, outcome: &mut Outcome) {
     loop {
         match parser.next_event() {
-            Ok(Some(event)) => outcome.event(event),
+            Ok(Some(event)) => outcome.push(event),
             Ok(None) => return,
             Err(error) => outcome.error(&error),
         }

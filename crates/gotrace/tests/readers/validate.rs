@@ -18,7 +18,7 @@ fn recorded_traces_violate_no_rule() {
         let mut validator = Validator::new(reader.version());
         let mut events = 0;
         while let Some(event) = reader.next_event().unwrap() {
-            let violations = validator.event(event);
+            let violations = validator.push(event);
             assert_eq!(violations, [], "{name}: {event}");
             events += 1;
         }
@@ -42,7 +42,7 @@ fn an_event_left_out_is_found() {
                     continue;
                 }
             }
-            found.extend(validator.event(event));
+            found.extend(validator.push(event));
         }
         (number, found)
     };
@@ -70,7 +70,7 @@ impl Events {
             .time(Timestamp::from_nanos(self.1))
             .goroutine(GoId(goroutine))
             .thread(ThreadId(1));
-        self.0.event(event.build().unwrap().as_event())
+        self.0.push(event.build().unwrap().as_event())
     }
 
     fn go(&mut self, id: i64, from: GoState, to: GoState) -> Vec<Violation> {
@@ -149,7 +149,7 @@ fn each_rule_is_found() {
         .stack(stack.as_stack());
     let (time, previous) = (Timestamp::from_nanos(e.1), Timestamp::from_nanos(e.1 + 1));
     assert_eq!(
-        e.0.event(sample.build().unwrap().as_event()),
+        e.0.push(sample.build().unwrap().as_event()),
         [Violation::Time { time, previous }, Violation::Frame(1)]
     );
 }

@@ -238,9 +238,9 @@ pub(crate) trait Visitor {
     }
 
     /// The next event.
-    fn event(&mut self, event: Event<'_>) -> Result;
+    fn push(&mut self, event: Event<'_>) -> Result;
 
-    /// An event before the range of time whose events are those of [`Visitor::event`]. Those of earlier
+    /// An event before the range of time whose events are those of [`Visitor::push`]. Those of earlier
     /// generations are among them if all of the trace is read.
     fn before(&mut self, _event: Event<'_>) -> Result {
         Ok(())
@@ -258,7 +258,7 @@ pub(crate) trait Visitor {
 }
 
 impl<F: FnMut(Event<'_>) -> Result> Visitor for F {
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         self(event)
     }
 }
@@ -346,8 +346,8 @@ fn read_parallel<R: Read + Seek, S: Split>(
 struct Analyst<'a, A>(&'a mut A);
 
 impl<A: Split> Visitor for Analyst<'_, A> {
-    fn event(&mut self, event: Event<'_>) -> Result {
-        self.0.event(event);
+    fn push(&mut self, event: Event<'_>) -> Result {
+        self.0.push(event);
         Ok(())
     }
 
@@ -388,7 +388,7 @@ fn rest(
         match reader.next_event() {
             Ok(Some(event)) if recovery.wanted && is_without_time(event) => {}
             Ok(Some(event)) => {
-                visitor.event(event)?;
+                visitor.push(event)?;
                 if visitor.is_complete() {
                     break;
                 }

@@ -269,7 +269,7 @@ impl History {
         uses.get(index).map(|(begin, used)| (*used, *begin))
     }
 
-    pub(super) fn event(&mut self, event: Event<'_>) {
+    pub(super) fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }
@@ -278,7 +278,7 @@ impl History {
         if kind == EventKind::Experimental {
             return;
         }
-        self.generation.event(event);
+        self.generation.push(event);
         if kind == EventKind::Sync {
             return;
         }
@@ -727,7 +727,7 @@ mod tests {
             time += 1;
             let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
             let event = event.goroutine(GoId(id)).thread(ThreadId(0)).build().unwrap();
-            history.event(event.as_event());
+            history.push(event.as_event());
         };
         let runs = |id| {
             let (from, to) = (GoState::Undetermined, GoState::Running);

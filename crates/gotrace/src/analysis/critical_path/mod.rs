@@ -34,12 +34,12 @@ use trace_common::Timestamp;
 /// let mut reader = Reader::new(file)?;
 /// let mut requests = Requests::new(RequestFilter::All, 3); // the 3 longest tasks and regions
 /// while let Some(event) = reader.next_event()? {
-///     requests.event(event);
+///     requests.push(event);
 /// }
 /// let mut reader = Reader::new(file)?;
 /// let mut paths = CriticalPaths::new(requests.finish());
 /// while let Some(event) = reader.next_event()? {
-///     paths.event(event);
+///     paths.push(event);
 ///     if paths.is_complete() {
 ///         break;
 ///     }
@@ -78,8 +78,8 @@ impl CriticalPaths {
     }
 
     /// Processes the next event, from the start of the trace on.
-    pub fn event(&mut self, event: Event<'_>) {
-        self.history.event(event);
+    pub fn push(&mut self, event: Event<'_>) {
+        self.history.push(event);
     }
 
     /// A part of the trace is missing here: see [`Reader::recover`](crate::Reader::recover).

@@ -148,7 +148,7 @@ impl Requests {
     }
 
     /// Processes the next event.
-    pub fn event(&mut self, event: Event<'_>) {
+    pub fn push(&mut self, event: Event<'_>) {
         if event.record.restarts() {
             self.loss();
         }
@@ -293,7 +293,7 @@ mod tests {
         let begin = |requests: &mut Requests, id| {
             let region = EventDetails::RegionBegin(Region::new(TaskId::BACKGROUND, "r"));
             let event = EventConfig::new(region).time(Timestamp::from_nanos(id));
-            requests.event(event.goroutine(GoId(id)).build().unwrap().as_event());
+            requests.push(event.goroutine(GoId(id)).build().unwrap().as_event());
         };
         (1..=COUNT).for_each(|id| begin(&mut requests, id));
         for id in 1..=COUNT {

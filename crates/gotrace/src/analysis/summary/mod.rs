@@ -29,7 +29,7 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// that started tracing.
 ///
 /// Memory is used for live goroutines, their open regions, and tasks: what has ended is returned by
-/// [`Summarizer::event`]. Tasks are kept to the end of the trace, because other goroutines may
+/// [`Summarizer::push`]. Tasks are kept to the end of the trace, because other goroutines may
 /// continue to work on a task that has ended; [`Summarizer::returning_tasks`] keeps only open tasks.
 #[derive(Debug)]
 pub struct Summarizer {
@@ -288,7 +288,7 @@ impl Summarizer {
     }
 
     /// Processes the next event, and returns what it ended.
-    pub fn event(&mut self, event: Event<'_>) -> Option<Finished> {
+    pub fn push(&mut self, event: Event<'_>) -> Option<Finished> {
         if event.record.restarts() {
             self.loss();
         }
@@ -297,7 +297,7 @@ impl Summarizer {
             self.first = Some(self.last);
             self.tasks.add_parents();
         }
-        self.generation.event(event);
+        self.generation.push(event);
         match Change::of(event) {
             Some(Change::Goroutine(step)) => {
                 return self.goroutine(event, &step).map(Finished::Goroutine);
@@ -588,7 +588,7 @@ mod tests {
             time += 1;
             let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
             let event = event.goroutine(GoId(1)).proc(ProcId(0)).thread(ThreadId(0)).build()?;
-            let finished = summarizer.event(event.as_event());
+            let finished = summarizer.push(event.as_event());
             assert!(summarizer.reasons.len() < 10);
             Ok(finished)
         };
@@ -622,7 +622,7 @@ mod tests {
             let change = crate::StateTransition::of_goroutine(GoId(id), from, to);
             let event = EventConfig::new(EventDetails::StateTransition(change));
             let event = event.time(Timestamp::from_nanos(time)).thread(ThreadId(0)).build()?;
-            summarizer.event(event.as_event());
+            summarizer.push(event.as_event());
             Ok(())
         };
         (1..=COUNT).try_for_each(|id| run(&mut summarizer, id))?;

@@ -45,14 +45,14 @@ impl Counting {
 }
 
 impl Visitor for Counting {
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         if self.is_before && event.time() >= self.from {
             self.allocations.count_from_here();
             self.is_before = false;
         }
         self.is_over |= event.time() > self.to;
         if !self.is_over {
-            self.allocations.event(event);
+            self.allocations.push(event);
         }
         Ok(())
     }

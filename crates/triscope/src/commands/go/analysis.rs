@@ -259,7 +259,7 @@ fn is_within(
 }
 
 impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         if self.is_complete {
             return Ok(());
         }
@@ -270,8 +270,8 @@ impl<V: FnMut(Part<'_>), B: Visitor> Visitor for Summarizing<'_, V, B> {
         }
         self.has_begun |= self.bounds.0 <= event.time();
         self.is_over |= self.bounds.1 < event.time();
-        self.beside.event(event)?;
-        let finished = self.summarizer.event(event);
+        self.beside.push(event)?;
+        let finished = self.summarizer.push(event);
         let is_within = |start, end| is_within(start, end, self.bounds);
         match finished {
             Some(Finished::Goroutine(ended)) => pass_on(&ended, self.bounds, self.visit),
@@ -316,7 +316,7 @@ pub(super) struct Span {
 }
 
 impl Split for Span {
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         self.events += 1;
         self.times = Some((self.times.map_or(event.time(), |(first, _)| first), event.time()));
     }
@@ -547,11 +547,11 @@ mod tests {
             let mut pass = Summarizing::new(summarizer, &mut visit, &mut beside);
             pass.range = Some(TimeRange { from: None, to: Some(300) });
             let (before, after) = region(is_damaged);
-            before.iter().for_each(|event| pass.event(event.as_event()).unwrap());
+            before.iter().for_each(|event| pass.push(event.as_event()).unwrap());
             if is_damaged {
                 pass.loss(&error, &loss).unwrap();
             }
-            after.iter().for_each(|event| pass.event(event.as_event()).unwrap());
+            after.iter().for_each(|event| pass.push(event.as_event()).unwrap());
             assert_eq!(pass.is_complete(), is_damaged);
             let summary = pass.summarizer.finish();
             summary.goroutines.iter().for_each(|one| pass_on(one, pass.bounds, &mut visit));

@@ -78,8 +78,8 @@ impl Wanted {
 
 /// The first pass over a trace.
 impl Visitor for Requests {
-    fn event(&mut self, event: Event<'_>) -> Result {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) -> Result {
+        self.push(event);
         Ok(())
     }
 
@@ -91,8 +91,8 @@ impl Visitor for Requests {
 
 /// The second pass over a trace, to the end of the last request.
 impl Visitor for CriticalPaths {
-    fn event(&mut self, event: Event<'_>) -> Result {
-        self.event(event);
+    fn push(&mut self, event: Event<'_>) -> Result {
+        self.push(event);
         Ok(())
     }
 

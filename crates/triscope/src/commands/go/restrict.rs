@@ -40,7 +40,7 @@ struct OfType<'a> {
 
 impl OfType<'_> {
     /// Learns of an event. Returns whether it begins a task of the type.
-    fn event(&mut self, event: Event<'_>) -> bool {
+    fn push(&mut self, event: Event<'_>) -> bool {
         let (EventKind::TaskBegin, Some(task)) = (event.kind(), event.task()) else { return false };
         let is_of_type = *task.ty == *self.name.as_bytes();
         if is_of_type != self.name.is_empty() {
@@ -90,7 +90,7 @@ impl Restriction {
             Part::Task(_) => {}
         };
         let mut beside = |event: Event<'_>| {
-            if of_type.borrow_mut().as_mut().is_some_and(|tasks| tasks.event(event)) {
+            if of_type.borrow_mut().as_mut().is_some_and(|tasks| tasks.push(event)) {
                 goroutines.borrow_mut().insert(event.goroutine());
             }
             Ok(())

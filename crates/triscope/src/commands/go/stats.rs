@@ -73,7 +73,7 @@ struct Counting<'a> {
 }
 
 impl Visitor for Counting<'_> {
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         self.stats.add(event);
         let Stats { events, generations, .. } = self.stats;
         if let Some(progress) = self.follows.filter(|_| event.kind() == EventKind::Sync) {

@@ -275,8 +275,8 @@ impl Summary {
 struct Beside<'a, A>(&'a mut A);
 
 impl<A: Split> Visitor for Beside<'_, A> {
-    fn event(&mut self, event: Event<'_>) -> Result {
-        self.0.event(event);
+    fn push(&mut self, event: Event<'_>) -> Result {
+        self.0.push(event);
         Ok(())
     }
 
@@ -329,8 +329,8 @@ mod tests {
         loop {
             match reader.next_event() {
                 Ok(Some(event)) => {
-                    summarizer.event(event);
-                    scheduling.event(event);
+                    summarizer.push(event);
+                    scheduling.push(event);
                 }
                 Ok(None) => return (summarizer.finish(), scheduling.finish()),
                 Err(_) => {

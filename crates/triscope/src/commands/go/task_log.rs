@@ -40,7 +40,7 @@ impl Log {
         Self { entries, texts: HashSet::new(), room: MAX_BYTES, omitted: 0 }
     }
 
-    fn event(&mut self, event: Event<'_>) {
+    fn push(&mut self, event: Event<'_>) {
         let none = || BStr::new("");
         let (id, kind, name, message) = match event.kind() {
             EventKind::Log => match event.log() {
@@ -94,7 +94,7 @@ fn share(text: &[u8], texts: &mut HashSet<Arc<[u8]>>) -> Arc<[u8]> {
 pub(super) fn entries(analysis: &Analysis, tasks: &[Task]) -> Result<BTreeMap<TaskId, Vec<Entry>>> {
     let mut log = Log::of(tasks);
     // The first pass has reported damage.
-    let reading = analysis.read_again(|event| log.event(event))?;
+    let reading = analysis.read_again(|event| log.push(event))?;
     if log.omitted > 0 {
         let (name, omitted) = (OneLine(&reading.name), log.omitted);
         let what = "log messages and regions are left out: too many, or too long";
@@ -151,11 +151,11 @@ mod tests {
         let task = gotrace::Task::new(TaskId(1), TaskId::BACKGROUND, "task");
         let begins = EventConfig::new(EventDetails::TaskBegin(task)).build().unwrap();
         let mut summarizer = Summarizer::new();
-        summarizer.event(begins.as_event());
+        summarizer.push(begins.as_event());
         let mut log = Log::of(&summarizer.finish().tasks);
         let region = Region::new(TaskId(1), name.as_str());
         let region = EventConfig::new(EventDetails::RegionBegin(region)).build().unwrap();
-        (0..EVENTS).for_each(|_| log.event(region.as_event()));
+        (0..EVENTS).for_each(|_| log.push(region.as_event()));
         let entries = &log.entries[&TaskId(1)];
         assert_eq!(entries.len() as u64 + log.omitted, EVENTS);
         assert!(entries.len() > 100, "{}", entries.len());

@@ -217,8 +217,8 @@ impl Opened {
 struct ClippedAnalyst<'a, A>(&'a mut Clipped<A>);
 
 impl<A: Split> Visitor for ClippedAnalyst<'_, A> {
-    fn event(&mut self, event: Event<'_>) -> Result {
-        self.0.event(event);
+    fn push(&mut self, event: Event<'_>) -> Result {
+        self.0.push(event);
         Ok(())
     }
 
@@ -262,7 +262,7 @@ impl<V: Visitor> Cut<'_, V> {
 /// Passes on an event, unless an earlier one failed.
 fn pass(visitor: &mut impl Visitor, event: Event<'_>, outcome: &mut Result) {
     if outcome.is_ok() {
-        *outcome = visitor.event(event);
+        *outcome = visitor.push(event);
     }
 }
 
@@ -271,7 +271,7 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
         self.visitor.begin(clock)
     }
 
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         let range = self.range;
         let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
         self.has_begun |= event.time() >= from;
@@ -287,7 +287,7 @@ impl<V: Visitor> Visitor for Cut<'_, V> {
             clip
         });
         let mut outcome = Ok(());
-        clip.event(event, &mut |event| pass(self.visitor, event, &mut outcome));
+        clip.push(event, &mut |event| pass(self.visitor, event, &mut outcome));
         outcome
     }
 
@@ -321,7 +321,7 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
         self.visitor.begin(clock)
     }
 
-    fn event(&mut self, event: Event<'_>) -> Result {
+    fn push(&mut self, event: Event<'_>) -> Result {
         let range = self.range;
         let (from, to) = *self.bounds.get_or_insert_with(|| range.bounds(event.time()));
         self.has_begun |= event.time() >= from;
@@ -329,7 +329,7 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
         match event.time() {
             time if time < from => self.visitor.before(event),
             _ if self.is_over => Ok(()),
-            _ => self.visitor.event(event),
+            _ => self.visitor.push(event),
         }
     }
 
@@ -353,8 +353,8 @@ mod tests {
     struct Summarizing(Summarizer);
 
     impl Visitor for Summarizing {
-        fn event(&mut self, event: Event<'_>) -> Result {
-            self.0.event(event);
+        fn push(&mut self, event: Event<'_>) -> Result {
+            self.0.push(event);
             Ok(())
         }
 
@@ -374,11 +374,11 @@ mod tests {
             let is_lost = false;
             let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
             let (before, after) = region(is_damaged);
-            before.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            before.iter().for_each(|event| cut.push(event.as_event()).unwrap());
             if is_damaged {
                 cut.loss(&error, &loss).unwrap();
             }
-            after.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            after.iter().for_each(|event| cut.push(event.as_event()).unwrap());
             cut.finish().unwrap();
             let goroutine = summary.0.finish().goroutines.swap_remove(0);
             let regions = goroutine.open_regions.iter().map(|region| region.times.total);
@@ -396,7 +396,7 @@ mod tests {
         let visitor = &mut summary;
         let (clip, is_lost) = (None, false);
         let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
-        region(true).0.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+        region(true).0.iter().for_each(|event| cut.push(event.as_event()).unwrap());
         cut.loss(&error, &loss).unwrap();
         cut.finish().unwrap();
         assert_eq!(summary.0.finish().goroutines[0].open_regions, []);
@@ -422,7 +422,7 @@ mod tests {
             let range = TimeRange { from, to };
             let mut cut = Cut { range, bounds: None, clip, is_lost, has_begun: false, visitor };
             cut.loss(&error, &loss).unwrap();
-            events.iter().for_each(|event| cut.event(event.as_event()).unwrap());
+            events.iter().for_each(|event| cut.push(event.as_event()).unwrap());
             cut.finish().unwrap();
             let goroutines = summary.0.finish().goroutines;
             goroutines.iter().map(|one| one.times.total.as_nanos()).sum::<u128>()
