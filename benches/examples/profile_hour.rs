@@ -52,7 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 tick % cpus,
             );
             let (raw, _) = RawRecord::split_first(&bytes, 0).ok_or("a malformed record")?;
-            source.push(&Entry { raw, session: &session }, &mut tables, &mut events);
+            source.push(&Entry::new(raw, &session), &mut tables, &mut events);
             events.drain(..).for_each(|event| samples.push(&event, &tables));
         }
         if [59, SECONDS - 1].contains(&second) {

@@ -17,7 +17,7 @@ fn main() {
 pub(crate) mod linux {
     use perf_data::perf_monitor::{CpuMode, Record};
     use perf_data::trace_symbols::{Location, ModuleId, Options, Symbolizer};
-    use perf_data::{Limits, Mappings, Reader, Result, SortedReader};
+    use perf_data::{Mappings, Reader, Result, SortedReader};
     use std::collections::{BTreeMap, HashMap};
     use std::fs::File;
     use std::io::Read;
@@ -27,7 +27,7 @@ pub(crate) mod linux {
         let path = arguments.next().ok_or("usage: symbolize FILE [--unverified]")?;
         let mut options = Options::default();
         options.unverified = arguments.next().is_some_and(|option| option == "--unverified");
-        let reader = Reader::open(File::open(path)?, Limits::default())?;
+        let reader = Reader::new(File::open(path)?)?;
         let mut functions: Vec<_> = functions(reader, options)?.into_iter().collect();
         functions.sort_by_key(|(_, samples)| std::cmp::Reverse(*samples));
         for (function, samples) in functions {
@@ -41,7 +41,7 @@ pub(crate) mod linux {
         reader: Reader<impl Read>,
         options: Options,
     ) -> Result<BTreeMap<String, u64>> {
-        let mut records = SortedReader::new(reader, Limits::default());
+        let mut records = SortedReader::new(reader);
         let mut mappings = Mappings::new(records.session().features());
         let mut symbols = Symbolizer::new(options);
         let mut modules = HashMap::new();

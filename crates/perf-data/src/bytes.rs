@@ -90,7 +90,7 @@ impl<'a> Section<'a> {
 
     fn check(&self, offset: u64, size: u64, limit: usize) -> Result<()> {
         if size > limit as u64 {
-            return Err(Error::Limit { what: self.what, offset, size, limit: limit as u64 });
+            return Err(Error::Limit { what: self.what, offset, value: size, limit: limit as u64 });
         }
         Ok(())
     }

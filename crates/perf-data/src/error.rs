@@ -49,14 +49,14 @@ pub enum Error {
         why: &'static str,
     },
     /// Something in the input exceeds a limit.
-    #[error("{what} at byte {offset} has {size} bytes, more than the limit of {limit}")]
+    #[error("{what} at byte {offset} has {value} bytes, more than the limit of {limit}")]
     Limit {
         /// What was read.
         what: &'static str,
         /// Its offset in the input.
         offset: u64,
         /// Its size.
-        size: u64,
+        value: u64,
         /// The limit, from [`Limits`](trace_common::Limits).
         limit: u64,
     },

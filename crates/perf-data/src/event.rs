@@ -63,8 +63,12 @@ pub(crate) fn from_bytes(bytes: &[u8]) -> perf_event_attr {
 
 /// The clock of an event; `None` if it is that of perf, or one that is not known.
 pub(crate) const fn clock_of(attr: &perf_event_attr) -> Option<ClockDomain> {
-    match attr.clockid {
-        _ if !attr.use_clockid() => None,
+    if attr.use_clockid() { clock_of_id(attr.clockid) } else { None }
+}
+
+/// The clock with this `clockid_t`.
+pub(crate) const fn clock_of_id(id: i32) -> Option<ClockDomain> {
+    match id {
         0 => Some(ClockDomain::Realtime),
         1 => Some(ClockDomain::Monotonic),
         4 => Some(ClockDomain::MonotonicRaw),

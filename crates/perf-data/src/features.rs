@@ -3,11 +3,11 @@
 use crate::build_id::BuildIdEntry;
 use crate::bytes::{Section, put_string, put_strings};
 use crate::error::{Error, Result};
-use crate::event::{self, PlacesById, RecordedEvent};
+use crate::event::{self, PlacesById, RecordedEvent, clock_of_id};
 use crate::layout::Feature;
 use crate::tracing::TracingData;
 use std::time::{Duration, SystemTime};
-use trace_common::{BuildId, Cursor, Limits, Timestamp};
+use trace_common::{BuildId, ClockDomain, Cursor, Limits, Timestamp};
 
 /// The description of a recording and its machine.
 #[derive(Debug, Default)]
@@ -100,17 +100,27 @@ impl EventGroup {
 pub struct ClockReference {
     /// The `clockid_t` of the events.
     pub clock_id: u32,
-    /// Nanoseconds since 1970, UTC.
-    pub realtime: u64,
-    /// Nanoseconds of the clock of the events.
-    pub clock: u64,
+    /// The time of the wall clock.
+    pub realtime: Timestamp,
+    /// The time of the clock of the events.
+    pub clock: Timestamp,
 }
 
 impl ClockReference {
+    /// The clock of the events. `None` if it is none of [`ClockDomain`].
+    pub const fn clock_domain(&self) -> Option<ClockDomain> {
+        clock_of_id(self.clock_id as i32)
+    }
+
+    /// Nanoseconds from the clock of the events to the wall clock, clamped at the ends of `i64`.
+    pub const fn offset_nanos(&self) -> i64 {
+        self.realtime.nanos_since(self.clock)
+    }
+
     /// The wall-clock time of a record with this time. `None` before 1970.
     pub fn realtime_at(&self, at: Timestamp) -> Option<SystemTime> {
-        let offset = i128::from(at.nanos()) - i128::from(self.clock);
-        let nanos = u64::try_from(i128::from(self.realtime) + offset).ok()?;
+        let offset = i128::from(at.nanos()) - i128::from(self.clock.nanos());
+        let nanos = u64::try_from(i128::from(self.realtime.nanos()) + offset).ok()?;
         SystemTime::UNIX_EPOCH.checked_add(Duration::from_nanos(nanos))
     }
 }
@@ -195,8 +205,8 @@ impl Features {
             add(Feature::ClockData, &mut |out| {
                 out.extend(CLOCK_DATA_VERSION.to_le_bytes());
                 out.extend(clock.clock_id.to_le_bytes());
-                out.extend(clock.realtime.to_le_bytes());
-                out.extend(clock.clock.to_le_bytes());
+                out.extend(clock.realtime.nanos().to_le_bytes());
+                out.extend(clock.clock.nanos().to_le_bytes());
             });
         }
         all.sort_by_key(|(feature, _)| *feature);
@@ -286,8 +296,8 @@ impl Features {
                 }
                 self.clock = Some(ClockReference {
                     clock_id: s.u32()?,
-                    realtime: s.u64()?,
-                    clock: s.u64()?,
+                    realtime: Timestamp::from_nanos(s.u64()? as i64),
+                    clock: Timestamp::from_nanos(s.u64()? as i64),
                 });
             }
             Feature::BuildId => {
@@ -400,9 +410,19 @@ mod tests {
         }
     }
 
+    fn reference(clock_id: u32, realtime: i64, clock: i64) -> ClockReference {
+        let [realtime, clock] = [realtime, clock].map(Timestamp::from_nanos);
+        ClockReference { clock_id, realtime, clock }
+    }
+
     #[test]
     fn records_have_a_time_on_the_wall_clock() {
-        let clock = ClockReference { clock_id: 1, realtime: 1_000, clock: 600 };
+        let clock = reference(1, 1_000, 600);
+        assert_eq!(
+            (clock.clock_domain(), clock.offset_nanos()),
+            (Some(ClockDomain::Monotonic), 400)
+        );
+        assert_eq!(reference(2, 0, 0).clock_domain(), None);
         let nanos = |at| {
             let at = clock.realtime_at(Timestamp::from_nanos(at))?;
             Some(at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos())
@@ -418,7 +438,7 @@ mod tests {
         ours.groups = vec![EventGroup::new(0, 2)];
         ours.sample_time = Some((Timestamp::from_nanos(1), Timestamp::from_nanos(2)));
         ours.clock_resolution = Some(1);
-        ours.clock = Some(ClockReference { clock_id: 1, realtime: 9, clock: 7 });
+        ours.clock = Some(reference(1, 9, 7));
         let mut renamed = events();
         renamed.iter_mut().for_each(|event| event.name = String::new());
         let theirs = decoded(&ours.sections(&events()), &mut renamed);

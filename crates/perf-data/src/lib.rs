@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use perf_data::perf_monitor::Record;
-//! use perf_data::{Entry, Limits, Reader, SortedReader};
+//! use perf_data::{Entry, Reader, SortedReader};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # use perf_data::{FileWriter, RecordWriter, RecordedEvent, Features, perf_event_attr};
@@ -13,8 +13,8 @@
 //! # let (raw, _) = perf_data::perf_monitor::RawRecord::split_first(&bytes, 0).unwrap();
 //! # (writer.record(raw)?, writer.record(raw)?);
 //! # let input = writer.finish(&Features::default())?;
-//! let reader = Reader::open(input, Limits::default())?;
-//! let mut records = SortedReader::new(reader, Limits::default());
+//! let reader = Reader::new(input)?;
+//! let mut records = SortedReader::new(reader);
 //! let mut samples = 0;
 //! while let Some(entry) = records.next_record()? {
 //!     if let Some(Ok(Record::Sample(sample))) = entry.decode() {

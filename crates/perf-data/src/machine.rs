@@ -17,13 +17,13 @@ impl ClockReference {
         const READINGS: usize = 5;
         let clock_id = perf_monitor::clock_id(clock)? as u32;
         let reading = |_| {
-            let before = perf_monitor::now(clock)?.nanos();
-            let realtime = perf_monitor::now(ClockDomain::Realtime)?.nanos();
-            let after = perf_monitor::now(clock)?.nanos();
-            Some((after - before, realtime, before))
+            let before = perf_monitor::now(clock)?;
+            let realtime = perf_monitor::now(ClockDomain::Realtime)?;
+            let after = perf_monitor::now(clock)?;
+            Some((after.nanos_since(before), realtime, before))
         };
-        let (_, realtime, before) = (0..READINGS).filter_map(reading).min()?;
-        Some(Self { clock_id, realtime: realtime as u64, clock: before as u64 })
+        let (_, realtime, clock) = (0..READINGS).filter_map(reading).min()?;
+        Some(Self { clock_id, realtime, clock })
     }
 }
 

@@ -16,6 +16,7 @@ use perf_monitor::{DecodeError, Decoder, RawRecord, Record, RecordLayout, Timest
 use perf_sys::{PERF_TYPE_TRACEPOINT, perf_event_attr};
 use std::collections::{HashMap, VecDeque};
 use std::io::{BufRead as _, BufReader, Read, Seek, SeekFrom};
+use std::ops::ControlFlow;
 use trace_common::{ClockDomain, Cursor, Limits};
 
 /// What a recording says beside its records: its events and features.
@@ -61,7 +62,7 @@ impl Session {
 
     /// The clock of the records. `None` if it is that of perf, as without `-k` of `perf record`, or if events
     /// have different ones.
-    pub fn clock(&self) -> Option<ClockDomain> {
+    pub fn clock_domain(&self) -> Option<ClockDomain> {
         let mut clocks = self.events.iter().map(|event| event::clock_of(&event.attr));
         let first = clocks.next()??;
         clocks.all(|clock| clock == Some(first)).then_some(first)
@@ -156,6 +157,7 @@ fn add_to(decoder: &mut Decoder, event: &RecordedEvent) -> Result<()> {
 
 /// A record with the recording that it is from.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Entry<'a> {
     /// The record.
     pub raw: RawRecord<'a>,
@@ -164,6 +166,11 @@ pub struct Entry<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// A record of a recording, such as one that was read from a ring of the kernel.
+    pub const fn new(raw: RawRecord<'a>, session: &'a Session) -> Self {
+        Self { raw, session }
+    }
+
     /// Its event. `None` for records that `perf` wrote, and for unknown events.
     pub fn event(&self) -> Option<&'a RecordedEvent> {
         self.session.events.get(self.session.event_of(self.raw)?)
@@ -192,7 +199,7 @@ impl<'a> Entry<'a> {
 /// Reads a recording, of file or pipe mode, record by record in the order of the file.
 ///
 /// Sections that are read before the records are in [`session`](Self::session); in pipe mode events
-/// and features are between the records, and are added when they are read: [`open`](Self::open) reads
+/// and features are between the records, and are added when they are read: [`new`](Self::new) reads
 /// those before the first record of the kernel. Compressed records are decompressed. Records are in time
 /// order within the rounds of the recorder only: see [`SortedReader`](crate::SortedReader).
 #[derive(Debug)]
@@ -213,7 +220,7 @@ pub struct Reader<R> {
     /// Decompressed records.
     inflated: Inflated,
     is_pipe: bool,
-    is_incomplete: bool,
+    is_complete: bool,
     /// An error that comes after the decompressed records.
     failed: Option<Error>,
 }
@@ -231,14 +238,24 @@ struct Inflated {
 }
 
 impl<R: Read + Seek> Reader<R> {
-    /// Opens a recording in file or pipe mode that begins at the start of `input`.
+    /// Reads the description of a recording in file or pipe mode that begins at the start of `input`,
+    /// with the default [`Limits`].
     ///
     /// # Errors
     ///
     /// [`Error::NotPerfData`], [`Error::BigEndian`], and the errors of damaged events. Damaged
     /// features are no error: they are listed in [`Features::damaged`]. Damage in pipe mode is an error
     /// of [`next_record`](Self::next_record), after the records before it.
-    pub fn open(input: R, limits: Limits) -> Result<Self> {
+    pub fn new(input: R) -> Result<Self> {
+        Self::with_limits(input, Limits::default())
+    }
+
+    /// As [`Reader::new`] with custom `limits` on memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::new`].
+    pub fn with_limits(input: R, limits: Limits) -> Result<Self> {
         let mut this = Self::start(input, limits)?;
         if this.is_pipe {
             this.read_description();
@@ -262,7 +279,7 @@ impl<R: Read + Seek> Reader<R> {
         // be at the start.
         let is_open = size == 0 && !this.has_features(data, features.len());
         let end = if is_open { len } else { data.saturating_add(size) };
-        this.is_incomplete = is_open && data < len || end > len;
+        this.is_complete = end <= len && !(is_open && data < len);
         if !is_open && end <= len {
             this.read_features(end, &features, len);
         }
@@ -293,7 +310,7 @@ impl<R: Read + Seek> Reader<R> {
         let entry = entry.ok_or(malformed("an attribute is too short"))?;
         if bytes.len() / entry > self.limits.max_entries {
             let limit = self.limits.max_entries as u64;
-            return Err(Error::Limit { what: WHAT, offset, size, limit });
+            return Err(Error::Limit { what: WHAT, offset, value: size, limit });
         }
         for chunk in bytes.chunks_exact(entry) {
             const IDS: &str = "the ids of the events";
@@ -357,13 +374,22 @@ impl<R: Read + Seek> Reader<R> {
 }
 
 impl<R: Read> Reader<R> {
-    /// Opens a recording in pipe mode, from any reader.
+    /// Reads the header of a recording in pipe mode, from any reader, with the default [`Limits`].
     ///
     /// # Errors
     ///
     /// [`Error::NotPerfData`], [`Error::BigEndian`], and [`Error::NeedsSeek`] for a recording in
     /// file mode.
-    pub fn open_pipe(input: R, limits: Limits) -> Result<Self> {
+    pub fn of_pipe(input: R) -> Result<Self> {
+        Self::of_pipe_with_limits(input, Limits::default())
+    }
+
+    /// As [`Reader::of_pipe`] with custom `limits` on memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reader::of_pipe`].
+    pub fn of_pipe_with_limits(input: R, limits: Limits) -> Result<Self> {
         let this = Self::start(input, limits)?;
         if this.is_pipe { Ok(this) } else { Err(Error::NeedsSeek) }
     }
@@ -381,7 +407,7 @@ impl<R: Read> Reader<R> {
             held: VecDeque::new(),
             inflated: Inflated::default(),
             is_pipe: true,
-            is_incomplete: false,
+            is_complete: true,
             failed: None,
         };
         let header = this.take("the header", PIPE_HEADER)?;
@@ -413,10 +439,14 @@ impl<R: Read> Reader<R> {
         self.is_pipe
     }
 
-    /// Whether the recorder did not complete the file: then it has no features, and its last
-    /// records can be missing.
-    pub const fn is_incomplete(&self) -> bool {
-        self.is_incomplete
+    /// Whether the recorder completed the file. If not, it has no features, and its last records can be
+    /// missing.
+    pub const fn is_complete(&self) -> bool {
+        self.is_complete
+    }
+
+    pub(crate) const fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Reads this many bytes. Memory grows with what is really there.
@@ -429,7 +459,7 @@ impl<R: Read> Reader<R> {
     fn take_into(&mut self, what: &'static str, size: u64, bytes: &mut Vec<u8>) -> Result<()> {
         let (offset, limit) = (self.at, self.limits.max_buffer as u64);
         if size > limit {
-            return Err(Error::Limit { what, offset, size, limit });
+            return Err(Error::Limit { what, offset, value: size, limit });
         }
         let read = (&mut self.input).take(size).read_to_end(bytes);
         let left = read.map_err(Error::io("read", offset))? as u64;
@@ -454,6 +484,36 @@ impl<R: Read> Reader<R> {
                 self.lend(self.inflated.bytes.get(from..).unwrap_or_default(), self.inflated.offset)
             }
         })
+    }
+
+    /// Calls `each` with every remaining record. [`Reader::try_for_each`] can stop early.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_record`]; `each` has been called with the records before.
+    pub fn for_each(&mut self, mut each: impl FnMut(Entry<'_>)) -> Result<()> {
+        while let Some(entry) = self.next_record()? {
+            each(entry);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the remaining records until it returns [`ControlFlow::Break`]. Reading can
+    /// continue after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_record`]; `each` has been called with the records before.
+    pub fn try_for_each<B>(
+        &mut self,
+        mut each: impl FnMut(Entry<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        while let Some(entry) = self.next_record()? {
+            if let ControlFlow::Break(value) = each(entry) {
+                return Ok(ControlFlow::Break(value));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 
     fn lend<'a>(&'a self, bytes: &'a [u8], offset: u64) -> Option<Entry<'a>> {
@@ -636,7 +696,7 @@ impl<R: Read> Reader<R> {
         let (size, limit) = (self.kept, self.limits.max_buffer as u64);
         if size > limit {
             let what = "the description of the recording";
-            return Err(Error::Limit { what, offset, size, limit });
+            return Err(Error::Limit { what, offset, value: size, limit });
         }
         Ok(())
     }
@@ -785,7 +845,7 @@ mod tests {
                 attr.clockid = clock.unwrap_or(0);
                 RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![id] }
             });
-            Session::new(events, Features::default()).unwrap().clock()
+            Session::new(events, Features::default()).unwrap().clock_domain()
         };
         assert_eq!(clock(&[Some(1), Some(1)]), Some(ClockDomain::Monotonic));
         assert_eq!(clock(&[Some(4)]), Some(ClockDomain::MonotonicRaw));

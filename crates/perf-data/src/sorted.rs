@@ -5,7 +5,7 @@ use crate::layout::record_type;
 use crate::reader::{Entry, Reader, Session};
 use perf_monitor::{RawRecord, Timestamp};
 use std::io::Read;
-use trace_common::Limits;
+use std::ops::ControlFlow;
 
 /// Reads a recording in time order, by the rounds of its recorder.
 ///
@@ -59,11 +59,11 @@ struct Waiting {
 const EARLIEST: Timestamp = Timestamp::from_nanos(i64::MIN);
 
 impl<R: Read> SortedReader<R> {
-    /// Sorts the records of a reader.
-    pub fn new(reader: Reader<R>, limits: Limits) -> Self {
+    /// Sorts the records of a reader, with the limits of the reader.
+    pub fn new(reader: Reader<R>) -> Self {
         Self {
+            max_buffer: reader.limits().max_buffer,
             reader,
-            max_buffer: limits.max_buffer,
             arena: Vec::new(),
             waiting: Vec::new(),
             timeless: None,
@@ -94,7 +94,7 @@ impl<R: Read> SortedReader<R> {
     }
 
     /// The next record in time order. `None` at the end. A truncated last record is the end of an
-    /// [incomplete](Reader::is_incomplete) file.
+    /// file that is not [complete](Reader::is_complete).
     ///
     /// # Errors
     ///
@@ -117,6 +117,37 @@ impl<R: Read> SortedReader<R> {
         Ok(RawRecord::split_first(bytes, offset).map(|(raw, _)| Entry { raw, session }))
     }
 
+    /// Calls `each` with every remaining record, in time order. [`SortedReader::try_for_each`] can stop
+    /// early.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_record`]; `each` has been called with the records before.
+    pub fn for_each(&mut self, mut each: impl FnMut(Entry<'_>)) -> Result<()> {
+        while let Some(entry) = self.next_record()? {
+            each(entry);
+        }
+        Ok(())
+    }
+
+    /// Calls `each` with the remaining records, in time order, until it returns
+    /// [`ControlFlow::Break`]. Reading can continue after that.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Reader::next_record`]; `each` has been called with the records before.
+    pub fn try_for_each<B>(
+        &mut self,
+        mut each: impl FnMut(Entry<'_>) -> ControlFlow<B>,
+    ) -> Result<ControlFlow<B>> {
+        while let Some(entry) = self.next_record()? {
+            if let ControlFlow::Break(value) = each(entry) {
+                return Ok(ControlFlow::Break(value));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
     /// Reads on until a record can be returned, and returns it.
     fn fill(&mut self) -> Result<Option<Waiting>> {
         if let Some(from) = self.timeless.take() {
@@ -134,7 +165,7 @@ impl<R: Read> SortedReader<R> {
                 Err(error) => {
                     self.at_end = true;
                     let is_end = matches!(error, Error::Truncated { .. });
-                    self.failed = Some(error).filter(|_| !(is_end && self.reader.is_incomplete()));
+                    self.failed = Some(error).filter(|_| !(is_end && !self.reader.is_complete()));
                     self.make_ready(Timestamp::MAX);
                     break;
                 }
@@ -225,8 +256,8 @@ mod tests {
         }
         put(PERF_RECORD_SAMPLE, &[5]);
         let bytes = writer.finish(&Features::default()).unwrap().into_inner();
-        let reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
-        let mut sorted = SortedReader::new(reader, Limits::default());
+        let reader = Reader::new(Cursor::new(bytes)).unwrap();
+        let mut sorted = SortedReader::new(reader);
         let mut next = || {
             let entry = sorted.next_record().unwrap()?;
             let word = entry.raw.bytes()[8..16].try_into().unwrap();

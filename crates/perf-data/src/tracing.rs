@@ -203,17 +203,17 @@ mod tests {
         };
         assert_eq!(parse(255, Limits::default()).unwrap(), 3);
         let error = parse(256, Limits::default()).unwrap_err();
-        assert!(matches!(error, Error::Limit { size: 256, limit: 255, .. }), "{error}");
+        assert!(matches!(error, Error::Limit { value: 256, limit: 255, .. }), "{error}");
         let limits = Limits { max_string: 20, ..Limits::default() };
         assert_eq!(parse(20, limits).unwrap(), 3);
         let error = parse(21, limits).unwrap_err();
-        assert!(matches!(error, Error::Limit { size: 21, limit: 20, .. }), "{error}");
+        assert!(matches!(error, Error::Limit { value: 21, limit: 20, .. }), "{error}");
         // The text of each of these bytes has three.
         let mut bytes = sample().to_bytes();
         let system = bytes.windows(6).position(|w| w == b"a\0\x01\0\0\0").unwrap();
         bytes.splice(system..=system, [0xff; 86]);
         let error = TracingData::parse(&bytes, 0, Limits::default()).unwrap_err();
-        assert!(matches!(error, Error::Limit { size: 258, limit: 255, .. }), "{error}");
+        assert!(matches!(error, Error::Limit { value: 258, limit: 255, .. }), "{error}");
     }
 
     proptest! {

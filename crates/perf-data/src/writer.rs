@@ -295,7 +295,7 @@ impl<W: Write> PipeWriter<W> {
                 return Err(Error::Limit {
                     what: "the ids of an event",
                     offset: this.output.at,
-                    size: body.len() as u64,
+                    value: body.len() as u64,
                     limit: MAX_BODY as u64,
                 });
             }
@@ -316,7 +316,7 @@ impl<W: Write> PipeWriter<W> {
             let size = u32::try_from(bytes.len()).map_err(|_| Error::Limit {
                 what: "the formats of tracepoints",
                 offset: this.output.at,
-                size: bytes.len() as u64,
+                value: bytes.len() as u64,
                 limit: u32::MAX.into(),
             })?;
             this.put(WHAT, record_type::HEADER_TRACING_DATA, &size.to_le_bytes())?;
@@ -342,7 +342,7 @@ impl<W: Write> PipeWriter<W> {
         let too_large = |size: usize, offset| Error::Limit {
             what: "the names of the events",
             offset,
-            size: size as u64,
+            value: size as u64,
             limit: MAX_BODY as u64,
         };
         for event in events {

@@ -2,9 +2,7 @@
 #![cfg(feature = "zstd")]
 #![allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
 
-use perf_data::{
-    Error, Features, Limits, PipeWriter, Reader, RecordWriter, RecordedEvent, record_type,
-};
+use perf_data::{Error, Features, PipeWriter, Reader, RecordWriter, RecordedEvent, record_type};
 use perf_monitor::RawRecord;
 use proptest::prelude::*;
 use std::io::Write;
@@ -46,7 +44,7 @@ fn recording(times: &[u64], parts: usize, cut: usize, is_new: bool, ends: bool) 
 
 fn read(bytes: &[u8]) -> (Vec<u64>, Option<Error>) {
     let mut times = Vec::new();
-    let mut reader = match Reader::open_pipe(bytes, Limits::default()) {
+    let mut reader = match Reader::of_pipe(bytes) {
         Ok(reader) => reader,
         Err(error) => return (times, Some(error)),
     };

@@ -2,7 +2,7 @@
 //! records.
 #![allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
 
-use perf_data::{Limits, Reader, SortedReader};
+use perf_data::{Reader, SortedReader};
 use perf_monitor::Record;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,9 +12,9 @@ use testkit::digest::Digest;
 
 /// The events, the number of records by kind, and the digest of all records as text.
 fn summary(path: &Path) -> String {
-    let reader = Reader::open(File::open(path).unwrap(), Limits::default()).unwrap();
+    let reader = Reader::new(File::open(path).unwrap()).unwrap();
     let is_pipe = reader.is_pipe();
-    let mut records = SortedReader::new(reader, Limits::default());
+    let mut records = SortedReader::new(reader);
     let (mut counts, mut digest) = (BTreeMap::new(), Digest::default());
     let (mut first, mut last) = (None, None);
     while let Some(entry) = records.next_record().unwrap() {

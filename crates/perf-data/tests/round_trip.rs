@@ -3,12 +3,13 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
 use perf_data::{
-    BuildId, BuildIdEntry, Error, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter,
-    RecordedEvent, SortedReader, TracingData, perf_event_attr,
+    BuildId, BuildIdEntry, Entry, Error, Features, FileWriter, Limits, PipeWriter, Reader,
+    RecordWriter, RecordedEvent, SortedReader, TracingData, perf_event_attr,
 };
 use perf_monitor::{RawRecord, Record, Timestamp};
 use proptest::prelude::*;
 use std::io::Cursor;
+use std::ops::ControlFlow;
 
 const SAMPLE: u32 = 9;
 const LOST: u32 = 2;
@@ -82,13 +83,13 @@ fn written(rounds: &[Vec<Vec<u8>>]) -> [Vec<u8>; 2] {
 /// Time of every record, in the order of the file or sorted, until the end or an error.
 fn times(bytes: &[u8], sorted: bool, limits: Limits) -> (Vec<u64>, u64, Option<Error>) {
     let mut times = Vec::new();
-    let reader = match Reader::open(Cursor::new(bytes), limits) {
+    let reader = match Reader::with_limits(Cursor::new(bytes), limits) {
         Ok(reader) => reader,
         Err(error) => return (times, 0, Some(error)),
     };
     let time = |time: Option<Timestamp>| time.map_or(0, |time| time.nanos() as u64);
     if sorted {
-        let mut reader = SortedReader::new(reader, limits);
+        let mut reader = SortedReader::new(reader);
         loop {
             match reader.next_record() {
                 Ok(Some(entry)) => times.push(time(entry.time())),
@@ -109,12 +110,41 @@ fn times(bytes: &[u8], sorted: bool, limits: Limits) -> (Vec<u64>, u64, Option<E
 }
 
 #[test]
+fn each_record_is_passed_to_a_function_that_can_stop() {
+    let [file, _] = written(&[vec![sample(1, 10), sample(2, 30), sample(3, 20)]]);
+    let time = |entry: Entry<'_>| entry.time().map_or(0, Timestamp::nanos);
+    // The reader returns the end of the round, too.
+    for (is_sorted, expected) in [(false, [10, 30, 20, 0].as_slice()), (true, &[10, 20, 30])] {
+        let mut seen = Vec::new();
+        let stop_at_second = |entry: Entry<'_>, seen: &mut Vec<i64>| {
+            seen.push(time(entry));
+            if seen.len() == 2 { ControlFlow::Break("stopped") } else { ControlFlow::Continue(()) }
+        };
+        let mut reader = Reader::new(Cursor::new(&file)).unwrap();
+        let stopped = if is_sorted {
+            let mut reader = SortedReader::new(reader);
+            let stopped = reader.try_for_each(|entry| stop_at_second(entry, &mut seen)).unwrap();
+            reader.for_each(|entry| seen.push(time(entry))).unwrap();
+            assert!(reader.try_for_each(|_| ControlFlow::Break(())).unwrap().is_continue());
+            stopped
+        } else {
+            let stopped = reader.try_for_each(|entry| stop_at_second(entry, &mut seen)).unwrap();
+            reader.for_each(|entry| seen.push(time(entry))).unwrap();
+            assert!(reader.try_for_each(|_| ControlFlow::Break(())).unwrap().is_continue());
+            stopped
+        };
+        assert_eq!(stopped, ControlFlow::Break("stopped"));
+        assert_eq!(seen, expected, "sorted: {is_sorted}");
+    }
+}
+
+#[test]
 fn both_modes_are_read_as_they_were_written() {
     let rounds = [vec![sample(1, 10), sample(2, 30), lost(4, 20)], vec![], vec![sample(3, 25)]];
     for (mode, bytes) in written(&rounds).into_iter().enumerate() {
-        let mut reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
+        let mut reader = Reader::new(Cursor::new(&bytes)).unwrap();
         assert_eq!(reader.is_pipe(), mode == 1);
-        assert!(!reader.is_incomplete());
+        assert!(reader.is_complete());
         let session = reader.session();
         assert_eq!(session.events(), events(), "they are known before the records are read");
         assert_eq!(session.features().command_line, features().command_line);
@@ -160,7 +190,7 @@ fn names_of_many_events_are_in_pipes() {
     let events = many_events();
     let pipe = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap();
     let bytes = pipe.finish(&[]).unwrap();
-    let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+    let mut reader = Reader::of_pipe(&bytes[..]).unwrap();
     assert!(reader.next_record().unwrap().is_none());
     let names = |events: &[RecordedEvent]| -> Vec<String> {
         events.iter().map(|event| event.name.clone()).collect()
@@ -174,10 +204,10 @@ fn names_that_no_pipe_can_have_are_errors() {
         let mut events = many_events();
         events.iter_mut().skip(7).take(1).for_each(change);
         let error = PipeWriter::new(Vec::new(), &events, &Features::default()).unwrap_err();
-        let Error::Limit { what: "the names of the events", size, limit, .. } = error else {
+        let Error::Limit { what: "the names of the events", value, limit, .. } = error else {
             panic!("{error}")
         };
-        assert!(size > limit);
+        assert!(value > limit);
     };
     refused(&|event| event.ids.clear());
     refused(&|event| event.name = "n".repeat(65_504));
@@ -197,7 +227,7 @@ fn features_that_fit_in_no_record_are_not_in_pipes() {
         }
         let bytes = pipe.finish(&features.build_ids).unwrap();
         assert_eq!(times(&bytes, false, Limits::default()).0, [10, 20]);
-        let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+        let mut reader = Reader::of_pipe(&bytes[..]).unwrap();
         while reader.next_record().unwrap().is_some() {}
         assert_eq!(reader.session().events(), events());
         let read = reader.session().features();
@@ -239,7 +269,7 @@ fn tracepoints_are_named_by_formats_that_come_in_parts() {
         bytes.extend(tracing_record(n, &format!("tp{n}")));
     }
     bytes.extend(tracing_record(8, "again"));
-    let mut reader = Reader::open_pipe(&bytes[..], Limits::default()).unwrap();
+    let mut reader = Reader::of_pipe(&bytes[..]).unwrap();
     assert!(reader.next_record().unwrap().is_none());
     for (event, n) in reader.session().events().iter().zip(0..) {
         match n {
@@ -294,15 +324,15 @@ fn a_file_of_a_killed_recorder_has_its_records() {
     for features in [0, 0xff] {
         cut[72] = features;
         cut[73..104].fill(0);
-        let mut reader = Reader::open(Cursor::new(&cut), Limits::default()).unwrap();
-        assert!(reader.is_incomplete());
+        let mut reader = Reader::new(Cursor::new(&cut)).unwrap();
+        assert!(!reader.is_complete());
         assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
         assert_eq!(reader.session().events()[0].name, "cpu-clock", "the name of its attribute");
     }
     // Nothing was recorded.
     let empty = written(&[])[0].clone();
-    let mut reader = Reader::open(Cursor::new(empty), Limits::default()).unwrap();
-    assert!(!reader.is_incomplete() && reader.session().features().damaged.is_empty());
+    let mut reader = Reader::new(Cursor::new(empty)).unwrap();
+    assert!(reader.is_complete() && reader.session().features().damaged.is_empty());
     assert!(reader.next_record().unwrap().is_none());
 }
 
@@ -334,7 +364,7 @@ fn a_feature_that_is_nowhere_is_damaged() {
     let number = |at: usize| u64::from_le_bytes(file[at..at + 8].try_into().unwrap());
     let table = (number(40) + number(48)) as usize;
     file[table + 7] = 0x80; // an offset beyond any file
-    let mut reader = Reader::open(Cursor::new(file), Limits::default()).unwrap();
+    let mut reader = Reader::new(Cursor::new(file)).unwrap();
     assert_eq!(reader.session().features().damaged.len(), 1);
     assert_eq!(reader.next_record().unwrap().unwrap().time().unwrap().nanos(), 10);
 }
@@ -351,7 +381,7 @@ fn features_together_have_no_more_bytes_than_the_file() {
     for section in file[table..].chunks_exact_mut(16).take(features) {
         section.copy_from_slice(&place);
     }
-    let reader = Reader::open(Cursor::new(file), Limits::default()).unwrap();
+    let reader = Reader::new(Cursor::new(file)).unwrap();
     let damaged = &reader.session().features().damaged;
     let is_refused = |error: &Error| error.to_string().contains("more bytes than the file");
     let refused = damaged.iter().filter(|(_, error)| is_refused(error)).count();
@@ -367,7 +397,7 @@ fn ids_of_all_events_have_a_limit() {
     let file = writer.finish(&Features::default()).unwrap().into_inner();
     let open = |max_buffer| {
         let limits = Limits { max_buffer, ..Limits::default() };
-        Reader::open(Cursor::new(&file), limits).map(drop)
+        Reader::with_limits(Cursor::new(&file), limits).map(drop)
     };
     open(400_000).unwrap();
     let error = open(200_000).unwrap_err();
@@ -396,13 +426,13 @@ fn records_for_the_reader_have_a_limit() {
     ] {
         let record = record(type_, words);
         let bytes = [&pipe[..], &record.repeat(1 << 16)].concat();
-        let mut reader = Reader::open_pipe(&bytes[..], limits).unwrap();
-        let Err(Error::Limit { offset, size, limit: 1_048_576, .. }) = reader.next_record() else {
+        let mut reader = Reader::of_pipe_with_limits(&bytes[..], limits).unwrap();
+        let Err(Error::Limit { offset, value, limit: 1_048_576, .. }) = reader.next_record() else {
             panic!("type {type_}");
         };
         let from_start = offset as usize - pipe.len();
         assert_eq!(from_start % record.len(), 0, "type {type_}");
-        assert!((1 << 20..1 << 21).contains(&size), "type {type_}");
+        assert!((1 << 20..1 << 21).contains(&value), "type {type_}");
     }
 }
 
@@ -418,7 +448,7 @@ fn records_of_the_recorder_before_the_last_of_the_description_are_kept() {
     let conversion = record(TIME_CONV, &[1, 2, 3]);
     let name = record(EVENT_UPDATE, &[NAME, id, u64::from_le_bytes(*b"named\0\0\0")]);
     let bytes = [&pipe[..], &conversion, &name, &sample(1, 10), &sample(1, 11)].concat();
-    let mut reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
+    let mut reader = Reader::new(Cursor::new(bytes)).unwrap();
     assert_eq!(reader.session().events()[0].name, "named");
     let mut seen = Vec::new();
     while let Some(entry) = reader.next_record().unwrap() {
@@ -438,7 +468,7 @@ fn damage_in_a_description_follows_the_records_before_it() {
     let name = record(78, &[2, events()[0].ids[0], 0]); // `EVENT_UPDATE`
     let all = [&pipe[..], &conversion, &name].concat();
     let bytes = &all[..all.len() - 1];
-    let mut reader = Reader::open(Cursor::new(bytes), Limits::default()).unwrap();
+    let mut reader = Reader::new(Cursor::new(bytes)).unwrap();
     assert_eq!(reader.session().events(), events());
     assert_eq!(reader.next_record().unwrap().unwrap().raw.bytes(), conversion);
     let error = reader.next_record().unwrap_err();
@@ -449,11 +479,11 @@ fn damage_in_a_description_follows_the_records_before_it() {
 #[test]
 fn errors_name_the_place() {
     let [file, pipe] = written(&[vec![sample(1, 10), sample(1, 11)]]);
-    let open = |bytes: &[u8]| Reader::open(Cursor::new(bytes.to_vec()), Limits::default());
+    let open = |bytes: &[u8]| Reader::new(Cursor::new(bytes.to_vec()));
     assert!(matches!(open(b"").unwrap_err(), Error::Truncated { offset: 0, wanted: 16, .. }));
     assert!(matches!(open(&[7; 200]).unwrap_err(), Error::NotPerfData([7, ..])));
     assert!(matches!(open(b"2ELIFREP\0\0\0\0\0\0\0\x68").unwrap_err(), Error::BigEndian));
-    let error = Reader::open_pipe(&file[..], Limits::default()).unwrap_err();
+    let error = Reader::of_pipe(&file[..]).unwrap_err();
     assert!(matches!(error, Error::NeedsSeek));
 
     // A record that is smaller than its header.
@@ -488,7 +518,7 @@ fn ids_of_a_running_recording_are_those_of_its_end() {
     // The kernel has ended the event of the first CPU.
     writer.add_ids([vec![2, 5], vec![3]]);
     let bytes = writer.finish(&features()).unwrap().into_inner();
-    let reader = Reader::open(Cursor::new(&bytes), Limits::default()).unwrap();
+    let reader = Reader::new(Cursor::new(&bytes)).unwrap();
     let session = reader.session();
     let ids: Vec<_> = session.events().iter().map(|event| event.ids.clone()).collect();
     assert_eq!(ids, [vec![1, 2, 5], vec![3]]);

@@ -9,12 +9,11 @@ mod example;
 use perf_data::perf_monitor::{self, RawRecord};
 use perf_data::trace_symbols::{Options, Unresolved};
 use perf_data::{
-    ClockReference, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
-    perf_event_attr,
+    ClockReference, Features, FileWriter, Reader, RecordWriter, RecordedEvent, perf_event_attr,
 };
 use std::collections::BTreeMap;
 use std::io::Cursor;
-use trace_common::ClockDomain;
+use trace_common::{ClockDomain, Timestamp};
 
 #[inline(never)]
 fn sampled_function() -> u32 {
@@ -27,7 +26,7 @@ fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
 }
 
 /// A recording of this process: the mapping of its program, and one sample.
-fn recording(clock: Option<ClockReference>, at: u64) -> Vec<u8> {
+fn recording(clock: Option<ClockReference>, at: Timestamp) -> Vec<u8> {
     const USER: u16 = 2;
     let address = sampled_function as fn() -> u32 as usize as u64;
     let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
@@ -49,8 +48,8 @@ fn recording(clock: Option<ClockReference>, at: u64) -> Vec<u8> {
     let mut map = fixed.map(u64::to_ne_bytes).concat();
     map.extend_from_slice(words[5].as_bytes());
     map.resize((map.len() + 1).next_multiple_of(8), 0);
-    map.extend([task, at].map(u64::to_ne_bytes).concat());
-    let sample = [address, task, at].map(u64::to_ne_bytes).concat();
+    map.extend([task, at.nanos() as u64].map(u64::to_ne_bytes).concat());
+    let sample = [address, task, at.nanos() as u64].map(u64::to_ne_bytes).concat();
     // `IP | TID | TIME`
     let mut attr = perf_event_attr { sample_type: 0b111, ..perf_event_attr::new(1, 0) };
     attr.set_sample_id_all(true);
@@ -141,20 +140,20 @@ fn a_program_of_bpf_has_its_name_while_it_is_in_the_kernel() {
 }
 
 fn functions(recording: Vec<u8>, options: Options) -> BTreeMap<String, u64> {
-    let reader = Reader::open(Cursor::new(recording), Limits::default()).unwrap();
+    let reader = Reader::new(Cursor::new(recording)).unwrap();
     example::linux::functions(reader, options).unwrap()
 }
 
 #[test]
 fn a_sample_has_the_function_of_a_file_that_is_known_to_be_the_one_that_was_mapped() {
     assert_eq!(sampled_function(), 7);
-    let now = perf_monitor::now(ClockDomain::Monotonic).unwrap().nanos() as u64;
+    let now = perf_monitor::now(ClockDomain::Monotonic).unwrap();
     let clock = ClockReference::now(ClockDomain::Monotonic).unwrap();
     let expected = BTreeMap::from([("symbolize::sampled_function".to_owned(), 1)]);
     assert_eq!(functions(recording(Some(clock), now), Options::default()), expected);
     // The program was built after 1970.
     let mut early = clock;
-    (early.realtime, early.clock) = (1, now);
+    (early.realtime, early.clock) = (Timestamp::from_nanos(1), now);
     let (first, _) =
         functions(recording(Some(early), now), Options::default()).pop_first().unwrap();
     assert!(first.ends_with(&Unresolved::Replaced.to_string()), "{first}");

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that fails is to panic")]
 
 use perf_data::{
-    Features, FileWriter, Limits, Mappings, Reader, RecordWriter, RecordedEvent, TaskRecords,
+    Features, FileWriter, Mappings, Reader, RecordWriter, RecordedEvent, TaskRecords,
     perf_event_attr,
 };
 use perf_monitor::{RawRecord, Record};
@@ -91,7 +91,7 @@ fn world(records: &[Vec<u8>]) -> World {
         writer.record(RawRecord::split_first(bytes, 0).unwrap().0).unwrap();
     }
     let input = writer.finish(&Features::default()).unwrap();
-    let mut reader = Reader::open(input, Limits::default()).unwrap();
+    let mut reader = Reader::new(input).unwrap();
     let (mut names, mut mappings) = (BTreeMap::new(), Mappings::new(&Features::default()));
     let mut threads: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     while let Some(entry) = reader.next_record().unwrap() {

@@ -95,14 +95,19 @@ struct Value {
 
 impl Default for AddressSpaces {
     fn default() -> Self {
-        Self::new(Limits::default())
+        Self::with_limits(Limits::default())
     }
 }
 
 impl AddressSpaces {
+    /// No mappings, with the default [`Limits`].
+    pub fn new() -> Self {
+        Self::default()
+    }
+
     /// No mappings. At most `limits.max_entries` mappings, address spaces and modules are kept: about
     /// 250 bytes each. All modules beyond are one more, whose addresses have no names.
-    pub fn new(limits: Limits) -> Self {
+    pub fn with_limits(limits: Limits) -> Self {
         Self {
             processes: HashMap::new(),
             spaces: Vec::new(),
@@ -707,7 +712,7 @@ mod tests {
 
     #[test]
     fn limits_are_kept_and_counted() {
-        let mut spaces = AddressSpaces::new(Limits { max_entries: 2, ..Limits::default() });
+        let mut spaces = AddressSpaces::with_limits(Limits { max_entries: 2, ..Limits::default() });
         let module = spaces.add_module(Module::kernel(None));
         for start in 0..3 {
             spaces.map_kernel(at(0), &Mapping { start, end: start + 1, offset: 0, module });
@@ -719,7 +724,7 @@ mod tests {
 
     #[test]
     fn modules_without_room_are_one() {
-        let mut spaces = AddressSpaces::new(Limits { max_entries: 4, ..Limits::default() });
+        let mut spaces = AddressSpaces::with_limits(Limits { max_entries: 4, ..Limits::default() });
         let mut add = |number| spaces.add_module(Module::file(format!("/{number}"), None));
         let first = add(0);
         let ids: Vec<ModuleId> = (1..100).map(&mut add).collect();
@@ -753,7 +758,7 @@ mod tests {
     fn without_room_no_program_has_the_addresses_of_another() {
         let limits = Limits { max_entries: 4, ..Limits::default() };
         let with_a = || {
-            let mut spaces = AddressSpaces::new(limits);
+            let mut spaces = AddressSpaces::with_limits(limits);
             let [a, b] = ["/a", "/b"].map(|name| spaces.add_module(Module::file(name, None)));
             let [a, b] =
                 [a, b].map(|module| Mapping { start: 0x1000, end: 0x2000, offset: 0, module });
@@ -783,7 +788,7 @@ mod tests {
     fn mappings_within_another_do_not_exceed_the_limits() {
         let limits = Limits { max_entries: 6, ..Limits::default() };
         for process in [1, 2] {
-            let mut spaces = AddressSpaces::new(limits);
+            let mut spaces = AddressSpaces::with_limits(limits);
             let module = spaces.add_module(Module::file("/a", None));
             let mapping = |start, end| Mapping { start, end, offset: 0, module };
             spaces.map(1, at(0), &mapping(0, 1 << 40));

@@ -80,7 +80,7 @@ impl Symbolizer {
     pub fn new(options: Options) -> Self {
         let texts = Texts::new(options.demangle);
         Self {
-            spaces: AddressSpaces::new(Limits {
+            spaces: AddressSpaces::with_limits(Limits {
                 max_entries: options.max_mappings,
                 ..Limits::default()
             }),

@@ -3,7 +3,7 @@
 #![cfg(feature = "unwind")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests may panic")]
 
-use perf_data::{Limits, Reader, SortedReader};
+use perf_data::{Reader, SortedReader};
 use perf_monitor::{CpuMode, FileId, Record};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -81,8 +81,8 @@ fn stacks_of_perf(recording: &Path) -> BTreeMap<Sample, Vec<Place>> {
 
 /// The stacks that this crate finds.
 fn our_stacks(recording: &Path) -> BTreeMap<Sample, (Vec<Place>, StackEnd)> {
-    let reader = Reader::open(std::fs::File::open(recording).unwrap(), Limits::default()).unwrap();
-    let mut records = SortedReader::new(reader, Limits::default());
+    let reader = Reader::new(std::fs::File::open(recording).unwrap()).unwrap();
+    let mut records = SortedReader::new(reader);
     let mut spaces = AddressSpaces::default();
     let mut unwinder = Unwinder::default();
     let mut stacks = BTreeMap::new();

@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Lines};
 use trace_timeline::answers::{Finder, Paths, Question, Subject};
-use trace_timeline::perf_data::{Limits, Reader, SortedReader};
+use trace_timeline::perf_data::{Reader, SortedReader};
 use trace_timeline::sources::perf::PerfSource;
 use trace_timeline::{
     Cause, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, SpanId, SpanKind,
@@ -89,9 +89,9 @@ fn derive(
     tables: &mut Tables,
     each: &mut dyn FnMut(&Derived<'_>, &Tables),
 ) -> Result {
-    let reader = Reader::open(File::open(recording)?, Limits::default())?;
+    let reader = Reader::new(File::open(recording)?)?;
     // Records are in the order of the CPUs' buffers; a source needs that of time.
-    let mut reader = SortedReader::new(reader, Limits::default());
+    let mut reader = SortedReader::new(reader);
     let mut source = PerfSource::new(reader.session())?;
     let mut streams = Streams::new();
     streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {

@@ -671,7 +671,7 @@ fn states_of_threads_end_with_a_damaged_recording() {
     }
     assert_eq!(tracepoints, 5);
     let file = std::io::Cursor::new(bytes.clone());
-    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let mut reader = perf_data::Reader::new(file).unwrap();
     let (mut places, mut times) = (Vec::new(), Vec::new());
     while let Some(entry) = reader.next_record().unwrap() {
         places.push(usize::try_from(entry.raw.offset()).unwrap());

@@ -16,8 +16,8 @@ impl Read for Pipe<'_> {
 
 pub fn target(data: &[u8]) {
     let limits = Limits { max_buffer: 1 << 22, ..Limits::default() };
-    let Ok(mut pipe) = Reader::open_pipe(Pipe(data), limits) else { return };
-    let mut file = Reader::open(Cursor::new(data), limits).expect("it was opened as a pipe");
+    let Ok(mut pipe) = Reader::of_pipe_with_limits(Pipe(data), limits) else { return };
+    let mut file = Reader::with_limits(Cursor::new(data), limits).expect("it was opened as a pipe");
     loop {
         match (pipe.next_record(), file.next_record()) {
             (Ok(Some(a)), Ok(Some(b))) => assert_eq!(a.raw.bytes(), b.raw.bytes()),

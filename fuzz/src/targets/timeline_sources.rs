@@ -78,10 +78,10 @@ fn dotnet(data: &[u8], tables: &mut Tables) -> Vec<Event> {
 
 fn perf(data: &[u8], tables: &mut Tables) -> Vec<Event> {
     let limits = Limits { max_buffer: 1 << 20, max_entries: 1 << 16, ..Limits::default() };
-    let Ok(reader) = perf_data::Reader::open(std::io::Cursor::new(data), limits) else {
+    let Ok(reader) = perf_data::Reader::with_limits(std::io::Cursor::new(data), limits) else {
         return Vec::new();
     };
-    let mut reader = perf_data::SortedReader::new(reader, limits);
+    let mut reader = perf_data::SortedReader::new(reader);
     let Ok(mut source) = PerfSource::with_offset(reader.session(), 1) else { return Vec::new() };
     let mut events = Vec::new();
     while let Ok(Some(entry)) = reader.next_record() {

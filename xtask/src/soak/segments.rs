@@ -1,6 +1,6 @@
 //! Reads each segment of a recorder once it is sealed, and counts what it has.
 
-use perf_data::{Limits, Reader, TracingData};
+use perf_data::{Reader, TracingData};
 use perf_monitor::FieldFormat;
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -105,7 +105,7 @@ impl Counts {
         self.lost += lost.ok_or("a name without losses")?.parse::<u64>()?;
         self.segments += 1;
         self.bytes += fs::metadata(path)?.len();
-        let mut reader = Reader::open(File::open(path)?, Limits::default())?;
+        let mut reader = Reader::new(File::open(path)?)?;
         let events: Vec<String> =
             reader.session().events().iter().map(|event| event.name.clone()).collect();
         let index = |name: &str| events.iter().position(|event| event == name);

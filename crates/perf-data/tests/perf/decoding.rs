@@ -1,7 +1,7 @@
 //! Recordings of `perf`, decoded: every value is the one that `perf script` shows.
 
 use crate::{assert_same, can, perf, words};
-use perf_data::{FileWriter, Limits, Reader, RecordWriter as _, SortedReader};
+use perf_data::{FileWriter, Reader, RecordWriter as _, SortedReader};
 use perf_monitor::{Record, Sample, Tracefs};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -19,12 +19,12 @@ fn record(dir: &Path, args: &[&str], program: &[&str]) -> PathBuf {
 }
 
 fn open(path: &Path) -> Reader<File> {
-    Reader::open(File::open(path).unwrap(), Limits::default()).unwrap()
+    Reader::new(File::open(path).unwrap()).unwrap()
 }
 
 /// Our line for each sample, by time.
 fn lines(path: &Path, line: impl Fn(&Sample<'_>) -> String) -> Vec<String> {
-    let mut reader = SortedReader::new(open(path), Limits::default());
+    let mut reader = SortedReader::new(open(path));
     let mut lines = Vec::new();
     while let Some(entry) = reader.next_record().unwrap() {
         if let Record::Sample(sample) = entry.decode().unwrap().unwrap() {

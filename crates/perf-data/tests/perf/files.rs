@@ -2,7 +2,7 @@
 
 use crate::{assert_same, can, perf, words};
 use perf_data::{
-    BuildIdEntry, Features, FileWriter, Limits, PipeWriter, Reader, RecordWriter, RecordedEvent,
+    BuildIdEntry, Features, FileWriter, PipeWriter, Reader, RecordWriter, RecordedEvent,
     SortedReader, Synthesizer, TracingData, perf_event_attr,
 };
 use perf_monitor::{
@@ -31,7 +31,7 @@ fn shown(comm: &str, event: &str, sample: &Sample<'_>) -> String {
 fn lines(reader: Reader<impl std::io::Read>) -> Vec<String> {
     let mut comms = std::collections::HashMap::new();
     let mut lines = Vec::new();
-    let mut reader = SortedReader::new(reader, Limits::default());
+    let mut reader = SortedReader::new(reader);
     while let Some(entry) = reader.next_record().unwrap() {
         match entry.decode().unwrap().unwrap() {
             Record::Comm(c) => {
@@ -133,7 +133,7 @@ fn perf_reads_our_files() {
     recorded.write(&mut writer, false);
     writer.finish(&recorded.features).unwrap();
 
-    let ours = lines(Reader::open(File::open(&path).unwrap(), Limits::default()).unwrap());
+    let ours = lines(Reader::new(File::open(&path).unwrap()).unwrap());
     assert!(ours.len() > 200, "{}", ours.len());
     let theirs = perf(&["script", "--ns", "-F", FIELDS], &path);
     assert_same(&words(&theirs), &ours);
@@ -141,7 +141,7 @@ fn perf_reads_our_files() {
     // Every record, of whatever kind, is one to perf too.
     let dump = perf(&["script", "-D"], &path);
     let theirs = dump.lines().filter(|l| l.contains(": PERF_RECORD_")).count();
-    let mut reader = Reader::open(File::open(&path).unwrap(), Limits::default()).unwrap();
+    let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
     let mut count = 0;
     while reader.next_record().unwrap().is_some() {
         count += 1;
@@ -181,7 +181,7 @@ fn perf_reads_our_pipes() {
     let mut writer = PipeWriter::new(file, &recorded.events, &recorded.features).unwrap();
     recorded.write(&mut writer, true);
     writer.finish(&recorded.features.build_ids).unwrap();
-    let ours = lines(Reader::open_pipe(File::open(&path).unwrap(), Limits::default()).unwrap());
+    let ours = lines(Reader::of_pipe(File::open(&path).unwrap()).unwrap());
     assert!(ours.len() > 200, "{}", ours.len());
     // As perf reads it from a pipe.
     let output = Command::new("perf")
@@ -247,9 +247,9 @@ fn linux_perf_data_reads_our_files() {
     recorded.write(&mut writer, false);
     let mut file = writer.finish(&recorded.features).unwrap();
     file.set_position(0);
-    let ours = Reader::open(file.clone(), Limits::default()).unwrap();
+    let ours = Reader::new(file.clone()).unwrap();
     let mut samples = 0;
-    let mut sorted = SortedReader::new(ours, Limits::default());
+    let mut sorted = SortedReader::new(ours);
     let mut times = Vec::new();
     while let Some(entry) = sorted.next_record().unwrap() {
         if let Record::Sample(s) = entry.decode().unwrap().unwrap() {
@@ -299,9 +299,9 @@ fn theirs(args: &[&str], piped: bool) -> usize {
     }
     let file = File::open(&path).unwrap();
     let ours = if piped {
-        lines(Reader::open_pipe(file, Limits::default()).unwrap())
+        lines(Reader::of_pipe(file).unwrap())
     } else {
-        let reader = Reader::open(file, Limits::default()).unwrap();
+        let reader = Reader::new(file).unwrap();
         let features = reader.session().features();
         assert!(features.damaged.is_empty(), "{:?}", features.damaged);
         let version = features.version.as_deref().unwrap();
@@ -363,7 +363,7 @@ fn records_of_perf_fill_the_file() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let bytes = std::fs::read(&path).unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-    let mut reader = Reader::open(std::io::Cursor::new(&bytes), Limits::default()).unwrap();
+    let mut reader = Reader::new(std::io::Cursor::new(&bytes)).unwrap();
     let mut at = word(40);
     while let Some(entry) = reader.next_record().unwrap() {
         let raw: RawRecord<'_> = entry.raw;

@@ -81,7 +81,7 @@ impl LiveSamples {
     pub(crate) fn push(&mut self, raw: RawRecord<'_>, each: Each<'_>) {
         let Self { session, layout, build_ids, source, tables, goroutines, events, .. } = self;
         let raw = build_ids.apply(layout, raw);
-        let entry = Entry { raw, session };
+        let entry = Entry::new(raw, session);
         if let (Some(goroutines), Some(Ok(record))) = (goroutines.as_mut(), entry.decode()) {
             goroutines.push(&record, tables);
         }

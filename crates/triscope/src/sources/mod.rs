@@ -38,5 +38,5 @@ pub(crate) fn perf_directory(path: &Path) -> Option<String> {
     }
 }
 
-/// Of a recording of perf that is [incomplete](perf_data::Reader::is_incomplete).
+/// Of a recording of perf that is not [complete](perf_data::Reader::is_complete).
 pub(crate) const INCOMPLETE: &str = "the recorder did not complete it: the end can be missing";

@@ -5,7 +5,7 @@ use super::symbols::Symbols;
 use super::symbols::unwind::Unwinder;
 use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
-use perf_data::{Entry, Limits, Losses, Reader, Session, SortedReader};
+use perf_data::{Entry, Losses, Reader, Session, SortedReader};
 use perf_monitor::{CpuMode, Record, Sample, SampleFlags, Tasks, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -70,7 +70,6 @@ pub(crate) fn read(
 ) -> Result<State> {
     let name = path.display();
     let failed = |error: perf_data::Error| Failure::about(&name, error);
-    let limits = Limits::default();
     let mut state = State {
         tasks: Tasks::new(),
         symbols: None,
@@ -82,15 +81,15 @@ pub(crate) fn read(
         values: HashMap::new(),
     };
     let late = if path.as_os_str() == "-" {
-        let reader = Reader::open_pipe(io::stdin().lock(), limits).map_err(failed)?;
+        let reader = Reader::of_pipe(io::stdin().lock()).map_err(failed)?;
         read_all(reader, &mut state, &failed, &mut on_sample)?
     } else {
         if let Some(why) = perf_directory(path) {
             return Err(Failure::about(&name, why));
         }
         let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
-        let reader = Reader::open(file, limits).map_err(failed)?;
-        if reader.is_incomplete() {
+        let reader = Reader::new(file).map_err(failed)?;
+        if !reader.is_complete() {
             message!("triscope: {name}: {INCOMPLETE}");
         }
         read_all(reader, &mut state, &failed, &mut on_sample)?
@@ -115,7 +114,7 @@ fn read_all<R: Read>(
     failed: &dyn Fn(perf_data::Error) -> Failure,
     on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
 ) -> Result<u64> {
-    let mut records = SortedReader::new(reader, Limits::default());
+    let mut records = SortedReader::new(reader);
     while let Some(entry) = records.next_record().map_err(failed)? {
         apply(&entry, state, on_sample)?;
     }

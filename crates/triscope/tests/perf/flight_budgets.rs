@@ -3,7 +3,7 @@
 use crate::flight::{Recorder, manifest};
 use crate::needs_root;
 use crate::support::{Running, is_able, run};
-use perf_data::{Limits, Reader};
+use perf_data::Reader;
 use perf_monitor::Record;
 use std::collections::BTreeMap;
 use std::fs;
@@ -87,9 +87,7 @@ fn above_the_cpu_budget_sources_are_stopped() {
     });
     let dump = recorder.dump("above its budget");
     // What a thread did after the last switch is not known.
-    let mut reader =
-        Reader::open(fs::File::open(dump.join("kernel.perf.data")).unwrap(), Limits::default())
-            .unwrap();
+    let mut reader = Reader::new(fs::File::open(dump.join("kernel.perf.data")).unwrap()).unwrap();
     let (mut switches, mut ends) = (BTreeMap::new(), BTreeMap::new());
     while let Some(entry) = reader.next_record().unwrap() {
         let is_switch = entry.event().is_some_and(|event| event.name == "sched:sched_switch");

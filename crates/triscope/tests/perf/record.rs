@@ -877,7 +877,7 @@ fn unread_programs(shell: u32) -> BTreeSet<u32> {
     let executed = lines.filter(|process: &serde_json::Value| !process["at"].is_null());
     let read: BTreeSet<u64> = executed.map(|process| process["pid"].as_u64().unwrap()).collect();
     let file = std::fs::File::open(dir.path().join("raw/kernel.perf.data")).unwrap();
-    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let mut reader = perf_data::Reader::new(file).unwrap();
     let mut begun = BTreeSet::new();
     while let Some(entry) = reader.next_record().unwrap() {
         if let Some(Ok(perf_monitor::Record::Comm(comm))) = entry.decode() {
@@ -897,7 +897,7 @@ fn threads_of(pid: u32) -> (BTreeSet<u32>, BTreeSet<u32>, u64) {
     let options = ["record", "--sched", "--pid", &of, "--seconds", "0.2", "--realtime"];
     run_in(dir.path(), &[&options[..], &["--keep", "raw", "-o", "out"]].concat()).is_good();
     let file = std::fs::File::open(dir.path().join("raw/kernel.perf.data")).unwrap();
-    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let mut reader = perf_data::Reader::new(file).unwrap();
     let (mut known, mut seen, mut lost) = (BTreeSet::new(), BTreeSet::new(), 0);
     while let Some(entry) = reader.next_record().unwrap() {
         match entry.decode() {

@@ -582,7 +582,7 @@ fn a_flood_does_not_lose_the_records_about_tasks() {
     ran.is_good();
     assert!(!ran.stderr.contains(" 0 lost"), "{}", ran.stderr);
     let file = std::fs::File::open(dir.path().join("flood")).unwrap();
-    let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let mut reader = perf_data::Reader::new(file).unwrap();
     let (mut names, mut forks, mut exits) = (Vec::new(), 0, 0);
     while let Some(entry) = reader.next_record().unwrap() {
         match entry.decode().unwrap().unwrap() {
@@ -622,7 +622,7 @@ fn other_recorders_are_not_disturbed() {
     }
     for name in ["x.data", "y.data", "raw/kernel.perf.data"] {
         let file = std::fs::File::open(dir.path().join(name)).unwrap();
-        let mut reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+        let mut reader = perf_data::Reader::new(file).unwrap();
         let attrs: Vec<_> = reader.session().events().iter().map(|event| event.attr).collect();
         assert!(!attrs.is_empty() && attrs.iter().all(|attr| !attr.build_id()), "{name}");
         let mut is_found = false;
@@ -643,7 +643,7 @@ fn functions_that_the_kernel_adds_are_recorded() {
     let dir = tempfile::tempdir().unwrap();
     run_in(dir.path(), &["perf", "record", "-a", "-o", "x.data", "--", "true"]).is_good();
     let file = std::fs::File::open(dir.path().join("x.data")).unwrap();
-    let reader = perf_data::Reader::open(file, perf_data::Limits::default()).unwrap();
+    let reader = perf_data::Reader::new(file).unwrap();
     let is_asked = reader.session().events().iter().any(|event| event.attr.ksymbol());
     assert_eq!(is_asked, perf_monitor::KernelFeatures::has_ksymbols());
 }

@@ -309,7 +309,7 @@ mod tests {
         }
 
         fn missing(&self) -> u64 {
-            self.source.samples().deferred
+            self.source.stats().deferred
         }
     }
 
@@ -425,7 +425,7 @@ mod tests {
         let mut run = Run::deferring();
         run.promises(CLOCK, 10, 7, 0xa, 1);
         run.promises(CLOCK, 11, 7, 0xb, 2);
-        while run.source.samples().deferred == 0 {
+        while run.source.stats().deferred == 0 {
             assert!(run.source.deferred.held.len() <= MAX_EVENTS);
             assert_eq!(run.addresses(), []);
             run.sample(CLOCK, 20, 8, &[PERF_CONTEXT_USER, 0x400]);

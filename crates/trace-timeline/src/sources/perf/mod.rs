@@ -2,14 +2,14 @@
 //! of a `perf.data` file. Of a file also the samples of other events, with their call chains.
 //!
 //! ```no_run
-//! use perf_data::{Limits, Reader, SortedReader};
+//! use perf_data::{Reader, SortedReader};
 //! use trace_timeline::{Tables, sources::perf::PerfSource};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // perf record -k CLOCK_MONOTONIC -a -e sched:sched_switch,sched:sched_waking …
 //! let file = std::fs::File::open("perf.data")?;
-//! let reader = Reader::open(file, Limits::default())?;
-//! let mut records = SortedReader::new(reader, Limits::default());
+//! let reader = Reader::new(file)?;
+//! let mut records = SortedReader::new(reader);
 //! let mut tables = Tables::new();
 //! let mut source = PerfSource::new(records.session())?;
 //! let mut events = Vec::new();
@@ -173,7 +173,7 @@ impl PerfSource {
         let this = Self::with_offset(session, 0)?;
         // Without events there are no times.
         let is_monotonic =
-            session.events().is_empty() || session.clock() == Some(ClockDomain::Monotonic);
+            session.events().is_empty() || session.clock_domain() == Some(ClockDomain::Monotonic);
         if is_monotonic { Ok(this) } else { Err(PerfError::Clock) }
     }
 
@@ -286,12 +286,12 @@ impl PerfSource {
     }
 
     /// Statistics of the scheduler so far.
-    pub const fn stats(&self) -> KernelStats {
+    pub const fn kernel_stats(&self) -> KernelStats {
         self.kernel.stats()
     }
 
     /// Statistics of the samples so far.
-    pub const fn samples(&self) -> PerfStats {
+    pub const fn stats(&self) -> PerfStats {
         PerfStats { cut: self.stacks.cut, deferred: self.deferred.missing, ..self.stats }
     }
 
@@ -790,7 +790,7 @@ mod tests {
             _ => None,
         });
         assert_eq!(samples.collect::<Vec<_>>(), [10, 30, 30, 30, 30, 40]);
-        assert_eq!(run.source.samples().late, 2);
+        assert_eq!(run.source.stats().late, 2);
     }
 
     /// The states before the loss do not last, although no switch was recorded by then.
@@ -854,7 +854,7 @@ mod tests {
         let mut run = scheduler();
         let all = [(40, kind, 40, Some(300)), (50, kind, 50, Some(200))];
         assert_eq!(end(&mut run, 300, 500), all);
-        assert_eq!(run.source.stats().lost, 500);
+        assert_eq!(run.source.kernel_stats().lost, 500);
         let mut run = scheduler();
         run.source = run.source.with_scheduler_as_samples();
         assert_eq!(end(&mut run, 0, 500), [(50, LossKind::Samples, 50, Some(500))]);

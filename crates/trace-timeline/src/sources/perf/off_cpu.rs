@@ -297,7 +297,7 @@ mod tests {
         run.push(PERF_RECORD_LOST, 0, &[ID, 3, 1 | 7 << 32, 50, 0, ID]);
         run.switch(110, 7, 0);
         assert_eq!(run.samples(), []);
-        assert_eq!(run.source.samples().unfinished, 1);
+        assert_eq!(run.source.stats().unfinished, 1);
     }
 
     /// A kernel can leave out a switch, without a record of a loss.
@@ -308,7 +308,7 @@ mod tests {
         run.leaves(60, 7, 0xb0);
         run.switch(90, 7, 0);
         assert_eq!(run.samples(), [(7, 90, 30, 0xb0)]);
-        assert_eq!(run.source.samples().unfinished, 1);
+        assert_eq!(run.source.stats().unfinished, 1);
     }
 
     /// Records of switches say which threads have a CPU: not what they do where records are lost.
@@ -337,7 +337,7 @@ mod tests {
         let mut run = Run::new();
         run.push(PERF_RECORD_THROTTLE, 0, &[5, ID, ID, 1 | 7 << 32, 5, 0, ID]);
         run.push(PERF_RECORD_UNTHROTTLE, 0, &[9, ID, ID, 1 | 7 << 32, 9, 0, ID]);
-        assert_eq!(run.source.samples().throttled, 1);
+        assert_eq!(run.source.stats().throttled, 1);
     }
 
     /// A recording of several parts has the tasks at the start of each.

@@ -129,8 +129,8 @@ mod tests {
         leave(&mut run);
         assert!(intervals(&run).iter().all(|interval| interval.kernel == Kernel::Unknown));
         assert_eq!((has_switches(&run), samples(&run)), (false, 3));
-        let stats = run.source.stats();
-        assert_eq!((stats.switches, stats.unreported, run.source.samples().samples), (0, 0, 3));
+        let stats = run.source.kernel_stats();
+        assert_eq!((stats.switches, stats.unreported, run.source.stats().samples), (0, 0, 3));
     }
 
     /// Thread 7 of a command waits for a CPU while its records say so. Nothing says when thread 20 of another

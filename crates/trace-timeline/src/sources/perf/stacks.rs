@@ -428,7 +428,7 @@ mod tests {
         });
         let addresses =
             run.tables.frames(stack.unwrap()).iter().map(|frame| frame.address).collect();
-        (addresses, run.source.samples())
+        (addresses, run.source.stats())
     }
 
     /// Processes have a program at different addresses; a function has one position in its file.
@@ -533,6 +533,6 @@ mod tests {
         });
         let frames = run.tables.frames(stack.unwrap());
         assert_eq!(frames.iter().map(|frame| frame.address).collect::<Vec<_>>(), [0x304, 0x404]);
-        assert_eq!(run.source.samples().cut, 1);
+        assert_eq!(run.source.stats().cut, 1);
     }
 }

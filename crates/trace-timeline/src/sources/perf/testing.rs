@@ -97,7 +97,7 @@ impl Run {
         let words = [&[header], body].concat();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
-        let entry = Entry { raw, session: &self.session };
+        let entry = Entry::new(raw, &self.session);
         self.source.push(&entry, &mut self.tables, &mut self.events);
     }
 

@@ -4,8 +4,8 @@ use super::chain::Chain;
 use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::Arrival;
 use perf_data::{
-    BuildIdEntry, Entry, Features, FileWriter, Limits, Reader, RecordWriter, RecordedEvent,
-    TracingData, record_type,
+    BuildIdEntry, Entry, Features, FileWriter, Reader, RecordWriter, RecordedEvent, TracingData,
+    record_type,
 };
 use perf_monitor::{SampleFlags, Timestamp};
 use std::collections::BTreeSet;
@@ -86,10 +86,10 @@ pub(super) fn assemble(
     let mut features = features(command_lines);
     let mut readers = Vec::new();
     let mut events: Vec<RecordedEvent> = Vec::new();
-    let kept = known.events.and_then(|file| Reader::open(file, Limits::default()).ok());
+    let kept = known.events.and_then(|file| Reader::new(file).ok());
     features.clock = kept.as_ref().and_then(|kept| kept.session().features().clock);
     for Input { segment, file } in inputs {
-        let Ok(reader) = Reader::open(file, Limits::default()) else {
+        let Ok(reader) = Reader::new(file) else {
             this.torn += 1;
             this.truncated += segment.bytes;
             continue;
@@ -107,7 +107,7 @@ pub(super) fn assemble(
     }
     // Those of sealed segments have names, and those that were kept.
     let (torn, sealed): (Vec<_>, Vec<_>) =
-        readers.iter().map(|(_, reader)| reader).partition(|reader| reader.is_incomplete());
+        readers.iter().map(|(_, reader)| reader).partition(|reader| !reader.is_complete());
     let kept = kept.as_ref().filter(|_| !torn.is_empty());
     for reader in sealed.into_iter().chain(kept).chain(torn) {
         add(&mut events, reader.session().events());
@@ -119,9 +119,7 @@ pub(super) fn assemble(
         features.os_release.clone_from(&of.os_release);
     }
     this.lacks_formats = features.tracing.is_none() && events.iter().any(is_tracepoint);
-    this.wall_clock_offset = features
-        .clock
-        .and_then(|read| i64::try_from(i128::from(read.realtime) - i128::from(read.clock)).ok());
+    this.wall_clock_offset = features.clock.map(|clock| clock.offset_nanos());
     this.release.clone_from(&features.os_release);
     let mut chain = features.tracing.as_ref().and_then(Chain::new);
     let sideband = sideband(&events);
@@ -300,7 +298,7 @@ pub(super) mod tests {
         let this =
             assemble(vec![input], Known::default(), false, &File::create(&out).unwrap()).unwrap();
         let mut times = Vec::new();
-        if let Ok(mut reader) = Reader::open(File::open(out).unwrap(), Limits::default()) {
+        if let Ok(mut reader) = Reader::new(File::open(out).unwrap()) {
             while let Ok(Some(entry)) = reader.next_record() {
                 times.extend(entry.time().map(Timestamp::nanos));
             }
@@ -359,7 +357,7 @@ pub(super) mod tests {
         let inputs = [1, 2, 4].map(|second| of_two_cpus(dir.path(), second));
         let out = dir.path().join("out");
         assemble(inputs.into(), Known::default(), false, &File::create(&out).unwrap()).unwrap();
-        let mut reader = Reader::open(File::open(out).unwrap(), Limits::default()).unwrap();
+        let mut reader = Reader::new(File::open(out).unwrap()).unwrap();
         let mut losses = Vec::new();
         while let Some(entry) = reader.next_record().unwrap() {
             if let Some(Ok(Record::Lost(lost))) = entry.decode() {

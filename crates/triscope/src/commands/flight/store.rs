@@ -27,7 +27,7 @@ use crate::sources::model::{BOOT, DUMPS, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
 use crate::timeline::{counted, now};
 use crossbeam_channel::Receiver;
-use perf_data::{Features, FileWriter, Limits, Reader, RecordedEvent, TracingData};
+use perf_data::{Features, FileWriter, Reader, RecordedEvent, TracingData};
 use perf_monitor::{ProcessInfo, Record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -766,7 +766,7 @@ fn rescue(
 ) -> io::Result<Option<Segment>> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
-    let Ok(mut reader) = Reader::open(file, Limits::default()) else { return Ok(None) };
+    let Ok(mut reader) = Reader::new(file) else { return Ok(None) };
     let (mut end, mut is_torn, mut lost) = (None, false, 0_u64);
     loop {
         match reader.next_record() {

@@ -71,7 +71,7 @@ impl Stacks {
         let clocks = clocks();
         let clock = clocks.map(|(time, reading)| {
             let domain = ClockDomain::Realtime;
-            Event { time: time, kind: EventKind::Clock { time, domain, reading } }
+            Event { time, kind: EventKind::Clock { time, domain, reading } }
         });
         let collected = match output {
             Output::Profile(file) => {
@@ -116,7 +116,7 @@ impl Stacks {
 
     /// What is missing or incomplete.
     pub(super) fn notes(&self) -> String {
-        let stats = self.samples.source.samples();
+        let stats = self.samples.source.stats();
         let dropped = self.samples.tables.dropped();
         let text = notes(&[
             (

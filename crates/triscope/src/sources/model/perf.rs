@@ -11,7 +11,7 @@ use perf_data::Session;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use trace_common::{ClockDomain, Limits};
+use trace_common::{ClockDomain, Timestamp};
 use trace_timeline::sources::kernel::KernelStats;
 use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Event, Tables};
@@ -26,7 +26,7 @@ pub(super) struct Origin {
     file: String,
     host: Option<String>,
     /// The wall clock and the clock of the events at one moment.
-    clocks: Option<[u64; 2]>,
+    clocks: Option<[Timestamp; 2]>,
 }
 
 impl Origin {
@@ -54,12 +54,12 @@ impl Origin {
 
 /// Whether between two moments, each with a wall clock and another one, the wall clock has advanced less than the
 /// other one. Of a machine that is suspended meanwhile, it advances more.
-fn are_of_two_boots(one: [u64; 2], other: [u64; 2]) -> bool {
+fn are_of_two_boots(one: [Timestamp; 2], other: [Timestamp; 2]) -> bool {
     /// The wall clock is adjusted. Between two boots, it is the time from one to the other.
     const TOLERANCE: i128 = 60_000_000_000;
     let ([wall, clock], [later_wall, later_clock]) =
         if one[1] < other[1] { (one, other) } else { (other, one) };
-    let passed = |from: u64, to: u64| i128::from(to) - i128::from(from);
+    let passed = |from: Timestamp, to: Timestamp| i128::from(to.nanos()) - i128::from(from.nanos());
     passed(wall, later_wall) < passed(clock, later_clock) - TOLERANCE
 }
 
@@ -72,17 +72,17 @@ impl Opening<'_> {
             true => spool(input)?,
             false => File::open(self.path).map_err(|error| fail(&error))?,
         };
-        let reader = perf_data::Reader::open(file, Limits::default()).map_err(|e| fail(&e))?;
+        let reader = perf_data::Reader::new(file).map_err(|e| fail(&e))?;
         let features = reader.session().features();
         opened.kernel = opened.kernel.take().or_else(|| features.os_release.clone());
         opened.host = opened.host.take().or_else(|| features.hostname.clone());
-        let offset = features.clock.map(|clock| clock.realtime.wrapping_sub(clock.clock) as i64);
+        let offset = features.clock.map(|clock| clock.offset_nanos());
         let offset = offset.map(|nanos| nanos.saturating_sub(self.offset.unwrap_or(0)));
         opened.clock_offset = opened.clock_offset.or(offset);
         let notes = self.notes;
         if self.offset.is_none() {
             if self.is_single {
-                opened.domain = reader.session().clock().unwrap_or(ClockDomain::Local(0));
+                opened.domain = reader.session().clock_domain().unwrap_or(ClockDomain::Local(0));
             }
             let clocks = features.clock.map(|clock| [clock.realtime, clock.clock]);
             let own = Origin { file: name.clone(), host: features.hostname.clone(), clocks };
@@ -91,9 +91,9 @@ impl Opening<'_> {
                 None => opened.origin = Some(own),
             }
         }
-        let is_incomplete = reader.is_incomplete();
+        let is_complete = reader.is_complete();
         let damaged = features.damaged.len() as u64;
-        let mut reader = perf_data::SortedReader::new(reader, Limits::default());
+        let mut reader = perf_data::SortedReader::new(reader);
         let source = match self.offset {
             Some(offset) => PerfSource::with_offset(reader.session(), offset),
             // Nothing is to be related.
@@ -128,9 +128,9 @@ impl Opening<'_> {
             };
             if !matches!(result, Ok(true)) {
                 source.finish(tables, out);
-                let stats = source.samples();
+                let stats = source.stats();
                 // Of a part of the switches, or of those of one program, no state follows.
-                let KernelStats { switches, wakings, .. } = source.stats();
+                let KernelStats { switches, wakings, .. } = source.kernel_stats();
                 let is_sampled = switches == 0;
                 let events = names(is_sampled);
                 let sampled = if is_sampled { stats.samples } else { 0 };
@@ -147,7 +147,7 @@ impl Opening<'_> {
                     (reader.late(), "records out of order"),
                     (damaged, "sections of the description that are damaged"),
                 ];
-                if is_incomplete {
+                if !is_complete {
                     notes.say(&name, INCOMPLETE);
                 }
                 if switches > 0 && wakings == 0 {
@@ -330,8 +330,9 @@ mod tests {
 
     #[test]
     fn a_clock_that_begins_again_is_that_of_another_boot() {
-        const HOUR: u64 = 3_600_000_000_000;
-        let at = |hours: u64, clock: u64| [(500_000 + hours) * HOUR, clock];
+        const HOUR: i64 = 3_600_000_000_000;
+        let at =
+            |hours: i64, clock: i64| [(500_000 + hours) * HOUR, clock].map(Timestamp::from_nanos);
         let are = |one, other| {
             assert_eq!(are_of_two_boots(one, other), are_of_two_boots(other, one));
             are_of_two_boots(one, other)
