@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if from != GoState::Waiting && to == GoState::Waiting {
             let top = transition.stack().and_then(|stack| stack.frames().next());
             let r#where =
-                top.map_or(String::new(), |f| format!("{} {}:{}", f.func, f.file, f.line));
+                top.map_or(String::new(), |f| format!("{} {}:{}", f.function, f.file, f.line));
             let why = transition.reason().to_string();
             blocked.insert(id, Blocked { since: event.time(), why, r#where });
         } else if from == GoState::Waiting && to != GoState::Waiting {

@@ -119,7 +119,7 @@ pub(crate) fn header(bytes: &[u8], offset: u64) -> Result<(Batch, usize), Header
     batch.ticks = field("timestamp of a batch")?;
     let size = field("size of a batch")?;
     if size > MAX_BATCH_SIZE {
-        let kind = ErrorKind::TooLarge { what: "batch", size, max: MAX_BATCH_SIZE };
+        let kind = ErrorKind::TooLarge { what: "batch", value: size, limit: MAX_BATCH_SIZE };
         let position = Position {
             offset,
             generation: Some(batch.generation),

@@ -46,7 +46,7 @@ pub enum ErrorKind {
     NotATrace,
     /// The version of the trace is not supported.
     #[error("trace of unknown version Go 1.{0}; this reader knows Go 1.11 to 1.26's formats")]
-    UnknownVersion(u64),
+    UnsupportedVersion(u64),
     /// A trace of this version has no generations.
     #[error("a trace of {0} has no generations; those of Go 1.22 and later have")]
     NoGenerations(Version),
@@ -62,14 +62,14 @@ pub enum ErrorKind {
     #[error("expected a batch, found {0}")]
     NotABatch(EventType),
     /// A batch, string or stack is larger than the format allows.
-    #[error("{what} of {size}, more than the maximum of {max}")]
+    #[error("{what} of {value}, more than the maximum of {limit}")]
     TooLarge {
         /// The item that is too large.
         what: &'static str,
         /// Its size.
-        size: u64,
+        value: u64,
         /// The maximum of the format.
-        max: u64,
+        limit: u64,
     },
     /// The trace exceeds one of the reader's [`Limits`](trace_common::Limits).
     #[error("{what} exceeds the limit of {limit}")]
@@ -77,7 +77,7 @@ pub enum ErrorKind {
         /// The quantity, with the name of the field of [`Limits`](trace_common::Limits).
         what: &'static str,
         /// The limit.
-        limit: usize,
+        limit: u64,
     },
     /// Generation 0, which no runtime writes.
     #[error("invalid generation number 0")]
@@ -139,12 +139,12 @@ pub enum ErrorKind {
     #[error("{0} outside of any batch")]
     OutsideBatch(&'static str),
     /// An event of a v1 trace with a wrong number of arguments.
-    #[error("{event} has {found} arguments instead of {wanted}")]
+    #[error("{event} has {found} arguments instead of {expected}")]
     WrongArguments {
         /// The v1 event.
         event: &'static str,
         /// The number of arguments that the type requires.
-        wanted: usize,
+        expected: usize,
         /// The number of arguments found.
         found: usize,
     },
@@ -293,6 +293,12 @@ impl Error {
     /// The position of the error.
     pub fn position(&self) -> Position {
         self.0.1
+    }
+}
+
+impl ErrorKind {
+    pub(crate) const fn limit(what: &'static str, limit: usize) -> Self {
+        Self::Limit { what, limit: limit as u64 }
     }
 }
 

@@ -259,7 +259,7 @@ impl<'a> Event<'a> {
     /// let mut reader = Reader::new(file)?;
     /// while let Some(event) = reader.next_event()? {
     ///     for frame in event.stack().iter().flat_map(|stack| stack.frames()) {
-    ///         println!("{} at {}:{}", frame.func, frame.file, frame.line);
+    ///         println!("{} at {}:{}", frame.function, frame.file, frame.line);
     ///     }
     /// }
     /// # Ok(())
@@ -421,7 +421,7 @@ impl<'a> Event<'a> {
     /// let mut tasks = 0;
     /// while let Some(event) = reader.next_event()? {
     ///     if let (EventKind::TaskEnd, Some(task)) = (event.kind(), event.task()) {
-    ///         println!("{} of type {} ends", task.id, task.ty);
+    ///         println!("{} of type {} ends", task.id, task.name);
     ///         tasks += 1;
     ///     }
     /// }
@@ -431,15 +431,15 @@ impl<'a> Event<'a> {
     /// ```
     pub fn task(self) -> Option<Task<'a>> {
         let record = self.record;
-        let (parent, ty) = match record.ty {
+        let (parent, name) = match record.ty {
             EventType::USER_TASK_BEGIN => (record.begun_parent(), self.string(2)),
             EventType::USER_TASK_END => {
-                let (parent, ty) = record.ended_task();
-                (parent, self.table.any(ty))
+                let (parent, name) = record.ended_task();
+                (parent, self.table.any(name))
             }
             _ => return None,
         };
-        Some(Task { id: record.task(), parent, ty })
+        Some(Task { id: record.task(), parent, name })
     }
 
     /// The region of an [`EventKind::RegionBegin`] or [`EventKind::RegionEnd`].
@@ -452,7 +452,7 @@ impl<'a> Event<'a> {
     /// let mut reader = Reader::new(file)?;
     /// while let Some(event) = reader.next_event()? {
     ///     if let Some(region) = event.region() {
-    ///         println!("{} {} {} of task {}", event.time(), event.kind(), region.ty, region.task);
+    ///         println!("{} {} {} of task {}", event.time(), event.kind(), region.name, region.task);
     ///     }
     /// }
     /// # Ok(())
@@ -460,7 +460,7 @@ impl<'a> Event<'a> {
     /// ```
     pub fn region(self) -> Option<Region<'a>> {
         matches!(self.kind(), EventKind::RegionBegin | EventKind::RegionEnd)
-            .then(|| Region { task: self.record.task(), ty: self.string(1) })
+            .then(|| Region { task: self.record.task(), name: self.string(1) })
     }
 
     /// The message of an [`EventKind::Log`].
@@ -749,7 +749,7 @@ pub struct Task<'a> {
     /// The parent task, or [`TaskId::NONE`].
     pub parent: TaskId,
     /// The `taskType` given to `NewTask`; empty for an end whose begin is not in the trace.
-    pub ty: &'a BStr,
+    pub name: &'a BStr,
 }
 
 /// A region of `runtime/trace`: an interval in the execution of one goroutine.
@@ -759,7 +759,7 @@ pub struct Region<'a> {
     /// The task that it belongs to, or [`TaskId::BACKGROUND`].
     pub task: TaskId,
     /// The `regionType` given to `StartRegion` or `WithRegion`.
-    pub ty: &'a BStr,
+    pub name: &'a BStr,
 }
 
 /// A message of `runtime/trace`'s `Log` or `Logf`.
@@ -942,7 +942,7 @@ pub struct StackFrame<'a> {
     /// The program counter: of the call, or, in the innermost frame, where the stack was taken.
     pub pc: u64,
     /// The name of the function.
-    pub func: &'a BStr,
+    pub function: &'a BStr,
     /// The path of the source file.
     pub file: &'a BStr,
     /// The line in that file.
@@ -966,7 +966,7 @@ impl<'a> Stack<'a> {
         table.stack(self.id).iter().map(move |&index| {
             let Frame { pc, func, file, line } = table.frames[index as usize];
             let string = |id| table.string(id).unwrap_or_default();
-            StackFrame { pc, func: string(func), file: string(file), line }
+            StackFrame { pc, function: string(func), file: string(file), line }
         })
     }
 
@@ -1018,7 +1018,7 @@ mod tests {
             &[outer, inner],
             &[StackFrame { pc: 17, ..inner }, outer],
             &[StackFrame { line: 8, ..inner }, outer],
-            &[StackFrame { func: outer.func, ..inner }, outer],
+            &[StackFrame { function: outer.function, ..inner }, outer],
             &[StackFrame { file: outer.file, ..inner }, outer],
         ];
         for frames in others {

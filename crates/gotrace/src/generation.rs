@@ -264,7 +264,7 @@ impl Loader {
 
     fn check_entries(&self, what: &'static str, len: usize, offset: u64) -> Result<(), Error> {
         let limit = self.limits.max_entries.min(NO_BATCH as usize);
-        if len < limit { Ok(()) } else { Err(Error::at(offset, ErrorKind::Limit { what, limit })) }
+        if len < limit { Ok(()) } else { Err(Error::at(offset, ErrorKind::limit(what, limit))) }
     }
 
     fn strings(&mut self, cursor: &mut Cursor<'_>) -> Result<(), Error> {
@@ -453,7 +453,7 @@ fn at_most(cursor: &mut Cursor<'_>, what: &'static str, max: u64) -> Result<usiz
     if size <= max {
         Ok(size as usize)
     } else {
-        Err(Error::at(offset, ErrorKind::TooLarge { what, size, max }))
+        Err(Error::at(offset, ErrorKind::TooLarge { what, value: size, limit: max }))
     }
 }
 

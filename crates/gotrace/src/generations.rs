@@ -115,7 +115,7 @@ impl<R: Read> Generations<R> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`]; also for a v1 trace (Go ≤ 1.21),
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnsupportedVersion`]; also for a v1 trace (Go ≤ 1.21),
     /// which has no generations.
     pub fn new(input: R) -> Result<Self, Error> {
         Self::with_limits(input, Limits::default())
@@ -258,7 +258,7 @@ fn find(
             if threads.len() >= limits.max_entries {
                 let limit = limits.max_entries;
                 let what = "the number of threads (max_entries)";
-                return Err(error(offset, at, number, ErrorKind::Limit { what, limit }));
+                return Err(error(offset, at, number, ErrorKind::limit(what, limit)));
             }
             let last = LastBatch { ticks: batch.ticks, data: batch.data };
             threads.insert(batch.thread.0, last);
@@ -364,7 +364,7 @@ impl Index {
             match reader.next_generation() {
                 Ok(Some((span, _))) if index.generations.len() == limits.max_entries => {
                     let what = "the number of generations (max_entries)";
-                    let kind = ErrorKind::Limit { what, limit: limits.max_entries };
+                    let kind = ErrorKind::limit(what, limits.max_entries);
                     return Err(Error::at(span.offset, kind));
                 }
                 Ok(Some((span, _))) => index.generations.push(span),

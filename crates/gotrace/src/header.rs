@@ -28,7 +28,7 @@ pub(crate) fn read_from(source: &mut impl Read) -> Result<Version, Error> {
 /// The version of a trace that begins with `bytes`: `go 1.N trace`, padded with zeros.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Version, ErrorKind> {
     let minor = bytes.get(..Version::HEADER_LEN).and_then(minor).ok_or(ErrorKind::NotATrace)?;
-    Version::from_minor(minor).ok_or(ErrorKind::UnknownVersion(minor.into()))
+    Version::from_minor(minor).ok_or(ErrorKind::UnsupportedVersion(minor.into()))
 }
 
 fn minor(header: &[u8]) -> Option<u32> {
@@ -60,7 +60,7 @@ mod tests {
         for version in Version::ALL {
             assert_eq!(all(&version.header()), Ok(version));
         }
-        let unknown = |n| Err(ErrorKind::UnknownVersion(n).to_string());
+        let unknown = |n| Err(ErrorKind::UnsupportedVersion(n).to_string());
         assert_eq!(all(b"go 1.99 trace\0\0\0"), unknown(99));
         assert_eq!(all(b"go 1.5 trace\0\0\0\0"), unknown(5));
         assert_eq!(all(b"go 1.100 trace\0\0"), unknown(100));

@@ -87,7 +87,7 @@ impl Recovery {
             let Some(head) = head else { return Ok(false) };
             if order.len() > self.max_entries {
                 let what = "the number of goroutines, procs, threads and tasks (max_entries)";
-                return Err(self.error(ErrorKind::Limit { what, limit: self.max_entries }));
+                return Err(self.error(ErrorKind::limit(what, self.max_entries)));
             }
             let mut merge = Merge { recovery: self, order, bytes, table, event, counts };
             if merge.take(0)? || merge.take_other(head)? || merge.force()? {

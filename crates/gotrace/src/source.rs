@@ -95,7 +95,7 @@ impl<R: Read> Source<R> {
     pub(crate) fn fill(&mut self) -> Result<bool, Error> {
         if self.filled - self.keep >= self.limit {
             let what = "the size of one generation in bytes (max_buffer)";
-            let kind = ErrorKind::Limit { what, limit: self.limit };
+            let kind = ErrorKind::limit(what, self.limit);
             return Err(Error::at(self.offset(), kind));
         }
         if self.filled == self.buffer.len() {

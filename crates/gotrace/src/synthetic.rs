@@ -99,12 +99,12 @@ pub enum BuildError {
     #[error("the value of a metric must be a number, not {0}")]
     MetricValue(Value),
     /// The event requires a resource of another kind.
-    #[error("{what} needs a resource of kind {wanted}, not {found}")]
+    #[error("{what} needs a resource of kind {expected}, not {found}")]
     Resource {
         /// The item that requires the resource.
         what: &'static str,
         /// The kind that it requires.
-        wanted: ResourceKind,
+        expected: ResourceKind,
         /// The resource given.
         found: ResourceId,
     },
@@ -143,14 +143,14 @@ pub enum BuildError {
     },
     /// The event applies to the executing goroutine or proc, and a different one is given as
     /// executing.
-    #[error("the event happens to {what} {needed} itself, but is given {what} {given}")]
+    #[error("the event happens to {what} {expected} itself, but is given {what} {found}")]
     Context {
         /// `goroutine` or `proc`.
         what: &'static str,
         /// The one in the details.
-        needed: i64,
+        expected: i64,
         /// The one that was given as executing.
-        given: i64,
+        found: i64,
     },
 }
 
@@ -263,24 +263,24 @@ impl<'a> Builder<'a> {
             {
                 Err(BuildError::NoTask)
             }
-            EventDetails::TaskBegin(Task { id, parent, ty }) => {
-                let ty = self.string(ty);
-                self.set(T::USER_TASK_BEGIN, [id.0, parent.0, ty, 0]);
+            EventDetails::TaskBegin(Task { id, parent, name }) => {
+                let name = self.string(name);
+                self.set(T::USER_TASK_BEGIN, [id.0, parent.0, name, 0]);
                 Ok(())
             }
-            EventDetails::TaskEnd(Task { id, parent, ty }) => {
-                let ty = self.table.add(shared(ty));
-                self.set(T::USER_TASK_END, [id.0, 0, parent.0, ty]);
+            EventDetails::TaskEnd(Task { id, parent, name }) => {
+                let name = self.table.add(shared(name));
+                self.set(T::USER_TASK_END, [id.0, 0, parent.0, name]);
                 Ok(())
             }
-            EventDetails::RegionBegin(Region { task, ty }) => {
-                let ty = self.string(ty);
-                self.set(T::USER_REGION_BEGIN, [task.0, ty, 0, 0]);
+            EventDetails::RegionBegin(Region { task, name }) => {
+                let name = self.string(name);
+                self.set(T::USER_REGION_BEGIN, [task.0, name, 0, 0]);
                 Ok(())
             }
-            EventDetails::RegionEnd(Region { task, ty }) => {
-                let ty = self.string(ty);
-                self.set(T::USER_REGION_END, [task.0, ty, 0, 0]);
+            EventDetails::RegionEnd(Region { task, name }) => {
+                let name = self.string(name);
+                self.set(T::USER_REGION_END, [task.0, name, 0, 0]);
                 Ok(())
             }
             EventDetails::Log(Log { task, category, message }) => {
@@ -312,8 +312,8 @@ impl<'a> Builder<'a> {
     fn happens_to(&mut self, go: GoId) -> Result<(), BuildError> {
         let given = std::mem::replace(&mut self.record.g, go);
         if given.is_some() && given != go {
-            let (needed, given) = (go.0, given.0);
-            return Err(BuildError::Context { what: "goroutine", needed, given });
+            let (expected, found) = (go.0, given.0);
+            return Err(BuildError::Context { what: "goroutine", expected, found });
         }
         Ok(())
     }
@@ -322,8 +322,8 @@ impl<'a> Builder<'a> {
     fn happens_to_proc(&mut self, proc: ProcId) -> Result<(), BuildError> {
         let given = std::mem::replace(&mut self.record.p, proc);
         if given.is_some() && given != proc {
-            let (needed, given) = (proc.0, given.0);
-            return Err(BuildError::Context { what: "proc", needed, given });
+            let (expected, found) = (proc.0, given.0);
+            return Err(BuildError::Context { what: "proc", expected, found });
         }
         Ok(())
     }
@@ -390,12 +390,12 @@ impl<'a> Builder<'a> {
                 self.happens_to(go)
             }
             (name, found) => {
-                let wanted = match name {
+                let expected = match name {
                     RangeName::GcMark => ResourceKind::None,
                     RangeName::GcSweep => ResourceKind::Proc,
                     _ => ResourceKind::Goroutine,
                 };
-                Err(wrong_resource("the range", wanted, found))
+                Err(wrong_resource("the range", expected, found))
             }
         }
     }
@@ -514,8 +514,8 @@ impl Phase {
     }
 }
 
-fn wrong_resource(what: &'static str, wanted: ResourceKind, found: ResourceId) -> BuildError {
-    BuildError::Resource { what, wanted, found }
+fn wrong_resource(what: &'static str, expected: ResourceKind, found: ResourceId) -> BuildError {
+    BuildError::Resource { what, expected, found }
 }
 
 fn add_string(table: &mut Table, string: &BStr) -> u64 {
@@ -545,8 +545,8 @@ fn add_frames<'a>(
     len: u32,
 ) -> u64 {
     let start = table.stack_frames.len() as u32;
-    for StackFrame { pc, func, file, line } in frames {
-        let (func, file) = (add_string(table, func), add_string(table, file));
+    for StackFrame { pc, function, file, line } in frames {
+        let (func, file) = (add_string(table, function), add_string(table, file));
         table.stack_frames.push(table.frames.len() as u32);
         table.frames.push(Frame { pc, func, file, line });
     }
@@ -580,11 +580,11 @@ impl<'a> StackFrame<'a> {
     /// Makes a frame.
     pub fn new(
         pc: u64,
-        func: &'a (impl AsRef<[u8]> + ?Sized),
+        function: &'a (impl AsRef<[u8]> + ?Sized),
         file: &'a (impl AsRef<[u8]> + ?Sized),
         line: u64,
     ) -> Self {
-        Self { pc, func: BStr::new(func), file: BStr::new(file), line }
+        Self { pc, function: BStr::new(function), file: BStr::new(file), line }
     }
 }
 
@@ -637,15 +637,15 @@ impl<'a> Range<'a> {
 
 impl<'a> Task<'a> {
     /// Makes a task; `parent` is [`TaskId::NONE`] if it has none.
-    pub fn new(id: TaskId, parent: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { id, parent, ty: BStr::new(ty) }
+    pub fn new(id: TaskId, parent: TaskId, name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { id, parent, name: BStr::new(name) }
     }
 }
 
 impl<'a> Region<'a> {
     /// Makes a region.
-    pub fn new(task: TaskId, ty: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
-        Self { task, ty: BStr::new(ty) }
+    pub fn new(task: TaskId, name: &'a (impl AsRef<[u8]> + ?Sized)) -> Self {
+        Self { task, name: BStr::new(name) }
     }
 }
 

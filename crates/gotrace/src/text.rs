@@ -107,10 +107,10 @@ fn append_details(event: Event<'_>, out: &mut Vec<u8>) {
     } else if let Some(task) = event.task() {
         append_field(b" ID=", task.id.0, out);
         append_field(b" Parent=", task.parent.0, out);
-        append_quoted_field(b" Type=", task.ty, out);
+        append_quoted_field(b" Type=", task.name, out);
     } else if let Some(region) = event.region() {
         append_field(b" Task=", region.task.0, out);
-        append_quoted_field(b" Type=", region.ty, out);
+        append_quoted_field(b" Type=", region.name, out);
     } else if let Some(log) = event.log() {
         append_field(b" Task=", log.task.0, out);
         append_quoted_field(b" Category=", log.category, out);
@@ -230,7 +230,7 @@ fn append_value(value: &Value, out: &mut Vec<u8>) {
 fn append_stack(stack: Stack<'_>, indent: &[u8], out: &mut Vec<u8>) {
     for frame in stack.frames() {
         out.extend_from_slice(indent);
-        out.extend_from_slice(frame.func);
+        out.extend_from_slice(frame.function);
         let _ = writeln!(out, " @ 0x{:x}", frame.pc); // writing to a vector does not fail
         out.extend_from_slice(indent);
         out.push(b'\t');

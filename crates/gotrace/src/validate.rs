@@ -391,8 +391,8 @@ impl Validator {
             if is_reserved || task.parent == TaskId::BACKGROUND {
                 found.push(Violation::TaskId(task.id));
             }
-            self.tasks.insert(task.id, task.ty.to_owned());
-        } else if self.tasks.remove(&task.id).is_some_and(|ty| ty != task.ty) {
+            self.tasks.insert(task.id, task.name.to_owned());
+        } else if self.tasks.remove(&task.id).is_some_and(|name| name != task.name) {
             // Without its begin, the type of a task is not known.
             found.push(Violation::TaskType(task.id));
         }
@@ -406,8 +406,10 @@ fn name_of(name: RangeName<'_>) -> String {
 /// The innermost frame may be empty: the runtime writes one where it has no stack.
 fn check_stack(stack: Option<Stack<'_>>, found: &mut Vec<Violation>) {
     for (number, frame) in stack.iter().flat_map(Stack::frames).enumerate().skip(1) {
-        let is_complete =
-            !frame.func.is_empty() && !frame.file.is_empty() && frame.pc != 0 && frame.line != 0;
+        let is_complete = !frame.function.is_empty()
+            && !frame.file.is_empty()
+            && frame.pc != 0
+            && frame.line != 0;
         if !is_complete {
             found.push(Violation::Frame(number));
         }

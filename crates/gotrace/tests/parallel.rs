@@ -393,8 +393,8 @@ fn generations_with_open_intervals_are_joined() {
     assert_eq!(joined, events - 1, "all but the last sync event");
     let mut ended = Vec::new();
     common::events_of(&trace, |event| match event.kind() {
-        EventKind::TaskEnd => ended.push(event.task().unwrap().ty.to_string()),
-        EventKind::RegionEnd => ended.push(event.region().unwrap().ty.to_string()),
+        EventKind::TaskEnd => ended.push(event.task().unwrap().name.to_string()),
+        EventKind::RegionEnd => ended.push(event.region().unwrap().name.to_string()),
         _ => {}
     });
     assert_eq!(ended, ["work", "request"].repeat(3));

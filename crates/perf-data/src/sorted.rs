@@ -165,7 +165,7 @@ impl<R: Read> SortedReader<R> {
                 Err(error) => {
                     self.at_end = true;
                     let is_end = matches!(error, Error::Truncated { .. });
-                    self.failed = Some(error).filter(|_| !(is_end && !self.reader.is_complete()));
+                    self.failed = Some(error).filter(|_| !is_end || self.reader.is_complete());
                     self.make_ready(Timestamp::MAX);
                     break;
                 }

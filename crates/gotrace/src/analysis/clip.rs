@@ -712,7 +712,7 @@ mod tests {
             assert_eq!(event.generation(), COUNT);
             let frame = transition.stack().unwrap().frames().next().unwrap();
             assert_eq!(
-                (frame.func.to_string(), frame.line),
+                (frame.function.to_string(), frame.line),
                 ("main.f".to_owned(), goroutine.0 as u64)
             );
             found += 1;

@@ -42,7 +42,7 @@ impl GcTrigger {
     pub fn of(stack: Option<Stack<'_>>) -> Self {
         let mut trigger = Self::Unknown;
         for frame in stack.iter().flat_map(Stack::frames) {
-            match &**frame.func {
+            match &**frame.function {
                 b"runtime.GC" | b"runtime/debug.freeOSMemory" | b"runtime/debug.FreeOSMemory" => {
                     return Self::Explicit;
                 }

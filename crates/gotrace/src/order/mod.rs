@@ -137,7 +137,7 @@ impl Work {
             return Ok(());
         }
         let what = "the work to order events in steps per byte (max_work_per_byte)";
-        Err(ErrorKind::Limit { what, limit: self.per_byte as usize })
+        Err(ErrorKind::Limit { what, limit: self.per_byte.into() })
     }
 }
 

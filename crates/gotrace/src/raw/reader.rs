@@ -57,7 +57,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for the header, and
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnsupportedVersion`] for the header, and
     /// [`ErrorKind::Io`].
     pub fn new(source: R) -> Result<Self, Error> {
         Self::with_limits(source, Limits::default())
@@ -154,10 +154,9 @@ impl<R: Read> Reader<R> {
                 position.event = None;
                 ErrorKind::InvalidEvent(ty.0)
             }
-            Obstacle::TooLarge => ErrorKind::Limit {
-                what: "the size of an event in bytes (max_buffer)",
-                limit: self.limit,
-            },
+            Obstacle::TooLarge => {
+                ErrorKind::limit("the size of an event in bytes (max_buffer)", self.limit)
+            }
         };
         Error::new(kind, position)
     }

@@ -27,7 +27,7 @@ impl<R: Read> TextReader<R> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Text`] and [`ErrorKind::UnknownVersion`] for the header line,
+    /// [`ErrorKind::Text`] and [`ErrorKind::UnsupportedVersion`] for the header line,
     /// [`ErrorKind::Io`], and [`ErrorKind::Limit`].
     pub fn new(source: R) -> Result<Self, Error> {
         Self::with_limits(source, Limits::default())
@@ -124,10 +124,7 @@ impl<R: Read> TextReader<R> {
                 self.lines.expect(ty, "a frame of the stack")?;
                 if self.args.len() >= self.lines.limit / 8 {
                     let limit = self.lines.limit;
-                    let kind = ErrorKind::Limit {
-                        what: "the size of a stack in bytes (max_buffer)",
-                        limit,
-                    };
+                    let kind = ErrorKind::limit("the size of a stack in bytes (max_buffer)", limit);
                     return Err(Error::at(self.lines.offset, kind));
                 }
                 parse_args(self.lines.current(), &FRAME_FIELDS, &mut self.args)
@@ -181,10 +178,8 @@ impl<R: Read> Lines<R> {
             self.number += 1;
             self.next_offset += len as u64;
             if len > self.limit {
-                let kind = ErrorKind::Limit {
-                    what: "the length of a line in bytes (max_buffer)",
-                    limit: self.limit,
-                };
+                let kind =
+                    ErrorKind::limit("the length of a line in bytes (max_buffer)", self.limit);
                 return Err(Error::at(self.offset, kind));
             }
             let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
@@ -222,7 +217,7 @@ fn parse_header(line: &[u8]) -> Result<Version, Option<ErrorKind>> {
     u32::try_from(minor)
         .ok()
         .and_then(Version::from_minor)
-        .ok_or(Some(ErrorKind::UnknownVersion(minor)))
+        .ok_or(Some(ErrorKind::UnsupportedVersion(minor)))
 }
 
 /// Parses `name=value` for each of `names`, and rejects further text.

@@ -48,7 +48,7 @@ impl<R: Read> Reader<R> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnknownVersion`] for an invalid header; for a v1
+    /// [`ErrorKind::NotATrace`] and [`ErrorKind::UnsupportedVersion`] for an invalid header; for a v1
     /// trace, any error in the whole trace.
     pub fn new(input: R) -> Result<Self, Error> {
         Self::with_limits(input, Limits::default())

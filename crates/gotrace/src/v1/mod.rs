@@ -116,7 +116,7 @@ fn read_all(source: impl Read, limit: usize) -> Result<Vec<u8>, Error> {
         }),
         Ok(_) if data.len() > limit => {
             let what = "the size of a v1 trace in bytes (max_buffer)";
-            Err(Error::at(offset_of(limit), ErrorKind::Limit { what, limit }))
+            Err(Error::at(offset_of(limit), ErrorKind::limit(what, limit)))
         }
         Ok(_) => {
             data.shrink_to_fit();

@@ -103,9 +103,9 @@ impl Scanner<'_> {
         }
         let mut args = [0; MAX_ARGS];
         let found = lead.args(c, &mut args)?;
-        let wanted = usize::from(ty.spec().args);
-        if found != wanted {
-            return Err(wrong_arguments(ty, offset, wanted, found));
+        let expected = usize::from(ty.spec().args);
+        if found != expected {
+            return Err(wrong_arguments(ty, offset, expected, found));
         }
         match ty {
             Type::FREQUENCY => {
@@ -152,23 +152,22 @@ impl Scanner<'_> {
         size: usize,
         limit: usize,
     ) -> Result<(), Error> {
-        if size > limit { Err(Error::at(offset, ErrorKind::Limit { what, limit })) } else { Ok(()) }
+        if size > limit { Err(Error::at(offset, ErrorKind::limit(what, limit))) } else { Ok(()) }
     }
 
     /// Returns the number of a P.
     fn proc(&mut self, id: i32, offset: u64) -> Result<u16, Error> {
         let limit = Procs::MAX;
         let number = self.scan.procs.intern(id);
-        number
-            .ok_or_else(|| Error::at(offset, ErrorKind::Limit { what: "the number of Ps", limit }))
+        number.ok_or_else(|| Error::at(offset, ErrorKind::limit("the number of Ps", limit)))
     }
 
     fn batch(&mut self, lead: Lead, offset: u64, c: &mut Cursor<'_>) -> Result<(), Error> {
-        let wanted = usize::from(Type::BATCH.spec().args);
+        let expected = usize::from(Type::BATCH.spec().args);
         match lead.inline_args() {
-            Some(found) if found == wanted => {}
+            Some(found) if found == expected => {}
             found => {
-                return Err(wrong_arguments(Type::BATCH, offset, wanted, found.unwrap_or(4)));
+                return Err(wrong_arguments(Type::BATCH, offset, expected, found.unwrap_or(4)));
             }
         }
         let id = wire::proc(c)?;
@@ -218,7 +217,10 @@ impl Scanner<'_> {
     fn bytes<'a>(&self, offset: u64, size: u64, c: &mut Cursor<'a>) -> Result<&'a [u8], Error> {
         if size > MAX_STRING {
             let what = "string";
-            return Err(Error::at(offset, ErrorKind::TooLarge { what, size, max: MAX_STRING }));
+            return Err(Error::at(
+                offset,
+                ErrorKind::TooLarge { what, value: size, limit: MAX_STRING },
+            ));
         }
         self.limit(
             offset,
@@ -235,17 +237,17 @@ impl Scanner<'_> {
             Some(found) => {
                 let mut args = [0; MAX_ARGS];
                 lead.args(c, &mut args)?;
-                let wanted = if found < 2 { 2 } else { 2 + 4 * frames(args[1], offset)? };
-                return if found == wanted {
+                let expected = if found < 2 { 2 } else { 2 + 4 * frames(args[1], offset)? };
+                return if found == expected {
                     Ok(())
                 } else {
-                    Err(wrong_arguments(Type::STACK, offset, wanted, found))
+                    Err(wrong_arguments(Type::STACK, offset, expected, found))
                 };
             }
             None => lead.arg_bytes(c)?,
         };
         let id = uvarint(&mut args, "identifier of a stack")? as u32;
-        let wanted = frames(uvarint(&mut args, "number of frames")?, offset)?;
+        let expected = frames(uvarint(&mut args, "number of frames")?, offset)?;
         let table = &mut self.scan.table;
         let start = table.stack_frames.len();
         let mut found = 0;
@@ -253,15 +255,15 @@ impl Scanner<'_> {
             let mut value = || uvarint(&mut args, "frame");
             let frame = Frame { pc: value()?, func: value()?, file: value()?, line: value()? };
             found += 1;
-            if found <= wanted && id != 0 {
+            if found <= expected && id != 0 {
                 table.push_frame(frame);
             }
         }
-        if found != wanted {
-            return Err(wrong_arguments(Type::STACK, offset, 2 + 4 * wanted, 2 + 4 * found));
+        if found != expected {
+            return Err(wrong_arguments(Type::STACK, offset, 2 + 4 * expected, 2 + 4 * found));
         }
-        if id != 0 && wanted != 0 {
-            self.stacks.push((id, Span { start: start as u32, len: wanted as u32 }));
+        if id != 0 && expected != 0 {
+            self.stacks.push((id, Span { start: start as u32, len: expected as u32 }));
             self.limit(
                 offset,
                 "the number of stacks (max_entries)",
@@ -309,7 +311,7 @@ impl Scan {
         let added = (self.messages.len() + BUILT_IN.len()) as u64;
         if last.checked_add(added).is_none() {
             let (what, max) = ("identifier of a string", u64::MAX - added);
-            return Err(Error::at(0, ErrorKind::TooLarge { what, size: last, max }));
+            return Err(Error::at(0, ErrorKind::TooLarge { what, value: last, limit: max }));
         }
         self.first_built_in = last + 1 + self.messages.len() as u64;
         for (message, id) in &mut self.messages {
@@ -326,13 +328,16 @@ impl Scan {
 fn frames(count: u64, offset: u64) -> Result<usize, Error> {
     if count > MAX_FRAMES {
         let what = "stack";
-        return Err(Error::at(offset, ErrorKind::TooLarge { what, size: count, max: MAX_FRAMES }));
+        return Err(Error::at(
+            offset,
+            ErrorKind::TooLarge { what, value: count, limit: MAX_FRAMES },
+        ));
     }
     Ok(count as usize)
 }
 
 #[cold]
-fn wrong_arguments(ty: Type, offset: u64, wanted: usize, found: usize) -> Error {
+fn wrong_arguments(ty: Type, offset: u64, expected: usize, found: usize) -> Error {
     let event = ty.spec().name;
-    Error::at(offset, ErrorKind::WrongArguments { event, wanted, found })
+    Error::at(offset, ErrorKind::WrongArguments { event, expected, found })
 }

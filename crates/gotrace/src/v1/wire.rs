@@ -193,7 +193,10 @@ impl Lead {
         let size = uvarint(c, "length of the arguments")?;
         if size > MAX_ARG_BYTES {
             let what = "arguments";
-            return Err(Error::at(offset, ErrorKind::TooLarge { what, size, max: MAX_ARG_BYTES }));
+            return Err(Error::at(
+                offset,
+                ErrorKind::TooLarge { what, value: size, limit: MAX_ARG_BYTES },
+            ));
         }
         malformed(c.sub(size as usize), "arguments")
     }
@@ -236,6 +239,6 @@ pub(super) fn proc(c: &mut Cursor<'_>) -> Result<i32, Error> {
     }
     i32::try_from(id).map_err(|_| {
         let max = i32::MAX as u64;
-        Error::at(offset, ErrorKind::TooLarge { what: "identifier of a P", size: id, max })
+        Error::at(offset, ErrorKind::TooLarge { what: "identifier of a P", value: id, limit: max })
     })
 }

@@ -221,7 +221,7 @@ fn texts_that_go_refuses() {
         assert!(matches!(error.kind(), ErrorKind::Text { .. }), "{error}");
     }
     let (_, error) = read_text(b"Trace Go1.24\n");
-    assert!(matches!(error.unwrap().kind(), ErrorKind::UnknownVersion(24)));
+    assert!(matches!(error.unwrap().kind(), ErrorKind::UnsupportedVersion(24)));
 }
 
 #[test]

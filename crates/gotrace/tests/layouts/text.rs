@@ -87,7 +87,7 @@ fn debug_shows_what_the_accessors_give() {
     assert!(transition.starts_with("Event { kind: StateTransition, time: "), "{transition}");
     assert!(transition.contains("resource: Proc(ProcId(0))"), "{transition}");
     assert!(shown("Log").contains("category: \"k\""));
-    assert!(shown("StackSample").contains("func: \"main.main\""));
+    assert!(shown("StackSample").contains("function: \"main.main\""));
     assert!(shown("RangeEnd").contains("range_attributes: []"));
     assert!(shown("Sync").contains("wall_seconds: 1700000000"));
 }

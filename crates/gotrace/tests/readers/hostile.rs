@@ -56,7 +56,7 @@ fn threads_that_wait_forever_beside_one_that_runs() {
                 Err(error) => {
                     let limit = max_work_per_byte as usize;
                     assert!(
-                        matches!(error.kind(), ErrorKind::Limit { limit: l, .. } if *l == limit)
+                        matches!(error.kind(), ErrorKind::Limit { limit: l, .. } if *l == limit as u64)
                     );
                     assert!(error.to_string().contains("max_work_per_byte"), "{error}");
                     return events;

@@ -167,7 +167,7 @@ fn a_header_is_refused_as_soon_as_it_is_complete() {
     assert!(parser.next_event().unwrap().is_none());
     parser.push(b"\0");
     let error = parser.next_event().unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::UnknownVersion(99)), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::UnsupportedVersion(99)), "{error}");
     assert!(parser.next_event().unwrap().is_none(), "nothing follows an error");
     assert_eq!(parser.version(), None);
 

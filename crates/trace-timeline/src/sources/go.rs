@@ -670,7 +670,7 @@ impl GoSource {
         let stack = self.stack(event.stack(), push.tables);
         let id = event.goroutine();
         let Some(goroutine) = self.known_mut(id) else { return };
-        let name = push.tables.text(region.ty);
+        let name = push.tables.text(region.name);
         if event.kind() == GoEventKind::RegionBegin {
             if goroutine.regions.len() < MAX_REGIONS && goroutine.ignored == 0 {
                 let start = Begin::named(goroutine.entity, SpanKind::Region, name);
@@ -710,7 +710,7 @@ impl GoSource {
         if is_end {
             return;
         }
-        let name = push.tables.text(task.ty);
+        let name = push.tables.text(task.name);
         let parent = self.task_of(task.parent);
         let number = task.id.0 as i64;
         let entity = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
@@ -745,7 +745,7 @@ impl GoSource {
         self.frames.clear();
         for frame in stack.frames() {
             let line = frame.line;
-            self.frames.push(self::frame(frame.func, frame.file, line, frame.pc, tables));
+            self.frames.push(self::frame(frame.function, frame.file, line, frame.pc, tables));
         }
         let id = tables.stack(&self.frames);
         *self.stacks.insert(key) = id;
@@ -778,7 +778,7 @@ impl Goroutine {
     /// Names it after its entry function: the outermost frame of any of its stacks.
     fn name(&mut self, stack: Option<gotrace::Stack<'_>>, tables: &mut Tables) {
         let Some(entry) = stack.and_then(|stack| stack.frames().last()) else { return };
-        let name = tables.text(entry.func);
+        let name = tables.text(entry.function);
         if let Some(entity) = tables.entities.get_mut(self.entity) {
             entity.name = name;
         }

@@ -608,7 +608,7 @@ impl History {
             }
         } else {
             let Some(goroutine) = self.goroutine_mut(key) else { return };
-            if let Some((_, Some(span))) = goroutine.regions.end(region.ty) {
+            if let Some((_, Some(span))) = goroutine.regions.end(region.name) {
                 self.add_span(key, span, now);
             }
         }
@@ -624,7 +624,7 @@ impl History {
         if event.kind() == EventKind::TaskBegin {
             let by = self.live.get(&event.goroutine()).copied();
             let by = by.and_then(|key| Some((key, self.goroutine(key)?.number)));
-            let span = Span::open(SpanKind::Task(task.id, task.ty.into()), now);
+            let span = Span::open(SpanKind::Task(task.id, task.name.into()), now);
             self.tasks.insert(task.id, OpenTask { by, parent: task.parent, span });
         }
     }

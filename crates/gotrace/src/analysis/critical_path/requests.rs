@@ -246,16 +246,16 @@ impl Requests {
             });
         }
         if event.kind() == EventKind::TaskBegin {
-            let is_wanted = self.filter.is_task(task.ty);
+            let is_wanted = self.filter.is_task(task.name);
             let open = Open { task: Some(task.id), start: event.time(), is_wanted };
-            self.tasks.insert(task.id, (task.ty.into(), open));
+            self.tasks.insert(task.id, (task.name.into(), open));
         }
     }
 
     fn region_begin(&mut self, event: Event<'_>) {
         let Some(region) = event.region() else { return };
         let task = self.tasks.contains_key(&region.task).then_some(region.task);
-        let is_wanted = self.filter.is_region(region.ty);
+        let is_wanted = self.filter.is_region(region.name);
         let open = self.regions.entry(event.goroutine()).or_default();
         if !open.ignores() {
             let (name, start) = (Name::of(event.table, event.record.region_type()), event.time());
@@ -266,7 +266,7 @@ impl Requests {
     fn region_end(&mut self, event: Event<'_>) {
         let Some(region) = event.region() else { return };
         let Some(open) = self.regions.get_mut(&event.goroutine()) else { return };
-        if let Some(ended) = open.end(region.ty) {
+        if let Some(ended) = open.end(region.name) {
             self.end_region(event.goroutine(), ended, event.time());
         }
     }

@@ -193,9 +193,9 @@ impl Summarizer {
         let losses = tasks.losses;
         let open = tasks.open(seen.id, id);
         let task = &mut open.task;
-        if **task.name != **seen.ty {
+        if **task.name != **seen.name {
             let name = begins.then(|| Name::of(event.table, event.record.begun_type()));
-            task.name = name.unwrap_or_else(|| seen.ty.into());
+            task.name = name.unwrap_or_else(|| seen.name.into());
         }
         let begun = open.begun.take();
         if let Some((_, mark, _)) = &begun {

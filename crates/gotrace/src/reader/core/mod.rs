@@ -515,7 +515,7 @@ impl<R: Read> Core<R> {
         if self.order.len() > limit {
             let what = "the number of goroutines, procs, threads and tasks (max_entries)";
             self.frontier.clear();
-            return Err(Error::at(self.current.offset, ErrorKind::Limit { what, limit }));
+            return Err(Error::at(self.current.offset, ErrorKind::limit(what, limit)));
         }
         self.phase = Phase::Load;
         self.sync(event, min_time, true);

@@ -42,7 +42,7 @@ impl OfType<'_> {
     /// Learns of an event. Returns whether it begins a task of the type.
     fn push(&mut self, event: Event<'_>) -> bool {
         let (EventKind::TaskBegin, Some(task)) = (event.kind(), event.task()) else { return false };
-        let is_of_type = *task.ty == *self.name.as_bytes();
+        let is_of_type = *task.name == *self.name.as_bytes();
         if is_of_type != self.name.is_empty() {
             self.begun.insert(task.id);
         }

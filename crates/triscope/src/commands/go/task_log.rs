@@ -51,7 +51,7 @@ impl Log {
                 let what =
                     if kind == EventKind::RegionBegin { "region begins" } else { "region ends" };
                 match event.region() {
-                    Some(region) => (region.task, what, region.ty, none()),
+                    Some(region) => (region.task, what, region.name, none()),
                     None => return,
                 }
             }
@@ -59,7 +59,7 @@ impl Log {
             kind @ (EventKind::TaskBegin | EventKind::TaskEnd) => {
                 let what = if kind == EventKind::TaskBegin { "task begins" } else { "task ends" };
                 match event.task() {
-                    Some(task) => (task.parent, what, task.ty, none()),
+                    Some(task) => (task.parent, what, task.name, none()),
                     None => return,
                 }
             }

@@ -111,10 +111,10 @@ impl Watch {
         let (at, goroutine) = (event.time(), event.goroutine());
         match event.kind() {
             EventKind::RegionBegin => {
-                self.regions.begin(goroutine, &event.region()?.ty.to_string(), at);
+                self.regions.begin(goroutine, &event.region()?.name.to_string(), at);
             }
             EventKind::RegionEnd => {
-                let (ty, begun) = self.regions.end(goroutine, event.region()?.ty)?;
+                let (ty, begun) = self.regions.end(goroutine, event.region()?.name)?;
                 let limit = self.limit(&ty, |trigger| match trigger {
                     GoTrigger::Region { ty, limit } => Some((ty.as_deref(), *limit)),
                     _ => None,
@@ -123,7 +123,7 @@ impl Watch {
             }
             EventKind::TaskBegin if self.tasks.len() < MAX_OPEN => {
                 let task = event.task()?;
-                self.tasks.insert(task.id, (task.ty.to_string(), at));
+                self.tasks.insert(task.id, (task.name.to_string(), at));
             }
             EventKind::TaskEnd => {
                 let id = event.task()?.id;
