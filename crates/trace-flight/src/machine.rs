@@ -24,13 +24,14 @@ impl ClockCause {
 
 /// A change of `CLOCK_REALTIME` against `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct ClockChange {
     /// When it was noticed: it happened shortly before.
     pub time: Timestamp,
     /// Why.
     pub cause: ClockCause,
     /// Nanoseconds, negative if the clock was set back.
-    pub by: i64,
+    pub by_nanos: i64,
 }
 
 /// A reading of three clocks at once.
@@ -74,21 +75,21 @@ impl Clocks {
         let found: Vec<ClockChange> = [(ClockCause::Suspended, suspended), (ClockCause::Set, set)]
             .into_iter()
             .filter(|(_, by)| by.saturating_abs() >= Self::SHORTEST)
-            .map(|(cause, by)| ClockChange { time: now.monotonic, cause, by })
+            .map(|(cause, by_nanos)| ClockChange { time: now.monotonic, cause, by_nanos })
             .collect();
         self.changes.extend(&found);
         while self.changes.len() > Self::MAX {
             let oldest = self.changes.remove(0);
             // A wall-clock time needs their sum only.
             if let Some(next) = self.changes.first_mut() {
-                next.by = next.by.saturating_add(oldest.by);
+                next.by_nanos = next.by_nanos.saturating_add(oldest.by_nanos);
             }
         }
         found
     }
 
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC` at the last reading.
-    pub const fn wall_clock_offset(&self) -> i64 {
+    pub const fn wall_clock_offset_nanos(&self) -> i64 {
         self.last.realtime.nanos_since(self.last.monotonic)
     }
 
@@ -105,6 +106,7 @@ impl Clocks {
 
 /// A time in which the events of a CPU were not recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CpuGap {
     /// The CPU.
     pub cpu: u32,
@@ -170,10 +172,14 @@ mod tests {
         assert_eq!(clocks.look(reading(SECOND, 0, 5_000_000)), []);
         let found = clocks.look(reading(2 * SECOND, 60 * SECOND, 5_000_000));
         let at = Timestamp::from_nanos(2 * SECOND);
-        let suspended = ClockChange { time: at, cause: ClockCause::Suspended, by: 60 * SECOND };
+        let suspended =
+            ClockChange { time: at, cause: ClockCause::Suspended, by_nanos: 60 * SECOND };
         assert_eq!(found, [suspended]);
         let found = clocks.look(reading(3 * SECOND, 60 * SECOND, -3600 * SECOND));
-        assert_eq!((found[0].cause, found[0].by), (ClockCause::Set, -3600 * SECOND - 5_000_000));
+        assert_eq!(
+            (found[0].cause, found[0].by_nanos),
+            (ClockCause::Set, -3600 * SECOND - 5_000_000)
+        );
         // Both at once: the kernel sets the clock from the hardware after a suspend.
         let found = clocks.look(reading(3 * SECOND, 61 * SECOND, 0));
         assert_eq!(found.len(), 2, "{found:?}");
@@ -211,10 +217,10 @@ mod tests {
                     (now + step * SECOND, suspended + slept * SECOND, set + by * SECOND);
                 kept.extend(clocks.look(reading(now, suspended, set)));
             }
-            let sum: i64 = clocks.since(Timestamp::MIN).map(|change| change.by).sum();
+            let sum: i64 = clocks.since(Timestamp::MIN).map(|change| change.by_nanos).sum();
             prop_assert_eq!(sum, suspended + set);
-            prop_assert_eq!(clocks.wall_clock_offset() - sum, 1_700_000_000 * SECOND);
-            prop_assert_eq!(sum, kept.iter().map(|change| change.by).sum::<i64>());
+            prop_assert_eq!(clocks.wall_clock_offset_nanos() - sum, 1_700_000_000 * SECOND);
+            prop_assert_eq!(sum, kept.iter().map(|change| change.by_nanos).sum::<i64>());
             prop_assert!(clocks.since(Timestamp::MIN).count() <= Clocks::MAX);
         }
     }

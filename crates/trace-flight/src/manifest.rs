@@ -104,9 +104,9 @@ pub struct Manifest {
     pub versions: Vec<(String, String)>,
     /// `CLOCK_REALTIME` at the time 0 of the timestamps, in nanoseconds: the offset at the end of the
     /// window. `None` if it is not known.
-    pub wall_clock_offset: Option<i64>,
+    pub wall_clock_offset_nanos: Option<i64>,
     /// How that offset changed in the window, oldest first. The wall-clock time of an event is its
-    /// timestamp and [`wall_clock_offset`](Self::wall_clock_offset), less all changes after it.
+    /// timestamp and [`wall_clock_offset_nanos`](Self::wall_clock_offset_nanos), less all changes after it.
     pub clock_changes: Vec<ClockChange>,
     /// CPUs that went offline or came online. Nothing runs on a CPU that is offline; the begin of its
     /// time online is missing.
@@ -127,7 +127,7 @@ impl Manifest {
             sources: Vec::new(),
             files: Vec::new(),
             versions: Vec::new(),
-            wall_clock_offset: None,
+            wall_clock_offset_nanos: None,
             clock_changes: Vec::new(),
             cpus: Vec::new(),
         }
@@ -152,8 +152,12 @@ impl Manifest {
             && self.sources.iter().all(|source| source.missing.is_none())
     }
 
-    /// As JSON. Times are nanoseconds of `CLOCK_MONOTONIC`.
-    pub fn to_json(&self) -> Value {
+    /// As JSON in lines with indentation. Times are nanoseconds of `CLOCK_MONOTONIC`.
+    pub fn to_json(&self) -> String {
+        format!("{:#}", self.to_value())
+    }
+
+    fn to_value(&self) -> Value {
         let Self { window, coverage, switch_gaps, missing, sources, files, versions, .. } = self;
         let gaps: Vec<Value> =
             coverage.gaps.iter().map(|(from, until)| times(Some(*from), Some(*until))).collect();
@@ -179,7 +183,7 @@ impl Manifest {
             "versions": versions,
             "clock": {
                 "domain": "CLOCK_MONOTONIC",
-                "realtime_offset": self.wall_clock_offset,
+                "realtime_offset": self.wall_clock_offset_nanos,
                 "changes": self.clock_changes.iter().map(change).collect::<Vec<_>>(),
             },
         })
@@ -199,7 +203,7 @@ fn cpu(gap: &CpuGap) -> Value {
 }
 
 fn change(change: &ClockChange) -> Value {
-    json!({ "time": change.time.nanos(), "cause": change.cause.name(), "by": change.by })
+    json!({ "time": change.time.nanos(), "cause": change.cause.name(), "by": change.by_nanos })
 }
 
 fn cause(cause: &Cause) -> Value {
@@ -245,10 +249,10 @@ mod tests {
         let window =
             Window::new(at(10), at(40), Cause::new("signal", "SIGUSR1").of_thread(None, 7));
         let mut manifest = Manifest::new(window, Coverage::of(&[segment(1, 10, 40, 0)]));
-        assert_eq!(manifest.to_json()["complete"], true);
+        assert_eq!(manifest.to_value()["complete"], true);
         manifest.missing.push("the newest segment was truncated".to_owned());
         manifest.files.push(("kernel.perf.data".to_owned(), 9));
-        let json = manifest.to_json();
+        let json = manifest.to_value();
         assert_eq!(json["complete"], false);
         assert_eq!(json["asked"]["start"], 10);
         assert_eq!(json["causes"][0]["tid"], 7);
@@ -258,22 +262,32 @@ mod tests {
         source.end = Some(at(30));
         manifest.sources.push(source);
         assert!(manifest.is_complete());
-        assert!(manifest.to_json()["clock"]["realtime_offset"].is_null());
-        let set = |nanos| ClockChange { time: at(nanos), cause: ClockCause::Set, by: -7 };
+        assert!(manifest.to_value()["clock"]["realtime_offset"].is_null());
+        let set = |nanos| ClockChange { time: at(nanos), cause: ClockCause::Set, by_nanos: -7 };
         let gap = |cpu, until: Option<i64>| CpuGap { cpu, start: at(20), end: until.map(at) };
         // Those after its end are needed for the wall clock, too.
         manifest.add_changes(&[set(9), set(20), set(50)], &[gap(1, None)]);
         assert!(manifest.is_complete(), "nothing runs on a CPU that is offline");
         manifest.add_changes([], &[gap(2, Some(30))]);
         assert!(!manifest.is_complete());
-        let json = manifest.to_json();
+        let json = manifest.to_value();
         assert_eq!(json["clock"]["changes"].as_array().map(Vec::len), Some(2));
         assert_eq!(json["clock"]["changes"][0]["cause"], "set");
         assert_eq!((&json["cpus"][0]["end"], &json["cpus"][1]["end"]), (&Value::Null, &30.into()));
         manifest.cpus.clear();
         manifest.sources[0].missing = Some("the last second".to_owned());
-        let json = manifest.to_json();
+        let json = manifest.to_value();
         assert_eq!(json["complete"], false);
         assert_eq!(json["sources"][0]["covered"]["end"], 30);
+    }
+
+    #[test]
+    fn types_are_shared_between_threads() {
+        fn is_shared<T: Send + Sync>() {}
+        is_shared::<Manifest>();
+        is_shared::<crate::Ring>();
+        is_shared::<crate::Windows>();
+        is_shared::<crate::Clocks>();
+        is_shared::<crate::OutOfOrder>();
     }
 }

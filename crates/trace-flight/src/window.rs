@@ -58,6 +58,7 @@ impl Window {
 
 /// The effect of a trigger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Fired {
     /// It opened a window.
     Opened,

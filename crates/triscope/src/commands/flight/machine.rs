@@ -28,7 +28,7 @@ impl Machine {
         if took > LONGEST {
             return Ok(());
         }
-        for ClockChange { cause, by, .. } in self.clocks.look(reading) {
+        for ClockChange { cause, by_nanos: by, .. } in self.clocks.look(reading) {
             let seconds = by as f64 / 1e9;
             match cause {
                 ClockCause::Suspended => {
@@ -73,8 +73,8 @@ impl Machine {
     }
 
     /// `CLOCK_REALTIME` less `CLOCK_MONOTONIC`, after these changes.
-    pub(super) const fn wall_clock_offset(&self) -> i64 {
-        self.clocks.wall_clock_offset()
+    pub(super) const fn wall_clock_offset_nanos(&self) -> i64 {
+        self.clocks.wall_clock_offset_nanos()
     }
 
     pub(super) fn cpu_gaps(&self) -> Vec<CpuGap> {

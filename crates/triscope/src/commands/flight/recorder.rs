@@ -445,8 +445,8 @@ impl Recorder {
                 self.replies.push_back(Vec::new());
                 message!("triscope: trigger: {}{of}", OneLine(&what));
             }
-            Fired::Joined => {}
             Fired::Suppressed => self.stats.suppressed += 1,
+            _ => {}
         }
         Some(fired)
     }
@@ -620,7 +620,7 @@ impl Recorder {
         dump.tracing = Some(self.kernel.tracing.clone());
         dump.subject.clone_from(&self.subject);
         dump.command_lines = self.settings.command_lines;
-        dump.wall_clock_offset = Some(self.machine.wall_clock_offset());
+        dump.wall_clock_offset = Some(self.machine.wall_clock_offset_nanos());
         dump.clock_changes = self.machine.clock_changes();
         dump.cpus = self.machine.cpu_gaps();
         let from = dump.window.start;

@@ -619,7 +619,7 @@ impl Dump {
             release,
             wall_clock_offset,
         } = assemble(inputs, known, self.command_lines, &file)?;
-        manifest.wall_clock_offset = self.wall_clock_offset.or(wall_clock_offset);
+        manifest.wall_clock_offset_nanos = self.wall_clock_offset.or(wall_clock_offset);
         file.sync_all()?;
         manifest.switch_gaps = gaps;
         if torn > 0 {
@@ -677,7 +677,7 @@ impl Dump {
             manifest.files.push((entry.file_name().to_string_lossy().into_owned(), size));
         }
         manifest.files.sort();
-        let text = format!("{:#}\n", manifest.to_json());
+        let text = manifest.to_json() + "\n";
         private::write_new(&dir.join(MANIFEST), text.as_bytes())?;
         File::open(dir)?.sync_all()?;
         Ok(Written { manifest, bytes: bytes + text.len() as u64, copied })
