@@ -39,7 +39,7 @@ fn failure(args: &[&str], dir: &Path) -> String {
 fn export(dir: &Path, recording: i64, host: Option<&str>) -> u64 {
     let mut options = DatasetOptions::new(recording);
     options.host = host.map(str::to_owned);
-    options.clock_offset = Some(1_795_392_000_000_000_000);
+    options.clock_offset_nanos = Some(1_795_392_000_000_000_000);
     let mut dataset = Dataset::create(dir, options).unwrap();
     let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
     let (mut tables, mut correlator) = (Tables::new(), Correlator::new());

@@ -20,12 +20,16 @@ use trace_timeline::{
 /// An error of a [`Dataset`]: a file or directory that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: cannot be written: {source}", path.display())]
+#[non_exhaustive]
 pub struct Error {
     /// The file or directory.
     pub path: PathBuf,
     /// Why.
     pub source: io::Error,
 }
+
+/// A result with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 fn at(path: &Path) -> impl FnOnce(io::Error) -> Error + '_ {
     move |source| Error { path: path.to_owned(), source }
@@ -50,10 +54,10 @@ pub struct DatasetOptions {
     /// The host; `None` for that of the timeline.
     pub host: Option<String>,
     /// The clock of the timeline.
-    pub clock: Option<ClockDomain>,
+    pub clock_domain: Option<ClockDomain>,
     /// Nanoseconds since 1970, UTC, when that clock shows 0. `None` if it is not known: the times
     /// of day are `NULL` then.
-    pub clock_offset: Option<i64>,
+    pub clock_offset_nanos: Option<i64>,
     /// The files.
     pub sources: Vec<SourceFile>,
     /// Number of tasks, of activities and of regions that have critical paths, longest first.
@@ -66,8 +70,8 @@ impl DatasetOptions {
         Self {
             recording,
             host: None,
-            clock: None,
-            clock_offset: None,
+            clock_domain: None,
+            clock_offset_nanos: None,
             sources: Vec::new(),
             paths: 0,
         }
@@ -369,7 +373,7 @@ impl Dataset {
     /// # Errors
     ///
     /// The directory, or a file in it, cannot be created.
-    pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self, Error> {
+    pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self> {
         let temporary = dir.join(hidden_name(options.recording, std::process::id()));
         remove_abandoned(dir);
         // The hidden directory is not the one that the caller knows.
@@ -382,7 +386,7 @@ impl Dataset {
             writer: Writer {
                 files: Vec::new(),
                 recording: options.recording,
-                clock_offset: options.clock_offset,
+                clock_offset: options.clock_offset_nanos,
                 stacks: Vec::new(),
                 error: None,
             },
@@ -808,7 +812,7 @@ impl Dataset {
     /// # Errors
     ///
     /// A file cannot be written or renamed.
-    pub fn finish(mut self, tables: &Tables) -> Result<Summary, Error> {
+    pub fn finish(mut self, tables: &Tables) -> Result<Summary> {
         let mut open: Vec<(SpanId, Event)> = self.spans.drain().collect();
         open.sort_unstable_by_key(|(span, _)| *span);
         let end = self.recorded.end.unwrap_or_default();
@@ -933,11 +937,11 @@ impl Dataset {
         });
         let kernel = attribute(Attribute::KernelRelease);
         let architecture = attribute(Attribute::Architecture);
-        let clock = self.options.clock.map(|clock| clock.to_string());
+        let clock = self.options.clock_domain.map(|clock| clock.to_string());
         let start = self.recorded.start.map(Timestamp::nanos);
         let [recorded_start, recorded_end] = self.recorded.cells();
         let [scheduler_start, scheduler_end] = self.scheduler.cells();
-        let offset = self.options.clock_offset;
+        let offset = self.options.clock_offset_nanos;
         let start_time = start.zip(offset).map(|(start, offset)| offset.saturating_add(start));
         let dropped = tables.dropped();
         let count = |count: u64| Cell::Int(i64::try_from(count).unwrap_or(i64::MAX));
@@ -969,7 +973,7 @@ impl Dataset {
     /// Completes all files and renames them, that of the recording last, and removes those of the recording
     /// in other partitions. If a rename fails, files that were not there before are removed: those of an
     /// earlier export stay.
-    fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>, Error> {
+    fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>> {
         let recording = self.options.recording;
         if let Some((name, source)) = self.writer.error.take() {
             let path = TABLES.get(name as usize).map_or("", |table| table.name);
@@ -1020,7 +1024,7 @@ impl Dataset {
 
     /// Removes the files of the recording in other partitions, in which it was before: by another clock
     /// or host of the same traces.
-    fn remove_elsewhere(&self, partition: &str) -> Result<(), Error> {
+    fn remove_elsewhere(&self, partition: &str) -> Result<()> {
         let file = format!("{:016x}.parquet", self.options.recording);
         // The first table has a file wherever another one has.
         let Some((first, others)) = TABLES.split_first() else { return Ok(()) };
@@ -1044,7 +1048,7 @@ impl Dataset {
 }
 
 /// Removes a file, if it is there.
-fn remove(path: &Path) -> Result<(), Error> {
+fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(at(path)(error)),
         _ => Ok(()),

@@ -55,7 +55,9 @@ mod schema;
 pub use trace_common::{ClockDomain, Timestamp};
 pub use trace_timeline;
 
-pub use dataset::{Cleanup, Dataset, DatasetOptions, Error, SourceFile, Summary, TableSummary};
+pub use dataset::{
+    Cleanup, Dataset, DatasetOptions, Error, Result, SourceFile, Summary, TableSummary,
+};
 pub use questions::{QUESTIONS, Question, views, with_cohorts};
 pub use schema::{Column, ColumnType, SCHEMA_VERSION, TABLES, Table, markdown};
 

@@ -14,7 +14,7 @@ const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/
 fn export(dir: &Path, host: &str) -> (Summary, u64, u64) {
     let mut options = DatasetOptions::new(7);
     options.host = Some(host.to_owned());
-    options.clock_offset = Some(1_795_392_000_000_000_000);
+    options.clock_offset_nanos = Some(1_795_392_000_000_000_000);
     let mut dataset = Dataset::create(dir, options).unwrap();
     let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
     let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
@@ -262,4 +262,13 @@ fn the_unread_rest_of_a_source_is_a_loss() {
     let summary = dataset.finish(&Tables::new()).unwrap();
     let losses = summary.tables.iter().find(|table| table.name == "losses").unwrap();
     assert_eq!(losses.rows, 1);
+}
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Dataset>();
+    is_shared::<DatasetOptions>();
+    is_shared::<Summary>();
+    is_shared::<trace_dataset::Error>();
 }

@@ -96,9 +96,9 @@ impl Export<'_> {
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             options.sources.push(SourceFile { name, bytes: metadata.len() });
         }
-        options.clock_offset = clock_offset(self.traces, self.start)?;
+        options.clock_offset_nanos = clock_offset(self.traces, self.start)?;
         let mut opened = self.traces.open()?;
-        options.clock = Some(opened.domain);
+        options.clock_domain = Some(opened.domain);
         if options.host.is_none() {
             options.host.clone_from(&opened.host);
         }
