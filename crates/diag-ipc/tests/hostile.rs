@@ -942,3 +942,13 @@ fn a_proxy_is_not_the_target() {
     drop(end);
     assert!(thread.join().unwrap());
 }
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Client>();
+    is_shared::<Error>();
+    is_shared::<diag_ipc::ProcessInfo>();
+    is_shared::<TracingConfig>();
+    is_shared::<diag_ipc::StopHandle>();
+}

@@ -111,3 +111,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Program>();
+    is_shared::<go_flight::Snapshot>();
+    is_shared::<Error>();
+}

@@ -571,3 +571,18 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Reader<Cursor<Vec<u8>>>>();
+    is_shared::<SortedReader<Cursor<Vec<u8>>>>();
+    is_shared::<FileWriter<Cursor<Vec<u8>>>>();
+    is_shared::<PipeWriter<Vec<u8>>>();
+    is_shared::<Features>();
+    is_shared::<perf_data::Session>();
+    is_shared::<Entry<'_>>();
+    is_shared::<perf_data::Mappings>();
+    is_shared::<perf_data::TaskRecords>();
+    is_shared::<Error>();
+}

@@ -168,3 +168,14 @@ fn debug_sections_have_a_limit_together() {
     let too_large = Unresolved::TooLarge { what: "debug information", size: 1 << 20 };
     assert_eq!(resolve(file(true), &options), (Err(too_large), None));
 }
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    fn is_sent<T: Send>() {}
+    is_shared::<trace_symbols::AddressSpaces>();
+    is_shared::<trace_symbols::Module>();
+    is_shared::<Options>();
+    is_shared::<Unresolved>();
+    is_sent::<trace_symbols::Symbolizer>();
+}
