@@ -42,6 +42,7 @@
 mod available;
 mod build_id;
 mod clock;
+mod cpu_mode;
 mod crc;
 mod cursor;
 mod folded;
@@ -65,6 +66,7 @@ mod walk;
 pub use available::available_memory;
 pub use build_id::BuildId;
 pub use clock::{ClockDomain, Timestamp};
+pub use cpu_mode::CpuMode;
 pub use crc::crc32;
 pub use cursor::{Cursor, ReadError, ReadErrorKind};
 pub use folded::folded_name;

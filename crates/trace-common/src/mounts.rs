@@ -31,6 +31,7 @@ pub struct Mount<'a> {
 
 /// A version of cgroups: `cgroups(7)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum CgroupVersion {
     /// Several hierarchies, each with controllers of its own.
     One,

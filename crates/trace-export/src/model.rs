@@ -2,6 +2,7 @@
 
 use crate::intern::{Frame, StackId, TextId};
 use std::io;
+pub use trace_common::CpuMode;
 use trace_common::{ClockDomain, Timestamp};
 
 /// The identifier of a track, from [`Sink::track`].
@@ -30,7 +31,7 @@ impl TrackId {
 /// let heap = sink.track(&Track::counter(b"heap", Unit::Bytes).child_of(process).rank(1))?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Track<'a> {
     /// The kind of the track.
@@ -175,7 +176,7 @@ impl<'a> Track<'a> {
 }
 
 /// A name: an [interned](Sink::text) text, or one that is written inline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Name<'a> {
     /// An interned text, for names that repeat.
@@ -197,7 +198,7 @@ impl<'a> From<&'a [u8]> for Name<'a> {
 }
 
 /// The content of a state, slice or instant.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TrackEvent<'a> {
     /// The name.
@@ -222,16 +223,16 @@ impl<'a> TrackEvent<'a> {
     /// Adds a stack.
     #[must_use]
     #[inline]
-    pub const fn stack(mut self, stack: Option<StackId>) -> Self {
-        self.stack = stack;
+    pub fn stack(mut self, stack: impl Into<Option<StackId>>) -> Self {
+        self.stack = stack.into();
         self
     }
 
     /// Adds the event to a flow.
     #[must_use]
     #[inline]
-    pub const fn flow(mut self, flow: Option<Flow>) -> Self {
-        self.flow = flow;
+    pub fn flow(mut self, flow: impl Into<Option<Flow>>) -> Self {
+        self.flow = flow.into();
         self
     }
 
@@ -334,7 +335,7 @@ pub enum Flow {
 }
 
 /// A named value of a [`TrackEvent`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct DebugAnnotation<'a> {
     /// The name.
@@ -374,7 +375,7 @@ impl From<f64> for CounterValue {
 }
 
 /// The value of a [`DebugAnnotation`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value<'a> {
     /// An unsigned integer.
@@ -389,27 +390,8 @@ pub enum Value<'a> {
     Text(Name<'a>),
 }
 
-/// The mode of the CPU when a sample was taken, as `PERF_RECORD_MISC_CPUMODE_MASK` has it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CpuMode {
-    /// Not known.
-    #[default]
-    Unknown,
-    /// Kernel.
-    Kernel,
-    /// User space.
-    User,
-    /// Hypervisor.
-    Hypervisor,
-    /// The kernel of a guest.
-    GuestKernel,
-    /// User space of a guest.
-    GuestUser,
-}
-
 /// A sample of a profiler.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Sample {
     /// The process.
@@ -432,7 +414,7 @@ impl Sample {
 }
 
 /// A thread in an event of the kernel's scheduler.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Task<'a> {
     /// The thread identifier (`pid` in the tracepoint). 0 is the idle thread.
@@ -451,7 +433,7 @@ impl<'a> Task<'a> {
 }
 
 /// A context switch: the `sched:sched_switch` tracepoint.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SchedSwitch<'a> {
     /// The CPU.
@@ -472,7 +454,7 @@ impl<'a> SchedSwitch<'a> {
 }
 
 /// A wake-up: the `sched:sched_waking` tracepoint.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SchedWaking<'a> {
     /// The CPU of the waker.
@@ -491,7 +473,7 @@ impl<'a> SchedWaking<'a> {
 }
 
 /// Data that was lost and is missing from the timeline.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Loss<'a> {
     /// The kind of the lost data, e.g. `samples`.
@@ -552,7 +534,7 @@ impl<'a> Loss<'a> {
 /// ```
 pub trait Sink {
     /// The clock of all times.
-    fn domain(&self) -> ClockDomain;
+    fn clock_domain(&self) -> ClockDomain;
 
     /// Adds readings of several clocks that were taken at one moment.
     ///

@@ -16,6 +16,7 @@ pub use sideband::{
 };
 
 use perf_sys::*;
+pub use trace_common::CpuMode;
 
 /// An undecoded record: a header of 8 bytes and its data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,24 +83,6 @@ impl<'a> RawRecord<'a> {
     pub(crate) fn word(&self, at: usize) -> Option<u64> {
         self.bytes.get(at..)?.first_chunk().map(|b| u64::from_ne_bytes(*b))
     }
-}
-
-/// The mode of the CPU at a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum CpuMode {
-    /// Unknown.
-    Unknown,
-    /// In the kernel.
-    Kernel,
-    /// In user space.
-    User,
-    /// In the hypervisor.
-    Hypervisor,
-    /// In the kernel of a virtual machine.
-    GuestKernel,
-    /// In the user space of a virtual machine.
-    GuestUser,
 }
 
 /// A decoded record; it borrows from the raw one.

@@ -228,12 +228,12 @@ impl<W: Write> PerfettoSink<W> {
             out.varint(sample::CALLSTACK_IID, iid(index));
         }
         let mode = match taken.mode {
-            CpuMode::Unknown => 0,
             CpuMode::Kernel => 1,
             CpuMode::User => 2,
             CpuMode::Hypervisor => 3,
             CpuMode::GuestKernel => 4,
             CpuMode::GuestUser => 5,
+            _ => 0,
         };
         if mode != 0 {
             out.varint(sample::CPU_MODE, mode);
