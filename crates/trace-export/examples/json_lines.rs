@@ -74,7 +74,7 @@ impl<W: Write> JsonLines<W> {
 }
 
 impl<W: Write> Sink for JsonLines<W> {
-    fn domain(&self) -> ClockDomain {
+    fn clock_domain(&self) -> ClockDomain {
         self.domain
     }
 

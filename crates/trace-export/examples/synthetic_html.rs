@@ -74,19 +74,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         at: 1_000,
     };
     let text = program.tables.text(name.as_bytes());
-    let process = program.entity(Entity::new(EntityKind::Process, 100).named(text))?;
+    let process = program.entity(Entity::new(EntityKind::Process, 100).name(text))?;
     let mut threads = Vec::new();
     for number in 0..CPUS {
         let cpu = program.entity(Entity::new(EntityKind::Cpu, number))?;
-        let of = |kind| Entity::new(kind, 100 + number).child_of(Some(process)).named(text);
+        let of = |kind| Entity::new(kind, 100 + number).child_of(Some(process)).name(text);
         let thread = program.entity(of(EntityKind::Thread))?;
         let m = program.entity(of(EntityKind::GoThread))?;
         threads.push((cpu, thread, m));
     }
-    let intruder = Entity::new(EntityKind::Thread, 99).child_of(Some(process)).named(text);
+    let intruder = Entity::new(EntityKind::Thread, 99).child_of(Some(process)).name(text);
     let intruder = program.entity(intruder)?;
     // The same thread, as its runtime describes it.
-    let managed = Entity::new(EntityKind::DotnetThread, 99).child_of(Some(process)).named(text);
+    let managed = Entity::new(EntityKind::DotnetThread, 99).child_of(Some(process)).name(text);
     let managed = program.entity(managed)?;
     for _ in 0..LOSSES {
         let (kind, since) = (LossKind::DotnetEvents, Timestamp::from_nanos(program.at));
@@ -98,7 +98,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     {
         let entry = program.tables.text(function.as_bytes());
         let entity = Entity::new(EntityKind::Goroutine, number).child_of(Some(process));
-        goroutines.push(program.entity(entity.named(entry))?);
+        goroutines.push(program.entity(entity.name(entry))?);
     }
     let (span, kind, by) = (program.tables.new_span(), SpanKind::LockWait, None);
     let (entity, of) = (threads[0].1, Some(intruder));

@@ -315,7 +315,7 @@ impl<W: Write> ChromeSink<W> {
 }
 
 impl<W: Write> Sink for ChromeSink<W> {
-    fn domain(&self) -> ClockDomain {
+    fn clock_domain(&self) -> ClockDomain {
         self.domain
     }
 

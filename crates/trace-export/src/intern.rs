@@ -47,13 +47,13 @@ pub struct Frame<'a> {
     /// The program or library; empty if unknown.
     pub module: &'a [u8],
     /// The address, relative to the start of the module; 0 if unknown.
-    pub pc: u64,
+    pub address: u64,
 }
 
 impl<'a> Frame<'a> {
     /// A frame of `function`.
     pub const fn new(function: &'a [u8]) -> Self {
-        Self { function, file: b"", line: 0, module: b"", pc: 0 }
+        Self { function, file: b"", line: 0, module: b"", address: 0 }
     }
 
     /// Sets the source file, and the line in it from 1 or 0.
@@ -64,8 +64,8 @@ impl<'a> Frame<'a> {
 
     /// Sets the program or library, and the address relative to its start or 0.
     #[must_use]
-    pub const fn module(self, module: &'a [u8], pc: u64) -> Self {
-        Self { module, pc, ..self }
+    pub const fn module(self, module: &'a [u8], address: u64) -> Self {
+        Self { module, address, ..self }
     }
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct FrameRecord {
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) module: u32,
-    pub(crate) pc: u64,
+    pub(crate) address: u64,
 }
 
 /// A table of texts and stacks of bounded size.
@@ -155,7 +155,7 @@ impl Tables {
     /// The place of a frame among the recent ones.
     const fn place(frame: &Frame<'_>) -> usize {
         const BITS: u32 = 10;
-        let mixed = (frame.pc ^ frame.line as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (frame.address ^ frame.line as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> (u64::BITS - BITS)) as usize
     }
 
@@ -164,7 +164,7 @@ impl Tables {
         let index = *self.recent.get(Self::place(frame))?;
         let known = self.frames.get(index as usize)?;
         let is = |index, text| self.texts.get(index) == Some(text);
-        let is_known = (known.pc, known.line) == (frame.pc, frame.line)
+        let is_known = (known.address, known.line) == (frame.address, frame.line)
             && is(known.function, frame.function)
             && is(known.file, frame.file)
             && is(known.module, frame.module);
@@ -331,8 +331,15 @@ impl Interner {
         let tables = self.tables(id.0.epoch())?;
         let text = |index| tables.texts.get(index).unwrap_or_default();
         Some(tables.stacks.get(id.0.index())?.iter().map(move |&frame| {
-            let FrameRecord { function, file, line, module, pc } = tables.frames[frame as usize];
-            Frame { function: text(function), file: text(file), line, module: text(module), pc }
+            let FrameRecord { function, file, line, module, address } =
+                tables.frames[frame as usize];
+            Frame {
+                function: text(function),
+                file: text(file),
+                line,
+                module: text(module),
+                address,
+            }
         }))
     }
 
@@ -461,7 +468,7 @@ impl Interner {
             file: self.text_index(frame.file),
             line: frame.line,
             module: self.text_index(frame.module),
-            pc: frame.pc,
+            address: frame.address,
         };
         let index = self.frame_index(record);
         self.current.remember(frame, index);
@@ -508,11 +515,11 @@ mod tests {
     fn frames_differ_in_any_field() {
         let mut names = Interner::default();
         let frames: Vec<Frame<'static>> = (0..5000)
-            .flat_map(|pc| {
-                let plain = Frame::new(b"f").source(b"a.go", 1).module(b"m", pc);
-                let other = Frame::new(b"g").source(b"a.go", 1).module(b"m", pc);
-                let file = Frame::new(b"f").source(b"b.go", 1).module(b"m", pc);
-                [plain, other, file, Frame::new(b"f").source(b"a.go", 1).module(b"n", pc)]
+            .flat_map(|address| {
+                let plain = Frame::new(b"f").source(b"a.go", 1).module(b"m", address);
+                let other = Frame::new(b"g").source(b"a.go", 1).module(b"m", address);
+                let file = Frame::new(b"f").source(b"b.go", 1).module(b"m", address);
+                [plain, other, file, Frame::new(b"f").source(b"a.go", 1).module(b"n", address)]
             })
             .collect();
         for _ in 0..2 {

@@ -10,7 +10,7 @@ use trace_common::Timestamp;
 /// use trace_export::{Process, Timestamp};
 /// # fn f(sink: &mut impl trace_export::Sink) -> std::io::Result<()> {
 /// let process = Process::new(42, b"server").parent(Some(1)).command_line(b"./server --port 80");
-/// process.started(Some(Timestamp::from_nanos(7))).draw(sink)
+/// process.start(Timestamp::from_nanos(7)).draw(sink)
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -47,8 +47,8 @@ impl<'a> Process<'a> {
 
     /// Sets the parent.
     #[must_use]
-    pub const fn parent(self, parent: Option<i32>) -> Self {
-        Self { parent, ..self }
+    pub fn parent(self, parent: impl Into<Option<i32>>) -> Self {
+        Self { parent: parent.into(), ..self }
     }
 
     /// Sets the command line.
@@ -71,14 +71,14 @@ impl<'a> Process<'a> {
 
     /// Sets the start.
     #[must_use]
-    pub const fn started(self, start: Option<Timestamp>) -> Self {
-        Self { start, ..self }
+    pub fn start(self, start: impl Into<Option<Timestamp>>) -> Self {
+        Self { start: start.into(), ..self }
     }
 
     /// Sets the end.
     #[must_use]
-    pub const fn ended(self, end: Option<Timestamp>) -> Self {
-        Self { end, ..self }
+    pub fn end(self, end: impl Into<Option<Timestamp>>) -> Self {
+        Self { end: end.into(), ..self }
     }
 
     /// Describes the process, and draws its lifetime if its start is known: a slice with the

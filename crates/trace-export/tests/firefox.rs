@@ -21,9 +21,9 @@ impl Example {
     fn new() -> Self {
         let mut tables = Tables::new();
         let name = tables.text(b"shop \"1\"");
-        let process = Entity::new(EntityKind::Process, 7).named(name);
+        let process = Entity::new(EntityKind::Process, 7).name(name);
         let process = tables.entity(process).unwrap();
-        let thread = Entity::new(EntityKind::Thread, 8).child_of(Some(process)).named(name);
+        let thread = Entity::new(EntityKind::Thread, 8).child_of(Some(process)).name(name);
         let thread = tables.entity(thread).unwrap();
         let path = tables.text(b"/bin/shop");
         let build_id = tables.text(b"00112233445566778899aabbccddeeff01234567");
@@ -302,7 +302,7 @@ fn idle_cpus_are_apart() {
     let mut example = Example::new();
     let cycles = example.event("cycles", "");
     let host = example.tables.text(b"host");
-    let machine = example.tables.entity(Entity::new(EntityKind::Machine, 0).named(host));
+    let machine = example.tables.entity(Entity::new(EntityKind::Machine, 0).name(host));
     for (at, number) in (0..).zip([1, 0, 1]) {
         let cpu = Entity::new(EntityKind::Cpu, number).child_of(machine);
         let known = example.tables.entities.cpu(number);

@@ -21,7 +21,7 @@ fn page(turns: i64, options: HtmlOptions) -> (String, HtmlStats) {
     let mut tables = Tables::new();
     let name = tables.text(HOSTILE);
     let mut add = |kind, number, parent| {
-        let entity = Entity::new(kind, number).child_of(parent).named(name);
+        let entity = Entity::new(kind, number).child_of(parent).name(name);
         tables.entity(entity).unwrap()
     };
     let process = add(EntityKind::Process, 7, None);
@@ -193,7 +193,7 @@ fn counters_of_one_name_have_different_titles() {
     let [size, bytes] = [b"size".as_slice(), b"B"].map(|text| tables.text(text));
     let mut part = |kind, number, name: &[u8]| {
         let name = tables.text(name);
-        let entity = Entity::new(kind, number).child_of(Some(process)).named(name);
+        let entity = Entity::new(kind, number).child_of(Some(process)).name(name);
         tables.entity(entity).unwrap()
     };
     let entities = [
@@ -311,7 +311,7 @@ fn samples(options: HtmlOptions) -> (String, HtmlStats) {
     let name = tables.text(b"worker");
     let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
     let mut thread = |number| {
-        let entity = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        let entity = Entity::new(EntityKind::Thread, number).child_of(Some(process)).name(name);
         tables.entity(entity).unwrap()
     };
     let threads = [thread(7), thread(8)];
@@ -368,10 +368,10 @@ fn other_processes_above_the_limit_are_on_the_cpus_only() {
         let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
         let mut thread = |number| {
             let name = tables.text(if number == 7 { b"own" } else { b"other" });
-            let process = Entity::new(EntityKind::Process, number).named(name);
+            let process = Entity::new(EntityKind::Process, number).name(name);
             let process = tables.entity(process).unwrap();
             let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process));
-            tables.entity(thread.named(name)).unwrap()
+            tables.entity(thread.name(name)).unwrap()
         };
         let threads = [thread(7), thread(8)];
         let mut options = HtmlOptions::default();
@@ -423,8 +423,8 @@ fn processes_above_the_limit_share_a_group_with_all_they_have() {
     let [gauge, span] = [&b"gauge"[..], b"span"].map(|name| tables.text(name));
     let mut thread = |number| {
         let name = tables.text(format!("program{number}").as_bytes());
-        let process = tables.entity(Entity::new(EntityKind::Process, number).named(name)).unwrap();
-        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        let process = tables.entity(Entity::new(EntityKind::Process, number).name(name)).unwrap();
+        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).name(name);
         tables.entity(thread).unwrap()
     };
     let threads: Vec<_> = (1..=PROCESSES).map(&mut thread).collect();
@@ -479,8 +479,8 @@ fn the_process_of_interest_is_first() {
     let mut tables = Tables::new();
     let mut thread = |number: i64| {
         let name = tables.text(format!("program{number}").as_bytes());
-        let process = tables.entity(Entity::new(EntityKind::Process, number).named(name)).unwrap();
-        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).named(name);
+        let process = tables.entity(Entity::new(EntityKind::Process, number).name(name)).unwrap();
+        let thread = Entity::new(EntityKind::Thread, number).child_of(Some(process)).name(name);
         tables.entity(thread).unwrap()
     };
     let [other, own] = [thread(1), thread(7)];
@@ -570,7 +570,7 @@ fn drawn_with_lanes(
 fn idle_cpus_are_no_process() {
     let mut tables = Tables::new();
     let host = tables.text(b"host");
-    let machine = tables.entity(Entity::new(EntityKind::Machine, 0).named(host));
+    let machine = tables.entity(Entity::new(EntityKind::Machine, 0).name(host));
     let entity = tables.entity(Entity::new(EntityKind::Cpu, 3).child_of(machine)).unwrap();
     let function = tables.text(b"do_idle");
     let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
@@ -597,7 +597,7 @@ fn types_of_tasks_above_the_limit_share_lanes() {
     push(0, EventKind::Start { entity: process });
     for number in 0..TYPES {
         let name = tables.text(format!("type{number}").as_bytes());
-        let task = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
+        let task = Entity::new(EntityKind::Task, number).child_of(Some(process)).name(name);
         let entity = tables.entity(task).unwrap();
         push(number * 10, EventKind::Start { entity });
         // Later types have two.
@@ -649,7 +649,7 @@ fn a_process_id_that_is_used_again_is_another_process() {
     let mut tables = Tables::new();
     let mut add = |kind, number, name: &[u8], parent| {
         let name = tables.text(name);
-        tables.entity(Entity::new(kind, number).child_of(parent).named(name)).unwrap()
+        tables.entity(Entity::new(kind, number).child_of(parent).name(name)).unwrap()
     };
     let cpu = add(EntityKind::Cpu, 0, b"", None);
     // The child is in the table before its parent, as that of a runtime's trace.

@@ -164,7 +164,7 @@ fn the_first_snapshot_relates_the_clock_to_boottime() {
     });
     assert_eq!(clocks(&recorded), ["clocks 3=5 6=50", "clocks 3=7"], "as measured");
     let of_the_trace_alone = written(|sink| {
-        sink.set_domain(ClockDomain::Local(1));
+        sink.set_clock_domain(ClockDomain::Local(1));
         draw(sink)
     });
     assert_eq!(clocks(&of_the_trace_alone), ["clocks 11=7"]);
@@ -432,5 +432,21 @@ proptest! {
         prop_assert_eq!(timeline.count("(values") + timeline.count(": value "), values.len() + 1);
         prop_assert_eq!(stats.slices + stats.instants, timeline.count(": begin ") as u64
             + timeline.count(": instant ") as u64);
+    }
+}
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<PerfettoSink<Vec<u8>>>();
+    is_shared::<trace_export::ChromeSink<Vec<u8>>>();
+    is_shared::<Track<'_>>();
+    #[cfg(feature = "timeline")]
+    is_shared::<trace_export::timeline::TimelineSource>();
+    #[cfg(feature = "profile")]
+    {
+        is_shared::<trace_export::profile::Profile>();
+        is_shared::<trace_export::profile::Samples>();
+        is_shared::<trace_export::profile::Error>();
     }
 }

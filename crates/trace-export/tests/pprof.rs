@@ -5,7 +5,7 @@ use flate2::read::GzDecoder;
 use proptest::prelude::*;
 use std::io::Read;
 use trace_export::profile::{
-    Format, Label, LabelSet, Measure, Profile, ReadError, ReadLimits, Samples, Unit, read_pprof,
+    Error, Format, Label, LabelSet, Measure, Profile, ReadLimits, Samples, Unit, read_pprof,
 };
 use trace_timeline::{
     ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
@@ -278,7 +278,7 @@ impl Message {
         texts.iter().fold(self, |this, text| this.bytes(6, text.as_bytes()))
     }
 
-    fn read(&self) -> Result<Vec<Measure>, ReadError> {
+    fn read(&self) -> Result<Vec<Measure>, Error> {
         let file = read_pprof(&self.0, &ReadLimits::default(), &mut Tables::new())?;
         Ok(file.profiles.iter().map(|profile| profile.measure().clone()).collect())
     }
@@ -410,7 +410,7 @@ fn errors_have_their_place() {
     let short = start().varint(2 << 3 | 2).varint(100);
     assert!(error(short).ends_with("at byte 22"));
     let error = read_pprof(b"\x1f\x8b\x08\0", &ReadLimits::default(), &mut Tables::new());
-    assert!(matches!(error, Err(ReadError::Compression(_))));
+    assert!(matches!(error, Err(Error::Compression(_))));
 }
 
 /// Few bytes that expand: each limit is an error.

@@ -37,7 +37,7 @@ impl World {
         of: Option<EntityId>,
     ) -> EntityId {
         let name = self.tables.text(name.as_bytes());
-        let entity = Entity::new(kind, number).named(name).child_of(of);
+        let entity = Entity::new(kind, number).name(name).child_of(of);
         let entity = self.tables.entity(entity).unwrap();
         self.push(EventKind::Start { entity });
         entity

@@ -65,7 +65,7 @@ impl Requests {
         if is_begin {
             self.count += 1;
             let name = tables.text(word()?.as_bytes());
-            let request = Entity::new(EntityKind::Request, self.count).named(name).started(at);
+            let request = Entity::new(EntityKind::Request, self.count).name(name).start(at);
             let request = request.child_of(tables.entities.process_of(thread));
             let Some(entity) = tables.entity(request) else { return Ok(()) };
             let (span, kind, of, stack) = (tables.new_span(), SpanKind::Request, None, None);
@@ -105,7 +105,7 @@ fn derive(
     streams.add(Requests::open(requests)?);
 
     let mut correlator = Correlator::new();
-    while let Some(event) = streams.next(tables)?.copied() {
+    while let Some(event) = streams.next_event(tables)?.copied() {
         let tables = &*tables;
         correlator.push(&event, &tables.entities, &mut |derived| each(&derived, tables));
     }

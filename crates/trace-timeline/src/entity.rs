@@ -133,20 +133,20 @@ impl Entity {
 
     /// Sets the process.
     #[must_use]
-    pub const fn child_of(self, parent: Option<EntityId>) -> Self {
-        Self { parent, ..self }
+    pub fn child_of(self, parent: impl Into<Option<EntityId>>) -> Self {
+        Self { parent: parent.into(), ..self }
     }
 
     /// Sets the name.
     #[must_use]
-    pub const fn named(self, name: TextId) -> Self {
+    pub const fn name(self, name: TextId) -> Self {
         Self { name, ..self }
     }
 
     /// Sets the start.
     #[must_use]
-    pub const fn started(self, at: Timestamp) -> Self {
-        Self { start: Some(at), ..self }
+    pub fn start(self, start: impl Into<Option<Timestamp>>) -> Self {
+        Self { start: start.into(), ..self }
     }
 }
 

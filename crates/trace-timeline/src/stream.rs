@@ -9,7 +9,7 @@ pub type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// A stream that ended early.
 #[derive(Debug, thiserror::Error)]
-#[error("stream {stream}: {cause}")]
+#[error("stream {stream}: {source}")]
 #[non_exhaustive]
 pub struct StreamError {
     /// The number of the stream, in the order of [`Streams::add`].
@@ -17,8 +17,7 @@ pub struct StreamError {
     /// The last time that was read of it; `None` if it had no event.
     pub newest: Option<Timestamp>,
     /// Why.
-    #[source]
-    pub cause: Cause,
+    pub source: Cause,
 }
 
 /// A source with its reader: gives model events in time order.
@@ -53,7 +52,7 @@ impl<F: FnMut(&mut Tables, &mut Vec<Event>) -> Result<bool, Cause>> Stream for F
 /// let mut tables = Tables::new();
 /// let cpu = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
 /// let at = |nanos| Event {
-///     at: Timestamp::from_nanos(nanos),
+///     time: Timestamp::from_nanos(nanos),
 ///     kind: EventKind::Start { entity: cpu },
 /// };
 /// let (mut odd, mut even) = (vec![at(1), at(3)], vec![at(2)]);
@@ -61,8 +60,8 @@ impl<F: FnMut(&mut Tables, &mut Vec<Event>) -> Result<bool, Cause>> Stream for F
 /// streams.add(|_: &mut Tables, out: &mut Vec<Event>| { out.append(&mut odd); Ok(false) });
 /// streams.add(|_: &mut Tables, out: &mut Vec<Event>| { out.append(&mut even); Ok(false) });
 /// let mut times = Vec::new();
-/// while let Some(event) = streams.next(&mut tables)? {
-///     times.push(event.at.nanos());
+/// while let Some(event) = streams.next_event(&mut tables)? {
+///     times.push(event.time.nanos());
 /// }
 /// assert_eq!(times, [1, 2, 3]);
 /// # Ok::<(), trace_timeline::StreamError>(())
@@ -95,7 +94,7 @@ impl One<'_> {
         if !matches!(result, Ok(true)) {
             self.stream = None;
         }
-        result.map(drop).map_err(|cause| StreamError { stream, newest: self.newest, cause })
+        result.map(drop).map_err(|source| StreamError { stream, newest: self.newest, source })
     }
 }
 
@@ -130,7 +129,7 @@ impl<'a> Streams<'a> {
     /// # Errors
     ///
     /// The error of a stream. The next call continues with the others.
-    pub fn next(&mut self, tables: &mut Tables) -> Result<Option<&Event>, StreamError> {
+    pub fn next_event(&mut self, tables: &mut Tables) -> Result<Option<&Event>, StreamError> {
         if !self.advance_only() && !self.advance(tables)? {
             return Ok(None);
         }

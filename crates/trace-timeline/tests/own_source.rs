@@ -67,8 +67,8 @@ impl Requests {
         if is_begin {
             let process = tables.entities.process_of(thread);
             let name = tables.text(b"POST /order");
-            let request = Entity::new(EntityKind::Request, 1).child_of(process).named(name);
-            let entity = tables.entity(request.started(at)).unwrap();
+            let request = Entity::new(EntityKind::Request, 1).child_of(process).name(name);
+            let entity = tables.entity(request.start(at)).unwrap();
             let (span, by) = (tables.new_span(), Some(thread));
             push(EventKind::Start { entity });
             let (kind, of, stack) = (SpanKind::Request, None, None);
@@ -106,7 +106,7 @@ fn read(are_first: bool, tables: &mut Tables, each: &mut dyn FnMut(Derived<'_>, 
         streams.add(requests);
     }
     let mut correlator = Correlator::new();
-    while let Some(event) = streams.next(tables).unwrap().copied() {
+    while let Some(event) = streams.next_event(tables).unwrap().copied() {
         let entities = &tables.entities;
         correlator.push(&event, entities, &mut |derived| each(derived, tables));
     }
@@ -145,4 +145,23 @@ fn a_request_of_an_own_source_is_explained_by_the_scheduler() {
         assert_eq!(uses, BTreeMap::from(expected), "{are_first}");
         assert_eq!(path.pieces.iter().map(Piece::nanos).sum::<i64>(), 600);
     }
+}
+
+#[test]
+fn types_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    fn is_sent<T: Send>() {}
+    is_shared::<Tables>();
+    is_shared::<Correlator>();
+    is_shared::<Event>();
+    is_shared::<trace_timeline::StreamError>();
+    is_shared::<trace_timeline::answers::Report>();
+    is_shared::<trace_timeline::answers::History>();
+    is_shared::<KernelSource>();
+    #[cfg(feature = "go")]
+    is_shared::<trace_timeline::sources::go::GoSource>();
+    #[cfg(feature = "dotnet")]
+    is_sent::<trace_timeline::sources::dotnet::DotnetSource>();
+    #[cfg(feature = "perf")]
+    is_sent::<trace_timeline::sources::perf::PerfSource>();
 }

@@ -165,7 +165,7 @@ impl Timeline {
         let mut report = Report::new();
         let mut requests = Requests::new(RequestFilter::default(), usize::MAX);
         let mut history = History::new(Timestamp::from_nanos(i64::MIN), Timestamp::MAX);
-        while let Some(event) = streams.next(&mut tables)? {
+        while let Some(event) = streams.next_event(&mut tables)? {
             correlator.push(event, &tables.entities, &mut |derived| {
                 report.push(&derived, &tables.entities);
                 requests.push(&derived);

@@ -223,8 +223,8 @@ impl<W: Write> PerfettoSink<W> {
         out.varint(interned::IID, iid(index));
         out.varint(interned::FRAME_FUNCTION, function);
         out.varint(interned::FRAME_MAPPING, mapping);
-        if frame.pc != 0 {
-            out.varint(interned::FRAME_REL_PC, frame.pc);
+        if frame.address != 0 {
+            out.varint(interned::FRAME_REL_PC, frame.address);
         }
         if let Some(file) = file {
             out.varint(interned::FRAME_SOURCE_PATH, file);

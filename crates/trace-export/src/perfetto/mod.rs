@@ -153,7 +153,7 @@ impl<W: Write> PerfettoSink<W> {
 
     /// Sets the clock of the timeline. Call it before anything is written: it does not convert
     /// times that are already written.
-    pub fn set_domain(&mut self, domain: ClockDomain) {
+    pub fn set_clock_domain(&mut self, domain: ClockDomain) {
         self.domain = domain;
         self.to_boottime = (domain == ClockDomain::Boottime).then_some(0);
     }

@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use trace_common::{ClockDomain, Timestamp};
 
 impl<W: Write> Sink for PerfettoSink<W> {
-    fn domain(&self) -> ClockDomain {
+    fn clock_domain(&self) -> ClockDomain {
         self.domain
     }
 

@@ -34,7 +34,7 @@ impl Profile {
     /// let functions = profile.functions(&tables);
     /// let rows = functions.iter().map(|function| (&*function.name, function.own, function.total));
     /// assert_eq!(rows.collect::<Vec<_>>(), [("parse", 6, 6), ("print", 3, 3), ("main", 1, 10)]);
-    /// # Ok::<(), trace_export::profile::ReadError>(())
+    /// # Ok::<(), trace_export::profile::Error>(())
     /// ```
     pub fn functions(&self, tables: &Tables) -> Vec<FunctionWeight> {
         const NO_STACK: &str = "[no stack]";

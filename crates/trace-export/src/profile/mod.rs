@@ -49,7 +49,7 @@ mod view;
 pub use difference::{Change, Difference, FunctionChange, UnlikeWeights};
 pub use firefox::{FirefoxDropped, FirefoxProfile};
 pub use functions::FunctionWeight;
-pub use read::{PprofFile, ReadError, ReadLimits, read_folded, read_pprof};
+pub use read::{Error, PprofFile, ReadLimits, read_folded, read_pprof};
 pub use samples::Samples;
 
 use std::borrow::Cow;
@@ -328,14 +328,14 @@ impl Profile {
         format: Format,
         title: &str,
         tables: &Tables,
-        out: &mut dyn Write,
+        mut out: impl Write,
     ) -> io::Result<()> {
         let view = View::new(self, tables);
         match format {
-            Format::Speedscope => speedscope::write(&view, title, out),
-            Format::Pprof => pprof::write(&view, out),
-            Format::FlameGraph => flame_graph::write(&view, title, out),
-            Format::Folded => folded::write(&view, out),
+            Format::Speedscope => speedscope::write(&view, title, &mut out),
+            Format::Pprof => pprof::write(&view, &mut out),
+            Format::FlameGraph => flame_graph::write(&view, title, &mut out),
+            Format::Folded => folded::write(&view, &mut out),
         }
     }
 
@@ -353,9 +353,9 @@ impl Profile {
         &self,
         resource: &[(&str, &str)],
         tables: &Tables,
-        out: &mut dyn Write,
+        mut out: impl Write,
     ) -> io::Result<()> {
-        otlp::write(&View::new(self, tables), resource, out)
+        otlp::write(&View::new(self, tables), resource, &mut out)
     }
 
     /// The weight of a sample in the unit of the measure.
@@ -559,7 +559,7 @@ mod tests {
         let (mut profile, mut tables) = example();
         for (pid, name) in [(1, "shop;1"), (2, "")] {
             let name = tables.text(name.as_bytes());
-            let process = tables.entity(Entity::new(EntityKind::Process, pid).named(name));
+            let process = tables.entity(Entity::new(EntityKind::Process, pid).name(name));
             let thread = tables.entity(Entity::new(EntityKind::Thread, 10 + pid).child_of(process));
             let labels = Labels { entities: [thread, None], ..Labels::default() };
             let labels = profile.label_set(labels);
@@ -576,7 +576,7 @@ mod tests {
         let mut tables = Tables::new();
         let mut add = |kind, number, name: &[u8], parent| {
             let name = tables.text(name);
-            tables.entity(Entity::new(kind, number).named(name).child_of(parent)).unwrap()
+            tables.entity(Entity::new(kind, number).name(name).child_of(parent)).unwrap()
         };
         let machine = add(EntityKind::Machine, 0, b"host", None);
         let cpu = add(EntityKind::Cpu, 3, b"", Some(machine));

@@ -366,10 +366,10 @@ impl Drawing {
             }
             EventKind::Clock { time, domain, reading } => {
                 // The clock of a trace is that of the timeline with coarser ticks.
-                if domain == cx.sink.domain() {
+                if domain == cx.sink.clock_domain() {
                     return Ok(());
                 }
-                cx.sink.clock_snapshot(&[(cx.sink.domain(), time), (domain, reading)])
+                cx.sink.clock_snapshot(&[(cx.sink.clock_domain(), time), (domain, reading)])
             }
             EventKind::Start { entity } => {
                 let is_goroutine = tables.entities.kind(entity) == Some(EntityKind::Goroutine);

@@ -330,6 +330,6 @@ fn describe<'a>(id: EntityId, process: &Entity, tables: &'a Tables) -> Process<'
         .command_line(text(Attribute::CommandLine))
         .executable(text(Attribute::Executable))
         .cgroup(text(Attribute::Cgroup), text(Attribute::Container))
-        .started(process.start)
-        .ended(process.end)
+        .start(process.start)
+        .end(process.end)
 }

@@ -428,6 +428,7 @@ pub struct Throttled {
 
 /// A report of a timeline. Feed it all derived data.
 #[derive(Debug, Default)]
+#[non_exhaustive]
 pub struct Report {
     /// The time of the first event.
     pub start: Option<Timestamp>,

@@ -56,7 +56,7 @@ pub struct GoOptions {
     /// The name of the program.
     pub process: Vec<u8>,
     /// Nanoseconds to add to all times: the difference of the timeline's clock and the trace's.
-    pub offset: i64,
+    pub offset_nanos: i64,
 }
 
 /// Statistics of a [`GoSource`].
@@ -168,7 +168,7 @@ impl GoSource {
             }
             return;
         }
-        let at = event.time().saturating_add_nanos(self.options.offset);
+        let at = event.time().saturating_add_nanos(self.options.offset_nanos);
         self.check_generation(event.generation(), tables, out);
         self.stats.first.get_or_insert(at);
         self.stats.last = Some(at);
@@ -363,7 +363,7 @@ impl GoSource {
 
     /// A reading of several clocks.
     fn clock(&mut self, snapshot: &gotrace::ClockSnapshot) {
-        let time = snapshot.trace.saturating_add_nanos(self.options.offset);
+        let time = snapshot.trace.saturating_add_nanos(self.options.offset_nanos);
         let mono = i64::try_from(snapshot.mono).ok().map(Timestamp::from_nanos);
         let readings = [(ClockDomain::Monotonic, mono), (ClockDomain::Realtime, snapshot.wall())];
         let readings = readings.into_iter().filter_map(|(domain, reading)| {
@@ -475,7 +475,7 @@ impl GoSource {
         if is_first {
             let mut entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
             if from == GoState::NotExist {
-                entity = entity.started(push.at);
+                entity = entity.start(push.at);
             }
             self.stats.goroutines += 1;
             let entity = push.start(entity);
@@ -653,7 +653,7 @@ impl GoSource {
     fn start_gc(&mut self, process: EntityId, push: &mut Pusher<'_>) -> Option<EntityId> {
         self.end_gc(push);
         self.gc.1 += 1;
-        let gc = Entity::new(EntityKind::Gc, self.gc.1).child_of(Some(process)).started(push.at);
+        let gc = Entity::new(EntityKind::Gc, self.gc.1).child_of(Some(process)).start(push.at);
         self.gc.0 = push.start(gc);
         self.gc.0
     }
@@ -713,8 +713,8 @@ impl GoSource {
         let name = push.tables.text(task.name);
         let parent = self.task_of(task.parent);
         let number = task.id.0 as i64;
-        let entity = Entity::new(EntityKind::Task, number).child_of(Some(process)).named(name);
-        let Some(entity) = push.start(entity.started(push.at)) else { return };
+        let entity = Entity::new(EntityKind::Task, number).child_of(Some(process)).name(name);
+        let Some(entity) = push.start(entity.start(push.at)) else { return };
         let stack = self.stack(event.stack(), push.tables);
         let start = Begin::named(entity, SpanKind::Task, name).by(by).of(parent);
         let span = push.begin(start.stack(stack));

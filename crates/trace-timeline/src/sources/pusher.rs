@@ -30,7 +30,7 @@ impl Pusher<'_> {
     /// it gets this one.
     pub(super) fn process(&mut self, pid: i64, name: &[u8]) -> Option<EntityId> {
         let name = self.tables.text(name);
-        let process = Entity::new(EntityKind::Process, pid).named(name);
+        let process = Entity::new(EntityKind::Process, pid).name(name);
         let known = self.tables.shared(process, self.at, self.out)?;
         if let Some(process) = self.tables.entities.get_mut(known) {
             if process.name.is_empty() {

@@ -70,7 +70,7 @@ impl Entities {
         }
         let number = i64::try_from(found.id).ok()?;
         let goroutine = Entity::new(EntityKind::Goroutine, number);
-        let new = tables.entity(goroutine.child_of(process).named(found.entry))?;
+        let new = tables.entity(goroutine.child_of(process).name(found.entry))?;
         if self.count >= MAX_GOROUTINES {
             *self = Self::default();
         }

@@ -567,12 +567,12 @@ impl Opened {
         let mut failures: Vec<Failure> = Vec::new();
         let (mut first, mut given_up) = (None, Vec::new());
         loop {
-            let event = match self.streams.next(tables) {
+            let event = match self.streams.next_event(tables) {
                 Ok(Some(event)) => event,
                 Ok(None) => break,
                 Err(error) => {
                     let Some(part) = self.parts.get_mut(error.stream) else { continue };
-                    let cause = part.error.insert(error.cause.to_string());
+                    let cause = part.error.insert(error.source.to_string());
                     failures.push(Failure::about(&part.name, cause));
                     given_up.push(error.newest);
                     continue;
@@ -789,7 +789,7 @@ impl Opening<'_> {
             return Err(Failure::about(&name, format_args!("{why}{hint}")));
         }
         let mut options = GoOptions::default();
-        options.offset = offset.unwrap_or(0);
+        options.offset_nanos = offset.unwrap_or(0);
         let stem = match path.as_os_str() {
             stdin if stdin == "-" => "Go program".to_owned(),
             _ => uncompressed(path).file_stem().unwrap_or_default().to_string_lossy().into_owned(),

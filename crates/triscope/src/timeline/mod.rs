@@ -136,7 +136,7 @@ pub(crate) fn draw(
     uncompressed: bool,
 ) -> Result<(Vec<Failure>, u64)> {
     let (mut sink, written) = open(output, uncompressed)?;
-    sink.set_domain(opened.domain);
+    sink.set_clock_domain(opened.domain);
     if let Some(release) = &opened.kernel {
         sink.kernel(release.as_bytes()).map_err(|error| output.failure(&error))?;
     }

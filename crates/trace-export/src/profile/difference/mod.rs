@@ -159,7 +159,7 @@ impl Difference {
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write_folded(&self, out: &mut dyn Write) -> io::Result<()> {
+    pub fn write_folded(&self, mut out: impl Write) -> io::Result<()> {
         let mut path: Vec<String> = Vec::new();
         // Depth first, without recursion: stacks may be deep.
         let mut todo = vec![(0, None, 0)];
@@ -184,8 +184,8 @@ impl Difference {
     /// # Errors
     ///
     /// Those of `out`.
-    pub fn write_flame_graph(&self, title: &str, out: &mut dyn Write) -> io::Result<()> {
-        flame_graph::write(self, title, out)
+    pub fn write_flame_graph(&self, title: &str, mut out: impl Write) -> io::Result<()> {
+        flame_graph::write(self, title, &mut out)
     }
 
     fn add(&mut self, view: &View<'_>, side: Side) {
@@ -318,7 +318,7 @@ mod tests {
         let mut samples = Samples::new();
         for (name, pid) in names.iter().zip(1..) {
             let name = tables.text(name.as_bytes());
-            let process = Entity::new(EntityKind::Process, pid).named(name);
+            let process = Entity::new(EntityKind::Process, pid).name(name);
             let process = tables.entity(process).unwrap();
             let kind = EventKind::Sample {
                 entity: process,

@@ -295,7 +295,7 @@ impl FirefoxProfile {
         mut self,
         title: &str,
         tables: &Tables,
-        out: &mut dyn io::Write,
+        mut out: impl io::Write,
     ) -> io::Result<u64> {
         let mut open: Vec<_> = std::mem::take(&mut self.open).into_iter().collect();
         // The order of the map is not that of the next run.
@@ -304,7 +304,7 @@ impl FirefoxProfile {
             self.mark(thread, Marker { end: self.end, ..marker });
         }
         let threads = self.numbered(tables);
-        write::write(&self, threads, title, tables, out)
+        write::write(&self, threads, title, tables, &mut out)
     }
 
     /// The threads in the order of their numbers.

@@ -1,6 +1,6 @@
 //! Lines of stacks.
 
-use super::{Budget, ReadError, ReadLimits};
+use super::{Budget, Error, ReadLimits};
 use crate::profile::{LabelSet, Measure, Profile, Unit};
 use trace_timeline::{Frame, Tables};
 
@@ -14,18 +14,18 @@ use trace_timeline::{Frame, Tables};
 /// # let mut tables = trace_timeline::Tables::new();
 /// let profile = read_folded(b"main;parse 3\nmain 1\n", &ReadLimits::default(), &mut tables)?;
 /// assert_eq!(profile.weight(), 4);
-/// # Ok::<(), trace_export::profile::ReadError>(())
+/// # Ok::<(), trace_export::profile::Error>(())
 /// ```
 ///
 /// # Errors
 ///
-/// [`ReadError::Line`] for a line without a weight that fits in 64 bits, and [`ReadError::TooLarge`]
+/// [`Error::Line`] for a line without a weight that fits in 64 bits, and [`Error::TooLarge`]
 /// above the limits.
 pub fn read_folded(
     data: &[u8],
     limits: &ReadLimits,
     tables: &mut Tables,
-) -> Result<Profile, ReadError> {
+) -> Result<Profile, Error> {
     Budget::new("bytes", limits.bytes).take(data.len())?;
     let mut items = Budget::new("lines", limits.items);
     let mut all_frames = Budget::new("frames", limits.frames);
@@ -47,7 +47,7 @@ pub fn read_folded(
         // A line without a stack is a sample without one.
         let path = line.len().checked_sub(weight.len() + 1).and_then(|end| line.get(..end));
         let (Some(value), Some(path)) = (value, path) else {
-            return Err(ReadError::Line { line: number });
+            return Err(Error::Line { line: number });
         };
         frames.clear();
         for name in path.rsplit(|byte| *byte == b';').filter(|_| !path.is_empty()) {

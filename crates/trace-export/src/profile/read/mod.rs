@@ -31,16 +31,16 @@ impl Default for ReadLimits {
 }
 
 impl ReadLimits {
-    fn check_depth(&self, depth: usize) -> Result<(), ReadError> {
+    fn check_depth(&self, depth: usize) -> Result<(), Error> {
         let (what, limit) = ("frames of a sample", self.depth);
-        if depth > limit { Err(ReadError::TooLarge { what, limit }) } else { Ok(()) }
+        if depth > limit { Err(Error::TooLarge { what, limit }) } else { Ok(()) }
     }
 }
 
 /// The reason why a profile cannot be read. Offsets are those after decompression.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum ReadError {
+pub enum Error {
     /// The data ends early, or a number is malformed.
     #[error(transparent)]
     Data(#[from] trace_common::ReadError),
@@ -116,10 +116,10 @@ impl Budget {
         Self { what, limit, used: 0 }
     }
 
-    fn take(&mut self, count: usize) -> Result<(), ReadError> {
+    fn take(&mut self, count: usize) -> Result<(), Error> {
         self.used = self.used.saturating_add(count);
         if self.used > self.limit {
-            return Err(ReadError::TooLarge { what: self.what, limit: self.limit });
+            return Err(Error::TooLarge { what: self.what, limit: self.limit });
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! `profile.proto` of <https://github.com/google/pprof>.
 
-use super::{Budget, ReadError, ReadLimits};
+use super::{Budget, Error, ReadLimits};
 use crate::profile::{Label, Labels, Measure, Profile, Unit};
 use flate2::read::MultiGzDecoder;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::io::Read;
 use trace_common::Cursor;
 use trace_timeline::{Entity, EntityId, EntityKind, Frame, Mapping, MappingId, Tables, TextId};
 
-type Result<T> = std::result::Result<T, ReadError>;
+type Result<T> = std::result::Result<T, Error>;
 
 /// What a file of pprof has.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct PprofFile {
 ///
 /// # Errors
 ///
-/// [`ReadError`]: the data is no complete profile, or larger than the limits. Profiles with negative
+/// [`Error`]: the data is no complete profile, or larger than the limits. Profiles with negative
 /// values, which are differences, are refused.
 pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Result<PprofFile> {
     let inflated;
@@ -84,10 +84,10 @@ pub fn read_pprof(data: &[u8], limits: &ReadLimits, tables: &mut Tables) -> Resu
         })?;
         let offset = sample.offset();
         if values.len() != types.len() {
-            return Err(ReadError::Values { expected: types.len(), found: values.len(), offset });
+            return Err(Error::Values { expected: types.len(), found: values.len(), offset });
         }
         if let Some(value) = values.iter().map(|value| *value as i64).find(|value| *value < 0) {
-            return Err(ReadError::Negative { value, offset });
+            return Err(Error::Negative { value, offset });
         }
         let stack = texts.tables.stack(&frames);
         let process = processes.take(&mut labels, texts.tables);
@@ -115,7 +115,7 @@ const MAX_NAME: usize = 4 << 10;
 fn inflate(data: &[u8], limit: usize) -> Result<Vec<u8>> {
     let mut inflated = Vec::new();
     let mut decoder = MultiGzDecoder::new(data).take(limit as u64 + 1);
-    decoder.read_to_end(&mut inflated).map_err(ReadError::Compression)?;
+    decoder.read_to_end(&mut inflated).map_err(Error::Compression)?;
     Budget::new("bytes", limit).take(inflated.len())?;
     Ok(inflated)
 }
@@ -170,7 +170,7 @@ impl<'a> Raw<'a> {
         match text {
             Some(text) => Ok(text),
             None if index == 0 => Ok(b""),
-            None => Err(ReadError::Reference { what: "text", id: index, offset }),
+            None => Err(Error::Reference { what: "text", id: index, offset }),
         }
     }
 
@@ -220,7 +220,7 @@ impl<'a> Raw<'a> {
                 counted = Some(index);
             }
         }
-        if types.is_empty() { Err(ReadError::NoSampleTypes) } else { Ok(types) }
+        if types.is_empty() { Err(Error::NoSampleTypes) } else { Ok(types) }
     }
 }
 
@@ -282,7 +282,7 @@ impl Processes {
         if pid < 0 {
             return None;
         }
-        let of = || tables.entity(Entity::new(EntityKind::Process, pid).named(name));
+        let of = || tables.entity(Entity::new(EntityKind::Process, pid).name(name));
         // Above the limit of the tables, the labels remain.
         let process = (*self.0.entry((name, pid)).or_insert_with(of))?;
         let mut index = 0;
@@ -369,7 +369,7 @@ impl Locations {
             })?;
             let (mapping, base) = match mapping {
                 0 => (None, 0),
-                id => *mappings.get(&id).ok_or(ReadError::Reference {
+                id => *mappings.get(&id).ok_or(Error::Reference {
                     what: "mapping",
                     id,
                     offset: message.offset(),
@@ -389,7 +389,7 @@ impl Locations {
 
     fn get(&self, id: u64, offset: u64) -> Result<&[Frame]> {
         let found = self.index.get(&id).and_then(|(first, end)| self.frames.get(*first..*end));
-        found.ok_or(ReadError::Reference { what: "location", id, offset })
+        found.ok_or(Error::Reference { what: "location", id, offset })
     }
 }
 
@@ -406,7 +406,7 @@ fn line(message: Cursor<'_>, functions: &HashMap<u64, (TextId, TextId)>) -> Resu
     })?;
     let (function, file) = match id {
         0 => (TextId::EMPTY, TextId::EMPTY),
-        id => *functions.get(&id).ok_or(ReadError::Reference {
+        id => *functions.get(&id).ok_or(Error::Reference {
             what: "function",
             id,
             offset: message.offset(),
@@ -497,13 +497,13 @@ const BYTES: u8 = 2;
 const FIXED32: u8 = 5;
 
 impl<'a> Value<'a> {
-    fn mismatch(self, field: u64, offset: u64) -> ReadError {
+    fn mismatch(self, field: u64, offset: u64) -> Error {
         let wire_type = match self {
             Self::Int(_) => VARINT,
             Self::Bytes(_) => BYTES,
             Self::Other(wire_type) => wire_type,
         };
-        ReadError::WireType { field, wire_type, offset }
+        Error::WireType { field, wire_type, offset }
     }
 
     fn int(self, field: u64, offset: u64) -> Result<u64> {
@@ -556,7 +556,7 @@ fn each_field<'a>(
                 message.skip(if wire_type == FIXED64 { 8 } else { 4 })?;
                 Value::Other(wire_type)
             }
-            _ => return Err(ReadError::WireType { field, wire_type, offset }),
+            _ => return Err(Error::WireType { field, wire_type, offset }),
         };
         each(field, value, offset)?;
     }

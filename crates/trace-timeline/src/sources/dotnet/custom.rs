@@ -177,7 +177,7 @@ impl DotnetSource {
             self.drop_oldest_activity(push);
         }
         let entity = Entity::new(kinds.0, i64::try_from(number).unwrap_or(-1));
-        let entity = entity.child_of(Some(process)).named(text).started(push.at);
+        let entity = entity.child_of(Some(process)).name(text).start(push.at);
         let Some(entity) = push.start(entity) else { return };
         let stack = self.stack(event, push);
         self.arguments(event, push);

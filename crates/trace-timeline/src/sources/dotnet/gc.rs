@@ -87,7 +87,7 @@ impl DotnetSource {
         self.make_room(key, push);
         self.end_gc(process, number, push);
         let entity = Entity::new(EntityKind::Gc, number.into());
-        let gc = push.start(entity.child_of(Some(process)).started(push.at));
+        let gc = push.start(entity.child_of(Some(process)).start(push.at));
         self.open_gcs.extend(gc.map(|gc| ((process, number), gc)));
         let reason = reason.to_string();
         push.number(b"number", number.into());
@@ -118,7 +118,7 @@ impl DotnetSource {
         }
         let name = push.tables.text(name);
         let heap = Entity::new(EntityKind::Heap, generation.into());
-        let heap = push.start(heap.child_of(Some(process)).named(name))?;
+        let heap = push.start(heap.child_of(Some(process)).name(name))?;
         self.heaps.insert((process, generation), heap);
         Some(heap)
     }

@@ -255,19 +255,19 @@ const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
 const MAX_OPEN: usize = 1 << 16;
 
 impl DotnetSource {
-    /// Makes a source without stacks and without the names that are late in the trace. `offset`
-    /// nanoseconds are added to all times.
-    pub fn new(offset: i64) -> Self {
-        Self { offset, ..Self::default() }
+    /// Makes a source without stacks and without the names that are late in the trace. `offset_nanos`
+    /// is added to all times.
+    pub fn new(offset_nanos: i64) -> Self {
+        Self { offset: offset_nanos, ..Self::default() }
     }
 
-    /// Makes a source with stacks and with the names of the whole trace. `offset` nanoseconds are
-    /// added to all times.
-    pub fn with_names(offset: i64, names: DotnetNames) -> Self {
+    /// Makes a source with stacks and with the names of the whole trace. `offset_nanos` is added
+    /// to all times.
+    pub fn with_names(offset_nanos: i64, names: DotnetNames) -> Self {
         let methods = names.methods();
         let unnamed = methods.undecodable() + methods.dropped();
         let stats = DotnetStats { unnamed, ..DotnetStats::default() };
-        Self { offset, names, stats, has_stacks: true, ..Self::default() }
+        Self { offset: offset_nanos, names, stats, has_stacks: true, ..Self::default() }
     }
 
     /// Finds the files and lines of methods, too.
@@ -593,7 +593,7 @@ impl DotnetSource {
         }
         let name = push.tables.text(name.as_bytes());
         let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
-        let thread = push.start(thread.named(name));
+        let thread = push.start(thread.name(name));
         if thread.is_some() || self.threads.len() < MOST_KNOWN {
             self.threads.insert((pid, tid), thread);
         }

@@ -196,7 +196,7 @@ impl DotnetSource {
             return Some(*pool);
         }
         let name = push.tables.text(b"thread pool");
-        let pool = Entity::new(EntityKind::ThreadPool, 0).child_of(Some(process)).named(name);
+        let pool = Entity::new(EntityKind::ThreadPool, 0).child_of(Some(process)).name(name);
         let pool = push.start(pool)?;
         self.pools.insert(process, pool);
         Some(pool)

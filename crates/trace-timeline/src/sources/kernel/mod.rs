@@ -231,7 +231,7 @@ impl KernelSource {
                 };
                 let machine = known
                     .filter(is_it)
-                    .or_else(|| push.start(Entity::new(EntityKind::Machine, 0).named(name)));
+                    .or_else(|| push.start(Entity::new(EntityKind::Machine, 0).name(name)));
                 for (attribute, value) in
                     [(Attribute::KernelRelease, release), (Attribute::Architecture, architecture)]
                 {

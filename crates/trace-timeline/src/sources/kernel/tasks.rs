@@ -104,7 +104,7 @@ impl KernelSource {
             _ => {
                 let parent = parent.and_then(|(parent, _)| self.parent(parent, push));
                 let process = Entity::new(EntityKind::Process, pid.into());
-                let mut process = process.child_of(parent).named(name);
+                let mut process = process.child_of(parent).name(name);
                 process.start = Some(push.at).filter(|_| is_new);
                 let process = self.adopt(process, push).or_else(|| push.start(process));
                 self.processes.extend(process.map(|process| (pid, process)));
@@ -122,7 +122,7 @@ impl KernelSource {
             return;
         }
         let mut thread = Entity::new(EntityKind::Thread, tid.into());
-        thread = thread.child_of(process).named(name);
+        thread = thread.child_of(process).name(name);
         thread.start = Some(push.at).filter(|_| is_new);
         self.add(tid, thread, push);
         if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {

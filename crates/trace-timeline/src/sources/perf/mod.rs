@@ -177,13 +177,12 @@ impl PerfSource {
         if is_monotonic { Ok(this) } else { Err(PerfError::Clock) }
     }
 
-    /// Makes a source for a recording on another clock: `offset` nanoseconds are added to all
-    /// times.
+    /// Makes a source for a recording on another clock: `offset_nanos` is added to all times.
     ///
     /// # Errors
     ///
     /// [`PerfError::Fields`] and [`PerfError::Time`].
-    pub fn with_offset(session: &Session, offset: i64) -> Result<Self, PerfError> {
+    pub fn with_offset(session: &Session, offset_nanos: i64) -> Result<Self, PerfError> {
         let formats = session.features().tracing.iter().flat_map(TracingData::formats);
         // Of a part of the switches, as of `perf record -F` or of some threads, no state follows: they are
         // samples.
@@ -231,7 +230,7 @@ impl PerfSource {
             last: None,
             newest: None,
             losses: Losses::default(),
-            offset,
+            offset: offset_nanos,
         })
     }
 

@@ -94,7 +94,7 @@ impl Model {
         let Self { tables, process, entities, .. } = self;
         *entities.entry((kind, number, name.clone())).or_insert_with(|| {
             let text = tables.text(name);
-            tables.entity(Entity::new(kind, number).named(text)).unwrap_or(*process)
+            tables.entity(Entity::new(kind, number).name(text)).unwrap_or(*process)
         })
     }
 
