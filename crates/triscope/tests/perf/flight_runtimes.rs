@@ -166,12 +166,12 @@ fn regions_tasks_and_stops_of_go_fire() {
     let dump_by = |trigger| dump_by(program.0.id(), "--go", trigger);
     let (_base, dump, cause) = dump_by("go-region=slow:20ms");
     let is_region = |event: gotrace::Event<'_>| {
-        event.kind() == EventKind::RegionEnd && event.region().is_some_and(|r| r.ty == "slow")
+        event.kind() == EventKind::RegionEnd && event.region().is_some_and(|r| r.name == "slow")
     };
     assert!(has_go(&dump, &cause, is_region), "{cause}");
     let (_base, dump, cause) = dump_by("go-task=request:20ms");
     let is_task = |event: gotrace::Event<'_>| {
-        event.kind() == EventKind::TaskEnd && event.task().is_some_and(|t| t.ty == "request")
+        event.kind() == EventKind::TaskEnd && event.task().is_some_and(|t| t.name == "request")
     };
     assert!(has_go(&dump, &cause, is_task), "{cause}");
     let (_base, dump, cause) = dump_by("go-stw=1us");
