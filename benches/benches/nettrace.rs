@@ -98,7 +98,7 @@ fn nettrace(c: &mut Criterion) {
             b.iter_batched(
                 Profile::new,
                 |mut profile| {
-                    Reader::new(&bytes[..]).for_each(|event| profile.observe(&event)).unwrap();
+                    Reader::new(&bytes[..]).for_each(|event| profile.push(&event)).unwrap();
                     profile
                 },
                 BatchSize::PerIteration,

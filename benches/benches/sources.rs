@@ -47,7 +47,7 @@ fn go(trace: &[u8]) -> (u64, u64) {
 /// Returns the number of .NET events and of model events.
 fn dotnet(trace: &[u8]) -> (u64, u64) {
     let mut names = DotnetNames::new();
-    nettrace::Reader::new(trace).for_each(|event| names.observe(&event)).unwrap();
+    nettrace::Reader::new(trace).for_each(|event| names.push(&event)).unwrap();
     let (mut source, mut tables) = (DotnetSource::with_names(0, names), Tables::new());
     let (mut events, mut count) = (Vec::<Event>::new(), 0);
     let mut reader = nettrace::Reader::new(trace);

@@ -6,15 +6,15 @@ use crate::Guid;
 /// `EventSource` numbers activities within their parent and packs the numbers of the whole path
 /// into nibbles (`ActivityTracker` of System.Private.CoreLib). Such ids end in a checksum over the
 /// first twelve bytes and the process id, which distinguishes them from random ids. With
-/// `process_id` `None`, ids of any process are accepted.
-pub fn activity_path(id: Guid, process_id: Option<u32>) -> Option<String> {
+/// `pid` `None`, ids of any process are accepted.
+pub fn activity_path(id: Guid, pid: Option<u32>) -> Option<String> {
     let bytes = id.to_bytes();
     let word = |i: usize| -> u32 {
         let b = bytes.get(i * 4..i * 4 + 4).unwrap_or_default();
         b.iter().rev().fold(0, |acc, &b| acc << 8 | u32::from(b))
     };
     let sum = word(0).wrapping_add(word(1)).wrapping_add(word(2)).wrapping_add(0x599D_99AD);
-    match process_id {
+    match pid {
         // Runtimes before .NET Core 3.0 write the plain sum, without the process id.
         Some(pid) if sum ^ pid != word(3) && sum != word(3) => return None,
         None if (sum ^ word(3)) >> 22 != 0 => return None, // PID_MAX_LIMIT of Linux is 2^22

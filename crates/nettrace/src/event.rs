@@ -83,20 +83,20 @@ impl<'a> Event<'a> {
 
     /// Operating system id of the thread that the event is about.
     #[inline]
-    pub fn thread_id(&self) -> u64 {
+    pub fn tid(&self) -> u64 {
         match &self.state.trace {
             Some(trace) if trace.version >= 6 => {
-                self.thread().and_then(|t| t.thread_id).unwrap_or(0)
+                self.thread().and_then(|t| t.tid).unwrap_or(0)
             }
             _ => self.header.thread,
         }
     }
 
     /// Operating system id of the process that the event is about.
-    pub fn process_id(&self) -> u64 {
-        match self.thread().and_then(|t| t.process_id) {
+    pub fn pid(&self) -> u64 {
+        match self.thread().and_then(|t| t.pid) {
             Some(pid) => pid,
-            None => self.state.trace.as_ref().map_or(0, |t| t.process_id.into()),
+            None => self.state.trace.as_ref().map_or(0, |t| t.pid.into()),
         }
     }
 

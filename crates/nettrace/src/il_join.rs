@@ -82,7 +82,7 @@ impl Key {
 }
 
 fn thread_of(event: &Event<'_>) -> (u64, u64) {
-    (event.process_id(), event.header().capture_thread)
+    (event.pid(), event.header().capture_thread)
 }
 
 const fn follows(sequence: u32, before: u32) -> bool {

@@ -7,11 +7,11 @@
 //! let mut reader = Reader::new(File::open("app.nettrace")?);
 //! let mut profile = Profile::new();
 //! reader.for_each(|event| {
-//!     profile.observe(&event);
+//!     profile.push(&event);
 //!     println!("{} {}/{} {:?}", event.timestamp(), event.provider(), event.name(), event.fields());
 //! })?;
 //! for sample in profile.samples() {
-//!     println!("thread {}: {:?}", sample.thread_id, sample.kind);
+//!     println!("thread {}: {:?}", sample.tid, sample.kind);
 //!     for frame in profile.frames(&sample) {
 //!         println!("    {frame}"); // module!Namespace.Type.Method(arguments)
 //!     }
@@ -28,6 +28,8 @@
 //!   order of the stream. [`Stats`] and [`Item::Loss`] report the exact number of lost events.
 //! - [`Profile`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
+//! - Process ids (`pid`) and thread ids (`tid`) are those of the operating system, in 64 bits: version 6 writes
+//!   them in that size, and thread ids of macOS need it.
 //! - [`Trace`] relates the event clock to UTC. On Linux it is CLOCK_MONOTONIC, so events line up
 //!   with kernel recordings and Go traces of the same machine.
 //!

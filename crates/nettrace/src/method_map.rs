@@ -341,7 +341,7 @@ impl MethodMap {
 
     /// Processes an event. Returns whether it was about methods or modules.
     #[inline]
-    pub fn observe(&mut self, event: &Event<'_>) -> bool {
+    pub fn push(&mut self, event: &Event<'_>) -> bool {
         match event.known() {
             Some(Provider::Runtime) => self.runtime(event),
             Some(Provider::Rundown) => self.rundown(event),
@@ -377,7 +377,7 @@ impl MethodMap {
     }
 
     fn universal(&mut self, event: &Event<'_>) -> bool {
-        let process = event.process_id();
+        let process = event.pid();
         let range = || Some((number(event, "StartAddress")?, number(event, "EndAddress")?));
         match event.name() {
             "ProcessMapping" => {
@@ -434,7 +434,7 @@ impl MethodMap {
             return None;
         };
         let of = Compilation { id: method.id, rejit_id: method.rejit_id };
-        let index = self.insert(event.process_id(), method, from);
+        let index = self.insert(event.pid(), method, from);
         if let Some(map) = self.il_maps.method(event, of, index) {
             self.set_il_map(index, map);
         }
@@ -513,7 +513,7 @@ impl MethodMap {
     fn unload(&mut self, event: &Event<'_>, now: i64) {
         let Some(start) = number(event, "MethodStartAddress") else { return };
         let id = number(event, "MethodID");
-        let key = (event.process_id(), start);
+        let key = (event.pid(), start);
         let same = |r: &&mut Range| Some(r.id) == id;
         let known = self.ranges.get_mut(&key).and_then(|ranges| ranges.iter_mut().rev().find(same));
         match known {
@@ -541,7 +541,7 @@ impl MethodMap {
         };
         let text = method.namespace.len() + method.name.len() + method.signature.len();
         if start != 0 && self.room(text + size_of::<Method>()) {
-            self.entries.insert((event.process_id(), start), self.methods.len() as u32);
+            self.entries.insert((event.pid(), start), self.methods.len() as u32);
             self.methods.push(method);
         }
     }
@@ -563,7 +563,7 @@ impl MethodMap {
         };
         if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
             let module = Module { path, pdb_signature, pdb_path };
-            self.add_module((event.process_id(), id, event.header.timestamp), module);
+            self.add_module((event.pid(), id, event.header.timestamp), module);
         }
     }
 
@@ -737,7 +737,7 @@ fn read_method(event: &Event<'_>, start: u64, size: u64) -> Option<Method> {
         rejit_id: number("ReJITID").unwrap_or(0),
         flags: number("MethodFlags").unwrap_or(0) as u32,
         il_map: None,
-        process: event.process_id(),
+        process: event.pid(),
         described: event.header.timestamp,
     })
 }

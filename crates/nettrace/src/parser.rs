@@ -52,18 +52,21 @@ impl Options {
     }
 
     /// Sets the order of events.
+    #[must_use]
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
     }
 
     /// Sets the limits.
+    #[must_use]
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Sets the maximum number of bytes held back for sorting.
+    #[must_use]
     pub fn max_reorder_bytes(mut self, bytes: usize) -> Self {
         self.max_reorder_bytes = bytes;
         self

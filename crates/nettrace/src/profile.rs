@@ -32,9 +32,9 @@ pub struct Sample {
     /// Ticks of the event clock.
     pub timestamp: i64,
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// The operating system's id of the thread.
-    pub thread_id: u64,
+    pub tid: u64,
     /// The kind of code.
     pub kind: SampleKind,
     /// Its stack: see [`Profile::stack`].
@@ -90,14 +90,14 @@ impl Profile {
     /// Those of [`crate::Reader::next_item`]: the first error ends the reading.
     pub fn read<R: std::io::Read>(reader: &mut crate::Reader<R>) -> Result<Self> {
         let mut profile = Self::new();
-        reader.for_each(|event| profile.observe(&event))?;
+        reader.for_each(|event| profile.push(&event))?;
         Ok(profile)
     }
 
     /// Processes an event: samples, and the events that resolve them.
     #[inline]
-    pub fn observe(&mut self, event: &Event<'_>) {
-        if self.methods.observe(event) {
+    pub fn push(&mut self, event: &Event<'_>) {
+        if self.methods.push(event) {
             return;
         }
         let kind = match event.known() {
@@ -113,8 +113,8 @@ impl Profile {
         let weight = (kind == SampleKind::Running).then(|| cpu_time(event));
         let sample = Sample {
             timestamp: event.header().timestamp,
-            process_id: event.process_id(),
-            thread_id: event.thread_id(),
+            pid: event.pid(),
+            tid: event.tid(),
             kind,
             stack,
             weight,
@@ -144,7 +144,7 @@ impl Profile {
                 if s.weight.is_some() {
                     return None;
                 }
-                let before = last.insert((s.process_id, s.thread_id), s.timestamp)?;
+                let before = last.insert((s.pid, s.tid), s.timestamp)?;
                 Some(s.timestamp.saturating_sub(before))
             })
             .collect();
@@ -173,12 +173,12 @@ impl Profile {
     /// have the same [`frames`](Self::frames): see [`MethodMap::period`].
     pub fn period(&self, sample: &Sample) -> RangeInclusive<i64> {
         let calls = self.stacks.calls(sample.stack).map(|(_, call)| call);
-        self.methods.period(sample.process_id, calls, sample.timestamp)
+        self.methods.period(sample.pid, calls, sample.timestamp)
     }
 
     /// The frames of a sample, innermost first.
     pub fn frames(&self, sample: &Sample) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
-        self.stacks.frames(&self.methods, sample.process_id, sample.timestamp, sample.stack)
+        self.stacks.frames(&self.methods, sample.pid, sample.timestamp, sample.stack)
     }
 
     /// Total number of frames of all samples, and the number that resolve to a method.

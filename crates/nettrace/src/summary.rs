@@ -22,7 +22,7 @@ impl Summary {
     }
 
     /// Counts an event.
-    pub fn add(&mut self, event: &Event<'_>) {
+    pub fn push(&mut self, event: &Event<'_>) {
         let metadata = event.metadata();
         let version = event.version();
         // A metadata id can get another meaning within a stream of version 6.

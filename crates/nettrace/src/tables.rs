@@ -253,9 +253,9 @@ pub struct Thread {
     /// Name, if given.
     pub name: Option<Box<str>>,
     /// Process id of the operating system.
-    pub process_id: Option<u64>,
+    pub pid: Option<u64>,
     /// Thread id of the operating system.
-    pub thread_id: Option<u64>,
+    pub tid: Option<u64>,
     /// Key/value pairs.
     pub properties: Vec<(String, String)>,
 }
@@ -274,8 +274,8 @@ impl Thread {
         while !c.is_empty() {
             match c.u8()? {
                 1 => thread.name = Some(utf8(c)?.into()),
-                2 => thread.process_id = Some(c.uvarint()?),
-                3 => thread.thread_id = Some(c.uvarint()?),
+                2 => thread.pid = Some(c.uvarint()?),
+                3 => thread.tid = Some(c.uvarint()?),
                 4 => {
                     let key = utf8(c)?.into_owned();
                     thread.properties.push((key, utf8(c)?.into_owned()));

@@ -22,10 +22,10 @@ pub struct Trace {
     pub pointer_size: u32,
     /// Process id, in the process's own namespace; 0 if the stream (version 6) has none, or no number:
     /// see `properties`.
-    pub process_id: u32,
-    /// Number of logical processors; 0 as for `process_id`.
+    pub pid: u32,
+    /// Number of logical processors; 0 as for `pid`.
     pub processors: u32,
-    /// Nanoseconds between two CPU samples, as written; 0 as for `process_id`. The value 1000000 is a
+    /// Nanoseconds between two CPU samples, as written; 0 as for `pid`. The value 1000000 is a
     /// constant of the runtime, not the actual rate.
     pub expected_cpu_sampling_rate: u32,
     /// Key/value pairs of version 6.
@@ -78,7 +78,7 @@ impl Trace {
             sync_time_qpc,
             qpc_frequency,
             pointer_size,
-            process_id: 0,
+            pid: 0,
             processors: 0,
             expected_cpu_sampling_rate: 0,
             properties: Vec::new(),
@@ -88,7 +88,7 @@ impl Trace {
     /// The 48 bytes of versions 3 to 5.
     pub(crate) fn parse(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
         let mut trace = Self::parse_start(c, version)?;
-        trace.process_id = c.u32()?;
+        trace.pid = c.u32()?;
         trace.processors = c.u32()?;
         trace.expected_cpu_sampling_rate = c.u32()?;
         Ok(trace)
@@ -111,7 +111,7 @@ impl Trace {
             }
             let (key, value) = &property;
             match key.as_str() {
-                "ProcessId" => trace.process_id = value.parse().unwrap_or(0),
+                "ProcessId" => trace.pid = value.parse().unwrap_or(0),
                 "HardwareThreadCount" => trace.processors = value.parse().unwrap_or(0),
                 "ExpectedCPUSamplingRate" => {
                     trace.expected_cpu_sampling_rate = value.parse().unwrap_or(0);

@@ -250,7 +250,7 @@ fn sampled_frames_in_managed_code_resolve_to_names() {
         let mut profile = Profile::new();
         let mut last = i64::MIN;
         let stats = stream(&target, &config, Order::Time, |event| {
-            profile.observe(event);
+            profile.push(event);
             assert!(event.header().timestamp >= last, "in the order of time");
             last = event.header().timestamp;
             Enough::when(profile.samples().len() > 1_000)
@@ -290,13 +290,13 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
         let mut boom = Vec::new();
         let mut works = Vec::new();
         stream(&target, &config, Order::Time, |event| {
-            gc.observe(event);
+            gc.push(event);
             while let Some(gc) = gc.next_gc() {
                 assert!(gc.end > gc.start && gc.generation <= 2, "{gc:?}");
                 assert!(gc.heap.is_some_and(|h| h.total() > 0), "{gc:?}");
                 seen("gc");
             }
-            match tracker.observe(event) {
+            match tracker.push(event) {
                 Some(RuntimeRecord::Exception(e)) => {
                     assert_eq!(e.type_name, "System.InvalidOperationException");
                     let number = e.message.strip_prefix("boom-").unwrap();
@@ -312,7 +312,7 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
                 }
                 Some(_) | None => {}
             }
-            if let Some(counter) = counters.observe(event) {
+            if let Some(counter) = counters.push(event) {
                 match counter.name.as_str() {
                     "heap-size" => assert!(counter.value > 10_000.0, "{counter:?}"),
                     "request-time" => assert!((0.0..100.0).contains(&counter.value)),
@@ -321,7 +321,7 @@ fn collections_exceptions_waits_counters_and_activities_are_followed() {
                 }
                 seen("counter");
             }
-            if let Some(activity) = activities.observe(event) {
+            if let Some(activity) = activities.push(event) {
                 if activity.name == "Work" {
                     let path_is_known = activity.path.is_some();
                     works.push((activity.start, activity.path.map(|p| p.to_string())));
@@ -367,7 +367,7 @@ fn a_heap_walk_sees_the_workloads_objects() {
         .rundown(Rundown::None);
         let mut heap = HeapSnapshot::new();
         stream(&target, &config, Order::Time, |event| {
-            heap.observe(event);
+            heap.push(event);
             Enough::when(event.name().starts_with("GCEnd") && heap.is_complete())
         });
         let histogram = heap.histogram();

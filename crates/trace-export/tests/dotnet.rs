@@ -28,7 +28,7 @@ fn sample(metadata: u32, at: i64, thread: u64) -> Written {
 /// A trace on the timeline: its lines, the source, and the numbers of what is drawn.
 fn draw_with(trace: &[u8], options: TimelineOptions) -> (Vec<String>, DotnetSource, TimelineStats) {
     let mut names = DotnetNames::new();
-    Reader::new(trace).for_each(|event| names.observe(&event)).unwrap();
+    Reader::new(trace).for_each(|event| names.push(&event)).unwrap();
     let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
     let (mut source, mut timeline) =
         (DotnetSource::with_names(0, names), TimelineSource::new(options));

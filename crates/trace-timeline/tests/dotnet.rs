@@ -118,16 +118,16 @@ fn expected(bytes: &[u8]) -> [usize; 5] {
     let mut counts = [0; 5];
     let mut reader = Reader::new(bytes);
     while let Ok(Some(event)) = reader.next_event() {
-        counts[1] += usize::from(gc.observe(&event).is_some());
+        counts[1] += usize::from(gc.push(&event).is_some());
         while gc.next_gc().is_some() {
             counts[0] += 1;
         }
-        match runtime.observe(&event) {
+        match runtime.push(&event) {
             Some(RuntimeRecord::Contention(_)) => counts[2] += 1,
             Some(RuntimeRecord::Exception(_)) => counts[3] += 1,
             _ => {}
         }
-        counts[4] += usize::from(activities.observe(&event).is_some());
+        counts[4] += usize::from(activities.push(&event).is_some());
     }
     counts
 }

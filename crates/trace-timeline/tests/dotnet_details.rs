@@ -47,7 +47,7 @@ fn captures() -> impl Iterator<Item = Capture> {
         }
         let mut names = DotnetNames::new();
         // Some traces are damaged on purpose: what is before is read.
-        let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+        let _ = Reader::new(&bytes[..]).for_each(|event| names.push(&event));
         let (mut tables, mut events) = (Tables::new(), Vec::new());
         let mut source = DotnetSource::with_names(0, names);
         let mut reader = Reader::new(&bytes[..]);
@@ -106,12 +106,12 @@ fn stacks_of_samples_are_resolved() {
     let (mut frames, mut named) = (0, 0);
     for Capture { name, bytes, tables, events, .. } in captures() {
         let mut names = DotnetNames::new();
-        let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+        let _ = Reader::new(&bytes[..]).for_each(|event| names.push(&event));
         let mut expected = Vec::new();
         let mut reader = Reader::new(&bytes[..]);
         while let Ok(Some(event)) = reader.next_event() {
             if Provider::by_name(event.provider()) == Some(Provider::SampleProfiler) {
-                let (pid, at) = (event.process_id(), event.header().timestamp);
+                let (pid, at) = (event.pid(), event.header().timestamp);
                 let stack: Vec<String> = event
                     .stack()
                     .instruction_pointers()
@@ -342,7 +342,7 @@ fn allocations_and_exceptions_are_those_of_the_trackers() {
         let mut tracker = RuntimeTracker::new();
         let mut reader = Reader::new(&bytes[..]);
         while let Ok(Some(event)) = reader.next_event() {
-            match tracker.observe(&event) {
+            match tracker.push(&event) {
                 Some(RuntimeRecord::Allocation(allocation)) => {
                     expected.push((allocation.type_name.unwrap(), allocation.amount));
                 }
@@ -434,7 +434,7 @@ fn too_many_open_spans_are_counted() {
     let (mut tracker, mut reader) = (RuntimeTracker::new(), Reader::new(&bytes[..]));
     while let Some(item) = reader.next_item().unwrap() {
         if let Item::Event(event) = &item {
-            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.observe(event) {
+            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.push(event) {
                 begun.push(jit.start);
             }
         }
@@ -731,7 +731,7 @@ fn compilations_are_those_of_the_tracker() {
             source.push(&item, &mut tables, &mut events);
             let Item::Event(event) = item else { continue };
             let at = |ticks| event.trace().unwrap().timestamp(ticks);
-            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.observe(&event) {
+            if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.push(&event) {
                 let start = jit.start.map(|start| (start, jit.il_size.unwrap()));
                 let Some((start, il_size)) = start else { continue };
                 let sizes = (u64::from(il_size), u64::from(jit.code_size));
@@ -761,7 +761,7 @@ fn compilations_are_those_of_the_tracker() {
             }
         }
         assert_eq!(found, expected, "{name}");
-        assert_eq!((source.stats().undecodable, tracker.incomplete()), (0, 0), "{name}");
+        assert_eq!((source.stats().undecodable, tracker.undecodable()), (0, 0), "{name}");
         if name == "by hand" {
             let found: Vec<_> = found.iter().map(|(name, sizes, ..)| (&**name, *sizes)).collect();
             assert_eq!(found, [("Main", (3, 20)), ("N.T.M", (3, 10))]);
@@ -781,7 +781,7 @@ fn a_masked_command_line_is_not_known() {
         let types = [("Microsoft-DotNETCore-EventPipe", 1, 1)];
         let trace = trace(&types, &[event(1, 10, 7, &payload)]);
         let mut names = DotnetNames::new();
-        Reader::new(&trace[..]).for_each(|event| names.observe(&event)).unwrap();
+        Reader::new(&trace[..]).for_each(|event| names.push(&event)).unwrap();
         (names.process_name(42).to_owned(), names.command_line(42).map(str::to_owned))
     };
     let line = "/usr/bin/dotnet /app/shop.dll --key";
@@ -973,7 +973,7 @@ fn stacks_have_the_methods_of_their_times() {
     let functions = |written: &[_]| -> Vec<String> {
         let bytes = trace(&types, written);
         let mut names = DotnetNames::new();
-        Reader::new(&bytes[..]).for_each(|event| names.observe(&event)).unwrap();
+        Reader::new(&bytes[..]).for_each(|event| names.push(&event)).unwrap();
         let (mut source, mut tables) = (DotnetSource::with_names(0, names), Tables::new());
         let (mut events, mut reader) = (Vec::new(), Reader::new(&bytes[..]));
         while let Some(item) = reader.next_item().unwrap() {
@@ -1010,7 +1010,7 @@ fn damaged_traces_are_read() {
                 bytes[place] = random(256) as u8;
             }
             let mut names = DotnetNames::new();
-            let _ = Reader::new(&bytes[..]).for_each(|event| names.observe(&event));
+            let _ = Reader::new(&bytes[..]).for_each(|event| names.push(&event));
             let (mut tables, mut events) = (Tables::new(), Vec::new());
             let mut source = DotnetSource::with_names(0, names);
             let (mut reader, mut losses) = (Reader::new(&bytes[..]), 0);

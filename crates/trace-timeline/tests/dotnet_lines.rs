@@ -49,7 +49,7 @@ fn sample(token: u32) -> Vec<u8> {
 /// The file and line of the innermost frame of the sample.
 fn line(bytes: &[u8], has_lines: bool) -> (String, u32) {
     let mut names = DotnetNames::new();
-    Reader::new(bytes).for_each(|event| names.observe(&event)).unwrap();
+    Reader::new(bytes).for_each(|event| names.push(&event)).unwrap();
     let mut source = DotnetSource::with_names(0, names);
     if has_lines {
         source = source.with_lines(Known);

@@ -126,7 +126,7 @@ fn read_with(bytes: &[u8], mut source: DotnetSource) -> Read {
 /// As a program reads a file: with the names of all of it.
 fn read(bytes: &[u8]) -> Read {
     let mut names = DotnetNames::new();
-    Reader::new(bytes).for_each(|event| names.observe(&event)).unwrap();
+    Reader::new(bytes).for_each(|event| names.push(&event)).unwrap();
     read_with(bytes, DotnetSource::with_names(0, names))
 }
 

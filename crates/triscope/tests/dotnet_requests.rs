@@ -331,7 +331,7 @@ fn a_heap_dump_has_the_name_of_the_process_in_a_container() {
     // The heap is incomplete.
     server.fails(&["gcdump", "-o", "heap.gcdump"], 1);
     let file = std::fs::read(server.dir.path().join("heap.gcdump")).unwrap();
-    let info = ::nettrace::gcdump::HeapGraph::read(&file).unwrap().info;
+    let info = ::nettrace::gcdump::HeapGraph::parse(&file).unwrap().info;
     let own = std::fs::read_to_string("/proc/self/comm").unwrap();
     assert_eq!((info.pid, info.process_name.as_deref()), (42, Some(own.trim_end())));
 }

@@ -730,7 +730,7 @@ fn a_heap_dump_has_its_process_and_time() {
         let (trace, dump) = (trace.to_str().unwrap(), dump.to_str().unwrap());
         run(&["dotnet", "gcdump", trace, "-o", dump]);
         let file = std::fs::read(dump).unwrap();
-        nettrace::gcdump::HeapGraph::read(&file).unwrap().info
+        nettrace::gcdump::HeapGraph::parse(&file).unwrap().info
     };
     let expected = info(&[(1, 2000)]);
     assert_eq!(expected.pid, 10);

@@ -54,7 +54,7 @@ fn go(data: &[u8], tables: &mut Tables) -> Vec<Event> {
 fn dotnet(data: &[u8], tables: &mut Tables) -> Vec<Event> {
     let mut names = DotnetNames::new();
     let _ = nettrace::Reader::new(data).for_each(|event| {
-        names.observe(&event);
+        names.push(&event);
     });
     let mut reader = nettrace::Reader::new(data);
     let (mut source, mut events) = (DotnetSource::with_names(0, names), Vec::new());

@@ -19,11 +19,11 @@ pub struct Activity {
     /// Id of the parent activity, if the start event has one.
     pub parent: Option<Guid>,
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// Thread of the start event.
-    pub start_thread_id: u64,
+    pub start_tid: u64,
     /// Thread of the stop event. Asynchronous code often stops on another thread.
-    pub stop_thread_id: u64,
+    pub stop_tid: u64,
     /// Start.
     pub start: i64,
     /// Stop.
@@ -156,7 +156,7 @@ impl ActivityTracker {
     }
 
     /// Processes an event and returns the activity that it ends, if any.
-    pub fn observe(&mut self, event: &Event<'_>) -> Option<Activity> {
+    pub fn push(&mut self, event: &Event<'_>) -> Option<Activity> {
         match self.step(event)? {
             ActivityStep::Stop(_, activity) => Some(activity),
             _ => None,
@@ -173,7 +173,7 @@ impl ActivityTracker {
             None => {
                 fields = pairing_fields(event);
                 let keys = fields.iter().cloned().map(Key::Field);
-                keys.chain([Key::Thread(event.thread_id())]).collect()
+                keys.chain([Key::Thread(event.tid())]).collect()
             }
         };
         Some(if start {
@@ -193,16 +193,16 @@ impl ActivityTracker {
     ) -> ActivityStep {
         let id = event.activity_id();
         let timestamp = event.header().timestamp;
-        let process_id = event.process_id();
+        let pid = event.pid();
         let activity = Activity {
             provider: event.provider().into(),
             name: base.into(),
             id,
-            path: id.and_then(|id| crate::activity_path(id, u32::try_from(process_id).ok())),
+            path: id.and_then(|id| crate::activity_path(id, u32::try_from(pid).ok())),
             parent: event.related_activity_id(),
-            process_id,
-            start_thread_id: event.thread_id(),
-            stop_thread_id: 0,
+            pid,
+            start_tid: event.tid(),
+            stop_tid: 0,
             start: timestamp,
             end: timestamp,
             arguments: arguments(event),
@@ -220,7 +220,7 @@ impl ActivityTracker {
         self.started += 1;
         for key in &open.keys {
             let numbers =
-                self.by_key.entry((process_id, open.name.clone(), key.clone())).or_default();
+                self.by_key.entry((pid, open.name.clone(), key.clone())).or_default();
             if numbers.len() >= MAX_BY_KEY {
                 numbers.remove(0);
             }
@@ -237,11 +237,11 @@ impl ActivityTracker {
         keys: &[Key],
         fields: &[FieldText],
     ) -> ActivityStep {
-        let thread = event.thread_id();
+        let thread = event.tid();
         // Prefer an activity of this thread, then the newest.
         let mut best: Option<(bool, u64)> = None;
         for key in keys {
-            let numbers = self.by_key.get(&(event.process_id(), name.clone(), key.clone()));
+            let numbers = self.by_key.get(&(event.pid(), name.clone(), key.clone()));
             let candidates = numbers.into_iter().flatten().rev();
             let found = candidates
                 .filter_map(|number| Some((*number, self.open.get(number)?)))
@@ -250,7 +250,7 @@ impl ActivityTracker {
                     (Key::Field(_), shared) => shared.is_some(),
                     (Key::Thread(_), shared) => shared == Some(0),
                 })
-                .map(|(number, open)| (open.activity.start_thread_id == thread, number))
+                .map(|(number, open)| (open.activity.start_tid == thread, number))
                 .max();
             best = best.max(found);
         }
@@ -260,7 +260,7 @@ impl ActivityTracker {
             return ActivityStep::Unpaired;
         };
         activity.end = event.header().timestamp;
-        activity.stop_thread_id = event.thread_id();
+        activity.stop_tid = event.tid();
         ActivityStep::Stop(number, activity)
     }
 
@@ -282,7 +282,7 @@ impl ActivityTracker {
         let open = self.open.remove(&number)?;
         self.text -= open.text();
         for key in open.keys {
-            let key = (open.activity.process_id, open.name.clone(), key);
+            let key = (open.activity.pid, open.name.clone(), key);
             if let Some(numbers) = self.by_key.get_mut(&key) {
                 numbers.retain(|n| *n != number);
                 if numbers.is_empty() {

@@ -83,7 +83,7 @@ impl<T> Waits<T> {
         if header.thread != header.capture_thread {
             return;
         }
-        if let Some(wait) = self.0.get_mut(&event.thread_id()) {
+        if let Some(wait) = self.0.get_mut(&event.tid()) {
             // Version 3 has no numbers: always 0.
             wait.is_lossy |= header.sequence_number != wait.sequence.wrapping_add(1);
             wait.sequence = header.sequence_number;
@@ -94,12 +94,12 @@ impl<T> Waits<T> {
     pub(super) fn begin(&mut self, event: &Event<'_>, of: T) {
         let (start, sequence) = (event.header().timestamp, event.header().sequence_number);
         let wait = Wait { start, of, sequence, is_lossy: false };
-        self.0.insert(event.thread_id(), wait);
+        self.0.insert(event.tid(), wait);
     }
 
     /// The wait that a `ContentionStop` may end.
     pub(super) fn end(&mut self, event: &Event<'_>) -> Option<Wait<T>> {
-        self.0.remove(&event.thread_id())
+        self.0.remove(&event.tid())
     }
 
     pub(super) fn len(&self) -> usize {

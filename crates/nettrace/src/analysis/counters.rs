@@ -29,7 +29,7 @@ pub struct Counter {
     /// with any; the first one that it has the start of is 1. `None` for an event counter.
     pub collection: Option<u64>,
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// Name of the event source or the meter.
     pub provider: String,
     /// Whether it is of a meter: since .NET 9, `System.Runtime` is an event source and a meter.
@@ -90,7 +90,7 @@ pub struct CounterTracker {
     limits: u64,
     conflicts: u64,
     exclusive: u64,
-    undecoded: u64,
+    undecodable: u64,
     /// The arguments `SessionId` and `ClientId` of this session.
     session: Option<(String, String)>,
 }
@@ -181,12 +181,12 @@ impl CounterTracker {
     /// Number of values of meters that were not decoded completely: of an unknown kind of instrument,
     /// or of an event that lacks a field or has a malformed one. .NET 6 and 7 write histograms without their
     /// sum and number of values: those with quantiles count as decoded.
-    pub fn undecoded(&self) -> u64 {
-        self.undecoded
+    pub fn undecodable(&self) -> u64 {
+        self.undecodable
     }
 
     /// Processes an event and returns the counter value that it contains, if any.
-    pub fn observe(&mut self, event: &Event<'_>) -> Option<Counter> {
+    pub fn push(&mut self, event: &Event<'_>) -> Option<Counter> {
         if event.known() == Some(Provider::Metrics) {
             return self.meter(event);
         }
@@ -207,7 +207,7 @@ impl CounterTracker {
     fn begin(&mut self, event: &Event<'_>) {
         let Some(id) = number(event, "instrumentId") else { return };
         let text = joined(["instrumentTags", "meterTags"].map(|name| text(event, name)));
-        let key = (event.process_id(), id);
+        let key = (event.pid(), id);
         self.tags.remove(&key);
         if text.is_empty() {
             return;
@@ -224,7 +224,7 @@ impl CounterTracker {
 
     fn end(&mut self, event: &Event<'_>) {
         let Some(id) = number(event, "instrumentId") else { return };
-        if let Some(tags) = self.tags.get_mut(&(event.process_id(), id)) {
+        if let Some(tags) = self.tags.get_mut(&(event.pid(), id)) {
             tags.has_ended = true;
         }
     }
@@ -235,11 +235,11 @@ impl CounterTracker {
             _ => None,
         };
         let times = time("intervalStartTime").zip(time("intervalEndTime"));
-        let process_id = event.process_id();
-        if self.collections.len() >= MAX_PROCESSES && !self.collections.contains_key(&process_id) {
+        let pid = event.pid();
+        if self.collections.len() >= MAX_PROCESSES && !self.collections.contains_key(&pid) {
             self.collections.clear();
         }
-        let last = self.collections.entry(process_id).or_default();
+        let last = self.collections.entry(pid).or_default();
         last.number += 1;
         if let Some((start, end)) = times {
             last.interval = Some(end.saturating_sub(start) as f64 / 1e7);
@@ -294,7 +294,7 @@ impl CounterTracker {
             "HistogramValuePublished" => (CounterKind::Histogram, "sum"),
             "Base2ExponentialHistogramValuePublished" => (CounterKind::ExponentialHistogram, "sum"),
             name => {
-                self.undecoded += u64::from(name.ends_with("ValuePublished"));
+                self.undecodable += u64::from(name.ends_with("ValuePublished"));
                 return None;
             }
         };
@@ -318,27 +318,27 @@ impl CounterTracker {
             None => {
                 // The first report of a rate is empty, because there is no earlier value.
                 let is_empty = text(event, value).is_some_and(|text| text.is_empty());
-                self.undecoded += u64::from(!is_empty);
+                self.undecodable += u64::from(!is_empty);
                 return None;
             }
         };
         let quantiles = match kind {
             CounterKind::ExponentialHistogram => {
                 let quantiles = exponential_quantiles(event, range);
-                self.undecoded += u64::from(quantiles.is_none());
+                self.undecodable += u64::from(quantiles.is_none());
                 quantiles.unwrap_or_default()
             }
             _ => of_histogram,
         };
-        let process_id = event.process_id();
+        let pid = event.pid();
         let instrument_id = number(event, "instrumentId");
-        let of_instrument = instrument_id.and_then(|id| self.tags.get(&(process_id, id)));
+        let of_instrument = instrument_id.and_then(|id| self.tags.get(&(pid, id)));
         let of_instrument = of_instrument.map(|tags| tags.text.clone());
-        let collection = self.collections.get(&process_id).copied().unwrap_or_default();
+        let collection = self.collections.get(&pid).copied().unwrap_or_default();
         Some(Counter {
             timestamp: event.header().timestamp,
             collection: Some(collection.number),
-            process_id,
+            pid,
             provider: text(event, "meterName").unwrap_or_default(),
             is_meter: true,
             meter_version: text(event, "meterVersion").unwrap_or_default(),
@@ -425,7 +425,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
     Some(Counter {
         timestamp: event.header().timestamp,
         collection: None,
-        process_id: event.process_id(),
+        pid: event.pid(),
         provider: event.provider().into(),
         is_meter: false,
         meter_version: String::new(),

@@ -23,13 +23,22 @@ macro_rules! names {
                     other => Self::Unknown(other),
                 }
             }
+
+            /// The name; `None` for a code that this crate does not know.
+            pub const fn name(self) -> Option<&'static str> {
+                match self {
+                    $(Self::$variant => Some(stringify!($variant)),)*
+                    Self::Unknown(_) => None,
+                }
+            }
         }
 
         impl fmt::Display for $name {
+            /// The name, or the number of an unknown code.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                match self {
-                    $(Self::$variant => f.write_str(stringify!($variant)),)*
+                match *self {
                     Self::Unknown(code) => write!(f, "{code}"),
+                    known => f.write_str(known.name().unwrap_or_default()),
                 }
             }
         }
@@ -151,9 +160,9 @@ pub struct GarbageCollection {
     /// Blocking, background or foreground.
     pub kind: GcKind,
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// Thread that started the GC.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Start.
     pub start: i64,
     /// End.
@@ -182,9 +191,9 @@ pub struct Suspension {
     /// Reason.
     pub reason: SuspendReason,
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// Thread that suspends the others.
-    pub thread_id: u64,
+    pub tid: u64,
     /// The suspension begins.
     pub start: i64,
     /// All managed threads are suspended.
@@ -204,7 +213,7 @@ pub struct Suspension {
 pub struct GcTracker {
     processes: HashMap<u64, Process>,
     done: VecDeque<GarbageCollection>,
-    incomplete: u64,
+    undecodable: u64,
 }
 
 /// The GCs and suspensions of a process that have not ended.
@@ -233,13 +242,13 @@ impl GcTracker {
     }
 
     /// Processes an event and returns the suspension that it ends, if any.
-    pub fn observe(&mut self, event: &Event<'_>) -> Option<Suspension> {
+    pub fn push(&mut self, event: &Event<'_>) -> Option<Suspension> {
         match GcEvent::decode(event) {
             Ok(decoded) => {
                 let decoded = decoded?;
-                let process_id = event.process_id();
+                let pid = event.pid();
                 if self.processes.len() >= MAX_PROCESSES
-                    && !self.processes.contains_key(&process_id)
+                    && !self.processes.contains_key(&pid)
                 {
                     self.processes.retain(|_, process| !process.is_idle());
                     if self.processes.len() >= MAX_PROCESSES {
@@ -247,23 +256,23 @@ impl GcTracker {
                     }
                 }
                 let from = Origin {
-                    process_id,
-                    thread_id: event.thread_id(),
+                    pid,
+                    tid: event.tid(),
                     now: event.header().timestamp,
                 };
-                let process = self.processes.entry(process_id).or_default();
+                let process = self.processes.entry(pid).or_default();
                 process.event(decoded, from, &mut self.done)
             }
             Err(_) => {
-                self.incomplete += 1;
+                self.undecodable += 1;
                 None
             }
         }
     }
 
     /// Number of events that were ignored because they cannot be decoded: see [`GcEvent::decode`].
-    pub const fn incomplete(&self) -> u64 {
-        self.incomplete
+    pub const fn undecodable(&self) -> u64 {
+        self.undecodable
     }
 
     /// Returns the next completed GC. Call it until it returns `None`.
@@ -275,8 +284,8 @@ impl GcTracker {
 /// Where and when an event was written.
 #[derive(Clone, Copy)]
 struct Origin {
-    process_id: u64,
-    thread_id: u64,
+    pid: u64,
+    tid: u64,
     now: i64,
 }
 
@@ -289,7 +298,7 @@ impl Process {
     }
 
     fn event(&mut self, event: GcEvent, from: Origin, done: &mut Done) -> Option<Suspension> {
-        let Origin { process_id, thread_id, now } = from;
+        let Origin { pid, tid, now } = from;
         match event {
             GcEvent::Start { number, generation, reason, kind } => {
                 if self.open.len() >= MAX_OPEN {
@@ -301,8 +310,8 @@ impl Process {
                     generation,
                     reason,
                     kind,
-                    process_id,
-                    thread_id,
+                    pid,
+                    tid,
                     start: now,
                     end: 0,
                     pause: None,
@@ -312,16 +321,16 @@ impl Process {
                 let open = &self.open;
                 let is_over = |s: &Suspension| {
                     let earlier = open.iter().find(|earlier| s.gc == Some(earlier.number));
-                    s.thread_id == thread_id
+                    s.tid == tid
                         && earlier.is_some_and(|earlier| earlier.end != 0 && !gc.follows(earlier))
                 };
                 if self.suspensions.iter().any(is_over) {
-                    self.lose(|s| s.thread_id == thread_id, done);
+                    self.lose(|s| s.tid == tid, done);
                 }
                 // A stream that is not in order of time has later ones of other threads.
                 let begun = self.suspensions.iter_mut().filter(|s| is_for_gc(s) && s.start <= now);
                 // The others still wait for it.
-                let own = begun.max_by_key(|s| (s.thread_id == thread_id, s.suspended));
+                let own = begun.max_by_key(|s| (s.tid == tid, s.suspended));
                 if let Some(suspension) = own {
                     suspension.gc = Some(gc.number);
                     gc.pause = Some(0);
@@ -340,13 +349,13 @@ impl Process {
                     let is_of = |gc: &GarbageCollection| {
                         s.gc == Some(gc.number) && gc.number != number && gc.end != 0
                     };
-                    s.thread_id == thread_id && open.iter().any(is_of)
+                    s.tid == tid && open.iter().any(is_of)
                 };
                 if self.suspensions.iter().any(is_over) {
-                    self.lose(|s| s.thread_id == thread_id, done);
+                    self.lose(|s| s.tid == tid, done);
                 }
             }
-            GcEvent::RestartEnd => return self.resume(thread_id, now, done),
+            GcEvent::RestartEnd => return self.resume(tid, now, done),
             // Of the GC that ended last.
             GcEvent::HeapStats { heap, .. } => {
                 if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
@@ -359,26 +368,26 @@ impl Process {
                 // One thread at a time suspends the others: the ends of the others' were lost, unless
                 // they began later, in a stream that is not in order of time.
                 let other = |s: &Suspension| {
-                    s.thread_id != thread_id
+                    s.tid != tid
                         && s.start <= now
                         && (s.suspended.is_some() || s.gc.is_some())
                 };
                 self.lose(other, done);
                 // A suspension has one: the end of this one and the begin of the next one were lost.
-                self.lose(|s| s.thread_id == thread_id && s.suspended.is_some(), done);
-                if let Some(s) = self.suspensions.iter_mut().find(|s| s.thread_id == thread_id) {
+                self.lose(|s| s.tid == tid && s.suspended.is_some(), done);
+                if let Some(s) = self.suspensions.iter_mut().find(|s| s.tid == tid) {
                     s.suspended = Some(now);
                 }
             }
             GcEvent::SuspendBegin { reason } => {
-                self.lose(|s| s.thread_id == thread_id, done); // its end was lost
+                self.lose(|s| s.tid == tid, done); // its end was lost
                 if self.suspensions.len() >= MAX_OPEN {
                     self.suspensions.remove(0);
                 }
                 self.suspensions.push(Suspension {
                     reason,
-                    process_id,
-                    thread_id,
+                    pid,
+                    tid,
                     start: now,
                     suspended: None,
                     end: now,
@@ -406,7 +415,7 @@ impl Process {
     }
 
     fn resume(&mut self, thread: u64, now: i64, done: &mut Done) -> Option<Suspension> {
-        let Some(index) = self.suspensions.iter().position(|s| s.thread_id == thread) else {
+        let Some(index) = self.suspensions.iter().position(|s| s.tid == thread) else {
             // It began before the first event.
             self.close_between_suspensions(done);
             return None;

@@ -173,7 +173,7 @@ impl HeapSnapshot {
     }
 
     /// The operating system's id of the process whose heap it is; `None` if the stream has no heap dump.
-    pub fn process_id(&self) -> Option<u64> {
+    pub fn pid(&self) -> Option<u64> {
         self.process
     }
 
@@ -274,7 +274,7 @@ impl HeapSnapshot {
     }
 
     /// Processes an event.
-    pub fn observe(&mut self, event: &Event<'_>) {
+    pub fn push(&mut self, event: &Event<'_>) {
         if event.known() != Some(Provider::Runtime) {
             return;
         }
@@ -286,7 +286,7 @@ impl HeapSnapshot {
 
     /// Processes an event; `None` if it lacks a field.
     fn event(&mut self, event: &Event<'_>) -> Option<()> {
-        let process = event.process_id();
+        let process = event.pid();
         if self.process.is_some_and(|known| known != process) {
             return Some(());
         }

@@ -41,13 +41,13 @@ impl OpenCompilations {
     /// Adds a compilation; `false` if too many were open, and older ones made room for it.
     pub(super) fn start(
         &mut self,
-        thread_id: u64,
+        tid: u64,
         id: u64,
         start: i64,
         il_size: u32,
         name: MethodName<'_>,
     ) -> bool {
-        self.end(thread_id, id); // its end was lost
+        self.end(tid, id); // its end was lost
         let (method, signature) = (name.to_string(), name.signature.to_string());
         let number = self.count;
         self.count += 1;
@@ -58,17 +58,17 @@ impl OpenCompilations {
         }
         let fits = self.started.len() < MAX_OPEN && self.text + text <= MAX_TEXT;
         while self.started.len() >= MAX_OPEN || self.text + text > MAX_TEXT {
-            let Some((_, (thread_id, id))) = self.order.pop_first() else { break };
-            self.end(thread_id, id); // its end was lost
+            let Some((_, (tid, id))) = self.order.pop_first() else { break };
+            self.end(tid, id); // its end was lost
         }
         self.text += text;
-        self.order.insert(number, (thread_id, id));
-        self.started.insert((thread_id, id), started);
+        self.order.insert(number, (tid, id));
+        self.started.insert((tid, id), started);
         fits
     }
 
-    pub(super) fn end(&mut self, thread_id: u64, id: u64) -> Option<Started> {
-        let started = self.started.remove(&(thread_id, id))?;
+    pub(super) fn end(&mut self, tid: u64, id: u64) -> Option<Started> {
+        let started = self.started.remove(&(tid, id))?;
         self.order.remove(&started.number);
         self.text -= started.text();
         Some(started)

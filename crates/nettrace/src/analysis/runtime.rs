@@ -14,7 +14,7 @@ pub struct JitCompilation {
     /// Signature, as the runtime writes it.
     pub signature: String,
     /// Thread that compiled it.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Start of the compilation; `None` if only its end was seen.
     pub start: Option<i64>,
     /// End.
@@ -34,7 +34,7 @@ pub struct Exception {
     /// Ticks of the event clock.
     pub timestamp: i64,
     /// Thread that threw it.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Type, `System.InvalidOperationException`.
     pub type_name: String,
     /// Message.
@@ -50,7 +50,7 @@ pub struct Exception {
 #[non_exhaustive]
 pub struct Contention {
     /// Thread that waited.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Start.
     pub start: i64,
     /// End.
@@ -59,7 +59,7 @@ pub struct Contention {
     pub lock_id: Option<u64>,
     /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown, `None` also if the
     /// start of the wait was lost.
-    pub owner_thread_id: Option<u64>,
+    pub owner_tid: Option<u64>,
     /// Whether it was a managed lock, not a lock of the runtime.
     pub managed: bool,
 }
@@ -96,7 +96,7 @@ pub struct Allocation {
     /// Ticks of the event clock.
     pub timestamp: i64,
     /// Thread that allocated.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Type of the object that was allocated when the sample was due, if the runtime reports it.
     pub type_name: Option<String>,
     /// Bytes that the sample stands for: see [`RuntimeEvent::Allocation`].
@@ -130,7 +130,7 @@ pub enum RuntimeRecord {
 pub struct RuntimeTracker {
     compilations: OpenCompilations,
     waiting: Waits<Contention>,
-    incomplete: u64,
+    undecodable: u64,
     dropped: u64,
 }
 
@@ -144,13 +144,13 @@ impl RuntimeTracker {
     }
 
     /// Processes an event and returns the record that it completes, if any.
-    pub fn observe(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
+    pub fn push(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
         self.waiting.pass(event);
         match RuntimeEvent::decode(event) {
             Ok(Some(RuntimeEvent::ContentionStop)) => self.stop(event),
             Ok(decoded) => self.event(event, decoded?),
             Err(_) => {
-                self.incomplete += 1;
+                self.undecodable += 1;
                 None
             }
         }
@@ -158,8 +158,8 @@ impl RuntimeTracker {
 
     /// Number of events that were ignored because they cannot be decoded: see
     /// [`RuntimeEvent::decode`].
-    pub const fn incomplete(&self) -> u64 {
-        self.incomplete
+    pub const fn undecodable(&self) -> u64 {
+        self.undecodable
     }
 
     /// Number of starts of waits and compilations that were ignored because too many were open.
@@ -176,21 +176,21 @@ impl RuntimeTracker {
             // The start is that of an earlier wait.
             Some(waited) if !waited.is_of(&open) => {
                 let managed = number(event, "ContentionFlags") == Some(0);
-                let (lock_id, owner_thread_id) = (None, None);
-                Contention { start: waited.start, lock_id, owner_thread_id, managed, ..wait }
+                let (lock_id, owner_tid) = (None, None);
+                Contention { start: waited.start, lock_id, owner_tid, managed, ..wait }
             }
             _ => wait,
         }))
     }
 
     fn event(&mut self, event: &Event<'_>, decoded: RuntimeEvent<'_>) -> Option<RuntimeRecord> {
-        let (thread_id, timestamp) = (event.thread_id(), event.header().timestamp);
+        let (tid, timestamp) = (event.tid(), event.header().timestamp);
         Some(match decoded {
             RuntimeEvent::Allocation { type_name, amount, object_size, kind } => {
                 let type_name = type_name.map(|name| name.to_string());
                 RuntimeRecord::Allocation(Allocation {
                     timestamp,
-                    thread_id,
+                    tid,
                     type_name,
                     amount,
                     object_size,
@@ -211,18 +211,18 @@ impl RuntimeTracker {
             RuntimeEvent::Exception { type_name, message, hresult, flags } => {
                 RuntimeRecord::Exception(Exception {
                     timestamp,
-                    thread_id,
+                    tid,
                     type_name: type_name.to_string(),
                     message: message.to_string(),
                     hresult,
                     flags,
                 })
             }
-            RuntimeEvent::ContentionStart { lock_id, owner_thread_id, managed } => {
+            RuntimeEvent::ContentionStart { lock_id, owner_tid, managed } => {
                 if self.waiting.len() < MAX_OPEN {
                     let (start, end) = (timestamp, timestamp);
                     let wait =
-                        Contention { thread_id, start, end, lock_id, owner_thread_id, managed };
+                        Contention { tid, start, end, lock_id, owner_tid, managed };
                     self.waiting.begin(event, wait);
                 } else {
                     self.dropped += 1;
@@ -238,13 +238,13 @@ impl RuntimeTracker {
             | RuntimeEvent::TieredCompilationStart { .. }
             | RuntimeEvent::TieredCompilationStop { .. } => return None,
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
-                let fits = self.compilations.start(thread_id, id, timestamp, il_size, name);
+                let fits = self.compilations.start(tid, id, timestamp, il_size, name);
                 self.dropped += u64::from(!fits);
                 return None;
             }
             RuntimeEvent::MethodLoad { id, size, flags, name } => {
                 const JITTED: u32 = 8;
-                let started = self.compilations.end(thread_id, id);
+                let started = self.compilations.end(tid, id);
                 // Precompiled methods also have load events.
                 if started.is_none() && flags & JITTED == 0 {
                     return None;
@@ -257,7 +257,7 @@ impl RuntimeTracker {
                 RuntimeRecord::JitCompilation(JitCompilation {
                     method,
                     signature,
-                    thread_id,
+                    tid,
                     start,
                     end: timestamp,
                     il_size,

@@ -77,7 +77,7 @@ pub enum RuntimeEvent<'a> {
         /// The lock (.NET 8).
         lock_id: Option<u64>,
         /// Operating system id of the thread that owns the lock (.NET 8); 0 if it is unknown.
-        owner_thread_id: Option<u64>,
+        owner_tid: Option<u64>,
         /// Whether it is a managed lock, not a lock of the runtime.
         managed: bool,
     },
@@ -208,7 +208,7 @@ impl<'a> RuntimeEvent<'a> {
             // ContentionStart
             81 => Self::ContentionStart {
                 lock_id: payload.added("LockID", Payload::u64)?,
-                owner_thread_id: payload.added("LockOwnerThreadID", Payload::u64)?,
+                owner_tid: payload.added("LockOwnerThreadID", Payload::u64)?,
                 managed: payload.u64("ContentionFlags")? == 0,
             },
             // ContentionStop

@@ -30,9 +30,9 @@ pub enum StackEvent {
 #[non_exhaustive]
 pub struct StackTotal {
     /// The operating system's id of the process.
-    pub process_id: u64,
+    pub pid: u64,
     /// The operating system's id of the thread.
-    pub thread_id: u64,
+    pub tid: u64,
     /// Type of the allocated object or of the exception, or the [`GcReason`]; empty for lock waits, and
     /// if the runtime does not report it.
     pub type_name: String,
@@ -49,8 +49,8 @@ pub struct StackTotal {
 /// Events with the same key are added up.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
-    process_id: u64,
-    thread_id: u64,
+    pid: u64,
+    tid: u64,
     stack: u32,
     type_name: String,
     is_tick: bool,
@@ -68,7 +68,7 @@ struct Key {
 ///
 /// let mut stacks = EventStacks::new(StackEvent::Allocation);
 /// let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
-/// reader.for_each(|event| stacks.observe(&event))?;
+/// reader.for_each(|event| stacks.push(&event))?;
 /// for total in stacks.totals() {
 ///     println!("{} bytes of {}", total.weight, total.type_name);
 ///     for frame in stacks.frames(total) {
@@ -88,7 +88,7 @@ pub struct EventStacks {
     totals: Vec<StackTotal>,
     /// Processes with `AllocationSampled` events.
     sampled: HashSet<u64>,
-    incomplete: u64,
+    undecodable: u64,
 }
 
 /// `AllocationSampled`
@@ -108,17 +108,17 @@ impl EventStacks {
             index: HashMap::new(),
             totals: Vec::new(),
             sampled: HashSet::new(),
-            incomplete: 0,
+            undecodable: 0,
         }
     }
 
     /// Takes an event: those of the kind, and those that name methods. Events in time order give
     /// lock waits their right durations and stacks.
-    pub fn observe(&mut self, event: &Event<'_>) {
+    pub fn push(&mut self, event: &Event<'_>) {
         /// `GCTriggered`: on the thread that triggers it. The later `GCStart` has no stack.
         const GC_TRIGGERED: u32 = 35;
         self.waiting.pass(event);
-        if self.methods.observe(event) {
+        if self.methods.push(event) {
             return;
         }
         let is_runtime = event.known() == Some(Provider::Runtime);
@@ -129,7 +129,7 @@ impl EventStacks {
                     let stack = self.stacks.intern(event);
                     self.add(event, reason, 1, stack);
                 }
-                None => self.incomplete += 1,
+                None => self.undecodable += 1,
             }
             return;
         }
@@ -137,7 +137,7 @@ impl EventStacks {
             Ok(Some(decoded)) => decoded,
             Ok(None) => return,
             Err(_) => {
-                self.incomplete += 1;
+                self.undecodable += 1;
                 return;
             }
         };
@@ -183,19 +183,19 @@ impl EventStacks {
     }
 
     fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {
-        let (process_id, thread_id) = (event.process_id(), event.thread_id());
+        let (pid, tid) = (event.pid(), event.tid());
         let is_tick = self.wanted == StackEvent::Allocation && event.id() != SAMPLED;
         if self.wanted == StackEvent::Allocation && !is_tick {
-            self.sampled.insert(process_id);
+            self.sampled.insert(pid);
         }
         let replaced = self.methods.replaced();
-        let key = Key { process_id, thread_id, stack, type_name, is_tick, replaced };
+        let key = Key { pid, tid, stack, type_name, is_tick, replaced };
         let total = match self.index.entry(key) {
             Entry::Occupied(known) => self.totals.get_mut(*known.get()),
             Entry::Vacant(new) => {
                 self.totals.push(StackTotal {
-                    process_id,
-                    thread_id,
+                    pid,
+                    tid,
                     type_name: new.key().type_name.clone(),
                     count: 0,
                     weight: 0,
@@ -214,19 +214,19 @@ impl EventStacks {
     }
 
     /// Number of events that were ignored because they cannot be decoded.
-    pub const fn incomplete(&self) -> u64 {
-        self.incomplete
+    pub const fn undecodable(&self) -> u64 {
+        self.undecodable
     }
 
     /// The sums, in the order of their first events. Events that have the same stack before and after code
     /// was replaced by other code at its address are in two sums.
     pub fn totals(&self) -> impl Iterator<Item = &StackTotal> {
         // `AllocationSampled` estimates the same allocations as `GCAllocationTick`, without its bias.
-        self.totals.iter().filter(|t| !(t.is_tick && self.sampled.contains(&t.process_id)))
+        self.totals.iter().filter(|t| !(t.is_tick && self.sampled.contains(&t.pid)))
     }
 
     /// The frames of a sum, innermost first.
     pub fn frames(&self, total: &StackTotal) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
-        self.stacks.frames(&self.methods, total.process_id, total.first, total.stack)
+        self.stacks.frames(&self.methods, total.pid, total.first, total.stack)
     }
 }

@@ -1,7 +1,7 @@
 //! Managed heaps as graphs: `.gcdump` files, totals by type, differences, paths to roots.
 //!
 //! A [`HeapGraph`] is built from a heap dump in a trace ([`HeapGraph::from_snapshot`]) or read from
-//! a `.gcdump` file ([`HeapGraph::read`]), the format of `dotnet-gcdump`, PerfView and Visual
+//! a `.gcdump` file ([`HeapGraph::parse`]), the format of `dotnet-gcdump`, PerfView and Visual
 //! Studio. [`HeapGraph::write`] writes that format.
 
 mod build;

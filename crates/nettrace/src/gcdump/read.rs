@@ -96,7 +96,7 @@ impl HeapGraph {
     ///
     /// [`GcDumpError`] with the byte offset. Versions 8 to 10 of the format are supported; files of
     /// .NET Native (with deferred types) are not.
-    pub fn read(bytes: &[u8]) -> Result<Self> {
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut file = File { bytes, c: Cursor::new(bytes), types: Vec::new() };
         let begins = file.c.u32().is_ok_and(|n| n as usize == SIGNATURE.len())
             && file.c.bytes(SIGNATURE.len()).is_ok_and(|text| text == SIGNATURE);

@@ -4,6 +4,7 @@
 //! providers do not, so a reader must know them. `events.txt` beside this file lists them, from the
 //! runtime's published event manifest (`ClrEtwAll.man`) and its documentation.
 
+use std::fmt;
 use std::sync::OnceLock;
 
 use crate::metadata::{FieldSource, Metadata};
@@ -80,6 +81,13 @@ pub struct ManifestEvent {
     /// Opcode: 1 start, 2 stop, …
     pub opcode: u8,
     fields: &'static str,
+}
+
+impl fmt::Display for Provider {
+    /// The provider's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl ManifestEvent {

@@ -94,17 +94,17 @@ impl Sink {
         for index in 0..event.metadata().fields.len().min(64) {
             let _ = event.field_at(index);
         }
-        let _ = (event.timestamp(), event.thread_id(), event.process_id(), event.version());
+        let _ = (event.timestamp(), event.tid(), event.pid(), event.version());
         let _ = event.activity_id().and_then(|id| nettrace::activity_path(id, None));
         let _ = event.labels().count();
         let _ = event.stack().instruction_pointers().take(64).fold(0u64, u64::wrapping_add);
-        self.profile.observe(event);
-        let _ = self.gc.observe(event);
+        self.profile.push(event);
+        let _ = self.gc.push(event);
         while self.gc.next_gc().is_some() {}
-        let _ = self.runtime.observe(event);
-        let _ = self.counters.observe(event);
-        let _ = self.activities.observe(event);
-        self.heap.observe(event);
+        let _ = self.runtime.push(event);
+        let _ = self.counters.push(event);
+        let _ = self.activities.push(event);
+        self.heap.push(event);
     }
 
     fn finish(&mut self) {

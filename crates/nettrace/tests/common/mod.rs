@@ -59,7 +59,7 @@ pub fn answers(file: &Path, order: Order) -> (serde_json::Value, Stats) {
     let mut summary = Summary::new();
     loop {
         match reader.next_event() {
-            Ok(Some(event)) => summary.add(&event),
+            Ok(Some(event)) => summary.push(&event),
             Ok(None) => break,
             Err(e) => panic!("{}: {e}", file.display()),
         }
@@ -81,7 +81,7 @@ pub fn answers(file: &Path, order: Order) -> (serde_json::Value, Stats) {
         "sequence_points": stats.sequence_points,
         "lost": stats.lost,
         "sync_time_qpc": trace.sync_time_qpc,
-        "pid": trace.process_id,
+        "pid": trace.pid,
         "by_event": by_event,
     });
     (value, stats)

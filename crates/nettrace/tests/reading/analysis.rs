@@ -37,14 +37,14 @@ fn activities_are_paired_over_threads_by_their_ids() {
     let mut ids = Vec::new();
     let mut moved = 0;
     each(common::data().join("t10-activity.nettrace"), |event| {
-        if let Some(activity) = tracker.observe(event) {
+        if let Some(activity) = tracker.push(event) {
             assert_eq!(activity.name, "Work");
             assert!(activity.end > activity.start);
             assert!(
                 activity.path.as_deref().is_some_and(|p| p.starts_with("//1/")),
                 "{activity:?}"
             );
-            moved += u32::from(activity.start_thread_id != activity.stop_thread_id);
+            moved += u32::from(activity.start_tid != activity.stop_tid);
             ids.push(activity.arguments.strip_prefix("id=").unwrap().parse::<i64>().unwrap());
         }
     });
@@ -78,7 +78,7 @@ fn the_oldest_of_too_many_activities_make_room() {
     let (mut tracker, mut ended) = (ActivityTracker::new(), Vec::new());
     let mut reader = Reader::new(&stream[..]);
     while let Some(event) = reader.next_event().unwrap() {
-        ended.extend(tracker.observe(&event).map(|activity| activity.arguments));
+        ended.extend(tracker.push(&event).map(|activity| activity.arguments));
     }
     assert_eq!(ended, [format!("id={}", OPEN + 1), "id=2".to_owned()]);
     // Two that made room, and the stop of one of them.
@@ -92,7 +92,7 @@ fn the_oldest_of_too_many_activities_make_room() {
 fn the_text_of_activities_is_bounded() {
     let starts = |stream: &[u8]| {
         let mut tracker = ActivityTracker::new();
-        Reader::new(stream).for_each(|event| assert!(tracker.observe(&event).is_none())).unwrap();
+        Reader::new(stream).for_each(|event| assert!(tracker.push(&event).is_none())).unwrap();
         tracker
     };
     let arguments = |tracker: &ActivityTracker| tracker.open().next().unwrap().arguments.clone();
@@ -146,7 +146,7 @@ fn activities_without_ids_are_paired_by_the_fields_they_share() {
         let mut paired = Vec::new();
         each(common::data().join(format!("{runtime}-shapes.nettrace")), |event| {
             starts += u32::from(event.name() == "RequestStart");
-            let activity = tracker.observe(event);
+            let activity = tracker.push(event);
             if event.name() == "RequestStop" {
                 stops += 1;
                 let id = event.field("id").unwrap();
@@ -170,7 +170,7 @@ fn event_counters_have_values_and_units() {
     let mut tracker = CounterTracker::new();
     let mut all = BTreeMap::new();
     each(common::data().join("t10-counters.nettrace"), |event| {
-        if let Some(counter) = tracker.observe(event) {
+        if let Some(counter) = tracker.push(event) {
             let key = (counter.provider.clone(), counter.name.clone());
             all.entry(key).or_insert_with(Vec::new).push(counter);
         }
@@ -197,7 +197,7 @@ fn meters_have_values_and_tags() {
     let mut tracker = CounterTracker::new();
     let mut values = Vec::new();
     each(common::data().join("t9-metrics.nettrace"), |event| {
-        values.extend(tracker.observe(event));
+        values.extend(tracker.push(event));
     });
     assert_eq!(tracker.errors(), 0);
     assert!(values.iter().all(|v| v.interval_seconds == Some(1.0) && v.value.is_finite()));
@@ -246,7 +246,7 @@ fn collections(stream: &[u8]) -> (Vec<GarbageCollection>, GcTracker) {
     let (mut tracker, mut done) = (GcTracker::new(), Vec::new());
     let mut parser = Reader::new(stream);
     while let Some(event) = parser.next_event().unwrap() {
-        tracker.observe(&event);
+        tracker.push(&event);
         done.extend(std::iter::from_fn(|| tracker.next_gc()));
     }
     (done, tracker)
@@ -264,7 +264,7 @@ fn the_pause_of_a_gc_is_unknown_if_its_suspension_was_not_seen() {
     assert_eq!(done.len(), 2, "{done:?}");
     assert_eq!((done[0].number, done[0].pause), (1, None));
     assert_eq!((done[1].number, done[1].pause), (2, Some(15)));
-    assert_eq!(tracker.incomplete(), 0);
+    assert_eq!(tracker.undecodable(), 0);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_lost_end_of_a_suspension_hides_no_later_gc() {
     events.pop();
     events.extend(collect(9, 101));
     let (done, tracker) = collections(&runtime_events_of(&events));
-    assert_eq!(tracker.incomplete(), 0);
+    assert_eq!(tracker.undecodable(), 0);
     assert_eq!(done.iter().map(|gc| gc.number).collect::<Vec<_>>(), Vec::from_iter(1..=101));
     for gc in done {
         let is_lost = matches!(gc.number, 1 | 100);
@@ -318,7 +318,7 @@ fn pauses(events: &[(u8, u64, u32)]) -> (Vec<(u32, Option<i64>)>, Vec<i64>) {
     let (mut gcs, mut suspensions) = (Vec::new(), Vec::new());
     let mut reader = Reader::new(&stream[..]);
     while let Some(event) = reader.next_event().unwrap() {
-        suspensions.extend(tracker.observe(&event).map(|s| s.end - s.start));
+        suspensions.extend(tracker.push(&event).map(|s| s.end - s.start));
         gcs.extend(std::iter::from_fn(|| tracker.next_gc()).map(|gc| (gc.number, gc.pause)));
     }
     (gcs, suspensions)
@@ -390,7 +390,7 @@ fn suspensions_in_the_order_of_the_stream_are_those_of_their_threads() {
     let (mut tracker, mut pauses) = (GcTracker::new(), Vec::new());
     let mut reader = Reader::with_options(&stream[..], Options::new().order(Order::Stream));
     while let Some(event) = reader.next_event().unwrap() {
-        pauses.extend(tracker.observe(&event).map(|s| (s.thread_id, s.start, s.end, s.gc)));
+        pauses.extend(tracker.push(&event).map(|s| (s.tid, s.start, s.end, s.gc)));
     }
     assert_eq!(pauses, [(2, 5, 9, Some(1)), (1, 50, 55, Some(2)), (2, 90, 180, Some(3))]);
     let gcs: Vec<_> = std::iter::from_fn(|| tracker.next_gc()).collect();
@@ -408,16 +408,16 @@ fn events_of_a_gc_without_their_fields_are_counted() {
     ]);
     let (done, tracker) = collections(&stream);
     assert_eq!(done, []);
-    assert_eq!(tracker.incomplete(), 2);
+    assert_eq!(tracker.undecodable(), 2);
 }
 
 fn records(stream: &[u8]) -> (Vec<RuntimeRecord>, u64) {
     let (mut tracker, mut records) = (RuntimeTracker::new(), Vec::new());
     let mut parser = Reader::new(stream);
     while let Some(event) = parser.next_event().unwrap() {
-        records.extend(tracker.observe(&event));
+        records.extend(tracker.push(&event));
     }
-    (records, tracker.incomplete())
+    (records, tracker.undecodable())
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn events_of_the_runtime_without_their_fields_are_counted() {
     assert_eq!(incomplete, 0);
     match records.as_slice() {
         [RuntimeRecord::Contention(wait)] => {
-            assert_eq!((wait.lock_id, wait.owner_thread_id), (None, None));
+            assert_eq!((wait.lock_id, wait.owner_tid), (None, None));
             assert!(wait.managed && wait.end > wait.start, "{wait:?}");
         }
         other => panic!("{other:?}"),
@@ -571,8 +571,8 @@ fn bytes_of_allocations_are_those_of_one_kind_of_sample() {
         let stream = runtime_events(events);
         let mut stacks = EventStacks::new(StackEvent::Allocation);
         let mut reader = Reader::new(&stream[..]);
-        reader.for_each(|event| stacks.observe(&event)).unwrap();
-        assert_eq!(stacks.incomplete(), 0);
+        reader.for_each(|event| stacks.push(&event)).unwrap();
+        assert_eq!(stacks.undecodable(), 0);
         stacks.totals().map(|t| (t.type_name.clone(), t.count, t.weight)).collect()
     };
     let tick = || (10, 2, allocation_of_version_2());
@@ -601,7 +601,7 @@ fn damaged_events_are_not_taken_for_those_of_earlier_versions() {
     let heap = (4, 2, vec![0; 8 * 10 + 4 * 3 + 2]);
     let suspension = (9, 1, numbers(&[1], 2));
     let (done, tracker) = collections(&runtime_events(&[heap, suspension]));
-    assert_eq!((done, tracker.incomplete()), (vec![], 2));
+    assert_eq!((done, tracker.undecodable()), (vec![], 2));
 }
 
 /// A lock wait has the stack of its start and its duration.
@@ -612,10 +612,10 @@ fn waits_are_added_up_by_thread() {
     let stream = runtime_events(&[stop(), start(), stop(), start(), stop(), (81, 1, vec![])]);
     let mut stacks = EventStacks::new(StackEvent::Contention);
     let mut reader = Reader::new(&stream[..]);
-    reader.for_each(|event| stacks.observe(&event)).unwrap();
+    reader.for_each(|event| stacks.push(&event)).unwrap();
     let totals: Vec<_> = stacks.totals().map(|t| (t.count, t.weight, t.first)).collect();
     assert_eq!(totals, [(2, 10, 15)]);
-    assert_eq!(stacks.incomplete(), 1);
+    assert_eq!(stacks.undecodable(), 1);
 }
 
 /// An event of the first thread with a stack: numbers of its type and of the stack, time.
@@ -684,7 +684,7 @@ fn a_wait_whose_start_was_lost_has_its_own_duration_and_stack() {
         ((stop, 2), late + 3 * SECOND + 10, 0.0),
     ]);
     let mut stacks = EventStacks::new(StackEvent::Contention);
-    Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+    Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
     let totals = stacks.totals().map(|total| {
         let addresses: Vec<u64> = stacks.frames(total).map(|frame| frame.address).collect();
         (addresses[0], total.count, total.weight)
@@ -712,13 +712,13 @@ fn a_wait_whose_end_is_written_late_keeps_its_start_and_lock() {
             (numbers[1], ((stop, 2), begin + 7_000_000, 2e6)),
         ]);
         let mut stacks = EventStacks::new(StackEvent::Contention);
-        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
         let total = stacks.totals().next().unwrap();
         let stack: Vec<u64> = stacks.frames(total).map(|frame| frame.address).collect();
         let (records, _) = records(&stream);
         let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
         let since = wait.start - begin as i64;
-        (since, wait.lock_id, wait.owner_thread_id, stack[0], total.weight)
+        (since, wait.lock_id, wait.owner_tid, stack[0], total.weight)
     };
     assert_eq!(wait([1, 2]), (0, Some(7), Some(9), 0x100, 2_000_000));
     // Events between the two were lost: the start may be that of another wait.
@@ -745,7 +745,7 @@ fn a_wait_does_not_begin_before_its_clock() {
             (3, ((stop, 2), SECOND + 40, nanos)),
         ]);
         let mut stacks = EventStacks::new(StackEvent::Contention);
-        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
         let totals: Vec<_> = stacks.totals().map(|total| (total.count, total.weight)).collect();
         assert_eq!(totals, [(1, 40)], "{nanos}");
         let (records, _) = records(&stream);
@@ -761,7 +761,7 @@ fn heap_items_without_their_fields_are_counted() {
     let stream = runtime_events(&[(1, 2, vec![]), (18, 0, vec![]), (16, 0, vec![])]);
     let mut parser = Reader::new(&stream[..]);
     while let Some(event) = parser.next_event().unwrap() {
-        heap.observe(&event);
+        heap.push(&event);
     }
     assert_eq!((heap.nodes().len(), heap.roots().len(), heap.missing()), (0, 0, (0, 3)));
 }
@@ -775,7 +775,7 @@ fn collections_exceptions_and_waits_are_as_many_as_their_events() {
     let (mut pauses, mut collections, mut exceptions, mut waits) = (0, 0, 0, 0);
     let mut last_number = None;
     each(file, |event| {
-        if let Some(pause) = gc.observe(event) {
+        if let Some(pause) = gc.push(event) {
             pauses += 1;
             assert!(pause.start <= pause.end);
             assert!(pause.suspended.is_none_or(|s| pause.start <= s && s <= pause.end));
@@ -788,7 +788,7 @@ fn collections_exceptions_and_waits_are_as_many_as_their_events() {
             assert_eq!(done.number, last_number.map_or(done.number, |n: u32| n + 1));
             last_number = Some(done.number);
         }
-        match runtime.observe(event) {
+        match runtime.push(event) {
             Some(RuntimeRecord::Exception(e)) => {
                 exceptions += 1;
                 assert_eq!(e.type_name, "System.InvalidOperationException");
@@ -796,7 +796,7 @@ fn collections_exceptions_and_waits_are_as_many_as_their_events() {
             }
             Some(RuntimeRecord::Contention(wait)) => {
                 waits += 1;
-                assert!(wait.managed && wait.lock_id > Some(0) && wait.owner_thread_id > Some(0));
+                assert!(wait.managed && wait.lock_id > Some(0) && wait.owner_tid > Some(0));
             }
             _ => {}
         }
@@ -811,7 +811,7 @@ fn a_heap_walk_gives_types_objects_and_references() {
     let mut heap = HeapSnapshot::new();
     let mut promoted = 0;
     each(file, |event| {
-        heap.observe(event);
+        heap.push(event);
         // The collection that walks the heap says how much survived it.
         if event.name() == "GCHeapStats" && promoted == 0 {
             let sizes = (0..5).map(|i| event.field(&format!("TotalPromotedSize{i}")).unwrap());
@@ -857,9 +857,9 @@ fn version_6_mappings_name_the_module_of_an_address() {
     let mut methods = MethodMap::new();
     let mut processes = Vec::new();
     each(common::data().join("v6-record-trace-pid.nettrace"), |event| {
-        methods.observe(event);
+        methods.push(event);
         if event.name() == "ExistingProcess" {
-            processes.push((event.process_id(), event.field("Name").unwrap().to_string()));
+            processes.push((event.pid(), event.field("Name").unwrap().to_string()));
         }
     });
     assert_eq!(processes, [(12_312, "wl9".to_string())]);
@@ -962,16 +962,16 @@ fn processes_are_not_mixed() {
     let (mut heap, mut ended) = (HeapSnapshot::new(), Vec::new());
     let mut reader = Reader::new(&stream[..]);
     while let Some(event) = reader.next_event().unwrap() {
-        assert!(gcs.observe(&event).is_none());
-        heap.observe(&event);
-        ended.extend(activities.observe(&event));
+        assert!(gcs.push(&event).is_none());
+        heap.push(&event);
+        ended.extend(activities.push(&event));
     }
-    assert_eq!((gcs.next_gc(), gcs.incomplete()), (None, 0));
+    assert_eq!((gcs.next_gc(), gcs.undecodable()), (None, 0));
     let of = |activity: &nettrace::analysis::Activity| {
-        (activity.process_id, activity.start, activity.end)
+        (activity.pid, activity.start, activity.end)
     };
     assert_eq!(ended.iter().map(of).collect::<Vec<_>>(), [(10, 60, 62), (20, 61, 63)]);
-    assert_eq!((heap.process_id(), heap.timestamp()), (Some(10), Some(40)));
+    assert_eq!((heap.pid(), heap.timestamp()), (Some(10), Some(40)));
     assert_eq!(heap.nodes().len(), 1);
     assert_eq!((heap.nodes()[0].address, heap.missing()), (10, (0, 0)));
     assert_eq!(heap.type_of(&heap.nodes()[0]).unwrap().name, "Own");
@@ -1001,8 +1001,8 @@ fn gcs_of_two_processes_have_their_own_ends() {
         write(&mut stream, id, thread, time, payload);
     }
     let (done, tracker) = collections(&stream.end());
-    assert_eq!(tracker.incomplete(), 0);
-    let done = done.iter().map(|gc| (gc.process_id, gc.start, gc.end)).collect::<Vec<_>>();
+    assert_eq!(tracker.undecodable(), 0);
+    let done = done.iter().map(|gc| (gc.pid, gc.start, gc.end)).collect::<Vec<_>>();
     assert_eq!(done, [(20, 20, 30), (10, 10, 100)]);
 }
 
@@ -1056,7 +1056,7 @@ fn a_mapping_replaces_older_ones() {
     }
     let stream = stream.end();
     let mut map = MethodMap::new();
-    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     let at = |address, time| map.resolve(10, address, time).module.map_or("", |m| m.name());
     for (address, names) in [
         // Before all of them, and after each.
@@ -1098,7 +1098,7 @@ fn native_code_has_the_life_of_its_mapping() {
     }
     let stream = stream.end();
     let mut map = MethodMap::new();
-    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     let at = |address, time| {
         let frame = map.resolve(10, address, time);
         (frame.method.map_or("", |m| &*m.name), frame.module.map_or("", |m| m.name()))
@@ -1156,7 +1156,7 @@ fn methods_have_the_module_that_was_loaded_with_them() {
     }
     let stream = stream.end();
     let mut map = MethodMap::new();
-    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     let module = |id: u64| {
         let frame = map.resolve(10, id << 12, 50);
         let module = frame.module.unwrap();
@@ -1179,7 +1179,7 @@ fn the_methods_of_a_period_are_the_same() {
     }
     let stream = stream.end();
     let mut map = MethodMap::new();
-    Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     let id = |time| map.resolve(10, 0x1010, time).method.unwrap().id;
     for time in 0..100 {
         let period = map.period(10, [0x1010], time);
@@ -1220,7 +1220,7 @@ fn stacks_before_and_after_code_was_replaced_are_apart() {
         write_with(&mut stream, (3, 1), 50, &thrown);
         let stream = stream.end();
         let mut stacks = EventStacks::new(StackEvent::Exception);
-        Reader::new(&stream[..]).for_each(|event| stacks.observe(&event)).unwrap();
+        Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
         let totals = stacks.totals().map(|total| {
             let frame = stacks.frames(total).next().unwrap();
             (frame.method.unwrap().name.to_string(), total.count)
@@ -1260,6 +1260,6 @@ fn a_metadata_id_gets_another_meaning() {
     write(&mut stream, 1, 1, 9, b"");
     let stream = stream.end();
     let mut summary = nettrace::Summary::new();
-    Reader::new(&stream[..]).for_each(|event| summary.add(&event)).unwrap();
+    Reader::new(&stream[..]).for_each(|event| summary.push(&event)).unwrap();
     assert_eq!(summary.iter().collect::<Vec<_>>(), [("A", 1, 0, 1), ("B", 1, 0, 1)]);
 }

@@ -340,7 +340,7 @@ fn version_6_has_threads_labels_stacks_and_optional_metadata() {
     let parser = parse(&bytes, Order::Time, |item| {
         let Item::Event(event) = item else { return };
         let ips: Vec<u64> = event.stack().instruction_pointers().collect();
-        seen.push((event.thread_id(), event.process_id(), ips, event.level()));
+        seen.push((event.tid(), event.pid(), ips, event.level()));
         match seen.len() {
             1 => {
                 let metadata = event.metadata();
@@ -360,7 +360,7 @@ fn version_6_has_threads_labels_stacks_and_optional_metadata() {
             _ => assert_eq!(event.thread().unwrap().properties, [("k".into(), "v".into())]),
         }
     });
-    assert_eq!(parser.trace().unwrap().process_id, 42);
+    assert_eq!(parser.trace().unwrap().pid, 42);
     let stack = vec![0x1111, 0x2222];
     let expected =
         [(4_711, 42, stack.clone(), 3), (4_711, 42, stack.clone(), 1), (0, 42, stack, 1)];
@@ -639,7 +639,7 @@ fn the_metadata_of_event_counters_are_tags() {
         let (mut tracker, mut seen) = (CounterTracker::new(), Vec::new());
         parse(&bytes, Order::Time, |item| {
             let Item::Event(event) = item else { return };
-            seen.extend(tracker.observe(&event).map(|counter| (counter.is_meter, counter.tags)));
+            seen.extend(tracker.push(&event).map(|counter| (counter.is_meter, counter.tags)));
         });
         assert_eq!(seen, [(false, tags.to_owned())]);
     }
@@ -649,7 +649,7 @@ fn the_metadata_of_event_counters_are_tags() {
 fn meter(name: &str, fields: &[(&str, u32)], payload: &[u8]) -> (Vec<Counter>, u64) {
     let mut tracker = CounterTracker::new();
     let seen = of_meter(&mut tracker, name, fields, payload);
-    (seen, tracker.undecoded())
+    (seen, tracker.undecodable())
 }
 
 /// The values of an event of a meter.
@@ -668,7 +668,7 @@ fn of_meter(
     let mut seen = Vec::new();
     parse(&bytes, Order::Time, |item| {
         if let Item::Event(event) = item {
-            seen.extend(tracker.observe(&event));
+            seen.extend(tracker.push(&event));
         }
     });
     seen
@@ -773,7 +773,7 @@ fn the_tags_of_instruments_that_have_ended_make_room() {
     let (mut tracker, mut tags) = (CounterTracker::new(), Vec::new());
     parse(&bytes, Order::Time, |item| {
         let Item::Event(event) = item else { return };
-        tags.extend(tracker.observe(&event).map(|counter| counter.tags));
+        tags.extend(tracker.push(&event).map(|counter| counter.tags));
     });
     assert_eq!(tags, ["a=1", "", ""]);
     assert_eq!(tracker.untagged(), 3);
@@ -965,7 +965,7 @@ fn the_interval_of_meters_has_a_limit() {
     parse(&bytes, Order::Time, |item| {
         if let Item::Event(event) = item {
             assert!(event.field("intervalEndTime").is_some());
-            assert_eq!(tracker.observe(&event), None);
+            assert_eq!(tracker.push(&event), None);
         }
     });
 }

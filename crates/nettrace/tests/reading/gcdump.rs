@@ -12,7 +12,7 @@ use trace_common::Limits;
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 
-fn observe(heap: &mut HeapSnapshot, event: u32, count: usize, values: &[Vec<u8>]) {
+fn push(heap: &mut HeapSnapshot, event: u32, count: usize, values: &[Vec<u8>]) {
     observe_chunk(heap, 0, event, count, values);
 }
 
@@ -37,7 +37,7 @@ fn observe_chunk(
     let stream = v4(RUNTIME, event, 0, &0u32.to_le_bytes(), &payload);
     let mut reader = Reader::new(&stream[..]);
     while let Some(event) = reader.next_event().unwrap() {
-        heap.observe(&event);
+        heap.push(&event);
     }
 }
 
@@ -125,7 +125,7 @@ fn observe_gc(heap: &mut HeapSnapshot, event: u32, number: u32) {
     let stream = v4(RUNTIME, event, 0, &0u32.to_le_bytes(), &payload);
     let mut reader = Reader::new(&stream[..]);
     while let Some(event) = reader.next_event().unwrap() {
-        heap.observe(&event);
+        heap.push(&event);
     }
 }
 
@@ -203,7 +203,7 @@ fn paths_lead_from_the_root_to_the_object() {
 #[test]
 fn written_dumps_are_read() {
     let graph = HeapGraph::from_snapshot(&heap(), info());
-    let again = HeapGraph::read(&file()).unwrap();
+    let again = HeapGraph::parse(&file()).unwrap();
     assert!(HeapGraph::is_gcdump(&file()[..HeapGraph::PREFIX]));
     assert!(!HeapGraph::is_gcdump(&file()[..HeapGraph::PREFIX - 1]));
     assert_eq!(again.info, info());
@@ -232,7 +232,7 @@ fn objects_of_more_than_4_gib_have_their_size() {
     assert_eq!(sizes(&graph), [SIZE]);
     let mut file = Vec::new();
     graph.write(&mut file).unwrap();
-    let again = HeapGraph::read(&file).unwrap();
+    let again = HeapGraph::parse(&file).unwrap();
     assert_eq!((sizes(&again), again.oversized()), (vec![(1 << 31) - 1], 0));
 }
 
@@ -253,13 +253,13 @@ fn a_difference_has_what_grew_first_and_nothing_that_stayed() {
 #[test]
 fn other_files_are_refused() {
     for bytes in [&b""[..], b"Nettrace", b"\x14\0\0\0!FastSerialization.2"] {
-        let error = HeapGraph::read(bytes).unwrap_err();
+        let error = HeapGraph::parse(bytes).unwrap_err();
         assert_eq!((error.offset, error.kind), (0, GcDumpErrorKind::NotGcDump));
     }
     let mut newer = file();
     let version = newer.windows(4).position(|w| w == 10i32.to_le_bytes()).unwrap();
     newer[version..version + 4].copy_from_slice(&11i32.to_le_bytes());
-    let error = HeapGraph::read(&newer).unwrap_err();
+    let error = HeapGraph::parse(&newer).unwrap_err();
     assert_eq!(error.kind, GcDumpErrorKind::UnsupportedVersion(11));
 }
 
@@ -267,7 +267,7 @@ fn other_files_are_refused() {
 fn every_cut_is_an_error_with_an_offset_within_the_file() {
     let file = file();
     for cut in 0..file.len() {
-        let result = HeapGraph::read(&file[..cut]);
+        let result = HeapGraph::parse(&file[..cut]);
         let error = result.expect_err("a file that is cut is not whole");
         assert!(error.offset <= cut as u64, "{error} in {cut} bytes");
     }
@@ -281,7 +281,7 @@ fn numbers_of_any_size_are_read_or_refused() {
         for number in [u32::MAX, 1 << 31, 1 << 30] {
             let mut damaged = file.clone();
             damaged[place..place + 4].copy_from_slice(&number.to_le_bytes());
-            if let Err(error) = HeapGraph::read(&damaged) {
+            if let Err(error) = HeapGraph::parse(&damaged) {
                 assert!(error.offset <= file.len() as u64, "{error} with {number} at {place}");
             }
         }
@@ -296,7 +296,7 @@ proptest! {
         for (place, byte) in at {
             file[place % length] = byte;
         }
-        if let Ok(graph) = HeapGraph::read(&file) {
+        if let Ok(graph) = HeapGraph::parse(&file) {
             graph.totals();
             graph.paths_to("System.String", 3);
             graph.write(Vec::new()).unwrap();

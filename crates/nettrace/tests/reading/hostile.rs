@@ -462,7 +462,7 @@ fn methods_at_one_address_are_bounded() {
         .compressed("EventBlock", &(0..4_106).flat_map(method).collect::<Vec<_>>())
         .end();
     let mut map = nettrace::MethodMap::new();
-    nettrace::Reader::new(&stream[..]).for_each(|event| assert!(map.observe(&event))).unwrap();
+    nettrace::Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     assert_eq!((map.methods().len(), map.dropped()), (4_096, 10));
     let at = |time: i64| map.resolve(42, 0x1008, time).method.unwrap().id;
     // The times of the events are 1, 2, 3, …

@@ -52,7 +52,7 @@ fn read(events: &[Written]) -> MethodMap {
     let bytes = trace(&TYPES, events);
     let options = nettrace::Options::new().order(Order::Stream);
     let mut reader = Reader::with_options(&bytes[..], options);
-    reader.for_each(|event| _ = methods.observe(&event)).unwrap();
+    reader.for_each(|event| _ = methods.push(&event)).unwrap();
     methods
 }
 
@@ -171,7 +171,7 @@ fn maps_are_within_the_limits() {
     let entries: Vec<(u32, u32)> = (0..1000).map(|n| (n, n)).collect();
     let events = [method(LOAD, 1, (5, 0, 0x1000)), map(MAP, 1, (5, 0), &entries)];
     let bytes = trace(&TYPES, &events);
-    Reader::new(&bytes[..]).for_each(|event| _ = methods.observe(&event)).unwrap();
+    Reader::new(&bytes[..]).for_each(|event| _ = methods.push(&event)).unwrap();
     assert_eq!((offsets(&methods), methods.dropped()), (vec![(0x1000, None)], 1));
 }
 

@@ -136,7 +136,7 @@ fn read(path: &str) -> Result<HashMap<String, BTreeMap<Key, Found>>, nettrace::E
             let ticks = event.header().timestamp - trace.sync_time_qpc;
             let msec = ticks as f64 * 1_000.0 / trace.qpc_frequency as f64;
             found.msec = format!("{msec:.4}");
-            found.tid = event.thread_id().to_string();
+            found.tid = event.tid().to_string();
             found.fields = fields(&event);
         }
     }

@@ -971,7 +971,7 @@ fn dotnet_names(input: impl io::Read) -> DotnetNames {
     let mut reader = nettrace::Reader::new(input);
     for _ in 0..MAX_ERRORS {
         let result = reader.for_each(|event| {
-            names.observe(&event);
+            names.push(&event);
         });
         match result {
             Err(error) if !matches!(error.kind, ErrorKind::Io(_)) => {}

@@ -92,7 +92,7 @@ fn methods(mut file: File) -> Result<MethodMap> {
     options.order = Order::Stream;
     let mut reader = Reader::with_options(BufReader::new(file), options);
     let read = reader.for_each(|event| {
-        methods.observe(&event);
+        methods.push(&event);
     });
     match read {
         Err(error) if methods.methods().is_empty() => Err(Failure::new(error)),

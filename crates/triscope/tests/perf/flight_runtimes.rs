@@ -62,7 +62,7 @@ fn gc_pauses_fire() {
         let target = Target::of(runtime).mode("mix").start();
         let (_base, dump, cause) = dump_by(target.pid(), "--dotnet", "gc-pause=1us");
         let mut gc = GcTracker::new();
-        let is_pause = |event: &nettrace::Event<'_>| gc.observe(event).is_some();
+        let is_pause = |event: &nettrace::Event<'_>| gc.push(event).is_some();
         assert!(has(&dump, &cause, is_pause), "{runtime:?}: {cause}");
     }
 }
@@ -116,7 +116,7 @@ fn events_and_counters_of_dotnet_fire() {
         let (_base, dump, cause) = dump_by(target.pid(), "--dotnet", trigger);
         let mut counters = CounterTracker::new();
         let is_value = |event: &nettrace::Event<'_>| {
-            let counter = counters.observe(event);
+            let counter = counters.push(event);
             counter.is_some_and(|counter| counter.name == "heap-size" && counter.value > 1.0)
         };
         assert!(has(&dump, &cause, is_value), "{runtime:?}: {cause}");

@@ -46,7 +46,7 @@ impl DotnetSource {
         push: &mut Pusher<'_>,
     ) {
         // The beginning and end of a collection, and rates without a value yet, are no counters.
-        let Some(counter) = self.counters.observe(event) else { return self.skip(event) };
+        let Some(counter) = self.counters.push(event) else { return self.skip(event) };
         let mut name = format!("{}/{}", counter.provider, counter.name);
         if !counter.tags.is_empty() {
             name.push_str(&format!(" {}", counter.tags));

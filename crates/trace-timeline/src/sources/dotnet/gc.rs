@@ -30,7 +30,7 @@ impl DotnetSource {
                 self.end_gc(process, number, push);
             }
             GcEvent::SuspendBegin { reason } => {
-                let is_sampler = self.names.is_sampler(event.process_id(), event.thread_id());
+                let is_sampler = self.names.is_sampler(event.pid(), event.tid());
                 let name = match reason {
                     // The sampler has no code.
                     SuspendReason::Other if is_sampler => "sample profiler".to_owned(),

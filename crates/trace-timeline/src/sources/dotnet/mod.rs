@@ -32,7 +32,7 @@
 //! // Methods are named at the end of a trace: read it once for the names.
 //! let mut names = DotnetNames::new();
 //! let file = std::fs::File::open("app.nettrace")?;
-//! nettrace::Reader::new(file).for_each(|event| names.observe(&event))?;
+//! nettrace::Reader::new(file).for_each(|event| names.push(&event))?;
 //!
 //! let mut reader = nettrace::Reader::new(std::fs::File::open("app.nettrace")?);
 //! let mut tables = Tables::new();
@@ -398,7 +398,7 @@ impl DotnetSource {
         push.text(b"why", why.as_bytes());
         let since = since.map_or(push.at, |since| since.min(push.at));
         let trace = self.trace.as_ref().filter(|trace| trace.version < 6);
-        let process = trace.and_then(|trace| self.processes.get(&u64::from(trace.process_id)));
+        let process = trace.and_then(|trace| self.processes.get(&u64::from(trace.pid)));
         let (entity, kind) = (process.copied().flatten(), LossKind::DotnetEvents);
         push.event(EventKind::Loss { entity, kind, since, count });
     }
@@ -410,7 +410,7 @@ impl DotnetSource {
         let thread = match trace {
             // An index, which events do not have.
             Some(trace) if trace.version >= 6 => None,
-            trace => Some((trace.map_or(0, |trace| trace.process_id.into()), lost.capture_thread)),
+            trace => Some((trace.map_or(0, |trace| trace.pid.into()), lost.capture_thread)),
         };
         let time = |ticks| Some(trace?.timestamp(ticks).saturating_add_nanos(self.offset));
         // Events before the gap may still follow.
@@ -487,7 +487,7 @@ impl DotnetSource {
         self.stats.events += 1;
         let push = &mut Pusher { at, tables, out };
         self.clock.take().into_iter().for_each(|clock| push.event(clock));
-        let process = self.process(event.process_id(), push);
+        let process = self.process(event.pid(), push);
         for (why, since, count) in std::mem::take(&mut self.early) {
             self.push_loss(&why, since, count, push);
         }
@@ -495,11 +495,11 @@ impl DotnetSource {
             self.close_gaps(push);
         }
         let Some(process) = process else { return };
-        let pid = event.process_id();
+        let pid = event.pid();
         if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
             return self.describe(event, process, push);
         }
-        let Some(thread) = self.thread(pid, event.thread_id(), Some(event), process, push) else {
+        let Some(thread) = self.thread(pid, event.tid(), Some(event), process, push) else {
             return;
         };
         match Provider::by_name(event.provider()) {
@@ -552,8 +552,8 @@ impl DotnetSource {
 
     /// `ProcessInfo`: the command line, for a trace that is read once.
     fn describe(&mut self, event: &NetEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
-        self.names.observe(event);
-        let pid = event.process_id();
+        self.names.push(event);
+        let pid = event.pid();
         let nameless = push.tables.text(b".NET");
         let name = push.tables.text(self.names.process_name(pid).as_bytes());
         let line = self.names.command_line(pid).map(|line| push.tables.text(line.as_bytes()));

@@ -20,7 +20,7 @@ const CONTINUATION_STARTED: u32 = 19;
 /// The names of methods, processes and threads of a trace, collected in a first reading.
 ///
 /// Methods are named at the end of a trace, and processes anywhere in it. So read a trace first
-/// with [`DotnetNames::observe`], and pass the result to [`DotnetSource::with_names`].
+/// with [`DotnetNames::push`], and pass the result to [`DotnetSource::with_names`].
 ///
 /// [`DotnetSource::with_names`]: super::DotnetSource::with_names
 #[derive(Debug, Default)]
@@ -48,9 +48,9 @@ impl DotnetNames {
     }
 
     /// Collects the names in an event.
-    pub fn observe(&mut self, event: &Event<'_>) {
-        self.methods.observe(event);
-        let pid = event.process_id();
+    pub fn push(&mut self, event: &Event<'_>) {
+        self.methods.push(event);
+        let pid = event.pid();
         let text = |name| event.field(name).map(|v| v.to_string()).unwrap_or_default();
         match (Provider::by_name(event.provider()), event.id()) {
             (Some(Provider::EventPipe), _) => {
@@ -87,7 +87,7 @@ impl DotnetNames {
         }
     }
 
-    /// A bit for each number of an event of `TplEventSource` that was observed.
+    /// A bit for each number of an event of `TplEventSource` that was pushed.
     pub(super) const fn tasks(&self) -> u32 {
         self.tasks
     }
@@ -117,7 +117,7 @@ impl DotnetNames {
             _ => return,
         };
         if self.threads.len() < MAX_THREADS {
-            self.threads.insert((event.process_id(), tid), name);
+            self.threads.insert((event.pid(), tid), name);
         }
     }
 
@@ -143,7 +143,7 @@ impl DotnetNames {
         if !given.is_empty() {
             return given;
         }
-        let key = (event.process_id(), event.thread_id());
+        let key = (event.pid(), event.tid());
         self.threads.get(&key).copied().unwrap_or("")
     }
 

@@ -99,9 +99,9 @@ impl DotnetSource {
                 let of = self.activity_of(event);
                 push.event(EventKind::Instant { entity: thread, kind, name, of, stack });
             }
-            RuntimeEvent::ContentionStart { lock_id, owner_thread_id, .. } => {
-                let owner = owner_thread_id.filter(|owner| *owner != 0);
-                let pid = event.process_id();
+            RuntimeEvent::ContentionStart { lock_id, owner_tid, .. } => {
+                let owner = owner_tid.filter(|owner| *owner != 0);
+                let pid = event.pid();
                 let owner = owner.and_then(|tid| self.thread(pid, tid, None, process, push));
                 self.start_lock_wait(event, lock_id, owner, thread, push);
             }

@@ -67,7 +67,7 @@ impl DotnetSource {
         if stack.is_empty() || !self.has_stacks {
             return None;
         }
-        let (process, bytes) = (event.process_id(), stack.as_bytes());
+        let (process, bytes) = (event.pid(), stack.as_bytes());
         let at = event.header().timestamp;
         let known = self.stacks.known.get(&process).and_then(|known| known.get(bytes));
         if let Some(known) = known.filter(|known| known.period.contains(&at)) {

@@ -392,7 +392,7 @@ impl DotnetSource {
         if let Some(item) = of_await {
             item.continuation = Some(continuation);
         }
-        if is_awaited || self.names.begins(event.process_id(), continuation) {
+        if is_awaited || self.names.begins(event.pid(), continuation) {
             let name = push.tables.text(b"continuation");
             let key = Waiting::Task(continuation);
             return self.enqueue_task(event, key, (SpanKind::Queued, name), of, push);

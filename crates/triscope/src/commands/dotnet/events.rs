@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut output = Output::new();
     let reading = stream.read(|event| {
         if let Some(methods) = methods.as_mut().filter(|_| file.is_none()) {
-            methods.observe(event);
+            methods.push(event);
         }
         let wanted = (live
             || args.provider.is_empty()
@@ -90,7 +90,7 @@ pub(super) fn run(args: &Args) -> Result {
 fn observe_all(path: &Path, methods: &mut MethodMap) -> Result {
     let stream = Stream::of_file(path, Order::Stream, Progress::beside_output())?;
     let read = stream.read(|event| {
-        methods.observe(event);
+        methods.push(event);
         Ok(())
     });
     read.map(drop)
@@ -98,7 +98,7 @@ fn observe_all(path: &Path, methods: &mut MethodMap) -> Result {
 
 /// The frames of an event's stack, innermost first: addresses and methods.
 pub(super) fn frames(event: &Event<'_>, methods: &MethodMap) -> Vec<(u64, Option<String>)> {
-    let (process, at) = (event.process_id(), event.header().timestamp);
+    let (process, at) = (event.pid(), event.header().timestamp);
     let frame = |(depth, ip): (usize, u64)| {
         // A return address may be behind its method.
         let call = ip.wrapping_sub(u64::from(depth > 0));
@@ -113,7 +113,7 @@ fn text(event: &Event<'_>, methods: Option<&MethodMap>, out: &mut Vec<u8>) {
         out,
         "{} {:>7} {}/{}",
         event.timestamp(),
-        event.thread_id(),
+        event.tid(),
         OneLine(event.provider()),
         OneLine(event.name()),
     );
@@ -136,7 +136,7 @@ fn text(event: &Event<'_>, methods: Option<&MethodMap>, out: &mut Vec<u8>) {
         let _ = write!(out, " payload={}", json::hex(event.payload()));
     }
     if let Some(id) = event.activity_id() {
-        let path = nettrace::activity_path(id, u32::try_from(event.process_id()).ok());
+        let path = nettrace::activity_path(id, u32::try_from(event.pid()).ok());
         let _ = write!(out, " activity={}", path.unwrap_or_else(|| id.to_string()));
     }
     for (ip, method) in methods.into_iter().flat_map(|methods| frames(event, methods)) {

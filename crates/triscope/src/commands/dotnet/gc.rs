@@ -56,7 +56,7 @@ pub(super) fn run(args: &Args) -> Result {
         );
     }
     let reading = stream.read(|event| {
-        let suspension = tracker.observe(event);
+        let suspension = tracker.push(event);
         let Some(trace) = event.trace() else { return Ok(()) };
         if let Some(suspension) = suspension {
             totals.suspended += milliseconds(trace, suspension.end - suspension.start);
@@ -96,8 +96,8 @@ pub(super) fn run(args: &Args) -> Result {
              Microsoft-Windows-DotNETRuntime, 0x1?)"
         );
     }
-    if tracker.incomplete() > 0 {
-        let events = counted(tracker.incomplete(), "event");
+    if tracker.undecodable() > 0 {
+        let events = counted(tracker.undecodable(), "event");
         message!("triscope: {events} of GCs lack a field and are not shown");
     }
     output.finish()?;
@@ -157,7 +157,7 @@ fn to_json(trace: &Trace, gc: &GarbageCollection) -> serde_json::Value {
         "generation": gc.generation,
         "kind": gc.kind.to_string(),
         "reason": gc.reason.to_string(),
-        "tid": gc.thread_id,
+        "tid": gc.tid,
         "pause_ms": gc.pause.map(|pause| milliseconds(trace, pause)),
         "heap": gc.heap.map(|h| json!({
             "total": h.total(),

@@ -96,7 +96,7 @@ struct Heap {
 fn heap_of_file(path: &Path) -> Result<Heap> {
     if let Some(bytes) = gcdump_file(path)? {
         let name = path.display().to_string();
-        let graph = HeapGraph::read(&bytes).map_err(|e| Failure::about(&name, e))?;
+        let graph = HeapGraph::parse(&bytes).map_err(|e| Failure::about(&name, e))?;
         return Ok(Heap { name, graph, walk: None, reading: None });
     }
     heap_of_stream(Stream::of_file(path, Order::Time, Progress::beside_output())?, false)
@@ -148,7 +148,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     let mut walk = HeapSnapshot::with_limits(limits());
     let mut info = DumpInfo::default();
     let reading = stream.read_while(|event| {
-        walk.observe(event);
+        walk.push(event);
         let time = event.header().timestamp;
         if walk.timestamp() == Some(time) {
             info.collected = event.trace().map(|trace| trace.utc(time)).and_then(system_time);
@@ -174,7 +174,7 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
         return Err(Failure::about(&name, why));
     }
     // The process id in the events is that in the namespace of the process.
-    info.pid = walk.process_id().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
+    info.pid = walk.pid().and_then(|pid| pid.try_into().ok()).unwrap_or_default();
     info.tool = Some(concat!("triscope ", env!("CARGO_PKG_VERSION")).to_owned());
     if is_live {
         let name =

@@ -21,8 +21,8 @@ pub(crate) fn event(event: &Event<'_>, methods: Option<&MethodMap>) -> serde_jso
         "name": event.name(),
         "id": event.id(),
         "version": event.version(),
-        "pid": event.process_id(),
-        "tid": event.thread_id(),
+        "pid": event.pid(),
+        "tid": event.tid(),
         "fields": fields,
     });
     let mut set = |key: &str, value: serde_json::Value| {
@@ -32,7 +32,7 @@ pub(crate) fn event(event: &Event<'_>, methods: Option<&MethodMap>) -> serde_jso
     };
     if let Some(id) = event.activity_id() {
         set("activity_id", id.to_string().into());
-        if let Some(path) = nettrace::activity_path(id, u32::try_from(event.process_id()).ok()) {
+        if let Some(path) = nettrace::activity_path(id, u32::try_from(event.pid()).ok()) {
             set("activity_path", path.into());
         }
     }

@@ -207,7 +207,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
     let process = stream.pid();
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
-        profile.observe(event);
+        profile.push(event);
         Ok(())
     })?;
     let (trace, reading) = trace(reading)?;
@@ -226,7 +226,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
         }
         span = extended(span, sample.timestamp);
         // Stacks are few and samples many.
-        let key = (sample.process_id, sample.stack);
+        let key = (sample.pid, sample.stack);
         let stack = match resolved.get(&key) {
             Some((period, stack)) if RangeInclusive::contains(period, &sample.timestamp) => *stack,
             _ => {
@@ -235,7 +235,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
                 stack
             }
         };
-        let labels = stacks.labels(sample.thread_id, state);
+        let labels = stacks.labels(sample.tid, state);
         stacks.add(labels, stack, (1, nanos(&trace, weight)));
     }
     stacks.set_span(&trace, span);
@@ -248,19 +248,19 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     let mut totals = EventStacks::new(wanted);
     let mut span: Option<(i64, i64)> = None;
     let reading = stream.read(|event| {
-        totals.observe(event);
+        totals.push(event);
         span = extended(span, event.header().timestamp);
         Ok(())
     })?;
     let (trace, reading) = trace(reading)?;
-    if totals.incomplete() > 0 {
-        let events = counted(totals.incomplete(), "event");
+    if totals.undecodable() > 0 {
+        let events = counted(totals.undecodable(), "event");
         message!("triscope: {events} lack a field and are not shown");
     }
     let mut stacks = Stacks::new(args.of.measure(), process);
     for total in totals.totals() {
         let stack = stacks.resolve(&total.type_name, totals.frames(total));
-        let labels = stacks.labels(total.thread_id, "");
+        let labels = stacks.labels(total.tid, "");
         stacks.add(labels, stack, (total.count, total.weight));
     }
     stacks.set_span(&trace, span);

@@ -40,12 +40,12 @@ pub(super) fn run(args: &Args) -> Result {
     let (name, process) = (stream.name.clone(), stream.process());
     let mut profile = Profile::new();
     let reading = stream.read(|event| {
-        profile.observe(event);
+        profile.push(event);
         Ok(())
     })?;
     let mut last = BTreeMap::new();
     for sample in profile.samples() {
-        last.insert((sample.process_id, sample.thread_id), *sample);
+        last.insert((sample.pid, sample.tid), *sample);
     }
     if last.is_empty() {
         return Err(reading.failed(Failure::about(&name, "no thread was sampled")));

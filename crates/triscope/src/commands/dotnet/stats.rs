@@ -58,7 +58,7 @@ struct Found {
 
 impl Found {
     fn add(&mut self, event: &Event<'_>) {
-        self.summary.add(event);
+        self.summary.push(event);
         let now = event.timestamp().nanos();
         let time = self.time.map_or((now, now), |(first, last)| (first.min(now), last.max(now)));
         self.time = Some(time);
@@ -87,7 +87,7 @@ fn json(summary: &Summary, stats: &Stats, trace: Option<&Trace>) -> Json {
         "sequence_points": stats.sequence_points,
         "lost": stats.lost,
         "sync_time_qpc": trace.map(|t| t.sync_time_qpc),
-        "pid": trace.map(|t| t.process_id),
+        "pid": trace.map(|t| t.pid),
         "by_event": by_event,
     });
     // Only counts of problems are added to the counts of every trace.
@@ -122,7 +122,7 @@ fn print(
              begin            {} s, {seconds:.3} s since 1970",
             t.version,
             t.pointer_size * 8,
-            t.process_id,
+            t.pid,
             t.timestamp(t.sync_time_qpc),
         )?;
     }

@@ -104,7 +104,7 @@ pub(super) fn run(args: &Args) -> Result {
     let mut reports = Reports::default();
     let has_only_meters = args.counters.is_empty() && !args.meter.is_empty();
     let reading = stream.read(|event| {
-        let Some(counter) = tracker.observe(event) else {
+        let Some(counter) = tracker.push(event) else {
             // It can be why nothing is shown, and the end of a live session may be far.
             if !is_live {
                 return Ok(());

@@ -46,7 +46,7 @@ impl<K> Default for Newest<K> {
 impl<K: Ord> Newest<K> {
     pub(super) fn add(&mut self, key: K, counter: Counter) {
         let now = collection(&counter);
-        let all = self.all.entry(key).or_default().entry(counter.process_id).or_default();
+        let all = self.all.entry(key).or_default().entry(counter.pid).or_default();
         match all.iter_mut().find(|series| series.is_of(&counter)) {
             Some(known) => known.update(counter),
             None => all.push(Series::new(counter)),
@@ -124,7 +124,7 @@ impl Series {
 
     /// The tags, with the version and the number of the instrument and the process if others have the same tags.
     pub(super) fn tags(&self, apart: Apart) -> Cow<'_, str> {
-        let Counter { tags, meter_version, instrument_id, process_id, .. } = &self.counter;
+        let Counter { tags, meter_version, instrument_id, pid, .. } = &self.counter;
         let Apart { is_by_process, is_by_instrument } = apart;
         if !is_by_process && !is_by_instrument {
             return tags.into();
@@ -138,7 +138,7 @@ impl Series {
             let _ = write!(all, ",instrument_id={id}");
         }
         if is_by_process {
-            let _ = write!(all, ",pid={process_id}");
+            let _ = write!(all, ",pid={pid}");
         }
         all.trim_start_matches(',').to_owned().into()
     }

@@ -47,8 +47,8 @@ impl Reports {
         if tracker.errors() > self.errors {
             messages.push(errors(tracker));
         }
-        if tracker.undecoded() > 0 {
-            let n = tracker.undecoded();
+        if tracker.undecodable() > 0 {
+            let n = tracker.undecodable();
             messages.push(format!("{n} values of meters were not decoded"));
         }
         if self.conflicts == 0 {

@@ -90,10 +90,10 @@ fn causes(
         cause.time = Some(at);
         causes.push(cause);
     };
-    let ended = gc.observe(event);
+    let ended = gc.push(event);
     // They are about whole GCs.
     while gc.next_gc().is_some() {}
-    let counter = counters.observe(event);
+    let counter = counters.push(event);
     for trigger in triggers {
         match trigger {
             DotnetTrigger::GcPause(limit) => {
@@ -106,13 +106,13 @@ fn causes(
                 if time >= *limit {
                     let number = pause.gc.map_or_else(String::new, |number| format!(" {number}"));
                     let what = format!("GC{number} paused it for {time:?}");
-                    fire("gc-pause", what, end, pause.thread_id);
+                    fire("gc-pause", what, end, pause.tid);
                 }
             }
             DotnetTrigger::Event { provider, event: wanted } => {
                 if event.provider() == provider && event.name() == wanted {
                     let at = event.timestamp();
-                    fire("dotnet-event", format!("{provider}/{wanted}"), at, event.thread_id());
+                    fire("dotnet-event", format!("{provider}/{wanted}"), at, event.tid());
                 }
             }
             DotnetTrigger::Counter { provider, name, .. } => {
@@ -121,7 +121,7 @@ fn causes(
                 let value = counter.per_second().unwrap_or(counter.value);
                 if trigger.fires(&counter.provider, &counter.name, value) {
                     let what = format!("{provider}/{name} was {value}");
-                    fire("dotnet-counter", what, event.timestamp(), event.thread_id());
+                    fire("dotnet-counter", what, event.timestamp(), event.tid());
                 }
             }
         }
