@@ -50,7 +50,7 @@ fn flood(events: usize) -> Vec<u8> {
 fn header_and_payload(event: &Event<'_>) -> u64 {
     let payload = event.payload();
     let last = payload.last().copied().unwrap_or(0);
-    event.header().timestamp as u64 ^ payload.len() as u64 ^ u64::from(last)
+    event.header().ticks as u64 ^ payload.len() as u64 ^ u64::from(last)
 }
 
 fn typed_field(event: &Event<'_>) -> u64 {

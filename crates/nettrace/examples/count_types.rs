@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (mut sum, mut fields, mut undecodable) = (0u64, 0u64, 0u64);
     while let Some(event) = reader.next_event()? {
         summary.push(&event);
-        sum = sum.wrapping_add(event.header().timestamp as u64);
+        sum = sum.wrapping_add(event.header().ticks as u64);
         sum = sum.wrapping_add(event.payload().len() as u64);
         if all_fields {
             for field in event.fields() {

@@ -64,11 +64,8 @@ impl<'a> Event<'a> {
 
     /// The time of the event: on `CLOCK_MONOTONIC` if the stream was recorded on Linux.
     #[inline]
-    pub fn timestamp(&self) -> Timestamp {
-        match &self.state.trace {
-            Some(trace) => trace.timestamp(self.header.timestamp),
-            None => Timestamp::from_nanos(self.header.timestamp),
-        }
+    pub fn time(&self) -> Timestamp {
+        self.state.time(self.header.ticks)
     }
 
     /// The stream's `Trace` object.
@@ -85,9 +82,7 @@ impl<'a> Event<'a> {
     #[inline]
     pub fn tid(&self) -> u64 {
         match &self.state.trace {
-            Some(trace) if trace.version >= 6 => {
-                self.thread().and_then(|t| t.tid).unwrap_or(0)
-            }
+            Some(trace) if trace.version >= 6 => self.thread().and_then(|t| t.tid).unwrap_or(0),
             _ => self.header.thread,
         }
     }

@@ -23,8 +23,8 @@ pub struct EventHeader {
     pub processor_number: u32,
     /// Stack id, valid up to the next sequence point; 0 for none.
     pub stack_id: u32,
-    /// Ticks of the event clock: see [`Trace::timestamp`](crate::Trace::timestamp).
-    pub timestamp: i64,
+    /// Ticks of the event clock. [`Event::time`](crate::Event::time) is the same in nanoseconds.
+    pub ticks: i64,
     /// Version 6: label list id, valid up to the next sequence point; 0 for none.
     pub label_list_id: u32,
     /// Versions 3 to 5: activity id; see [`Event::activity_id`](crate::Event::activity_id).
@@ -43,14 +43,14 @@ impl EventHeader {
         SequenceKey {
             thread: self.capture_thread,
             sequence: self.sequence_number,
-            timestamp: self.timestamp,
+            ticks: self.ticks,
         }
     }
 
     pub(crate) const fn set_place(&mut self, place: SequenceKey) {
         self.capture_thread = place.thread;
         self.sequence_number = place.sequence;
-        self.timestamp = place.timestamp;
+        self.ticks = place.ticks;
     }
 }
 
@@ -98,7 +98,7 @@ impl Decoded {
             capture_thread: 0,
             processor_number: 0,
             stack_id: 0,
-            timestamp: 0,
+            ticks: 0,
             label_list_id: 0,
             activity_id: Guid::EMPTY,
             related_activity_id: Guid::EMPTY,
@@ -143,27 +143,27 @@ pub(crate) fn decode_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) 
     }
     h.sequence_number =
         h.sequence_number.wrapping_add(counted(h, matches!(layout, Layout::V6Compressed)));
-    h.timestamp = h.timestamp.wrapping_add(delta);
+    h.ticks = h.ticks.wrapping_add(delta);
     h.is_sorted = false;
     d.payload = payload;
     true
 }
 
 /// Skips all events at the cursor that [`decode_alike`] would decode, and sets the header of `d` to
-/// that of the last of them. Their timestamps do not decrease. Returns their number.
+/// that of the last of them. Their ticks do not decrease. Returns their number.
 pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) -> u32 {
     if !layout.is_compressed() {
         return 0;
     }
     let size = d.header.payload_size as usize;
-    let mut timestamp = d.header.timestamp;
+    let mut ticks = d.header.ticks;
     let mut events = 0u32;
     let mut rest = c.rest();
     while let Some((delta, header)) = alike(rest) {
         let Some(behind) = rest.get(header + size..) else { break };
         // A sum that overflows goes back in time: leave it to `decode`.
-        let Some(later) = timestamp.checked_add(delta) else { break };
-        timestamp = later;
+        let Some(later) = ticks.checked_add(delta) else { break };
+        ticks = later;
         rest = behind;
         events += 1;
     }
@@ -175,7 +175,7 @@ pub(crate) fn skip_alike(c: &mut Cursor<'_>, d: &mut Decoded, layout: Layout) ->
         h.sequence_number = h
             .sequence_number
             .wrapping_add(events.wrapping_mul(counted(h, matches!(layout, Layout::V6Compressed))));
-        h.timestamp = timestamp;
+        h.ticks = ticks;
         h.is_sorted = false;
     }
     events
@@ -234,7 +234,7 @@ fn compressed<const V6: bool>(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Cha
         h.stack_id = varuint32(c)?;
     }
     // Going back in time is a delta modulo 2^64.
-    h.timestamp = h.timestamp.wrapping_add(c.uvarint()? as i64);
+    h.ticks = h.ticks.wrapping_add(c.uvarint()? as i64);
     if f & (flags::ACTIVITY | flags::RELATED) != 0 {
         if V6 {
             if f & flags::ACTIVITY != 0 {
@@ -271,7 +271,7 @@ fn plain(c: &mut Cursor<'_>, d: &mut Decoded, v6: bool) -> Result<Changes, ReadE
     h.capture_thread = c.u64()?;
     h.processor_number = c.u32()?;
     h.stack_id = c.u32()?;
-    h.timestamp = c.i64()?;
+    h.ticks = c.i64()?;
     if v6 {
         h.label_list_id = c.u32()?;
     } else {
@@ -293,7 +293,7 @@ fn net_perf(c: &mut Cursor<'_>, d: &mut Decoded) -> Result<Changes, ReadError> {
     h.thread = c.u32()?.into();
     h.capture_thread = h.thread;
     h.processor_number = u32::MAX;
-    h.timestamp = c.i64()?;
+    h.ticks = c.i64()?;
     h.activity_id = guid(c)?;
     h.related_activity_id = guid(c)?;
     h.payload_size = c.u32()?;

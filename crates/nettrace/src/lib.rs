@@ -8,7 +8,7 @@
 //! let mut profile = Profile::new();
 //! reader.for_each(|event| {
 //!     profile.push(&event);
-//!     println!("{} {}/{} {:?}", event.timestamp(), event.provider(), event.name(), event.fields());
+//!     println!("{} {}/{} {:?}", event.time(), event.provider(), event.name(), event.fields());
 //! })?;
 //! for sample in profile.samples() {
 //!     println!("thread {}: {:?}", sample.tid, sample.kind);

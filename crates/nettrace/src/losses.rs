@@ -1,7 +1,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use trace_common::Limits;
+use trace_common::{Limits, Timestamp};
 
 use crate::{Error, Result};
 
@@ -13,10 +13,30 @@ pub struct Loss {
     pub capture_thread: u64,
     /// Number of events.
     pub count: u64,
-    /// Ticks of the last event of that thread before the gap, if there was one.
-    pub after: Option<i64>,
-    /// Ticks of the event or sequence point that showed the gap.
-    pub before: i64,
+    /// Time of the last event of that thread before the gap, if there was one.
+    pub after: Option<Timestamp>,
+    /// Time of the event or sequence point that showed the gap.
+    pub before: Timestamp,
+}
+
+/// A [`Loss`], with the ticks of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    pub(crate) capture_thread: u64,
+    pub(crate) count: u64,
+    pub(crate) after: Option<i64>,
+    pub(crate) before: i64,
+}
+
+impl Gap {
+    pub(crate) fn loss(self, time: impl Fn(i64) -> Timestamp) -> Loss {
+        Loss {
+            capture_thread: self.capture_thread,
+            count: self.count,
+            after: self.after.map(&time),
+            before: time(self.before),
+        }
+    }
 }
 
 /// Position of an event in the sequence of its capture thread.
@@ -24,13 +44,13 @@ pub struct Loss {
 pub(crate) struct SequenceKey {
     pub(crate) thread: u64,
     pub(crate) sequence: u32,
-    pub(crate) timestamp: i64,
+    pub(crate) ticks: i64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Counter {
     sequence: u32,
-    timestamp: Option<i64>,
+    ticks: Option<i64>,
     lost: u64,
 }
 
@@ -50,23 +70,23 @@ impl Losses {
         place: SequenceKey,
         at: u64,
         limits: &Limits,
-    ) -> Result<Option<Loss>> {
-        let SequenceKey { thread, sequence, timestamp } = place;
+    ) -> Result<Option<Gap>> {
+        let SequenceKey { thread, sequence, ticks } = place;
         let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
         let mut lost = None;
         // Back at 1, or lower than before: another thread with the same id.
         if gap != 0 && gap < 1 << 31 && sequence != 1 {
             counter.lost += u64::from(gap);
-            lost = Some(Loss {
+            lost = Some(Gap {
                 capture_thread: thread,
                 count: gap.into(),
-                after: counter.timestamp,
-                before: timestamp,
+                after: counter.ticks,
+                before: ticks,
             });
         }
         counter.sequence = sequence;
-        counter.timestamp = Some(timestamp);
+        counter.ticks = Some(ticks);
         self.total += lost.map_or(0, |l| l.count);
         Ok(lost)
     }
@@ -75,7 +95,7 @@ impl Losses {
     pub(crate) fn last_of_run(&mut self, place: SequenceKey) {
         if let Some(counter) = self.threads.get_mut(&place.thread) {
             counter.sequence = place.sequence;
-            counter.timestamp = Some(place.timestamp);
+            counter.ticks = Some(place.ticks);
         }
     }
 
@@ -84,10 +104,10 @@ impl Losses {
         &mut self,
         thread: u64,
         sequence: u32,
-        timestamp: i64,
+        ticks: i64,
         at: u64,
         limits: &Limits,
-    ) -> Result<Option<Loss>> {
+    ) -> Result<Option<Gap>> {
         let counter = self.counter(thread, sequence, at, limits)?;
         let gap = sequence.wrapping_sub(counter.sequence);
         if gap == 0 || gap >= 1 << 31 {
@@ -95,9 +115,9 @@ impl Losses {
         }
         counter.sequence = sequence;
         counter.lost += u64::from(gap);
-        let after = counter.timestamp;
+        let after = counter.ticks;
         self.total += u64::from(gap);
-        Ok(Some(Loss { capture_thread: thread, count: gap.into(), after, before: timestamp }))
+        Ok(Some(Gap { capture_thread: thread, count: gap.into(), after, before: ticks }))
     }
 
     /// The sequence number that a thread has reached; 0 if it is not known.
@@ -139,9 +159,7 @@ impl Losses {
             Entry::Vacant(_) if known >= most => {
                 Err(Error::limit(at, "threads", known as u64, most))
             }
-            Entry::Vacant(entry) => {
-                Ok(entry.insert(Counter { sequence, timestamp: None, lost: 0 }))
-            }
+            Entry::Vacant(entry) => Ok(entry.insert(Counter { sequence, ticks: None, lost: 0 })),
         }
     }
 }

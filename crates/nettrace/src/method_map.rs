@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::ops::RangeInclusive;
 
-use trace_common::Limits;
+use trace_common::{Limits, Timestamp};
 
 use crate::analysis::{self, number};
 use crate::il_join::{Compilation, Joins};
@@ -40,8 +40,8 @@ pub struct Method {
     pub il_map: Option<IlMap>,
     /// The operating system's id of the process.
     process: u64,
-    /// Ticks of the event that describes it.
-    described: i64,
+    /// Time of the event that describes it.
+    described: Timestamp,
 }
 
 /// Optimization tier of a compilation: bits 7 to 9 of [`Method::flags`].
@@ -173,21 +173,21 @@ struct Range {
     /// The runtime's id of that method.
     id: u64,
     end: u64,
-    /// Ticks at which the code appears and, exclusive, disappears.
-    from: i64,
-    to: i64,
+    /// Times at which the code appears and, exclusive, disappears.
+    from: Timestamp,
+    to: Timestamp,
 }
 
-/// Process, id of the module, and ticks at which it was first described: an id is that of another module once
+/// Process, id of the module, and time at which it was first described: an id is that of another module once
 /// its own was unloaded.
-type ModuleKey = (u64, u64, i64);
+type ModuleKey = (u64, u64, Timestamp);
 
 #[derive(Clone, Copy, Debug)]
 struct Mapping {
     end: u64,
     module: u64,
-    /// Ticks of its event.
-    from: i64,
+    /// Time of its event.
+    from: Timestamp,
 }
 
 /// The mappings of processes over time. One can replace others, or parts of them.
@@ -224,7 +224,7 @@ impl Mappings {
     }
 
     /// The mapping at an address: the newest at this time, or otherwise the first after it.
-    fn find(&self, process: u64, address: u64, at: i64) -> Option<Mapping> {
+    fn find(&self, process: u64, address: u64, at: Timestamp) -> Option<Mapping> {
         let mut best: Option<Mapping> = None;
         for mapping in self.at(process, address) {
             let is_better = match best.map(|best| best.from) {
@@ -263,20 +263,20 @@ pub struct MethodMap {
     replaced: u64,
 }
 
-/// A period of time in ticks, without its end.
+/// A period of time, without its end.
 struct Period {
-    at: i64,
-    from: i64,
-    to: i64,
+    at: Timestamp,
+    from: Timestamp,
+    to: Timestamp,
 }
 
 impl Period {
-    const fn around(at: i64) -> Self {
-        Self { at, from: i64::MIN, to: i64::MAX }
+    const fn around(at: Timestamp) -> Self {
+        Self { at, from: Timestamp::MIN, to: Timestamp::MAX }
     }
 
     /// Begins or ends it at this time.
-    fn limit(&mut self, time: i64) {
+    fn limit(&mut self, time: Timestamp) {
         if time <= self.at {
             self.from = self.from.max(time);
         } else {
@@ -351,12 +351,12 @@ impl MethodMap {
     }
 
     fn runtime(&mut self, event: &Event<'_>) -> bool {
-        let now = event.header.timestamp;
+        let now = event.time();
         match event.id() {
             141 | 143 => _ = self.method(event, now),
             142 | 144 => self.unload(event, now),
             // Rundown by the runtime provider itself, before the rundown provider existed.
-            137..=140 => _ = self.method(event, i64::MIN),
+            137..=140 => _ = self.method(event, Timestamp::MIN),
             159 => self.entry_point(event),
             149..=153 => self.module(event),
             190 => self.il_map_after(event),
@@ -367,7 +367,7 @@ impl MethodMap {
 
     fn rundown(&mut self, event: &Event<'_>) -> bool {
         match event.id() {
-            141..=144 => _ = self.method(event, i64::MIN),
+            141..=144 => _ = self.method(event, Timestamp::MIN),
             149 => self.il_map_after(event),
             150 => self.il_map_before(event),
             151..=154 => self.module(event),
@@ -388,10 +388,10 @@ impl MethodMap {
                 let path = text(event, "FileName");
                 if !path.is_empty() && self.room(path.len()) {
                     let described = Module { path, ..Module::default() };
-                    self.add_module((process, module, event.header.timestamp), described);
+                    self.add_module((process, module, event.time()), described);
                 }
                 if self.room(size_of::<Mapping>()) {
-                    let mapping = Mapping { end, module, from: event.header.timestamp };
+                    let mapping = Mapping { end, module, from: event.time() };
                     self.replaced +=
                         u64::from(self.mappings.find(process, start, mapping.from).is_some());
                     self.mappings.insert(process, start, mapping);
@@ -416,9 +416,9 @@ impl MethodMap {
                     flags: 0,
                     il_map: None,
                     process,
-                    described: event.header.timestamp,
+                    described: event.time(),
                 };
-                self.insert(process, method, i64::MIN);
+                self.insert(process, method, Timestamp::MIN);
             }
             _ => return false,
         }
@@ -426,7 +426,7 @@ impl MethodMap {
     }
 
     /// Adds the method of an event. Returns its index, unless it is dropped.
-    fn method(&mut self, event: &Event<'_>, from: i64) -> Option<u32> {
+    fn method(&mut self, event: &Event<'_>, from: Timestamp) -> Option<u32> {
         let range = number(event, "MethodStartAddress").zip(number(event, "MethodSize"));
         let method = range.and_then(|(start, size)| read_method(event, start, size));
         let Some(method) = method else {
@@ -469,7 +469,7 @@ impl MethodMap {
     }
 
     /// Adds a method. Returns its index, also if it is already known. `None` if it is dropped.
-    fn insert(&mut self, process: u64, method: Method, from: i64) -> Option<u32> {
+    fn insert(&mut self, process: u64, method: Method, from: Timestamp) -> Option<u32> {
         let text = method.namespace.len() + method.name.len() + method.signature.len();
         let end = method.start.saturating_add(method.size.into());
         if !self.room(text + size_of::<Method>() + size_of::<Range>()) {
@@ -489,9 +489,9 @@ impl MethodMap {
                     .is_some_and(|m| m.rejit_id == method.rejit_id && m.name == method.name)
         };
         if let Some(known) = ranges.iter_mut().find(same) {
-            if from == i64::MIN {
+            if from == Timestamp::MIN {
                 // It exists at the end, so it existed since it was loaded.
-                known.to = i64::MAX;
+                known.to = Timestamp::MAX;
                 return Some(known.method);
             }
         }
@@ -504,13 +504,13 @@ impl MethodMap {
             range.to = from;
         }
         self.replaced += u64::from(overlaps || !ranges.is_empty());
-        ranges.push(Range { method: index, id: method.id, end, from, to: i64::MAX });
+        ranges.push(Range { method: index, id: method.id, end, from, to: Timestamp::MAX });
         self.longest = self.longest.max(method.size.into());
         self.methods.push(method);
         Some(index)
     }
 
-    fn unload(&mut self, event: &Event<'_>, now: i64) {
+    fn unload(&mut self, event: &Event<'_>, now: Timestamp) {
         let Some(start) = number(event, "MethodStartAddress") else { return };
         let id = number(event, "MethodID");
         let key = (event.pid(), start);
@@ -520,7 +520,7 @@ impl MethodMap {
             Some(range) => range.to = now,
             // It was loaded before the session: the unload event describes it.
             None => {
-                let added = self.method(event, i64::MIN);
+                let added = self.method(event, Timestamp::MIN);
                 let ranges = self.ranges.get_mut(&key);
                 if let Some(range) = ranges.and_then(|ranges| ranges.last_mut()) {
                     if Some(range.method) == added {
@@ -563,7 +563,7 @@ impl MethodMap {
         };
         if self.room(path.len() + pdb_path.len() + size_of::<Module>()) {
             let module = Module { path, pdb_signature, pdb_path };
-            self.add_module((event.pid(), id, event.header.timestamp), module);
+            self.add_module((event.pid(), id, event.time()), module);
         }
     }
 
@@ -583,18 +583,23 @@ impl MethodMap {
     }
 
     /// The module that has an id at a time, with its key: the newest one then, or otherwise the first after it.
-    fn module_with_key(&self, process: u64, id: u64, at: i64) -> Option<(&ModuleKey, &Module)> {
-        let (first, last) = ((process, id, i64::MIN), (process, id, i64::MAX));
+    fn module_with_key(
+        &self,
+        process: u64,
+        id: u64,
+        at: Timestamp,
+    ) -> Option<(&ModuleKey, &Module)> {
+        let (first, last) = ((process, id, Timestamp::MIN), (process, id, Timestamp::MAX));
         let before = self.modules.range(first..=(process, id, at)).next_back();
         before.or_else(|| self.modules.range(first..=last).next())
     }
 
-    fn module_at(&self, process: u64, id: u64, at: i64) -> Option<&Module> {
+    fn module_at(&self, process: u64, id: u64, at: Timestamp) -> Option<&Module> {
         self.module_with_key(process, id, at).map(|(_, module)| module)
     }
 
     /// The module of the mapping at an address.
-    fn mapped(&self, process: u64, address: u64, at: i64) -> Option<&Module> {
+    fn mapped(&self, process: u64, address: u64, at: Timestamp) -> Option<&Module> {
         let mapping = self.mappings.find(process, address, at)?;
         self.module_at(process, mapping.module, mapping.from)
     }
@@ -607,9 +612,9 @@ impl MethodMap {
         fits
     }
 
-    /// Resolves the instruction pointer `address` of a process at a time (in ticks of the event
-    /// clock). Versions 3 to 5 have one process: that of [`crate::Trace`].
-    pub fn resolve(&self, process: u64, address: u64, at: i64) -> Frame<'_> {
+    /// Resolves the instruction pointer `address` of a process at a time. Versions 3 to 5
+    /// have one process: that of [`crate::Trace`].
+    pub fn resolve(&self, process: u64, address: u64, at: Timestamp) -> Frame<'_> {
         let method = self.find(process, address, at);
         let module = match method {
             Some(method) => self.module_of(method),
@@ -619,14 +624,14 @@ impl MethodMap {
         Frame { address, method, module, il_offset }
     }
 
-    /// A period of time around `at`, in ticks, in which [`resolve`](Self::resolve) finds the same methods
+    /// A period of time around `at`, in which [`resolve`](Self::resolve) finds the same methods
     /// and modules at these addresses.
     pub fn period(
         &self,
         process: u64,
         addresses: impl IntoIterator<Item = u64>,
-        at: i64,
-    ) -> RangeInclusive<i64> {
+        at: Timestamp,
+    ) -> RangeInclusive<Timestamp> {
         let mut period = Period::around(at);
         for address in addresses {
             let mut of_methods = Period::around(at);
@@ -634,10 +639,11 @@ impl MethodMap {
                 of_methods.limit(range.from);
                 of_methods.limit(range.to);
             }
-            if of_methods.from > i64::MIN && of_methods.to < i64::MAX {
+            if of_methods.from > Timestamp::MIN && of_methods.to < Timestamp::MAX {
                 // Between two methods, the nearer one is found.
-                let middle = of_methods.from / 2 + of_methods.to / 2;
-                (-1..=2).for_each(|n| of_methods.limit(middle.saturating_add(n)));
+                let middle = of_methods.from.nanos() / 2 + of_methods.to.nanos() / 2;
+                let middle = Timestamp::from_nanos(middle);
+                (-1..=2).for_each(|n| of_methods.limit(middle.saturating_add_nanos(n)));
             }
             period.limit(of_methods.from);
             period.limit(of_methods.to);
@@ -645,7 +651,11 @@ impl MethodMap {
                 period.limit(mapping.from);
             }
         }
-        period.from..=if period.to < i64::MAX { period.to - 1 } else { i64::MAX }
+        let last = match period.to {
+            Timestamp::MAX => Timestamp::MAX,
+            end => end.saturating_add_nanos(-1),
+        };
+        period.from..=last
     }
 
     /// Number of times that code or a mapping took the place of another one, or of a part of it. Until
@@ -676,7 +686,7 @@ impl MethodMap {
         own.zip(mapped).is_some_and(|(own, mapped)| own.path != mapped.path)
     }
 
-    fn find(&self, process: u64, address: u64, at: i64) -> Option<&Method> {
+    fn find(&self, process: u64, address: u64, at: Timestamp) -> Option<&Method> {
         let mut closest: Option<(u64, u32)> = None;
         let module = LazyCell::new(|| self.mapped(process, address, at));
         for range in self.ranges_at(process, address) {
@@ -685,9 +695,9 @@ impl MethodMap {
             }
             // Distance in time between `at` and the lifetime of the code.
             let miss = if at < range.from {
-                range.from.abs_diff(at)
+                range.from.nanos().abs_diff(at.nanos())
             } else if at >= range.to {
-                range.to.abs_diff(at) + 1
+                range.to.nanos().abs_diff(at.nanos()).saturating_add(1)
             } else {
                 0
             };
@@ -738,6 +748,6 @@ fn read_method(event: &Event<'_>, start: u64, size: u64) -> Option<Method> {
         flags: number("MethodFlags").unwrap_or(0) as u32,
         il_map: None,
         process: event.pid(),
-        described: event.header.timestamp,
+        described: event.time(),
     })
 }

@@ -71,7 +71,7 @@ impl Merge {
         if let Some(place) = self.slots.get_mut(slot as usize) {
             *place = run;
         }
-        self.heap.push(Reverse((next.header.timestamp, self.started, slot)));
+        self.heap.push(Reverse((next.header.ticks, self.started, slot)));
         self.started += 1;
         self.limit = i64::MIN;
         slot
@@ -132,14 +132,14 @@ impl Merge {
         if let Some((slot, order)) = self.active {
             // The last returned event is complete: move to the next one of its run.
             match self.advance(slot, input, metadata) {
-                Some(timestamp) => {
+                Some(ticks) => {
                     if self.limit == i64::MIN {
                         self.limit = self.limit_of(order);
                     }
-                    if timestamp <= self.limit {
+                    if ticks <= self.limit {
                         return true;
                     }
-                    behind = Some((timestamp, order, slot));
+                    behind = Some((ticks, order, slot));
                 }
                 None => self.free.push(slot),
             }
@@ -159,8 +159,8 @@ impl Merge {
                 return false;
             }
         };
-        let (timestamp, order, slot) = first;
-        let certain = self.draining || Some(timestamp) <= self.watermark;
+        let (ticks, order, slot) = first;
+        let certain = self.draining || Some(ticks) <= self.watermark;
         match behind {
             // The active run is in the heap, in the place of `first`, or is `first`.
             Some(_) if certain => {}
@@ -189,7 +189,7 @@ impl Merge {
             }
         }
         run.position = c.offset();
-        Some(run.next.header.timestamp)
+        Some(run.next.header.ticks)
     }
 
     /// The last time at which events of the run `order` precede those of all other runs and those
@@ -197,9 +197,7 @@ impl Merge {
     fn limit_of(&self, order: u64) -> i64 {
         let others = match self.heap.peek() {
             // Of two events with the same time, the one of the earlier run is first.
-            Some(Reverse((timestamp, other, _))) => {
-                timestamp.saturating_sub(i64::from(order > *other))
-            }
+            Some(Reverse((ticks, other, _))) => ticks.saturating_sub(i64::from(order > *other)),
             None => i64::MAX,
         };
         match self.watermark {

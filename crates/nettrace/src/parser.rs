@@ -6,10 +6,10 @@ use crate::event::Event;
 use crate::event_header::{Decoded, Layout, decode, decode_alike, skip_alike};
 use crate::framing::{Frame, Framing, Kind};
 use crate::input::Input;
-use crate::losses::Loss;
+use crate::losses::{Gap, Loss};
 use crate::metadata::Metadata;
 use crate::order::Merge;
-use crate::state::{SequencePoint, Stats, StreamState, ThreadsBlock, ThreadsStep};
+use crate::state::{Point, SequencePoint, Stats, StreamState, ThreadsBlock, ThreadsStep};
 use crate::{Error, ErrorKind, Result, Trace};
 
 /// The order in which events are returned.
@@ -97,8 +97,8 @@ pub(crate) enum Step {
     Metadata(u32),
     /// The event at `current`, otherwise at `merge`.
     Event,
-    Loss(Loss),
-    SequencePoint(SequencePoint),
+    Loss(Gap),
+    SequencePoint(Point),
 }
 
 /// The event block that is being read in [`Order::Stream`].
@@ -130,12 +130,12 @@ struct Threads {
 /// for chunk in chunks() {
 ///     parser.push(&chunk);
 ///     while let Some(event) = parser.next_event()? {
-///         println!("{} {}/{}", event.timestamp(), event.provider(), event.name());
+///         println!("{} {}/{}", event.time(), event.provider(), event.name());
 ///     }
 /// }
 /// parser.finish();
 /// while let Some(event) = parser.next_event()? {
-///     println!("{} {}/{}", event.timestamp(), event.provider(), event.name());
+///     println!("{} {}/{}", event.time(), event.provider(), event.name());
 /// }
 /// # Ok::<(), nettrace::Error>(())
 /// ```
@@ -314,8 +314,10 @@ impl Parser {
     pub(crate) fn view(&self, step: Step) -> Item<'_> {
         match (step, &self.state.trace) {
             (Step::Metadata(index), _) => Item::Metadata(self.state.metadata.get(index)),
-            (Step::Loss(lost), _) => Item::Loss(lost),
-            (Step::SequencePoint(point), _) => Item::SequencePoint(point),
+            (Step::Loss(gap), _) => Item::Loss(gap.loss(|ticks| self.state.time(ticks))),
+            (Step::SequencePoint(point), _) => {
+                Item::SequencePoint(point.sequence_point(|ticks| self.state.time(ticks)))
+            }
             (Step::Trace, Some(trace)) => Item::Trace(trace),
             (Step::Trace | Step::Event, _) => Item::Event(self.event()),
         }
@@ -650,9 +652,9 @@ impl Parser {
             }
             stats.count(1, d.metadata);
             if d.header.is_sorted {
-                self.merge.raise(place.timestamp);
+                self.merge.raise(place.ticks);
             }
-            if first || place.timestamp < before.timestamp {
+            if first || place.ticks < before.ticks {
                 if let Some(slot) = run {
                     self.merge.extend(slot, end);
                 }

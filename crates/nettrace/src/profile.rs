@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
-use trace_common::folded_name;
+use trace_common::{Timestamp, folded_name};
 
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
@@ -29,8 +30,8 @@ pub enum SampleKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sample {
-    /// Ticks of the event clock.
-    pub timestamp: i64,
+    /// Its time.
+    pub time: Timestamp,
     /// The operating system's id of the process.
     pub pid: u64,
     /// The operating system's id of the thread.
@@ -39,21 +40,20 @@ pub struct Sample {
     pub kind: SampleKind,
     /// Its stack: see [`Profile::stack`].
     pub stack: u32,
-    /// Ticks that it represents, if it says so.
-    weight: Option<i64>,
+    /// The time that it represents, if it says so.
+    weight: Option<Duration>,
 }
 
-/// The time that a CPU sample of version 6 represents, in ticks of the event clock.
-fn cpu_time(event: &Event<'_>) -> i64 {
-    const MILLISECOND: i128 = 1_000_000;
+/// The time that a CPU sample of version 6 represents.
+fn cpu_time(event: &Event<'_>) -> Duration {
+    const MILLISECOND: u64 = 1_000_000;
     let periods = event.field_at(0).and_then(|value| value.as_u64()).unwrap_or(1);
-    let Some(trace) = event.trace() else { return 0 };
-    let period = match trace.expected_cpu_sampling_rate {
+    let period = match event.trace().map_or(0, |trace| trace.expected_cpu_sampling_rate) {
         0 => MILLISECOND,
         nanos => nanos.into(),
     };
-    let ticks = (i128::from(periods) * period).saturating_mul(trace.qpc_frequency.into());
-    i64::try_from(ticks / 1_000_000_000).unwrap_or(i64::MAX)
+    // No longer than the clock.
+    Duration::from_nanos(periods.saturating_mul(period).min(i64::MAX as u64))
 }
 
 /// The CPU samples of a stream, their deduplicated stacks, and the methods to resolve them.
@@ -111,14 +111,8 @@ impl Profile {
         };
         let stack = self.stacks.intern(event);
         let weight = (kind == SampleKind::Running).then(|| cpu_time(event));
-        let sample = Sample {
-            timestamp: event.header().timestamp,
-            pid: event.pid(),
-            tid: event.tid(),
-            kind,
-            stack,
-            weight,
-        };
+        let sample =
+            Sample { time: event.time(), pid: event.pid(), tid: event.tid(), kind, stack, weight };
         self.samples.push(sample);
     }
 
@@ -127,7 +121,7 @@ impl Profile {
         &self.samples
     }
 
-    /// The time that each sample represents, in ticks of the event clock.
+    /// The time that each sample represents.
     ///
     /// For [`SampleKind::Running`] it is the field `Value`, a number of sampling periods: the thread
     /// has no samples while it is not running. The period is [`Trace::expected_cpu_sampling_rate`](crate::Trace::expected_cpu_sampling_rate) in
@@ -135,25 +129,25 @@ impl Profile {
     ///
     /// For the other kinds it is the time since the previous sample of the same thread. If that exceeds four usual intervals, the thread was new or suspended and did not execute
     /// the stack all that time, so the excess is left out.
-    pub fn weights(&self) -> Vec<i64> {
+    pub fn weights(&self) -> Vec<Duration> {
         let mut last = HashMap::new();
-        let since: Vec<Option<i64>> = self
+        let since: Vec<Option<Duration>> = self
             .samples
             .iter()
             .map(|s| {
                 if s.weight.is_some() {
                     return None;
                 }
-                let before = last.insert((s.pid, s.tid), s.timestamp)?;
-                Some(s.timestamp.saturating_sub(before))
+                let before = last.insert((s.pid, s.tid), s.time)?;
+                Some(s.time - before)
             })
             .collect();
-        let mut intervals: Vec<i64> = since.iter().flatten().copied().collect();
+        let mut intervals: Vec<Duration> = since.iter().flatten().copied().collect();
         intervals.sort_unstable();
-        let median = intervals.get(intervals.len() / 2).copied().unwrap_or(0);
-        let weight = |(sample, since): (&Sample, Option<i64>)| match (sample.weight, since) {
+        let median = intervals.get(intervals.len() / 2).copied().unwrap_or_default();
+        let weight = |(sample, since): (&Sample, Option<Duration>)| match (sample.weight, since) {
             (Some(weight), _) => weight,
-            (None, Some(since)) => since.clamp(0, median.saturating_mul(4).max(0)),
+            (None, Some(since)) => since.min(median.saturating_mul(4)),
             (None, None) => median,
         };
         self.samples.iter().zip(since).map(weight).collect()
@@ -169,16 +163,16 @@ impl Profile {
         self.stacks.get(stack)
     }
 
-    /// A period of time around that of a sample, in ticks, in which samples of its process with its stack
+    /// A period of time around that of a sample, in which samples of its process with its stack
     /// have the same [`frames`](Self::frames): see [`MethodMap::period`].
-    pub fn period(&self, sample: &Sample) -> RangeInclusive<i64> {
+    pub fn period(&self, sample: &Sample) -> RangeInclusive<Timestamp> {
         let calls = self.stacks.calls(sample.stack).map(|(_, call)| call);
-        self.methods.period(sample.pid, calls, sample.timestamp)
+        self.methods.period(sample.pid, calls, sample.time)
     }
 
     /// The frames of a sample, innermost first.
     pub fn frames(&self, sample: &Sample) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
-        self.stacks.frames(&self.methods, sample.pid, sample.timestamp, sample.stack)
+        self.stacks.frames(&self.methods, sample.pid, sample.time, sample.stack)
     }
 
     /// Total number of frames of all samples, and the number that resolve to a method.

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::Event;
 use crate::method_map::{Frame, MethodMap};
+use crate::{Event, Timestamp};
 
 #[derive(Debug, Default)]
 pub(crate) struct StackTable {
@@ -38,12 +38,12 @@ impl StackTable {
         })
     }
 
-    /// The frames of a stack of a process at a time in ticks, innermost first.
+    /// The frames of a stack of a process at a time, innermost first.
     pub(crate) fn frames<'a>(
         &'a self,
         methods: &'a MethodMap,
         process: u64,
-        at: i64,
+        at: Timestamp,
         stack: u32,
     ) -> impl ExactSizeIterator<Item = Frame<'a>> + 'a {
         self.calls(stack)

@@ -1,7 +1,7 @@
-use trace_common::{Cursor, Limits};
+use trace_common::{Cursor, Limits, Timestamp};
 
 use crate::event_header::{Decoded, Layout, decode};
-use crate::losses::{Loss, Losses};
+use crate::losses::{Gap, Losses};
 use crate::metadata::{Metadata, MetadataTable};
 use crate::tables::{RowCache, Thread, ThreadTable};
 use crate::{Error, ErrorKind, Result, Trace};
@@ -70,8 +70,8 @@ pub(crate) struct StreamState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SequencePoint {
-    /// Ticks of the event clock.
-    pub timestamp: i64,
+    /// Its time.
+    pub time: Timestamp,
     /// Number of threads whose sequence numbers it contains.
     pub threads: u32,
 }
@@ -94,6 +94,15 @@ impl StreamState {
     #[inline]
     pub(crate) fn pointer_size(&self) -> u32 {
         self.trace.as_ref().map_or(8, |t| t.pointer_size)
+    }
+
+    /// The time of these ticks. Without a `Trace` object there are no events.
+    #[inline]
+    pub(crate) fn time(&self, ticks: i64) -> Timestamp {
+        match &self.trace {
+            Some(trace) => trace.timestamp(ticks),
+            None => Timestamp::from_nanos(ticks),
+        }
     }
 
     fn version(&self) -> u32 {
@@ -211,7 +220,7 @@ impl StreamState {
     }
 
     /// The first of the remaining rows of a block of removed threads that shows a loss; `None` at its end.
-    fn next_removed(&mut self, c: &mut Cursor<'_>) -> Result<Option<Loss>> {
+    fn next_removed(&mut self, c: &mut Cursor<'_>) -> Result<Option<Gap>> {
         while !c.is_empty() {
             let at = c.offset();
             let index = c.uvarint()?;
@@ -221,14 +230,14 @@ impl StreamState {
             self.threads.remove(index);
             if let Some(gap) = gap {
                 // The block has no timestamp.
-                return Ok(Some(Loss { before: gap.after.unwrap_or(0), ..gap }));
+                return Ok(Some(Gap { before: gap.after.unwrap_or(0), ..gap }));
             }
         }
         Ok(None)
     }
 
     /// The first of the remaining threads of a sequence point that shows a loss; `None` at its end.
-    fn next_in_point(&mut self, c: &mut Cursor<'_>, point: &mut Point) -> Result<Option<Loss>> {
+    fn next_in_point(&mut self, c: &mut Cursor<'_>, point: &mut Point) -> Result<Option<Gap>> {
         let v6 = self.version() >= 6;
         while point.left > 0 {
             let at = c.offset();
@@ -243,8 +252,8 @@ impl StreamState {
             if own.is_some_and(|(_, own)| *own != sequence) {
                 continue;
             }
-            let time = point.timestamp;
-            let gap = self.losses.sequence_point(thread, sequence, time, at, &self.limits)?;
+            let ticks = point.ticks;
+            let gap = self.losses.sequence_point(thread, sequence, ticks, at, &self.limits)?;
             if gap.is_some() {
                 return Ok(gap);
             }
@@ -254,14 +263,14 @@ impl StreamState {
 
     /// The head of a sequence point.
     pub(crate) fn begin_point(&mut self, c: &mut Cursor<'_>) -> Result<Point> {
-        let timestamp = c.i64()?;
+        let ticks = c.i64()?;
         let flags = if self.version() >= 6 { c.u32()? } else { 0 };
         let threads = c.u32()?;
         // The indexes of version 6 are not used again.
         if self.version() < 6 {
             self.repeated = self.repeated(*c, threads);
         }
-        Ok(Point { timestamp, flags, threads, left: threads })
+        Ok(Point { ticks, flags, threads, left: threads })
     }
 
     /// Threads that have ended and new ones with their ids can be in one sequence point. Of the numbers of an
@@ -291,12 +300,15 @@ impl StreamState {
         Ok(match (lost, of) {
             (Some(lost), _) => ThreadsStep::Loss(lost),
             (None, ThreadsBlock::Removed) => ThreadsStep::End,
-            (None, ThreadsBlock::Point(point)) => ThreadsStep::Point(self.end_point(*point)),
+            (None, ThreadsBlock::Point(point)) => {
+                self.end_point(*point);
+                ThreadsStep::Point(*point)
+            }
         })
     }
 
-    fn end_point(&mut self, point: Point) -> SequencePoint {
-        let Point { timestamp, flags, threads, .. } = point;
+    fn end_point(&mut self, point: Point) {
+        let flags = point.flags;
         self.stats.sequence_points += 1;
         self.stacks.clear();
         self.labels.clear();
@@ -307,18 +319,23 @@ impl StreamState {
         if flags & 2 != 0 {
             self.metadata.clear();
         }
-        SequencePoint { timestamp, threads }
     }
 }
 
 /// A sequence point that is being read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Point {
-    timestamp: i64,
+    ticks: i64,
     flags: u32,
     threads: u32,
     /// Threads that were not read yet.
     left: u32,
+}
+
+impl Point {
+    pub(crate) fn sequence_point(self, time: impl Fn(i64) -> Timestamp) -> SequencePoint {
+        SequencePoint { time: time(self.ticks), threads: self.threads }
+    }
 }
 
 /// A block about threads, each of which can have lost events.
@@ -331,9 +348,9 @@ pub(crate) enum ThreadsBlock {
 /// A part of such a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ThreadsStep {
-    Loss(Loss),
+    Loss(Gap),
     /// The end of a sequence point.
-    Point(SequencePoint),
+    Point(Point),
     /// The end of the block.
     End,
 }

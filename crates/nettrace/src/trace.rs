@@ -4,6 +4,8 @@ use crate::filetime::days_from_civil;
 use crate::tables::memory_of;
 use crate::{Error, Result};
 
+const NANOS: i64 = 1_000_000_000;
+
 /// The stream's `Trace` object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,21 +40,35 @@ impl Trace {
     /// machine.
     #[inline]
     pub fn timestamp(&self, ticks: i64) -> Timestamp {
-        const NANOS: i64 = 1_000_000_000;
         if self.qpc_frequency == NANOS {
             return Timestamp::from_nanos(ticks);
         }
-        let nanos = i128::from(ticks) * i128::from(NANOS) / i128::from(self.qpc_frequency.max(1));
+        self.scaled(ticks)
+    }
+
+    /// Converts ticks that are no nanoseconds.
+    fn scaled(&self, ticks: i64) -> Timestamp {
+        let frequency = self.qpc_frequency.max(1);
+        // A tick of Windows is 100 ns: that needs no division of 128 bits.
+        if NANOS % frequency == 0 {
+            return Timestamp::from_nanos(ticks.saturating_mul(NANOS / frequency));
+        }
+        let nanos = i128::from(ticks) * i128::from(NANOS) / i128::from(frequency);
         Timestamp::from_nanos(nanos.clamp(i64::MIN.into(), i64::MAX.into()) as i64)
     }
 
-    /// Converts `ticks` of the event clock to nanoseconds since the Unix epoch.
+    /// Time of the sync point: see [`sync_time_utc`](Self::sync_time_utc).
+    #[inline]
+    pub fn sync_time(&self) -> Timestamp {
+        self.timestamp(self.sync_time_qpc)
+    }
+
+    /// Converts a time of the event clock to nanoseconds since the Unix epoch.
     ///
     /// The accuracy is that of [`Trace::sync_time_utc`], 1 ms. The stream does not record steps of
     /// the wall clock after the start of the session.
-    pub fn utc(&self, ticks: i64) -> Timestamp {
-        let since = self.timestamp(ticks).nanos_since(self.timestamp(self.sync_time_qpc));
-        self.sync_time_utc.saturating_add_nanos(since)
+    pub fn utc(&self, time: Timestamp) -> Timestamp {
+        self.sync_time_utc.saturating_add_nanos(time.nanos_since(self.sync_time()))
     }
 
     fn parse_start(c: &mut Cursor<'_>, version: u32) -> Result<Self> {
@@ -149,22 +165,44 @@ fn system_time(c: &mut Cursor<'_>) -> Result<Option<Timestamp>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    #[test]
-    fn ticks_of_any_frequency_become_nanoseconds() {
+    /// A clock that had 1000 ticks at its sync point.
+    fn with_frequency(frequency: i64) -> Trace {
         let mut bytes = Vec::new();
         for v in [2026u16, 11, 6, 21, 4, 30, 15, 250] {
             bytes.extend(v.to_le_bytes());
         }
         bytes.extend(1_000i64.to_le_bytes());
-        bytes.extend(10_000_000i64.to_le_bytes()); // Windows: 100 ns ticks
+        bytes.extend(frequency.to_le_bytes());
         for v in [8u32, 42, 2, 1_000_000] {
             bytes.extend(v.to_le_bytes());
         }
-        let trace = Trace::parse(&mut Cursor::new(&bytes), 4).unwrap();
+        Trace::parse(&mut Cursor::new(&bytes), 4).unwrap()
+    }
+
+    proptest! {
+        /// Whole nanoseconds per tick need no division. Without them, times are those of the exact quotient, too.
+        #[test]
+        fn times_are_exact(
+            ticks in prop_oneof![any::<i64>(), -2_000..2_000_i64, Just(i64::MIN), Just(i64::MAX)],
+        ) {
+            for frequency in [1, 3, 10_000_000, NANOS, 3 * NANOS] {
+                let exact = i128::from(ticks) * i128::from(NANOS) / i128::from(frequency);
+                let exact = exact.clamp(i64::MIN.into(), i64::MAX.into());
+                let time = with_frequency(frequency).timestamp(ticks);
+                prop_assert_eq!(i128::from(time.nanos()), exact, "{}", frequency);
+            }
+        }
+    }
+
+    #[test]
+    fn ticks_of_windows_become_nanoseconds() {
+        let trace = with_frequency(10_000_000);
         assert_eq!(trace.timestamp(3).nanos(), 300);
+        assert_eq!(trace.sync_time().nanos(), 100_000);
         assert_eq!(trace.timestamp(i64::MAX).nanos(), i64::MAX);
-        assert_eq!(trace.utc(1_010).nanos() - trace.sync_time_utc.nanos(), 1_000);
+        assert_eq!(trace.utc(trace.timestamp(1_010)).nanos() - trace.sync_time_utc.nanos(), 1_000);
         assert_eq!(trace.sync_time_utc.nanos(), 1_795_235_415_250_000_000);
     }
 }

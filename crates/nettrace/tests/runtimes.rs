@@ -8,7 +8,7 @@ use diag_ipc::{Client, Level, Provider, Rundown, TracingConfig};
 use nettrace::analysis::{
     ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeRecord, RuntimeTracker,
 };
-use nettrace::{Event, FileTime, Options, Order, Profile, Reader, Stats, Value};
+use nettrace::{Event, FileTime, Options, Order, Profile, Reader, Stats, Timestamp, Value};
 use testkit::dotnet::{Runtime, Target};
 
 const WORKLOAD: &str = "Triscope-Workload";
@@ -112,7 +112,7 @@ fn the_workloads_events_come_with_the_values_that_it_wrote() {
                 return Enough::No;
             }
             let now = now_monotonic();
-            let at = event.timestamp().nanos();
+            let at = event.time().nanos();
             assert!(begin < at && at < now, "the event clock is CLOCK_MONOTONIC");
             latencies.push(now - at);
             let i = match event.name() {
@@ -248,11 +248,11 @@ fn sampled_frames_in_managed_code_resolve_to_names() {
             Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x18).level(Level::Verbose),
         ]);
         let mut profile = Profile::new();
-        let mut last = i64::MIN;
+        let mut last = Timestamp::MIN;
         let stats = stream(&target, &config, Order::Time, |event| {
             profile.push(event);
-            assert!(event.header().timestamp >= last, "in the order of time");
-            last = event.header().timestamp;
+            assert!(event.time() >= last, "in the order of time");
+            last = event.time();
             Enough::when(profile.samples().len() > 1_000)
         });
         let (all, resolved) = profile.resolved();

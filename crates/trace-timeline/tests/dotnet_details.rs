@@ -111,7 +111,7 @@ fn stacks_of_samples_are_resolved() {
         let mut reader = Reader::new(&bytes[..]);
         while let Ok(Some(event)) = reader.next_event() {
             if Provider::by_name(event.provider()) == Some(Provider::SampleProfiler) {
-                let (pid, at) = (event.pid(), event.header().timestamp);
+                let (pid, at) = (event.pid(), event.time());
                 let stack: Vec<String> = event
                     .stack()
                     .instruction_pointers()
@@ -730,12 +730,11 @@ fn compilations_are_those_of_the_tracker() {
         while let Ok(Some(item)) = reader.next_item() {
             source.push(&item, &mut tables, &mut events);
             let Item::Event(event) = item else { continue };
-            let at = |ticks| event.trace().unwrap().timestamp(ticks);
             if let Some(RuntimeRecord::JitCompilation(jit)) = tracker.push(&event) {
                 let start = jit.start.map(|start| (start, jit.il_size.unwrap()));
                 let Some((start, il_size)) = start else { continue };
                 let sizes = (u64::from(il_size), u64::from(jit.code_size));
-                expected.push((jit.method, sizes, at(start), at(jit.end)));
+                expected.push((jit.method, sizes, start, jit.end));
             }
         }
         let size = |arguments: &[(TextId, Value)], wanted: &[u8]| match arguments {

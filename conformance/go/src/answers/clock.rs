@@ -30,7 +30,7 @@ pub(super) fn check(targets: &Path, runtime: &str) -> Result<()> {
     let mut events = Vec::new();
     while let Some(event) = reader.next_event()? {
         if event.name() == "Tick" {
-            events.push((event.timestamp().nanos(), i64::try_from(event.tid())?));
+            events.push((event.time().nanos(), i64::try_from(event.tid())?));
         }
     }
     let Some((first, thread)) = events.first().copied() else { return Err("no events".into()) };

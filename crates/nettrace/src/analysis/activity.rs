@@ -1,10 +1,9 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 
-use crate::{Event, Guid};
+use crate::{Event, Guid, Timestamp};
 
-/// A unit of work with a start and a stop event, such as a request or a task. Times are ticks of
-/// the event clock.
+/// A unit of work with a start and a stop event, such as a request or a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Activity {
@@ -25,9 +24,9 @@ pub struct Activity {
     /// Thread of the stop event. Asynchronous code often stops on another thread.
     pub stop_tid: u64,
     /// Start.
-    pub start: i64,
+    pub start: Timestamp,
     /// Stop.
-    pub end: i64,
+    pub end: Timestamp,
     /// The start event's payload, as `name=value, …`. At most 8 KiB: longer text ends with `…`.
     pub arguments: String,
 }
@@ -192,7 +191,7 @@ impl ActivityTracker {
         fields: Vec<FieldText>,
     ) -> ActivityStep {
         let id = event.activity_id();
-        let timestamp = event.header().timestamp;
+        let time = event.time();
         let pid = event.pid();
         let activity = Activity {
             provider: event.provider().into(),
@@ -203,8 +202,8 @@ impl ActivityTracker {
             pid,
             start_tid: event.tid(),
             stop_tid: 0,
-            start: timestamp,
-            end: timestamp,
+            start: time,
+            end: time,
             arguments: arguments(event),
         };
         let open = Open { activity, name, keys, fields };
@@ -219,8 +218,7 @@ impl ActivityTracker {
         let number = self.started;
         self.started += 1;
         for key in &open.keys {
-            let numbers =
-                self.by_key.entry((pid, open.name.clone(), key.clone())).or_default();
+            let numbers = self.by_key.entry((pid, open.name.clone(), key.clone())).or_default();
             if numbers.len() >= MAX_BY_KEY {
                 numbers.remove(0);
             }
@@ -259,7 +257,7 @@ impl ActivityTracker {
             self.unpaired += 1;
             return ActivityStep::Unpaired;
         };
-        activity.end = event.header().timestamp;
+        activity.end = event.time();
         activity.stop_tid = event.tid();
         ActivityStep::Stop(number, activity)
     }

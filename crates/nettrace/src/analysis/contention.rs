@@ -1,55 +1,50 @@
 //! The waits for locks that `ContentionStop` ends.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
-use crate::{Event, Trace};
+use crate::{Event, Timestamp};
 
 /// What a `ContentionStop` says about its wait (version 1 of the event, .NET Core 3.0).
 #[derive(Clone, Copy)]
 pub(super) struct Waited {
     /// How long it lasted.
-    pub(super) nanos: u64,
-    /// Ticks at which it began, if the event was written at once.
-    pub(super) start: i64,
-    /// Difference in ticks that is possible between this and the time of its `ContentionStart`.
-    tolerance: i64,
+    pub(super) duration: Duration,
+    /// The time at which it began, if the event was written at once.
+    pub(super) start: Timestamp,
+    /// Difference that is possible between this and the time of its `ContentionStart`.
+    tolerance: Duration,
 }
 
 impl Waited {
     /// Of a `ContentionStop`; `None` if it does not say how long the wait was, or says that it began before the clock.
     pub(super) fn of(stop: &Event<'_>) -> Option<Self> {
         let nanos = stop.field("DurationNs")?.as_f64()?;
-        let trace = stop.trace().filter(|_| nanos.is_finite() && nanos > 0.0)?;
-        let start = stop.header().timestamp.saturating_sub(ticks(trace, nanos));
-        if start < 0 {
+        let nanos = Some(nanos).filter(|nanos| nanos.is_finite() && *nanos > 0.0)? as u64;
+        let duration = Duration::from_nanos(nanos);
+        let start = stop.time() - duration;
+        if start < Timestamp::default() {
             return None;
         }
         // The runtime measures the time between the two events, and each is written a moment later.
-        let tolerance = ticks(trace, 1e6 + nanos / 100.0);
-        Some(Self { nanos: nanos as u64, start, tolerance })
+        let tolerance = Duration::from_nanos(1_000_000 + nanos / 100);
+        Some(Self { duration, start, tolerance })
     }
 
     /// Whether the last `ContentionStart` of its thread is of the same wait. If not, events between the two were
     /// lost: the end of another wait and the start of this one.
     pub(super) fn is_of<T>(&self, wait: &Wait<T>) -> bool {
-        let difference = wait.start.saturating_sub(self.start);
-        if wait.is_lossy {
-            return difference.unsigned_abs() <= self.tolerance.unsigned_abs();
-        }
-        // The thread can lose its CPU between the end of the wait and its event.
-        difference <= self.tolerance
+        // Without losses, an earlier one is right: the thread can lose its CPU between the end of the wait and its
+        // event.
+        let is_too_early = wait.is_lossy && self.start - wait.start > self.tolerance;
+        !is_too_early && wait.start - self.start <= self.tolerance
     }
-}
-
-fn ticks(trace: &Trace, nanos: f64) -> i64 {
-    (nanos * trace.qpc_frequency as f64 / 1e9) as i64
 }
 
 /// A wait that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wait<T> {
-    /// Ticks.
-    pub(super) start: i64,
+    pub(super) start: Timestamp,
     /// What the tracker keeps of it.
     pub(super) of: T,
     /// The number of the last event that its thread wrote.
@@ -92,7 +87,7 @@ impl<T> Waits<T> {
 
     /// A `ContentionStart`.
     pub(super) fn begin(&mut self, event: &Event<'_>, of: T) {
-        let (start, sequence) = (event.header().timestamp, event.header().sequence_number);
+        let (start, sequence) = (event.time(), event.header().sequence_number);
         let wait = Wait { start, of, sequence, is_lossy: false };
         self.0.insert(event.tid(), wait);
     }

@@ -1,8 +1,8 @@
 use std::collections::HashMap;
 
 use super::{number, text};
-use crate::Event;
 use crate::manifest::Provider;
+use crate::{Event, Timestamp};
 
 /// The meaning of a counter's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -23,8 +23,8 @@ pub enum CounterKind {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Counter {
-    /// Ticks of the event clock.
-    pub timestamp: i64,
+    /// Its time.
+    pub time: Timestamp,
     /// Number of the collection of meters in its process in which the runtime read the value. The trace can begin
     /// with any; the first one that it has the start of is 1. `None` for an event counter.
     pub collection: Option<u64>,
@@ -336,7 +336,7 @@ impl CounterTracker {
         let of_instrument = of_instrument.map(|tags| tags.text.clone());
         let collection = self.collections.get(&pid).copied().unwrap_or_default();
         Some(Counter {
-            timestamp: event.header().timestamp,
+            time: event.time(),
             collection: Some(collection.number),
             pid,
             provider: text(event, "meterName").unwrap_or_default(),
@@ -423,7 +423,7 @@ fn event_counter(event: &Event<'_>) -> Option<Counter> {
         None => (CounterKind::Gauge, float("Mean")?),
     };
     Some(Counter {
-        timestamp: event.header().timestamp,
+        time: event.time(),
         collection: None,
         pid: event.pid(),
         provider: event.provider().into(),

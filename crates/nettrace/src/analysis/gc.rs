@@ -1,8 +1,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::time::Duration;
 
 use super::GcEvent;
-use crate::Event;
+use crate::{Event, Timestamp};
 
 macro_rules! names {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $code:literal => $variant:ident),* $(,)? }) => {
@@ -147,7 +148,7 @@ impl HeapStats {
     }
 }
 
-/// One garbage collection. Times are ticks of the event clock.
+/// One garbage collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GarbageCollection {
@@ -164,12 +165,12 @@ pub struct GarbageCollection {
     /// Thread that started the GC.
     pub tid: u64,
     /// Start.
-    pub start: i64,
+    pub start: Timestamp,
     /// End.
-    pub end: i64,
+    pub end: Timestamp,
     /// Total time that managed threads were suspended for this GC. `None` if the suspension began
     /// before the first event, as it can for the first GC of a session, or if its begin or its end was lost.
-    pub pause: Option<i64>,
+    pub pause: Option<Duration>,
     /// Heap statistics after the GC.
     pub heap: Option<HeapStats>,
 }
@@ -184,7 +185,7 @@ impl GarbageCollection {
     }
 }
 
-/// A period in which managed threads were suspended. Times are ticks of the event clock.
+/// A period in which managed threads were suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Suspension {
@@ -195,11 +196,11 @@ pub struct Suspension {
     /// Thread that suspends the others.
     pub tid: u64,
     /// The suspension begins.
-    pub start: i64,
+    pub start: Timestamp,
     /// All managed threads are suspended.
-    pub suspended: Option<i64>,
+    pub suspended: Option<Timestamp>,
     /// All managed threads have resumed.
-    pub end: i64,
+    pub end: Timestamp,
     /// Number of a GC that started during the suspension.
     pub gc: Option<u32>,
 }
@@ -221,7 +222,15 @@ pub struct GcTracker {
 struct Process {
     /// By suspending thread: the sampler and the GC can suspend at the same time.
     suspensions: Vec<Suspension>,
-    open: Vec<GarbageCollection>,
+    open: Vec<OpenGc>,
+}
+
+/// A GC that is not completed.
+#[derive(Clone, Copy, Debug)]
+struct OpenGc {
+    gc: GarbageCollection,
+    /// Its end was read, and a suspension of a GC still lasts.
+    has_ended: bool,
 }
 
 /// Maximum number of processes. Beyond it, those without open GCs and suspensions make room, or all.
@@ -247,19 +256,13 @@ impl GcTracker {
             Ok(decoded) => {
                 let decoded = decoded?;
                 let pid = event.pid();
-                if self.processes.len() >= MAX_PROCESSES
-                    && !self.processes.contains_key(&pid)
-                {
+                if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&pid) {
                     self.processes.retain(|_, process| !process.is_idle());
                     if self.processes.len() >= MAX_PROCESSES {
                         self.processes.clear();
                     }
                 }
-                let from = Origin {
-                    pid,
-                    tid: event.tid(),
-                    now: event.header().timestamp,
-                };
+                let from = Origin { pid, tid: event.tid(), now: event.time() };
                 let process = self.processes.entry(pid).or_default();
                 process.event(decoded, from, &mut self.done)
             }
@@ -286,7 +289,7 @@ impl GcTracker {
 struct Origin {
     pid: u64,
     tid: u64,
-    now: i64,
+    now: Timestamp,
 }
 
 /// The completed GCs.
@@ -303,7 +306,7 @@ impl Process {
             GcEvent::Start { number, generation, reason, kind } => {
                 if self.open.len() >= MAX_OPEN {
                     let oldest = self.open.remove(0);
-                    done.extend((oldest.end != 0).then_some(oldest));
+                    done.extend(oldest.has_ended.then_some(oldest.gc));
                 }
                 let mut gc = GarbageCollection {
                     number,
@@ -313,16 +316,15 @@ impl Process {
                     pid,
                     tid,
                     start: now,
-                    end: 0,
+                    end: now,
                     pause: None,
                     heap: None,
                 };
                 // That of an earlier GC of this thread, whose end was lost.
                 let open = &self.open;
                 let is_over = |s: &Suspension| {
-                    let earlier = open.iter().find(|earlier| s.gc == Some(earlier.number));
-                    s.tid == tid
-                        && earlier.is_some_and(|earlier| earlier.end != 0 && !gc.follows(earlier))
+                    let earlier = open.iter().find(|earlier| s.gc == Some(earlier.gc.number));
+                    s.tid == tid && earlier.is_some_and(|e| e.has_ended && !gc.follows(&e.gc))
                 };
                 if self.suspensions.iter().any(is_over) {
                     self.lose(|s| s.tid == tid, done);
@@ -333,21 +335,21 @@ impl Process {
                 let own = begun.max_by_key(|s| (s.tid == tid, s.suspended));
                 if let Some(suspension) = own {
                     suspension.gc = Some(gc.number);
-                    gc.pause = Some(0);
+                    gc.pause = Some(Duration::ZERO);
                 }
-                self.open.push(gc);
+                self.open.push(OpenGc { gc, has_ended: false });
             }
             GcEvent::End { number } => {
-                let ended = self.open.iter_mut().find(|gc| gc.number == number && gc.end == 0);
-                if let Some(gc) = ended {
-                    gc.end = now;
+                let is_it = |open: &&mut OpenGc| open.gc.number == number && !open.has_ended;
+                if let Some(open) = self.open.iter_mut().find(is_it) {
+                    (open.gc.end, open.has_ended) = (now, true);
                     return None;
                 }
                 // Its start was lost. A suspension of this thread for an earlier GC, which is over, ended before.
                 let open = &self.open;
                 let is_over = |s: &Suspension| {
-                    let is_of = |gc: &GarbageCollection| {
-                        s.gc == Some(gc.number) && gc.number != number && gc.end != 0
+                    let is_of = |OpenGc { gc, has_ended }: &OpenGc| {
+                        s.gc == Some(gc.number) && gc.number != number && *has_ended
                     };
                     s.tid == tid && open.iter().any(is_of)
                 };
@@ -358,8 +360,8 @@ impl Process {
             GcEvent::RestartEnd => return self.resume(tid, now, done),
             // Of the GC that ended last.
             GcEvent::HeapStats { heap, .. } => {
-                if let Some(gc) = self.open.iter_mut().rev().find(|gc| gc.end != 0) {
-                    gc.heap = Some(heap);
+                if let Some(ended) = self.open.iter_mut().rev().find(|open| open.has_ended) {
+                    ended.gc.heap = Some(heap);
                 }
                 // A blocking GC is complete when its suspension ends.
                 self.close_between_suspensions(done);
@@ -368,9 +370,7 @@ impl Process {
                 // One thread at a time suspends the others: the ends of the others' were lost, unless
                 // they began later, in a stream that is not in order of time.
                 let other = |s: &Suspension| {
-                    s.tid != tid
-                        && s.start <= now
-                        && (s.suspended.is_some() || s.gc.is_some())
+                    s.tid != tid && s.start <= now && (s.suspended.is_some() || s.gc.is_some())
                 };
                 self.lose(other, done);
                 // A suspension has one: the end of this one and the begin of the next one were lost.
@@ -404,7 +404,8 @@ impl Process {
         let open = &mut self.open;
         self.suspensions.retain(|s| {
             let is_lost = is_lost(s);
-            if let Some(gc) = open.iter_mut().find(|gc| is_lost && s.gc == Some(gc.number)) {
+            let own = open.iter_mut().find(|open| is_lost && s.gc == Some(open.gc.number));
+            if let Some(OpenGc { gc, .. }) = own {
                 gc.pause = None;
             }
             !is_lost
@@ -414,7 +415,7 @@ impl Process {
         }
     }
 
-    fn resume(&mut self, thread: u64, now: i64, done: &mut Done) -> Option<Suspension> {
+    fn resume(&mut self, thread: u64, now: Timestamp, done: &mut Done) -> Option<Suspension> {
         let Some(index) = self.suspensions.iter().position(|s| s.tid == thread) else {
             // It began before the first event.
             self.close_between_suspensions(done);
@@ -425,12 +426,13 @@ impl Process {
         if is_for_gc(&suspension) {
             // The pause of a foreground GC does not count for the background GC that runs at the
             // same time.
-            let during = match suspension.gc {
-                Some(number) => self.open.iter_mut().find(|gc| gc.number == number),
-                None => self.open.iter_mut().find(|gc| gc.kind == GcKind::Background),
-            };
+            let during =
+                self.open.iter_mut().map(|open| &mut open.gc).find(|gc| match suspension.gc {
+                    Some(number) => gc.number == number,
+                    None => gc.kind == GcKind::Background,
+                });
             if let Some(gc) = during {
-                let lasted = now.saturating_sub(suspension.start);
+                let lasted = now - suspension.start;
                 gc.pause = gc.pause.map(|pause| pause.saturating_add(lasted));
             }
         }
@@ -443,11 +445,11 @@ impl Process {
         if self.suspensions.iter().any(|s| s.gc.is_some()) {
             return;
         }
-        self.open.retain(|gc| {
-            if gc.end != 0 {
-                done.push_back(*gc);
+        self.open.retain(|open| {
+            if open.has_ended {
+                done.push_back(open.gc);
             }
-            gc.end == 0
+            !open.has_ended
         });
     }
 }

@@ -4,7 +4,7 @@ use trace_common::Limits;
 
 use super::number;
 use crate::manifest::Provider;
-use crate::{Event, Object};
+use crate::{Event, Object, Timestamp};
 
 /// A type of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,7 +130,7 @@ pub struct HeapSnapshot {
     /// The process whose heap it is, once a part of a dump was read.
     process: Option<u64>,
     /// The time of the last part of the dump.
-    timestamp: Option<i64>,
+    time: Option<Timestamp>,
     /// The process whose types came first.
     typed: Option<u64>,
     /// By process and id: those of other processes until the process is known.
@@ -177,10 +177,9 @@ impl HeapSnapshot {
         self.process
     }
 
-    /// The time of the last part of the heap dump, in ticks of the event clock; `None` if the stream has no heap
-    /// dump.
-    pub fn timestamp(&self) -> Option<i64> {
-        self.timestamp
+    /// The time of the last part of the heap dump; `None` if the stream has no heap dump.
+    pub fn time(&self) -> Option<Timestamp> {
+        self.time
     }
 
     /// Objects.
@@ -295,7 +294,7 @@ impl HeapSnapshot {
                 self.begin_process(process);
             }
             self.begin_dump();
-            self.timestamp = Some(event.header().timestamp);
+            self.time = Some(event.time());
         }
         match event.id() {
             // GCStart, GCEnd: a heap dump is within a GC

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::MethodName;
+use crate::Timestamp;
 
 /// The start of a compilation. Its end may not name the method.
 #[derive(Debug)]
 pub(super) struct Started {
-    pub(super) start: i64,
+    pub(super) start: Timestamp,
     pub(super) il_size: u32,
     pub(super) method: String,
     pub(super) signature: String,
@@ -43,7 +44,7 @@ impl OpenCompilations {
         &mut self,
         tid: u64,
         id: u64,
-        start: i64,
+        start: Timestamp,
         il_size: u32,
         name: MethodName<'_>,
     ) -> bool {

@@ -2,10 +2,10 @@ use super::contention::{Waited, Waits};
 use super::jit::OpenCompilations;
 use super::number;
 use super::runtime_event::RuntimeEvent;
-use crate::Event;
 use crate::method_map::OptimizationTier;
+use crate::{Event, Timestamp};
 
-/// A method that was compiled. Times are ticks of the event clock.
+/// A method that was compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JitCompilation {
@@ -16,9 +16,9 @@ pub struct JitCompilation {
     /// Thread that compiled it.
     pub tid: u64,
     /// Start of the compilation; `None` if only its end was seen.
-    pub start: Option<i64>,
+    pub start: Option<Timestamp>,
     /// End.
-    pub end: i64,
+    pub end: Timestamp,
     /// Bytes of IL; `None` if only the end was seen.
     pub il_size: Option<u32>,
     /// Bytes of code.
@@ -31,8 +31,8 @@ pub struct JitCompilation {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Exception {
-    /// Ticks of the event clock.
-    pub timestamp: i64,
+    /// Its time.
+    pub time: Timestamp,
     /// Thread that threw it.
     pub tid: u64,
     /// Type, `System.InvalidOperationException`.
@@ -45,16 +45,16 @@ pub struct Exception {
     pub flags: u16,
 }
 
-/// A wait for a lock. Times are ticks of the event clock.
+/// A wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Contention {
     /// Thread that waited.
     pub tid: u64,
     /// Start.
-    pub start: i64,
+    pub start: Timestamp,
     /// End.
-    pub end: i64,
+    pub end: Timestamp,
     /// The lock (.NET 8); `None` also if the start of the wait was lost.
     pub lock_id: Option<u64>,
     /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown, `None` also if the
@@ -70,15 +70,15 @@ pub struct Contention {
 pub enum ThreadPool {
     /// The number of active worker threads changed.
     Workers {
-        /// Ticks of the event clock.
-        timestamp: i64,
+        /// Time of the change.
+        time: Timestamp,
         /// Active worker threads.
         active: u32,
     },
     /// The thread pool changed its target number of threads.
     Adjustment {
-        /// Ticks of the event clock.
-        timestamp: i64,
+        /// Time of the change.
+        time: Timestamp,
         /// Target number of threads.
         workers: u32,
         /// Completed work items per second.
@@ -93,8 +93,8 @@ pub enum ThreadPool {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Allocation {
-    /// Ticks of the event clock.
-    pub timestamp: i64,
+    /// Its time.
+    pub time: Timestamp,
     /// Thread that allocated.
     pub tid: u64,
     /// Type of the object that was allocated when the sample was due, if the runtime reports it.
@@ -171,7 +171,7 @@ impl RuntimeTracker {
     /// The wait that ends on a thread.
     fn stop(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
         let open = self.waiting.end(event)?;
-        let wait = Contention { end: event.header().timestamp, ..open.of };
+        let wait = Contention { end: event.time(), ..open.of };
         Some(RuntimeRecord::Contention(match Waited::of(event) {
             // The start is that of an earlier wait.
             Some(waited) if !waited.is_of(&open) => {
@@ -184,12 +184,12 @@ impl RuntimeTracker {
     }
 
     fn event(&mut self, event: &Event<'_>, decoded: RuntimeEvent<'_>) -> Option<RuntimeRecord> {
-        let (tid, timestamp) = (event.tid(), event.header().timestamp);
+        let (tid, time) = (event.tid(), event.time());
         Some(match decoded {
             RuntimeEvent::Allocation { type_name, amount, object_size, kind } => {
                 let type_name = type_name.map(|name| name.to_string());
                 RuntimeRecord::Allocation(Allocation {
-                    timestamp,
+                    time,
                     tid,
                     type_name,
                     amount,
@@ -198,11 +198,11 @@ impl RuntimeTracker {
                 })
             }
             RuntimeEvent::Workers { active } => {
-                RuntimeRecord::ThreadPool(ThreadPool::Workers { timestamp, active })
+                RuntimeRecord::ThreadPool(ThreadPool::Workers { time, active })
             }
             RuntimeEvent::Adjustment { workers, throughput, reason } => {
                 RuntimeRecord::ThreadPool(ThreadPool::Adjustment {
-                    timestamp,
+                    time,
                     workers,
                     throughput,
                     reason,
@@ -210,7 +210,7 @@ impl RuntimeTracker {
             }
             RuntimeEvent::Exception { type_name, message, hresult, flags } => {
                 RuntimeRecord::Exception(Exception {
-                    timestamp,
+                    time,
                     tid,
                     type_name: type_name.to_string(),
                     message: message.to_string(),
@@ -220,9 +220,8 @@ impl RuntimeTracker {
             }
             RuntimeEvent::ContentionStart { lock_id, owner_tid, managed } => {
                 if self.waiting.len() < MAX_OPEN {
-                    let (start, end) = (timestamp, timestamp);
-                    let wait =
-                        Contention { tid, start, end, lock_id, owner_tid, managed };
+                    let (start, end) = (time, time);
+                    let wait = Contention { tid, start, end, lock_id, owner_tid, managed };
                     self.waiting.begin(event, wait);
                 } else {
                     self.dropped += 1;
@@ -238,7 +237,7 @@ impl RuntimeTracker {
             | RuntimeEvent::TieredCompilationStart { .. }
             | RuntimeEvent::TieredCompilationStop { .. } => return None,
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
-                let fits = self.compilations.start(tid, id, timestamp, il_size, name);
+                let fits = self.compilations.start(tid, id, time, il_size, name);
                 self.dropped += u64::from(!fits);
                 return None;
             }
@@ -259,7 +258,7 @@ impl RuntimeTracker {
                     signature,
                     tid,
                     start,
-                    end: timestamp,
+                    end: time,
                     il_size,
                     code_size: size,
                     tier: OptimizationTier::of_flags(flags),

@@ -1,12 +1,13 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
 use super::contention::{Wait, Waited, Waits};
 use super::{GcReason, RuntimeEvent, number};
-use crate::Event;
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
 use crate::stack_table::StackTable;
+use crate::{Event, Timestamp};
 
 /// The events of the runtime whose stacks [`EventStacks`] adds up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,8 +41,8 @@ pub struct StackTotal {
     pub count: u64,
     /// Sum of the weights, in the unit of the [`StackEvent`].
     pub weight: u64,
-    /// Ticks of the event clock at the first of the events.
-    pub first: i64,
+    /// Time of the first of the events.
+    pub first: Timestamp,
     stack: u32,
     is_tick: bool,
 }
@@ -174,12 +175,10 @@ impl EventStacks {
             // The end of a wait is in the same function as its start.
             let own = started.filter(|wait| waited.is_of(wait));
             let stack = own.map_or_else(|| self.stacks.intern(stop), |wait| wait.of);
-            return Some((waited.nanos, stack));
+            return Some((nanos(waited.duration), stack));
         }
         let Wait { start, of: stack, .. } = started?;
-        let nanos = |at| stop.trace().map_or(0, |trace| trace.timestamp(at).nanos());
-        let lasted = nanos(stop.header().timestamp).saturating_sub(nanos(start));
-        Some((u64::try_from(lasted).unwrap_or(0), stack))
+        Some((nanos(stop.time() - start), stack))
     }
 
     fn add(&mut self, event: &Event<'_>, type_name: String, weight: u64, stack: u32) {
@@ -199,7 +198,7 @@ impl EventStacks {
                     type_name: new.key().type_name.clone(),
                     count: 0,
                     weight: 0,
-                    first: event.header().timestamp,
+                    first: event.time(),
                     stack,
                     is_tick,
                 });
@@ -229,4 +228,8 @@ impl EventStacks {
     pub fn frames(&self, total: &StackTotal) -> impl ExactSizeIterator<Item = Frame<'_>> + '_ {
         self.stacks.frames(&self.methods, total.pid, total.first, total.stack)
     }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

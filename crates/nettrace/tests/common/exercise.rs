@@ -94,7 +94,7 @@ impl Sink {
         for index in 0..event.metadata().fields.len().min(64) {
             let _ = event.field_at(index);
         }
-        let _ = (event.timestamp(), event.tid(), event.pid(), event.version());
+        let _ = (event.time(), event.tid(), event.pid(), event.version());
         let _ = event.activity_id().and_then(|id| nettrace::activity_path(id, None));
         let _ = event.labels().count();
         let _ = event.stack().instruction_pointers().take(64).fold(0u64, u64::wrapping_add);

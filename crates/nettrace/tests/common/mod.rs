@@ -10,8 +10,19 @@
 pub mod exercise;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use nettrace::{Item, Options, Order, Parser, Reader, Stats, Summary};
+use nettrace::{Item, Options, Order, Parser, Reader, Stats, Summary, Timestamp};
+
+/// A time, in nanoseconds.
+pub const fn at(nanos: i64) -> Timestamp {
+    Timestamp::from_nanos(nanos)
+}
+
+/// A duration, in nanoseconds.
+pub const fn lasting(nanos: u64) -> Duration {
+    Duration::from_nanos(nanos)
+}
 
 /// Parses a whole stream, and returns the parser after its end.
 pub fn parse(bytes: &[u8], order: Order, mut each: impl FnMut(Item<'_>)) -> Parser {

@@ -82,7 +82,7 @@ fn events_come_in_the_order_of_time() {
         let mut last = i64::MIN;
         let mut n = 0;
         while let Some(event) = reader.next_event().unwrap() {
-            let now = event.header().timestamp;
+            let now = event.header().ticks;
             assert!(now >= last, "{}: event {n} goes back by {}", file.display(), last - now);
             last = now;
             n += 1;
@@ -116,7 +116,7 @@ fn chunks_of_any_size_give_the_same_events() {
         assert!(collect(Order::Stream, chunk) == stream, "{chunk}");
         assert!(collect(Order::Time, chunk) == time, "{chunk}");
     }
-    stream.sort_by_key(|(header, ..)| header.timestamp);
+    stream.sort_by_key(|(header, ..)| header.ticks);
     assert!(stream == time, "a stable sort of the whole is what the merge must give");
 }
 
@@ -129,7 +129,7 @@ fn cut_streams_give_all_before_the_cut() {
         let mut timestamps = Vec::new();
         let end = loop {
             match reader.next_event() {
-                Ok(Some(event)) => timestamps.push(event.header().timestamp),
+                Ok(Some(event)) => timestamps.push(event.header().ticks),
                 Ok(None) => break None,
                 Err(e) => {
                     assert!(e.is_truncated(), "{e}");

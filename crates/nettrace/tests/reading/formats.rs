@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use crate::common::parse;
+use crate::common::{at, parse};
 use nettrace::analysis::{Counter, CounterKind, CounterTracker};
 use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
 use testkit::nettrace::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
@@ -393,7 +393,11 @@ fn removed_threads_and_sequence_points_show_losses() {
             _ => {}
         });
         assert_eq!(names, "EEEF");
-        let expected = [(5, 2, Some(11), 12), (5, 3, Some(12), 20), (5, 1, Some(30), 30)];
+        let expected = [
+            (5, 2, Some(at(11)), at(12)),
+            (5, 3, Some(at(12)), at(20)),
+            (5, 1, Some(at(30)), at(30)),
+        ];
         assert_eq!(lost, expected, "{order:?}");
         assert_eq!((points, parser.stats().lost), (1, 6));
     }
@@ -511,7 +515,7 @@ fn uncompressed_headers_are_read_in_versions_4_and_6() {
                 assert_eq!((h.thread, h.capture_thread, h.processor_number), (21, 22, 1));
                 let activity = (version == 4).then_some(Guid::from_bytes([1; 16]));
                 assert_eq!(event.activity_id(), activity);
-                seen.push((event.name().to_owned(), h.timestamp, h.is_sorted, event.payload()[0]));
+                seen.push((event.name().to_owned(), h.ticks, h.is_sorted, event.payload()[0]));
             });
             let expected = [("E".to_owned(), 100, true, 9), ("E".to_owned(), 101, false, 8)];
             assert_eq!(seen, expected, "version {version} {order:?}");
@@ -597,7 +601,7 @@ fn an_event_that_is_not_sorted_is_held_back() {
         let mut times = Vec::new();
         parse(&bytes, Order::Time, |item| {
             if let Item::Event(event) = item {
-                times.push(event.header().timestamp);
+                times.push(event.header().ticks);
             }
         });
         assert_eq!(times, expected, "flags {flags:#x}");
@@ -992,7 +996,7 @@ fn runs_of_threads_are_merged_up_to_the_mark() {
     let drain = |parser: &mut Parser| {
         let mut times = Vec::new();
         while let Some(event) = parser.next_event().unwrap() {
-            times.push(event.header().timestamp);
+            times.push(event.header().ticks);
         }
         times
     };

@@ -13,16 +13,10 @@ use trace_common::Limits;
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 
 fn push(heap: &mut HeapSnapshot, event: u32, count: usize, values: &[Vec<u8>]) {
-    observe_chunk(heap, 0, event, count, values);
+    push_chunk(heap, 0, event, count, values);
 }
 
-fn observe_chunk(
-    heap: &mut HeapSnapshot,
-    chunk: u32,
-    event: u32,
-    count: usize,
-    values: &[Vec<u8>],
-) {
+fn push_chunk(heap: &mut HeapSnapshot, chunk: u32, event: u32, count: usize, values: &[Vec<u8>]) {
     // Index (of those that have one), Count, ClrInstanceID, values.
     let mut payload = Vec::new();
     if [16, 17, 18, 19].contains(&event) {
@@ -67,7 +61,7 @@ fn heap() -> HeapSnapshot {
     let mut heap = HeapSnapshot::new();
     let list = "System.Collections.Generic.List`1[System.String]";
     let types = [gc_type(1, "System.String"), gc_type(2, list), gc_type(3, "System.Byte[]")];
-    observe(&mut heap, 15, 3, &types);
+    push(&mut heap, 15, 3, &types);
     // address, size, type, number of references
     let nodes = [
         words(&[0x100, 32, 2, 2]),
@@ -76,14 +70,14 @@ fn heap() -> HeapSnapshot {
         words(&[0x400, 85_024, 3, 0]),
         words(&[0x500, 24, 3, 0]),
     ];
-    observe(&mut heap, 18, 5, &nodes);
+    push(&mut heap, 18, 5, &nodes);
     let edge = |to: u64| [words(&[to]), vec![0; 4]].concat();
-    observe(&mut heap, 19, 2, &[edge(0x200), edge(0x300)]);
-    observe(&mut heap, 16, 2, &[root(0x100, 0, 0), root(0x500, 2, 2)]);
+    push(&mut heap, 19, 2, &[edge(0x200), edge(0x300)]);
+    push(&mut heap, 16, 2, &[root(0x100, 0, 0), root(0x500, 2, 2)]);
     let mut variable = words(&[9, 0x400, 3]);
     variable.extend(0u32.to_le_bytes());
     variable.extend(utf16z("Cache.s_pages"));
-    observe(&mut heap, 38, 1, &[variable]);
+    push(&mut heap, 38, 1, &[variable]);
     heap
 }
 
@@ -120,7 +114,7 @@ fn a_walk_becomes_a_graph_with_the_names_of_the_vendors_tool() {
 }
 
 /// `GCStart` (1) or `GCEnd` (2) of a GC.
-fn observe_gc(heap: &mut HeapSnapshot, event: u32, number: u32) {
+fn push_gc(heap: &mut HeapSnapshot, event: u32, number: u32) {
     let payload = [&number.to_le_bytes()[..], &[0; 14]].concat();
     let stream = v4(RUNTIME, event, 0, &0u32.to_le_bytes(), &payload);
     let mut reader = Reader::new(&stream[..]);
@@ -130,15 +124,15 @@ fn observe_gc(heap: &mut HeapSnapshot, event: u32, number: u32) {
 }
 
 /// A heap dump of one object and its roots, which come first.
-fn observe_dump(heap: &mut HeapSnapshot, number: u32) {
-    observe_gc(heap, 1, number);
+fn push_dump(heap: &mut HeapSnapshot, number: u32) {
+    push_gc(heap, 1, number);
     let mut variable = words(&[9, 0x200, 1]);
     variable.extend(0u32.to_le_bytes());
     variable.extend(utf16z("Cache.s_text"));
-    observe(heap, 38, 1, &[variable]);
-    observe(heap, 16, 1, &[root(0x200, 0, 0)]);
-    observe(heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
-    observe_gc(heap, 2, number);
+    push(heap, 38, 1, &[variable]);
+    push(heap, 16, 1, &[root(0x200, 0, 0)]);
+    push(heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    push_gc(heap, 2, number);
 }
 
 #[test]
@@ -146,12 +140,12 @@ fn the_last_of_several_walks_keeps_its_roots() {
     // One heap dump fits, two do not.
     let limits = Limits { max_buffer: 400, ..Limits::default() };
     let mut heap = HeapSnapshot::with_limits(limits);
-    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    push(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
     for number in 1..=10 {
-        observe_dump(&mut heap, number);
+        push_dump(&mut heap, number);
         // A GC without a heap dump changes nothing.
-        observe_gc(&mut heap, 1, 100 + number);
-        observe_gc(&mut heap, 2, 100 + number);
+        push_gc(&mut heap, 1, 100 + number);
+        push_gc(&mut heap, 2, 100 + number);
         assert_eq!((heap.nodes().len(), heap.roots().len()), (1, 2), "{number}");
         assert!(heap.is_complete(), "{number}: {:?}", heap.missing());
     }
@@ -160,23 +154,23 @@ fn the_last_of_several_walks_keeps_its_roots() {
 #[test]
 fn missing_parts_of_the_roots_are_counted() {
     let mut heap = HeapSnapshot::new();
-    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
-    observe_gc(&mut heap, 1, 1);
-    observe_chunk(&mut heap, 2, 16, 1, &[root(0x200, 0, 0)]);
-    observe_chunk(&mut heap, 1, 17, 1, &[words(&[0x200, 0x200, 0])]);
-    observe(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
-    observe_gc(&mut heap, 2, 1);
+    push(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    push_gc(&mut heap, 1, 1);
+    push_chunk(&mut heap, 2, 16, 1, &[root(0x200, 0, 0)]);
+    push_chunk(&mut heap, 1, 17, 1, &[words(&[0x200, 0x200, 0])]);
+    push(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    push_gc(&mut heap, 2, 1);
     assert_eq!((heap.is_complete(), heap.missing()), (false, (3, 0)));
 }
 
 #[test]
 fn a_walk_is_complete_when_every_type_is_described() {
     let mut heap = HeapSnapshot::new();
-    observe_gc(&mut heap, 1, 5);
-    observe(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
-    observe_gc(&mut heap, 2, 5);
+    push_gc(&mut heap, 1, 5);
+    push(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
+    push_gc(&mut heap, 2, 5);
     assert_eq!((heap.is_complete(), heap.undescribed_types()), (false, 1));
-    observe(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    push(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
     assert_eq!((heap.is_complete(), heap.undescribed_types()), (true, 0));
 }
 
@@ -217,9 +211,9 @@ fn written_dumps_are_read() {
 fn objects_of_more_than_4_gib_have_their_size() {
     const SIZE: u64 = 8_000_000_024;
     let mut heap = HeapSnapshot::new();
-    observe(&mut heap, 15, 1, &[gc_type(1, "System.Int64[]")]);
-    observe(&mut heap, 18, 2, &[words(&[0x100, SIZE, 1, 0]), words(&[0x200, u64::MAX, 1, 0])]);
-    observe(&mut heap, 16, 1, &[root(0x100, 0, 0)]);
+    push(&mut heap, 15, 1, &[gc_type(1, "System.Int64[]")]);
+    push(&mut heap, 18, 2, &[words(&[0x100, SIZE, 1, 0]), words(&[0x200, u64::MAX, 1, 0])]);
+    push(&mut heap, 16, 1, &[root(0x100, 0, 0)]);
     let graph = HeapGraph::from_snapshot(&heap, info());
     let name = "System.Int64[] (Bytes > 100M)";
     assert_eq!((graph.total_size(), graph.oversized()), (u64::MAX, 2));

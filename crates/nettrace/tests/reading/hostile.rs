@@ -2,8 +2,8 @@
 
 #![allow(clippy::panic, clippy::unwrap_used, reason = "helpers of tests")]
 
-use crate::common::{self, exercise};
-use nettrace::{ErrorKind, Options, Order, Parser, PayloadError, PayloadErrorKind};
+use crate::common::{self, at, exercise};
+use nettrace::{ErrorKind, Options, Order, Parser, PayloadError, PayloadErrorKind, Timestamp};
 use proptest::prelude::*;
 use testkit::nettrace::assemble::{self, Stream, blob, utf8, utf16z, varint};
 use trace_common::Limits;
@@ -464,7 +464,7 @@ fn methods_at_one_address_are_bounded() {
     let mut map = nettrace::MethodMap::new();
     nettrace::Reader::new(&stream[..]).for_each(|event| assert!(map.push(&event))).unwrap();
     assert_eq!((map.methods().len(), map.dropped()), (4_096, 10));
-    let at = |time: i64| map.resolve(42, 0x1008, time).method.unwrap().id;
+    let id = |time: Timestamp| map.resolve(42, 0x1008, time).method.unwrap().id;
     // The times of the events are 1, 2, 3, …
-    assert_eq!((at(1), at(100), at(i64::MAX)), (0, 99, 4_095));
+    assert_eq!((id(at(1)), id(at(100)), id(Timestamp::MAX)), (0, 99, 4_095));
 }

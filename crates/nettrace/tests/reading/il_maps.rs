@@ -2,6 +2,7 @@
 //! compilation one after another.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "these are tests")]
 
+use crate::common::at;
 use nettrace::{IlOffset, MethodMap, Order, Reader};
 use proptest::prelude::*;
 use testkit::nettrace::{Written, event, trace, utf16};
@@ -86,8 +87,8 @@ fn a_map_belongs_to_the_method_beside_it() {
     let entries: Vec<_> = first.il_map.as_ref().unwrap().entries().collect();
     assert_eq!(entries, [(0, IlOffset::At(0)), (8, IlOffset::At(3))]);
     assert_eq!((first.il_offset(0xfff), first.il_offset(0x1040)), (None, None), "outside its code");
-    assert_eq!(methods.resolve(42, 0x1009, 10).il_offset, Some(3));
-    assert_eq!(methods.resolve(42, 0x9000, 10).il_offset, None);
+    assert_eq!(methods.resolve(42, 0x1009, at(10)).il_offset, Some(3));
+    assert_eq!(methods.resolve(42, 0x9000, at(10)).il_offset, None);
 }
 
 /// A method that is only listed gets the map of the list; one whose load event had no map, too.

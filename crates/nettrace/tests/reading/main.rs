@@ -12,4 +12,5 @@ mod hostile;
 mod il_maps;
 mod order;
 mod payloads;
+mod times;
 mod trace_event;

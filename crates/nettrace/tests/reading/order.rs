@@ -84,7 +84,7 @@ fn a_removed_thread_ends_the_wait_for_older_events() {
     let bytes = stream.end();
     let parser = parse(&bytes, Order::Time, |item| {
         if let Item::Event(event) = item {
-            times.push(event.header().timestamp);
+            times.push(event.header().ticks);
         }
     });
     assert_eq!((times, parser.stats().early_flushes), (vec![50, 20], 1));
@@ -126,7 +126,7 @@ proptest! {
                     let h = event.header();
                     assert_eq!(event.payload().len(), h.payload_size as usize);
                     assert_eq!(event.name(), "Generated");
-                    seen.push((h.capture_thread, h.sequence_number, h.timestamp, h.payload_size));
+                    seen.push((h.capture_thread, h.sequence_number, h.ticks, h.payload_size));
                 }
             });
             assert_eq!((parser.stats().lost, parser.stats().events), (0, seen.len() as u64));

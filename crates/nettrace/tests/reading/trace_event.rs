@@ -133,7 +133,7 @@ fn read(path: &str) -> Result<HashMap<String, BTreeMap<Key, Found>>, nettrace::E
         found.count += 1;
         if found.count == 1 {
             let trace = event.trace().unwrap();
-            let ticks = event.header().timestamp - trace.sync_time_qpc;
+            let ticks = event.header().ticks - trace.sync_time_qpc;
             let msec = ticks as f64 * 1_000.0 / trace.qpc_frequency as f64;
             found.msec = format!("{msec:.4}");
             found.tid = event.tid().to_string();

@@ -48,7 +48,7 @@ fn has(dump: &Path, cause: &Value, mut is_cause: impl FnMut(&nettrace::Event<'_>
     let mut has = false;
     while let Some(event) = reader.next_event().unwrap() {
         // Trackers see all events.
-        has |= is_cause(&event) && event.timestamp().nanos() == at;
+        has |= is_cause(&event) && event.time().nanos() == at;
     }
     assert!(reader.parser().is_complete() && reader.stats().lost == 0, "{:?}", reader.stats());
     has

@@ -369,7 +369,7 @@ impl DotnetSource {
 
     /// The start of the session: the sync point.
     fn start_of(&self, trace: &Trace) -> Timestamp {
-        trace.timestamp(trace.sync_time_qpc).saturating_add_nanos(self.offset)
+        trace.sync_time().saturating_add_nanos(self.offset)
     }
 
     /// Appends the model events of the next item.
@@ -412,11 +412,10 @@ impl DotnetSource {
             Some(trace) if trace.version >= 6 => None,
             trace => Some((trace.map_or(0, |trace| trace.pid.into()), lost.capture_thread)),
         };
-        let time = |ticks| Some(trace?.timestamp(ticks).saturating_add_nanos(self.offset));
+        let time = |time: Timestamp| time.saturating_add_nanos(self.offset);
         // Events before the gap may still follow.
-        let (since, before) = (lost.after.and_then(time), time(lost.before));
+        let (since, before) = (lost.after.map(time), time(lost.before));
         let last = self.stats.last;
-        let before = before.or(last).unwrap_or_default();
         if last.is_some() || self.gaps.len() < MAX_GAPS {
             self.gaps.push(Gap { thread, before });
         }
@@ -479,7 +478,7 @@ impl DotnetSource {
     }
 
     fn event(&mut self, event: &NetEvent<'_>, tables: &mut Tables, out: &mut Vec<Event>) {
-        let at = event.timestamp().saturating_add_nanos(self.offset);
+        let at = event.time().saturating_add_nanos(self.offset);
         // A stream that is not sorted stays in order.
         let at = self.stats.last.map_or(at, |last| last.max(at));
         self.stats.first.get_or_insert(at);

@@ -7,6 +7,7 @@ use hashbrown::HashMap;
 use nettrace::Event as NetEvent;
 use std::fmt;
 use std::ops::RangeInclusive;
+use trace_common::Timestamp;
 
 /// Finds the lines of .NET methods.
 ///
@@ -53,10 +54,10 @@ pub(super) struct Stacks {
     bytes: usize,
 }
 
-/// A stack with the names of a period of time, in ticks: the last one in which it was.
+/// A stack with the names of a period of time, on the clock of the trace: the last one in which it was.
 #[derive(Debug)]
 struct Resolved {
-    period: RangeInclusive<i64>,
+    period: RangeInclusive<Timestamp>,
     stack: Option<StackId>,
 }
 
@@ -68,7 +69,7 @@ impl DotnetSource {
             return None;
         }
         let (process, bytes) = (event.pid(), stack.as_bytes());
-        let at = event.header().timestamp;
+        let at = event.time();
         let known = self.stacks.known.get(&process).and_then(|known| known.get(bytes));
         if let Some(known) = known.filter(|known| known.period.contains(&at)) {
             return known.stack;
@@ -101,7 +102,7 @@ impl DotnetSource {
         process: u64,
         address: u64,
         call: u64,
-        at: i64,
+        at: Timestamp,
         tables: &mut Tables,
     ) -> Frame {
         let mut resolved = self.names.methods().resolve(process, call, at);

@@ -98,7 +98,7 @@ fn observe_all(path: &Path, methods: &mut MethodMap) -> Result {
 
 /// The frames of an event's stack, innermost first: addresses and methods.
 pub(super) fn frames(event: &Event<'_>, methods: &MethodMap) -> Vec<(u64, Option<String>)> {
-    let (process, at) = (event.pid(), event.header().timestamp);
+    let (process, at) = (event.pid(), event.time());
     let frame = |(depth, ip): (usize, u64)| {
         // A return address may be behind its method.
         let call = ip.wrapping_sub(u64::from(depth > 0));
@@ -112,7 +112,7 @@ fn text(event: &Event<'_>, methods: Option<&MethodMap>, out: &mut Vec<u8>) {
     let _ = write!(
         out,
         "{} {:>7} {}/{}",
-        event.timestamp(),
+        event.time(),
         event.tid(),
         OneLine(event.provider()),
         OneLine(event.name()),

@@ -6,8 +6,8 @@ use crate::io::stdout::Output;
 use crate::run::duration::duration;
 use crate::timeline::counted;
 use diag_ipc::{Rundown, TracingConfig};
+use nettrace::Order;
 use nettrace::analysis::{GarbageCollection, GcTracker};
-use nettrace::{Order, Trace};
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -57,16 +57,15 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let reading = stream.read(|event| {
         let suspension = tracker.push(event);
-        let Some(trace) = event.trace() else { return Ok(()) };
         if let Some(suspension) = suspension {
-            totals.suspended += milliseconds(trace, suspension.end - suspension.start);
+            totals.suspended += milliseconds(suspension.end - suspension.start);
         }
         while let Some(gc) = tracker.next_gc() {
-            totals.add(trace, &gc);
+            totals.add(&gc);
             if args.json {
-                let _ = writeln!(output.buffer, "{}", to_json(trace, &gc));
+                let _ = writeln!(output.buffer, "{}", to_json(&gc));
             } else {
-                print(trace, &gc, &mut output.buffer);
+                print(&gc, &mut output.buffer);
             }
             if live {
                 output.write()?;
@@ -105,9 +104,9 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 impl Totals {
-    fn add(&mut self, trace: &Trace, gc: &GarbageCollection) {
+    fn add(&mut self, gc: &GarbageCollection) {
         self.count += 1;
-        match gc.pause.map(|pause| milliseconds(trace, pause)) {
+        match gc.pause.map(milliseconds) {
             Some(pause) => {
                 self.pause += pause;
                 self.longest = self.longest.max(pause);
@@ -120,23 +119,22 @@ impl Totals {
     }
 }
 
-/// Ticks of the event clock as milliseconds.
-fn milliseconds(trace: &Trace, ticks: i64) -> f64 {
-    ticks as f64 * 1e3 / trace.qpc_frequency as f64
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_nanos() as f64 / 1e6
 }
 
 // Writing to a vector does not fail.
-fn print(trace: &Trace, gc: &GarbageCollection, out: &mut Vec<u8>) {
+fn print(gc: &GarbageCollection, out: &mut Vec<u8>) {
     let _ = write!(
         out,
         "{:>16} {:>6} {:>4}  {:<13}  {:<17} {:>9} {:>9.3}",
-        trace.timestamp(gc.start).to_string(),
+        gc.start.to_string(),
         gc.number,
         gc.generation,
         gc.kind.to_string(),
         gc.reason.to_string(),
-        gc.pause.map_or("?".to_owned(), |pause| format!("{:.3}", milliseconds(trace, pause))),
-        milliseconds(trace, gc.end - gc.start),
+        gc.pause.map_or("?".to_owned(), |pause| format!("{:.3}", milliseconds(pause))),
+        milliseconds(gc.end - gc.start),
     );
     if let Some(heap) = &gc.heap {
         let mb = |bytes: u64| bytes as f64 / 1e6;
@@ -149,16 +147,16 @@ fn print(trace: &Trace, gc: &GarbageCollection, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-fn to_json(trace: &Trace, gc: &GarbageCollection) -> serde_json::Value {
+fn to_json(gc: &GarbageCollection) -> serde_json::Value {
     json!({
-        "time_ns": trace.timestamp(gc.start).nanos(),
-        "end_ns": trace.timestamp(gc.end).nanos(),
+        "time_ns": gc.start.nanos(),
+        "end_ns": gc.end.nanos(),
         "number": gc.number,
         "generation": gc.generation,
         "kind": gc.kind.to_string(),
         "reason": gc.reason.to_string(),
         "tid": gc.tid,
-        "pause_ms": gc.pause.map(|pause| milliseconds(trace, pause)),
+        "pause_ms": gc.pause.map(milliseconds),
         "heap": gc.heap.map(|h| json!({
             "total": h.total(),
             "generation_sizes": h.generation_sizes,

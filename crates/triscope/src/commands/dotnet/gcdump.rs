@@ -149,8 +149,8 @@ fn heap_of_stream(stream: Stream, is_live: bool) -> Result<Heap> {
     let mut info = DumpInfo::default();
     let reading = stream.read_while(|event| {
         walk.push(event);
-        let time = event.header().timestamp;
-        if walk.timestamp() == Some(time) {
+        let time = event.time();
+        if walk.time() == Some(time) {
             info.collected = event.trace().map(|trace| trace.utc(time)).and_then(system_time);
         }
         // The rest of the stream of a live process is not needed, or does not fit.

@@ -16,7 +16,7 @@ pub(crate) fn event(event: &Event<'_>, methods: Option<&MethodMap>) -> serde_jso
         }
     }
     let mut object = json!({
-        "time_ns": event.timestamp().nanos(),
+        "time_ns": event.time().nanos(),
         "provider": event.provider(),
         "name": event.name(),
         "id": event.id(),

@@ -9,7 +9,7 @@ use crate::sources::symbols::lines::Lines;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
-use nettrace::{Order, Profile, SampleKind, Trace};
+use nettrace::{Order, Profile, SampleKind, Timestamp, Trace};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -193,12 +193,11 @@ impl Stacks {
         self.profile.add(stack.id, labels, count, weight);
     }
 
-    /// Sets the times of the first and the last event, in ticks.
-    fn set_span(&mut self, trace: &Trace, span: Option<(i64, i64)>) {
+    /// Sets the times of the first and the last event.
+    fn set_span(&mut self, trace: &Trace, span: Option<Span>) {
         let Some((first, last)) = span else { return };
-        let nanos = |time: trace_export::Timestamp| u64::try_from(time.nanos()).unwrap_or(0);
-        let duration = nanos(trace.timestamp(last)).saturating_sub(nanos(trace.timestamp(first)));
-        self.profile.set_span(nanos(trace.utc(first)), duration);
+        let start = u64::try_from(trace.utc(first).nanos()).unwrap_or(0);
+        self.profile.set_span(start, nanos(last - first));
     }
 }
 
@@ -213,7 +212,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
     let (trace, reading) = trace(reading)?;
     let mut stacks = Stacks::new(args.of.measure(), process);
     let mut resolved = HashMap::new();
-    let mut span: Option<(i64, i64)> = None;
+    let mut span: Option<Span> = None;
     for (sample, weight) in profile.samples().iter().zip(profile.weights()) {
         let state = match sample.kind {
             SampleKind::Managed => "managed",
@@ -224,11 +223,11 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
         if args.managed && !matches!(sample.kind, SampleKind::Managed | SampleKind::Running) {
             continue;
         }
-        span = extended(span, sample.timestamp);
+        span = extended(span, sample.time);
         // Stacks are few and samples many.
         let key = (sample.pid, sample.stack);
         let stack = match resolved.get(&key) {
-            Some((period, stack)) if RangeInclusive::contains(period, &sample.timestamp) => *stack,
+            Some((period, stack)) if RangeInclusive::contains(period, &sample.time) => *stack,
             _ => {
                 let stack = stacks.resolve("", profile.frames(sample));
                 resolved.insert(key, (profile.period(sample), stack));
@@ -236,7 +235,7 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
             }
         };
         let labels = stacks.labels(sample.tid, state);
-        stacks.add(labels, stack, (1, nanos(&trace, weight)));
+        stacks.add(labels, stack, (1, nanos(weight)));
     }
     stacks.set_span(&trace, span);
     Ok((stacks, reading))
@@ -246,10 +245,10 @@ fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
 fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Reading)> {
     let process = stream.pid();
     let mut totals = EventStacks::new(wanted);
-    let mut span: Option<(i64, i64)> = None;
+    let mut span: Option<Span> = None;
     let reading = stream.read(|event| {
         totals.push(event);
-        span = extended(span, event.header().timestamp);
+        span = extended(span, event.time());
         Ok(())
     })?;
     let (trace, reading) = trace(reading)?;
@@ -267,8 +266,11 @@ fn events(args: &Args, stream: Stream, wanted: StackEvent) -> Result<(Stacks, Re
     Ok((stacks, reading))
 }
 
-/// The first and the last time, after another one in ticks.
-fn extended(span: Option<(i64, i64)>, now: i64) -> Option<(i64, i64)> {
+/// The first and the last time.
+type Span = (Timestamp, Timestamp);
+
+/// The first and the last time, after another one.
+fn extended(span: Option<Span>, now: Timestamp) -> Option<Span> {
     Some((span.map_or(now, |(first, _)| first), now))
 }
 
@@ -282,6 +284,6 @@ fn trace(reading: Reading) -> Result<(Trace, Reading)> {
     }
 }
 
-fn nanos(trace: &Trace, ticks: i64) -> u64 {
-    u64::try_from(trace.timestamp(ticks).nanos()).unwrap_or(0)
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -59,7 +59,7 @@ struct Found {
 impl Found {
     fn add(&mut self, event: &Event<'_>) {
         self.summary.push(event);
-        let now = event.timestamp().nanos();
+        let now = event.time().nanos();
         let time = self.time.map_or((now, now), |(first, last)| (first.min(now), last.max(now)));
         self.time = Some(time);
         // Not by the id of the metadata, which has another meaning after a flush in version 6.
@@ -123,7 +123,7 @@ fn print(
             t.version,
             t.pointer_size * 8,
             t.pid,
-            t.timestamp(t.sync_time_qpc),
+            t.sync_time(),
         )?;
     }
     if let Some((first, last)) = found.time {

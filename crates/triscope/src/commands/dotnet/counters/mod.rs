@@ -121,9 +121,8 @@ pub(super) fn run(args: &Args) -> Result {
             return Ok(());
         }
         shown += 1;
-        let time = event.timestamp().nanos();
-        let utc = event.trace().map(|trace| trace.utc(event.header().timestamp).nanos());
-        writer.add(time, utc, counter)
+        let utc = event.trace().map(|trace| trace.utc(counter.time).nanos());
+        writer.add(counter.time.nanos(), utc, counter)
     })?;
     writer.finish()?;
     if shown == 0 {

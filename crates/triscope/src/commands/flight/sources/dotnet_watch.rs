@@ -7,7 +7,6 @@ use nettrace::analysis::{CounterTracker, GcTracker, SuspendReason};
 use nettrace::{Event, Limits, Options, Order, Parser, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use trace_flight::Cause;
 
 /// Bytes of a block of a stream: the runtime's have 100 KB.
@@ -97,21 +96,20 @@ fn causes(
     for trigger in triggers {
         match trigger {
             DotnetTrigger::GcPause(limit) => {
-                let Some((pause, trace)) = ended.as_ref().zip(event.trace()) else { continue };
+                let Some(pause) = &ended else { continue };
                 if !matches!(pause.reason, SuspendReason::Gc | SuspendReason::GcPrep) {
                     continue;
                 }
-                let (start, end) = (trace.timestamp(pause.start), trace.timestamp(pause.end));
-                let time = Duration::from_nanos(end.nanos_since(start).unsigned_abs());
+                let time = pause.end - pause.start;
                 if time >= *limit {
                     let number = pause.gc.map_or_else(String::new, |number| format!(" {number}"));
                     let what = format!("GC{number} paused it for {time:?}");
-                    fire("gc-pause", what, end, pause.tid);
+                    fire("gc-pause", what, pause.end, pause.tid);
                 }
             }
             DotnetTrigger::Event { provider, event: wanted } => {
                 if event.provider() == provider && event.name() == wanted {
-                    let at = event.timestamp();
+                    let at = event.time();
                     fire("dotnet-event", format!("{provider}/{wanted}"), at, event.tid());
                 }
             }
@@ -121,7 +119,7 @@ fn causes(
                 let value = counter.per_second().unwrap_or(counter.value);
                 if trigger.fires(&counter.provider, &counter.name, value) {
                     let what = format!("{provider}/{name} was {value}");
-                    fire("dotnet-counter", what, event.timestamp(), event.tid());
+                    fire("dotnet-counter", what, event.time(), event.tid());
                 }
             }
         }
