@@ -14,8 +14,8 @@ use zerocopy::IntoBytes;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BuildIdEntry {
-    /// The process; -1 is any process of the machine.
-    pub pid: i32,
+    /// The process; `None` is any process of the machine.
+    pub pid: Option<u32>,
     /// The kernel or one of its modules, not a file of a process.
     pub is_kernel: bool,
     /// The build id.
@@ -27,10 +27,13 @@ pub struct BuildIdEntry {
 /// Bytes of the build id in a record: 20, their number, padding.
 const FIELD: usize = 24;
 
+/// The process id -1 of the file: any process.
+const ANY_PROCESS: u32 = u32::MAX;
+
 impl BuildIdEntry {
     /// An entry for every process of the machine.
     pub const fn new(build_id: BuildId, file: String, is_kernel: bool) -> Self {
-        Self { pid: -1, is_kernel, build_id, file }
+        Self { pid: None, is_kernel, build_id, file }
     }
 
     /// Appends the entry as a record.
@@ -47,7 +50,7 @@ impl BuildIdEntry {
         };
         let end = out.len() + usize::from(size);
         out.extend(header.as_bytes());
-        out.extend(self.pid.to_le_bytes());
+        out.extend(self.pid.unwrap_or(ANY_PROCESS).to_le_bytes());
         let id = self.build_id.as_bytes();
         out.extend(id);
         out.resize(out.len() + BuildId::MAX - id.len(), 0);
@@ -66,7 +69,7 @@ impl BuildIdEntry {
         let Some(name) = size.checked_sub(fixed) else {
             return Err(section.malformed(at, "a record that is too short"));
         };
-        let pid = section.u32()? as i32;
+        let pid = Some(section.u32()?).filter(|pid| *pid != ANY_PROCESS);
         let field = section.bytes(FIELD as u64)?;
         let file = text(section.bytes(name)?);
         let len = match field.get(BuildId::MAX) {
@@ -96,11 +99,16 @@ mod tests {
 
     #[test]
     fn entries_round_trip() {
-        for (len, is_kernel) in [(20, true), (16, false), (1, false)] {
+        let any = (None, [0xff; 4]);
+        for (len, is_kernel, (pid, field)) in
+            [(20, true, any), (16, false, (Some(7), [7, 0, 0, 0])), (1, false, any)]
+        {
             let build_id = BuildId::new(&[7; 20][..len]).unwrap();
-            let entry = BuildIdEntry::new(build_id, "/usr/lib/libc.so.6".into(), is_kernel);
+            let mut entry = BuildIdEntry::new(build_id, "/usr/lib/libc.so.6".into(), is_kernel);
+            entry.pid = pid;
             let mut bytes = Vec::new();
             entry.put(&mut bytes);
+            assert_eq!(bytes[8..12], field);
             let mut section =
                 Section { what: "test", cursor: Cursor::new(&bytes), limits: Limits::default() };
             assert_eq!(BuildIdEntry::parse_next(&mut section).unwrap(), Some(entry));
