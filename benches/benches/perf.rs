@@ -175,7 +175,7 @@ fn perf(c: &mut Criterion) {
             let mut sum = 0;
             samples.for_each(|record| {
                 let layout = tracepoint.layout(record).unwrap();
-                let (_, tid) = layout.tid(record).unwrap();
+                let (_, tid) = layout.pid_tid(record).unwrap();
                 let time = layout.timestamp(record).unwrap().nanos() as u64;
                 let (id, cpu) = (layout.id(record).unwrap(), layout.cpu(record).unwrap());
                 let call = call.u64(layout.raw_data(record).unwrap()).unwrap();

@@ -43,7 +43,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         set.wait(Some(Duration::from_millis(50)))?;
         set.round(|record| {
             let (Some((pid, tid)), Some(raw)) =
-                (record.layout.tid(record.raw), record.layout.raw_data(record.raw))
+                (record.layout.pid_tid(record.raw), record.layout.raw_data(record.raw))
             else {
                 return Ok(());
             };

@@ -46,7 +46,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         set.wait(Some(Duration::from_millis(20)))?;
         set.round(|record| {
             let Some(raw) = record.layout.raw_data(record.raw) else { return Ok(()) };
-            print!("{} {function}", record.layout.tid(record.raw).map_or(0, |(_, tid)| tid));
+            print!("{} {function}", record.layout.pid_tid(record.raw).map_or(0, |(_, tid)| tid));
             for field in probe.format().fields().iter().filter(is_argument) {
                 print!(" {:#x}", field.u64(raw).unwrap_or(0));
             }

@@ -38,8 +38,8 @@ impl<'a> SampleView<'a> {
     /// Process and thread id, with `SampleFlags::TID`. In a PID namespace they are 0 for tasks
     /// outside of it; the field `common_pid` of a tracepoint has the global thread id.
     #[inline]
-    pub fn tid(&self) -> Option<(u32, u32)> {
-        self.record.layout.tid(self.record.raw)
+    pub fn pid_tid(&self) -> Option<(u32, u32)> {
+        self.record.layout.pid_tid(self.record.raw)
     }
 
     /// The data of a tracepoint or probe.

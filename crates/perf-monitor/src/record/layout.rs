@@ -153,7 +153,7 @@ impl RecordLayout {
 
     /// Process and thread id of a sample, without decoding it.
     #[inline]
-    pub fn tid(&self, raw: RawRecord<'_>) -> Option<(u32, u32)> {
+    pub fn pid_tid(&self, raw: RawRecord<'_>) -> Option<(u32, u32)> {
         let word = self.find(raw, self.tid_at, None)?;
         Some((word as u32, (word >> 32) as u32))
     }

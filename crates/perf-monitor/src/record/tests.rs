@@ -470,7 +470,7 @@ fn every_field_of_a_sample_is_decoded() {
     // Found without decoding.
     assert_eq!(layout.timestamp(record), TRAILER.time);
     assert_eq!(
-        (layout.id(record), layout.cpu(record), layout.tid(record)),
+        (layout.id(record), layout.cpu(record), layout.pid_tid(record)),
         (Some(77), Some(3), Some((10, 11)))
     );
     assert_eq!(layout.raw_data(record), None, "fields of variable size are before it");
@@ -555,7 +555,7 @@ fn each_field_alone_has_the_same_place_in_plan_and_sample() {
         assert_eq!(layout.timestamp(raw(&bytes)), s.time);
         assert_eq!(layout.id(raw(&bytes)), s.identifier.or(s.id));
         assert_eq!(layout.cpu(raw(&bytes)), s.cpu);
-        assert_eq!(layout.tid(raw(&bytes)).map(|t| t.0), s.pid);
+        assert_eq!(layout.pid_tid(raw(&bytes)).map(|t| t.0), s.pid);
         let expect = |i: u64| (bits >> i & 1 != 0).then_some(100 + i);
         assert_eq!((s.identifier, s.ip, s.addr), (expect(0), expect(1), expect(4)));
         assert_eq!((s.id, s.stream_id, s.period), (expect(5), expect(6), expect(8)));
@@ -729,7 +729,7 @@ proptest! {
         let _ = decoder.add(1, &attr);
         let bytes = Bytes(body).record(type_, misc);
         let record = raw(&bytes);
-        let _ = (layout.timestamp(record), layout.id(record), layout.raw_data(record), layout.tid(record));
+        let _ = (layout.timestamp(record), layout.id(record), layout.raw_data(record), layout.pid_tid(record));
         if let Ok(Record::Sample(s)) = decoder.decode(record) {
             let _ = s.callchain.map(|c| c.frames().count());
             let _ = s.branch_stack.map(|b| b.iter().count());

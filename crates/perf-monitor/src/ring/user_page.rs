@@ -4,7 +4,7 @@ use crate::diagnose;
 use crate::error::Result;
 use perf_sys::capabilities::*;
 use perf_sys::{rdpmc, read_hardware_clock};
-use rustix::thread::{Pid, gettid};
+use rustix::thread::gettid;
 use std::marker::PhantomData;
 use std::sync::atomic::{Ordering, fence};
 
@@ -20,7 +20,7 @@ use std::sync::atomic::{Ordering, fence};
 #[derive(Debug)]
 pub struct UserPage {
     mapping: Mapping,
-    owner: Pid,
+    owner: u32,
     counts_this_thread: bool,
     _not_send: PhantomData<*const ()>,
 }
@@ -53,8 +53,10 @@ impl UserPage {
             super::map_error(0, errno, reason)
         };
         let mapping = map(counter, 0, false).map_err(refused)?;
-        let owner = gettid();
-        let counts_this_thread = counter.opened_on() == Some(owner);
+        let thread = gettid();
+        let counts_this_thread = counter.opened_on() == Some(thread);
+        // A thread id is positive.
+        let owner = thread.as_raw_nonzero().get().unsigned_abs();
         Ok(Self { mapping, owner, counts_this_thread, _not_send: PhantomData })
     }
 
@@ -180,8 +182,8 @@ impl UserPage {
         }
     }
 
-    /// The thread that the page was mapped on.
-    pub const fn owner(&self) -> Pid {
+    /// The id of the thread that the page was mapped on.
+    pub const fn owner(&self) -> u32 {
         self.owner
     }
 }
@@ -194,7 +196,7 @@ mod tests {
     fn page() -> UserPage {
         UserPage {
             mapping: PlainMemory::new(1).mapping(),
-            owner: Pid::INIT,
+            owner: 1,
             counts_this_thread: true,
             _not_send: PhantomData,
         }

@@ -442,7 +442,7 @@ fn ordered_and_typed() {
             let read: Result<_, Infallible> = fake.reader.round(&mut |record: SetRecord<'_>| {
                 let layout = record.layout;
                 let call = layout.raw_data(record.raw).and_then(|data| call.u64(data));
-                let (_, tid) = layout.tid(record.raw).unwrap_or_default();
+                let (_, tid) = layout.pid_tid(record.raw).unwrap_or_default();
                 batch.push((record.event, record.time, record.cpu, record.late, tid, call));
                 if batch.len() == 1024 {
                     sum ^= batch.drain(..).fold(0, |sum, item| sum ^ item.5.unwrap_or(0));

@@ -61,7 +61,7 @@ fn only_members_are_measured(t: &Test, parent: &Path) -> Result<(), crate::suppo
         let mut seen = 0;
         set.finish(|record| {
             if record.event == *calls {
-                let pid = record.layout.tid(record.raw).map(|(pid, _)| pid);
+                let pid = record.layout.pid_tid(record.raw).map(|(pid, _)| pid);
                 assert!(
                     pid.is_some_and(|pid| members.contains(&pid)),
                     "{pid:?} not in {members:?}"
@@ -87,7 +87,7 @@ fn a_monitor_sees_only_members(t: &Test, parent: &Path) -> Result<(), crate::sup
     let calls = monitor.register(
         Registration::tracepoint("raw_syscalls:sys_enter")
             .filter(format!("id == {GETPPID}"))
-            .decoder(|sample| Ok(sample.tid().map(|(pid, _)| pid))),
+            .decoder(|sample| Ok(sample.pid_tid().map(|(pid, _)| pid))),
     );
     let calls = calls.unwrap();
     let (member, other) =

@@ -35,7 +35,7 @@ fn call_of(
 + use<> {
     let nr = format.and_then(|f| f.field("id")).cloned().expect("the tracepoint has the field");
     move |sample| {
-        let (_, tid) = sample.tid().ok_or("no thread")?;
+        let (_, tid) = sample.pid_tid().ok_or("no thread")?;
         let nr = sample.u64(&nr).ok_or("no number")?;
         Ok(Some(Value::Call { nr, tid }))
     }
@@ -748,7 +748,7 @@ kernel_tests! {
                 let [size, path] = ["size", "path"].map(|name| format.field(name).unwrap().clone());
                 Ok(move |sample: &SampleView<'_>| {
                     let path = sample.str(&path).ok_or("no path")?;
-                    let (_, tid) = sample.tid().ok_or("no thread")?;
+                    let (_, tid) = sample.pid_tid().ok_or("no thread")?;
                     match (path, sample.u64(&size).ok_or("no size")?) {
                         (b"/drop", _) => Ok(None),
                         (b"/fail", _) => Err("refused".into()),

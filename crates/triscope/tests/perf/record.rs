@@ -907,7 +907,7 @@ fn threads_of(pid: u32) -> (BTreeSet<u32>, BTreeSet<u32>, u64) {
             _ => {}
         }
         if entry.event().is_some_and(|event| event.name == "sched:sched_switch") {
-            let ids = entry.layout().and_then(|layout| layout.tid(entry.raw));
+            let ids = entry.layout().and_then(|layout| layout.pid_tid(entry.raw));
             // The last switch of a thread can be without its id.
             let is_of = |(of, tid): &(u32, u32)| *of == pid && *tid != u32::MAX;
             seen.extend(ids.filter(is_of).map(|(_, tid)| tid));

@@ -806,7 +806,7 @@ fn take(
         fired.records += 1;
         let thread = match &fired.target {
             Some(target) => tid(target, data).map(|tid| (None, tid)),
-            None => record.layout.tid(record.raw).map(|(pid, tid)| (Some(pid), tid)),
+            None => record.layout.pid_tid(record.raw).map(|(pid, tid)| (Some(pid), tid)),
         };
         let is_of_others = thread.is_some_and(|(_, tid)| !detector.follows(tid));
         if fired.kind == EXIT_SIGNAL && is_of_others {

@@ -401,7 +401,7 @@ impl Scheduler {
                 drawing.push(record.time, record.cpu, decoded, sink)?;
             } else if tracepoints.is_some_and(|known| known.0.contains(&record.event)) {
                 // Only samples have it at this place.
-                *undecodable += u64::from(record.layout.tid(record.raw).is_some());
+                *undecodable += u64::from(record.layout.pid_tid(record.raw).is_some());
             }
             Ok::<(), Error>(())
         };

@@ -100,7 +100,7 @@ fn read(
     let _nice = NiceThread::begin(NICE);
     while !is_over.load(Ordering::Relaxed) && set.wait(Some(LOOK)).is_ok() {
         let read = set.read_unordered(|record| {
-            let Some((pid, _)) = record.layout.tid(record.raw) else { return Ok(()) };
+            let Some((pid, _)) = record.layout.pid_tid(record.raw) else { return Ok(()) };
             let of_record = || {
                 let path = path?.str(record.layout.raw_data(record.raw)?)?;
                 let mut program = ProcessInfo::default();

@@ -116,7 +116,7 @@ impl Samples {
             };
         }
         // Only samples have it at this place.
-        let tid = record.layout.tid(record.raw);
+        let tid = record.layout.pid_tid(record.raw);
         let is_taken = if tid.is_none() {
             true
         } else if self.sampled == Some(record.event) {
