@@ -62,10 +62,10 @@ fn dotnet(trace: &[u8]) -> (u64, u64) {
 fn kernel() -> u64 {
     let (mut source, mut tables) = (KernelSource::new(), Tables::new());
     let (mut events, mut count) = (Vec::<Event>::new(), 0);
-    let task = |tid| Task { tid, comm: b"worker", prio: 120 };
+    let task = |tid| Task::new(tid, b"worker", 120);
     for n in 0..SWITCHES {
-        let (cpu, turn) = ((n % 8) as u32, (n / 8 % 2) as i32);
-        let first = cpu as i32 * 2 + 1;
+        let (cpu, turn) = ((n % 8) as u32, (n / 8 % 2) as u32);
+        let first = cpu * 2 + 1;
         let (prev, next) = (task(first + turn), task(first + 1 - turn));
         let switch = Record::Switch { cpu, prev, prev_state: 1, next };
         source.push(Timestamp::from_nanos(n as i64 * 500), &switch, &mut tables, &mut events);

@@ -1,7 +1,7 @@
 //! Events of the timeline model for several benchmarks.
 
 use trace_timeline::sources::go::GoSource;
-use trace_timeline::sources::kernel::{KernelSource, Record, Task};
+use trace_timeline::sources::kernel::{KernelSource, Record, Task, ThreadRef};
 use trace_timeline::{Event, Tables, Timestamp};
 
 /// Context switches of one iteration.
@@ -10,25 +10,25 @@ pub(crate) const SWITCHES: usize = 1 << 16;
 pub(crate) const CPUS: usize = 8;
 
 /// Threads of each CPU.
-pub(crate) const THREADS: i32 = 16;
+pub(crate) const THREADS: u32 = 16;
 
 /// Switches on all CPUs in turn. One of `sleeps` threads is preempted, the others sleep and are
 /// woken before they run again.
 pub(crate) fn scheduler(sleeps: usize, tables: &mut Tables) -> Vec<Event> {
     let (mut source, mut events) = (KernelSource::new(), Vec::new());
-    let task = |tid| Task { tid, comm: b"worker", prio: 120 };
+    let task = |tid| Task::new(tid, b"worker", 120);
     let mut running = [0; CPUS];
     let mut is_asleep = [false; CPUS * THREADS as usize + 1];
     for n in 0..SWITCHES {
         let cpu = n % CPUS;
-        let first = cpu as i32 * THREADS + 1;
+        let first = cpu as u32 * THREADS + 1;
         let at = |part: i64| Timestamp::from_nanos(n as i64 * 1_000 + part);
-        let (prev, next) = (running[cpu], first + (n / CPUS) as i32 % THREADS);
+        let (prev, next) = (running[cpu], first + (n / CPUS) as u32 % THREADS);
         let number = cpu as u32;
         if std::mem::replace(&mut is_asleep[next as usize], false) {
             let waking = Record::Waking {
                 cpu: number,
-                by: Some(prev),
+                by: Some(ThreadRef::Tid(prev)),
                 flags: Some(1),
                 task: task(next),
                 target_cpu: number,
@@ -39,11 +39,11 @@ pub(crate) fn scheduler(sleeps: usize, tables: &mut Tables) -> Vec<Event> {
         }
         let sleeps = n / CPUS % sleeps != 0;
         is_asleep[prev as usize] = sleeps && prev != 0;
+        running[cpu] = next;
         let (prev, next) = (task(prev), task(next));
         let prev_state = i64::from(sleeps);
         let switch = Record::Switch { cpu: number, prev, prev_state, next };
         source.push(at(500), &switch, tables, &mut events);
-        running[cpu] = next.tid;
     }
     events
 }

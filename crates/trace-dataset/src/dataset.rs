@@ -1089,7 +1089,7 @@ mod tests {
             let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading };
             Event { time, kind }
         };
-        let task = |tid| Task { tid, comm: b"x", prio: 120 };
+        let task = |tid| Task::new(tid, b"x", 120);
         let (mut tables, mut kernel) = (Tables::new(), KernelSource::new());
         let mut events = vec![clock(5)];
         for (time, prev, next) in [(100, 0, 7), (150, 7, 8), (180, 8, 7)] {

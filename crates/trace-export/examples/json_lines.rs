@@ -20,7 +20,7 @@ struct JsonLines<W> {
     /// The names of the tracks, by their numbers.
     tracks: Vec<String>,
     /// The tracks of processes and threads, by their identifiers.
-    known: HashMap<(i32, Option<i32>), TrackId>,
+    known: HashMap<(u32, Option<u32>), TrackId>,
     flows: u64,
 }
 

@@ -32,7 +32,7 @@ pub struct ChromeSink<W> {
     domain: ClockDomain,
     names: Interner,
     tracks: Vec<Row>,
-    by_tid: HashMap<(i32, i32), TrackId>,
+    by_tid: HashMap<(u32, Option<u32>), TrackId>,
     /// Flows that have begun, and continue.
     flows: HashSet<u64>,
     last_flow: u64,
@@ -65,8 +65,8 @@ pub struct ChromeStats {
 /// A track as a thread of the format.
 #[derive(Debug)]
 struct Row {
-    pid: i32,
-    tid: i32,
+    pid: u32,
+    tid: u32,
     /// The path below its process.
     path: String,
     /// Whether the track is a process, which is not part of paths.
@@ -76,9 +76,9 @@ struct Row {
 }
 
 /// Threads above this number are tracks: Linux has fewer threads.
-const FIRST_TRACK: i32 = 8 << 20;
+const FIRST_TRACK: u32 = 8 << 20;
 /// The process of the CPUs: no process of Linux has this number.
-const CPUS: i32 = (8 << 20) - 1;
+const CPUS: u32 = (8 << 20) - 1;
 /// Size at which the buffer is written out, in bytes.
 const FLUSH_AT: usize = 256 << 10;
 
@@ -133,7 +133,7 @@ impl<W: Write> ChromeSink<W> {
     }
 
     /// Begins an event: its phase and thread.
-    fn open(&mut self, phase: char, pid: i32, tid: i32) -> io::Result<()> {
+    fn open(&mut self, phase: char, pid: u32, tid: u32) -> io::Result<()> {
         if self.out.len() >= FLUSH_AT {
             self.flush()?;
         }
@@ -172,7 +172,7 @@ impl<W: Write> ChromeSink<W> {
     }
 
     /// Names a process or thread.
-    fn metadata(&mut self, what: &str, pid: i32, tid: i32, name: &[u8]) -> io::Result<()> {
+    fn metadata(&mut self, what: &str, pid: u32, tid: u32, name: &[u8]) -> io::Result<()> {
         self.open('M', pid, tid)?;
         self.out.push_str(",\"name\":\"");
         self.out.push_str(what);
@@ -186,7 +186,7 @@ impl<W: Write> ChromeSink<W> {
     }
 
     /// The process of the parent of a track, and the path of the track below it.
-    fn path(&mut self, new: &Track<'_>) -> io::Result<(i32, String)> {
+    fn path(&mut self, new: &Track<'_>) -> io::Result<(u32, String)> {
         let (parent, mut path) = match new.parent {
             Some(parent) => {
                 let parent = self.row(parent)?;
@@ -200,7 +200,7 @@ impl<W: Write> ChromeSink<W> {
     }
 
     /// Names the process or thread that a track is.
-    fn name_row(&mut self, new: &Track<'_>, (pid, tid): (i32, i32), path: &str) -> io::Result<()> {
+    fn name_row(&mut self, new: &Track<'_>, (pid, tid): (u32, u32), path: &str) -> io::Result<()> {
         match new.kind {
             TrackKind::Process { .. } => self.metadata("process_name", pid, pid, new.name),
             _ => self.metadata("thread_name", pid, tid, path.as_bytes()),
@@ -307,7 +307,7 @@ impl<W: Write> ChromeSink<W> {
         Ok(())
     }
 
-    fn bare_end(&mut self, at: Timestamp, pid: i32, tid: i32) -> io::Result<()> {
+    fn bare_end(&mut self, at: Timestamp, pid: u32, tid: u32) -> io::Result<()> {
         self.open('E', pid, tid)?;
         self.time(at);
         Ok(())
@@ -339,7 +339,7 @@ impl<W: Write> Sink for ChromeSink<W> {
         }
         let id = u32::try_from(self.tracks.len()).map(TrackId::new).map_err(io::Error::other)?;
         let (parent, path) = self.path(new)?;
-        let own = FIRST_TRACK.saturating_add(i32::try_from(id.index()).unwrap_or(i32::MAX));
+        let own = FIRST_TRACK.saturating_add(u32::try_from(id.index()).unwrap_or(u32::MAX));
         let (pid, tid) = match new.kind {
             TrackKind::Process { pid } => (pid, own),
             TrackKind::Thread { pid, tid } => (pid, tid),
@@ -470,10 +470,7 @@ impl<W: Write> Sink for ChromeSink<W> {
     }
 
     fn sched_switch(&mut self, at: Timestamp, switch: &SchedSwitch<'_>) -> io::Result<()> {
-        let Ok(tid) = i32::try_from(switch.cpu) else {
-            let message = format!("there is no processor {}", switch.cpu);
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-        };
+        let tid = switch.cpu;
         self.stats.switches += 1;
         if !self.cpus.contains_key(&switch.cpu) {
             if self.cpus.is_empty() {

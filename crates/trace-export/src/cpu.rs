@@ -36,7 +36,7 @@ pub enum CpuState {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct CpuIntervals {
-    threads: HashMap<i32, Thread>,
+    threads: HashMap<u32, Thread>,
     intervals: usize,
     /// Per CPU: the time of its last switch.
     last_on: HashMap<u32, Timestamp>,
@@ -80,7 +80,7 @@ impl CpuIntervals {
         self.last = self.last.max(Some(at));
         self.last_on.insert(switch.cpu, at);
         self.leave(at, switch.prev.tid);
-        if switch.next.tid > 0 {
+        if switch.next.tid != 0 {
             let next = self.threads.entry(switch.next.tid).or_default();
             next.running = Some((at, switch.cpu));
         }
@@ -105,7 +105,7 @@ impl CpuIntervals {
         }
     }
 
-    fn leave(&mut self, at: Timestamp, tid: i32) {
+    fn leave(&mut self, at: Timestamp, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let Some((mut start, cpu)) = thread.running.take() else { return };
         loop {
@@ -122,12 +122,12 @@ impl CpuIntervals {
     }
 
     /// Returns whether thread `tid` had a CPU at a time.
-    pub fn state(&self, tid: i32, at: Timestamp) -> CpuState {
+    pub fn state(&self, tid: u32, at: Timestamp) -> CpuState {
         self.state_within(tid, at, at)
     }
 
     /// Returns whether thread `tid` had a CPU at any time from `from` to `to`, both included.
-    pub fn state_within(&self, tid: i32, from: Timestamp, to: Timestamp) -> CpuState {
+    pub fn state_within(&self, tid: u32, from: Timestamp, to: Timestamp) -> CpuState {
         let is_covered = self.first.is_some_and(|first| first <= from) && Some(to) <= self.last;
         if !is_covered {
             return CpuState::Unknown;
@@ -162,7 +162,7 @@ mod tests {
         Timestamp::from_nanos(n)
     }
 
-    fn switch(cpus: &mut CpuIntervals, time: i64, cpu: u32, prev: i32, next: i32) {
+    fn switch(cpus: &mut CpuIntervals, time: i64, cpu: u32, prev: u32, next: u32) {
         let task = |tid| Task::new(tid, b"", 120);
         let (prev, next) = (task(prev), task(next));
         cpus.switch(at(time), &SchedSwitch::new(cpu, prev, 0, next));

@@ -60,14 +60,14 @@ pub enum TrackKind {
     /// A process of the operating system.
     Process {
         /// The process identifier.
-        pid: i32,
+        pid: u32,
     },
     /// A thread of the operating system.
     Thread {
         /// The process identifier.
-        pid: i32,
+        pid: u32,
         /// The thread identifier.
-        tid: i32,
+        tid: u32,
     },
     /// Slices, states and instants of anything else. Without events it is a group.
     Custom,
@@ -77,11 +77,11 @@ pub enum TrackKind {
 
 impl TrackKind {
     /// The identity of a process or thread, which its tracks share.
-    pub(crate) const fn ids(self) -> Option<(i32, i32)> {
+    pub(crate) const fn ids(self) -> Option<(u32, Option<u32>)> {
         match self {
-            Self::Process { pid } => Some((pid, pid)),
             // A process and its main thread have the same number.
-            Self::Thread { pid, tid } => Some((pid, !tid)),
+            Self::Process { pid } => Some((pid, None)),
+            Self::Thread { pid, tid } => Some((pid, Some(tid))),
             Self::Custom | Self::Counter(_) => None,
         }
     }
@@ -114,12 +114,12 @@ impl<'a> Track<'a> {
     }
 
     /// The track of a process.
-    pub const fn process(pid: i32, name: &'a [u8]) -> Self {
+    pub const fn process(pid: u32, name: &'a [u8]) -> Self {
         Self::new(TrackKind::Process { pid }, name)
     }
 
     /// The track of thread `tid` of process `pid`.
-    pub const fn thread(pid: i32, tid: i32, name: &'a [u8]) -> Self {
+    pub const fn thread(pid: u32, tid: u32, name: &'a [u8]) -> Self {
         Self::new(TrackKind::Thread { pid, tid }, name)
     }
 
@@ -395,9 +395,9 @@ pub enum Value<'a> {
 #[non_exhaustive]
 pub struct Sample {
     /// The process.
-    pub pid: i32,
+    pub pid: u32,
     /// The thread.
-    pub tid: i32,
+    pub tid: u32,
     /// The CPU, if it is known.
     pub cpu: Option<u32>,
     /// The mode of the CPU.
@@ -408,7 +408,7 @@ pub struct Sample {
 
 impl Sample {
     /// A sample of thread `tid` of process `pid`.
-    pub const fn new(pid: i32, tid: i32) -> Self {
+    pub const fn new(pid: u32, tid: u32) -> Self {
         Self { pid, tid, cpu: None, mode: CpuMode::Unknown, stack: None }
     }
 }
@@ -418,7 +418,7 @@ impl Sample {
 #[non_exhaustive]
 pub struct Task<'a> {
     /// The thread identifier (`pid` in the tracepoint). 0 is the idle thread.
-    pub tid: i32,
+    pub tid: u32,
     /// The name.
     pub comm: &'a [u8],
     /// The kernel's priority: 120 is a nice value of 0.
@@ -427,7 +427,7 @@ pub struct Task<'a> {
 
 impl<'a> Task<'a> {
     /// Thread `tid` with the name `comm` and the kernel's priority `prio`.
-    pub const fn new(tid: i32, comm: &'a [u8], prio: i32) -> Self {
+    pub const fn new(tid: u32, comm: &'a [u8], prio: i32) -> Self {
         Self { tid, comm, prio }
     }
 }

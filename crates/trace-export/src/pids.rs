@@ -1,10 +1,10 @@
 //! Process ids, also of processes whose own is not known: a Go trace does not record it.
 
 use std::collections::BTreeSet;
-use trace_timeline::{EntityId, EntityKind, Tables};
+use trace_timeline::{Entity, EntityId, EntityKind, Tables};
 
 /// Above all process and thread ids of Linux.
-pub(crate) const UNKNOWN: i32 = 6 << 20;
+pub(crate) const UNKNOWN: u32 = 6 << 20;
 
 /// The process as the kernel's records have it, if its process id is not known: the one of the kernel
 /// threads with the ids of its threads. Otherwise the process itself.
@@ -16,17 +16,23 @@ pub(crate) fn of_kernel(process: EntityId, tables: &Tables) -> EntityId {
 }
 
 /// The process id; without one a number that no other process has.
-pub(crate) fn pid(process: EntityId, tables: &Tables) -> i32 {
+pub(crate) fn pid(process: EntityId, tables: &Tables) -> u32 {
     let unknown = || {
-        let number = i32::try_from(process.index()).ok();
-        number.and_then(|number| UNKNOWN.checked_add(number)?.checked_add(1)).unwrap_or(i32::MAX)
+        let index = u32::try_from(process.index()).unwrap_or(u32::MAX);
+        UNKNOWN.saturating_add(1).saturating_add(index)
     };
     known(process, tables).unwrap_or_else(unknown)
 }
 
-fn known(process: EntityId, tables: &Tables) -> Option<i32> {
-    let number = tables.entities.get(process)?.number;
-    i32::try_from(number).ok().filter(|pid| *pid > 0)
+fn known(process: EntityId, tables: &Tables) -> Option<u32> {
+    of(tables.entities.get(process)?)
+}
+
+/// The thread id of a thread, or the process id of a process: those of Linux, and of the formats, are
+/// positive numbers of 31 bits. `None` if it is not known.
+pub(crate) fn of(entity: &Entity) -> Option<u32> {
+    let number = i32::try_from(entity.number).ok()?;
+    u32::try_from(number).ok().filter(|number| *number > 0)
 }
 
 /// At least two threads of the runtime agree, or its only one: the ids of a program in a container are those
@@ -48,4 +54,16 @@ fn of_threads(process: EntityId, tables: &Tables) -> Option<EntityId> {
         None => numbers.len() == 1,
     };
     agrees.then_some(process)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_positive_and_have_31_bits() {
+        let of = |number| super::of(&Entity::new(EntityKind::Thread, number));
+        assert_eq!((of(1), of(i32::MAX.into())), (Some(1), Some(i32::MAX as u32)));
+        assert_eq!([of(-1), of(0), of(1 << 31), of((1 << 32) + 1)], [None; 4]);
+    }
 }

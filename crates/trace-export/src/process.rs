@@ -17,11 +17,11 @@ use trace_common::Timestamp;
 #[non_exhaustive]
 pub struct Process<'a> {
     /// The process id.
-    pub pid: i32,
+    pub pid: u32,
     /// The name that is shown: that of its [track](Track::process).
     pub name: &'a [u8],
     /// The process id of its parent, if it is known.
-    pub parent: Option<i32>,
+    pub parent: Option<u32>,
     /// The command line; empty if it is not known.
     pub command_line: &'a [u8],
     /// The path of the executable; empty if it is not known.
@@ -38,7 +38,7 @@ pub struct Process<'a> {
 
 impl<'a> Process<'a> {
     /// Process `pid` with the name of its track.
-    pub const fn new(pid: i32, name: &'a [u8]) -> Self {
+    pub const fn new(pid: u32, name: &'a [u8]) -> Self {
         let (command_line, executable, cgroup, container): (&[u8], &[u8], &[u8], &[u8]) =
             (b"", b"", b"", b"");
         let (parent, start, end) = (None, None, None);
@@ -47,7 +47,7 @@ impl<'a> Process<'a> {
 
     /// Sets the parent.
     #[must_use]
-    pub fn parent(self, parent: impl Into<Option<i32>>) -> Self {
+    pub fn parent(self, parent: impl Into<Option<u32>>) -> Self {
         Self { parent: parent.into(), ..self }
     }
 

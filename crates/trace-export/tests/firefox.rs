@@ -265,7 +265,7 @@ fn processes_with_one_number_are_apart() {
         first(8, name, false),
         ("7.1".to_owned(), 7, "thread 7".to_owned(), true),
         (pid.to_string(), 9, "thread 9".to_owned(), false),
-        (pid.to_string(), pid, "process -1".to_owned(), true),
+        (pid.to_string(), pid, "unknown process".to_owned(), true),
     ];
     assert_eq!(threads(&file), expected);
     // Of both sources.

@@ -33,7 +33,7 @@ type Result<T = (), E = Cause> = std::result::Result<T, E>;
 struct Requests {
     lines: Lines<BufReader<File>>,
     /// The open request of each thread.
-    open: HashMap<i64, (SpanId, EntityId)>,
+    open: HashMap<u32, (SpanId, EntityId)>,
     count: i64,
 }
 
@@ -56,7 +56,7 @@ impl Requests {
         let mut words = line.splitn(4, ' ');
         let mut word = || words.next().ok_or("a line is cut");
         let at = Timestamp::from_nanos(word()?.parse()?);
-        let tid: i64 = word()?.parse()?;
+        let tid: u32 = word()?.parse()?;
         let is_begin = word()? == "begin";
         // The thread of the recording: `Tables::entity` would add another one.
         let Some(thread) = tables.thread(tid, at, out) else { return Ok(()) };

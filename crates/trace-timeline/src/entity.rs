@@ -7,6 +7,9 @@ use std::fmt;
 use std::num::NonZeroU32;
 use trace_common::Timestamp;
 
+/// The number of a process whose process id is not known.
+pub(crate) const UNKNOWN_PROCESS: i64 = -1;
+
 /// The identifier of an entity in [`Entities`].
 ///
 /// Identifiers are never reused: a thread or goroutine that gets the number of an earlier one is
@@ -112,7 +115,8 @@ impl fmt::Display for EntityKind {
 pub struct Entity {
     /// The kind.
     pub kind: EntityKind,
-    /// The number that its creator gave it: a process or thread id, a goroutine id, …
+    /// The number that its creator gave it: a process or thread id, a goroutine id, … A negative one is
+    /// not known.
     pub number: i64,
     /// The process of a thread, P, goroutine, task, activity, GC, heap or thread pool; the parent
     /// of a process; the machine of a CPU.
@@ -304,14 +308,14 @@ impl Entities {
     }
 
     /// The last process with this process id. All sources of a timeline share it.
-    pub fn process(&self, pid: i64) -> Option<EntityId> {
-        self.shared(EntityKind::Process, pid)
+    pub fn process(&self, pid: u32) -> Option<EntityId> {
+        self.shared(EntityKind::Process, pid.into())
     }
 
     /// The last thread of the kernel with this thread id. All sources of a timeline share it. A thread as
     /// a runtime knows it is another entity.
-    pub fn thread(&self, tid: i64) -> Option<EntityId> {
-        self.shared(EntityKind::Thread, tid)
+    pub fn thread(&self, tid: u32) -> Option<EntityId> {
+        self.shared(EntityKind::Thread, tid.into())
     }
 
     /// The CPU with this number. All sources of a timeline share it.
@@ -353,11 +357,11 @@ impl Entities {
     ///
     /// A process can be in the table before its parent: the trace of a runtime names its process, and
     /// the kernel's records say later which process is the parent.
-    pub fn family(&self, pid: i64) -> BTreeSet<EntityId> {
+    pub fn family(&self, pid: u32) -> BTreeSet<EntityId> {
         let mut children: HashMap<EntityId, Vec<EntityId>> = HashMap::new();
         let mut found = Vec::new();
         for (id, process) in self.iter().filter(|(_, e)| e.kind == EntityKind::Process) {
-            if process.number == pid {
+            if process.number == i64::from(pid) {
                 found.push(id);
             }
             if let Some(parent) = process.parent {

@@ -349,8 +349,8 @@ impl Tables {
     /// above the limit.
     ///
     /// It is the last one with this id, unless that has ended before.
-    pub fn process(&mut self, pid: i64, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
-        self.shared(Entity::new(EntityKind::Process, pid), at, out)
+    pub fn process(&mut self, pid: u32, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
+        self.shared(Entity::new(EntityKind::Process, pid.into()), at, out)
     }
 
     /// The thread of the kernel with this thread id at a time: see [`Tables::process`]. A new one has no
@@ -366,8 +366,8 @@ impl Tables {
     /// assert_eq!(tables.thread(4711, at, &mut out), thread);
     /// assert_eq!(out.len(), 1);
     /// ```
-    pub fn thread(&mut self, tid: i64, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
-        self.shared(Entity::new(EntityKind::Thread, tid), at, out)
+    pub fn thread(&mut self, tid: u32, at: Timestamp, out: &mut Vec<Event>) -> Option<EntityId> {
+        self.shared(Entity::new(EntityKind::Thread, tid.into()), at, out)
     }
 
     /// The CPU with this number: see [`Tables::process`].

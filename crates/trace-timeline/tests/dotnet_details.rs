@@ -876,7 +876,7 @@ fn pieces_have_the_stacks_of_samples() {
 fn sources_share_a_process() {
     let capture = captures().find(|capture| capture.name.starts_with("t9-runtime")).unwrap();
     let pid = capture.tables.entities.iter().find(|(_, e)| e.kind == EntityKind::Process);
-    let pid = pid.unwrap().1.number as i32;
+    let pid = pid.unwrap().1.number as u32;
     for is_kernel_first in [true, false] {
         let (mut tables, mut events) = (Tables::new(), Vec::new());
         let mut kernel = KernelSource::new();
@@ -900,14 +900,14 @@ fn sources_share_a_process() {
             tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process).collect();
         let others = processes.iter().filter(|(_, process)| process.number == 1); // its parent
         assert_eq!(processes.len() - others.count(), 1, "{processes:?}");
-        let id = tables.entities.process(pid.into()).unwrap();
+        let id = tables.entities.process(pid).unwrap();
         let process = tables.entities.get(id).unwrap();
         assert_eq!(process.start, Some(Timestamp::from_nanos(5)));
         assert_eq!(tables.get(process.name), b"run");
         assert!(tables.entities.attribute(id, Attribute::CommandLine).is_some());
         // The same number again is another process.
         fork(&mut kernel, &mut tables, 9);
-        let last = tables.entities.process(pid.into()).unwrap();
+        let last = tables.entities.process(pid).unwrap();
         assert_ne!(last, id);
         assert_eq!(tables.entities.get(last).unwrap().start, Some(Timestamp::from_nanos(9)));
     }

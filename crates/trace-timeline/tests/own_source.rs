@@ -8,14 +8,14 @@
 
 use std::collections::BTreeMap;
 use trace_timeline::answers::{Finder, Paths, Piece, Question, Subject};
-use trace_timeline::sources::kernel::{KernelSource, Record, Task};
+use trace_timeline::sources::kernel::{KernelSource, Record, Task, ThreadRef};
 use trace_timeline::{
     Cause, Correlator, Derived, Entity, EntityId, EntityKind, Event, EventKind, SpanKind, Streams,
     Tables, Timestamp, text,
 };
 
-const PID: i32 = 70;
-const TID: i32 = 71;
+const PID: u32 = 70;
+const TID: u32 = 71;
 
 fn at(n: i64) -> Timestamp {
     Timestamp::from_nanos(n)
@@ -23,7 +23,7 @@ fn at(n: i64) -> Timestamp {
 
 /// A recording of the scheduler: a thread of the application sleeps, waits for a CPU and runs.
 fn kernel() -> Vec<(i64, Record<'static>)> {
-    let task = |tid: i32| Task { tid, comm: b"worker", prio: 120 };
+    let task = |tid| Task::new(tid, b"worker", 120);
     let switch = |prev, prev_state, next| Record::Switch {
         cpu: 0,
         prev: task(prev),
@@ -33,7 +33,7 @@ fn kernel() -> Vec<(i64, Record<'static>)> {
     let thread = |pid, tid| Record::Thread { pid, tid, parent: None, comm: b"app", is_new: false };
     let waking = Record::Waking {
         cpu: 1,
-        by: Some(0),
+        by: Some(ThreadRef::Tid(0)),
         flags: Some(0),
         task: task(TID),
         target_cpu: 0,
@@ -62,7 +62,7 @@ impl Requests {
     fn read(&mut self, tables: &mut Tables, out: &mut Vec<Event>) -> bool {
         let Some((time, is_begin)) = self.lines.next() else { return false };
         let at = at(time);
-        let thread = tables.thread(TID.into(), at, out).unwrap();
+        let thread = tables.thread(TID, at, out).unwrap();
         let mut push = |kind| out.push(Event { time: at, kind });
         if is_begin {
             let process = tables.entities.process_of(thread);

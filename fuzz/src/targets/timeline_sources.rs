@@ -10,7 +10,7 @@ use trace_timeline::answers::{History, Report, RequestFilter, Requests, critical
 use trace_timeline::sources::cgroup::CgroupSource;
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::go::GoSource;
-use trace_timeline::sources::kernel::{KernelSource, Record, Task};
+use trace_timeline::sources::kernel::{KernelSource, Record, Task, ThreadRef};
 use trace_timeline::sources::perf::PerfSource;
 use trace_timeline::{Correlator, Derived, EntityId, Event, TableLimits, Tables};
 
@@ -97,13 +97,17 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
         let [kind, cpu, a, b, state, passed] = bytes.try_into().unwrap();
         now += i64::from(passed);
         let cpu = u32::from(cpu % 3);
-        let tid = |n: u8| i32::from(n % 8);
-        let task = |n: u8| Task { tid: tid(n), comm: &bytes[..1], prio: 120 };
+        let tid = |n: u8| u32::from(n % 8);
+        let thread = |n: u8| match n {
+            u8::MAX => ThreadRef::Other,
+            _ => ThreadRef::Tid(tid(n)),
+        };
+        let task = |n: u8| Task::new(tid(n), &bytes[..1], 120);
         let record = match kind % 9 {
             0 => Record::Switch { cpu, prev: task(a), prev_state: state.into(), next: task(b) },
             1 => Record::Waking {
                 cpu,
-                by: (state % 2 == 0).then(|| tid(a)),
+                by: (state % 2 == 0).then(|| thread(a)),
                 flags: (state % 3 != 0).then_some(state),
                 task: task(b),
                 target_cpu: u32::from(state % 3),
@@ -121,7 +125,11 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
             },
             5 => Record::Comm { tid: tid(a), comm: &bytes[..1], by_exec: b % 2 == 1 },
             6 => Record::Exit { tid: tid(a) },
-            7 => Record::Runs { cpu, tid: tid(a), prev: (state % 2 == 0).then(|| tid(b)) },
+            7 => Record::Runs {
+                cpu,
+                thread: thread(a),
+                prev: (state % 2 == 0).then(|| thread(b)),
+            },
             _ => Record::Lost { cpu, count: state.into() },
         };
         source.push(Timestamp::from_nanos(now), &record, tables, &mut events);

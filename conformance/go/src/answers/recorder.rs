@@ -93,7 +93,7 @@ impl Recorder {
 
     /// Reads the counters of the cgroup of this process in each round.
     pub(super) fn watch_quota(&mut self, cpu_stat: PathBuf, pid: u32) {
-        self.quota = Some((cpu_stat, CgroupSource::new(pid.into())));
+        self.quota = Some((cpu_stat, CgroupSource::new(pid)));
     }
 
     /// Records the calls of a system call with this number too.

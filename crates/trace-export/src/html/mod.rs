@@ -66,7 +66,7 @@ pub struct HtmlOptions {
     /// Lanes of a group, such as the goroutines of one entry function.
     pub max_lanes: usize,
     /// The process of interest, by its id: it and its descendants come first.
-    pub process: Option<i64>,
+    pub process: Option<u32>,
     /// With a process of interest: intervals of the threads of others. A process above it has no
     /// lanes of threads. The lanes of the CPUs show when they ran.
     pub max_other_items: u64,

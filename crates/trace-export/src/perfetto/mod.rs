@@ -62,9 +62,9 @@ pub struct PerfettoSink<W> {
     /// Whether a snapshot relates `domain` to `CLOCK_BOOTTIME`.
     is_related: bool,
     tracks: Vec<TrackState>,
-    by_tid: HashMap<(i32, i32), Named>,
+    by_tid: HashMap<(u32, Option<u32>), Named>,
     /// The processes of the process tree.
-    tree: HashSet<i32>,
+    tree: HashSet<u32>,
     losses: Option<TrackId>,
     flows: u64,
     cpus: Vec<Bundle>,

@@ -215,7 +215,7 @@ impl Bundle {
             return self.begin(at, switch);
         }
         let comm = self.comms.index(next.comm);
-        let values = [*prev_state as u64, next.tid as i64 as u64, next.prio as i64 as u64, comm];
+        let values = [*prev_state as u64, next.tid.into(), next.prio as i64 as u64, comm];
         self.switch.push(at, values);
     }
 
@@ -245,8 +245,7 @@ impl Bundle {
         self.count += 1;
         let task = &waking.task;
         let comm = self.comms.index(task.comm);
-        let values =
-            [task.tid as i64 as u64, waking.target_cpu.into(), task.prio as i64 as u64, comm];
+        let values = [task.tid.into(), waking.target_cpu.into(), task.prio as i64 as u64, comm];
         self.waking.push(at, values);
     }
 

@@ -168,11 +168,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// The name of a process, or its number.
+/// The name of a process, or its number. One without either is an unknown process.
 pub(super) fn process_name(id: EntityId, tables: &Tables) -> String {
     let process = tables.entities.get(id);
     match process.map(|process| (tables.str(process.name), process.number)) {
-        Some((name, pid)) if name.is_empty() => format!("process {pid}"),
+        Some((name, pid)) if name.is_empty() => match u32::try_from(pid) {
+            Ok(pid) => format!("process {pid}"),
+            // A Go trace does not record its process id.
+            Err(_) => "unknown process".to_owned(),
+        },
         Some((name, _)) => name.into_owned(),
         None => String::new(),
     }

@@ -4,6 +4,7 @@ use super::process::rank;
 use super::{Context, Drawing};
 use crate::lanes::Nest;
 use crate::model::{Category, Sink, Track, TrackEvent, TrackId};
+use crate::pids;
 use std::io;
 use trace_common::{IdMap, Timestamp};
 use trace_timeline::{EntityId, EntityKind, Interval, SpanId, State, Tables};
@@ -210,8 +211,8 @@ impl Drawing {
             return Ok(thread.track);
         }
         let Some(entity) = tables.entities.get(id) else { return Ok(None) };
-        let track = match super::scheduler::tid(entity) {
-            tid @ 1.. => {
+        let track = match pids::of(entity) {
+            Some(tid) => {
                 // The process of a kernel thread may not be known.
                 let process = entity.parent;
                 let pid = self.pid(process, tables);
@@ -224,7 +225,7 @@ impl Drawing {
                 let name = if is_m { b"M" } else { name };
                 Some(cx.sink.track(&Track::thread(pid, tid, name).placeholder(is_m))?)
             }
-            _ => None,
+            None => None,
         };
         *self.executors.threads.insert(key(id)) = Thread { track, ..Thread::default() };
         if entity.kind == EntityKind::GoThread {

@@ -171,7 +171,7 @@ struct Drawing {
     /// The last start of a state: at the same time it may be refined.
     pending: Option<Interval>,
     /// Process ids on the timeline.
-    pids: HashMap<EntityId, i32>,
+    pids: HashMap<EntityId, u32>,
     /// The arguments of the next event.
     args: Vec<(TextId, Value)>,
     /// Whether processes and threads have their names.

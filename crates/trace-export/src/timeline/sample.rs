@@ -4,6 +4,7 @@ use super::names::Root;
 use super::{Context, Drawing};
 use crate::cpu::CpuState;
 use crate::model::{Category, CpuMode, DebugAnnotation, Sample, Sink, TrackEvent, Value};
+use crate::pids;
 use std::io;
 use trace_timeline::{Entity, EntityId, EntityKind, Kernel, SampleKind, Sampled};
 
@@ -27,13 +28,15 @@ impl Drawing {
             }
             _ => None,
         });
-        let thread = thread.and_then(|id| Some((id, tables.entities.get(id)?)));
-        let thread = thread.filter(|(_, entity)| super::scheduler::tid(entity) > 0);
+        let thread = thread.and_then(|id| {
+            let entity = tables.entities.get(id)?;
+            Some((id, entity, pids::of(entity)?))
+        });
         let is_of_thread = sample.kind != SampleKind::Allocation;
         let thread = thread.filter(|_| is_of_thread);
         match thread {
-            Some((id, _)) if sample.kind == SampleKind::OffCpu => self.wait_sample(sample, id, cx),
-            Some((id, thread)) => self.thread_sample(sample, id, thread, cx),
+            Some((id, ..)) if sample.kind == SampleKind::OffCpu => self.wait_sample(sample, id, cx),
+            Some((id, thread, tid)) => self.thread_sample(sample, (id, thread, tid), cx),
             None => self.other_sample(sample, cx),
         }
     }
@@ -41,12 +44,10 @@ impl Drawing {
     fn thread_sample(
         &mut self,
         sample: &Sampled,
-        id: EntityId,
-        thread: &Entity,
+        (id, thread, tid): (EntityId, &Entity, u32),
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let tables = cx.tables;
-        let tid = super::scheduler::tid(thread);
         let mut drawn = Sample::new(self.pid(thread.parent, tables), tid);
         self.thread_track(id, cx)?;
         let cpu = match sample.kernel {
@@ -104,7 +105,7 @@ impl Drawing {
     }
 
     /// Whether a thread had a CPU before it was sampled, and which one, by the given intervals.
-    fn cpu_state(&self, sample: &Sampled, tid: i32) -> Option<(bool, Option<u32>)> {
+    fn cpu_state(&self, sample: &Sampled, tid: u32) -> Option<(bool, Option<u32>)> {
         let intervals = self.options.cpus.as_ref()?;
         let (from, to) = match sample.stop_requested {
             Some(at) => (at, at),

@@ -44,7 +44,7 @@ struct Cpu {
 /// A thread with its name; without one an idle thread, or others.
 #[derive(Clone, Copy, Debug)]
 struct Label {
-    tid: i32,
+    tid: u32,
     name: Option<TextId>,
 }
 
@@ -86,12 +86,12 @@ impl Label {
             Drawn::Other => None,
             Drawn::Thread(thread) => tables.entities.get(thread),
         };
-        known.map_or_else(|| Self { tid: other(cpu), name: None }, Self::of)
+        known.and_then(Self::of).unwrap_or_else(|| Self { tid: other(cpu), name: None })
     }
 
     #[inline]
-    fn of(thread: &Entity) -> Self {
-        Self { tid: tid(thread), name: Some(thread.name) }
+    fn of(thread: &Entity) -> Option<Self> {
+        Some(Self { tid: pids::of(thread)?, name: Some(thread.name) })
     }
 
     #[inline]
@@ -105,13 +105,8 @@ impl Label {
     }
 }
 
-fn other(cpu: u32) -> i32 {
-    i32::try_from(OTHERS.saturating_add(cpu)).unwrap_or(i32::MAX)
-}
-
-/// The thread id of a thread, or the process id of a process.
-pub(super) fn tid(entity: &Entity) -> i32 {
-    i32::try_from(entity.number).unwrap_or(-1)
+const fn other(cpu: u32) -> u32 {
+    OTHERS.saturating_add(cpu)
 }
 
 impl Scheduler {
@@ -268,15 +263,16 @@ impl Scheduler {
             }
             _ => on,
         };
+        let Some(label) = Label::of(to) else { return Ok(()) };
         stats.wakings += 1;
-        let task = Label::of(to).task(DEFAULT_PRIO, tables);
+        let task = label.task(DEFAULT_PRIO, tables);
         cx.sink.sched_waking(at, &SchedWaking::new(on, task, target))
     }
 }
 
 impl Drawing {
     /// The process id of a process on the timeline.
-    pub(super) fn pid(&mut self, process: Option<EntityId>, tables: &Tables) -> i32 {
+    pub(super) fn pid(&mut self, process: Option<EntityId>, tables: &Tables) -> u32 {
         let Some(id) = process else { return pids::UNKNOWN };
         let of_kernel = || pids::pid(pids::of_kernel(id, tables), tables);
         *self.pids.entry(id).or_insert_with(of_kernel)
@@ -292,14 +288,15 @@ impl Drawing {
             let name = tables.get(entity.name);
             match entity.kind {
                 // One without a name is known only as a parent.
-                EntityKind::Process if entity.number > 0 && !name.is_empty() => {
-                    cx.sink.track(&Track::process(tid(entity), name).ordered())?;
-                    describe(id, entity, tables).draw(cx.sink)?;
+                EntityKind::Process if !name.is_empty() => {
+                    let Some(pid) = pids::of(entity) else { continue };
+                    cx.sink.track(&Track::process(pid, name).ordered())?;
+                    describe(id, pid, entity, tables).draw(cx.sink)?;
                 }
                 EntityKind::Thread => {
-                    if let Some(process) = entity.parent {
+                    if let (Some(process), Some(tid)) = (entity.parent, pids::of(entity)) {
                         let pid = self.pid(Some(process), tables);
-                        let track = cx.sink.track(&Track::thread(pid, tid(entity), name))?;
+                        let track = cx.sink.track(&Track::thread(pid, tid, name))?;
                         self.exits.extend(entity.end.map(|end| (end, track)));
                     }
                 }
@@ -319,14 +316,14 @@ impl Drawing {
     }
 }
 
-fn describe<'a>(id: EntityId, process: &Entity, tables: &'a Tables) -> Process<'a> {
+fn describe<'a>(id: EntityId, pid: u32, process: &Entity, tables: &'a Tables) -> Process<'a> {
     let text = |attribute| {
         let value = tables.entities.attribute(id, attribute);
         value.map_or(&b""[..], |value| tables.get(value))
     };
-    let parent = process.parent.and_then(|parent| tables.entities.get(parent)).map(tid);
-    Process::new(tid(process), tables.get(process.name))
-        .parent(parent.filter(|pid| *pid > 0))
+    let parent = process.parent.and_then(|parent| tables.entities.get(parent));
+    Process::new(pid, tables.get(process.name))
+        .parent(parent.and_then(pids::of))
         .command_line(text(Attribute::CommandLine))
         .executable(text(Attribute::Executable))
         .cgroup(text(Attribute::Cgroup), text(Attribute::Container))

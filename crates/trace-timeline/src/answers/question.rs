@@ -27,7 +27,7 @@ pub enum Subject {
     /// Goroutines with this id, from their start to their end.
     Goroutine(i64),
     /// Threads of the kernel with this id, from their start to their end.
-    Thread(i64),
+    Thread(u32),
 }
 
 impl Subject {
@@ -52,10 +52,10 @@ impl Subject {
     }
 
     /// The goroutine or thread.
-    const fn entity(&self) -> Option<(EntityKind, i64)> {
+    fn entity(&self) -> Option<(EntityKind, i64)> {
         match self {
             Self::Goroutine(id) => Some((EntityKind::Goroutine, *id)),
-            Self::Thread(tid) => Some((EntityKind::Thread, *tid)),
+            Self::Thread(tid) => Some((EntityKind::Thread, (*tid).into())),
             _ => None,
         }
     }
@@ -71,7 +71,7 @@ pub struct Question {
     /// them, which are explained as a whole; the part within them of a goroutine or thread.
     pub between: Option<(i64, i64)>,
     /// Only those of the process with this id. Of a goroutine or thread see [`Finder::processes`].
-    pub pid: Option<i64>,
+    pub pid: Option<u32>,
     /// Number of requests, longest first.
     pub worst: usize,
 }
@@ -199,7 +199,7 @@ impl Finder {
 
     /// Restricts a goroutine or thread that was found to the process with this id, as
     /// [`Question::pid`].
-    pub const fn restrict(&mut self, pid: i64) {
+    pub const fn restrict(&mut self, pid: u32) {
         self.question.pid = Some(pid);
     }
 
@@ -207,8 +207,8 @@ impl Finder {
     pub fn finish(self, tables: &Tables) -> Found {
         let Question { pid, worst, .. } = self.question;
         let number = |process| tables.entities.get(process).map(|process| process.number);
-        let is_wanted =
-            |process: Option<EntityId>| pid.is_none_or(|pid| process.and_then(number) == Some(pid));
+        let is = |process: Option<EntityId>, pid| process.and_then(number) == Some(i64::from(pid));
+        let is_wanted = |process| pid.is_none_or(|pid| is(process, pid));
         let is_life_wanted = |life: &Request| is_wanted(tables.entities.process_of(life.subject));
         // There are either lives or requests.
         let mut requests: Vec<Request> = self.lives().filter(is_life_wanted).collect();

@@ -234,7 +234,7 @@ impl Correlator {
     /// kernel's threads that have the ids of their threads: of two of them, or of the only one.
     ///
     /// Entities keep the number -1, unless the consumer sets it.
-    pub fn processes(&self) -> Vec<(EntityId, i64)> {
+    pub fn processes(&self) -> Vec<(EntityId, u32)> {
         self.processes.found()
     }
 

@@ -114,14 +114,17 @@ impl Processes {
     }
 
     /// The processes that were found, with their process ids. One thread is enough if there are no others.
-    pub(super) fn found(&self) -> Vec<(EntityId, i64)> {
+    pub(super) fn found(&self) -> Vec<(EntityId, u32)> {
         let is_single = |process| self.single.get(process).is_some_and(Option::is_some);
         let found = self.known.iter().filter(|(process, known)| match known {
             Known::Probably { .. } => is_single(*process),
             _ => true,
         });
-        let found = found.filter_map(|(process, known)| Some((*process, known.pid()?)));
-        let mut found: Vec<(EntityId, i64)> = found.collect();
+        let found = found.filter_map(|(process, known)| {
+            let pid = u32::try_from(known.pid()?).ok()?;
+            Some((*process, pid))
+        });
+        let mut found: Vec<(EntityId, u32)> = found.collect();
         found.sort_unstable();
         found
     }

@@ -66,7 +66,7 @@ impl CpuStat {
 /// Makes model events of readings of `cpu.stat`: see the [module](self).
 #[derive(Debug)]
 pub struct CgroupSource {
-    pid: i64,
+    pid: u32,
     cgroup: TextId,
     process: Option<EntityId>,
     last: Option<(Timestamp, CpuStat)>,
@@ -76,7 +76,7 @@ pub struct CgroupSource {
 
 impl CgroupSource {
     /// Makes a source for the cgroup of a process. The process id is that of the kernel's records.
-    pub const fn new(pid: i64) -> Self {
+    pub const fn new(pid: u32) -> Self {
         let throttled = CpuStat::new(0, 0);
         let cgroup = TextId::EMPTY;
         Self { pid, cgroup, process: None, last: None, throttled, unreadable: 0 }
@@ -136,7 +136,7 @@ impl CgroupSource {
             let known = entities.process(self.pid);
             self.process = known
                 .filter(|id| entities.get(*id).is_some_and(existed))
-                .or_else(|| push.process(self.pid, b""));
+                .or_else(|| push.process(Some(self.pid), b""));
         }
         let Some(process) = self.process else { return };
         let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);

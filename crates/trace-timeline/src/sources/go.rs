@@ -52,7 +52,7 @@ use trace_common::{ClockDomain, IdMap, Timestamp};
 pub struct GoOptions {
     /// The process id of the program, which the trace does not record. It relates the trace to
     /// other sources.
-    pub pid: Option<i64>,
+    pub pid: Option<u32>,
     /// The name of the program.
     pub process: Vec<u8>,
     /// Nanoseconds to add to all times: the difference of the timeline's clock and the trace's.
@@ -402,7 +402,7 @@ impl GoSource {
         if let Some(process) = self.process {
             return process;
         }
-        let process = push.process(self.options.pid.unwrap_or(-1), &self.options.process);
+        let process = push.process(self.options.pid, &self.options.process);
         self.process = Some(process);
         let go = push.tables.text(b"Go");
         push.tables.entities.describe(process?, Attribute::Runtime, go);

@@ -1,6 +1,6 @@
 //! Where sources put their events.
 
-use crate::entity::{Entity, EntityId, EntityKind};
+use crate::entity::{Entity, EntityId, EntityKind, UNKNOWN_PROCESS};
 use crate::event::{Context, Event, EventKind, FlowKind, InstantKind, SpanKind, State, Value};
 use crate::tables::{SpanId, StackId, Tables, TextId};
 use trace_common::Timestamp;
@@ -27,10 +27,12 @@ impl Pusher<'_> {
     }
 
     /// The process with this process id, which another source may have found, too. Without a name
-    /// it gets this one.
-    pub(super) fn process(&mut self, pid: i64, name: &[u8]) -> Option<EntityId> {
+    /// it gets this one. A process whose id is not
+    /// known is shared with no other source.
+    pub(super) fn process(&mut self, pid: Option<u32>, name: &[u8]) -> Option<EntityId> {
         let name = self.tables.text(name);
-        let process = Entity::new(EntityKind::Process, pid).name(name);
+        let number = pid.map_or(UNKNOWN_PROCESS, i64::from);
+        let process = Entity::new(EntityKind::Process, number).name(name);
         let known = self.tables.shared(process, self.at, self.out)?;
         if let Some(process) = self.tables.entities.get_mut(known) {
             if process.name.is_empty() {

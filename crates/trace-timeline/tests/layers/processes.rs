@@ -6,11 +6,11 @@ use trace_timeline::{
 };
 
 /// Threads, each on a CPU of its own: the process ids and the thread ids.
-fn kernel_threads(w: &mut World, threads: &[(i64, i64)]) {
+fn kernel_threads(w: &mut World, threads: &[(u32, u32)]) {
     for (number, (pid, tid)) in (0..).zip(threads) {
         let known = w.tables.entities.process(*pid);
-        let process = known.unwrap_or_else(|| w.entity(EntityKind::Process, *pid, None));
-        let thread = w.entity(EntityKind::Thread, *tid, Some(process));
+        let process = known.unwrap_or_else(|| w.entity(EntityKind::Process, (*pid).into(), None));
+        let thread = w.entity(EntityKind::Thread, (*tid).into(), Some(process));
         let cpu = w.entity(EntityKind::Cpu, number, None);
         w.switch(cpu, None, ThreadState::Unknown, Some(thread));
     }

@@ -119,14 +119,14 @@ fn choose_process(
         _ => return Ok(()),
     };
     let known = finder.processes(tables);
-    let number = |process: &EntityId| tables.entities.get(*process).map(|process| process.number);
+    let pid_of = |process: &EntityId| u32::try_from(tables.entities.get(*process)?.number).ok();
     let names = |processes: &[EntityId]| {
         let names: BTreeSet<String> =
             processes.iter().map(|process| name(tables, *process)).collect();
         names.into_iter().collect::<Vec<_>>().join(", ")
     };
     if let Some(pid) = question.pid {
-        if known.is_empty() || known.iter().any(|process| number(process) == Some(pid)) {
+        if known.is_empty() || known.iter().any(|process| pid_of(process) == Some(pid)) {
             return Ok(());
         }
         let between = between(question);
@@ -137,8 +137,8 @@ fn choose_process(
     // A process can have several traces. The ids of some are not known.
     let is_one = |of: &[EntityId]| match of {
         [first, rest @ ..] => {
-            let pid = number(first).filter(|pid| *pid >= 0);
-            rest.is_empty() || (pid.is_some() && rest.iter().all(|other| number(other) == pid))
+            let pid = pid_of(first);
+            rest.is_empty() || (pid.is_some() && rest.iter().all(|other| pid_of(other) == pid))
         }
         [] => false,
     };
@@ -149,18 +149,18 @@ fn choose_process(
     let own: Vec<EntityId> = known
         .iter()
         .copied()
-        .filter(|process| recorded.is_some() && number(process) == recorded)
+        .filter(|process| recorded.is_some() && pid_of(process) == recorded)
         .collect();
     let family = recorded.map(|pid| tables.entities.family(pid)).unwrap_or_default();
     let family: Vec<EntityId> =
         known.iter().copied().filter(|process| family.contains(process)).collect();
-    match [own, family].iter().find(|of| is_one(of)).and_then(|of| number(of.first()?)) {
+    match [own, family].iter().find(|of| is_one(of)).and_then(|of| pid_of(of.first()?)) {
         Some(pid) => {
             finder.restrict(pid);
             Ok(())
         }
         // Without its id, a process cannot be chosen: the longest life is explained.
-        None if known.iter().any(|process| number(process).is_none_or(|pid| pid < 0)) => Ok(()),
+        None if known.iter().any(|process| pid_of(process).is_none()) => Ok(()),
         None => {
             let all = names(&known);
             let message = format!("{what} is in several processes: {all}; choose one with --pid");
@@ -173,7 +173,7 @@ fn choose_process(
 fn of_no_process(question: &Question, tables: &Tables, is_whole: bool) -> Option<Failure> {
     let pid = question.pid?;
     let mut processes = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
-    let is_there = processes.any(|(_, process)| process.number == pid);
+    let is_there = processes.any(|(_, process)| process.number == i64::from(pid));
     let read = if is_whole { "the traces" } else { "what could be read of the traces" };
     (!is_there).then(|| Failure::new(format_args!("process {pid} is not in {read}")))
 }

@@ -50,13 +50,13 @@ pub(crate) struct Args {
     goroutine: Option<i64>,
     /// This thread of the kernel, from its start to its end
     #[arg(long, value_name = "TID", group = "what")]
-    thread: Option<i64>,
+    thread: Option<u32>,
     /// Only of this process. Without it, a goroutine or thread is that of the process that triscope
     /// record --keep recorded, if its directory is the only argument, or of the only descendant that
     /// has it. Otherwise it is an error if several processes have it; if the id of one of them is not
     /// known, the one that lived longest is explained
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i64).range(0..))]
-    pid: Option<i64>,
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
     /// Only requests that overlap these times, which are explained as a whole; of a goroutine or thread
     /// the part between them. In seconds from the start of the timeline
     #[arg(long, num_args = 2, value_names = ["A", "B"], value_parser = seconds)]

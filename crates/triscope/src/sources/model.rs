@@ -57,7 +57,7 @@ pub(crate) struct Traces {
 /// The program of a trace: a Go trace does not record its process id and name.
 #[derive(Clone, Default)]
 pub(crate) struct Program {
-    pub(crate) pid: Option<i64>,
+    pub(crate) pid: Option<u32>,
     pub(crate) name: Option<String>,
     /// The ids of its threads in its PID namespace and in that of the recorder, of a .NET program.
     pub(crate) threads: BTreeMap<u32, u32>,
@@ -271,9 +271,9 @@ impl Traces {
     }
 
     /// The process that `triscope record --keep` recorded, if these are its traces.
-    pub(crate) fn recorded(&self) -> Option<i64> {
+    pub(crate) fn recorded(&self) -> Option<u32> {
         let [dir] = self.files.as_slice() else { return None };
-        about_recording(dir).ok()??.get("pid")?.as_i64()
+        u32::try_from(about_recording(dir).ok()??.get("pid")?.as_u64()?).ok()
     }
 
     /// The same traces, for a profile: functions of recordings of perf have files and lines, and inlined
@@ -477,7 +477,7 @@ impl Traces {
         // A Go trace does not record its process id.
         for (process, pid) in correlator.processes() {
             if let Some(process) = tables.entities.get_mut(process) {
-                process.number = pid;
+                process.number = pid.into();
             }
         }
         Ok(failures)
@@ -877,8 +877,7 @@ impl Opening<'_> {
         if let Some(process) = &program.name {
             source.set_process_name(process);
         }
-        let given = program.pid.and_then(|pid| u32::try_from(pid).ok());
-        let ids = dotnet_ids(path, given, program.threads);
+        let ids = dotnet_ids(path, program.pid, program.threads);
         if let Some((pid, threads)) = ids {
             source.set_ids(pid, threads);
         }
@@ -990,7 +989,7 @@ fn uncompressed(path: &Path) -> PathBuf {
 
 /// The process in the name of a Go trace of `record --keep` (`go-PID`) or of a flight recorder, which has what another
 /// recorder left as `go-PID-START`.
-fn go_pid(stem: &str) -> Option<i64> {
+fn go_pid(stem: &str) -> Option<u32> {
     stem.strip_prefix("go-")?.split('-').next()?.parse().ok()
 }
 

@@ -91,7 +91,7 @@ fn parse(line: &[u8]) -> Option<ObservedProcess> {
     let text = |key| value.get(key).and_then(Value::as_str).unwrap_or_default().into();
     Some(ObservedProcess {
         time: value.get("at").and_then(Value::as_i64).map(Timestamp::from_nanos),
-        pid: i32::try_from(value.get("pid")?.as_u64()?).ok()?,
+        pid: u32::try_from(value.get("pid")?.as_u64()?).ok()?,
         command_line: text("command_line"),
         executable: text("executable"),
         cgroup: text("cgroup"),
@@ -118,7 +118,7 @@ mod tests {
         writer.flush().unwrap();
         let Processes { observed, skipped } = read(File::open(writer.path()).unwrap()).unwrap();
         let [first, second] = &observed[..] else { panic!("{observed:?}") };
-        assert_eq!((skipped, first.time, first.pid), (0, None, std::process::id() as i32));
+        assert_eq!((skipped, first.time, first.pid), (0, None, std::process::id()));
         assert_eq!(first.command_line, this.command_line().into_bytes());
         assert_eq!(second.time, Some(Timestamp::from_nanos(7)));
         assert_eq!(second.command_line, b"./a 'b\n\"c'");

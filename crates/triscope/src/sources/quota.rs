@@ -213,7 +213,7 @@ impl<R: Read> QuotaReader<R> {
             return Err(self.wrong("too many processes"));
         }
         let group = self.group(group)?;
-        let mut source = CgroupSource::new(pid.into()).named(group.name);
+        let mut source = CgroupSource::new(pid).named(group.name);
         // Before it was there, it was not throttled.
         if let Some((_, stat)) = group.last {
             source.push_stat(at, stat, tables, out);

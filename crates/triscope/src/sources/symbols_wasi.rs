@@ -19,6 +19,6 @@ pub(crate) const fn named(source: PerfSource, _: &Features, _: bool) -> (PerfSou
 }
 
 /// A source of .NET events as it is.
-pub(crate) fn with_lines(source: DotnetSource, _: Option<i64>) -> DotnetSource {
+pub(crate) fn with_lines(source: DotnetSource, _: Option<u32>) -> DotnetSource {
     source
 }

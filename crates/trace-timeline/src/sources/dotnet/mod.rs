@@ -531,8 +531,8 @@ impl DotnetSource {
         if let Some(process) = self.processes.get(&pid) {
             return *process;
         }
-        let number = self.other_ids(pid).map_or(pid, |ids| ids.process.into());
-        let number = i64::try_from(number).unwrap_or(-1);
+        let number = self.other_ids(pid).map(|ids| ids.process);
+        let number = number.or_else(|| u32::try_from(pid).ok());
         let name = self.process_name.as_deref();
         let name = name.unwrap_or_else(|| self.names.process_name(pid));
         let process = push.process(number, name.as_bytes());

@@ -7,7 +7,7 @@
 //! let mut tables = Tables::new();
 //! let mut source = KernelSource::new();
 //! let mut events = Vec::new();
-//! let task = |tid, comm| Task { tid, comm, prio: 120 };
+//! let task = |tid, comm| Task::new(tid, comm, 120);
 //! let record = Record::Switch {
 //!     cpu: 0,
 //!     prev: task(0, b"swapper/0"),
@@ -30,7 +30,7 @@ mod tasks;
 mod tests;
 
 pub(super) use record::left;
-pub use record::{ProcessAttributes, Record, Task};
+pub use record::{ProcessAttributes, Record, Task, ThreadRef};
 
 use super::pusher::Pusher;
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
@@ -76,11 +76,11 @@ pub struct KernelSource {
     stats: KernelStats,
     cpus: IdMap<Option<Cpu>>,
     threads: IdMap<Option<Thread>>,
-    processes: HashMap<i32, EntityId>,
+    processes: HashMap<u32, EntityId>,
     /// Number of threads that have not ended, by process.
     living: HashMap<EntityId, u32>,
     /// Processes whose main thread has ended before others.
-    headless: HashSet<i32>,
+    headless: HashSet<u32>,
     machine: Option<EntityId>,
     /// Whether context switches are not recorded: of two records nothing says that there was one
     /// between them.
@@ -102,8 +102,13 @@ struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Running {
     Unknown,
-    /// 0 is the idle thread.
-    Tid(i32),
+    Thread(ThreadRef),
+}
+
+impl Running {
+    const fn tid(tid: u32) -> Self {
+        Self::Thread(ThreadRef::Tid(tid))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -146,19 +151,21 @@ impl KernelSource {
         let push = &mut Pusher { at, tables, out };
         match *record {
             Record::Switch { cpu, prev, prev_state, next } => {
-                self.comm(prev.tid, prev.comm, push);
-                self.comm(next.tid, next.comm, push);
-                let is_exiting = self.known(prev.tid).is_some_and(|t| t.exit.is_some());
+                for task in [prev, next] {
+                    self.comm_of(&task, push);
+                }
+                let known = prev.thread.tid().and_then(|tid| self.known(tid));
+                let is_exiting = known.is_some_and(|thread| thread.exit.is_some());
                 // TASK_DEAD before Linux 4.14; TASK_PARKED since then.
                 let left = match left(prev_state) {
-                    _ if prev.tid < 0 => ThreadState::Unknown,
+                    _ if prev.thread == ThreadRef::Other => ThreadState::Unknown,
                     _ if is_exiting && prev_state & 0x40 != 0 => ThreadState::Dead,
                     left => left,
                 };
                 let prio = i16::try_from(next.prio).unwrap_or(DEFAULT_PRIO);
-                self.switch(cpu, prev.tid, left, Some((next.tid, prio)), push);
+                self.switch(cpu, prev.thread, left, Some((next.thread, prio)), push);
             }
-            Record::Runs { cpu, tid, prev } => self.confirm(cpu, tid, prev, push),
+            Record::Runs { cpu, thread, prev } => self.confirm(cpu, thread, prev, push),
             Record::In { cpu, tid } => {
                 self.has_switch_records = true;
                 self.get_cpu(cpu, tid, push);
@@ -174,7 +181,7 @@ impl KernelSource {
                     (_, true) => ThreadState::Dead,
                     _ => ThreadState::Sleeping,
                 };
-                self.switch(cpu, tid, left, None, push);
+                self.switch(cpu, ThreadRef::Tid(tid), left, None, push);
             }
             Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
                 self.stats.wakings += 1;
@@ -186,14 +193,14 @@ impl KernelSource {
                 };
                 // The creator is the one that forked: a new thread is woken by it.
                 let kind = if is_new { FlowKind::Creates } else { FlowKind::Wakes };
-                self.comm(task.tid, task.comm, push);
+                self.comm_of(&task, push);
                 if let Some(by) = by {
                     self.runs(cpu, by, push);
                 }
-                let from = by.filter(|tid| *tid > 0 && *tid != task.tid);
+                let from = by.filter(|by| *by != task.thread);
                 let is_task = matches!(context, Context::Task | Context::Unknown);
-                let from = from.filter(|_| is_task).and_then(|tid| self.thread(tid, push));
-                let Some(to) = self.thread(task.tid, push) else { return };
+                let from = from.filter(|_| is_task).and_then(|by| self.named(by, push));
+                let Some(to) = self.named(task.thread, push) else { return };
                 let target = self.cpu(target_cpu, push).map(|cpu| cpu.entity);
                 let on = self.cpu(cpu, push).map(|cpu| {
                     cpu.last = at;
@@ -316,8 +323,8 @@ impl KernelSource {
         let Some(id) = known.parent else { return };
         let Some(process) = ended(id, EntityKind::Process, tables) else { return };
         if process.end == known.end {
-            let pid = i32::try_from(process.number).unwrap_or_default();
-            if self.processes.get(&pid) == Some(&id) {
+            let pid = u32::try_from(process.number).ok();
+            if let Some(pid) = pid.filter(|pid| self.processes.get(pid) == Some(&id)) {
                 self.processes.remove(&pid);
             }
             tables.entities.forget_shared(id);

@@ -1,18 +1,49 @@
 //! Records of the scheduler, decoded.
 
+use super::DEFAULT_PRIO;
 use crate::event::ThreadState;
 use crate::tables::{SampledEventId, StackId};
+
+/// The thread that a record names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "callers construct and match it")]
+pub enum ThreadRef {
+    /// The thread with this id; 0 is the idle thread.
+    Tid(u32),
+    /// Any thread that is not of interest: it has no entity.
+    Other,
+}
+
+impl ThreadRef {
+    /// The thread id, if it is of interest.
+    #[inline]
+    pub const fn tid(self) -> Option<u32> {
+        match self {
+            Self::Tid(tid) => Some(tid),
+            Self::Other => None,
+        }
+    }
+}
 
 /// A thread in a tracepoint of the scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Task<'a> {
-    /// The thread id (`pid` in the tracepoint). 0 is the idle thread, and a negative one any thread
-    /// that is not of interest: it has no entity.
-    pub tid: i32,
+    /// The thread (`pid` in the tracepoint).
+    pub thread: ThreadRef,
     /// The name.
     pub comm: &'a [u8],
     /// The kernel's priority: 120 is a nice value of 0.
     pub prio: i32,
+}
+
+impl<'a> Task<'a> {
+    /// Any thread that is not of interest.
+    pub const OTHER: Self = Self { thread: ThreadRef::Other, comm: b"", prio: DEFAULT_PRIO as i32 };
+
+    /// Makes one: a thread id, a name and a priority of the kernel.
+    pub const fn new(tid: u32, comm: &'a [u8], prio: i32) -> Self {
+        Self { thread: ThreadRef::Tid(tid), comm, prio }
+    }
 }
 
 /// Attributes of a process; empty ones are not known.
@@ -52,7 +83,7 @@ pub enum Record<'a> {
         cpu: u32,
         /// The thread that runs there (`common_pid` of the tracepoint), if it is known; 0 is the
         /// idle thread. In an interrupt it did not wake anybody.
-        by: Option<i32>,
+        by: Option<ThreadRef>,
         /// `common_flags` of the tracepoint: bit 3 is a hard interrupt, bit 4 a software
         /// interrupt. `None` if they were not recorded.
         flags: Option<u8>,
@@ -70,14 +101,14 @@ pub enum Record<'a> {
         /// The CPU.
         cpu: u32,
         /// The thread.
-        tid: i32,
+        tid: u32,
     },
     /// `PERF_RECORD_SWITCH` out: a thread leaves a CPU.
     Out {
         /// The CPU.
         cpu: u32,
         /// The thread.
-        tid: i32,
+        tid: u32,
         /// `PERF_RECORD_MISC_SWITCH_OUT_PREEMPT`.
         preempted: bool,
     },
@@ -87,18 +118,18 @@ pub enum Record<'a> {
         /// The CPU.
         cpu: u32,
         /// The thread.
-        tid: i32,
+        thread: ThreadRef,
         /// The thread that left the CPU. `None` if it has ended.
-        prev: Option<i32>,
+        prev: Option<ThreadRef>,
     },
     /// `PERF_RECORD_FORK`, or a thread that exists already (`is_new` is not set).
     Thread {
         /// The process id.
-        pid: i32,
+        pid: u32,
         /// The thread id.
-        tid: i32,
+        tid: u32,
         /// The process id and thread id of the creator, if they are known.
-        parent: Option<(i32, i32)>,
+        parent: Option<(u32, u32)>,
         /// The name, if it is known. A new thread has the name of its creator.
         comm: &'a [u8],
         /// Whether it is created now.
@@ -107,7 +138,7 @@ pub enum Record<'a> {
     /// `PERF_RECORD_COMM`: a new name.
     Comm {
         /// The thread.
-        tid: i32,
+        tid: u32,
         /// Its name.
         comm: &'a [u8],
         /// Whether `execve(2)` set it: the process has another program now, of which nothing is
@@ -117,13 +148,13 @@ pub enum Record<'a> {
     /// `PERF_RECORD_EXIT`.
     Exit {
         /// The thread.
-        tid: i32,
+        tid: u32,
     },
     /// Properties of a process beside its name, from `PERF_RECORD_MMAP2`, `PERF_RECORD_CGROUP` or
     /// `/proc`.
     Process {
         /// The process id.
-        pid: i32,
+        pid: u32,
         /// What is known of it. The rest stays as it is.
         attributes: ProcessAttributes<'a>,
     },
@@ -141,9 +172,9 @@ pub enum Record<'a> {
         /// The CPU, if it was recorded.
         cpu: Option<u32>,
         /// The process id.
-        pid: i32,
+        pid: u32,
         /// The thread id. 0 is the idle thread: the sample is one of the CPU.
-        tid: i32,
+        tid: u32,
         /// The event.
         event: SampledEventId,
         /// The call chain, or the address of the instruction.
@@ -154,9 +185,9 @@ pub enum Record<'a> {
     /// A thread is back on a CPU: a sample of the time since it left the CPU.
     OffCpu {
         /// The process id.
-        pid: i32,
+        pid: u32,
         /// The thread id.
-        tid: i32,
+        tid: u32,
         /// The event.
         event: SampledEventId,
         /// Where it left.

@@ -1,37 +1,39 @@
 //! Context switches: which thread has which CPU, and what the records do not say.
 
-use super::{Cpu, DEFAULT_PRIO, KernelSource, Running};
+use super::{Cpu, DEFAULT_PRIO, KernelSource, Running, ThreadRef};
 use crate::entity::{Entity, EntityKind};
 use crate::event::{EventKind, LossKind, ThreadState};
 use crate::sources::pusher::Pusher;
 
+const IDLE: ThreadRef = ThreadRef::Tid(0);
+
 impl KernelSource {
     /// A record of another kind shows which thread runs on a CPU.
-    pub(super) fn runs(&mut self, number: u32, tid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn runs(&mut self, number: u32, thread: ThreadRef, push: &mut Pusher<'_>) {
         if self.is_without_switches {
             return;
         }
         let Some(cpu) = self.cpu(number, push) else { return };
         let running = cpu.running;
         match running {
-            Running::Tid(known) if known == tid => return,
-            Running::Tid(known) if self.becomes_main(known, tid, push) => return,
-            Running::Tid(_) => {
+            Running::Thread(known) if known == thread => return,
+            Running::Thread(known) if self.becomes_main(known, thread, push) => return,
+            Running::Thread(_) => {
                 self.stats.unreported += 1;
                 self.loss(number, LossKind::UnreportedSwitch, None, push);
             }
             Running::Unknown => {}
         }
-        let thread = self.thread(tid, push);
+        let entity = self.named(thread, push);
         let Some(cpu) = self.cpu(number, push) else { return };
-        cpu.running = Running::Tid(tid);
+        cpu.running = Running::Thread(thread);
         push.event(EventKind::Switch {
             cpu: cpu.entity,
             // It left for itself: what it did since the last record is not known.
-            prev: thread,
+            prev: entity,
             left: ThreadState::Unknown,
-            next: thread,
-            is_next_unknown: tid != 0 && thread.is_none(),
+            next: entity,
+            is_next_unknown: thread != IDLE && entity.is_none(),
             prio: DEFAULT_PRIO,
         });
     }
@@ -40,20 +42,20 @@ impl KernelSource {
     pub(super) fn confirm(
         &mut self,
         number: u32,
-        tid: i32,
-        left: Option<i32>,
+        thread: ThreadRef,
+        left: Option<ThreadRef>,
         push: &mut Pusher<'_>,
     ) {
         let Some(running) = self.cpu(number, push).map(|cpu| cpu.running) else { return };
         match running {
-            Running::Tid(known) if known != tid && self.has_left(known, left) => {
+            Running::Thread(known) if known != thread && self.has_left(known, left) => {
                 self.stats.recovered += 1;
                 // The id of a thread that has ended is not recorded.
                 let state = if left.is_none() { ThreadState::Dead } else { ThreadState::Unknown };
-                self.switch(number, known, state, Some((tid, DEFAULT_PRIO)), push);
+                self.switch(number, known, state, Some((thread, DEFAULT_PRIO)), push);
             }
             _ => {
-                self.runs(number, tid, push);
+                self.runs(number, thread, push);
                 if let Some(cpu) = self.cpu(number, push) {
                     cpu.last = push.at;
                 }
@@ -63,16 +65,19 @@ impl KernelSource {
 
     /// Whether this is the thread that left a CPU: without an id, one that has ended, or any that is not of
     /// interest.
-    fn has_left(&self, tid: i32, left: Option<i32>) -> bool {
-        let is_exiting = || self.known(tid).is_some_and(|thread| thread.exit.is_some());
-        left.map_or_else(|| tid < 0 || is_exiting(), |left| left == tid)
+    fn has_left(&self, thread: ThreadRef, left: Option<ThreadRef>) -> bool {
+        let can_have_ended = || match thread {
+            ThreadRef::Tid(tid) => self.known(tid).is_some_and(|thread| thread.exit.is_some()),
+            ThreadRef::Other => true,
+        };
+        left.map_or_else(can_have_ended, |left| left == thread)
     }
 
     /// A thread gets a CPU, and nothing is known of the one before.
-    pub(super) fn get_cpu(&mut self, cpu: u32, tid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn get_cpu(&mut self, cpu: u32, tid: u32, push: &mut Pusher<'_>) {
         let next = self.thread(tid, push);
         let Some(cpu) = self.cpu(cpu, push) else { return };
-        cpu.running = Running::Tid(tid);
+        cpu.running = Running::tid(tid);
         cpu.last = push.at;
         let cpu = cpu.entity;
         self.stats.switches += 1;
@@ -84,36 +89,37 @@ impl KernelSource {
     pub(super) fn switch(
         &mut self,
         number: u32,
-        prev: i32,
+        prev: ThreadRef,
         left: ThreadState,
-        next: Option<(i32, i16)>,
+        next: Option<(ThreadRef, i16)>,
         push: &mut Pusher<'_>,
     ) {
-        let (next, prio) = (next.map(|(tid, _)| tid), next.map_or(DEFAULT_PRIO, |(_, prio)| prio));
+        let (next, prio) =
+            (next.map(|(thread, _)| thread), next.map_or(DEFAULT_PRIO, |(_, prio)| prio));
         self.stats.switches += 1;
         let Some(cpu) = self.cpu(number, push) else { return };
         let running = cpu.running;
-        if matches!(running, Running::Tid(tid) if tid != prev && !self.becomes_main(tid, prev, push))
+        if matches!(running, Running::Thread(it) if it != prev && !self.becomes_main(it, prev, push))
         {
             // The records of the switches between are missing, and were not counted as lost. Seen
             // on Linux 6.18, also with `perf record`.
             self.stats.unreported += 1;
             self.loss(number, LossKind::UnreportedSwitch, None, push);
         }
-        let prev_entity = self.thread(prev, push);
-        let next_entity = next.and_then(|tid| self.thread(tid, push));
+        let prev_entity = self.named(prev, push);
+        let next_entity = next.and_then(|next| self.named(next, push));
         let Some(cpu) = self.cpu(number, push) else { return };
-        cpu.running = next.map_or(Running::Unknown, Running::Tid);
+        cpu.running = next.map_or(Running::Unknown, Running::Thread);
         cpu.last = push.at;
         push.event(EventKind::Switch {
             cpu: cpu.entity,
             prev: prev_entity,
             left,
             next: next_entity,
-            is_next_unknown: next != Some(0) && next_entity.is_none(),
+            is_next_unknown: next != Some(IDLE) && next_entity.is_none(),
             prio,
         });
-        if left == ThreadState::Dead {
+        if let (ThreadState::Dead, ThreadRef::Tid(prev)) = (left, prev) {
             self.end(prev, push);
         }
     }

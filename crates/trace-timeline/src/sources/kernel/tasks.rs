@@ -1,6 +1,6 @@
 //! Processes and their threads.
 
-use super::{DEFAULT_PRIO, KernelSource, ProcessAttributes, Running, Thread};
+use super::{DEFAULT_PRIO, KernelSource, ProcessAttributes, Running, Task, Thread, ThreadRef};
 use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{EventKind, ThreadState};
 use crate::sources::pusher::Pusher;
@@ -8,14 +8,19 @@ use crate::tables::{Tables, TextId};
 use trace_common::Timestamp;
 
 impl KernelSource {
+    /// The thread that a record names; `None` for the idle thread and for one that is not of interest.
+    pub(super) fn named(&mut self, thread: ThreadRef, push: &mut Pusher<'_>) -> Option<EntityId> {
+        self.thread(thread.tid()?, push)
+    }
+
     #[inline]
-    pub(super) fn known(&self, tid: i32) -> Option<&Thread> {
+    pub(super) fn known(&self, tid: u32) -> Option<&Thread> {
         self.threads.get(tid.into())?.as_ref()
     }
 
     /// The thread with this id; `None` for the idle thread.
-    pub(super) fn thread(&mut self, tid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
-        if tid <= 0 {
+    pub(super) fn thread(&mut self, tid: u32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if tid == 0 {
             return None;
         }
         if let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) {
@@ -28,12 +33,12 @@ impl KernelSource {
     /// The thread of a sample, which says of which process it is.
     pub(super) fn sampled(
         &mut self,
-        pid: i32,
-        tid: i32,
+        pid: u32,
+        tid: u32,
         push: &mut Pusher<'_>,
     ) -> Option<EntityId> {
         let known = self.known(tid);
-        if tid > 0 && !known.is_some_and(|thread| thread.is_in_process) {
+        if tid != 0 && !known.is_some_and(|thread| thread.is_in_process) {
             // A record of its name may have come before.
             let known = known.and_then(|thread| push.tables.entities.get(thread.entity));
             let comm = known.map_or_else(Vec::new, |thread| push.tables.get(thread.name).to_vec());
@@ -44,7 +49,7 @@ impl KernelSource {
 
     pub(super) fn add(
         &mut self,
-        tid: i32,
+        tid: u32,
         entity: Entity,
         push: &mut Pusher<'_>,
     ) -> Option<EntityId> {
@@ -56,7 +61,7 @@ impl KernelSource {
         Some(entity)
     }
 
-    fn insert(&mut self, tid: i32, entity: EntityId, push: &Pusher<'_>) {
+    fn insert(&mut self, tid: u32, entity: EntityId, push: &Pusher<'_>) {
         let process = push.tables.entities.get(entity).and_then(|entity| entity.parent);
         if let Some(process) = process {
             *self.living.entry(process).or_default() += 1;
@@ -69,9 +74,9 @@ impl KernelSource {
 
     pub(super) fn fork(
         &mut self,
-        pid: i32,
-        tid: i32,
-        parent: Option<(i32, i32)>,
+        pid: u32,
+        tid: u32,
+        parent: Option<(u32, u32)>,
         comm: &[u8],
         is_new: bool,
         push: &mut Pusher<'_>,
@@ -86,7 +91,7 @@ impl KernelSource {
                 self.end_process(pid, push);
             }
         }
-        let of_creator = |this: &Self, tables: &Tables, tid: i32| {
+        let of_creator = |this: &Self, tables: &Tables, tid: u32| {
             let thread = this.known(tid)?;
             tables.entities.get(thread.entity).map(|entity| entity.name)
         };
@@ -135,9 +140,9 @@ impl KernelSource {
     /// its id can be among them.
     fn start_listed(
         &mut self,
-        pid: i32,
-        tid: i32,
-        parent: Option<(i32, i32)>,
+        pid: u32,
+        tid: u32,
+        parent: Option<(u32, u32)>,
         push: &mut Pusher<'_>,
     ) -> bool {
         let has_lost = self.stats.lost > 0;
@@ -173,7 +178,7 @@ impl KernelSource {
     }
 
     /// A known thread is one of this process, unless its process is known already.
-    fn join(&mut self, tid: i32, process: EntityId, name: TextId, push: &mut Pusher<'_>) {
+    fn join(&mut self, tid: u32, process: EntityId, name: TextId, push: &mut Pusher<'_>) {
         let thread = self.threads.get_mut(tid.into()).and_then(Option::as_mut);
         let Some(thread) = thread.filter(|thread| !thread.is_in_process) else { return };
         thread.is_in_process = true;
@@ -188,14 +193,14 @@ impl KernelSource {
     }
 
     /// The process of a parent; `None` for the idle process.
-    pub(super) fn parent(&mut self, pid: i32, push: &mut Pusher<'_>) -> Option<EntityId> {
-        if pid <= 0 {
+    pub(super) fn parent(&mut self, pid: u32, push: &mut Pusher<'_>) -> Option<EntityId> {
+        if pid == 0 {
             return None;
         }
         if let Some(process) = self.processes.get(&pid) {
             return Some(*process);
         }
-        let process = push.process(pid.into(), b"");
+        let process = push.process(Some(pid), b"");
         self.processes.extend(process.map(|process| (pid, process)));
         process
     }
@@ -206,7 +211,7 @@ impl KernelSource {
         process: EntityId,
         is_main: bool,
         name: TextId,
-        parent: Option<(i32, i32)>,
+        parent: Option<(u32, u32)>,
         push: &mut Pusher<'_>,
     ) {
         let known = push.tables.entities.get(process).copied();
@@ -225,13 +230,13 @@ impl KernelSource {
 
     pub(super) fn describe(
         &mut self,
-        pid: i32,
+        pid: u32,
         known: &ProcessAttributes<'_>,
         push: &mut Pusher<'_>,
     ) {
         let process = match self.processes.get(&pid) {
             Some(process) => Some(*process),
-            None => push.process(pid.into(), b""),
+            None => push.process(Some(pid), b""),
         };
         self.processes.extend(process.map(|process| (pid, process)));
         let build_id: String = known.build_id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -251,12 +256,12 @@ impl KernelSource {
     pub(super) fn adopt(&self, process: Entity, push: &mut Pusher<'_>) -> Option<EntityId> {
         let at = push.at;
         let entities = &mut push.tables.entities;
-        let id = entities.process(process.number)?;
+        let id = entities.shared(EntityKind::Process, process.number)?;
         // Another recording may have renamed it already.
         let main = entities.shared(EntityKind::Thread, process.number);
         let is_of_kernel = main.is_some_and(|main| entities.process_of(main) == Some(id));
         let known = entities.get_mut(id)?;
-        let pid = i32::try_from(process.number).ok()?;
+        let pid = u32::try_from(process.number).ok()?;
         if self.processes.get(&pid) == Some(&id) || !is_same(known, process.start, at) {
             return None; // the process id is used again
         }
@@ -289,7 +294,7 @@ impl KernelSource {
     }
 
     /// A thread exits. The switch away from it, which is its end, can be missing.
-    pub(super) fn exit(&mut self, tid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn exit(&mut self, tid: u32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) else {
             return;
         };
@@ -315,7 +320,7 @@ impl KernelSource {
     }
 
     /// A thread that exits leaves its CPU, as no record says that it does.
-    fn end_at_exit(&mut self, tid: i32, push: &mut Pusher<'_>) {
+    fn end_at_exit(&mut self, tid: u32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.get_mut(tid.into()).and_then(Option::as_mut) else {
             return;
         };
@@ -325,7 +330,7 @@ impl KernelSource {
         cpus.sort_unstable();
         for number in cpus {
             let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
-            let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::Tid(tid)) else { continue };
+            let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::tid(tid)) else { continue };
             cpu.running = Running::Unknown;
             push.event(EventKind::Switch {
                 cpu: cpu.entity,
@@ -340,13 +345,13 @@ impl KernelSource {
     }
 
     /// Whether a thread has left this CPU when it ended.
-    pub(super) fn has_left_at_exit(&self, cpu: u32, tid: i32) -> bool {
+    pub(super) fn has_left_at_exit(&self, cpu: u32, tid: u32) -> bool {
         let cpu = self.cpus.get(cpu.into()).and_then(Option::as_ref);
         self.known(tid).is_some_and(|thread| thread.has_ended)
-            && cpu.is_none_or(|cpu| cpu.running != Running::Tid(tid))
+            && cpu.is_none_or(|cpu| cpu.running != Running::tid(tid))
     }
 
-    pub(super) fn end(&mut self, tid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn end(&mut self, tid: u32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
         let Some(known) = push.tables.entities.get(thread.entity).copied() else { return };
         if thread.has_ended || known.end.is_some() && known.end != thread.exit {
@@ -365,7 +370,7 @@ impl KernelSource {
 
     /// A thread that calls `execve(2)` becomes the main thread, whose end was recorded. The end of the thread
     /// with its former id is not.
-    pub(super) fn exec(&mut self, pid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn exec(&mut self, pid: u32, push: &mut Pusher<'_>) {
         let is_running = |main: &Thread| main.exit.is_none() && main.is_in_process;
         let has_main = self.known(pid).is_some_and(is_running);
         let process = self.processes.get(&pid).copied().filter(|_| !has_main);
@@ -397,10 +402,10 @@ impl KernelSource {
             let cpus: Vec<i64> = self.cpus.ids().collect();
             for number in cpus {
                 let cpu = self.cpus.get_mut(number).and_then(Option::as_mut);
-                let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::Tid(tid)) else {
+                let Some(cpu) = cpu.filter(|cpu| cpu.running == Running::tid(tid)) else {
                     continue;
                 };
-                cpu.running = Running::Tid(pid);
+                cpu.running = Running::tid(pid);
                 push.event(EventKind::Switch {
                     cpu: cpu.entity,
                     prev,
@@ -416,7 +421,13 @@ impl KernelSource {
 
     /// Whether the thread with this id is another one that is about to execute a program: it has the id of the
     /// main thread from then on. The record of its new name comes later.
-    pub(super) fn becomes_main(&mut self, former: i32, tid: i32, push: &mut Pusher<'_>) -> bool {
+    pub(super) fn becomes_main(
+        &mut self,
+        former: ThreadRef,
+        next: ThreadRef,
+        push: &mut Pusher<'_>,
+    ) -> bool {
+        let (ThreadRef::Tid(former), ThreadRef::Tid(tid)) = (former, next) else { return false };
         let thread = self.known(former).filter(|thread| thread.exit.is_none());
         let process = thread.and_then(|thread| push.tables.entities.get(thread.entity)?.parent);
         let is_main = self.headless.contains(&tid) && process.as_ref() == self.processes.get(&tid);
@@ -427,15 +438,15 @@ impl KernelSource {
     }
 
     /// The threads of a process that have not ended.
-    fn living_threads(&self, process: EntityId, tables: &Tables) -> Vec<i32> {
-        let is_living = |tid: &i32| {
+    fn living_threads(&self, process: EntityId, tables: &Tables) -> Vec<u32> {
+        let is_living = |tid: &u32| {
             let thread = self.known(*tid).filter(|thread| thread.exit.is_none());
             thread.and_then(|thread| tables.entities.get(thread.entity)?.parent) == Some(process)
         };
-        let mut living: Vec<i32> = self
+        let mut living: Vec<u32> = self
             .threads
             .ids()
-            .filter_map(|tid| i32::try_from(tid).ok())
+            .filter_map(|tid| u32::try_from(tid).ok())
             .filter(is_living)
             .collect();
         living.sort_unstable();
@@ -463,7 +474,7 @@ impl KernelSource {
     }
 
     /// The process id is used again: the ends of its threads were not recorded.
-    pub(super) fn end_process(&mut self, pid: i32, push: &mut Pusher<'_>) {
+    pub(super) fn end_process(&mut self, pid: u32, push: &mut Pusher<'_>) {
         let Some(process) = self.processes.get(&pid) else { return };
         self.living.remove(process);
         let process = push.tables.entities.get_mut(*process);
@@ -475,9 +486,17 @@ impl KernelSource {
         }
     }
 
+    /// The name of a thread in a tracepoint.
+    #[inline]
+    pub(super) fn comm_of(&mut self, task: &Task<'_>, push: &mut Pusher<'_>) {
+        if let ThreadRef::Tid(tid) = task.thread {
+            self.comm(tid, task.comm, push);
+        }
+    }
+
     /// The current name of a thread.
-    pub(super) fn comm(&mut self, tid: i32, comm: &[u8], push: &mut Pusher<'_>) {
-        if tid <= 0 || comm.is_empty() {
+    pub(super) fn comm(&mut self, tid: u32, comm: &[u8], push: &mut Pusher<'_>) {
+        if tid == 0 || comm.is_empty() {
             return;
         }
         let Some(entity) = self.thread(tid, push) else { return };

@@ -4,8 +4,12 @@ fn at(n: i64) -> Timestamp {
     Timestamp::from_nanos(n)
 }
 
-const fn task(tid: i32) -> Task<'static> {
-    Task { tid, comm: b"x", prio: 120 }
+const fn task(tid: u32) -> Task<'static> {
+    Task::new(tid, b"x", 120)
+}
+
+const fn tid(tid: u32) -> ThreadRef {
+    ThreadRef::Tid(tid)
 }
 
 struct Run {
@@ -27,8 +31,12 @@ impl Run {
     }
 }
 
-const fn switch(prev: i32, prev_state: i64, next: i32) -> Record<'static> {
-    Record::Switch { cpu: 0, prev: task(prev), prev_state, next: task(next) }
+const fn switch(prev: u32, prev_state: i64, next: u32) -> Record<'static> {
+    switch_of(task(prev), prev_state, task(next))
+}
+
+const fn switch_of(prev: Task<'static>, prev_state: i64, next: Task<'static>) -> Record<'static> {
+    Record::Switch { cpu: 0, prev, prev_state, next }
 }
 
 #[test]
@@ -51,7 +59,7 @@ fn wake_ups_alone_are_no_context_switches() {
     run.source.set_without_switches();
     for (time, by) in [(10, 7), (20, 8), (30, 7)] {
         let (flags, stack, is_new) = (Some(0), None, false);
-        let (cpu, by, task, target_cpu) = (0, Some(by), task(9), 1);
+        let (cpu, by, task, target_cpu) = (0, Some(tid(by)), task(9), 1);
         let events =
             run.push(time, Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack });
         let flows = |event: &&Event| matches!(event.kind, EventKind::Flow { .. });
@@ -141,7 +149,7 @@ fn a_waker_that_was_not_switched_in_shows_a_missing_switch() {
     run.push(10, switch(5, 0x100, 0));
     let waking = |by| Record::Waking {
         cpu: 0,
-        by: Some(by),
+        by: Some(tid(by)),
         flags: Some(0x08),
         task: task(9),
         target_cpu: 1,
@@ -172,7 +180,8 @@ fn a_waker_that_was_not_switched_in_shows_a_missing_switch() {
 #[test]
 fn a_switch_without_a_tracepoint_is_that_of_its_other_record() {
     let mut run = Run::new();
-    let runs = |tid, prev| Record::Runs { cpu: 0, tid, prev };
+    let runs =
+        |next, prev: Option<u32>| Record::Runs { cpu: 0, thread: tid(next), prev: prev.map(tid) };
     let has_loss =
         |events: &[Event]| events.iter().any(|event| matches!(event.kind, EventKind::Loss { .. }));
     run.push(10, switch(5, 1, 0));
@@ -191,7 +200,7 @@ fn a_switch_without_a_tracepoint_is_that_of_its_other_record() {
     let ended = run.tables.entities.iter().find(|(_, entity)| entity.number == 6).unwrap().1;
     assert_eq!((counts(&run), ended.end), ((2, 0), Some(at(40))));
     // Nor has one that is not of interest.
-    run.push(41, switch(7, 1, -1));
+    run.push(41, switch_of(task(7), 1, Task::OTHER));
     assert!(!has_loss(run.push(42, runs(7, None))));
     assert_eq!(counts(&run), (3, 0));
 
@@ -310,7 +319,7 @@ fn processes_have_parents_programs_and_ends() {
 }
 
 /// A thread of process 7.
-const fn of_seven(tid: i32, is_new: bool) -> Record<'static> {
+const fn of_seven(tid: u32, is_new: bool) -> Record<'static> {
     Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new }
 }
 
@@ -413,7 +422,7 @@ fn the_former_main_thread_is_another_entity() {
 fn a_thread_has_the_id_of_the_main_thread_before_it_executes_a_program() {
     let waking = Record::Waking {
         cpu: 0,
-        by: Some(7),
+        by: Some(tid(7)),
         flags: Some(0),
         task: task(15),
         target_cpu: 1,
@@ -512,13 +521,16 @@ fn a_thread_that_is_not_of_interest_has_no_entity() {
         });
         switches.collect::<Vec<_>>()
     };
-    let unknown = ThreadState::Unknown;
-    assert_eq!(states(run.push(1, switch(-1, 1, -1))), [(false, unknown, false, true)]);
-    assert_eq!(states(run.push(2, switch(-1, 0, 5))), [(false, unknown, true, false)]);
+    let (unknown, other) = (ThreadState::Unknown, Task::OTHER);
+    assert_eq!(states(run.push(1, switch_of(other, 1, other))), [(false, unknown, false, true)]);
+    assert_eq!(states(run.push(2, switch_of(other, 0, task(5)))), [(false, unknown, true, false)]);
     let sleeping = ThreadState::Sleeping;
     assert_eq!(states(run.push(3, switch(5, 1, 0))), [(true, sleeping, false, false)]);
     let preempted = ThreadState::Preempted;
-    assert_eq!(states(run.push(4, switch(0, 0, -1))), [(false, preempted, false, true)]);
+    assert_eq!(
+        states(run.push(4, switch_of(task(0), 0, other))),
+        [(false, preempted, false, true)]
+    );
     assert_eq!((run.source.stats().switches, run.source.stats().unreported), (4, 0));
     run.push(5, switch(0, 0, 5));
     assert_eq!(run.source.stats().unreported, 1);
@@ -530,7 +542,7 @@ fn a_thread_that_is_not_of_interest_has_no_entity() {
 #[test]
 fn ended_threads_and_processes_can_be_forgotten() {
     let mut run = Run::new();
-    run.push(1, switch(0, 0, -1));
+    run.push(1, switch_of(task(0), 0, Task::OTHER));
     let mut time = 1;
     let mut least = usize::MAX;
     for round in 0..1_000 {
@@ -546,14 +558,14 @@ fn ended_threads_and_processes_can_be_forgotten() {
         for tid in [pid, pid + 1] {
             time += 2;
             run.push(time - 1, Record::Exit { tid });
-            let ended = run.push(time, switch(tid, 0x10, -1)).to_vec();
+            let ended = run.push(time, switch_of(task(tid), 0x10, Task::OTHER)).to_vec();
             let ended = ended.iter().find_map(|event| match event.kind {
                 EventKind::End { entity } => Some(entity),
                 _ => None,
             });
             run.source.forget(ended.unwrap(), &mut run.tables);
         }
-        assert!(run.tables.entities.process(pid.into()).is_none());
+        assert!(run.tables.entities.process(pid).is_none());
         least = least.min(run.tables.entities.len());
         assert_eq!(run.tables.entities.len(), least);
     }
@@ -566,7 +578,7 @@ fn an_interrupt_is_not_the_thread_that_it_interrupts() {
     let mut run = Run::new();
     let waking = |flags| Record::Waking {
         cpu: 0,
-        by: Some(5),
+        by: Some(tid(5)),
         flags,
         task: task(9),
         target_cpu: 1,

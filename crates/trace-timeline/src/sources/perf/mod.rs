@@ -35,7 +35,7 @@ mod testing;
 pub use sched::SchedDecoder;
 pub use stacks::{Function, PREEMPTED, Symbolizer, Unwinder};
 
-use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, left};
+use super::kernel::{KernelSource, KernelStats, ProcessAttributes, Record, ThreadRef, left};
 use crate::event::{Event, ThreadState};
 use crate::tables::{SampledEvent, SampledEventId, StackId, Tables};
 use deferred::{Chain, Deferred, stack_of};
@@ -139,9 +139,9 @@ pub struct PerfSource {
 
 #[derive(Debug)]
 struct Existing {
-    pid: i32,
-    tid: i32,
-    parent: Option<(i32, i32)>,
+    pid: u32,
+    tid: u32,
+    parent: Option<(u32, u32)>,
     comm: Vec<u8>,
 }
 
@@ -152,7 +152,7 @@ pub struct ObservedProcess {
     /// The time of the record of its `execve(2)`; `None` if it was there at the start.
     pub time: Option<Timestamp>,
     /// The process id.
-    pub pid: i32,
+    pub pid: u32,
     /// The command line; empty if it is not known.
     pub command_line: Vec<u8>,
     /// The path of the executable; empty if it is not known.
@@ -161,6 +161,11 @@ pub struct ObservedProcess {
     pub cgroup: Vec<u8>,
     /// The identifier of the container; empty without one.
     pub container: Vec<u8>,
+}
+
+/// A process or thread id of a record, which is a `pid_t`: the kernel has -1 for one that has ended.
+fn id(number: u32) -> Option<u32> {
+    Some(number).filter(|number| i32::try_from(*number).is_ok())
 }
 
 impl PerfSource {
@@ -486,13 +491,13 @@ impl PerfSource {
     fn runs(
         &mut self,
         cpu: u32,
-        tid: i32,
+        tid: u32,
         switch: &perf_monitor::Switch,
         at: Timestamp,
         tables: &mut Tables,
         out: &mut Vec<Event>,
     ) {
-        if tid <= 0 || self.decoder.has_switches() {
+        if tid == 0 || self.decoder.has_switches() {
             return;
         }
         self.kernel.push(at, &SchedDecoder::switch(switch, cpu, tid), tables, out);
@@ -504,7 +509,7 @@ impl PerfSource {
         entry: &Entry<'_>,
         tables: &mut Tables,
         out: &mut Vec<Event>,
-    ) -> Option<i32> {
+    ) -> Option<u32> {
         if entry.raw.type_() == perf_sys::PERF_RECORD_SAMPLE {
             return None;
         }
@@ -512,7 +517,7 @@ impl PerfSource {
         self.losses.add(entry.raw, &record);
         self.tasks.apply(&record);
         self.stacks.apply(&record, entry.raw);
-        let tid = |tid: Option<u32>| tid.and_then(|tid| i32::try_from(tid).ok());
+        let tid = |tid: Option<u32>| tid.and_then(id);
         match record {
             PerfRecord::Switch(switch) => {
                 let (tid, at) = (tid(switch.sample_id.tid)?, entry.time()?);
@@ -555,9 +560,9 @@ impl PerfSource {
                 self.stats.throttled += 1;
                 None
             }
-            PerfRecord::Mmap(map) => i32::try_from(map.pid).ok(),
+            PerfRecord::Mmap(map) => id(map.pid),
             PerfRecord::Comm(comm) if comm.by_exec => {
-                let pid = i32::try_from(comm.pid).ok()?;
+                let pid = id(comm.pid)?;
                 self.off_cpu.exec(pid);
                 Some(pid)
             }
@@ -591,7 +596,7 @@ impl PerfSource {
         let (pid, chain) = match entry.decode() {
             Some(Ok(PerfRecord::Sample(sample))) if left != ThreadState::Dead => {
                 let chain = self.chain(&sample, entry, tables);
-                let pid = sample.pid.and_then(|pid| i32::try_from(pid).ok());
+                let pid = sample.pid.and_then(id);
                 (pid.unwrap_or_default(), Some(chain))
             }
             _ => (0, None),
@@ -602,10 +607,14 @@ impl PerfSource {
                     if left == ThreadState::Preempted {
                         chain = chain.map(|stack| self.stacks.preempted(stack, tables));
                     }
-                    self.leave(prev.tid, Away { pid, since: at, chain });
+                    if let ThreadRef::Tid(tid) = prev.thread {
+                        self.leave(tid, Away { pid, since: at, chain });
+                    }
                 }
-                if let Some(away) = self.off_cpu.enter(next.tid) {
-                    self.back(next.tid, &away, at, tables, out);
+                if let ThreadRef::Tid(tid) = next.thread {
+                    if let Some(away) = self.off_cpu.enter(tid) {
+                        self.back(tid, &away, at, tables, out);
+                    }
                 }
                 Chain::default()
             }
@@ -619,7 +628,7 @@ impl PerfSource {
     }
 
     /// A thread leaves its CPU. The end of its time away before can be missing.
-    fn leave(&mut self, tid: i32, away: Away) {
+    fn leave(&mut self, tid: u32, away: Away) {
         let before = self.off_cpu.leave(tid, away);
         self.stats.unfinished += u64::from(before.is_some());
     }
@@ -627,7 +636,7 @@ impl PerfSource {
     /// A thread is back on a CPU.
     fn back(
         &mut self,
-        tid: i32,
+        tid: u32,
         away: &Away,
         at: Timestamp,
         tables: &mut Tables,
@@ -658,8 +667,8 @@ impl PerfSource {
         let frames = sample.callchain.as_ref().map_or(0, |chain| chain.frames().count());
         self.stats.truncated += u64::from(most > 0 && frames >= most);
         let fixed = if event.attr.freq() { 1 } else { event.attr.sample_period };
-        let id = |id: Option<u32>| id.and_then(|id| i32::try_from(id).ok()).unwrap_or(0);
-        let (pid, tid) = (id(sample.pid), id(sample.tid));
+        let or_idle = |number: Option<u32>| number.and_then(id).unwrap_or(0);
+        let (pid, tid) = (or_idle(sample.pid), or_idle(sample.tid));
         if self.off_cpu.is_switch(number) {
             self.leave(tid, Away { pid, since: at, chain });
             return;
@@ -716,12 +725,9 @@ impl PerfSource {
     }
 
     /// The executable, cgroup and container of a process.
-    fn describe(&mut self, pid: i32, at: Timestamp, tables: &mut Tables, out: &mut Vec<Event>) {
-        let Some(task) = u32::try_from(pid).ok().and_then(|pid| {
-            self.tasks.at(pid, at.saturating_add_nanos(self.offset.saturating_neg()))
-        }) else {
-            return;
-        };
+    fn describe(&mut self, pid: u32, at: Timestamp, tables: &mut Tables, out: &mut Vec<Event>) {
+        let at_clock = at.saturating_add_nanos(self.offset.saturating_neg());
+        let Some(task) = self.tasks.at(pid, at_clock) else { return };
         let container = task.container().map(|container| container.id).unwrap_or_default();
         let attributes = ProcessAttributes {
             command_line: b"",
@@ -736,12 +742,12 @@ impl PerfSource {
     }
 
     /// Names a thread that existed at the start.
-    fn name_existing(&mut self, entry: &Entry<'_>, tid: i32, comm: &[u8]) {
+    fn name_existing(&mut self, entry: &Entry<'_>, tid: u32, comm: &[u8]) {
         // It follows the record that lists the thread.
         if let Some(known) = self.existing.last_mut().filter(|existing| existing.tid == tid) {
             known.comm = comm.to_vec();
         } else if let Some(Ok(PerfRecord::Comm(record))) = entry.decode() {
-            let pid = i32::try_from(record.pid).unwrap_or(tid);
+            let pid = id(record.pid).unwrap_or(tid);
             self.existing.push(Existing { pid, tid, parent: None, comm: comm.to_vec() });
         }
     }

@@ -17,16 +17,16 @@ use trace_common::Timestamp;
 pub(super) struct OffCpu {
     /// For each event of the recording, whether its samples are context switches.
     is_switch: Vec<bool>,
-    away: HashMap<i32, Away>,
+    away: HashMap<u32, Away>,
     /// Threads that exit: they do not come back.
-    exiting: HashSet<i32>,
+    exiting: HashSet<u32>,
     event: Option<SampledEventId>,
 }
 
 /// A thread that left the CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Away {
-    pub(super) pid: i32,
+    pub(super) pid: u32,
     pub(super) since: Timestamp,
     pub(super) chain: Chain,
 }
@@ -70,15 +70,15 @@ impl OffCpu {
     }
 
     /// A thread leaves the CPU. Returns the time away before it whose end is missing.
-    pub(super) fn leave(&mut self, tid: i32, away: Away) -> Option<Away> {
-        let comes_back = tid > 0 && !self.exiting.contains(&tid);
+    pub(super) fn leave(&mut self, tid: u32, away: Away) -> Option<Away> {
+        let comes_back = tid != 0 && !self.exiting.contains(&tid);
         comes_back.then(|| self.away.insert(tid, away)).flatten()
     }
 
     /// A thread that has left could have gone on: `mark` changes its stack.
     pub(super) fn preempt(
         &mut self,
-        tid: i32,
+        tid: u32,
         mark: impl FnMut(Option<StackId>) -> Option<StackId>,
     ) {
         if let Some(away) = self.away.get_mut(&tid) {
@@ -87,22 +87,22 @@ impl OffCpu {
     }
 
     /// A thread is back on a CPU.
-    pub(super) fn enter(&mut self, tid: i32) -> Option<Away> {
+    pub(super) fn enter(&mut self, tid: u32) -> Option<Away> {
         self.away.remove(&tid)
     }
 
     /// A thread starts: its number is new.
-    pub(super) fn start(&mut self, tid: i32) {
+    pub(super) fn start(&mut self, tid: u32) {
         self.exiting.remove(&tid);
         self.away.remove(&tid);
     }
 
     /// A thread executes a program. It is the main thread now, also if that one has ended before.
-    pub(super) fn exec(&mut self, pid: i32) {
+    pub(super) fn exec(&mut self, pid: u32) {
         self.exiting.remove(&pid);
     }
 
-    pub(super) fn exit(&mut self, tid: i32) {
+    pub(super) fn exit(&mut self, tid: u32) {
         // Without such events no switch forgets it.
         if self.has_samples() {
             self.exiting.insert(tid);
@@ -117,8 +117,8 @@ impl OffCpu {
     }
 
     /// The threads that are still away at the end, by number.
-    pub(super) fn rest(&mut self) -> Vec<(i32, Away)> {
-        let mut rest: Vec<(i32, Away)> = self.away.drain().collect();
+    pub(super) fn rest(&mut self) -> Vec<(u32, Away)> {
+        let mut rest: Vec<(u32, Away)> = self.away.drain().collect();
         rest.sort_unstable_by_key(|(tid, _)| *tid);
         rest
     }

@@ -1,6 +1,7 @@
 //! Raw records of the scheduler: the fields of its tracepoints, and records about tasks.
 
-use crate::sources::kernel::{Record, Task};
+use super::id;
+use crate::sources::kernel::{Record, Task, ThreadRef};
 use perf_monitor::{
     FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, SampleId, TracepointFormat,
 };
@@ -37,6 +38,12 @@ struct WakingFields {
     is_new: bool,
 }
 
+/// The thread of a field of a tracepoint, which is a `pid_t`.
+fn thread(tid: i64) -> Option<ThreadRef> {
+    let tid = i32::try_from(tid).ok()?;
+    Some(u32::try_from(tid).map_or(ThreadRef::Other, ThreadRef::Tid))
+}
+
 impl TaskFields {
     fn find(format: &TracepointFormat, prefix: &str) -> Option<Self> {
         let field = |name| format.field(&format!("{prefix}{name}")).cloned();
@@ -44,9 +51,9 @@ impl TaskFields {
     }
 
     fn read<'a>(&self, raw: &'a [u8]) -> Option<Task<'a>> {
-        let tid = i32::try_from(self.tid.i64(raw)?).ok()?;
+        let thread = thread(self.tid.i64(raw)?)?;
         let prio = i32::try_from(self.prio.i64(raw)?).ok()?;
-        Some(Task { tid, comm: self.comm.str(raw)?, prio })
+        Some(Task { thread, comm: self.comm.str(raw)?, prio })
     }
 }
 
@@ -124,7 +131,7 @@ impl SchedDecoder {
                 let running = fields.running.as_ref().and_then(|pid| pid.i64(data));
                 Some(Record::Waking {
                     cpu,
-                    by: running.and_then(|tid| i32::try_from(tid).ok()),
+                    by: running.and_then(thread),
                     flags: flags.and_then(|flags| u8::try_from(flags).ok()),
                     task: fields.task.read(data)?,
                     target_cpu: u32::try_from(fields.target_cpu.u64(data)?).ok()?,
@@ -136,7 +143,7 @@ impl SchedDecoder {
     }
 
     /// A `PERF_RECORD_SWITCH` of a thread on this CPU: for recordings without `sched_switch`.
-    pub const fn switch<'a>(switch: &perf_monitor::Switch, cpu: u32, tid: i32) -> Record<'a> {
+    pub const fn switch<'a>(switch: &perf_monitor::Switch, cpu: u32, tid: u32) -> Record<'a> {
         match switch.out {
             true => Record::Out { cpu, tid, preempted: switch.preempted },
             false => Record::In { cpu, tid },
@@ -165,7 +172,6 @@ impl SchedDecoder {
         {
             return None;
         }
-        let id = |id: u32| i32::try_from(id).ok();
         let of = |record: &SampleId| record.cpu.unwrap_or(cpu);
         Some(match layout.decode(raw).ok()? {
             PerfRecord::Comm(comm) => {
@@ -182,8 +188,8 @@ impl SchedDecoder {
             // The other thread is in it only if it is of a whole CPU.
             PerfRecord::Switch(switch) if self.has_switches() => Record::Runs {
                 cpu: switch.sample_id.cpu?,
-                tid: id(switch.sample_id.tid?)?,
-                prev: id(switch.peer?.tid),
+                thread: ThreadRef::Tid(id(switch.sample_id.tid?)?),
+                prev: id(switch.peer?.tid).map(ThreadRef::Tid),
             },
             PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
             // The hardware lost them: no records of the scheduler. Without a time it is the count of an
@@ -223,9 +229,16 @@ mod tests {
         match decoder.decode(raw, &layout, 0)? {
             Record::Lost { cpu, count } => Some(Record::Lost { cpu, count }),
             Record::LostSamples { cpu, count } => Some(Record::LostSamples { cpu, count }),
-            Record::Runs { cpu, tid, prev } => Some(Record::Runs { cpu, tid, prev }),
+            Record::Runs { cpu, thread, prev } => Some(Record::Runs { cpu, thread, prev }),
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn threads_of_tracepoints_have_a_pid_t() {
+        assert_eq!(thread(7), Some(ThreadRef::Tid(7)));
+        assert_eq!(thread(-1), Some(ThreadRef::Other));
+        assert_eq!(thread(1 << 31), None);
     }
 
     /// Files have the records of all CPUs.
@@ -244,10 +257,12 @@ mod tests {
         assert!(switches.has_switches());
         let other = |tid: u32| 6 | u64::from(tid) << 32;
         let wide = PERF_RECORD_SWITCH_CPU_WIDE;
+        let thread = ThreadRef::Tid(8);
         let runs = decode(&switches, wide, 0, &[other(5)]);
-        assert_eq!(runs, Some(Record::Runs { cpu: 3, tid: 8, prev: Some(5) }));
+        let prev = Some(ThreadRef::Tid(5));
+        assert_eq!(runs, Some(Record::Runs { cpu: 3, thread, prev }));
         let ended = decode(&switches, wide, 0, &[other(u32::MAX)]);
-        assert_eq!(ended, Some(Record::Runs { cpu: 3, tid: 8, prev: None }));
+        assert_eq!(ended, Some(Record::Runs { cpu: 3, thread, prev: None }));
         assert_eq!(decode(&switches, wide, PERF_RECORD_MISC_SWITCH_OUT, &[other(5)]), None);
         assert_eq!(decode(&switches, PERF_RECORD_SWITCH, 0, &[]), None, "of one thread");
         assert_eq!(decode(&SchedDecoder::default(), wide, 0, &[other(5)]), None);

@@ -73,8 +73,8 @@ pub(super) fn sched_waking() -> RecordedEvent {
 }
 
 /// Two numbers of 32 bits.
-fn pair(low: i32, high: i32) -> u64 {
-    u64::from(low as u32) | u64::from(high as u32) << 32
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
 }
 
 impl Run {
@@ -105,11 +105,11 @@ impl Run {
     fn tracepoint(
         &mut self,
         (id, number): (u64, u64),
-        (time, cpu, tid): (u64, i32, i32),
+        (time, cpu, tid): (u64, u32, u32),
         fields: &[u64],
     ) {
         // The size is before the data, which is not aligned; 4 bytes follow it.
-        let fields = [&[number | u64::from(tid as u32) << 32], fields].concat();
+        let fields = [&[number | u64::from(tid) << 32], fields].concat();
         let size = 8 * fields.len() as u64 + 4;
         let mut raw = vec![size];
         for field in fields {
@@ -121,25 +121,25 @@ impl Run {
     }
 
     /// A thread leaves a CPU in this state, and another one gets it.
-    pub(super) fn switch_of(&mut self, time: u64, cpu: i32, (prev, state): (i32, u64), next: i32) {
+    pub(super) fn switch_of(&mut self, time: u64, cpu: u32, (prev, state): (u32, u64), next: u32) {
         let fields = [0, 0, pair(prev, 120), state, 0, 0, pair(next, 120)];
         self.tracepoint((SWITCHES, SWITCH), (time, cpu, prev), &fields);
     }
 
     /// A thread that has this CPU wakes another one on it.
-    pub(super) fn waking_of(&mut self, time: u64, cpu: i32, by: i32, tid: i32) {
+    pub(super) fn waking_of(&mut self, time: u64, cpu: u32, by: u32, tid: u32) {
         let fields = [0, 0, pair(tid, 120), pair(cpu, 0)];
         self.tracepoint((WAKINGS, WAKING), (time, cpu, by), &fields);
     }
 
     /// A `PERF_RECORD_SWITCH`: a thread gets a CPU, or leaves it.
-    pub(super) fn switch_record(&mut self, time: u64, cpu: i32, tid: i32, is_out: bool) {
+    pub(super) fn switch_record(&mut self, time: u64, cpu: u32, tid: u32, is_out: bool) {
         let out = if is_out { PERF_RECORD_MISC_SWITCH_OUT } else { 0 };
         self.push(PERF_RECORD_SWITCH, out, &[pair(tid, tid), time, pair(cpu, 0), SWITCHES]);
     }
 
     /// The kernel lost records of an event with this id.
-    pub(super) fn lost(&mut self, id: u64, time: u64, cpu: i32, count: u64) {
+    pub(super) fn lost(&mut self, id: u64, time: u64, cpu: u32, count: u64) {
         self.push(PERF_RECORD_LOST, 0, &[id, count, pair(0, 0), time, pair(cpu, 0), id]);
     }
 

@@ -184,10 +184,12 @@ fn traces(args: &Args) -> Result<Traces> {
     let pids = per_file(&args.pid, "--pid", &files)?;
     let names = per_file(&args.name, "--name", &files)?;
     let usage = |message: String| Failure::new(message).with_code(2);
+    /// The most of a `pid_t`.
+    const MAX_PID: u32 = i32::MAX as u32;
     let mut programs = Vec::new();
     for (pid, name) in pids.into_iter().zip(names) {
         let pid = pid.map(|text| match text.parse() {
-            Ok(pid @ 1..=i32::MAX) => Ok(pid.into()),
+            Ok(pid @ 1..=MAX_PID) => Ok(pid),
             _ => Err(usage(format!("--pid: {text} is not a process identifier"))),
         });
         let name = name.map(str::to_owned);

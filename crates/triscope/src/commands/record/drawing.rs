@@ -317,7 +317,7 @@ impl Drawing {
                 Record::Thread { tid, .. } | Record::Comm { tid, by_exec: true, .. } => Some(tid),
                 _ => None,
             };
-            self.follow_events(new.and_then(|tid| u32::try_from(tid).ok()));
+            self.follow_events(new);
         }
         self.events.clear();
         Ok(())
@@ -357,7 +357,7 @@ impl Drawing {
         let number = |id: EntityId| tables.entities.get(id).map(|entity| entity.number);
         let cpu_of = |id: EntityId| number(id).and_then(|number| u32::try_from(number).ok());
         let task = |id: Option<EntityId>| {
-            let tid = id.and_then(number).and_then(|tid| i32::try_from(tid).ok());
+            let tid = id.and_then(number).and_then(|tid| u32::try_from(tid).ok());
             DrawnTask::new(tid.unwrap_or(0), b"", 120)
         };
         for event in events {
@@ -383,7 +383,7 @@ impl Drawing {
             return Ok(());
         };
         let parent = program.as_ref().and_then(|program| id(program.parent));
-        let parent = parent.filter(|parent| *parent > 0).map(|parent| (parent, parent));
+        let parent = parent.filter(|parent| *parent != 0).map(|parent| (parent, parent));
         let Some(pid) = id(pid) else { return Ok(()) };
         for (tid, comm) in &threads {
             let Some(tid) = id(*tid) else { continue };
@@ -404,9 +404,8 @@ impl Drawing {
 
     /// A process executes a program. Its calling thread is the main thread now. Returns what is known
     /// of the program, if it is drawn.
-    fn exec(&mut self, at: Timestamp, pid: i32) -> Result<Option<ProcessInfo>, DrawingError> {
+    fn exec(&mut self, at: Timestamp, pid: u32) -> Result<Option<ProcessInfo>, DrawingError> {
         let is_drawn = self.members.is_named(pid);
-        let Ok(pid) = u32::try_from(pid) else { return Ok(None) };
         if !is_drawn && self.processes.is_none() {
             return Ok(None);
         }
@@ -425,7 +424,7 @@ impl Drawing {
     fn describe(
         &mut self,
         at: Timestamp,
-        pid: i32,
+        pid: u32,
         program: &ProcessInfo,
         sink: &mut Timeline,
     ) -> io::Result<()> {
@@ -478,8 +477,9 @@ fn failure(processes: &ProcessWriter, error: io::Error) -> DrawingError {
     DrawingError::Processes(processes.path().to_owned(), error)
 }
 
-fn id(n: u32) -> Option<i32> {
-    i32::try_from(n).ok()
+/// A process or thread id, which is a `pid_t`: a record has -1 for one that has ended.
+pub(super) fn id(number: u32) -> Option<u32> {
+    Some(number).filter(|number| i32::try_from(*number).is_ok())
 }
 
 #[cfg(test)]
@@ -493,11 +493,11 @@ mod tests {
         Timestamp::from_nanos(nanos)
     }
 
-    const fn thread(tid: i32) -> Task<'static> {
-        Task { tid, comm: b"thread", prio: 120 }
+    const fn thread(tid: u32) -> Task<'static> {
+        Task::new(tid, b"thread", 120)
     }
 
-    const fn switch(prev: i32, next: i32) -> Record<'static> {
+    const fn switch(prev: u32, next: u32) -> Record<'static> {
         Record::Switch { cpu: 0, prev: thread(prev), prev_state: 1, next: thread(next) }
     }
 
@@ -572,7 +572,7 @@ mod tests {
     #[test]
     fn memory_of_ended_threads_is_limited() {
         const EXTRA: usize = 1000;
-        for ids in [1 << 10, i32::MAX] {
+        for ids in [1 << 10, u32::MAX] {
             let mut drawing = Drawing::new(SchedDecoder::default(), Members::new(false), "6.1.0");
             drawing.is_of_all = true;
             let writer: Box<dyn Write + Send> = Box::new(io::sink());
@@ -583,7 +583,7 @@ mod tests {
                 time += 1;
                 assert!(drawing.push(at(time), 0, record, &mut sink).is_ok());
             };
-            for n in 0..(MAX_ENDED + EXTRA) as i32 {
+            for n in 0..(MAX_ENDED + EXTRA) as u32 {
                 let tid = 11 + n % ids;
                 let parent = Some((10, 10));
                 push(

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use trace_common::IdMap;
-use trace_timeline::sources::kernel::{Record, Task};
-
-/// Any thread that is not drawn by its name.
-const OTHER: Task<'static> = Task { tid: -1, comm: b"", prio: 120 };
+use trace_timeline::sources::kernel::{Record, Task, ThreadRef};
 
 /// A thread of the command that has not left its last CPU.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,8 +59,7 @@ impl Members {
 
     /// A process of the command executes a program. A thread that does becomes the main thread, whose end was
     /// recorded.
-    pub(super) fn exec(&mut self, pid: i32) {
-        let Ok(pid) = u32::try_from(pid) else { return };
+    pub(super) fn exec(&mut self, pid: u32) {
         let main = self.threads.get(pid.into());
         let has_ended = main.is_none_or(|main| main.is_exiting);
         // The end of the thread with the former id can come first.
@@ -107,19 +103,26 @@ impl Members {
 
     /// Whether a thread is drawn by name.
     #[inline]
-    pub(super) fn is_named(&self, tid: i32) -> bool {
+    pub(super) fn is_named(&self, tid: u32) -> bool {
         self.with_others || self.threads.contains(tid.into())
+    }
+
+    fn is_thread_named(&self, thread: ThreadRef) -> bool {
+        thread.tid().is_some_and(|tid| self.is_named(tid))
     }
 
     #[inline]
     fn shown<'a>(&self, task: Task<'a>) -> Task<'a> {
-        if self.name(task.tid) == task.tid { task } else { OTHER }
+        if self.name(task.thread) == task.thread { task } else { Task::OTHER }
     }
 
-    /// As [`Members::shown`], of a thread id.
+    /// As [`Members::shown`], of a thread.
     #[inline]
-    fn name(&self, tid: i32) -> i32 {
-        if tid == 0 || self.is_named(tid) { tid } else { OTHER.tid }
+    fn name(&self, thread: ThreadRef) -> ThreadRef {
+        match thread {
+            ThreadRef::Tid(tid) if tid == 0 || self.is_named(tid) => thread,
+            _ => ThreadRef::Other,
+        }
     }
 
     /// What is drawn of a record: threads outside the command have no names, and nothing else of them
@@ -131,14 +134,14 @@ impl Members {
                 let (prev, next) = (self.shown(prev), self.shown(next));
                 Some(Record::Switch { cpu, prev, prev_state, next })
             }
-            Record::Runs { cpu, tid, prev } => Some(Record::Runs {
+            Record::Runs { cpu, thread, prev } => Some(Record::Runs {
                 cpu,
-                tid: self.name(tid),
-                prev: prev.map(|tid| self.name(tid)),
+                thread: self.name(thread),
+                prev: prev.map(|prev| self.name(prev)),
             }),
-            Record::Waking { task, .. } if !self.is_named(task.tid) => None,
+            Record::Waking { task, .. } if !self.is_thread_named(task.thread) => None,
             Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack } => {
-                let by = by.map(|tid| self.name(tid));
+                let by = by.map(|by| self.name(by));
                 Some(Record::Waking { cpu, by, flags, task, target_cpu, is_new, stack })
             }
             Record::Thread { pid, tid, parent, .. } => {
@@ -154,20 +157,19 @@ impl Members {
     }
 
     /// Returns whether the new thread is drawn by name.
-    fn fork(&mut self, pid: i32, tid: i32, parent: Option<(i32, i32)>) -> bool {
-        let (Ok(pid), Ok(new)) = (u32::try_from(pid), u32::try_from(tid)) else { return false };
-        let is_command = self.starting.take_if(|starting| *starting == new).is_some();
-        let is_member = |tid: i32| self.threads.contains(tid.into());
+    fn fork(&mut self, pid: u32, tid: u32, parent: Option<(u32, u32)>) -> bool {
+        let is_command = self.starting.take_if(|starting| *starting == tid).is_some();
+        let is_member = |tid: u32| self.threads.contains(tid.into());
         if is_command || parent.is_some_and(|(pid, tid)| is_member(tid) || is_member(pid)) {
-            self.insert(pid, new);
+            self.insert(pid, tid);
             return true;
         }
         // The id of a thread whose end was not recorded.
-        self.remove(new);
+        self.remove(tid);
         self.with_others
     }
 
-    fn exit(&mut self, tid: i32) {
+    fn exit(&mut self, tid: u32) {
         let Some(member) = self.threads.get_mut(tid.into()) else { return };
         let was_running = !std::mem::replace(&mut member.is_exiting, true);
         let pid = member.pid;
@@ -191,11 +193,11 @@ impl Members {
 mod tests {
     use super::*;
 
-    const fn task(tid: i32) -> Task<'static> {
-        Task { tid, comm: b"x", prio: 100 }
+    const fn task(tid: u32) -> Task<'static> {
+        Task::new(tid, b"x", 100)
     }
 
-    const fn fork(parent: (i32, i32), (pid, tid): (i32, i32)) -> Record<'static> {
+    const fn fork(parent: (u32, u32), (pid, tid): (u32, u32)) -> Record<'static> {
         Record::Thread { pid, tid, parent: Some(parent), comm: b"", is_new: true }
     }
 
@@ -277,6 +279,8 @@ mod tests {
         let mut members = Members::new(false);
         members.insert(5, 5);
         let switch = |prev, next| Record::Switch { cpu: 3, prev, prev_state: 1, next };
+        let (member, other) = (ThreadRef::Tid(5), ThreadRef::Tid(9));
+        let (idle, hidden) = (ThreadRef::Tid(0), ThreadRef::Other);
         let waking = |by, tid| Record::Waking {
             cpu: 3,
             by: Some(by),
@@ -286,20 +290,21 @@ mod tests {
             is_new: false,
             stack: None,
         };
-        assert_eq!(members.select(switch(task(9), task(5))), Some(switch(OTHER, task(5))));
-        assert_eq!(members.select(switch(task(0), task(9))), Some(switch(task(0), OTHER)));
-        assert_eq!(members.select(waking(9, 5)), Some(waking(-1, 5)));
-        assert_eq!(members.select(waking(0, 5)), Some(waking(0, 5)));
-        assert_eq!(members.select(waking(5, 9)), None);
-        let runs = |tid, prev| Record::Runs { cpu: 3, tid, prev };
-        assert_eq!(members.select(runs(5, Some(9))), Some(runs(5, Some(-1))));
-        assert_eq!(members.select(runs(9, Some(0))), Some(runs(-1, Some(0))));
-        assert_eq!(members.select(runs(9, None)), Some(runs(-1, None)));
+        assert_eq!(members.select(switch(task(9), task(5))), Some(switch(Task::OTHER, task(5))));
+        assert_eq!(members.select(switch(task(0), task(9))), Some(switch(task(0), Task::OTHER)));
+        assert_eq!(members.select(waking(other, 5)), Some(waking(hidden, 5)));
+        assert_eq!(members.select(waking(idle, 5)), Some(waking(idle, 5)));
+        assert_eq!(members.select(waking(member, 9)), None);
+        let runs = |thread, prev| Record::Runs { cpu: 3, thread, prev };
+        let to_member = members.select(runs(member, Some(other)));
+        assert_eq!(to_member, Some(runs(member, Some(hidden))));
+        assert_eq!(members.select(runs(other, Some(idle))), Some(runs(hidden, Some(idle))));
+        assert_eq!(members.select(runs(other, None)), Some(runs(hidden, None)));
         assert_eq!(members.select(Record::Comm { tid: 9, comm: b"x", by_exec: true }), None);
         let lost = Record::Lost { cpu: 0, count: 1 };
         assert_eq!(members.select(lost), Some(lost));
         let mut all = Members::new(true);
-        assert_eq!(all.select(waking(5, 9)), Some(waking(5, 9)));
+        assert_eq!(all.select(waking(member, 9)), Some(waking(member, 9)));
         assert_eq!(all.select(switch(task(9), task(5))), Some(switch(task(9), task(5))));
     }
 }

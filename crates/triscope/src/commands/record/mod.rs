@@ -850,7 +850,7 @@ impl<'a> Recording<'a> {
             };
             let trace = Some(format!(".NET process {}", recording.pid));
             let program = Program {
-                pid: Some(recording.pid.into()),
+                pid: Some(recording.pid),
                 name: Some(name),
                 threads: std::mem::take(&mut recording.threads),
                 trace,
@@ -892,7 +892,7 @@ impl<'a> Recording<'a> {
                 Origin::Go(trace) => Some(trace.shown.clone()),
                 Origin::Named(_) | Origin::Dotnet(_) => None,
             };
-            let (pid_of, name) = (Some(pid.into()), Some(name));
+            let (pid_of, name) = (Some(pid), Some(name));
             let program = Program { pid: pid_of, name, trace: shown, ..Program::default() };
             let trace = RuntimeTrace { program, origin };
             match (check(&trace), &trace.origin) {

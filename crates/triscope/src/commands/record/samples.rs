@@ -2,6 +2,7 @@
 //! recording runs, and named and drawn at its end: symbols can take longer to read than a buffer of
 //! the kernel takes to fill.
 
+use super::drawing::id;
 use super::keep::KeptFile;
 use super::members::Members;
 use super::raw::{Existing, RawRecords};
@@ -11,7 +12,7 @@ use crate::sources::kernel::switch_records::PERF_RECORD_SWITCH_CPU_WIDE;
 use crate::sources::kernel::usual_event;
 use perf_data::Error;
 use perf_monitor::{RingSet, SetEvent, SetRecord, Tracefs};
-use trace_timeline::sources::kernel::Record;
+use trace_timeline::sources::kernel::{Record, ThreadRef};
 
 /// What is sampled.
 #[derive(Clone, Copy, Debug, Default)]
@@ -106,31 +107,33 @@ impl Samples {
         decoded: Option<&Record<'_>>,
         members: &Members,
     ) -> Result<(), Error> {
-        let is_drawn = |tid: i32| tid != 0 && members.is_named(tid);
+        let is_drawn = |tid: u32| tid != 0 && members.is_named(tid);
+        let drawn = |thread: ThreadRef| thread.tid().filter(|tid| is_drawn(*tid));
         if record.raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE {
             return match decoded {
-                Some(Record::Runs { tid, .. }) if self.off_cpu && is_drawn(*tid) => {
-                    self.enters(*tid, record)
-                }
+                Some(Record::Runs { thread, .. }) if self.off_cpu => match drawn(*thread) {
+                    Some(tid) => self.enters(tid, record),
+                    None => Ok(()),
+                },
                 _ => Ok(()),
             };
         }
         // Only samples have it at this place.
-        let tid = record.layout.pid_tid(record.raw);
-        let is_taken = if tid.is_none() {
+        let ids = record.layout.pid_tid(record.raw);
+        let is_taken = if ids.is_none() {
             true
         } else if self.sampled == Some(record.event) {
-            let tid = tid.and_then(|(_, tid)| i32::try_from(tid).ok());
-            let is_taken = tid.is_some_and(is_drawn);
+            let is_taken = ids.and_then(|(_, tid)| id(tid)).is_some_and(is_drawn);
             self.count += u64::from(is_taken);
             is_taken
         } else {
             match decoded.filter(|_| self.off_cpu) {
-                Some(Record::Switch { prev, .. }) if is_drawn(prev.tid) => true,
+                Some(Record::Switch { prev, .. }) if drawn(prev.thread).is_some() => true,
                 // The stack is that of another thread, which is not drawn.
-                Some(Record::Switch { next, .. }) if is_drawn(next.tid) => {
-                    return self.enters(next.tid, record);
-                }
+                Some(Record::Switch { next, .. }) => match drawn(next.thread) {
+                    Some(tid) => return self.enters(tid, record),
+                    None => false,
+                },
                 _ => false,
             }
         };
@@ -138,7 +141,7 @@ impl Samples {
     }
 
     /// Writes that a thread is back on a CPU: a `PERF_RECORD_SWITCH` of the sideband.
-    fn enters(&mut self, tid: i32, record: &SetRecord<'_>) -> Result<(), Error> {
+    fn enters(&mut self, tid: u32, record: &SetRecord<'_>) -> Result<(), Error> {
         const PERF_RECORD_SWITCH: u32 = 14;
         let place = Place { tid, at: record.time, cpu: record.cpu };
         self.records.add(PERF_RECORD_SWITCH, &[], place)

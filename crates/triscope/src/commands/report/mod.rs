@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use trace_timeline::answers::{CpuTimes, Delay, Group, Histogram, Report, Throttled, Waker};
 use trace_timeline::text;
 use trace_timeline::{
-    Attribute, Entities, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
+    Attribute, Entities, Entity, EntityId, EntityKind, Occupant, Tables, TextId, Timestamp,
 };
 
 /// Report where the time of processes, threads and goroutines went
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     traces: Traces,
     /// Only this process; may be repeated
     #[arg(long, value_name = "PID")]
-    pid: Vec<i64>,
+    pid: Vec<u32>,
     /// Every process: without it, of a directory that triscope record --keep wrote, only the
     /// recorded process and its children
     #[arg(long, conflicts_with = "html")]
@@ -128,9 +128,10 @@ pub(crate) fn run(args: &Args) -> Result {
 }
 
 /// The processes with these ids; `None`, which is every process, if there are none.
-fn of_pids(pids: &[i64], entities: &Entities) -> Option<BTreeSet<EntityId>> {
+fn of_pids(pids: &[u32], entities: &Entities) -> Option<BTreeSet<EntityId>> {
     let processes = entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
-    let processes = processes.filter(|(_, process)| pids.contains(&process.number));
+    let is_one = |process: &Entity| pids.iter().any(|pid| process.number == i64::from(*pid));
+    let processes = processes.filter(|(_, process)| is_one(process));
     (!pids.is_empty()).then(|| processes.map(|(id, _)| id).collect())
 }
 
@@ -149,8 +150,8 @@ fn without_pid(
     unknown.map(|(process, _)| process).filter(move |process| !is_shown(Some(*process)))
 }
 
-fn has_process(pid: i64, entities: &Entities) -> bool {
-    entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == pid)
+fn has_process(pid: u32, entities: &Entities) -> bool {
+    entities.iter().any(|(_, e)| e.kind == EntityKind::Process && e.number == i64::from(pid))
 }
 
 /// The failure if a goroutine is not in the traces, or only in processes that are not shown.
@@ -169,7 +170,7 @@ fn missing_goroutine(id: i64, others: impl Iterator<Item = EntityId>, tables: &T
 
 /// The failure if a process is not in the traces. It names some that are: those with most time of their
 /// threads and goroutines on CPUs, or running.
-fn missing_process(pid: i64, report: &Report, tables: &Tables) -> Failure {
+fn missing_process(pid: u32, report: &Report, tables: &Tables) -> Failure {
     const SHOWN: usize = 5;
     let mut ran: BTreeMap<(i64, TextId), i64> = BTreeMap::new();
     let mut add = |process: Option<EntityId>, nanos: i64| {
@@ -212,7 +213,7 @@ struct View<'a> {
     /// The processes that are shown; `None` for all.
     shown: Option<BTreeSet<EntityId>>,
     /// The process to which the report is limited, with its children.
-    recorded: Option<i64>,
+    recorded: Option<u32>,
     /// What the traces have that is in no table.
     notes: &'a [String],
 }

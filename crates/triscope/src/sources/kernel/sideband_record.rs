@@ -8,7 +8,7 @@ const PERF_RECORD_LOST: u32 = 2;
 /// Where and when a record is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    pub(crate) tid: i32,
+    pub(crate) tid: u32,
     pub(crate) at: Timestamp,
     pub(crate) cpu: u32,
 }
@@ -33,7 +33,7 @@ impl Sideband {
         const HEADER: usize = 8;
         let recorded = SampleFlags::from_bits_retain(self.attr.sample_type);
         let fields = [
-            (SampleFlags::TID, (place.tid as u64) << 32),
+            (SampleFlags::TID, u64::from(place.tid) << 32),
             (SampleFlags::TIME, place.at.nanos() as u64),
             (SampleFlags::ID, self.id),
             (SampleFlags::STREAM_ID, self.id),

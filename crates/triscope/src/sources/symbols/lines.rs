@@ -14,8 +14,8 @@ pub(crate) struct Lines {
 }
 
 /// A source of .NET events whose stacks have files and lines. The files of its process are read first.
-pub(crate) fn with_lines(source: DotnetSource, process: Option<i64>) -> DotnetSource {
-    source.with_lines(Lines::of_process(process.and_then(|pid| u32::try_from(pid).ok())))
+pub(crate) fn with_lines(source: DotnetSource, process: Option<u32>) -> DotnetSource {
+    source.with_lines(Lines::of_process(process))
 }
 
 impl Lines {

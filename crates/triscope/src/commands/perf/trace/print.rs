@@ -81,14 +81,13 @@ impl Printer<'_> {
             self.undecodable += 1;
             return;
         };
-        // -1 of a task without a number any more.
-        let [pid, tid] = [sample.pid, sample.tid].map(|id| id.unwrap_or(0) as i32);
+        let [pid, tid] = [sample.pid, sample.tid].map(Option::unwrap_or_default);
         let raw = sample.raw.unwrap_or_default();
         // All threads outside of the namespace have the same number in it.
-        let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(u64::from(tid as u32));
+        let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(u64::from(tid));
         self.outside += u64::from(tid == 0 && thread != 0);
         let chain = self.symbols.as_ref().zip(sample.callchain);
-        let frames = chain.map(|(symbols, chain)| Frames { symbols, chain, pid: pid as u32, mode });
+        let frames = chain.map(|(symbols, chain)| Frames { symbols, chain, pid, mode });
         let call = syscalls::call_name(event.format).unwrap_or_default();
         match event.role {
             Role::Enter => {
@@ -132,7 +131,7 @@ impl Printer<'_> {
                 if self.is_json {
                     let args = started.and_then(|s| serde_json::from_str::<Value>(&s.args).ok());
                     let mut line = json!({
-                        "time_ns": time.nanos(), "cpu": cpu, "pid": pid, "tid": tid,
+                        "time_ns": time.nanos(), "cpu": cpu, "pid": shown(pid), "tid": shown(tid),
                         "syscall": call, "args": args, "result": result, "duration_ns": nanos,
                     });
                     frames.inspect(|frames| line["callchain"] = frames.json());
@@ -141,6 +140,7 @@ impl Printer<'_> {
                 }
                 let args = started.map_or_else(|| "?".to_owned(), |started| started.args);
                 let result = result.map_or_else(|| "?".to_owned(), syscalls::result_text);
+                let tid = shown(tid);
                 let _ = write!(out.buffer, "{time} {cpu:03} {tid:>7} {call}({args}) = {result}");
                 if let Some(nanos) = nanos {
                     let (seconds, nanos) = (nanos / 1_000_000_000, nanos % 1_000_000_000);
@@ -149,7 +149,7 @@ impl Printer<'_> {
             }
             Role::None if self.is_json => {
                 let mut line = json!({
-                    "time_ns": time.nanos(), "cpu": cpu, "pid": pid, "tid": tid,
+                    "time_ns": time.nanos(), "cpu": cpu, "pid": shown(pid), "tid": shown(tid),
                     "event": event.name, "fields": event.fields_json(raw),
                 });
                 frames.inspect(|frames| line["callchain"] = frames.json());
@@ -157,6 +157,7 @@ impl Printer<'_> {
                 return;
             }
             Role::None => {
+                let tid = shown(tid);
                 let _ = write!(out.buffer, "{time} {cpu:03} {tid:>7} {}", event.name);
                 event.fields(raw, out);
             }
@@ -180,10 +181,18 @@ impl Printer<'_> {
     }
 }
 
+/// The process or thread id of a task that has none any more: the `pid_t` -1 of a sample.
+const ENDED: u32 = u32::MAX;
+
+/// An id as perf prints it: -1 of a task without one.
+const fn shown(id: u32) -> i32 {
+    id.cast_signed()
+}
+
 /// Removes the calls of the other threads of a process that has executed a program: they have ended.
-fn end_others(calls: &mut HashMap<u64, Started>, pid: i32) -> Vec<Started> {
+fn end_others(calls: &mut HashMap<u64, Started>, pid: u32) -> Vec<Started> {
     // All processes outside of the namespace have the number 0 in it.
-    let is_of = |started: &Started| pid > 0 && started.pid == pid;
+    let is_of = |started: &Started| pid != 0 && pid != ENDED && started.pid == pid;
     let threads = calls.iter().filter(|(_, started)| is_of(started));
     let threads: Vec<u64> = threads.map(|(thread, _)| *thread).collect();
     let mut ended: Vec<Started> =
@@ -195,6 +204,7 @@ fn end_others(calls: &mut HashMap<u64, Started>, pid: i32) -> Vec<Started> {
 /// Prints a call whose end was not seen, with the time of its start.
 fn unfinished(is_json: bool, started: &Started, out: &mut Output) {
     let Started { call, at, cpu, pid, tid, args } = started;
+    let (pid, tid) = (shown(*pid), shown(*tid));
     let _ = if is_json {
         let args = serde_json::from_str::<Value>(args).ok();
         let line = json!({

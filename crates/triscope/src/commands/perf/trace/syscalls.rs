@@ -58,9 +58,9 @@ pub(super) struct Started {
     pub(super) at: Timestamp,
     pub(super) cpu: u32,
     /// Its process.
-    pub(super) pid: i32,
+    pub(super) pid: u32,
     /// Its thread.
-    pub(super) tid: i32,
+    pub(super) tid: u32,
     /// By name, in the form of the output.
     pub(super) args: String,
 }
