@@ -932,7 +932,7 @@ fn events_of_a_range_are_lines_of_all_events() {
         let (part, compressed) =
             (stats(&text(&go(&args, &path).stdout)), stats(&printed(&args, trace)));
         assert_eq!(counts(&part), counts(&compressed), "{trace}");
-        // The bytes of the range are known with an index only.
+        // The bytes of the generations of the range are known with an index only.
         let each = |stats: &Value| ["bytes", "bytes_per_event"].map(|key| stats[key].as_f64());
         assert_eq!(each(&compressed), [None; 2], "{trace}");
         let args = ["stats", "--from", &seconds];
@@ -941,11 +941,25 @@ fn events_of_a_range_are_lines_of_all_events() {
             assert_eq!(each(&part), [None; 2]);
             continue;
         }
-        let [Some(bytes), Some(per_event)] = each(&part) else { panic!("{part}") };
+        // Those of the range are a part of a generation.
+        let [Some(bytes), None] = each(&part) else { panic!("{part}") };
         let whole = std::fs::metadata(&path).unwrap().len() as f64;
         assert!(0.0 < bytes && bytes < whole, "{trace}: {bytes} of {whole}");
-        assert!((per_event - bytes / part["events"].as_f64().unwrap()).abs() < 1e-6, "{part}");
+        assert!(!text(&go(&args, &path).stdout).contains("bytes each"));
+        let index = gotrace::Index::read(std::fs::File::open(&path).unwrap()).unwrap();
+        let [.., generation] = index.generations() else { panic!("{index:?}") };
+        let start = format!("{:.9}", (generation.first.nanos() - first) as f64 / 1e9);
+        let args = ["stats", "--from", &start];
+        let of_whole = text(&go(&[&args[..], &["--json"]].concat(), &path).stdout);
+        let of_whole = stats(&of_whole);
+        let [Some(bytes), Some(per_event)] = each(&of_whole) else { panic!("{of_whole}") };
+        assert!((per_event - bytes / of_whole["events"].as_f64().unwrap()).abs() < 1e-6);
         assert!(text(&go(&args, &path).stdout).contains(&format!("{per_event:.2} bytes each")));
+        // An event after the range is another one of the generation, too.
+        let end = format!("{:.9}", (generation.last.nanos() - first - 1) as f64 / 1e9);
+        let args = ["stats", "--json", "--from", &start, "--to", &end];
+        let cut = stats(&text(&go(&args, &path).stdout));
+        assert!(matches!(each(&cut), [Some(_), None]), "{cut}");
     }
 }
 
@@ -957,8 +971,115 @@ fn a_range_after_the_end_is_an_error() {
             let found = (output.status.code(), &*text(&output.stdout));
             assert_eq!(found, (Some(1), ""), "{command} {trace}");
             let message = text(&output.stderr);
-            assert!(message.contains("has no events in this range"), "{command}: {message}");
+            let (first, last) = span(trace);
+            let micros = (last - first) / 1000;
+            let there = format!("0 to {}.{:06} s", micros / 1_000_000, micros % 1_000_000);
+            let expected = format!(": has no events in this range: the trace has {there}\n");
+            assert!(message.ends_with(&expected), "{command}: {message}");
         }
+    }
+    for command in ["allocs", "trim"] {
+        let args: &[&str] = if command == "trim" { &["-o", "/dev/null"] } else { &[] };
+        let args = [&[command, "--from", "9999"], args].concat();
+        let output = go(&args, &fixture("go1.26-allocations.trace.gz"));
+        let message = text(&output.stderr);
+        assert!(
+            message.contains("has no events in this range: the trace has 0 to 0."),
+            "{message}"
+        );
+    }
+}
+
+/// As `--from` and `--to` have them. Those of JSON are on the clock of the trace.
+#[test]
+fn times_are_after_the_start_of_the_trace() {
+    let compared = std::cell::Cell::new(0);
+    for trace in ["shop.trace", "go1.25-mixed.trace.gz", "go1.21-mixed.trace.gz"] {
+        let (first, last) = span(trace);
+        let middle = format!("{:.9}", (last - first) as f64 * 0.3 / 1e9);
+        for range in [&[][..], &["--from", &middle]] {
+            let check = |command: &[&str], before: &str, starts: &dyn Fn(&Value) -> Value| {
+                let args = [command, range].concat();
+                let table = printed(&args, trace);
+                for row in json(&args, trace) {
+                    let start = starts(&row);
+                    let Some(start) = start.as_i64() else { continue };
+                    let at = format!("{before}{:.6} s", (start - first) as f64 / 1e9);
+                    assert!(table.contains(&at), "{args:?} {trace}: {at} in {table}");
+                    compared.set(compared.get() + 1);
+                }
+            };
+            let start = |row: &Value| row["start"].clone();
+            check(&["stalls"], ") at ", &start);
+            check(&["pauses", "--worst", "1000"], " at ", &|row| {
+                row["longest"][0]["start"].clone()
+            });
+            check(&["gc"], " ", &start);
+            check(&["procs"], " ", &start);
+            check(&["mmu"], "  ", &|row| row["worst"][0]["start"].clone());
+        }
+    }
+    assert!(compared.get() > 100, "{compared:?}");
+    let time = json(&["allocs", "--over-time"], "go1.26-allocations.trace.gz")[0]["time"].clone();
+    let (first, _) = span("go1.26-allocations.trace.gz");
+    let table = printed(&["allocs", "--over-time"], "go1.26-allocations.trace.gz");
+    let at = format!(" {:.6} s ", (time.as_i64().unwrap() - first) as f64 / 1e9);
+    assert!(table.contains(&at), "{at} in {table}");
+}
+
+#[test]
+fn a_name_that_does_not_exist_is_an_error_with_those_that_do() {
+    let tasks = "no task of type \"x\"; it has the task types \"GET /";
+    let goroutines = "no goroutine with the entry function \"x\"; it has the entry functions \"";
+    for (args, what) in [
+        (&["tasks", "--type", "x"][..], tasks),
+        (&["tasks", "--type", "x", "--json"], tasks),
+        (&["tasks", "--type", "x", "--by-type"], tasks),
+        (&["goroutines", "--entry", "x"], goroutines),
+        (&["goroutines", "--entry", "x", "--csv"], goroutines),
+        (&["goroutines", "--task", "x"], tasks),
+        (
+            &["goroutines", "--region", "x"],
+            "no region of type \"x\"; it has the region types \"lookup",
+        ),
+        (&["profile", "sync", "--goroutine", "x"], goroutines),
+    ] {
+        let output = go(args, &fixture("shop.trace"));
+        let found = (output.status.code(), &*text(&output.stdout));
+        assert_eq!(found, (Some(1), ""), "{args:?}");
+        let message = text(&output.stderr);
+        assert!(message.contains(&format!(": the trace contains {what}")), "{args:?}: {message}");
+        assert_eq!(message.lines().count(), 1, "{args:?}: {message}");
+    }
+    // None is asked for.
+    let none = json(&["tasks", "--type", "GET /cart", "--worst", "0"], "shop.trace");
+    assert!(none.is_empty(), "{none:?}");
+    let output = go(&["critical-path", "--worst", "0"], &fixture("shop.trace"));
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("--worst"), "{}", text(&output.stderr));
+}
+
+/// It may be why the trace lacks something.
+#[test]
+fn damage_is_reported_before_what_a_trace_lacks() {
+    let dir = tempfile::tempdir().unwrap();
+    let cut = dir.path().join("cut.trace");
+    let trace = many(3, &[]);
+    std::fs::write(&cut, &trace[..trace.len() - 4]).unwrap();
+    for args in [
+        &["profile", "gc"][..],
+        &["profile", "sync", "--goroutine", "x"],
+        &["tasks", "--type", "x"],
+        &["goroutines", "--entry", "x"],
+        &["goroutines", "--region", "x"],
+    ] {
+        let output = go(args, &cut);
+        let message = text(&output.stderr);
+        let lines: Vec<&str> = message.lines().collect();
+        let [damage, lacks] = lines[..] else { panic!("{args:?}: {message}") };
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(damage.contains("at byte") && damage.contains("--recover"), "{args:?}: {message}");
+        assert!(lacks.contains("what could be read of the trace contains no "), "{message}");
     }
 }
 

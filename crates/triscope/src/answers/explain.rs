@@ -277,7 +277,7 @@ fn names(traces: &Traces, kind: SpanKind) -> Result<Vec<String>> {
 }
 
 /// The names that exist, as a part of a message.
-fn there(what: &str, names: &[String]) -> String {
+pub(crate) fn there(what: &str, names: &[String]) -> String {
     const SHOWN: usize = 5;
     let plural = match what.strip_suffix('y') {
         Some(stem) => format!("{stem}ies"),

@@ -12,6 +12,7 @@ use crate::io::progress::Progress;
 use gotrace::parallel::{Parallel, Split};
 use gotrace::raw::{TestFile, TextToWire};
 use gotrace::{Error, Event, Limits, Reader, Timestamp, Version};
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{Cursor, Read, Seek};
 use std::num::NonZeroUsize;
@@ -186,6 +187,10 @@ pub(crate) struct Reading {
     pub(crate) missing_generations: u64,
     /// Events that only report the states at the start and the end of a range of time.
     pub(crate) repeated: u64,
+    /// The start of the trace. Not known if its events were read on several threads.
+    pub(crate) start: Option<Timestamp>,
+    /// The time of the last event that was read.
+    last: Option<Timestamp>,
     recovery: Recovery,
 }
 
@@ -195,6 +200,17 @@ impl Reading {
         if let Some(error) = self.error.take_if(|_| self.losses == 0) {
             progress.note(&format!("{}: stopped within a generation: {error}", self.name));
         }
+    }
+
+    /// A time as text: after the start of the trace, as `--from` and `--to` are.
+    pub(crate) fn at(&self, time: Timestamp) -> String {
+        let start = self.start.unwrap_or_default();
+        format!("{:.6} s", time.nanos_since(start) as f64 / 1e9)
+    }
+
+    /// The failure if all events are before the range.
+    pub(crate) fn no_events(&self) -> Failure {
+        no_events(&self.name, self.start.zip(self.last))
     }
 
     /// A failure if data is missing or was invalid.
@@ -226,6 +242,16 @@ impl Reading {
     }
 }
 
+/// The failure if a trace with these first and last times has no events in a range.
+pub(crate) fn no_events(name: impl Display, span: Option<(Timestamp, Timestamp)>) -> Failure {
+    let there = span.map_or_else(String::new, |(first, last)| {
+        // Not rounded up: there is an event at or after this time.
+        let micros = last.nanos_since(first) / 1000;
+        format!(": the trace has 0 to {}.{:06} s", micros / 1_000_000, micros % 1_000_000)
+    });
+    Failure::about(name, format_args!("has no events in this range{there}"))
+}
+
 /// Maximum number of losses reported individually; a trace can have many damaged parts.
 pub(crate) const MAX_REPORTS: u64 = 20;
 
@@ -245,6 +271,9 @@ pub(crate) trait Visitor {
     fn before(&mut self, _event: Event<'_>) -> Result {
         Ok(())
     }
+
+    /// There is an event after the range of time.
+    fn after(&mut self) {}
 
     /// Reading resumes after damaged data: the previous state is lost.
     fn loss(&mut self, _error: &Error, _loss: &gotrace::Loss) -> Result {
@@ -339,7 +368,10 @@ fn read_parallel<R: Read + Seek, S: Split>(
     let parallel = Parallel::new(pass.threads).limits(recovery.limits());
     let reader =
         parallel.read(open, visitor.as_mut()).map_err(|error| Failure::about(&name, error))?;
-    rest(reader, name, &pass.progress, recovery, &mut visitor)
+    let mut reading = rest(reader, name, &pass.progress, recovery, &mut visitor)?;
+    // Other threads had the first events.
+    reading.start = None;
+    Ok(reading)
 }
 
 /// Passes the events to an analysis.
@@ -382,12 +414,17 @@ fn rest(
         lost_events: 0,
         missing_generations: 0,
         repeated: 0,
+        start: None,
+        last: None,
         recovery,
     };
     loop {
         match reader.next_event() {
             Ok(Some(event)) if recovery.wanted && is_without_time(event) => {}
             Ok(Some(event)) => {
+                let time = event.time();
+                reading.start = reading.start.or(Some(time));
+                reading.last = Some(time);
                 visitor.push(event)?;
                 if visitor.is_complete() {
                     break;

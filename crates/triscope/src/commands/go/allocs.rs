@@ -1,6 +1,6 @@
 use super::analysis::{self, Analysis, Rows};
 use crate::failure::{Failure, Result};
-use crate::sources::go::Visitor;
+use crate::sources::go::{Reading, Visitor};
 use gotrace::analysis::{Allocations, AllocationsReport, HeapObjects, TypeAllocations};
 use gotrace::{Error, Event, Loss, Timestamp};
 use serde_json::{Value, json};
@@ -82,12 +82,12 @@ pub(super) fn run(args: &Args) -> Result {
         return Err(Failure::about(name, message));
     }
     if is_before {
-        let name = reading.name.clone();
+        let failure = reading.no_events();
         reading.into_result()?;
-        return Err(Failure::about(name, "has no events in this range"));
+        return Err(failure);
     }
     if args.over_time {
-        over_time(args, &report)?;
+        over_time(args, &report, &reading)?;
     } else {
         types(args, &report)?;
     }
@@ -150,7 +150,7 @@ fn types(args: &Args, report: &AllocationsReport) -> Result {
     )
 }
 
-fn over_time(args: &Args, report: &AllocationsReport) -> Result {
+fn over_time(args: &Args, report: &AllocationsReport, reading: &Reading) -> Result {
     let rows: Vec<_> = report
         .snapshots
         .iter()
@@ -170,15 +170,15 @@ fn over_time(args: &Args, report: &AllocationsReport) -> Result {
                 "bytes": count.bytes,
             })
         },
-        |out| totals(report, out),
+        |out| totals(report, reading, out),
     )
 }
 
 /// Snapshots of the whole heap: the types would not fit on a line.
-fn totals(report: &AllocationsReport, out: &mut Vec<u8>) -> io::Result<()> {
+fn totals(report: &AllocationsReport, reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {
     /// Types that are named in each line.
     const LARGEST: usize = 3;
-    writeln!(out, "                 time   objects       bytes  largest types")?;
+    writeln!(out, "           time   objects       bytes  largest types")?;
     for snapshot in &report.snapshots {
         let total = snapshot.total();
         let mut types: Vec<_> = report.types.iter().zip(&snapshot.types).collect();
@@ -186,8 +186,8 @@ fn totals(report: &AllocationsReport, out: &mut Vec<u8>) -> io::Result<()> {
         let largest = types.iter().take(LARGEST).filter(|(_, count)| count.bytes > 0);
         let largest: Vec<String> =
             largest.map(|(ty, count)| format!("{} {}", type_name(ty), count.bytes)).collect();
-        let (time, largest) = (snapshot.time.to_string(), largest.join(", "));
-        writeln!(out, "{time:>21}{:>10}{:>12}  {largest}", total.objects, total.bytes)?;
+        let (time, largest) = (reading.at(snapshot.time), largest.join(", "));
+        writeln!(out, "{time:>15}{:>10}{:>12}  {largest}", total.objects, total.bytes)?;
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 //! What the commands that analyse a trace share: arguments, passes over the events, texts.
 
 use super::csv;
-use crate::answers::json;
-use crate::failure::{OneLine, Result};
+use super::groups::Groups;
+use crate::answers::{explain, json};
+use crate::failure::{Failure, OneLine, Result};
 use crate::io::input;
 use crate::io::progress::Progress;
 use crate::io::stdout::Output;
@@ -11,9 +12,10 @@ use gotrace::analysis::{
     Finished, Frame, Goroutine, Histogram, Region, Summarizer, Summary, Task, Times,
 };
 use gotrace::parallel::Split;
-use gotrace::{Error, Event, Loss, Timestamp};
+use gotrace::{Error, Event, Loss, TaskId, Timestamp};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -96,9 +98,13 @@ impl Analysis {
         opened.clip(self.recovery, visitor)
     }
 
-    /// Analyses the range, on several threads if possible.
+    /// Analyses the range, on several threads if possible. The start of the trace is known then.
     pub(super) fn split<A: Split>(&self, analysis: A) -> Result<(A, Reading)> {
-        self.range.analyse(&self.file, &Pass::only(), self.recovery, analysis)
+        let timed = (Span::default(), analysis);
+        let ((span, analysis), mut reading) =
+            self.range.analyse(&self.file, &Pass::only(), self.recovery, timed)?;
+        reading.start = reading.start.or(span.times.map(|(first, _)| first));
+        Ok((analysis, reading))
     }
 
     /// A pass beside another one, if two at the same time are faster than one.
@@ -140,6 +146,51 @@ impl Analysis {
         let (summary, reading) = self.pass(Summarizer::returning_tasks(), &mut visit)?;
         summary.tasks.iter().for_each(|task| visit(Part::Task(task)));
         Ok(reading)
+    }
+
+    /// The failure that a trace, or its range, has nothing of what was asked for. Damage may be the
+    /// reason, and is reported first.
+    pub(super) fn lacks(&self, reading: Reading, what: impl Display) -> Failure {
+        let name = reading.name.clone();
+        let is_whole = reading.into_result().inspect_err(Failure::print).is_ok();
+        let place = match (is_whole, self.range.is_given()) {
+            (false, _) => "what could be read of the trace",
+            (true, true) => "the range",
+            (true, false) => "the trace",
+        };
+        Failure::about(name, format_args!("{place} contains {what}"))
+    }
+
+    /// The names that exist, as the end of a message, those of most first. `add` adds a part of the
+    /// trace to those of its name.
+    pub(super) fn names(&self, what: &str, add: impl Fn(&mut Groups, Part<'_>)) -> String {
+        if !input::is_file(&self.file) {
+            return String::new();
+        }
+        let mut groups = Groups::default();
+        let mut visit = |part: Part<'_>| add(&mut groups, part);
+        let mut beside = |_: Event<'_>| Ok(());
+        let mut summarizing =
+            Summarizing::new(Summarizer::returning_tasks(), &mut visit, &mut beside);
+        summarizing.knows_tasks = self.reads_all;
+        // The first pass has reported damage.
+        let Ok(reading) = self.clip(Progress::again(), &mut summarizing) else {
+            return String::new();
+        };
+        let summary = summarizing.finish(&reading);
+        summary.tasks.iter().for_each(|task| visit(Part::Task(task)));
+        let groups = groups.sorted(|group| group.durations.count() + group.incomplete);
+        let names = groups.iter().map(|group| group.name.to_string());
+        let names: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        format!("; it has {}", explain::there(what, &names))
+    }
+
+    /// The [`names`](Self::names) of tasks.
+    pub(super) fn task_types(&self) -> String {
+        self.reading_all().names("task type", |groups, part| match part {
+            Part::Task(task) if task.id != TaskId::BACKGROUND => groups.add_task(task),
+            _ => {}
+        })
     }
 
     /// Passes on what the summarizer returns, and the goroutines that outlive the trace.

@@ -34,8 +34,9 @@ pub(crate) struct Args {
     #[command(flatten)]
     rows: Rows,
     /// Number of tasks and regions, longest first
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    worst: usize,
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    worst: u32,
     /// Frames of each stack, innermost first; 0 for no stacks
     #[arg(long, value_name = "N", default_value_t = 3)]
     frames: usize,
@@ -110,7 +111,7 @@ pub(super) fn run(args: &Args) -> Result {
     let analysis = &args.analysis;
     input::check_twice(&analysis.file, "critical-path")?;
     let (from, to) = analysis.bounds()?;
-    let mut requests = Requests::new(args.requests.filter(), args.worst).between(from, to);
+    let mut requests = Requests::new(args.requests.filter(), args.worst as usize).between(from, to);
     let reading = analysis.visit(&mut requests)?;
     let requests = requests.finish();
     if requests.is_empty() {

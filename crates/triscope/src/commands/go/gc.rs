@@ -1,5 +1,6 @@
 use super::analysis::{self, Analysis, Rows};
 use crate::failure::{Failure, Result};
+use crate::sources::go::Reading;
 use gotrace::Timestamp;
 use gotrace::analysis::{GcCycle, GcCycles, GcReport};
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ pub(crate) struct Args {
 
 pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = report(&args.analysis, 0)?;
-    args.rows.print(&report.cycles, to_json, |out| print(&report, out))?;
+    args.rows.print(&report.cycles, to_json, |out| print(&report, &reading, out))?;
     if report.dropped > 0 && args.rows.is_data() {
         Failure::about(&reading.name, dropped(&report)).print();
     }
@@ -33,10 +34,7 @@ pub(super) fn run(args: &Args) -> Result {
 }
 
 /// Analyses the GC of a trace.
-pub(super) fn report(
-    analysis: &Analysis,
-    worst: usize,
-) -> Result<(GcReport, crate::sources::go::Reading)> {
+pub(super) fn report(analysis: &Analysis, worst: usize) -> Result<(GcReport, Reading)> {
     let (gc, reading) = analysis.split(GcCycles::new(worst))?;
     Ok((gc.finish(), reading))
 }
@@ -66,18 +64,18 @@ fn to_json(cycle: &GcCycle) -> Value {
     })
 }
 
-fn print(report: &GcReport, out: &mut Vec<u8>) -> io::Result<()> {
+fn print(report: &GcReport, reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {
     writeln!(
         out,
-        "                start      mark    pauses   assists     sweep  before, kB  after, kB   goal, kB  cause"
+        "          start      mark    pauses   assists     sweep  before, kB  after, kB   goal, kB  cause"
     )?;
     let or = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
     for cycle in &report.cycles {
         let kilobytes = |bytes: Option<u64>| or(bytes.map(|bytes| (bytes / 1000).to_string()));
         writeln!(
             out,
-            "{:>21}{:>10}{:>10}{:>10}{:>10}{:>12}{:>11}{:>11}  {}",
-            or(cycle.start.map(|start| start.to_string())),
+            "{:>15}{:>10}{:>10}{:>10}{:>10}{:>12}{:>11}{:>11}  {}",
+            or(cycle.start.map(|start| reading.at(start))),
             or(mark(cycle).map(analysis::duration)),
             analysis::duration(cycle.pauses),
             analysis::duration(cycle.assists),

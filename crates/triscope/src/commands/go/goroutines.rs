@@ -2,7 +2,8 @@ use super::analysis::{self, Analysis, Part, Rows};
 use super::groups::{Group, Groups};
 use super::longest::{Limit, Longest};
 use super::restrict::Restriction;
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::sources::go::Reading;
 use gotrace::Timestamp;
 use gotrace::analysis::{Goroutine, Name, Times};
 use serde_json::json;
@@ -47,6 +48,17 @@ pub(super) fn run(args: &Args) -> Result {
 
 pub(super) fn entry(goroutine: &Goroutine) -> Name {
     goroutine.entry.as_ref().map(|entry| entry.name.clone()).unwrap_or_default()
+}
+
+/// The failure that no goroutine has this entry function.
+pub(super) fn of_no_entry(analysis: &Analysis, reading: Reading, function: &str) -> Failure {
+    let others = analysis.names("entry function", |groups, part| {
+        if let Part::Goroutine(goroutine) = part {
+            groups.add(&entry(goroutine), Some(goroutine.times.total), None);
+        }
+    });
+    let what = format!("no goroutine with the entry function {function:?}{others}");
+    analysis.lacks(reading, what)
 }
 
 fn groups(args: &Args) -> Result {
@@ -98,6 +110,9 @@ fn each(args: &Args, wanted: &str) -> Result {
         _ => {}
     })?;
     let (goroutines, omitted) = longest.finish();
+    if goroutines.is_empty() && omitted == 0 {
+        return Err(of_no_entry(&args.analysis, reading, wanted));
+    }
     limit.note(&reading, omitted, "goroutines");
     args.rows.print(
         &goroutines,

@@ -56,6 +56,10 @@ impl Groups {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
     pub(super) fn add_task(&mut self, task: &Task) {
         self.add(&task.name, task.duration(), task.own.as_ref().map(|(_, times)| times));
     }

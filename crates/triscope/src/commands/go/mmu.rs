@@ -80,9 +80,9 @@ pub(super) fn run(args: &Args) -> Result {
         |out| {
             writeln!(out, "    window  utilization  worst windows start at")?;
             for row in &rows {
-                let place = |window: &Window| match window.proc {
-                    Some(proc) => format!("{} on P{proc}", window.start),
-                    None => window.start.to_string(),
+                let place = |window: &Window| {
+                    let start = reading.at(window.start);
+                    window.proc.map_or(start.clone(), |proc| format!("{start} on P{proc}"))
                 };
                 let worst: Vec<_> = row.worst.iter().map(place).collect();
                 writeln!(

@@ -1,6 +1,7 @@
 use super::analysis::{self, Analysis, Rows};
 use super::gc;
 use crate::failure::{Failure, Result};
+use crate::sources::go::Reading;
 use gotrace::analysis::{GcReport, Pause};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -45,7 +46,7 @@ pub(super) fn run(args: &Args) -> Result {
             }
             json
         },
-        |out| print(&report, args.histogram, out),
+        |out| print(&report, &reading, args.histogram, out),
     )?;
     if report.cut > 0 && args.rows.is_data() {
         Failure::about(&reading.name, cut(&report)).print();
@@ -66,7 +67,12 @@ fn cut(report: &GcReport) -> String {
     format!("{} stops that the trace cuts off are not counted", report.cut)
 }
 
-fn print(report: &GcReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()> {
+fn print(
+    report: &GcReport,
+    reading: &Reading,
+    histogram: bool,
+    out: &mut Vec<u8>,
+) -> io::Result<()> {
     writeln!(out, "{}  reason", analysis::PERCENTILES)?;
     for (reason, pauses) in &report.pauses {
         let name = analysis::name(reason, "(unknown)");
@@ -78,7 +84,8 @@ fn print(report: &GcReport, histogram: bool, out: &mut Vec<u8>) -> io::Result<()
     for pause in &report.longest {
         let (time, reason) =
             (analysis::duration(pause.duration), analysis::name(&pause.reason, "(unknown)"));
-        writeln!(out, "{time:>10}  {reason} by G{} at {} s", pause.goroutine, pause.start)?;
+        let start = reading.at(pause.start);
+        writeln!(out, "{time:>10}  {reason} by G{} at {start}", pause.goroutine)?;
         analysis::stack(&pause.stack, out)?;
     }
     if report.cut > 0 {

@@ -39,10 +39,10 @@ pub(super) fn run(args: &Args) -> Result {
         |out| {
             writeln!(
                 out,
-                "                start    length   procs  running     gc  syscall   idle  runnable"
+                "          start    length   procs  running     gc  syscall   idle  runnable"
             )?;
             for row in rows {
-                print(row, "", is_known, out)?;
+                print(row, &reading.at(row.start), is_known, out)?;
             }
             mean.as_ref().map_or(Ok(()), |mean| print(mean, "mean", is_known, out))
         },
@@ -70,8 +70,7 @@ pub(super) fn to_json(row: &ProcessorUse, is_known: bool) -> Value {
     })
 }
 
-fn print(row: &ProcessorUse, name: &str, is_known: bool, out: &mut Vec<u8>) -> io::Result<()> {
-    let start = if name.is_empty() { row.start.to_string() } else { name.to_owned() };
+fn print(row: &ProcessorUse, start: &str, is_known: bool, out: &mut Vec<u8>) -> io::Result<()> {
     let length = analysis::duration(row.length);
     let ProcessorUse { running, gc, syscall, runnable, .. } = row;
     let (procs, idle) = match is_known {
@@ -80,6 +79,6 @@ fn print(row: &ProcessorUse, name: &str, is_known: bool, out: &mut Vec<u8>) -> i
     };
     writeln!(
         out,
-        "{start:>21}{length:>11}{procs:>7}{running:>9.2}{gc:>7.2}{syscall:>9.2}{idle:>7}{runnable:>10.2}"
+        "{start:>15}{length:>11}{procs:>7}{running:>9.2}{gc:>7.2}{syscall:>9.2}{idle:>7}{runnable:>10.2}"
     )
 }

@@ -1,6 +1,7 @@
 use super::analysis::{self, Analysis, Part, Span};
+use super::goroutines;
 use super::restrict::Restriction;
-use crate::failure::{Failure, Result};
+use crate::failure::Result;
 use crate::io::input;
 use crate::io::profile_file::{ProfileFile, title};
 use crate::io::profile_table::TableArgs;
@@ -121,7 +122,7 @@ pub(super) fn run(args: &Args) -> Result {
             Kind::Gc => "no start of a GC cycle",
             _ => "no such delay",
         };
-        return Err(Failure::about(&reading.name, format!("the trace contains {what}")));
+        return Err(args.analysis.lacks(reading, what));
     }
     let title = title(&reading.name);
     match file {
@@ -147,7 +148,8 @@ fn scope(args: &Args) -> Result<ProfileScope> {
         return Ok(selected.scope());
     };
     let mut scope = ProfileScope::all();
-    args.analysis.whole().summarize(|part| {
+    let whole = args.analysis.whole();
+    let reading = whole.summarize(|part| {
         let Part::Goroutine(goroutine) = part else { return };
         let entry = goroutine.entry.as_ref();
         if entry.is_some_and(|entry| **entry.name == *function.as_bytes()) {
@@ -155,10 +157,7 @@ fn scope(args: &Args) -> Result<ProfileScope> {
         }
     })?;
     if !scope.is_selected() {
-        let name = args.analysis.file.display();
-        let message =
-            format!("the trace contains no goroutine with the entry function {function:?}");
-        return Err(Failure::about(name, message));
+        return Err(goroutines::of_no_entry(&whole, reading, function));
     }
     Ok(scope)
 }

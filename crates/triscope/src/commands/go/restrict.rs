@@ -1,7 +1,7 @@
 //! The time of tasks or regions, for analyses that are restricted to it.
 
 use super::analysis::{Analysis, Part};
-use crate::failure::{Failure, OneLine, Result};
+use crate::failure::{OneLine, Result};
 use crate::sources::go::Reading;
 use gotrace::analysis::{Name, ProfileScope, Region, Summarizer, Summary, Task, Times};
 use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
@@ -114,9 +114,17 @@ impl Restriction {
                 }
                 (_, region) => ("no region", region.as_ref().unwrap_or(&reading.name)),
             };
-            let place = if analysis.range.is_given() { "range" } else { "trace" };
-            let message = format!("the {place} contains {what} of type {name:?}");
-            return Err(Failure::about(&reading.name, message));
+            let others = match &self.task {
+                Some(_) if tasks.is_empty() => analysis.task_types(),
+                Some(_) => String::new(),
+                None => analysis.names("region type", |groups, part| {
+                    if let Part::Region(region) = part {
+                        groups.add(&region.name, Some(region.times.total), None);
+                    }
+                }),
+            };
+            let what = format!("{what} of type {name:?}{others}");
+            return Err(analysis.lacks(reading, what));
         }
         let name = reading.name.clone();
         Ok((Selected { name, regions, tasks, entries }, reading))

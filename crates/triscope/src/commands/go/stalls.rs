@@ -1,6 +1,7 @@
 use super::analysis::{self, Analysis, Rows};
 use super::latency;
 use crate::failure::Result;
+use crate::sources::go::Reading;
 use gotrace::analysis::{SchedulingOptions, Stall};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Args) -> Result {
     let (report, reading) = latency::report(&args.analysis, options)?;
     let delays = report.delays.iter().map(|stall| ("runnable", stall));
     let rows: Vec<_> = delays.chain(report.blocks.iter().map(|stall| ("blocked", stall))).collect();
-    args.rows.print(&rows, to_json, |out| print(&rows, out))?;
+    args.rows.print(&rows, to_json, |out| print(&rows, &reading, out))?;
     reading.into_result()
 }
 
@@ -51,7 +52,7 @@ fn to_json((state, stall): &(&str, &Stall)) -> Value {
     })
 }
 
-fn print(rows: &[(&str, &Stall)], out: &mut Vec<u8>) -> io::Result<()> {
+fn print(rows: &[(&str, &Stall)], reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {
     let mut last = "";
     for (state, stall) in rows {
         if *state != last {
@@ -67,8 +68,8 @@ fn print(rows: &[(&str, &Stall)], out: &mut Vec<u8>) -> io::Result<()> {
             true => String::new(),
             false => format!(": {}", analysis::name(&stall.reason, "")),
         };
-        let (time, start) = (analysis::duration(stall.duration), stall.start);
-        writeln!(out, "{time:>10}  {entry} (G{}) at {start} s{reason}", stall.goroutine)?;
+        let (time, start) = (analysis::duration(stall.duration), reading.at(stall.start));
+        writeln!(out, "{time:>10}  {entry} (G{}) at {start}{reason}", stall.goroutine)?;
         analysis::stack(&stall.stack, out)?;
         if let Some(by) = &stall.by {
             let entry = analysis::name(&by.entry, "(unknown)");

@@ -26,7 +26,7 @@ Times in JSON are nanoseconds of the trace's clock: CLOCK_MONOTONIC for traces o
 later on Linux. Bytes are those of the trace when decompressed; with --from or --to those of the
 generations that overlap the range. They are not known then, and null, for standard input, for a
 trace that is compressed, damaged, text, or of Go before 1.22, and for a range between two
-generations.")]
+generations. Those of an event are not known for a range that has a part of a generation.")]
 pub(crate) struct Args {
     /// The trace; - is standard input
     #[arg(value_name = "FILE")]
@@ -86,10 +86,15 @@ impl Visitor for Counting<'_> {
 
     /// A range within a generation has no clocks of its own.
     fn before(&mut self, event: Event<'_>) -> Result {
+        self.stats.has_others = true;
         if let Some(sync) = event.sync() {
             self.stats.clocks = sync.clock_snapshot().or(self.stats.clocks);
         }
         Ok(())
+    }
+
+    fn after(&mut self) {
+        self.stats.has_others = true;
     }
 }
 
@@ -101,6 +106,8 @@ const ARTIFICIAL: i64 = 1_000_001;
 struct Stats {
     /// `None` if those of the range are not known.
     bytes: Option<u64>,
+    /// Whether the bytes have events that are not in the range, too.
+    has_others: bool,
     events: u64,
     generations: u64,
     /// The generation of the last event; 0 if it has none.
@@ -121,6 +128,7 @@ impl Default for Stats {
     fn default() -> Self {
         Self {
             bytes: None,
+            has_others: false,
             events: 0,
             generations: 0,
             generation: 0,
@@ -202,7 +210,8 @@ impl Stats {
     }
 
     fn bytes_per_event(&self) -> Option<f64> {
-        self.bytes.map(|bytes| bytes as f64 / self.events.max(1) as f64)
+        let bytes = self.bytes.filter(|_| !self.has_others);
+        bytes.map(|bytes| bytes as f64 / self.events.max(1) as f64)
     }
 
     fn print(&self, reading: &Reading, out: &mut Vec<u8>) -> io::Result<()> {

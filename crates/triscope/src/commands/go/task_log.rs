@@ -113,16 +113,17 @@ pub(super) fn to_json(entry: &Entry) -> Value {
     })
 }
 
-/// Prints entries with their time since the start of the task.
+/// Prints entries with their time since the start of the task. Without it, `at` is their time as text.
 pub(super) fn print(
     entries: &[Entry],
     start: Option<Timestamp>,
+    at: impl Fn(Timestamp) -> String,
     out: &mut Vec<u8>,
 ) -> io::Result<()> {
     for entry in entries {
         let since = match start {
             Some(start) => format!("+{}", analysis::duration(entry.time - start)),
-            None => entry.time.to_string(),
+            None => at(entry.time),
         };
         let name = analysis::name(BStr::new(&entry.name), "");
         let message = analysis::name(BStr::new(&entry.message), "");
@@ -168,7 +169,7 @@ mod tests {
         let printed: usize = entries.iter().map(|entry| entry.name.len()).sum();
         assert!(printed <= MAX_BYTES);
         let mut out = Vec::new();
-        print(entries, None, &mut out).unwrap();
+        print(entries, None, |time| time.to_string(), &mut out).unwrap();
         assert!(out.len() < 300 * entries.len());
     }
 }

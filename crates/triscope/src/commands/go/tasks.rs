@@ -2,7 +2,7 @@ use super::analysis::{self, Analysis, Part, Rows};
 use super::groups::Groups;
 use super::longest::Limit;
 use super::task_log::{self, Entry};
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::io::input;
 use crate::sources::go::Reading;
 use gotrace::analysis::{Summarizer, Task};
@@ -63,6 +63,9 @@ pub(super) fn run(args: &Args) -> Result {
             Part::Task(task) if is_wanted(task) => groups.add_task(task),
             _ => {}
         })?;
+        if let Some(ty) = args.ty.as_ref().filter(|_| groups.is_empty()) {
+            return Err(of_no_type(&analysis, reading, ty));
+        }
         types(args, groups, &reading)?;
         return reading.into_result();
     }
@@ -71,6 +74,9 @@ pub(super) fn run(args: &Args) -> Result {
     let (summary, reading) = analysis.pass(longest, &mut |_| {})?;
     let mut tasks = summary.tasks;
     tasks.retain(is_wanted);
+    if let Some(ty) = args.ty.as_ref().filter(|_| tasks.is_empty() && summary.omitted_tasks == 0) {
+        return Err(of_no_type(&analysis, reading, ty));
+    }
     // A task that did not end may be the longest one.
     let (first, last) = summary.span.unwrap_or_default();
     let part = |task: &Task| match task.goroutines.is_empty() {
@@ -98,12 +104,18 @@ pub(super) fn run(args: &Args) -> Result {
             )?;
             for task in &tasks {
                 print(task, out)?;
-                task_log::print(of(task), task.start, out)?;
+                task_log::print(of(task), task.start, |time| reading.at(time), out)?;
             }
             Ok(())
         },
     )?;
     reading.into_result()
+}
+
+/// The failure that no task has this type.
+fn of_no_type(analysis: &Analysis, reading: Reading, ty: &str) -> Failure {
+    let others = analysis.task_types();
+    analysis.lacks(reading, format!("no task of type {ty:?}{others}"))
 }
 
 fn to_json(task: &Task, entries: Option<&[Entry]>) -> Value {

@@ -55,7 +55,7 @@ impl TimeRange {
     /// says whether an event is in the range or after it.
     pub(crate) fn check_begun(self, has_begun: bool, reading: &Reading) -> Result {
         match &reading.error {
-            None if !has_begun && self.is_given() => Err(Failure::about(&reading.name, NO_EVENTS)),
+            None if !has_begun && self.is_given() => Err(reading.no_events()),
             _ => Ok(()),
         }
     }
@@ -131,7 +131,8 @@ impl TimeRange {
         let open = || section.open(path);
         let name = path.display().to_string();
         let visitor = ClippedAnalyst(&mut clipped);
-        let reading = super::read_parallel(name, open, pass, recovery, visitor)?;
+        let mut reading = super::read_parallel(name, open, pass, recovery, visitor)?;
+        reading.start = Some(start);
         Ok((clipped.finish(), reading))
     }
 
@@ -154,16 +155,17 @@ impl TimeRange {
         let selected = index.generations().get(index.select(from, to)).unwrap_or_default();
         let (Some(first), Some(last)) = (selected.first(), selected.last()) else {
             // Between two generations, all has the states at the end of the first of them.
-            let is_over = index.generations().last().is_none_or(|last| last.last < from);
-            return if is_over { Err(Failure::about(path.display(), NO_EVENTS)) } else { Ok(None) };
+            let end = index.generations().last().map(|last| last.last).filter(|end| *end < from);
+            return match end {
+                Some(end) => Err(super::no_events(path.display(), Some((start, end)))),
+                None => Ok(None),
+            };
         };
         let (header, offset) = (index.version().header(), first.offset);
         let len = last.offset + last.len - offset;
         Ok(Some((Section { header, offset, len }, start)))
     }
 }
-
-const NO_EVENTS: &str = "has no events in this range";
 
 /// A trace, or the part of it that overlaps a range of time.
 pub(crate) struct Opened {
@@ -194,6 +196,7 @@ impl Opened {
         let mut clipped =
             Cut { range, bounds, clip: None, is_lost: false, has_begun: false, visitor };
         let mut reading = read(trace, recovery, &mut clipped)?;
+        reading.start = start.or(reading.start);
         range.check_begun(clipped.has_begun, &reading)?;
         reading.repeated = clipped.finish()?;
         Ok(reading)
@@ -207,7 +210,8 @@ impl Opened {
         }
         let bounds = start.map(|start| range.bounds(start));
         let mut filtered = Filtered { range, bounds, has_begun: false, is_over: false, visitor };
-        let reading = read(trace, recovery, &mut filtered)?;
+        let mut reading = read(trace, recovery, &mut filtered)?;
+        reading.start = start.or(reading.start);
         range.check_begun(filtered.has_begun, &reading)?;
         Ok(reading)
     }
@@ -328,7 +332,10 @@ impl<V: Visitor> Visitor for Filtered<'_, V> {
         self.is_over = event.time() > to;
         match event.time() {
             time if time < from => self.visitor.before(event),
-            _ if self.is_over => Ok(()),
+            _ if self.is_over => {
+                self.visitor.after();
+                Ok(())
+            }
             _ => self.visitor.push(event),
         }
     }
