@@ -28,6 +28,19 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
+/// Those of a Go trace are those of its goroutines, without another trace.
+#[test]
+fn samples_of_a_go_trace_are_below_their_goroutines() {
+    let dir = directory();
+    let ran = convert(dir.path(), &["shop.trace", "-o", "x.folded", "--by", "goroutine"]);
+    let summary = text(&ran.stderr);
+    assert!(summary.contains("; 5 of 5 samples of Go programs with a goroutine"), "{summary}");
+    let folded = fs::read_to_string(dir.path().join("x.folded")).unwrap();
+    assert!(folded.lines().all(|line| line.starts_with("goroutine ")), "{folded}");
+    let plain = convert(dir.path(), &["shop.trace", "-o", "x.folded"]);
+    assert!(!text(&plain.stderr).contains("goroutine"), "{}", text(&plain.stderr));
+}
+
 /// A directory with `shop.trace` in it.
 fn directory() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();

@@ -6,9 +6,10 @@ use crate::io::profile_file::{FirefoxFile, ProfileFile, title};
 use crate::sources::goroutine_frame::on_goroutine;
 use crate::sources::model::{Traces, dropped};
 use crate::sources::profile::{Losses, choose, no_samples, report_dropped, report_others};
+use crate::timeline::counted;
 use std::path::Path;
 use trace_export::profile::{FirefoxProfile, Format, Samples};
-use trace_timeline::{EntityKind, Event, EventKind, Tables};
+use trace_timeline::{EntityKind, Event, EventKind, SampleKind, Tables};
 
 /// Whether the name of a file selects a format of profiles.
 pub(crate) fn is_wanted(path: &Path) -> bool {
@@ -34,12 +35,13 @@ pub(crate) fn write(
     if file.has_order() {
         samples.keep_order();
     }
+    let mut goroutines = Goroutines::new(by_goroutine);
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
-        samples.push(&below_goroutine(event, by_goroutine, tables), tables);
+        samples.push(&goroutines.below(event, tables), tables);
         lost.push(event);
         Ok(())
     })?;
-    let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
+    let note = note.unwrap_or_else(|| goroutines.note());
     let profiles = samples.into_profiles(&tables);
     if profiles.is_empty() && event.is_none() {
         return Err(outcome.err().unwrap_or_else(no_samples));
@@ -67,12 +69,13 @@ fn firefox(
     }
     let mut tables = Tables::new();
     let (mut profile, mut lost) = (FirefoxProfile::new(), Losses::default());
+    let mut goroutines = Goroutines::new(by_goroutine);
     let (outcome, note) = traces.merge_with_goroutines(&mut tables, &mut |event, tables| {
-        profile.push(&below_goroutine(event, by_goroutine, tables), tables);
+        profile.push(&goroutines.below(event, tables), tables);
         lost.push(event);
         Ok(())
     })?;
-    let note = note.unwrap_or_else(|| without_goroutines(by_goroutine));
+    let note = note.unwrap_or_else(|| goroutines.note());
     if profile.is_empty() {
         return Err(outcome.err().unwrap_or_else(no_samples));
     }
@@ -87,21 +90,49 @@ fn report_missing(traces: &Traces, tables: &Tables) {
     report_dropped(&traces.title(), dropped(tables));
 }
 
-/// What is said of goroutines if there are no samples of Go programs.
-fn without_goroutines(are_wanted: bool) -> String {
-    let text = "; no samples of Go programs whose execution trace is given: no goroutines";
-    if are_wanted { text.to_owned() } else { String::new() }
+/// Goroutines as the outermost frames of samples.
+struct Goroutines {
+    are_wanted: bool,
+    /// The samples of CPU profiles of Go traces, and how many of them have a goroutine.
+    samples: u64,
+    attributed: u64,
 }
 
-/// The event; with `by_goroutine`, the goroutine of a sample is its outermost frame.
-fn below_goroutine(event: &Event, by_goroutine: bool, tables: &mut Tables) -> Event {
-    let mut event = *event;
-    if let EventKind::Sample { entity, stack, .. } = &mut event.kind {
-        let goroutine = tables.entities.get(*entity).copied();
-        let goroutine = goroutine.filter(|entity| entity.kind == EntityKind::Goroutine);
-        if let Some(goroutine) = goroutine.filter(|_| by_goroutine) {
-            *stack = on_goroutine(*stack, goroutine.number, goroutine.name, tables);
+impl Goroutines {
+    const fn new(are_wanted: bool) -> Self {
+        Self { are_wanted, samples: 0, attributed: 0 }
+    }
+
+    /// The event; if they are wanted, the goroutine of a sample is its outermost frame.
+    fn below(&mut self, event: &Event, tables: &mut Tables) -> Event {
+        let mut event = *event;
+        if let EventKind::Sample { entity, stack, kind, .. } = &mut event.kind {
+            let goroutine = tables.entities.get(*entity).copied();
+            let goroutine = goroutine.filter(|entity| entity.kind == EntityKind::Goroutine);
+            if *kind == SampleKind::GoCpu {
+                self.samples += 1;
+                self.attributed += u64::from(goroutine.is_some());
+            }
+            if let Some(goroutine) = goroutine.filter(|_| self.are_wanted) {
+                *stack = on_goroutine(*stack, goroutine.number, goroutine.name, tables);
+            }
+        }
+        event
+    }
+
+    /// What is said of them if there are no samples of threads of Go programs.
+    fn note(&self) -> String {
+        let Self { are_wanted, samples, attributed } = self;
+        match (are_wanted, samples) {
+            (false, _) => String::new(),
+            (true, 0) => {
+                "; no samples of Go programs whose execution trace is given: no goroutines"
+                    .to_owned()
+            }
+            (true, all) => {
+                let all = counted(*all, "sample");
+                format!("; {attributed} of {all} of Go programs with a goroutine")
+            }
         }
     }
-    event
 }
