@@ -5,6 +5,7 @@ use perf_monitor::{RawRecord, Record, RecordLayout};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use trace_flight::{Cause, Timestamp};
+use trace_timeline::text;
 
 /// The thresholds.
 #[derive(Clone, Copy, Debug, Default)]
@@ -208,13 +209,17 @@ impl Detector {
 }
 
 fn delayed(tid: u32, time: Duration) -> Cause {
-    let what = format!("thread {tid} waited for a CPU for {time:?}");
+    let what = format!("thread {tid} waited for a CPU for {}", shown(time));
     Cause::new("sched-delay", what).of_thread(None, tid)
 }
 
 fn ran(tid: u32, time: Duration) -> Cause {
-    let what = format!("thread {tid} was on a CPU for {time:?}");
+    let what = format!("thread {tid} was on a CPU for {}", shown(time));
     Cause::new("on-cpu", what).of_thread(None, tid)
+}
+
+fn shown(time: Duration) -> String {
+    text::duration(i64::try_from(time.as_nanos()).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]
@@ -248,7 +253,9 @@ mod tests {
         detector.look(at(29), &mut causes);
         assert!(causes.is_empty());
         detector.look(at(30), &mut causes);
-        assert_eq!(causes.pop().map(|(at, cause)| (at, cause.tid)), Some((at(30), Some(A))));
+        let (time, cause) = causes.pop().unwrap();
+        assert_eq!((time, cause.tid), (at(30), Some(A)));
+        assert_eq!(cause.what, format!("thread {A} waited for a CPU for 10.0 ms"));
         detector.switch(at(50), 0, (B, false), A, &mut causes);
         assert!(causes.is_empty(), "it has fired");
     }

@@ -431,6 +431,8 @@ impl Recorder {
         }
         let what = cause.what.clone();
         let of = match (cause.pid, cause.tid) {
+            // Those of the scheduler begin with their thread.
+            (_, Some(tid)) if what.starts_with(&format!("thread {tid} ")) => String::new(),
             (Some(pid), Some(tid)) => format!(" of thread {tid} of process {pid}"),
             (None, Some(tid)) => format!(" of thread {tid}"),
             // Those of Go and .NET name their process.
