@@ -166,6 +166,23 @@ fn a_recording_is_equal_to_its_own_profile() {
     }
 }
 
+/// What is counted, whether each event is one of it or not.
+#[test]
+fn a_table_says_what_the_profiles_have() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let trace = data.join("gotrace/tests/data/shop.trace");
+    let recording = data.join("perf-data/tests/data/perf.perf.data");
+    let [folded, _] = files(dir.path(), [BEFORE, AFTER], "folded");
+    let first = |file: &Path| {
+        let table = diff(&[], &[file, file]);
+        text(&table).lines().next().unwrap().rsplit_once(": ").unwrap().1.to_owned()
+    };
+    assert_eq!(first(&trace), "5 samples of go-cpu");
+    assert_eq!(first(&folded), "3 stacks of samples, 100");
+    assert!(first(&recording).contains(" samples of "), "{}", first(&recording));
+}
+
 /// The entries of a file are stacks with the sums of their weights.
 #[test]
 fn stacks_of_a_file_are_not_samples() {

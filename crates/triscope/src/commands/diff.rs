@@ -184,16 +184,17 @@ fn print(
 ) -> io::Result<()> {
     let (totals, unit) = (difference.totals(), difference.unit());
     let weights = [("before", &args.before, totals.before), ("after", &args.after, totals.after)];
-    for ((when, path, weight), Side { count, events, weight: name }) in
+    for ((when, path, total), Side { count, events, weight: name }) in
         weights.into_iter().zip(sides)
     {
         let path = path.display().to_string();
-        let (path, weight) = (OneLine(&path), unit.show(weight));
-        let (events, name) = (OneLine(events), OneLine(name));
-        match unit {
-            Unit::Count => writeln!(out, "{when}: {path}: {weight} {name}")?,
-            _ => writeln!(out, "{when}: {path}: {count} {events} of {name}, {weight}")?,
-        }
+        let (path, events, name) = (OneLine(&path), OneLine(events), OneLine(name));
+        // Each event can be one of what is counted.
+        let weight = match unit {
+            Unit::Count if total == *count => String::new(),
+            _ => format!(", {}", unit.show(total)),
+        };
+        writeln!(out, "{when}: {path}: {count} {events} of {name}{weight}")?;
     }
     let functions = sorted(args, difference);
     let cells = |change: Change| match args.absolute {
