@@ -244,6 +244,11 @@ fn zstd(raw: impl Read + Send + 'static) -> io::Result<Box<dyn Read + Send>> {
     Ok(Box::new(super::zstd_frames::Frames::new(raw)))
 }
 
+/// The failure to read an input.
+pub(crate) fn failure(path: &Path, error: &io::Error) -> Failure {
+    Failure::about(path.display(), describe(error))
+}
+
 /// The message of an error without the number that Rust appends.
 fn describe(error: &io::Error) -> String {
     let text = error.to_string();

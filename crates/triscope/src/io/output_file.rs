@@ -169,7 +169,8 @@ impl Drop for OutputFile {
     }
 }
 
-fn cannot_be_written(path: &Path, error: &io::Error) -> Failure {
+/// The failure to write an output.
+pub(crate) fn cannot_be_written(path: &Path, error: &io::Error) -> Failure {
     Failure::about(path.display(), format!("cannot be written: {error}"))
 }
 

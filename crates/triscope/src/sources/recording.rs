@@ -5,12 +5,15 @@ use super::symbols::Symbols;
 use super::symbols::unwind::Unwinder;
 use super::{INCOMPLETE, perf_directory};
 use crate::failure::{Failure, Result};
+use crate::io::input::{self, Format, Input};
+use crate::io::progress::Progress;
+use crate::io::spool::spool;
 use perf_data::{Entry, Losses, Reader, Session, SortedReader};
 use perf_monitor::{CpuMode, Record, Sample, SampleFlags, Tasks, Timestamp};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::Path;
 use trace_timeline::sources::perf::Unwinder as _;
 
@@ -80,14 +83,16 @@ pub(crate) fn read(
         undecodable: 0,
         values: HashMap::new(),
     };
+    let input = open(path)?;
     let late = if path.as_os_str() == "-" {
-        let reader = Reader::of_pipe(io::stdin().lock()).map_err(failed)?;
+        let reader = Reader::of_pipe(input).map_err(failed)?;
         read_all(reader, &mut state, &failed, &mut on_sample)?
     } else {
-        if let Some(why) = perf_directory(path) {
-            return Err(Failure::about(&name, why));
-        }
-        let file = File::open(path).map_err(|error| Failure::about(&name, error))?;
+        // What is read of a pipe is not there again.
+        let file = match input.is_compressed || !input::is_file(path) {
+            true => spool(input)?,
+            false => File::open(path).map_err(|error| input::failure(path, &error))?,
+        };
         let reader = Reader::new(file).map_err(failed)?;
         if !reader.is_complete() {
             message!("triscope: {name}: {INCOMPLETE}");
@@ -106,6 +111,22 @@ pub(crate) fn read(
     report(state.without_callers.get(), "stacks are without callers in user space");
     state.symbols.iter().for_each(Symbols::print_problems);
     Ok(state)
+}
+
+/// Opens a recording. The error names the actual format of the file.
+fn open(path: &Path) -> Result<Input> {
+    if let Some(why) = perf_directory(path) {
+        return Err(Failure::about(path.display(), why));
+    }
+    let input = Input::open(path, Progress::beside_output())?;
+    match (input.format, input.format.description()) {
+        (Format::PerfData, _) => Ok(input),
+        (_, Some(other)) => {
+            let what = format!("looks like {other}, not a perf.data recording of Linux perf");
+            Err(input.failure(what))
+        }
+        (_, None) => Err(input.failure("is not a perf.data recording of Linux perf")),
+    }
 }
 
 fn read_all<R: Read>(

@@ -4,6 +4,7 @@ use super::stopping::StoppingEvent;
 use super::target::{Selector, Target};
 use super::{file_name, numbered};
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::output_file::cannot_be_written;
 use crate::io::progress::Status;
 use crate::run::child;
 use crate::run::duration::duration;
@@ -453,10 +454,10 @@ fn check_output(output: Option<&Path>) -> Result {
     if output.is_some_and(|path| path.as_os_str() == "-") {
         return Ok(());
     }
-    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let fail = |error: io::Error| cannot_be_written(path, &error);
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() && output.is_some() => {
-            Err(fail(io::ErrorKind::IsADirectory.into()))
+            Err(Failure::about(path.display(), "is a directory, not a file"))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
@@ -509,7 +510,7 @@ impl Sink {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (false, open(false)),
             file => (true, file),
         };
-        let file = file.map_err(|e| Failure::about(&name, e))?;
+        let file = file.map_err(|e| cannot_be_written(path, &e))?;
         Ok(Self { name, path: Some(path.clone()), is_new, to: To::File(file) })
     }
 

@@ -201,10 +201,11 @@ fn limits() -> Limits {
 /// The bytes of a `.gcdump` file; `None` if the file has another format.
 fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
     let fail = |e: std::io::Error| Failure::about(path.display(), e);
-    if path == Path::new("-") {
+    if path == Path::new("-") || path.is_dir() {
         return Ok(None);
     }
-    let mut file = File::open(path).map_err(fail)?;
+    // Opening it as a trace reports the error.
+    let Ok(mut file) = File::open(path) else { return Ok(None) };
     let mut bytes = Vec::new();
     (&mut file).take(HeapGraph::PREFIX as u64).read_to_end(&mut bytes).map_err(fail)?;
     if !HeapGraph::is_gcdump(&bytes) {

@@ -10,6 +10,24 @@ mod top;
 mod trace;
 
 use crate::failure::Result;
+use std::path::{Path, PathBuf};
+
+/// The recording that a command reads.
+#[derive(clap::Args)]
+struct Recording {
+    /// The recording; - is standard input, in pipe mode [default: perf.data]
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// The same as FILE, as for perf
+    #[arg(short, long, value_name = "FILE", conflicts_with = "file")]
+    input: Option<PathBuf>,
+}
+
+impl Recording {
+    fn path(&self) -> &Path {
+        self.file.as_ref().or(self.input.as_ref()).map_or(Path::new("perf.data"), PathBuf::as_path)
+    }
+}
 
 /// The commands of the group.
 #[derive(clap::Subcommand)]

@@ -1,10 +1,10 @@
+use super::Recording;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::sources::recording::read;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 /// Summarize a recording by thread name, file and symbol, as perf report does
 ///
@@ -14,12 +14,11 @@ use std::path::PathBuf;
 #[command(after_help = "\
 Examples:
   triscope perf report                       perf.data
-  triscope perf report -s dso -i other.data
+  triscope perf report other.data -s dso
   triscope perf report --json | jq '.events[0].rows[0]'")]
 pub(crate) struct Args {
-    /// The recording; - is standard input, in pipe mode
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    recording: Recording,
     /// Columns to group by, separated by commas
     #[arg(
         short,
@@ -108,7 +107,7 @@ struct Row {
 
 pub(crate) fn run(args: &Args) -> Result {
     let mut summaries: BTreeMap<usize, Summary> = BTreeMap::new();
-    let state = read(&args.input, |of, state| {
+    let state = read(args.recording.path(), |of, state| {
         let sample = of.sample;
         let place = state
             .symbols
@@ -145,7 +144,10 @@ pub(crate) fn run(args: &Args) -> Result {
         Ok(())
     })?;
     if summaries.is_empty() {
-        return Err(Failure::about(args.input.display(), "the recording has no samples"));
+        return Err(Failure::about(
+            args.recording.path().display(),
+            "the recording has no samples",
+        ));
     }
     let mut out = Output::new();
     if args.json {

@@ -1,3 +1,4 @@
+use super::Recording;
 use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
 use crate::sources::recording::{SampleOf, State, read};
@@ -6,7 +7,6 @@ use perf_monitor::{CpuMode, PrintFormat, TracepointFormat};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::PathBuf;
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +22,11 @@ mod tests;
 #[command(after_help = "\
 Examples:
   triscope perf script                       perf.data
-  triscope perf record -o - -a -- sleep 1 | triscope perf script -i -")]
+  triscope perf script other.data
+  triscope perf record -o - -a -- sleep 1 | triscope perf script -")]
 pub(crate) struct Args {
-    /// The recording; - is standard input, in pipe mode
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
-    input: PathBuf,
+    #[command(flatten)]
+    recording: Recording,
     /// Times in nanoseconds
     #[arg(long)]
     ns: bool,
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let mut out = Output::new();
     let mut tracepoints = Tracepoints::default();
     let mut line = String::new();
-    let result = read(&args.input, |sample, state| {
+    let result = read(args.recording.path(), |sample, state| {
         tracepoints.take_from(sample);
         line.clear();
         // Writing to a string does not fail.

@@ -46,9 +46,10 @@ fn control_characters_of_a_recording_do_not_reach_the_terminal() {
     }
     writer.finish(&features).unwrap();
 
-    let args = Args { input, ns: false, no_demangle: false };
+    let recording = Recording { file: Some(input), input: None };
+    let args = Args { recording, ns: false, no_demangle: false };
     let (mut tracepoints, mut lines) = (Tracepoints::default(), String::new());
-    read(&args.input, |sample, state| {
+    read(args.recording.path(), |sample, state| {
         tracepoints.take_from(sample);
         put(&mut lines, &args, sample, state, &tracepoints).unwrap();
         Ok(())

@@ -4,6 +4,7 @@ mod counters;
 mod report;
 
 use crate::failure::{Failure, Result};
+use crate::io::output_file::cannot_be_written;
 use crate::run::duration::duration;
 use crate::run::open_files;
 use crate::run::stop::{Listener, Next};
@@ -415,7 +416,7 @@ impl Destination {
         let Some(path) = path else { return Ok(Self::StandardError) };
         let mut options = OpenOptions::new();
         options.create(true).write(true).append(args.append).truncate(!args.append);
-        let file = options.open(path).map_err(|e| Failure::about(path.display(), e))?;
+        let file = options.open(path).map_err(|e| cannot_be_written(path, &e))?;
         Ok(Self::File(path.clone(), file))
     }
 
@@ -425,7 +426,7 @@ impl Destination {
                 std::io::stderr().write_all(text.as_bytes()).map_err(|e| Failure::stderr(&e))
             }
             Self::File(path, file) => {
-                file.write_all(text.as_bytes()).map_err(|e| Failure::about(path.display(), e))
+                file.write_all(text.as_bytes()).map_err(|e| cannot_be_written(path, &e))
             }
         }
     }
