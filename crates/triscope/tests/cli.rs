@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use testkit::process::Running;
 
 const KINDS: &str = include_str!("../../gotrace/tests/data/text/kinds.trace.txt");
 const KINDS_EVENTS: &[u8] = include_bytes!("../../gotrace/tests/data/text/kinds.events");
@@ -393,11 +394,27 @@ fn a_trace_is_cut_between_generations() {
     for command in ["trim", "split"] {
         let ran = run(&["go", command, &input, "-o", &text(&none), "--limit", "max_buffer=10"]);
         assert_refused(&ran, "nothing is written");
-        let _ = fs::remove_dir(&none); // split creates it first
+        assert!(!none.exists(), "{command}: its directory is empty");
     }
     let ran = run(&["go", "trim", &cut, "-o", &text(&none), "--from", "100"]);
     assert_refused(&ran, "nothing is written");
     assert!(!none.exists());
+}
+
+/// Neither the part that was being written nor the directory for it are left.
+#[test]
+fn an_interrupted_split_leaves_nothing() {
+    let files = Files::new();
+    let trace = wire(&format!("{KINDS}{}{}", next_generation(2), next_generation(3)));
+    let parts = files.path("new/parts");
+    let args = ["go", "split", "-", "-n", "5", "-o", parts.to_str().unwrap()];
+    let mut child = Running::start(triscope(&args).stdin(Stdio::piped()));
+    let mut stdin = child.child().stdin.take().unwrap();
+    stdin.write_all(&trace).unwrap();
+    testkit::wait::until("a part", || parts.join("0001.out.partial").exists());
+    child.signal("INT");
+    assert_eq!(child.end().code, Some(128 + 2));
+    assert!(!files.path("new").exists());
 }
 
 #[test]
@@ -508,6 +525,63 @@ fn inputs_that_are_something_else() {
     assert_refused(&run(&["go", "events", &missing]), "missing: no such file or directory");
     assert_refused(&run(&["go", "stats", &directory]), "is a directory");
     assert_refused(&run(&["go", "events", "-"]), "standard input: is empty");
+}
+
+/// The same words for all commands.
+#[test]
+fn files_that_cannot_be_read_or_written_are_refused() {
+    let files = Files::new();
+    let go = files.write("go.trace", &kinds());
+    let (empty, plain) = (files.write("empty", b""), files.write("plain", b"some text\n"));
+    let missing = text(&files.path("missing"));
+    let directory = text(files.0.path());
+    for args in [&["perf", "report"][..], &["perf", "script"], &["perf", "report", "-i"]] {
+        let read = |path: &str| run(&[args, &[path]].concat());
+        assert_refused(&read(&missing), "missing: no such file or directory\n");
+        assert_refused(&read(&directory), ": is a directory, not a file\n");
+        assert_refused(&read(&empty), "empty: is empty\n");
+        assert_refused(&read(&plain), "plain: is not a perf.data recording of Linux perf\n");
+        let what = "go.trace: looks like a Go execution trace, not a perf.data recording";
+        assert_refused(&read(&go), what);
+    }
+    let dataset = text(&files.path("dataset"));
+    let export = run(&["export", &missing, "-o", &dataset]);
+    assert_refused(&export, "missing: no such file or directory\n");
+    for args in [&["dotnet", "gcdump"][..], &["dotnet", "gcdump", &go, "--baseline"]] {
+        let read = |path: &str| run(&[args, &[path]].concat());
+        let missing = text(&files.path("missing.nettrace"));
+        assert_refused(&read(&missing), "missing.nettrace: no such file or directory\n");
+        assert_refused(&read(&directory), ": is a directory, not a file\n");
+        assert_refused(&read(&empty), "empty: is empty\n");
+    }
+    let nowhere = text(&files.path("nodir/x"));
+    for args in [
+        &["perf", "stat", "-o", &nowhere, "true"][..],
+        &["dotnet", "collect", "-o", &nowhere, "true"],
+    ] {
+        assert_refused(&run(args), "nodir/x: cannot be written: ");
+    }
+    let collect = run(&["dotnet", "collect", "-o", &directory, "true"]);
+    assert_refused(&collect, ": is a directory, not a file\n");
+}
+
+/// As perf takes it, and as the other commands do.
+#[test]
+fn a_recording_is_an_argument_or_that_of_an_option() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/../perf-data/tests/data/perf.perf.data");
+    let files = Files::new();
+    let compressed = files.write("x.gz", &gzip(&fs::read(recording).unwrap()));
+    for command in ["report", "script"] {
+        let of_option = run(&["perf", command, "-i", recording]);
+        assert_eq!(of_option.code, Some(0), "{}", of_option.stderr);
+        assert!(!of_option.stdout.is_empty());
+        for file in [recording, &compressed] {
+            let ran = run(&["perf", command, file]);
+            assert_eq!((ran.code, ran.stdout), (Some(0), of_option.stdout.clone()), "{file}");
+        }
+        let both = run(&["perf", command, recording, "-i", recording]);
+        assert_eq!(both.code, Some(2), "{}", both.stderr);
+    }
 }
 
 #[test]

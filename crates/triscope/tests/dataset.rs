@@ -42,7 +42,11 @@ fn of_damaged_traces_there_is_what_was_read() {
     let (code, _, errors) = run(dir.path(), &["export", "head.trace", "-o", "go"]);
     assert_eq!(code, Some(1));
     assert!(errors.contains("the traces have no events"), "{errors}");
-    assert_eq!(names(&dir.path().join("go")), [""; 0]);
+    assert!(!dir.path().join("go").exists(), "neither does the directory stay");
+    // One that was there before stays.
+    fs::create_dir(dir.path().join("there")).unwrap();
+    let (code, ..) = run(dir.path(), &["export", "head.trace", "-o", "there"]);
+    assert_eq!((code, names(&dir.path().join("there"))), (Some(1), Vec::new()));
 }
 
 /// As `report` prints it: here events of .NET that have no table.

@@ -2,6 +2,8 @@
 
 use super::explain;
 use crate::failure::{Failure, OneLine, Result};
+use crate::io::input;
+use crate::io::new_directory::NewDirectory;
 use crate::run::cleanup;
 use crate::run::stop::Listener;
 use crate::sources::model::{Traces, dropped};
@@ -91,8 +93,7 @@ impl Export<'_> {
         options.host = self.host.map(str::to_owned);
         options.paths = self.paths;
         for path in &files {
-            let metadata =
-                path.metadata().map_err(|error| Failure::about(path.display(), error))?;
+            let metadata = path.metadata().map_err(|error| input::failure(path, &error))?;
             let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             options.sources.push(SourceFile { name, bytes: metadata.len() });
         }
@@ -103,6 +104,7 @@ impl Export<'_> {
             options.host.clone_from(&opened.host);
         }
         let _listener = Listener::exit()?;
+        let _created = NewDirectory::at(self.output);
         let mut dataset = Dataset::create(self.output, options).map_err(failure)?;
         let partial = dataset.cleanup();
         let _guard = cleanup::on_exit(move || partial.run());
@@ -192,7 +194,7 @@ fn number(files: &[PathBuf], export: &Export<'_>) -> Result<i64> {
 }
 
 fn hash_of(path: &Path) -> Result<u64> {
-    let fail = |error: io::Error| Failure::about(path.display(), error);
+    let fail = |error: io::Error| input::failure(path, &error);
     let mut file = File::open(path).map_err(fail)?;
     let (mut hash, mut buffer) = (Hash::new(), vec![0; 1 << 16]);
     loop {

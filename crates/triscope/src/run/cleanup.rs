@@ -31,9 +31,9 @@ pub(crate) fn on_exit(action: impl Fn() + Send + 'static) -> Guard {
     Guard(key)
 }
 
-/// Runs all actions.
+/// Runs all actions, the last one first: as values are dropped.
 pub(super) fn run() {
-    for action in actions().values() {
+    for action in actions().values().rev() {
         action();
     }
 }

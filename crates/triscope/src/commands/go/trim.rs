@@ -1,7 +1,9 @@
 use crate::failure::{Failure, Result};
+use crate::io::new_directory::NewDirectory;
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Progress;
-use crate::sources::go::{Resources, TimeRange, Trace};
+use crate::run::stop::Listener;
+use crate::sources::go::{self, Resources, TimeRange, Trace};
 use gotrace::{Error, GenerationSpan, Generations, Timestamp};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -61,10 +63,11 @@ pub(crate) struct SplitArgs {
 pub(super) fn trim(args: &TrimArgs) -> Result {
     args.range.check()?;
     let (from, to) = (args.range.from.unwrap_or(0), args.range.to.unwrap_or(i64::MAX));
-    let mut start = None;
+    let (mut start, mut end) = (None, None);
     let mut part = None;
     let damage = generations(&args.file, args.resources, |header, span, bytes| {
         let start = *start.get_or_insert(span.first);
+        end = Some(span.last);
         let after = |time: Timestamp| time.nanos().wrapping_sub(start.nanos());
         if after(span.first) > to {
             return Ok(false);
@@ -75,7 +78,7 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
         Ok(true)
     })?;
     if part.is_none() && damage.is_none() {
-        return Err(Failure::about(args.file.display(), "has no events in this range"));
+        return Err(go::no_events(args.file.display(), start.zip(end)));
     }
     let is_written = part.is_some();
     part.map_or(Ok(()), Part::complete)?;
@@ -83,6 +86,8 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
 }
 
 pub(super) fn split(args: &SplitArgs) -> Result {
+    let _listener = Listener::exit()?;
+    let _created = NewDirectory::at(&args.output);
     let fail = |error| Failure::about(args.output.display(), error);
     std::fs::create_dir_all(&args.output).map_err(fail)?;
     let mut count = 0;
