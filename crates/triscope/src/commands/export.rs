@@ -12,8 +12,9 @@ use std::path::PathBuf;
 /// states, the scheduling of threads, wake-ups, GCs, tasks, samples with stacks, counters and losses.
 /// Each table is a directory with a file per recording, in partitions date=DATE/host=HOST. Any number
 /// of recordings of any number of hosts can be in one dataset, also by exports that run at the same
-/// time. An export of the same traces replaces its files. Of damaged traces, what could be read is
-/// exported: the recording is marked as partial, and the exit code is 1.
+/// time. An export of the same traces replaces its files; with another --host or --start it is another
+/// recording, and both count. Of damaged traces, what could be read is exported: the recording is marked
+/// as partial, and the exit code is 1.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
