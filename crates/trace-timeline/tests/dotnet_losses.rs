@@ -4,8 +4,9 @@
 use nettrace::Reader;
 use testkit::nettrace::assemble::{Stream, V6, blob, metadata, utf8, utf16z, varint};
 use testkit::nettrace::{Written, event, trace, utf16};
+use trace_timeline::answers::Report;
 use trace_timeline::sources::dotnet::{DotnetSource, DotnetStats};
-use trace_timeline::{EntityKind, Event, EventKind, SpanKind, State, Tables};
+use trace_timeline::{Correlator, EntityKind, Event, EventKind, SpanKind, State, Streams, Tables};
 
 const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 
@@ -87,11 +88,46 @@ fn spans_of_the_runtime_end_with_the_trace() {
     assert_eq!(ended(&events), expected);
     let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
     assert_eq!(cut.count(), expected.len());
-    let waits = |event: &Event| match event.kind {
-        EventKind::State { state, .. } => Some(state),
-        _ => None,
-    };
-    assert_eq!(events.iter().rev().find_map(waits), Some(State::Running));
+    assert_eq!(last_states(&events), [(10, State::Unknown); 4]);
+}
+
+/// The last state of each thread, with its time.
+fn last_states(events: &[Event]) -> Vec<(i64, State)> {
+    let mut states = std::collections::BTreeMap::new();
+    for event in events {
+        if let EventKind::State { entity, state, .. } = event.kind {
+            states.insert(entity, (event.time.nanos(), state));
+        }
+    }
+    states.into_values().collect()
+}
+
+/// The threads of a trace run no longer than its events last, whatever other traces say later.
+#[test]
+fn threads_of_traces_that_do_not_overlap_run_while_their_own_lasts() {
+    let mut streams = Streams::new();
+    for offset in [0, 1_000_000] {
+        let bytes = trace(&TYPES, &[jit(1, 8, 1), jit(10, 8, 2)]);
+        let mut source = DotnetSource::new(offset);
+        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+            let mut reader = Reader::new(&bytes[..]);
+            while let Some(item) = reader.next_item()? {
+                source.push(&item, tables, out);
+            }
+            source.finish(tables, out);
+            Ok(false)
+        });
+    }
+    let (mut tables, mut report) = (Tables::new(), Report::new());
+    let mut correlator = Correlator::new();
+    while let Some(event) = streams.next(&mut tables).unwrap().copied() {
+        let entities = &tables.entities;
+        correlator.push(&event, entities, &mut |derived| report.push(&derived, entities));
+    }
+    correlator.finish(&mut |derived| report.push(&derived, &tables.entities));
+    let groups: Vec<_> = report.groups.values().collect();
+    let running: i64 = groups.iter().map(|group| group.running.unknown).sum();
+    assert_eq!(running, 2 * (10 - 1));
 }
 
 /// The oldest span of each kind ends when another one begins, with what belongs to it.

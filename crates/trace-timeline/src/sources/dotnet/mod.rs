@@ -353,8 +353,8 @@ impl DotnetSource {
         }
     }
 
-    /// Ends the trace where other sources continue: spans of the runtime end with its last event, and no thread
-    /// is known to wait for a lock from then on. Activities and work items stay open, as nothing says that
+    /// Ends the trace where other sources continue: spans of the runtime end with its last event, and the states
+    /// of all threads are unknown from then on. Activities and work items stay open, as nothing says that
     /// they end.
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let start = || self.trace.as_ref().map(|trace| self.start_of(trace));
@@ -365,6 +365,10 @@ impl DotnetSource {
             self.push_loss(&why, since, count, push);
         }
         self.cut_all(|_, _| true, push);
+        let mut threads: Vec<EntityId> = self.threads.values().copied().flatten().collect();
+        // The order of a map is not deterministic.
+        threads.sort_unstable();
+        threads.into_iter().for_each(|thread| push.unknown(thread));
     }
 
     /// The start of the session: the sync point.
