@@ -3,7 +3,7 @@
 use super::requests::is_request;
 use super::{CriticalPath, History, Request, RequestFilter, Requests, critical_path};
 use crate::correlate::Derived;
-use crate::entity::{EntityId, EntityKind};
+use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, SpanKind, State};
 use crate::tables::{SpanId, Tables, TextId};
 use hashbrown::HashMap;
@@ -26,7 +26,8 @@ pub enum Subject {
     Activity(String),
     /// Goroutines with this id, from their start to their end.
     Goroutine(i64),
-    /// Threads of the kernel with this id, from their start to their end.
+    /// Threads of the kernel with this id, from their start to their end. If there are none, as without the
+    /// kernel's scheduler, those of .NET.
     Thread(u32),
 }
 
@@ -51,13 +52,25 @@ impl Subject {
         }
     }
 
-    /// The goroutine or thread.
-    fn entity(&self) -> Option<(EntityKind, i64)> {
+    /// The number of the goroutine or thread.
+    fn number(&self) -> Option<i64> {
         match self {
-            Self::Goroutine(id) => Some((EntityKind::Goroutine, *id)),
-            Self::Thread(tid) => Some((EntityKind::Thread, (*tid).into())),
+            Self::Goroutine(number) => Some(*number),
+            Self::Thread(tid) => Some((*tid).into()),
             _ => None,
         }
+    }
+
+    /// Whether it can be the goroutine or thread.
+    fn can_be(&self, entity: &Entity) -> bool {
+        let is_kind = match self {
+            Self::Goroutine(_) => entity.kind == EntityKind::Goroutine,
+            Self::Thread(_) => {
+                matches!(entity.kind, EntityKind::Thread | EntityKind::DotnetThread)
+            }
+            _ => false,
+        };
+        is_kind && self.number() == Some(entity.number)
     }
 }
 
@@ -106,14 +119,16 @@ pub struct Finder {
     /// The processes of open requests in this case.
     open: HashMap<SpanId, Option<EntityId>>,
     lives: BTreeMap<EntityId, (Timestamp, Timestamp)>,
+    /// Those of .NET threads: for a thread that is none of the kernel.
+    dotnet: BTreeMap<EntityId, (Timestamp, Timestamp)>,
     start: Option<Timestamp>,
 }
 
 impl Finder {
     /// A finder for this question.
     pub fn new(question: Question) -> Self {
-        let (requests, open, lives) = Default::default();
-        Self { question, requests, open, lives, start: None }
+        let (requests, open, lives, dotnet) = Default::default();
+        Self { question, requests, open, lives, dotnet, start: None }
     }
 
     /// The time between which requests are wanted.
@@ -127,11 +142,18 @@ impl Finder {
     pub fn push(&mut self, derived: &Derived<'_>, tables: &Tables) {
         match derived {
             Derived::Interval(interval) => {
-                let Some(wanted) = self.question.subject.entity() else { return };
+                let subject = &self.question.subject;
+                if subject.number().is_none() {
+                    return;
+                }
                 let entity = tables.entities.get(interval.subject);
-                if entity.is_some_and(|entity| (entity.kind, entity.number) == wanted) {
+                if let Some(entity) = entity.filter(|entity| subject.can_be(entity)) {
+                    let lives = match entity.kind {
+                        EntityKind::DotnetThread => &mut self.dotnet,
+                        _ => &mut self.lives,
+                    };
                     let life = (interval.start, interval.end);
-                    let (_, end) = self.lives.entry(interval.subject).or_insert(life);
+                    let (_, end) = lives.entry(interval.subject).or_insert(life);
                     // After the end of its trace, nothing is known of it.
                     if interval.state != State::Unknown {
                         *end = interval.end;
@@ -140,7 +162,7 @@ impl Finder {
             }
             Derived::Event(event) => {
                 self.start.get_or_insert(event.time);
-                if self.question.subject.entity().is_none() {
+                if self.question.subject.number().is_none() {
                     self.push_event(event, derived, tables);
                 }
             }
@@ -186,7 +208,8 @@ impl Finder {
                 window.map_or((*start, *end), |(a, b)| (*start.max(&a), *end.min(&b)));
             Request::of(SpanKind::Region, TextId::EMPTY, *subject, start, end)
         };
-        self.lives.iter().map(of).filter(|life| life.start < life.end)
+        let lives = if self.lives.is_empty() { &self.dotnet } else { &self.lives };
+        lives.iter().map(of).filter(|life| life.start < life.end)
     }
 
     /// The processes of the goroutine or thread, in the order of their entities: those of several
@@ -295,7 +318,6 @@ impl Paths {
 mod tests {
     use super::*;
     use crate::correlate::Correlator;
-    use crate::entity::Entity;
 
     /// A name can have slashes of its own: only the source of the trace knows its short form.
     #[test]
@@ -344,6 +366,36 @@ mod tests {
         };
         assert_eq!(found(Some((60, 90)), 1), [(other, 60, 90)]);
         assert_eq!(found(None, 2), [(other, 40, 100), (ended, 0, 50)]);
+    }
+
+    /// A thread of .NET is asked for by its id. The kernel knows more of it, if it was recorded.
+    #[test]
+    fn a_dotnet_thread_is_explained_without_the_kernel() {
+        let kinds = [EntityKind::DotnetThread, EntityKind::Thread];
+        for (number, has_kernel, expected) in
+            [(7, false, Some(kinds[0])), (7, true, Some(kinds[1])), (8, true, None)]
+        {
+            let (mut tables, at) = (Tables::new(), Timestamp::from_nanos);
+            let subject = Subject::Thread(number);
+            let mut finder = Finder::new(Question { subject, ..Question::default() });
+            let mut correlator = Correlator::new();
+            let of = kinds.map(|kind| tables.entity(Entity::new(kind, 7)).unwrap());
+            for entity in of.into_iter().take(1 + usize::from(has_kernel)) {
+                let (on, reason, stack) = (None, TextId::EMPTY, None);
+                let running = EventKind::State { entity, state: State::Running, on, reason, stack };
+                for kind in [EventKind::Start { entity }, running] {
+                    let event = Event { time: at(1), kind };
+                    let mut each = |derived: Derived<'_>| finder.push(&derived, &tables);
+                    correlator.push(&event, &tables.entities, &mut each);
+                }
+            }
+            let end = Event { time: at(50), kind: EventKind::End { entity: of[0] } };
+            correlator.push(&end, &tables.entities, &mut |derived| finder.push(&derived, &tables));
+            correlator.finish(&mut |derived| finder.push(&derived, &tables));
+            let lives = finder.finish(&tables).requests;
+            let found = lives.first().and_then(|life| tables.entities.kind(life.subject));
+            assert_eq!((found, lives.len()), (expected, usize::from(expected.is_some())));
+        }
     }
 
     /// Begins or ends a request of this entity.

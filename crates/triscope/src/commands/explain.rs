@@ -48,7 +48,7 @@ pub(crate) struct Args {
     /// This goroutine, from its start to its end
     #[arg(long, value_name = "ID", group = "what")]
     goroutine: Option<i64>,
-    /// This thread of the kernel, from its start to its end
+    /// This thread, from its start to its end: as the kernel reports it, otherwise as .NET does
     #[arg(long, value_name = "TID", group = "what")]
     thread: Option<u32>,
     /// Only of this process. Without it, a goroutine or thread is that of the process that triscope
