@@ -209,6 +209,8 @@ pub struct Reader<R> {
     at: u64,
     /// Offset of the end of the records; `None` if they end with the input.
     end: Option<u64>,
+    /// Offset and size of the records by the header, if the input ends before they do.
+    cut: Option<(u64, u64)>,
     limits: Limits,
     session: Session,
     /// About the bytes that `session` keeps of records for readers.
@@ -279,7 +281,8 @@ impl<R: Read + Seek> Reader<R> {
         // be at the start.
         let is_open = size == 0 && !this.has_features(data, features.len());
         let end = if is_open { len } else { data.saturating_add(size) };
-        this.is_complete = end <= len && !(is_open && data < len);
+        this.is_complete = !(is_open && data < len);
+        this.cut = (end > len).then_some((data, size));
         if !is_open && end <= len {
             this.read_features(end, &features, len);
         }
@@ -400,6 +403,7 @@ impl<R: Read> Reader<R> {
             input: BufReader::with_capacity(128 << 10, input),
             at: 0,
             end: None,
+            cut: None,
             limits,
             session: Session::default(),
             kept: 0,
@@ -447,6 +451,12 @@ impl<R: Read> Reader<R> {
 
     pub(crate) const fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Whether the file is shorter than its header says: then it has no features, and after its last record
+    /// [`next_record`](Self::next_record) fails with [`Error::Truncated`].
+    pub const fn is_truncated(&self) -> bool {
+        self.cut.is_some()
     }
 
     /// Reads this many bytes. Memory grows with what is really there.
@@ -563,6 +573,15 @@ impl<R: Read> Reader<R> {
                 }
                 if let Some(error) = self.failed.take() {
                     return Err(error);
+                }
+                if let Some((offset, wanted)) = self.cut {
+                    let left = self.at.saturating_sub(offset);
+                    return Err(Error::Truncated {
+                        what: "the data section",
+                        offset,
+                        wanted,
+                        left,
+                    });
                 }
                 self.session.name_tracepoints();
                 return Ok(None);

@@ -358,6 +358,28 @@ fn records_before_damage_are_returned_in_order() {
     assert!(matches!(error, Some(Error::Truncated { .. })), "{error:?}");
 }
 
+/// Its recorder has completed it, so that the header has the size of the records.
+#[test]
+fn a_complete_file_that_was_cut_is_truncated() {
+    let whole = written(&[[10, 11, 12].map(|time| sample(1, time)).into()])[0].clone();
+    let data = u64::from_le_bytes(whole[40..48].try_into().unwrap()) as usize;
+    let size = u64::from_le_bytes(whole[48..56].try_into().unwrap());
+    // Within a record, and between two.
+    for (left, at) in [(2 * 40 + 20, data + 2 * 40), (2 * 40, data)] {
+        let cut = &whole[..data + left];
+        let reader = Reader::open(Cursor::new(cut), Limits::default()).unwrap();
+        assert!(reader.is_truncated() && !reader.is_incomplete(), "{left}");
+        for is_sorted in [false, true] {
+            let (seen, _, error) = times(cut, is_sorted, Limits::default());
+            assert_eq!(seen, [10, 11], "{left}");
+            let Some(Error::Truncated { offset, wanted, .. }) = error else { panic!("{error:?}") };
+            assert_eq!((offset, wanted == size), (at as u64, at == data), "{left}");
+        }
+    }
+    let reader = Reader::open(Cursor::new(&whole), Limits::default()).unwrap();
+    assert!(!reader.is_truncated());
+}
+
 #[test]
 fn a_feature_that_is_nowhere_is_damaged() {
     let mut file = written(&[vec![sample(1, 10)]])[0].clone();

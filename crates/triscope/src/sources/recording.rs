@@ -30,6 +30,8 @@ pub(crate) struct State {
     losses: Losses,
     /// Records that could not be decoded.
     pub(crate) undecodable: u64,
+    /// Why the rest of the recording was not read.
+    damage: Option<Failure>,
     /// The last value of each counter that samples read, by its id and, if threads inherit it, the thread:
     /// each has a counter of its own then, with the same id (Linux 6.12).
     values: HashMap<(u64, u32), u64>,
@@ -39,6 +41,11 @@ impl State {
     /// Number of samples and records that the kernel or the hardware lost.
     pub(crate) fn lost(&self) -> u64 {
         self.losses.total()
+    }
+
+    /// A failure if the recording is damaged: what is before that was read.
+    pub(crate) fn outcome(self) -> Result {
+        self.damage.map_or(Ok(()), Err)
     }
 
     /// Counts a stack whose callers in user space are neither in its call chain nor in a copy of the stack.
@@ -66,7 +73,8 @@ pub(crate) struct SampleOf<'a> {
     pub(crate) session: &'a Session,
 }
 
-/// Reads a recording, and passes its samples on in time order.
+/// Reads a recording, and passes its samples on in time order. Damage within it is the
+/// [outcome](State::outcome).
 pub(crate) fn read(
     path: &Path,
     mut on_sample: impl FnMut(&SampleOf<'_>, &State) -> Result,
@@ -81,6 +89,7 @@ pub(crate) fn read(
         without_callers: Cell::new(0),
         losses: Losses::default(),
         undecodable: 0,
+        damage: None,
         values: HashMap::new(),
     };
     let input = open(path)?;
@@ -136,8 +145,15 @@ fn read_all<R: Read>(
     on_sample: &mut dyn FnMut(&SampleOf<'_>, &State) -> Result,
 ) -> Result<u64> {
     let mut records = SortedReader::new(reader);
-    while let Some(entry) = records.next_record().map_err(failed)? {
-        apply(&entry, state, on_sample)?;
+    loop {
+        match records.next_record() {
+            Ok(Some(entry)) => apply(&entry, state, on_sample)?,
+            Ok(None) => break,
+            Err(error) => {
+                state.damage = Some(failed(error));
+                break;
+            }
+        }
     }
     for (number, error) in &records.session().features().damaged {
         message!("triscope: feature section {number} is damaged: {error}");

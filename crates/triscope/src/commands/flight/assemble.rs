@@ -107,7 +107,7 @@ pub(super) fn assemble(
     }
     // Those of sealed segments have names, and those that were kept.
     let (torn, sealed): (Vec<_>, Vec<_>) =
-        readers.iter().map(|(_, reader)| reader).partition(|reader| !reader.is_complete());
+        readers.iter().map(|(_, reader)| reader).partition(|reader| has_no_features(reader));
     let kept = kept.as_ref().filter(|_| !torn.is_empty());
     for reader in sealed.into_iter().chain(kept).chain(torn) {
         add(&mut events, reader.session().events());
@@ -195,6 +195,11 @@ pub(super) fn assemble(
     out.into_inner().map_err(io::IntoInnerError::into_error)?;
     this.gaps = chain.map_or(0, |chain| chain.gaps);
     Ok(this)
+}
+
+/// Whether the end of a segment, which has the names of its events, is missing.
+const fn has_no_features(reader: &Reader<File>) -> bool {
+    reader.is_incomplete() || reader.is_truncated()
 }
 
 fn is_tracepoint(event: &RecordedEvent) -> bool {

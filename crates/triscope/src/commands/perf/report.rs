@@ -144,6 +144,7 @@ pub(crate) fn run(args: &Args) -> Result {
         Ok(())
     })?;
     if summaries.is_empty() {
+        state.outcome()?;
         return Err(Failure::about(
             args.recording.path().display(),
             "the recording has no samples",
@@ -156,13 +157,13 @@ pub(crate) fn run(args: &Args) -> Result {
         let text = json!({ "lost": state.lost(), "events": events }).to_string();
         out.buffer.extend_from_slice(text.as_bytes());
         out.buffer.push(b'\n');
-        return out.finish();
+        return out.finish().and(state.outcome());
     }
     for summary in summaries.values() {
         print(args, summary, state.lost(), &mut out);
         out.write_if_full()?;
     }
-    out.finish()
+    out.finish().and(state.outcome())
 }
 
 /// The name of a file without its directory, as perf shows it.

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> Result {
         let _ = out.buffer.write_all(line.as_bytes());
         out.write_if_full()
     });
-    result.map(drop).and(out.finish())
+    out.finish().and(result?.outcome())
 }
 
 fn put(
