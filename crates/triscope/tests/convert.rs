@@ -173,6 +173,53 @@ fn profiles_say_what_was_lost() {
     }
 }
 
+/// What is before the end of the file is converted.
+#[test]
+fn a_recording_that_was_cut_is_read_up_to_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let whole =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../perf-data/tests/data/perf.perf.data");
+    let mut bytes = fs::read(whole).unwrap();
+    bytes.truncate(10_000);
+    fs::write(dir.path().join("cut.data"), &bytes).unwrap();
+    // Its recorder had not completed it.
+    bytes[48..56].fill(0); // the size of the records
+    fs::write(dir.path().join("killed.data"), &bytes).unwrap();
+    let truncated = "triscope: cut.data: a record at byte 9944 is truncated";
+    let incomplete = "killed.data: the recorder did not complete it: the end can be missing\n";
+    for (command, out) in [
+        (&["convert", "FILE", "-o", "out.folded"][..], "triscope: "),
+        (&["convert", "FILE", "-o", "out.pftrace"], "triscope: "),
+        (&["diff", "FILE", "FILE"], "triscope: "),
+        (&["export", "FILE", "-o", "dataset", "--host", "x"], "triscope: "),
+        (&["perf", "report", "-i", "FILE"], "triscope: "),
+        (&["report", "FILE"], ""),
+    ] {
+        let run = |file: &str| {
+            let args = command.iter().map(|arg| if *arg == "FILE" { file } else { arg });
+            let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+            let triscope = triscope.current_dir(dir.path()).args(args).stdin(Stdio::null());
+            let output = triscope.output().unwrap();
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        let (code, stdout, stderr) = run("cut.data");
+        assert_eq!(code, Some(1), "{command:?}: {stderr}");
+        assert!(stderr.contains(truncated), "{command:?}: {stderr}");
+        assert!(!(stdout.clone() + &stderr).contains("did not complete"), "{command:?}: {stderr}");
+        if command.contains(&"report") {
+            assert!(stdout.contains("113 "), "{stdout}");
+        }
+        let (code, stdout, stderr) = run("killed.data");
+        assert_eq!(code, Some(0), "{command:?}: {stderr}");
+        let said = if out.is_empty() { &stdout } else { &stderr };
+        assert!(said.contains(&format!("{out}{incomplete}")), "{command:?}: {stderr}");
+    }
+    let folded = fs::read_to_string(dir.path().join("out.folded")).unwrap();
+    let weights = folded.lines().map(|line| line.rsplit_once(' ').unwrap().1);
+    let sum: u64 = weights.map(|weight| weight.parse::<u64>().unwrap()).sum();
+    assert!(sum > 0, "{folded}");
+}
+
 /// All that it has would count twice.
 #[test]
 fn a_file_that_is_given_twice_is_refused() {

@@ -1,5 +1,6 @@
 //! Traces as one stream of the timeline model.
 
+mod origin;
 mod perf;
 
 use super::go::{MAX_REPORTS, Recovery, Trace, report};
@@ -14,6 +15,7 @@ use crate::io::regular;
 use crate::io::spool::spool;
 use crate::timeline::{counted, notes};
 use nettrace::ErrorKind;
+use origin::Origins;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, Seek};
@@ -96,8 +98,10 @@ pub(crate) struct Opened {
     pub(crate) host: Option<String>,
     /// The wall clock when the clock of the timeline shows 0, if that recording has it.
     pub(crate) clock_offset: Option<i64>,
-    /// Where the first recording of perf was made whose clock is not moved.
-    origin: Option<perf::Origin>,
+    /// Where the traces were made whose clocks are not moved.
+    origins: Origins,
+    /// Whether a recording of perf is one of them.
+    has_scheduler: bool,
     /// What is said of the Go traces that are not related to the kernel, when they were drawn.
     pub(crate) unrelated: Vec<String>,
     /// For each trace that was given up at damage: its last event before, or the first one of the timeline
@@ -193,19 +197,34 @@ impl Damage {
 
 /// What a trace has and the model does not, by file.
 #[derive(Clone, Default)]
-struct Notes(Rc<RefCell<Vec<String>>>);
+struct Notes {
+    all: Rc<RefCell<Vec<String>>>,
+    /// Those of them that every command prints.
+    warnings: Rc<RefCell<Vec<String>>>,
+}
 
 impl Notes {
+    /// Adds a sentence about a file that every command prints: what it shows can be wrong.
+    fn warn(&self, file: &str, what: &str) {
+        self.say(file, what);
+        self.warnings.borrow_mut().push(format!("{file}: {what}"));
+    }
+
+    /// Prints those that every command prints, for one that prints no others.
+    fn print_warnings(&self) {
+        self.warnings.take().iter().for_each(|note| message!("triscope: {}", OneLine(note)));
+    }
+
     /// Adds a sentence about a file.
     fn say(&self, file: &str, what: &str) {
-        self.0.borrow_mut().push(format!("{file}: {what}"));
+        self.all.borrow_mut().push(format!("{file}: {what}"));
     }
 
     /// Adds those of a file whose number is not 0.
     fn add(&self, file: &str, counts: &[(u64, &str)]) {
         let notes = counts.iter().filter(|(count, _)| *count > 0);
         let notes = notes.map(|(count, what)| format!("{file}: {count} {what}"));
-        self.0.borrow_mut().extend(notes);
+        self.all.borrow_mut().extend(notes);
     }
 }
 
@@ -352,7 +371,9 @@ impl Traces {
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
-        let failures = self.read(tables, each, &Notes::default())?;
+        let notes = Notes::default();
+        let failures = self.read(tables, each, &notes)?;
+        notes.print_warnings();
         Ok(outcome(&failures))
     }
 
@@ -370,6 +391,7 @@ impl Traces {
             each(event, tables)
         };
         let failures = opened.read(tables, &mut each)?;
+        opened.print_warnings();
         Ok(outcome(&failures))
     }
 
@@ -391,6 +413,7 @@ impl Traces {
             each(&event, tables)
         };
         let failures = opened.read(tables, &mut apply)?;
+        opened.print_warnings();
         let outcome = outcome(&failures);
         let (attributed, others) = (goroutines.attributed(), goroutines.others());
         let note = match attributed + others {
@@ -412,34 +435,38 @@ impl Traces {
         let notes = Notes::default();
         let failures = self.read(tables, each, &notes)?;
         self.note_directories(&notes);
-        Ok((outcome(&failures), notes.0.take()))
+        Ok((outcome(&failures), notes.all.take()))
     }
 
     /// What the traces have that the model does not, when `opened` was read: as of `derive_with_notes`.
     pub(crate) fn notes(&self, opened: &Opened) -> Vec<String> {
         self.note_directories(&opened.notes);
-        opened.notes.0.take()
+        opened.notes.all.take()
     }
 
     /// What files of the directories say of their traces.
     fn note_directories(&self, notes: &Notes) {
         for dir in &self.files {
             let missing = manifest::missing(dir).unwrap_or_else(|failure| {
-                notes.0.borrow_mut().push(failure.message().to_owned());
+                notes.all.borrow_mut().push(failure.message().to_owned());
                 Vec::new()
             });
             for what in missing {
                 notes.say(&dir.display().to_string(), &format!("missing: {what}"));
             }
             let about = about_recording(dir).unwrap_or_else(|failure| {
-                notes.0.borrow_mut().push(failure.message().to_owned());
+                notes.all.borrow_mut().push(failure.message().to_owned());
                 None
             });
             // The records of switches show threads on their CPUs in steal time.
             let steal = about.as_ref().and_then(|about| about.get("steal_nanos")?.as_i64());
             if let Some(steal) = steal.filter(|steal| *steal > 0) {
                 let what = "of steal time: the hypervisor had a CPU while a thread is shown on it";
-                notes.0.borrow_mut().push(format!("{}: {} {what}", dir.display(), duration(steal)));
+                notes.all.borrow_mut().push(format!(
+                    "{}: {} {what}",
+                    dir.display(),
+                    duration(steal)
+                ));
             }
         }
     }
@@ -472,7 +499,7 @@ impl Traces {
         let failures = self.open_with(notes, false)?.read(tables, &mut correlate)?;
         correlator.finish(&mut |derived| each(derived, tables));
         for process in correlator.unrelated() {
-            notes.0.borrow_mut().push(unrelated(process, tables));
+            notes.all.borrow_mut().push(unrelated(process, tables));
         }
         // A Go trace does not record its process id.
         for (process, pid) in correlator.processes() {
@@ -505,7 +532,8 @@ impl Traces {
             kernel: None,
             host: None,
             clock_offset: None,
-            origin: None,
+            origins: Origins::default(),
+            has_scheduler: false,
             unrelated: Vec::new(),
             given_up: Vec::new(),
             notes: notes.clone(),
@@ -592,12 +620,17 @@ impl Opened {
         Ok(failures)
     }
 
+    /// Prints those of the notes that every command prints, for one that prints no others.
+    pub(crate) fn print_warnings(&self) {
+        self.notes.print_warnings();
+    }
+
     /// Whether the clock is one that viewers relate to nothing, and that records of the scheduler can be on.
     pub(crate) fn needs_boottime(&self) -> bool {
         match self.domain {
             ClockDomain::Monotonic => true,
             ClockDomain::Boottime => false,
-            _ => self.origin.is_some(),
+            _ => self.has_scheduler,
         }
     }
 
@@ -751,7 +784,7 @@ impl Opening<'_> {
             Format::GoTrace | Format::GoText | Format::GoTest => self.add_go(input, opened),
             Format::Unknown if is_test => self.add_go(input, opened),
             Format::PerfData => self.add_perf(input, opened),
-            Format::NetTrace => self.add_dotnet(input, &mut opened.streams),
+            Format::NetTrace => self.add_dotnet(input, opened),
             Format::CpuStat => {
                 add_quotas(input, self.offset.unwrap_or(0), &mut opened.streams);
                 Ok(())
@@ -798,8 +831,8 @@ impl Opening<'_> {
         options.pid = program.pid.or_else(pid);
         options.process = program.name.unwrap_or(stem).into_bytes();
         let mut source = GoSource::new(options);
-        let streams = &mut opened.streams;
-        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        let mut origins = Some(opened.origins.clone()).filter(|_| offset.is_none());
+        opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
                 if out.len() >= CHUNK {
                     break Ok(true);
@@ -822,6 +855,9 @@ impl Opening<'_> {
                     Err(error) => break Err(format!("{error}{}", recovery.hint()).into()),
                 }
             };
+            if let Some(origins) = origins.take() {
+                origins.add_first(&name, out, &notes);
+            }
             if !matches!(result, Ok(true)) {
                 // What is open at the end of a trace alone is open at the end of the timeline.
                 if !is_single {
@@ -860,7 +896,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    fn add_dotnet(self, input: Input, streams: &mut Streams<'_>) -> Result {
+    fn add_dotnet(self, input: Input, opened: &mut Opened) -> Result {
         let Self { path, program, offset, recovery, damage, notes, summary, .. } = self;
         let name = input.name.clone();
         // The names of methods are late in a trace: it is read twice.
@@ -883,7 +919,8 @@ impl Opening<'_> {
         }
         let mut reader = nettrace::Reader::new(trace);
         let mut errors = 0;
-        streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        let mut origins = Some(opened.origins.clone()).filter(|_| offset.is_none());
+        opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
                 if out.len() >= CHUNK {
                     break Ok(true);
@@ -902,6 +939,9 @@ impl Opening<'_> {
                     }
                 }
             };
+            if let Some(origins) = origins.take() {
+                origins.add_first(&name, out, &notes);
+            }
             if !matches!(result, Ok(true)) {
                 source.finish(tables, out);
                 let stats = source.stats();

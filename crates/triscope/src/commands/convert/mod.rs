@@ -167,6 +167,7 @@ pub(crate) fn run(args: &Args) -> Result {
     let sum = format!("{}{undecodable}{omitted}", summary(&source.stats()));
     print_summary(&opened, &source.stats(), &format!("{target}{partial}"), &size(bytes), &sum);
     opened.unrelated.iter().for_each(|note| message!("{}", OneLine(note)));
+    opened.print_warnings();
     if is_file && nothing_shown.is_none() {
         timeline::print_next_step();
     }

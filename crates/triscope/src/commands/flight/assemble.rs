@@ -199,7 +199,7 @@ pub(super) fn assemble(
 
 /// Whether the end of a segment, which has the names of its events, is missing.
 const fn has_no_features(reader: &Reader<File>) -> bool {
-    reader.is_incomplete() || reader.is_truncated()
+    !reader.is_complete() || reader.is_truncated()
 }
 
 fn is_tracepoint(event: &RecordedEvent) -> bool {

@@ -54,6 +54,7 @@ fn draw(traces: &Traces, path: &Path) -> Result<Result> {
     let name = output.name();
     output.complete()?;
     message!("{name}: {}", size(bytes));
+    opened.print_warnings();
     timeline::print_next_step();
     Ok(outcome(&failures))
 }

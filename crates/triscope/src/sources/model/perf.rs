@@ -1,5 +1,6 @@
 //! Recordings of perf.
 
+use super::origin::{Clocks, Origin};
 use super::{CHUNK, Opened, Opening, PROCESSES, Read, SCHEDULER, uncompressed};
 use crate::failure::{Failure, Result};
 use crate::io::input::{self, Input};
@@ -19,49 +20,6 @@ use trace_timeline::{Event, Tables};
 /// The note of a recording of switches alone.
 const NO_WAKE_UPS: &str = "no wake-ups (sched_waking) were recorded: the time from a wake-up to a CPU counts as \
                            sleeping, and who woke a thread is not known";
-
-/// Where and when a recording was made: CPUs and threads are by number, which those of two machines, or boots,
-/// share.
-pub(super) struct Origin {
-    file: String,
-    host: Option<String>,
-    /// The wall clock and the clock of the events at one moment.
-    clocks: Option<[Timestamp; 2]>,
-}
-
-impl Origin {
-    /// Why this one may not be on the machine and the clock of the first one.
-    fn differences(&self, first: &Self) -> impl Iterator<Item = String> {
-        let host = match (&self.host, &first.host) {
-            (Some(host), Some(other)) if host != other => {
-                Some(format!("it was recorded on {host}, and {} on {other}", first.file))
-            }
-            _ => None,
-        };
-        let boots =
-            self.clocks.zip(first.clocks).filter(|(own, other)| are_of_two_boots(*own, *other));
-        let boot = boots.map(|_| {
-            let first = &first.file;
-            format!(
-                "its clocks do not fit those of {first}: the machine was booted between them, or its \
-                 wall clock was set back"
-            )
-        });
-        let shared = "CPUs and threads with the same numbers are shown as one";
-        host.into_iter().chain(boot).map(move |what| format!("{what}: {shared}"))
-    }
-}
-
-/// Whether between two moments, each with a wall clock and another one, the wall clock has advanced less than the
-/// other one. Of a machine that is suspended meanwhile, it advances more.
-fn are_of_two_boots(one: [Timestamp; 2], other: [Timestamp; 2]) -> bool {
-    /// The wall clock is adjusted. Between two boots, it is the time from one to the other.
-    const TOLERANCE: i128 = 60_000_000_000;
-    let ([wall, clock], [later_wall, later_clock]) =
-        if one[1] < other[1] { (one, other) } else { (other, one) };
-    let passed = |from: Timestamp, to: Timestamp| i128::from(to.nanos()) - i128::from(from.nanos());
-    passed(wall, later_wall) < passed(clock, later_clock) - TOLERANCE
-}
 
 impl Opening<'_> {
     pub(super) fn add_perf(self, input: Input, opened: &mut Opened) -> Result {
@@ -84,12 +42,13 @@ impl Opening<'_> {
             if self.is_single {
                 opened.domain = reader.session().clock_domain().unwrap_or(ClockDomain::Local(0));
             }
-            let clocks = features.clock.map(|clock| [clock.realtime, clock.clock]);
+            let nanos = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
+            let clocks = features.clock.and_then(|clock| {
+                Some(Clocks { wall: nanos(clock.realtime)?, events: nanos(clock.clock)? })
+            });
             let own = Origin { file: name.clone(), host: features.hostname.clone(), clocks };
-            match &opened.origin {
-                Some(first) => own.differences(first).for_each(|what| notes.say(&name, &what)),
-                None => opened.origin = Some(own),
-            }
+            opened.origins.add(own, &notes);
+            opened.has_scheduler = true;
         }
         let is_complete = reader.is_complete();
         let damaged = features.damaged.len() as u64;
@@ -148,7 +107,7 @@ impl Opening<'_> {
                     (damaged, "sections of the description that are damaged"),
                 ];
                 if !is_complete {
-                    notes.say(&name, INCOMPLETE);
+                    notes.warn(&name, INCOMPLETE);
                 }
                 if switches > 0 && wakings == 0 {
                     notes.say(&name, NO_WAKE_UPS);
@@ -326,20 +285,5 @@ mod tests {
         assert_eq!(notes(&[&a, &b]), [note]);
         write(&b, true, Some(1), "web-1");
         assert_eq!(notes(&[&a, &b]), [""; 0]);
-    }
-
-    #[test]
-    fn a_clock_that_begins_again_is_that_of_another_boot() {
-        const HOUR: i64 = 3_600_000_000_000;
-        let at =
-            |hours: i64, clock: i64| [(500_000 + hours) * HOUR, clock].map(Timestamp::from_nanos);
-        let are = |one, other| {
-            assert_eq!(are_of_two_boots(one, other), are_of_two_boots(other, one));
-            are_of_two_boots(one, other)
-        };
-        assert!(!are(at(0, HOUR), at(1, 2 * HOUR)));
-        assert!(!are(at(0, HOUR), at(9, 2 * HOUR)), "suspended");
-        assert!(are(at(0, 7 * HOUR), at(9, HOUR)), "booted");
-        assert!(!are(at(0, HOUR), at(0, HOUR)));
     }
 }
