@@ -61,7 +61,8 @@ impl Samples {
 
     /// Adds an event, if it is a sample. The first reading of the wall clock gives the time of the
     /// profiles. Samples have the labels `process`, `pid`, `cgroup`, `container`,
-    /// `thread`, `comm` and `goroutine`, as far as they are known.
+    /// `thread`, `comm` and `goroutine`, as far as they are known. Methods of .NET traces have their module: see
+    /// [`Profile::show_modules`].
     pub fn push(&mut self, event: &Event, tables: &Tables) {
         self.push_with(event, &[], tables);
     }
@@ -101,6 +102,9 @@ impl Samples {
             });
             if keeps_order {
                 profile.keep_order();
+            }
+            if !is_wall && is_of_dotnet(kind, of) {
+                profile.show_modules();
             }
             Spanned { profile, first: start, last: event.time }
         });
@@ -157,6 +161,15 @@ pub(super) fn unit(kind: SampleKind, event: SampledEventId, tables: &Tables) -> 
         _ if event == SampledEventId::NONE => Unit::Count,
         _ if tables.get(tables.sampled_event(event).unit) == b"ns" => Unit::Nanoseconds,
         _ => Unit::Occurrences,
+    }
+}
+
+/// Whether samples are those of .NET traces. Events of the kernel have a name.
+fn is_of_dotnet(kind: SampleKind, event: SampledEventId) -> bool {
+    match kind {
+        SampleKind::Managed | SampleKind::Allocation => true,
+        SampleKind::Cpu => event == SampledEventId::NONE,
+        _ => false,
     }
 }
 

@@ -39,10 +39,10 @@ pub(crate) struct Args {
     /// both weights)
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// The samples to compare: a sample type of pprof files, an event of traces [default: the default
-    /// of a pprof file, the event with most samples of a trace]
-    #[arg(long, value_name = "NAME")]
-    samples: Option<String>,
+    /// The samples to compare: a sample type of pprof files, an event of traces; FILE=NAME for one of the
+    /// files [default: the default of a pprof file, the event with most samples of a trace]
+    #[arg(long, value_name = "[FILE=]NAME")]
+    samples: Vec<String>,
     /// Compare weights instead of shares
     #[arg(long)]
     absolute: bool,
@@ -94,8 +94,8 @@ pub(crate) fn run(args: &Args) -> Result {
     if [&args.before, &args.after].iter().all(|path| path.as_os_str() == "-") {
         return Err(Failure::new("only one of the profiles can be standard input").with_code(2));
     }
-    let wanted = args.samples.as_deref();
-    let (before, after) = (load(&args.before, wanted)?, load(&args.after, wanted)?);
+    let load = |path: &Path| load(path, args.wanted(path));
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
     let side = |loaded: &Loaded| Side {
         count: loaded.profile.count(),
         events: loaded.profile.measure().events.clone().into_owned(),
@@ -104,7 +104,13 @@ pub(crate) fn run(args: &Args) -> Result {
     let sides = [side(&before), side(&after)];
     let difference =
         Difference::new((&before.profile, &before.tables), (&after.profile, &after.tables));
-    let difference = difference.map_err(Failure::new)?;
+    let difference = difference.map_err(|error| {
+        let failure = Failure::new(error);
+        match (&before.others[..], &after.others[..]) {
+            ([], []) => failure,
+            _ => failure.and(OneLine(&choice(args, &before, &after))),
+        }
+    })?;
     drop((before, after));
     if difference.totals() == Change::default() {
         return Err(Failure::new("both profiles are empty"));
@@ -121,6 +127,34 @@ pub(crate) fn run(args: &Args) -> Result {
         let _ = print(args, &difference, &sides, &mut out.buffer);
     }
     out.finish()
+}
+
+impl Args {
+    /// The samples of a file. Names of events can have a `=`.
+    fn wanted(&self, path: &Path) -> Option<&str> {
+        let is_of_one =
+            |value: &str| [&self.before, &self.after].iter().any(|file| of(file, value).is_some());
+        let values = self.samples.iter().map(String::as_str);
+        values
+            .filter_map(|value| of(path, value).or((!is_of_one(value)).then_some(value)))
+            .next_back()
+    }
+}
+
+/// The name in `FILE=NAME`, if it is of this file.
+fn of<'a>(file: &Path, value: &'a str) -> Option<&'a str> {
+    value.strip_prefix(file.to_str()?)?.strip_prefix('=')
+}
+
+/// What there is to choose of the files, if their weights cannot be compared.
+fn choice(args: &Args, before: &Loaded, after: &Loaded) -> String {
+    let there = |path: &Path, loaded: &Loaded| {
+        let names = [&loaded.name].into_iter().chain(&loaded.others);
+        let names: Vec<&str> = names.map(String::as_str).collect();
+        format!("{} has {}", path.display(), names.join(", "))
+    };
+    let files = [there(&args.before, before), there(&args.after, after)].join("; ");
+    format!("choose with --samples FILE=NAME: {files}")
 }
 
 /// Writes the flame graph or the lines.

@@ -18,6 +18,8 @@ pub(crate) struct Loaded {
     pub(crate) tables: Tables,
     /// The name of its weight.
     pub(crate) name: String,
+    /// The names of the other profiles of the file.
+    pub(crate) others: Vec<String>,
 }
 
 /// Reads the samples of `wanted`; otherwise those that a pprof file names as its default, or of the
@@ -37,7 +39,8 @@ pub(crate) fn load(path: &Path, wanted: Option<&str>) -> Result<Loaded> {
     }
     report_dropped(&name, tables.dropped());
     let (name, profile) = chosen;
-    Ok(Loaded { profile, tables, name })
+    let others = others.into_iter().map(|(name, _)| name).collect();
+    Ok(Loaded { profile, tables, name, others })
 }
 
 /// Takes the profile with this name, or the default one. Returns the others, too.
@@ -170,9 +173,10 @@ fn pprof(input: Input) -> Result<Read> {
 /// Takes the samples of `wanted` of a pprof file; otherwise those that it names as its default.
 pub(crate) fn of_pprof(name: &str, data: &[u8], wanted: Option<&str>) -> Result<Loaded> {
     let Read { profiles, default, tables, .. } = decoded(name, data, &ReadLimits::default())?;
-    let ((weight, profile), _) = choose(profiles, default, wanted)?;
+    let ((weight, profile), others) = choose(profiles, default, wanted)?;
     report_dropped(name, tables.dropped());
-    Ok(Loaded { profile, tables, name: weight })
+    let others = others.into_iter().map(|(name, _)| name).collect();
+    Ok(Loaded { profile, tables, name: weight, others })
 }
 
 fn decoded(name: &str, data: &[u8], limits: &ReadLimits) -> Result<Read> {
