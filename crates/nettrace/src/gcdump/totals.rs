@@ -57,12 +57,12 @@ impl HeapGraph {
         totals
     }
 
-    /// The shortest paths from the root to the `most` largest objects of a type, largest first. A name
-    /// without size also selects the large objects of the type, which have their order of size in the
+    /// The shortest paths from the root to the `most` largest objects of a type, those that are reachable
+    /// first, and of these the largest first. A name without size also selects the large objects of the type, which have their order of size in the
     /// type name (`System.Byte[] (Bytes > 10K)`).
     ///
-    /// Each path begins with the root and ends with the object. The path of an unreachable object
-    /// is empty: it was garbage at the time of the heap dump, or its root was not recorded.
+    /// Each path begins with the root and ends with the object. The path of an unreachable object has
+    /// only the object: it was garbage at the time of the heap dump, or its root was not recorded.
     pub fn paths_to(&self, type_name: &str, most: usize) -> Vec<Vec<PathStep>> {
         let mut wanted: Vec<usize> = (0..self.nodes.len())
             .filter(|&i| {
@@ -70,15 +70,16 @@ impl HeapGraph {
                 self.nodes.get(i).is_some_and(|n| n.address != 0 && is_of_type(self.type_name(n)))
             })
             .collect();
-        wanted.sort_by_key(|&i| {
-            let node = self.nodes.get(i).copied().unwrap_or_default();
-            (std::cmp::Reverse(node.size), node.address)
-        });
-        wanted.truncate(most);
         if wanted.is_empty() {
             return Vec::new();
         }
         let parents = self.shortest_parents();
+        wanted.sort_by_key(|&i| {
+            let node = self.nodes.get(i).copied().unwrap_or_default();
+            let is_unreachable = parents.get(i).copied().flatten().is_none();
+            (is_unreachable, std::cmp::Reverse(node.size), node.address)
+        });
+        wanted.truncate(most);
         wanted.into_iter().map(|index| self.path(&parents, index)).collect()
     }
 
@@ -107,16 +108,14 @@ impl HeapGraph {
                 name: self.type_name(node).to_owned(),
                 size: node.size,
             });
-            if at == self.root {
-                path.reverse();
-                return path;
-            }
+            // That of an unreachable object has no parent either.
             match parents.get(at as usize) {
-                Some(&Some(parent)) => at = parent,
+                Some(&Some(parent)) if at != self.root => at = parent,
                 _ => break,
             }
         }
-        Vec::new()
+        path.reverse();
+        path
     }
 }
 

@@ -42,10 +42,8 @@ impl Opening<'_> {
             if self.is_single {
                 opened.domain = reader.session().clock_domain().unwrap_or(ClockDomain::Local(0));
             }
-            let nanos = |nanos: u64| i64::try_from(nanos).ok().map(Timestamp::from_nanos);
-            let clocks = features.clock.and_then(|clock| {
-                Some(Clocks { wall: nanos(clock.realtime)?, events: nanos(clock.clock)? })
-            });
+            let clocks =
+                features.clock.map(|clock| Clocks { wall: clock.realtime, events: clock.clock });
             let own = Origin { file: name.clone(), host: features.hostname.clone(), clocks };
             opened.origins.add(own, &notes);
             opened.has_scheduler = true;
