@@ -371,6 +371,36 @@ fn a_heap_dump_with_losses_is_incomplete() {
     assert!(said.contains("the heap may be incomplete"), "{said}");
 }
 
+/// No root leads to it: it was garbage.
+#[test]
+fn an_object_that_is_not_reachable_is_shown() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let types = [(runtime, 1, 2), (runtime, 15, 0), (runtime, 18, 0), (runtime, 2, 1)];
+    let numbers =
+        |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let described = [&7u64.to_le_bytes()[..], &[0; 17], &nettrace::utf16("Own"), &[0; 4]].concat();
+    let object = [0x200u64, 24, 7, 0].map(u64::to_le_bytes).concat();
+    let events = [
+        nettrace::event(1, 2000, 1, &[&numbers(&[1, 2, 0, 0]), &[0; 10]]),
+        nettrace::event(2, 2001, 1, &[&numbers(&[1]), &[0; 2], &described]),
+        nettrace::event(3, 2002, 1, &[&numbers(&[0, 1]), &[0; 2], &object]),
+        nettrace::event(4, 2003, 1, &[&numbers(&[1, 2]), &[0; 2]]),
+    ];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), nettrace::trace(&types, &events)).unwrap();
+    let run = |args: &[&str]| {
+        let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+        let triscope = triscope.args(["dotnet", "gcdump", "--roots", "Own"]).args(args);
+        let output = triscope.arg(file.path()).output().unwrap();
+        assert!(output.status.success(), "{}", errors(&output));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(run(&[]), "Own @ 0x200, 24 bytes (not reachable from a root)\n\n");
+    let value: Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let step = serde_json::json!({ "address": 0x200, "type": "Own", "size": 24 });
+    assert_eq!(value, serde_json::json!({ "paths": [[step]] }));
+}
+
 /// The runtime performs the GC before it replies.
 #[test]
 fn a_heap_dump_whose_gc_takes_too_long_names_the_option() {

@@ -906,7 +906,9 @@ fn events_have_stacks_with_the_names_of_methods() {
     let text = ok(&["dotnet", "events", trace, "--stacks", "--event", "MethodJittingStarted"]);
     let is_named = |line: &str| {
         let frame = line.strip_prefix("        0x").and_then(|frame| frame.split_once(' '));
-        frame.is_some_and(|(_, method)| method.starts_with("System.Reflection."))
+        frame.is_some_and(|(_, method)| {
+            method.starts_with("System.Private.CoreLib!System.Reflection.")
+        })
     };
     assert!(text.lines().any(is_named), "{text}");
 
@@ -1011,6 +1013,68 @@ fn live_processes_are_shown() {
             let folded = std::fs::read_to_string(out).unwrap();
             assert!(folded.lines().any(|line| line.contains(leaf)), "{events}: {folded}");
         }
+    }
+}
+
+/// A method has one name in all profiles.
+#[test]
+fn a_trace_is_equal_to_its_own_profile() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../trace-timeline/tests/data/t9-runtime.nettrace.gz");
+    let trace = trace.to_str().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let profile = dir.path().join("own.pb.gz");
+    let profile = profile.to_str().unwrap();
+    ok(&["dotnet", "profile", trace, "-o", profile]);
+    // The weights are times, and those of the trace a number.
+    let ran = run(&["diff", trace, profile]);
+    assert_eq!(ran.code, Some(1));
+    let hint = format!("{profile} has wall, samples");
+    assert!(ran.stderr.contains("--samples FILE=NAME") && ran.stderr.contains(&hint), "{hint}");
+    const SLEEP: &str = "System.Private.CoreLib!System.Threading.Thread.Sleep(int32)";
+    let samples = format!("{profile}=samples");
+    for files in [[trace, profile], [profile, trace]] {
+        let args = [&["diff", "--json", "--samples", &samples][..], &files].concat();
+        let same: Value = serde_json::from_str(&ok(&args)).unwrap();
+        let functions = same["functions"].as_array().unwrap();
+        let is_same = |of: &Value| of["before"] == of["after"];
+        assert!(functions.iter().all(|f| is_same(&f["self"]) && is_same(&f["total"])), "{same}");
+        let mut names = functions.iter().filter_map(|function| function["name"].as_str());
+        assert!(names.any(|name| name == SLEEP), "{same}");
+    }
+}
+
+/// Options of a session have no effect on a trace.
+#[test]
+fn options_for_a_process_are_refused_with_a_trace() {
+    let trace = capture("t10-counters.nettrace");
+    for (verb, option, value) in [
+        ("gc", "--duration", "1"),
+        ("profile", "--duration", "1"),
+        ("events", "--duration", "1"),
+        ("counters", "--duration", "1"),
+        ("counters", "--interval", "3"),
+        ("counters", "--max-time-series", "3"),
+        ("counters", "--max-histograms", "3"),
+        ("gcdump", "--timeout", "3"),
+    ] {
+        let ran = run(&["dotnet", verb, &trace, option, value]);
+        let expected = format!("triscope: {option} is for a process, not for a trace\n");
+        assert_eq!(
+            (ran.code, ran.stderr, ran.stdout),
+            (Some(2), expected, String::new()),
+            "{verb}"
+        );
+    }
+}
+
+/// The process has the same option in all verbs.
+#[test]
+fn a_process_is_given_by_its_id() {
+    // The largest possible pid_max is 4194304.
+    let said = |option: &str| run(&["dotnet", "info", option, "4194305"]);
+    for option in ["-p", "--pid", "--process-id"] {
+        assert_eq!(said(option).code, Some(1), "{option}: {}", said(option).stderr);
     }
 }
 

@@ -22,12 +22,19 @@ fn other_programs_are_refused() {
     // This process is the parent, which Yama may protect.
     let own = refused(&std::process::id().to_string());
     assert!(own.contains("is not a Go program") || own.contains("ptrace_scope"), "{own}");
+    let by_option = refused_arguments(&["--pid", "4194305"], 1);
+    assert_eq!(by_option, "triscope: there is no process 4194305\n");
+    for option in ["-n", "--name"] {
+        // A name may be a number.
+        let nobody = refused_arguments(&[option, "4194305"], 1);
+        assert!(nobody.ends_with("has the name 4194305\n"), "{nobody}");
+    }
     let nobody = refused("no such program");
     assert!(nobody.starts_with("triscope: no Go program that this user can read"), "{nobody}");
     let own = std::env::current_exe().unwrap();
     let core = refused_arguments(&["--core", "/dev/null", "--program", own.to_str().unwrap()], 1);
     assert!(core.contains("is not a Go program"), "{core}");
-    for incomplete in [&["--core", "x"][..], &["--program", "x"], &[]] {
+    for incomplete in [&["--core", "x"][..], &["--program", "x"], &[], &["7", "-p", "7"]] {
         refused_arguments(incomplete, 2);
     }
 }

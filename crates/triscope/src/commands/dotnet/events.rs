@@ -46,6 +46,7 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    args.source.check(&[("--duration", args.duration.is_some())])?;
     let live = args.source.is_live();
     let config = TracingConfig::new(match &args.provider[..] {
         [] => vec![providers::runtime_default()],
@@ -102,7 +103,12 @@ pub(super) fn frames(event: &Event<'_>, methods: &MethodMap) -> Vec<(u64, Option
     let frame = |(depth, ip): (usize, u64)| {
         // A return address may be behind its method.
         let call = ip.wrapping_sub(u64::from(depth > 0));
-        (ip, methods.resolve(process, call, at).method.map(ToString::to_string))
+        let frame = methods.resolve(process, call, at);
+        let name = frame.method.map(|method| match frame.module {
+            Some(module) => format!("{}!{method}", module.name()),
+            None => method.to_string(),
+        });
+        (ip, name)
     };
     event.stack().instruction_pointers().enumerate().map(frame).collect()
 }

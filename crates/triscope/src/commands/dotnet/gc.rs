@@ -42,6 +42,7 @@ struct Totals {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    args.source.check(&[("--duration", args.duration.is_some())])?;
     let config = TracingConfig::new([providers::gc()]).rundown(Rundown::None).stacks(true);
     let stream =
         args.source.open(&config, args.duration, Order::Time, Progress::beside_output())?;

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Show the difference from an earlier heap: a .gcdump file or a trace
     #[arg(long, value_name = "FILE", conflicts_with = "roots")]
     baseline: Option<PathBuf>,
-    /// Show the shortest paths from the roots to the largest objects of a type
+    /// Show the shortest paths from the roots to the largest objects of a type, those that are reachable first
     #[arg(long, value_name = "TYPE")]
     roots: Option<String>,
     /// Print at most N types, or objects with --roots [default: all types, 3 objects]
@@ -51,12 +51,13 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     /// Give up a heap dump after SECONDS, and each step of the exchange with a process that does not
-    /// answer
-    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = duration)]
-    timeout: Duration,
+    /// answer [default: 60]
+    #[arg(long, value_name = "SECONDS", value_parser = duration)]
+    timeout: Option<Duration>,
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    args.source.check(&[("--timeout", args.timeout.is_some())])?;
     // The baseline first: an unreadable file must not cost the process a full GC.
     let baseline = args.baseline.as_deref().map(heap_of_file).transpose()?;
     // So must an output that cannot be written.
@@ -102,16 +103,20 @@ fn heap_of_file(path: &Path) -> Result<Heap> {
     heap_of_stream(Stream::of_file(path, Order::Time, Progress::beside_output())?, false)
 }
 
+/// Time limit of a heap dump.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
 fn heap_of_process(args: &Args) -> Result<Heap> {
     let mut target = args.source.target()?;
-    target.client = target.client.clone().timeouts(within(args.timeout));
+    let timeout = args.timeout.unwrap_or(TIMEOUT);
+    target.client = target.client.clone().timeouts(within(timeout));
     if target.server.is_none() {
         describe_types_again(&target)?;
     }
     let config = TracingConfig::new([providers::heap_walk()]).rundown(Rundown::None);
     let late =
         "the runtime performs a GC first, which takes long with a large heap: raise --timeout";
-    let stream = Stream::of_process(target, &config, args.timeout, Order::Time, late)?;
+    let stream = Stream::of_process(target, &config, timeout, Order::Time, late)?;
     heap_of_stream(stream, true)
 }
 
@@ -321,14 +326,14 @@ fn print_roots(args: &Args, name: &str, heap: &Heap, out: &mut Vec<u8>) -> Resul
         return Ok(());
     }
     for path in &paths {
-        if path.is_empty() {
-            let _ = writeln!(out, "(not reachable from a root)");
-        }
         for (depth, step) in path.iter().enumerate() {
             let indent = 2 * depth;
             let _ = write!(out, "{:indent$}{}", "", OneLine(&step.name));
             if step.address != 0 {
                 let _ = write!(out, " @ {:#x}, {} bytes", step.address, step.size);
+            }
+            if path.len() == 1 {
+                let _ = write!(out, " (not reachable from a root)");
             }
             out.push(b'\n');
         }

@@ -98,6 +98,7 @@ impl Of {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    args.source.check(&[("--duration", args.duration.is_some())])?;
     let file = args.output.as_deref().map(ProfileFile::create).transpose()?;
     let progress = if file.is_some() { Progress::bytes() } else { Progress::beside_output() };
     let config = TracingConfig::new(args.of.providers());

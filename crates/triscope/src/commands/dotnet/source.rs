@@ -89,6 +89,17 @@ impl SourceArgs {
         !matches!(self.source, Some(Source::File(_)))
     }
 
+    /// Refuses options of a session, of which these are given or not, for a trace: they have no effect.
+    pub(crate) fn check(&self, options: &[(&str, bool)]) -> Result {
+        match options.iter().find(|(_, is_given)| *is_given && !self.is_live()) {
+            Some((option, _)) => {
+                let what = format!("{option} is for a process, not for a trace");
+                Err(Failure::new(what).with_code(2))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// The process, for commands that do more than read its events.
     pub(crate) fn target(&self) -> Result<Target> {
         match self.source {
@@ -135,6 +146,11 @@ impl SourceOrCommand {
     /// Whether the source is a process.
     pub(crate) const fn is_live(&self) -> bool {
         self.source.is_live()
+    }
+
+    /// As [`SourceArgs::check`].
+    pub(crate) fn check(&self, options: &[(&str, bool)]) -> Result {
+        self.source.check(options)
     }
 
     /// Whether a program is started.

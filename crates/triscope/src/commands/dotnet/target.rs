@@ -26,7 +26,7 @@ pub(crate) struct Selector {
 #[command(next_help_heading = "Target")]
 pub(crate) struct Options {
     /// The process, as in dotnet-trace
-    #[arg(short, long = "process-id", value_name = "PID", group = "target")]
+    #[arg(short, long = "process-id", visible_alias = "pid", value_name = "PID", group = "target")]
     process_id: Option<u32>,
     /// The process with this program or entry assembly, if there is only one
     #[arg(short, long, group = "target")]

@@ -29,10 +29,20 @@ Examples:
   triscope go flight --core core --program ./server -o flight.trace    after a crash")]
 pub(crate) struct Args {
     /// The process, by its id or by the name of its program or main thread
-    #[arg(value_name = "PID|NAME", required_unless_present = "core")]
+    #[arg(
+        value_name = "PID|NAME",
+        group = "target",
+        required_unless_present_any = ["core", "pid", "name"]
+    )]
     process: Option<String>,
+    /// The process with this id
+    #[arg(short, long, value_name = "PID", group = "target")]
+    pid: Option<u32>,
+    /// The only Go program with this name, or the only one whose main thread has it
+    #[arg(short, long, value_name = "NAME", group = "target")]
+    name: Option<String>,
     /// A core file, instead of a process
-    #[arg(long, value_name = "FILE", requires = "program", conflicts_with = "process")]
+    #[arg(long, value_name = "FILE", requires = "program", conflicts_with = "target")]
     core: Option<PathBuf>,
     /// The executable file that left the core file
     #[arg(long, value_name = "FILE", requires = "core")]
@@ -65,8 +75,7 @@ impl Args {
             let snapshot = core.and_then(|mut core| core.snapshot(&program, self.limits()));
             return Ok((snapshot.map_err(|error| self.failure(&name, error))?, name));
         }
-        let process = self.process.as_deref().unwrap_or_default();
-        let pid = process.parse().or_else(|_| named(process))?;
+        let pid = self.pid()?;
         let name = format!("process {pid}");
         let snapshot = Process::open(pid).and_then(|mut process| process.snapshot(self.limits()));
         let fail = |error| match error {
@@ -77,6 +86,17 @@ impl Args {
             _ => self.failure(&name, error),
         };
         Ok((snapshot.map_err(fail)?, name))
+    }
+
+    fn pid(&self) -> Result<u32> {
+        if let Some(pid) = self.pid {
+            return Ok(pid);
+        }
+        if let Some(name) = &self.name {
+            return named(name);
+        }
+        let process = self.process.as_deref().unwrap_or_default();
+        process.parse().or_else(|_| named(process))
     }
 
     fn failure(&self, name: &str, error: Error) -> Failure {

@@ -46,15 +46,15 @@ pub(crate) struct Args {
     /// A meter, or METER\INSTRUMENT (.NET 8 and later)
     #[arg(short, long, value_name = "NAME")]
     meter: Vec<String>,
-    /// Seconds between values
-    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    interval: u32,
-    /// Report at most N time series of meters; the runtime drops the others
-    #[arg(long, value_name = "N", default_value_t = 1000)]
-    max_time_series: u32,
-    /// Report at most N histograms of meters; the runtime drops the others
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    max_histograms: u32,
+    /// Seconds between values [default: 1]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    interval: Option<u32>,
+    /// Report at most N time series of meters; the runtime drops the others [default: 1000]
+    #[arg(long, value_name = "N")]
+    max_time_series: Option<u32>,
+    /// Report at most N histograms of meters; the runtime drops the others [default: 10]
+    #[arg(long, value_name = "N")]
+    max_histograms: Option<u32>,
     /// Output format [default: by the name of the output file; a table on a terminal; else csv]
     #[arg(long, value_enum)]
     format: Option<Format>,
@@ -67,6 +67,15 @@ pub(crate) struct Args {
     duration: Option<Duration>,
 }
 
+/// The default of `--interval`.
+const INTERVAL: u32 = 1;
+
+/// The default of `--max-time-series`.
+const MAX_TIME_SERIES: u32 = 1000;
+
+/// The default of `--max-histograms`.
+const MAX_HISTOGRAMS: u32 = 10;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Format {
     Table,
@@ -78,6 +87,12 @@ enum Format {
 }
 
 pub(super) fn run(args: &Args) -> Result {
+    args.source.check(&[
+        ("--duration", args.duration.is_some()),
+        ("--interval", args.interval.is_some()),
+        ("--max-time-series", args.max_time_series.is_some()),
+        ("--max-histograms", args.max_histograms.is_some()),
+    ])?;
     let is_terminal = std::io::stdout().is_terminal();
     let output = args.output.as_deref().filter(|path| path.as_os_str() != "-");
     let format = format(args.format, output, is_terminal)?;
@@ -178,9 +193,9 @@ impl MeterSession {
             "SessionId={};Metrics={};RefreshInterval={};MaxTimeSeries={};MaxHistograms={};ClientId={}",
             self.id,
             args.meter.join(","),
-            args.interval,
-            args.max_time_series,
-            args.max_histograms,
+            args.interval.unwrap_or(INTERVAL),
+            args.max_time_series.unwrap_or(MAX_TIME_SERIES),
+            args.max_histograms.unwrap_or(MAX_HISTOGRAMS),
             self.client,
         ))
     }
@@ -195,7 +210,7 @@ fn random_id() -> String {
 /// The event sources with counters. Their events have no keywords and are of every level, unlike most others of
 /// these sources.
 fn sources(args: &Args) -> Vec<Provider> {
-    let interval = args.interval;
+    let interval = args.interval.unwrap_or(INTERVAL);
     let default = [Selection::all("System.Runtime")];
     let is_default = args.counters.is_empty() && args.meter.is_empty();
     let selections = if is_default { &default[..] } else { &args.counters };
