@@ -276,11 +276,54 @@ fn a_missing_process_is_an_error() {
         "{stderr}"
     );
     assert!(stderr.contains("8 (sums)"), "{stderr}");
+    assert!(!stderr.contains("not a system-wide record"), "a note about other things: {stderr}");
     assert_fails(
         &["report", "--pid", "77", &shop],
         "process 77 is not in the traces; they name no process ids; shop: not shown, as its process id \
          is not known: name the file go-PID.trace",
     );
+}
+
+/// Between two traces, the wall clock has advanced by hours more than the clock of the events.
+#[test]
+fn traces_of_two_boots_are_said_to_be_mixed() {
+    let go = fixture("shop.trace");
+    let dotnet = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let note = format!("{go}: its clocks do not fit those of {dotnet}: the machine was ");
+    let mixed = format!("triscope: {note}");
+    let report = triscope(&["report", &dotnet, &go]);
+    assert!(text(&report.stdout).contains(&note), "{}", text(&report.stdout));
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let [timeline, dataset] = ["out.pftrace", "dataset"].map(path);
+    for args in [
+        &["convert", &dotnet, &go, "-o", &timeline][..],
+        &["explain", &dotnet, &go],
+        &["export", &dotnet, &go, "-o", &dataset, "--host", "x"],
+    ] {
+        let output = triscope(args);
+        let stderr = text(&output.stderr);
+        assert!(output.status.success(), "{stderr}");
+        assert_eq!(stderr.matches(&mixed).count(), 1, "{args:?}: {stderr}");
+    }
+    // Those of one boot, and one whose clock is moved.
+    let other = fixture("go1.26-mixed.trace.gz");
+    let moved = format!("{go}=1");
+    for args in [&["report", &other, &go][..], &["report", &dotnet, &go, "--offset", &moved]] {
+        let output = triscope(args);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert!(!text(&output.stdout).contains("its clocks do not fit"), "{args:?}");
+    }
+}
+
+/// A trace of .NET has its threads without the kernel's scheduler.
+#[test]
+fn a_thread_of_dotnet_is_explained() {
+    let trace = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
+    let explained = json(&["explain", "--json", "--thread", "28690", &trace]);
+    let pieces = explained[0]["pieces"].as_array().unwrap();
+    assert!(!pieces.is_empty(), "{explained}");
+    assert_fails(&["explain", "--thread", "1", &trace], "thread 1 is not in the traces");
 }
 
 /// Writes a recording on the clock of Go, with a sample of each of these threads: process ids and thread ids.

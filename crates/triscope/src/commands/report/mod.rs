@@ -86,15 +86,18 @@ pub(crate) fn run(args: &Args) -> Result {
         None => of_pids(&args.pid, entities),
     };
     let is_shown = |process| is_one_of(process, shown.as_ref());
-    notes.extend(without_pid(entities, is_shown).map(|process| {
-        let name = name(&tables, process);
-        format!("{name}: not shown, as its process id is not known: name the file go-PID.trace")
-    }));
+    let hidden: Vec<String> = without_pid(entities, is_shown)
+        .map(|process| {
+            let name = name(&tables, process);
+            format!("{name}: not shown, as its process id is not known: name the file go-PID.trace")
+        })
+        .collect();
     if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
         // It may be one of those that have no process id.
         let failure = missing_process(*pid, &report, &tables);
-        return Err(notes.iter().fold(failure, Failure::and));
+        return Err(hidden.iter().fold(failure, Failure::and));
     }
+    notes.extend(hidden);
     // Those that are given, otherwise the worst.
     let worst = if args.goroutine.is_empty() { args.worst } else { 0 };
     let goroutines = report.goroutines(worst, entities, is_shown);
