@@ -13,13 +13,13 @@ use nettrace::{Item, Reader};
 use std::collections::HashMap;
 use std::io::Read as _;
 use std::path::PathBuf;
-use testkit::nettrace::{assemble, event, trace, utf16};
+use testkit::nettrace::{Written, assemble, event, trace, utf16};
 use trace_timeline::answers::{History, Report, RequestFilter, Requests, critical_path};
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource};
 use trace_timeline::sources::kernel::{KernelSource, Record};
 use trace_timeline::{
-    Attribute, Correlator, Derived, EntityKind, Event, EventKind, SampleKind, SpanKind, StackId,
-    State, Tables, TextId, Timestamp, Value,
+    Attribute, Correlator, Derived, Entity, EntityKind, Event, EventKind, SampleKind, SpanKind,
+    StackId, State, Tables, TextId, Timestamp, Value,
 };
 
 struct Capture {
@@ -1039,4 +1039,48 @@ fn damaged_traces_are_read() {
         }
     }
     assert!(damaged > 0);
+}
+
+/// A worker of the thread pool begins with the id of a thread that has ended, which waited for a lock at its last event.
+#[test]
+fn a_thread_with_the_id_of_an_ended_one_is_another_one() {
+    const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
+    let created = |at: i64, flags: u32| {
+        let (managed, domain) = ([0; 8], [0; 8]);
+        let (flags, index, tid) = (flags.to_le_bytes(), [0; 4], 50_u32.to_le_bytes());
+        event(1, at, 50, &[&managed, &domain, &flags, &index, &tid, &[0; 2]])
+    };
+    let waits = |at: i64| event(2, at, 50, &[&[0], &[0; 2]]);
+    let types = [(RUNTIME, 85, 0), (RUNTIME, 81, 1), (RUNDOWN, 159, 0)];
+    let rundown = Written { metadata: 3, at: 90, ..created(90, 4) };
+    let bytes = trace(
+        &types,
+        // The first thread writes an event before its creation.
+        // The second one becomes a worker after it.
+        &[waits(5), created(10, 0), waits(20), created(50, 0), waits(60), rundown],
+    );
+    let mut names = DotnetNames::new();
+    Reader::new(&bytes[..]).for_each(|event| names.observe(&event)).unwrap();
+    let (mut tables, mut events) = (Tables::new(), Vec::new());
+    let mut source = DotnetSource::with_names(0, names);
+    let mut reader = Reader::new(&bytes[..]);
+    while let Some(item) = reader.next_item().unwrap() {
+        source.push(&item, &mut tables, &mut events);
+    }
+    let is_thread = |(_, entity): &(_, &Entity)| entity.kind == EntityKind::DotnetThread;
+    let threads = tables.entities.iter().filter(is_thread);
+    let threads: Vec<_> =
+        threads.map(|(_, e)| (e.number, tables.str(e.name), e.end.map(Timestamp::nanos))).collect();
+    let expected = [(50, "".into(), Some(50)), (50, ".NET ThreadPool Worker".into(), None)];
+    assert_eq!(threads, expected);
+    let waits = events.iter().filter_map(|event| match event.kind {
+        EventKind::Begin { kind: SpanKind::LockWait, entity, .. } => {
+            Some((event.time.nanos(), tables.entities.get(entity).unwrap().end.is_some()))
+        }
+        _ => None,
+    });
+    assert_eq!(waits.collect::<Vec<_>>(), [(5, true), (20, true), (60, false)]);
+    let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
+    // A second wait, and the end of the thread.
+    assert_eq!(cut.map(|event| event.time.nanos()).collect::<Vec<_>>(), [20, 50]);
 }

@@ -54,6 +54,7 @@ mod stacks;
 mod tasks;
 
 pub use names::DotnetNames;
+use names::THREAD_CREATED;
 pub use stacks::{DotnetLines, frame, frame_with_line};
 
 use super::pusher::{Begin, Pusher};
@@ -118,6 +119,8 @@ pub struct DotnetSource {
     /// `None` for what the tables refused: it is counted once.
     processes: HashMap<u64, Option<EntityId>>,
     threads: HashMap<(u64, u64), Option<EntityId>>,
+    /// Threads whose creation is in the trace.
+    created: HashSet<(u64, u64)>,
     heaps: HashMap<(EntityId, u32), EntityId>,
     pools: HashMap<EntityId, EntityId>,
     /// Processes with `AllocationSampled` events.
@@ -502,6 +505,10 @@ impl DotnetSource {
         if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
             return self.describe(event, process, push);
         }
+        let is_runtime = Provider::by_name(event.provider()) == Some(Provider::Runtime);
+        if is_runtime && event.id() == THREAD_CREATED {
+            self.thread_created(event, push);
+        }
         let Some(thread) = self.thread(pid, event.tid(), Some(event), process, push) else {
             return;
         };
@@ -568,6 +575,25 @@ impl DotnetSource {
         if let Some(line) = line {
             push.tables.entities.describe(process, Attribute::CommandLine, line);
         }
+    }
+
+    /// A thread begins. Another one that began with its identifier has ended, which the runtime reports only of some.
+    fn thread_created(&mut self, event: &NetEvent<'_>, push: &mut Pusher<'_>) {
+        let Some(tid) = event.field("OSThreadID").and_then(|tid| tid.as_u64()) else { return };
+        let key = (event.pid(), tid);
+        // A thread can write events before the one about its creation.
+        if !self.created.contains(&key) {
+            if self.created.len() < MOST_KNOWN {
+                self.created.insert(key);
+            }
+            return;
+        }
+        let Some(ended) = self.threads.remove(&key).flatten() else { return };
+        self.cut_all(|key, _| key.thread() == Some(ended), push);
+        // Not all parts have spans.
+        self.unwind(ended, 0, push);
+        self.tasks.dispatch(ended, false);
+        push.end(ended);
     }
 
     /// The thread with this identifier. Without its own event, it has no name yet.

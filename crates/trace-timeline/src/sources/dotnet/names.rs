@@ -4,15 +4,19 @@
 use hashbrown::{HashMap, HashSet};
 use nettrace::manifest::Provider;
 use nettrace::{Event, MethodMap};
+use trace_common::Timestamp;
 
 /// Maximum number of processes with names.
 const MAX_PROCESSES: usize = 1 << 16;
 
-/// Maximum number of threads with names.
+/// Maximum number of names of threads, and of threads that take samples.
 const MAX_THREADS: usize = 1 << 16;
 
 /// Maximum number of continuations that are known to begin.
 const MAX_CONTINUATIONS: usize = 1 << 18;
+
+/// `ThreadCreated` of the runtime.
+pub(super) const THREAD_CREATED: u32 = 85;
 
 /// `TaskWaitContinuationStarted`.
 const CONTINUATION_STARTED: u32 = 19;
@@ -27,7 +31,10 @@ const CONTINUATION_STARTED: u32 = 19;
 pub struct DotnetNames {
     methods: MethodMap,
     processes: HashMap<u64, Named>,
-    threads: HashMap<(u64, u64), &'static str>,
+    /// With the times from which threads have them: a later thread can have the id of one that has ended.
+    threads: HashMap<(u64, u64), Vec<(Timestamp, &'static str)>>,
+    /// Number of these.
+    thread_names: usize,
     samplers: HashSet<(u64, u64)>,
     /// A bit for each number of an event of `TplEventSource` that the trace has.
     tasks: u32,
@@ -69,8 +76,8 @@ impl DotnetNames {
                     self.process(pid, Named { name, ..Named::default() });
                 }
             }
-            // ThreadCreated, ThreadDC
-            (Some(Provider::Runtime), 85) => self.thread(event),
+            (Some(Provider::Runtime), THREAD_CREATED) => self.thread(event),
+            // ThreadDC
             (Some(Provider::Rundown), 159) => self.thread(event),
             (Some(Provider::SampleProfiler), _) if self.samplers.len() < MAX_THREADS => {
                 self.samplers.insert((pid, event.header().capture_thread));
@@ -114,10 +121,26 @@ impl DotnetNames {
             flags if flags & FINALIZER != 0 => ".NET Finalizer",
             flags if flags & GC_SPECIAL != 0 => ".NET GC",
             flags if flags & POOL_WORKER != 0 => ".NET ThreadPool Worker",
+            // The thread before it may have one.
+            _ if event.id() == THREAD_CREATED => "",
             _ => return,
         };
-        if self.threads.len() < MAX_THREADS {
-            self.threads.insert((event.pid(), tid), name);
+        let (key, time) = ((event.pid(), tid), event.time());
+        let is_full = self.thread_names >= MAX_THREADS;
+        if is_full && !self.threads.contains_key(&key) {
+            return;
+        }
+        let names = self.threads.entry(key).or_default();
+        let after = names.partition_point(|(since, _)| *since <= time);
+        let last = after.checked_sub(1).and_then(|last| names.get_mut(last));
+        match last {
+            // A worker of the pool becomes one after its creation.
+            Some((_, last)) if event.id() != THREAD_CREATED => *last = name,
+            _ if is_full => {}
+            _ => {
+                names.insert(after, (time, name));
+                self.thread_names += 1;
+            }
         }
     }
 
@@ -143,8 +166,12 @@ impl DotnetNames {
         if !given.is_empty() {
             return given;
         }
-        let key = (event.pid(), event.tid());
-        self.threads.get(&key).copied().unwrap_or("")
+        let Some(names) = self.threads.get(&(event.pid(), event.tid())) else {
+            return "";
+        };
+        // A thread can write events before the one about its creation, and the rundown is at the end.
+        let begun = names.iter().rfind(|(since, _)| *since <= event.time());
+        begun.or(names.first()).map_or("", |(_, name)| name)
     }
 
     /// Whether a thread takes the samples of the sample profiler, for which it suspends all managed
