@@ -115,6 +115,9 @@ struct Goroutine {
     state: State,
     on: Option<EntityId>,
     is_named: bool,
+    /// It marks for the GC, and looks for other work meanwhile.
+    is_mark_worker: bool,
+    is_polled: bool,
     regions: Vec<(SpanId, TextId)>,
     /// Open regions above [`MAX_REGIONS`], which are within the others.
     ignored: u64,
@@ -135,6 +138,12 @@ enum Range {
     Sweep(ProcId),
     Assist(GoId),
 }
+
+/// The reason of a goroutine that waits for the network poller.
+const NETWORK: &[u8] = b"network";
+
+/// The entry function of the mark workers of the GC.
+const MARK_WORKER: &[u8] = b"runtime.gcBgMarkWorker";
 
 /// Regions that one goroutine can have open: more are ignored.
 const MAX_REGIONS: usize = 1 << 10;
@@ -485,6 +494,8 @@ impl GoSource {
                 state,
                 on: None,
                 is_named: false,
+                is_mark_worker: false,
+                is_polled: false,
                 regions,
                 ignored: 0,
             });
@@ -500,7 +511,8 @@ impl GoSource {
             }),
             _ => None,
         };
-        let cause = flow.and_then(|_| self.cause(event, push));
+        let is_polled = self.known(id).is_some_and(|goroutine| goroutine.is_polled);
+        let cause = flow.and_then(|_| self.cause(event, is_polled, push));
         let by = flow.and_then(|_| self.stack(event.stack(), push.tables));
         // At a creation, the stack is the entry point.
         let stack = if is_new { None } else { self.stack(transition.stack(), push.tables) };
@@ -536,6 +548,7 @@ impl GoSource {
             });
         }
         let entity = goroutine.entity;
+        goroutine.is_polled = state == State::Waiting && transition.reason() == NETWORK;
         let before = std::mem::replace(&mut goroutine.state, state);
         goroutine.on = on;
         if before == State::Unknown {
@@ -547,9 +560,15 @@ impl GoSource {
     }
 
     /// The goroutine that caused an event, or the thread that did it for the runtime. Up to Go 1.21
-    /// the thread is unknown, and the P is not.
-    fn cause(&mut self, event: GoEvent<'_>, push: &mut Pusher<'_>) -> Option<EntityId> {
+    /// the thread is unknown, and the P is not. A mark worker of the GC that polls the network does it for its P.
+    fn cause(
+        &mut self,
+        event: GoEvent<'_>,
+        is_polled: bool,
+        push: &mut Pusher<'_>,
+    ) -> Option<EntityId> {
         match self.known(event.goroutine()) {
+            Some(worker) if is_polled && worker.is_mark_worker => self.proc_of(event.proc()),
             Some(goroutine) => Some(goroutine.entity),
             None => {
                 let thread = self.thread(event.thread(), push);
@@ -783,6 +802,7 @@ impl Goroutine {
             entity.name = name;
         }
         self.is_named = true;
+        self.is_mark_worker = entry.func == MARK_WORKER;
     }
 }
 
@@ -799,8 +819,8 @@ fn metric(event: GoEvent<'_>, entity: EntityId, push: &mut Pusher<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gotrace::synthetic::{EventConfig, EventDetails};
-    use gotrace::{Range as GoRange, Region};
+    use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
+    use gotrace::{Range as GoRange, Region, StackFrame};
 
     #[test]
     fn a_loss_visits_what_is_mentioned_since_the_one_before() {
@@ -837,6 +857,45 @@ mod tests {
         }
         assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
         assert!(visits[1..].iter().all(|visits| *visits <= 2), "{:?}", visits[1..].iter().max());
+    }
+
+    /// A mark worker polls the network when it has nothing to mark. It ends other waits itself.
+    #[test]
+    fn a_mark_worker_is_no_cause_of_the_end_of_a_wait_for_the_network() {
+        for (entry, reason, is_cause) in [
+            ("runtime.gcBgMarkWorker", "network", false),
+            ("runtime.gcBgMarkWorker", "GC mark assist wait for work", true),
+            ("main.main", "network", true),
+        ] {
+            let stack = OwnedStack::new(&[StackFrame::new(1, entry, "x.go", 1)]);
+            let (waiter, worker) = (GoId(8), GoId(9));
+            let go = |id, from, to| StateTransition::of_goroutine(id, from, to);
+            let runs = |id| go(id, GoState::Undetermined, GoState::Running);
+            let proc = ProcState::Undetermined;
+            let proc = StateTransition::of_proc(ProcId(0), proc, ProcState::Running);
+            let waits = go(waiter, GoState::Running, GoState::Waiting).with_reason(reason);
+            let woken = go(waiter, GoState::Waiting, GoState::Runnable);
+            let (mut tables, mut out) = (Tables::new(), Vec::new());
+            let mut source = GoSource::new(GoOptions::default());
+            for (by, change, has_stack) in [
+                (worker, proc, false),
+                (waiter, runs(waiter), false),
+                (waiter, waits, false),
+                (worker, runs(worker), false),
+                (worker, woken, true),
+            ] {
+                let event = EventConfig::new(EventDetails::StateTransition(change));
+                let event = event.goroutine(by).proc(ProcId(0)).thread(ThreadId(7));
+                let event = if has_stack { event.stack(stack.as_stack()) } else { event };
+                source.push(event.build().unwrap().as_event(), &mut tables, &mut out);
+            }
+            let from = out.iter().find_map(|event| match event.kind {
+                EventKind::Flow { kind: FlowKind::Wakes, from, .. } => from,
+                _ => None,
+            });
+            let expected = if is_cause { EntityKind::Goroutine } else { EntityKind::Proc };
+            assert_eq!(tables.entities.kind(from.unwrap()), Some(expected), "{entry} {reason}");
+        }
     }
 
     /// A trace of these generations, in each of which P 0 runs and goroutine 8 waits.
