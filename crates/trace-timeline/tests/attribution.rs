@@ -160,6 +160,66 @@ fn a_dotnet_thread_stops_when_it_sleeps() {
     assert_eq!(stops, [(early, 22), (late, 60)]);
 }
 
+/// A thread in native code, which need not stop, executes on after all have stopped.
+#[test]
+fn a_dotnet_thread_in_native_code_is_not_late() {
+    const US: i64 = 1000;
+    for (end, is_stop) in [(8_000, false), (5_040, true)] {
+        let mut machine = machine();
+        let [requester, last, other] = machine.dotnet();
+        let process = machine.process;
+        let ([cpu, second, third], [kernel, of_last, of_other]) = (machine.cpus, machine.threads);
+        let w = &mut machine.world;
+        let stop = w.at(0).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+        w.at(1_000 * US).switch(cpu, Some(kernel), ThreadState::Sleeping, None);
+        w.at(4_900 * US).switch(second, Some(of_last), ThreadState::Sleeping, None);
+        w.wake(Some(of_last), Context::Task, kernel);
+        w.switch(cpu, None, ThreadState::Unknown, Some(kernel));
+        let (kind, name) = (InstantKind::Stopped, w.text("stopped"));
+        w.at(5_000 * US);
+        w.push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
+        w.at(end * US).finish(stop, Some(requester));
+        w.at(9_000 * US).switch(third, Some(of_other), ThreadState::Sleeping, None);
+        let pauses = w.pauses();
+        let [pause] = &pauses[..] else { panic!("{pauses:?}") };
+        assert_eq!(pause.stopped, Some(at(5_000 * US)));
+        let stops: Vec<_> =
+            pause.stops.iter().map(|s| (s.entity, s.time.nanos() / US, s.on_cpu / US)).collect();
+        let late = (last, 4_900, 4_900);
+        match is_stop {
+            false => assert_eq!(stops, [late]),
+            // The pause is too short to say so.
+            true => assert_eq!(stops, [late, (other, 5_000, 5_000)]),
+        }
+        // The requester waits for the one that has stopped last, as far as that is known.
+        let path = w.explain(requester, 0, 5_000 * US, None);
+        let who = if is_stop { other } else { last };
+        let found: Vec<_> = pieces(&path).iter().map(|p| (p.0 / US, p.1)).collect();
+        assert_eq!(found, [(1_000, requester), (4_900, who), (5_000, requester)]);
+    }
+}
+
+/// One that sleeps after all have stopped, but before the end of the pause, had to stop.
+#[test]
+fn a_dotnet_thread_that_sleeps_late_stopped_with_all() {
+    const US: i64 = 1000;
+    let mut machine = machine();
+    let [requester, _, late] = machine.dotnet();
+    let process = machine.process;
+    let w = &mut machine.world;
+    w.at(5).switch(machine.cpus[1], Some(machine.threads[1]), ThreadState::Sleeping, None);
+    let stop = w.at(10).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+    let (kind, name) = (InstantKind::Stopped, w.text("stopped"));
+    w.at(500 * US);
+    w.push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
+    w.at(700 * US);
+    w.switch(machine.cpus[2], Some(machine.threads[2]), ThreadState::Sleeping, None);
+    w.at(900 * US).finish(stop, Some(requester));
+    let stops: Vec<_> =
+        w.pauses()[0].stops.iter().map(|s| (s.entity, s.time.nanos(), s.on_cpu)).collect();
+    assert_eq!(stops, [(late, 500 * US, 500 * US - 10)]);
+}
+
 /// The runtime does not report the end of a thread, and the next one can have its id.
 #[test]
 fn a_dotnet_thread_ends_with_its_kernel_thread() {

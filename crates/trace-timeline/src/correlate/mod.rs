@@ -271,6 +271,9 @@ impl Correlator {
                 if state != State::Running {
                     self.stopped(entity, at);
                 }
+                if state != State::Syscall {
+                    self.pauses.left_syscall(entity);
+                }
                 return;
             }
             EventKind::Since { entity, since } => {
@@ -354,7 +357,7 @@ impl Correlator {
             EventKind::Finish { span, is_cut, .. } => {
                 self.count_requesters(at);
                 // How long it lasted is not known if its end is not.
-                if let Some(pause) = self.pauses.finish(span, at).filter(|_| !is_cut) {
+                if let Some(pause) = self.finish_pause(span, at).filter(|_| !is_cut) {
                     out(Derived::Pause(&pause));
                 }
             }

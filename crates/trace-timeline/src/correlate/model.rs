@@ -202,13 +202,19 @@ pub struct Pause {
 
 impl Pause {
     /// Those that prolonged the wait until all had stopped: they stopped in the last tenth of it. The
-    /// latest comes first.
+    /// latest comes first. A [retaken](Stop::is_retaken) P prolongs no wait.
     pub fn late(&self) -> impl Iterator<Item = &Stop> {
         let waited = self.stops.last().map_or(0, |last| last.time.nanos_since(self.start));
         self.stops.iter().rev().filter(move |stop| {
             let stopped = stop.time.nanos_since(self.start);
-            stopped > 0 && stopped.saturating_mul(10) >= waited.saturating_mul(9)
+            let is_last = stopped > 0 && stopped.saturating_mul(10) >= waited.saturating_mul(9);
+            is_last && !stop.is_retaken
         })
+    }
+
+    /// The one that stopped last. `None` if all had stopped at once, or the requester was late itself.
+    pub(crate) fn latest(&self) -> Option<&Stop> {
+        self.stops.last().filter(|stop| !stop.is_retaken)
     }
 }
 
@@ -255,4 +261,7 @@ pub struct Stop {
     pub on_cpu: i64,
     /// Nanoseconds of that time in which its thread waited for a CPU, as in [`RequesterTimes`].
     pub runnable: i64,
+    /// Whether its goroutine was in a system call from the request on: the requester took the P away, and waited for
+    /// nobody.
+    pub is_retaken: bool,
 }

@@ -20,13 +20,26 @@ pub(super) struct Pauses {
 struct Open {
     span: SpanId,
     pause: Pause,
-    /// Those that still execute: their stop, with the times of their thread at the request.
-    running: Vec<(Stop, Times)>,
+    running: Vec<Member>,
     /// What the kernel did with the threads of the .NET threads of the process at the request.
     kernels: Vec<(EntityId, Kernel)>,
     /// The time of the requester is counted up to here.
     counted: Timestamp,
 }
+
+/// One that still executes.
+#[derive(Debug)]
+struct Member {
+    stop: Stop,
+    /// The times of its thread at the request.
+    before: Times,
+    /// The same when all had stopped, if the runtime reports that. It may be in native code, where it executes on.
+    when_stopped: Option<Times>,
+}
+
+/// The longest time, in nanoseconds, that a .NET thread executes after all have stopped, as their runtime reports it,
+/// until it sleeps. One that executes for longer is in native code, and nobody waited for it.
+const TO_SLEEP: i64 = 50_000;
 
 /// Maximum number of occupants by which the time of a requester is divided: that of others is that
 /// of an unknown one.
@@ -45,8 +58,8 @@ impl Pauses {
         if self.members.remove(&id) {
             self.members.insert(by);
             let running = self.open.iter_mut().flat_map(|open| &mut open.running);
-            for (stop, _) in running.filter(|(stop, _)| stop.entity == id) {
-                stop.entity = by;
+            for member in running.filter(|member| member.stop.entity == id) {
+                member.stop.entity = by;
             }
         }
     }
@@ -58,8 +71,17 @@ impl Pauses {
         }
     }
 
-    pub(super) fn finish(&mut self, span: SpanId, at: Timestamp) -> Option<Pause> {
-        let index = self.open.iter().position(|open| open.span == span)?;
+    /// A goroutine executes on, or has stopped: it is not in a system call.
+    #[inline]
+    pub(super) fn left_syscall(&mut self, goroutine: EntityId) {
+        for member in self.open.iter_mut().flat_map(|open| &mut open.running) {
+            if member.stop.holder == Some(goroutine) {
+                member.stop.is_retaken = false;
+            }
+        }
+    }
+
+    fn finish(&mut self, index: usize, at: Timestamp) -> Pause {
         let Open { mut pause, .. } = self.open.remove(index);
         pause.end = at;
         pause.stops.sort_by_key(|stop| (stop.time, stop.entity));
@@ -67,7 +89,7 @@ impl Pauses {
         if let Some(requester) = &mut pause.requester {
             requester.occupants.sort_by_key(|(occupant, nanos)| (Reverse(*nanos), *occupant));
         }
-        Some(pause)
+        pause
     }
 }
 
@@ -101,13 +123,15 @@ impl Requester {
 impl Open {
     /// A member has stopped. Without the times of its thread, the kernel's part is not known.
     fn stop(&mut self, id: EntityId, at: Timestamp, times: Option<Times>) {
-        let Some(index) = self.running.iter().position(|(stop, _)| stop.entity == id) else {
+        let Some(index) = self.running.iter().position(|member| member.stop.entity == id) else {
             return;
         };
-        let (stop, before) = self.running.swap_remove(index);
-        let now = times.unwrap_or(before);
+        let Member { stop, before, when_stopped } = self.running.swap_remove(index);
+        // The runtime did not wait for longer.
+        let now = when_stopped.or(times).unwrap_or(before);
+        let time = self.pause.stopped.map_or(at, |stopped| at.min(stopped));
         self.pause.stops.push(Stop {
-            time: at,
+            time,
             on_cpu: now.on_cpu - before.on_cpu,
             runnable: now.runnable - before.runnable,
             ..stop
@@ -165,8 +189,12 @@ impl Correlator {
                 continue;
             }
             let times = self.times(thread, at).unwrap_or_default();
-            let stop = Stop { entity, holder, thread, time: at, on_cpu: 0, runnable: 0 };
-            running.push((stop, times));
+            // The requester takes the P of a goroutine in a system call.
+            let goroutine = holder.and_then(|holder| self.subjects.get(holder.key()));
+            let is_retaken = goroutine.is_some_and(|goroutine| goroutine.state == State::Syscall);
+            let (on_cpu, runnable) = (0, 0);
+            let stop = Stop { entity, holder, thread, time: at, on_cpu, runnable, is_retaken };
+            running.push(Member { stop, before: times, when_stopped: None });
         }
         let (stopping, stopped) = (RequesterTimes::default(), RequesterTimes::default());
         let requester =
@@ -240,7 +268,8 @@ impl Correlator {
         self.count_requesters(at);
         for index in 0..self.pauses.open.len() {
             let thread = self.pauses.open.get(index).and_then(|open| {
-                open.running.iter().find(|(stop, _)| stop.entity == id).map(|(stop, _)| stop.thread)
+                let member = open.running.iter().find(|member| member.stop.entity == id)?;
+                Some(member.stop.thread)
             });
             let Some(thread) = thread else { continue };
             let times = self.times(thread, at);
@@ -250,19 +279,40 @@ impl Correlator {
         }
     }
 
-    /// The runtime reports that all threads of a process have stopped.
+    /// The runtime reports that all threads of a process have stopped. Those that still execute are about to sleep, or
+    /// in native code.
     pub(super) fn all_stopped(&mut self, process: EntityId, at: Timestamp) {
-        let of_process = |open: &&mut Open| open.pause.process == process;
-        let mut entities = Vec::new();
         self.count_requesters(at);
-        if let Some(open) = self.pauses.open.iter_mut().rev().find(of_process) {
-            open.one_stopped();
-            open.pause.stopped = Some(at);
-            entities.extend(open.running.iter().map(|(stop, _)| stop.entity));
+        let index = self.pauses.open.iter().rposition(|open| open.pause.process == process);
+        let times = self.times_of_members(index, at);
+        let Some(open) = index.and_then(|index| self.pauses.open.get_mut(index)) else { return };
+        open.one_stopped();
+        open.pause.stopped = Some(at);
+        for (member, times) in open.running.iter_mut().zip(times) {
+            member.when_stopped.get_or_insert(times);
         }
-        for entity in entities {
-            self.stopped(entity, at);
-        }
+    }
+
+    /// A stop-the-world ends.
+    pub(super) fn finish_pause(&mut self, span: SpanId, at: Timestamp) -> Option<Pause> {
+        let index = self.pauses.open.iter().position(|open| open.span == span)?;
+        let times = self.times_of_members(Some(index), at);
+        let open = self.pauses.open.get_mut(index)?;
+        let running = open.running.iter().zip(times);
+        let stopped = running.filter_map(|(member, now)| {
+            let then = member.when_stopped?;
+            (now.on_cpu - then.on_cpu <= TO_SLEEP).then_some(member.stop.entity)
+        });
+        let stopped: Vec<EntityId> = stopped.collect();
+        stopped.into_iter().for_each(|id| open.stop(id, at, None));
+        Some(self.pauses.finish(index, at))
+    }
+
+    /// The times of the threads that still execute in an open pause.
+    fn times_of_members(&self, index: Option<usize>, at: Timestamp) -> Vec<Times> {
+        let open = index.and_then(|index| self.pauses.open.get(index));
+        let members = open.map_or(&[][..], |open| &open.running).iter();
+        members.map(|member| self.times(member.stop.thread, at).unwrap_or(member.before)).collect()
     }
 
     /// `None` of a thread that is not known, or has ended.
