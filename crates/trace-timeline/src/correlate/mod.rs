@@ -24,7 +24,7 @@ use hashbrown::HashMap;
 use intervals::{Linked, Shown};
 use pause::Pauses;
 use place::{Kind, Place, Running, Seen};
-use processes::Processes;
+use processes::{Processes, RuntimeThreads};
 use std::collections::BTreeSet;
 use trace_common::{IdMap, Timestamp};
 
@@ -63,8 +63,8 @@ pub struct Correlator {
     cpus: IdMap<Cpu>,
     /// Kernel threads by thread id.
     threads: HashMap<i64, EntityId>,
-    /// Runtime threads by thread id.
-    runtime_threads: HashMap<i64, EntityId>,
+    /// Runtime threads by thread id: those of several traces can have the same one.
+    runtime_threads: RuntimeThreads,
     /// Kernel threads that may wait for a CPU: that is known once they get one.
     woken: HashMap<EntityId, Woken>,
     /// Threads whose place is known.
@@ -417,7 +417,7 @@ impl Correlator {
         match entity.kind {
             EntityKind::Thread => _ = self.threads.insert(entity.number, id),
             EntityKind::GoThread | EntityKind::DotnetThread => {
-                self.runtime_threads.insert(entity.number, id);
+                self.runtime_threads.add(entity.number, id);
                 self.processes.add(id, entities);
             }
             EntityKind::Proc => return self.pauses.add_member(id),
@@ -426,7 +426,7 @@ impl Correlator {
         self.pair(entity.number, at, entities, out);
     }
 
-    /// The runtime thread and the kernel thread with this number are one, or not, by what is known of their
+    /// A runtime thread and the kernel thread with this number are one, or not, by what is known of their
     /// processes now.
     fn pair(
         &mut self,
@@ -435,21 +435,17 @@ impl Correlator {
         entities: &Entities,
         out: &mut (impl Out + ?Sized),
     ) {
-        let runtime = self.runtime_threads.get(&number).copied();
-        let Some((runtime, thread)) = runtime.zip(self.threads.get(&number).copied()) else {
-            return;
-        };
-        if self.processes.learn(runtime, thread, entities) {
-            self.check_related(runtime, at, entities, out);
+        let Some(thread) = self.threads.get(&number).copied() else { return };
+        for runtime in self.runtime_threads.of(number).to_vec() {
+            if self.processes.learn(runtime, thread, entities) {
+                self.pair_process(runtime, at, entities, out);
+            }
         }
-        match self.processes.relates(runtime, thread, entities) {
-            true => self.relate(runtime, thread, at, out),
-            false => self.separate(runtime, thread, at, out),
-        }
+        self.pair_known(number, at, entities, out);
     }
 
     /// More is known of the process of this runtime thread: others of it may be no kernel threads any more.
-    fn check_related(
+    fn pair_process(
         &mut self,
         of: EntityId,
         at: Timestamp,
@@ -457,17 +453,35 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         let process = entities.process_of(of);
-        let refused = self.runtime_threads.values().filter_map(|runtime| {
-            let thread = self.subjects.get(runtime.key())?.thread?;
-            let is_refused = entities.process_of(*runtime) == process
-                && !self.processes.relates(*runtime, thread, entities);
-            is_refused.then_some((*runtime, thread))
-        });
-        let mut refused: Vec<(EntityId, EntityId)> = refused.collect();
-        // The order of a map is not deterministic.
-        refused.sort_unstable();
-        for (runtime, thread) in refused {
-            self.separate(runtime, thread, at, out);
+        let is_of_process = |runtime: EntityId| entities.process_of(runtime) == process;
+        for number in self.runtime_threads.numbers(is_of_process) {
+            self.pair_known(number, at, entities, out);
+        }
+    }
+
+    /// As [`Correlator::pair`], without learning more.
+    fn pair_known(
+        &mut self,
+        number: i64,
+        at: Timestamp,
+        entities: &Entities,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        let Some(thread) = self.threads.get(&number).copied() else { return };
+        let runtimes = self.runtime_threads.of(number);
+        let is_executing = |runtime: EntityId| {
+            let runtime = self.subjects.get(runtime.key());
+            runtime.is_some_and(|m| m.carries.is_some() || m.proc.is_some())
+        };
+        let found = self.processes.one_of(runtimes, thread, entities, is_executing);
+        let before = self.subjects.get(thread.key()).and_then(|thread| thread.carries);
+        if let Some(before) = before.filter(|before| Some(*before) != found) {
+            if !self.processes.relates(before, thread, entities) {
+                self.separate(before, thread, at, out);
+            }
+        }
+        if let Some(runtime) = found.filter(|_| found != before) {
+            self.relate(runtime, thread, at, out);
         }
     }
 
@@ -577,7 +591,7 @@ impl Correlator {
                 }
             }
             EntityKind::GoThread | EntityKind::DotnetThread => {
-                remove_number(&mut self.runtime_threads, number, id);
+                self.runtime_threads.remove(number, id);
                 if let Some(thread) = subject.thread {
                     if let Some(subject) = self.subjects.get_mut(thread.key()) {
                         subject.carries = None;

@@ -15,6 +15,46 @@ pub(super) struct Processes {
     single: HashMap<EntityId, Option<i64>>,
 }
 
+/// Runtime threads by thread id, the latest of each last.
+#[derive(Debug, Default)]
+pub(super) struct RuntimeThreads(HashMap<i64, Vec<EntityId>>);
+
+impl RuntimeThreads {
+    /// Maximum number of threads with one id: those of the latest traces.
+    const MAX: usize = 8;
+
+    pub(super) fn add(&mut self, number: i64, runtime: EntityId) {
+        let threads = self.0.entry(number).or_default();
+        threads.retain(|known| *known != runtime);
+        if threads.len() >= Self::MAX {
+            threads.remove(0);
+        }
+        threads.push(runtime);
+    }
+
+    pub(super) fn of(&self, number: i64) -> &[EntityId] {
+        self.0.get(&number).map_or(&[], Vec::as_slice)
+    }
+
+    /// The ids with a thread for which this is true, in order.
+    pub(super) fn numbers(&self, is_it: impl Fn(EntityId) -> bool) -> Vec<i64> {
+        let numbers = self.0.iter().filter(|(_, threads)| threads.iter().any(|id| is_it(*id)));
+        let mut numbers: Vec<i64> = numbers.map(|(number, _)| *number).collect();
+        numbers.sort_unstable();
+        numbers
+    }
+
+    /// A thread ends.
+    pub(super) fn remove(&mut self, number: Option<i64>, runtime: EntityId) {
+        let Some(number) = number else { return };
+        let Some(threads) = self.0.get_mut(&number) else { return };
+        threads.retain(|known| *known != runtime);
+        if threads.is_empty() {
+            self.0.remove(&number);
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
     /// A thread of the process with this id has the id of a runtime thread, which may be a coincidence.
@@ -111,6 +151,32 @@ impl Processes {
         let number = number.or_else(|| found?.pid());
         let pid = process_of(thread, entities).and_then(|(_, pid)| pid);
         number.zip(pid).is_none_or(|(number, pid)| number == pid)
+    }
+
+    /// The one of these runtime threads that a kernel thread is: the latest that can be. One that executes, and is
+    /// surely of its process, stays if that is a coincidence.
+    pub(super) fn one_of(
+        &self,
+        runtimes: &[EntityId],
+        thread: EntityId,
+        entities: &Entities,
+        is_executing: impl Fn(EntityId) -> bool,
+    ) -> Option<EntityId> {
+        let related = runtimes.iter().copied().filter(|id| self.relates(*id, thread, entities));
+        let mut related = related.rev();
+        let latest = related.next()?;
+        if self.is_sure(latest, entities) {
+            return Some(latest);
+        }
+        let stays = related.find(|id| self.is_sure(*id, entities) && is_executing(*id));
+        Some(stays.unwrap_or(latest))
+    }
+
+    /// Whether the process of a runtime thread is known by more than the id of one thread.
+    fn is_sure(&self, runtime: EntityId, entities: &Entities) -> bool {
+        process_of(runtime, entities).is_some_and(|(process, number)| {
+            number.is_some() || matches!(self.known.get(&process), Some(Known::Surely { .. }))
+        })
     }
 
     /// The processes that were found, with their process ids. One thread is enough if there are no others.

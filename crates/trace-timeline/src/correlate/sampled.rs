@@ -1,6 +1,6 @@
 //! The goroutines of samples of threads, from an execution trace.
 
-use super::processes::Processes;
+use super::processes::{Processes, RuntimeThreads};
 use crate::entity::{Entities, Entity, EntityId, EntityKind};
 use crate::event::{Event, EventKind, SampleKind, State};
 use crate::tables::Tables;
@@ -13,8 +13,7 @@ use trace_common::Timestamp;
 /// Feed it all events of a timeline in time order. It holds only what is live.
 #[derive(Debug, Default)]
 pub struct SampledGoroutines {
-    /// Runtime threads by thread id.
-    threads: HashMap<i64, EntityId>,
+    threads: RuntimeThreads,
     processes: Processes,
     /// Goroutines by the runtime thread that executes them.
     executed: HashMap<EntityId, EntityId>,
@@ -59,7 +58,7 @@ impl SampledGoroutines {
         match &mut event.kind {
             EventKind::Start { entity } if kind(*entity) == Some(EntityKind::GoThread) => {
                 if let Some(thread) = tables.entities.get(*entity) {
-                    self.threads.insert(thread.number, *entity);
+                    self.threads.add(thread.number, *entity);
                 }
             }
             EventKind::State { entity, state, on, .. }
@@ -120,9 +119,12 @@ impl SampledGoroutines {
     /// The runtime thread that a kernel thread is.
     fn runtime_thread(&mut self, thread: EntityId, entities: &Entities) -> Option<EntityId> {
         let entity = entities.get(thread).filter(|entity| entity.kind == EntityKind::Thread)?;
-        let runtime = *self.threads.get(&entity.number)?;
-        self.processes.learn(runtime, thread, entities);
-        self.processes.relates(runtime, thread, entities).then_some(runtime)
+        let runtimes = self.threads.of(entity.number);
+        for runtime in runtimes {
+            self.processes.learn(*runtime, thread, entities);
+        }
+        let is_executing = |runtime| self.executed.contains_key(&runtime);
+        self.processes.one_of(runtimes, thread, entities, is_executing)
     }
 
     /// The goroutine that a runtime thread executes, below the process of the kernel thread.

@@ -202,3 +202,45 @@ fn one_thread_of_several_is_a_coincidence() {
     assert_eq!(found(&[&[1, 7, 8, 9]]), [0; 0]);
     assert_eq!(found(&[&[7, 8], &[8, 9]]), [0; 0]);
 }
+
+/// Another program, in a PID namespace of its own, has a thread with an id of the first one's.
+#[test]
+fn a_thread_comes_back_from_a_process_with_the_same_id() {
+    for is_executing in [true, false] {
+        let mut w = World::default();
+        kernel_threads(&mut w, &[(50, 100), (50, 101), (60, 7)]);
+        let process = w.entity(EntityKind::Process, -1, None);
+        let ms = [100, 101].map(|id| w.entity(EntityKind::GoThread, id, Some(process)));
+        let goroutine = w.entity(EntityKind::Goroutine, 1, Some(process));
+        if is_executing {
+            w.go(goroutine, State::Running, Some(ms[0]), "");
+        }
+        w.at(10);
+        let (other, goroutines) = go(&mut w, &[100, 7]);
+        if !is_executing {
+            w.go(goroutine, State::Running, Some(ms[0]), "");
+        }
+        w.at(150).go(goroutine, State::Waiting, None, "");
+        let on_cpu = |goroutine: EntityId| -> Vec<(i64, i64)> {
+            let intervals = w.intervals(goroutine);
+            let on_cpu = intervals.iter().filter(|i| matches!(i.kernel, Kernel::OnCpu { .. }));
+            on_cpu.map(|i| (i.start.nanos(), i.end.nanos())).collect()
+        };
+        // An M that executes nothing is the other one's until that has a thread of a third process.
+        match is_executing {
+            true => {
+                assert_eq!((on_cpu(goroutine), on_cpu(goroutines[0])), (vec![(0, 150)], vec![]))
+            }
+            false => assert_eq!(
+                (on_cpu(goroutine), on_cpu(goroutines[0])),
+                (vec![(100, 150)], vec![(20, 30)])
+            ),
+        }
+        assert_eq!(on_cpu(goroutines[1]), []);
+        let correlator = correlated(&w);
+        assert_eq!(
+            (correlator.unrelated(), correlator.processes()),
+            (vec![other], vec![(process, 50)])
+        );
+    }
+}
