@@ -124,7 +124,7 @@ fn phrase(piece: &Piece, tables: &Tables) -> String {
         },
         What::WaitsForProc { proc, holder, kernel } => {
             let proc = proc.map(|proc| name(tables, proc));
-            waits_for_proc(proc.as_deref(), holder, kernel, tables)
+            waits_for_proc(proc.as_deref(), holder, kernel, is_stopped(piece), tables)
         }
         What::Throttled => {
             "throttled: the CPU quota of its cgroup was used up (cpu.stat)".to_owned()
@@ -143,11 +143,17 @@ fn phrase(piece: &Piece, tables: &Tables) -> String {
     }
 }
 
+/// Whether the world is stopped meanwhile.
+fn is_stopped(piece: &Piece) -> bool {
+    piece.during.is_some_and(|(kind, _)| kind == SpanKind::StopTheWorld)
+}
+
 /// A goroutine that could have run, and its P if that is known.
 fn waits_for_proc(
     proc: Option<&str>,
     holder: Option<EntityId>,
     kernel: Kernel,
+    is_stopped: bool,
     tables: &Tables,
 ) -> String {
     let of = proc.unwrap_or("a P");
@@ -163,6 +169,8 @@ fn waits_for_proc(
             format!("runnable, {of} had {holder}, which waited in the kernel")
         }
         (Some(holder), _) => format!("runnable, {of} ran {holder}"),
+        // An idle P takes no goroutine then.
+        (None, Kernel::Absent) if is_stopped => "runnable, the world was stopped".to_owned(),
         (None, Kernel::Absent) => format!("runnable, {of} was idle (wake-up latency)"),
         (None, Kernel::Runnable { occupant: Occupant::Thread(by), .. }) => {
             format!("runnable, the thread of {of} waited for {}", with_process(tables, by))
@@ -179,7 +187,7 @@ pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
     match piece.what {
         What::OnCpu { .. } => "ran on a CPU".to_owned(),
         What::WaitsForProc { proc: Some(_), holder, kernel } => {
-            waits_for_proc(Some("a P"), holder, kernel, tables)
+            waits_for_proc(Some("a P"), holder, kernel, is_stopped(piece), tables)
         }
         _ => phrase(piece, tables),
     }
@@ -187,7 +195,10 @@ pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
 
 /// A wait that nobody is known to have ended. The reason of a wait is that of its own runtime.
 fn waits(piece: &Piece, context: Context, tables: &Tables) -> String {
+    // A timer of the runtime's thread: of a packet, nobody knows when it came before that.
+    let is_polled = tables.get(piece.reason) == b"network";
     let by = match context {
+        Context::HardIrq if is_polled => "",
         Context::SoftIrq => ", ended by a software interrupt (network, timer)",
         Context::HardIrq => ", ended by a hardware interrupt",
         _ => "",
@@ -207,7 +218,11 @@ pub fn waiter(piece: &Piece, tables: &Tables) -> Option<String> {
         return Some(text);
     }
     let waiter = with_process(tables, piece.waiter?);
-    Some(match tables.str(piece.waiter_reason) {
+    let reason = piece.waiter_reason;
+    if piece.during == Some((SpanKind::StopTheWorld, reason)) {
+        return Some(format!("{waiter} waits for the stop-the-world"));
+    }
+    Some(match tables.str(reason) {
         reason if reason.is_empty() => format!("{waiter} waits"),
         reason => format!("{waiter} waits: {reason}"),
     })

@@ -3,7 +3,7 @@
 use super::history::{History, Span};
 use super::sweep::{Stops, Sweep};
 use super::throttles::Throttles;
-use crate::correlate::{Interval, Kernel, Occupant, ResolvedFlow};
+use crate::correlate::{Interval, Kernel, Occupant, Pause, ResolvedFlow, Stop};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
@@ -33,7 +33,7 @@ pub struct Piece {
     pub waiter: Option<EntityId>,
     /// The goroutine or thread that ended the wait of that one: `entity`, or one that leads to it.
     pub unblocker: Option<EntityId>,
-    /// Why that one waits.
+    /// Why that one waits. If it waits while the world is stopped, the reason of that.
     pub waiter_reason: TextId,
     /// Where that one stopped.
     pub waiter_stack: Option<StackId>,
@@ -41,7 +41,7 @@ pub struct Piece {
     /// that ended the wait; if no thread is known to have done so, or the world was stopped then, the owner
     /// that the runtime reports.
     pub waiter_lock_owner: Option<EntityId>,
-    /// The garbage collector's or runtime's span that it is in.
+    /// The garbage collector's or runtime's span that it is in, or the stop-the-world that `waiter` waits for.
     pub during: Option<(SpanKind, TextId)>,
     /// The owner of the lock that `entity` waits for, if `during` is a [`SpanKind::LockWait`] whose owner
     /// the runtime reports. It is not known after another thread woke `entity`.
@@ -223,6 +223,9 @@ impl CriticalPath {
 /// leads to each holder of the lock while it held it, as far as the threads that waited for the lock
 /// report: the owner at the begin of a wait, and the one whose wait ended.
 ///
+/// A goroutine that waits for a P while the world is stopped leads to the one that stopped last, as long as that
+/// had not stopped, and then to the requester.
+///
 /// In .NET, a worker of the thread pool leads to the thread that queued its work item: what the
 /// worker did before is other work. Of a subject itself this holds if there is a `task`.
 pub fn critical_path(
@@ -242,6 +245,7 @@ pub fn critical_path(
         worker: None,
         is_proxy: false,
         is_work: task.is_some(),
+        is_stop: false,
     };
     let back = Back::new(subject, link, start, end);
     let mut walk = Walk { history, entities, pieces: Vec::new(), back };
@@ -257,9 +261,9 @@ pub fn critical_path(
     let mut pieces = Vec::with_capacity(found.len());
     let mut spans = Sweep::new(history);
     let mut throttles = Throttles::new(history, entities, start, end);
-    for (piece, worker) in found {
-        for part in walk.throttled(piece, &mut throttles).into_iter().flatten() {
-            walk.split(part, worker, task, &mut spans, &mut pieces);
+    for found in found {
+        for piece in walk.throttled(found.piece, &mut throttles).into_iter().flatten() {
+            walk.split(Found { piece, ..found }, task, &mut spans, &mut pieces);
         }
     }
     for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
@@ -280,9 +284,18 @@ pub fn critical_path(
 struct Walk<'a> {
     history: &'a History,
     entities: &'a Entities,
-    /// Latest first, each with its [`Link::worker`].
-    pieces: Vec<(Piece, Option<EntityId>)>,
+    /// Latest first.
+    pieces: Vec<Found>,
     back: Back<EntityId, Link>,
+}
+
+/// A piece that is not divided yet.
+#[derive(Clone, Copy)]
+struct Found {
+    piece: Piece,
+    /// See [`Link`].
+    worker: Option<EntityId>,
+    is_stop: bool,
 }
 
 /// An entity that is followed.
@@ -306,9 +319,11 @@ struct Link {
     is_proxy: bool,
     /// It works for the subject or its waiter: a work item that it took ends what belongs to it.
     is_work: bool,
+    /// It stops the world, or has to stop, while the waiter waits for that.
+    is_stop: bool,
 }
 
-impl Walk<'_> {
+impl<'a> Walk<'a> {
     fn step(&mut self, step: Step) {
         let item =
             self.history.work_item(step.entity, self.back.at()).filter(|_| step.link.is_work);
@@ -331,6 +346,9 @@ impl Walk<'_> {
         if step.link.is_proxy && holder == Some(EntityKind::Goroutine) {
             // What it executed before it ended the wait for the runtime has nothing to do with that.
             return self.proxy_wait(step, What::Waits { context: Context::Task });
+        }
+        if let Some((pause, stop)) = self.requested(step.entity, interval) {
+            return self.late(step, pause, stop, start.max(pause.start));
         }
         match interval.kernel {
             Kernel::OnCpu { cpu } => self.leaf(step, start, What::OnCpu { cpu }, None),
@@ -386,8 +404,8 @@ impl Walk<'_> {
         if item.kind == SpanKind::Await && self.back.at() > start {
             // Nothing is known of the one that completed the task.
             self.leaf(step, start, What::Waits { context: Context::Unknown }, None);
-            if let Some((piece, _)) = self.pieces.last_mut() {
-                piece.reason = item.name;
+            if let Some(found) = self.pieces.last_mut() {
+                found.piece.reason = item.name;
             }
         }
         while self.back.at() > start {
@@ -491,6 +509,14 @@ impl Walk<'_> {
         // The path begins within the wait, and the one that will end it does not exist yet.
         let is_cut = interval.end > self.back.at();
         let cause = cause.filter(|(cause, _)| !is_cut || self.is_known_before(*cause));
+        // A goroutine that has stopped the world ends the waits of others for the runtime. What it did before has
+        // nothing to do with them.
+        let stop = cause.and_then(|(waker, _)| self.stopped_by(waker, interval.end));
+        let cause = cause.filter(|_| stop.is_none_or(|stop| stop < self.back.at()));
+        let start = match cause {
+            Some(_) => stop.map_or(start, |stop| start.max(stop)),
+            None => start,
+        };
         let what = match interval.kernel {
             Kernel::Blocked => What::Blocked,
             _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },
@@ -506,8 +532,9 @@ impl Walk<'_> {
             .filter(|waker| flow.is_some() && self.is_dotnet(*waker) && !is_stopped(*waker));
         let lock_owner = held.and_then(|(_, by)| waker.or(by));
         if step.link.is_proxy {
+            let is_own = flow.is_some_and(|flow| self.is_by_scheduler(flow, step.entity));
             match cause {
-                Some((cause, is_proxy)) if cause != step.entity => {
+                Some((cause, is_proxy)) if cause != step.entity && !is_own => {
                     self.back.turn(cause, |link| link.is_proxy = is_proxy);
                 }
                 _ => self.proxy_wait(step, what),
@@ -524,6 +551,7 @@ impl Walk<'_> {
                 worker: self.worker(step, start),
                 is_proxy,
                 is_work: true,
+                is_stop: stop.is_some(),
             };
             self.back.follow(cause, start, link)
         });
@@ -535,9 +563,36 @@ impl Walk<'_> {
     /// A thread that acts for the runtime waits for the same as the one that it will wake.
     fn proxy_wait(&mut self, step: Step, what: What) {
         self.leaf(step, step.lower, what, None);
-        if let Some((piece, _)) = self.pieces.last_mut() {
-            piece.reason = step.link.reason;
+        if let Some(found) = self.pieces.last_mut() {
+            found.piece.reason = step.link.reason;
         }
+    }
+
+    /// Whether the runtime woke a thread without a goroutine, so that it looks for work: nothing that the wait is for.
+    /// A goroutine ends the wait of such a thread itself by a system call, such as a write to a pipe.
+    fn is_by_scheduler(&self, flow: &ResolvedFlow, thread: EntityId) -> bool {
+        let process_of = |thread| self.entities.process_of(thread);
+        let Some((from, from_thread)) = flow.from.zip(flow.from_thread) else { return false };
+        if process_of(from_thread).is_none() || process_of(from_thread) != process_of(thread) {
+            return false;
+        }
+        match self.entities.kind(from) {
+            Some(EntityKind::Goroutine) => {
+                let interval = self.history.before(from, flow.time);
+                interval.is_none_or(|(_, interval)| interval.state != State::Syscall)
+            }
+            Some(EntityKind::Thread) => true,
+            _ => false,
+        }
+    }
+
+    /// The start of the stop-the-world that a goroutine requested, if the world was stopped at this time.
+    fn stopped_by(&self, goroutine: EntityId, at: Timestamp) -> Option<Timestamp> {
+        if self.entities.kind(goroutine) != Some(EntityKind::Goroutine) {
+            return None;
+        }
+        let pause = self.history.pause(self.entities.process_of(goroutine)?, at)?;
+        (pause.by == Some(goroutine) && at <= pause.end).then_some(pause.start)
     }
 
     /// The flow to `to` that ended a wait at this time.
@@ -630,17 +685,42 @@ impl Walk<'_> {
         }
     }
 
-    /// A goroutine waited for a P: divided by what the P did on which it ran next.
+    /// A goroutine waited for a P: divided by what the P did on which it ran next. While the world was stopped, no P
+    /// could run it: then by what those did that stopped it.
     fn runnable(&mut self, step: Step, index: usize, start: Timestamp) {
-        let intervals = self.history.intervals(step.entity).get(index..).unwrap_or_default();
+        let history = self.history;
+        let process = self.entities.process_of(step.entity);
+        let intervals = history.intervals(step.entity).get(index..).unwrap_or_default();
         let proc = match intervals {
             [interval, next, ..] if next.start == interval.end => next.proc,
             _ => None,
         };
         while self.back.at() > start {
-            let known = proc.and_then(|proc| self.history.before(proc, self.back.at()));
+            let at = self.back.at();
+            let known = proc.and_then(|proc| history.before(proc, at));
+            // Back to here the P alone says what the goroutine waited for.
+            let mut lower = start;
+            let pause = process.and_then(|process| history.pause(process, at));
+            if let Some(pause) = pause.filter(|pause| pause.by != Some(step.entity)) {
+                let late = pause.latest().filter(|stop| at <= stop.time);
+                if let Some(stop) = late {
+                    self.late(step, pause, stop, start.max(pause.start));
+                    continue;
+                }
+                let stopped = pause.latest().map_or(pause.start, |stop| stop.time);
+                lower = start.max(if at > pause.end { pause.end } else { stopped });
+                // The Ps continue one after the other.
+                let continues = known.is_some_and(|(_, of_proc)| {
+                    of_proc.end >= at
+                        && of_proc.state == State::Running
+                        && of_proc.holder != pause.by
+                });
+                if at <= pause.end && !continues && self.follow_requester(step, pause, lower) {
+                    return;
+                }
+            }
             let (what, from) = match known {
-                Some((_, of_proc)) if of_proc.end < self.back.at() => (NO_PROC, of_proc.end),
+                Some((_, of_proc)) if of_proc.end < at => (NO_PROC, of_proc.end),
                 Some((_, of_proc)) if of_proc.state == State::Unknown => (NO_PROC, of_proc.start),
                 Some((index, of_proc)) => {
                     let holder = of_proc.holder.filter(|holder| *holder != step.entity);
@@ -652,9 +732,93 @@ impl Walk<'_> {
                     let from = taker.map_or(of_proc.start, |taker| taker.start);
                     (What::WaitsForProc { proc, holder, kernel }, from.max(of_proc.start))
                 }
-                None => (NO_PROC, start),
+                None => (NO_PROC, lower),
             };
-            self.leaf(step, from.max(start), what, None);
+            self.leaf(step, from.max(lower), what, None);
+        }
+    }
+
+    /// The world is stopped, and a goroutine waits for a P, back to `lower`: continue with the requester.
+    fn follow_requester(&mut self, step: Step, pause: &Pause, lower: Timestamp) -> bool {
+        let Some(by) = pause.by else { return false };
+        let link = Link {
+            waiter: Some(step.entity),
+            unblocker: Some(by),
+            reason: pause.reason,
+            stack: None,
+            lock_owner: None,
+            worker: self.worker(step, lower),
+            is_proxy: false,
+            is_work: true,
+            is_stop: true,
+        };
+        self.back.follow(by, lower, link)
+    }
+
+    /// The pause that a goroutine or .NET thread has requested, and the one that it waits for, if it sleeps until all
+    /// have stopped. Timers end the parts of this wait: they say nothing of its cause.
+    fn requested(&self, entity: EntityId, interval: &Interval) -> Option<(&'a Pause, &'a Stop)> {
+        if interval.kernel != Kernel::Sleeping {
+            return None;
+        }
+        let requester = match interval.kind {
+            EntityKind::Thread => interval.holder?,
+            _ => entity,
+        };
+        let pause = self.history.pause(self.entities.process_of(requester)?, self.back.at())?;
+        let stop = pause.latest().filter(|stop| self.back.at() <= stop.time)?;
+        (pause.by == Some(requester)).then_some((pause, stop))
+    }
+
+    /// The world is about to stop, back to `lower`: divided by what the kernel did with the one that stopped last.
+    /// That one is not followed: what it waits for later can be the same pause.
+    fn late(&mut self, step: Step, pause: &Pause, stop: &Stop, lower: Timestamp) {
+        let worker = self.worker(step, lower);
+        while self.back.at() > lower {
+            let at = self.back.at();
+            let interval = self.history.before(stop.entity, at).map(|(_, interval)| interval);
+            let (what, from) = match interval {
+                Some(interval) if interval.end >= at => (self.executed(interval), interval.start),
+                Some(interval) => (What::Unknown, interval.end),
+                None => (What::Unknown, lower),
+            };
+            let from = from.max(lower);
+            let is_of_kernel = |id: &EntityId| self.entities.kind(*id) == Some(EntityKind::Thread);
+            let thread = interval.and_then(|interval| interval.thread).filter(is_of_kernel);
+            let entity = match self.entities.kind(stop.entity) {
+                Some(EntityKind::Proc) => {
+                    let holder = interval.and_then(|interval| interval.holder);
+                    holder.or(thread).or(stop.holder).unwrap_or(stop.entity)
+                }
+                _ => stop.entity,
+            };
+            let is_requester = pause.by == Some(step.entity);
+            let piece = Piece {
+                thread,
+                depth: self.back.depth().saturating_add(1),
+                waiter: Some(step.entity),
+                unblocker: if is_requester { Some(entity) } else { pause.by.or(Some(entity)) },
+                waiter_reason: pause.reason,
+                ..Piece::new(from, at, entity, what)
+            };
+            self.pieces.push(Found { piece, worker, is_stop: true });
+            self.back.explain(from);
+        }
+    }
+
+    /// What the kernel did with the thread of a P or a .NET thread that executes as far as the runtime knows.
+    fn executed(&self, interval: &Interval) -> What {
+        match interval.kernel {
+            Kernel::OnCpu { cpu } => What::OnCpu { cpu },
+            Kernel::Runnable { occupant, is_preempted, .. } => {
+                What::WaitsForCpu { occupant, is_preempted }
+            }
+            Kernel::Sleeping => What::Waits { context: Context::Unknown },
+            Kernel::Blocked => What::Blocked,
+            Kernel::Stopped => What::Stopped,
+            Kernel::Unknown if interval.kind == EntityKind::DotnetThread => self.unknown(interval),
+            Kernel::Unknown if interval.state == State::Running => What::Running,
+            Kernel::Unknown | Kernel::Absent => What::Unknown,
         }
     }
 
@@ -696,7 +860,8 @@ impl Walk<'_> {
             stack: wait.and_then(|wait| wait.stack),
             ..Piece::new(start, self.back.at(), step.entity, what)
         };
-        self.pieces.push((piece, step.link.worker));
+        let (worker, is_stop) = (step.link.worker, step.link.is_stop);
+        self.pieces.push(Found { piece, worker, is_stop });
         self.back.explain(start);
     }
 
@@ -730,12 +895,12 @@ impl Walk<'_> {
     /// order.
     fn split(
         &self,
-        piece: Piece,
-        worker: Option<EntityId>,
+        found: Found,
         task: Option<EntityId>,
         spans: &mut Sweep<'_>,
         pieces: &mut Vec<Piece>,
     ) {
+        let Found { piece, worker, is_stop } = found;
         let process = self.entities.process_of(piece.entity);
         let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
         let is_executing = matches!(
@@ -745,6 +910,13 @@ impl Walk<'_> {
         // A stop-the-world holds back all that do not execute, except its requester. In .NET the requester
         // executes the stop and the GC for all.
         let stops = match self.entities.kind(piece.entity) {
+            _ if is_stop => Stops::All,
+            // The requester is what the thread executes.
+            Some(EntityKind::Thread) if !is_executing => {
+                let interval = self.history.before(piece.entity, piece.end);
+                let holder = interval.and_then(|(_, interval)| interval.holder);
+                Stops::OfOthers(holder.unwrap_or(piece.entity))
+            }
             _ if !is_executing => Stops::OfOthers(piece.entity),
             Some(EntityKind::DotnetThread) => Stops::Of(piece.entity),
             _ => Stops::None,
@@ -764,7 +936,9 @@ impl Walk<'_> {
                 None => false,
             };
             let is_for_all = is_executing
-                && during.is_some_and(|span| matches!(span.kind, SpanKind::StopTheWorld));
+                && during.is_some_and(|span| {
+                    span.kind == SpanKind::StopTheWorld && span.by == piece.entity
+                });
             let context = works_on.filter(|other| is_for_other && is_another(*other));
             let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let part = Piece {
@@ -863,7 +1037,7 @@ mod tests {
     /// The parts of a piece, each of which is compared with all spans.
     fn simple(
         walk: &Walk<'_>,
-        (piece, worker): (Piece, Option<EntityId>),
+        Found { piece, worker, is_stop }: Found,
         task: Option<EntityId>,
         pieces: &mut Vec<Piece>,
     ) {
@@ -878,6 +1052,7 @@ mod tests {
         for (start, end) in divide(piece.start, piece.end, bounds) {
             let is_here = |span: &&&Span| span.start <= start && span.end >= end;
             let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
+                SpanKind::StopTheWorld if is_stop => true,
                 SpanKind::StopTheWorld if is_executing => is_dotnet && span.by == piece.entity,
                 SpanKind::StopTheWorld => span.by != piece.entity,
                 kind => matches!(kind, SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait),
@@ -890,9 +1065,11 @@ mod tests {
             let is_ours = spans.iter().filter(is_here).filter_map(|span| span.task());
             let is_ours = is_ours.into_iter().any(|task| !is_another(&task));
             let is_for_other = piece.depth > 0 || (task.is_some() && !is_ours);
-            let is_stop =
-                is_executing && during.is_some_and(|span| span.kind == SpanKind::StopTheWorld);
-            let context = works_on.filter(is_another).filter(|_| is_for_other && !is_stop);
+            let is_for_all = is_executing
+                && during.is_some_and(|span| {
+                    span.kind == SpanKind::StopTheWorld && span.by == piece.entity
+                });
+            let context = works_on.filter(is_another).filter(|_| is_for_other && !is_for_all);
             let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let lock_owner = lock.and_then(|wait| wait.of.filter(|owner| *owner != wait.entity));
             let during = during.map(|span| (span.kind, span.name));
@@ -906,7 +1083,10 @@ mod tests {
         fn pieces_are_divided_where_spans_begin_and_end(
             steps in steps(60, 30),
             cuts in proptest::collection::vec(
-                (1..20i64, 0..4usize, any::<bool>(), 0..2u32, proptest::option::of(0..4usize)),
+                (
+                    (1..20i64, 0..4usize, any::<bool>(), 0..2u32),
+                    (proptest::option::of(0..4usize), any::<bool>()),
+                ),
                 1..20,
             ),
             task in proptest::option::of(4..6usize),
@@ -922,6 +1102,7 @@ mod tests {
                 worker: None,
                 is_proxy: false,
                 is_work: false,
+                is_stop: false,
             };
             let back = Back::new(ids[0], link, at(0), at(0));
             let entities = &tables.entities;
@@ -929,12 +1110,13 @@ mod tests {
             let task = task.map(|n| ids[n]);
             let (mut time, mut spans) = (0, Sweep::new(&history));
             let (mut found, mut expected) = (Vec::new(), Vec::new());
-            for (nanos, entity, is_running, depth, worker) in cuts {
+            for ((nanos, entity, is_running, depth), (worker, is_stop)) in cuts {
                 let what = if is_running { What::Running } else { What::Blocked };
                 let piece = Piece::new(at(time), at(time + nanos), ids[entity], what);
                 let (piece, worker) = (Piece { depth, ..piece }, worker.map(|n| ids[n]));
-                walk.split(piece, worker, task, &mut spans, &mut found);
-                simple(&walk, (piece, worker), task, &mut expected);
+                let part = Found { piece, worker, is_stop };
+                walk.split(part, task, &mut spans, &mut found);
+                simple(&walk, part, task, &mut expected);
                 time += nanos;
             }
             prop_assert_eq!(found, expected);

@@ -1,6 +1,6 @@
 //! The past within a window of time.
 
-use crate::correlate::{Derived, Interval, Kernel, ResolvedFlow, Sampled};
+use crate::correlate::{Derived, Interval, Kernel, Pause, ResolvedFlow, Sampled};
 use crate::entity::{EntityId, EntityKind};
 use crate::event::{Event, EventKind, FlowKind, InstantKind, SampleKind, SpanKind, State, Value};
 use crate::tables::{SpanId, StackId, TextId};
@@ -33,6 +33,8 @@ pub struct History {
     tasks: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
     /// The begins of stop-the-worlds among `spans`, each with the latest end up to there.
     stops: HashMap<EntityId, Vec<(Timestamp, Timestamp)>>,
+    /// The stop-the-worlds that ended, by process and start.
+    pauses: HashMap<EntityId, Vec<Pause>>,
     /// The begins of waits for locks among `spans`, and their positions.
     lock_waits: HashMap<EntityId, Vec<(Timestamp, usize)>>,
     /// The holders of the locks that threads waited for, by the number of the lock, each with its place
@@ -216,7 +218,7 @@ impl Ends {
 }
 
 impl History {
-    /// Maximum number of intervals, flows, spans and samples: about 800 MB.
+    /// Maximum number of intervals, flows, spans, samples, and stops for stop-the-worlds: about 800 MB.
     pub const MAX: usize = 8 << 20;
 
     /// Makes an empty history of the time from `start` to `end`.
@@ -232,6 +234,7 @@ impl History {
             ends: HashMap::new(),
             tasks: HashMap::new(),
             stops: HashMap::new(),
+            pauses: HashMap::new(),
             lock_waits: HashMap::new(),
             holders: HashMap::new(),
             last_held: HashMap::new(),
@@ -335,6 +338,12 @@ impl History {
             {
                 self.samples.entry(entity).or_default().push((at, stack));
             }
+            Derived::Pause(pause)
+                if self.overlaps(pause.start, pause.end)
+                    && self.has_room_for(1 + pause.stops.len()) =>
+            {
+                self.pauses.entry(pause.process).or_default().push(pause.clone());
+            }
             Derived::Event(event) => self.push_event(&event),
             _ => {}
         }
@@ -434,6 +443,9 @@ impl History {
         for holders in self.holders.values_mut() {
             holders.sort_unstable_by_key(|(report, _)| *report);
         }
+        for pauses in self.pauses.values_mut() {
+            pauses.sort_by_key(|pause| (pause.start, pause.end));
+        }
         for (entity, spans) in &mut self.spans {
             // Of those that begin together, the outer ones first.
             spans.sort_by_key(|span| (span.start, Reverse(span.end)));
@@ -478,13 +490,18 @@ impl History {
     }
 
     fn has_room(&mut self) -> bool {
-        let has_room = self.items < Self::MAX;
-        self.items += usize::from(has_room);
+        self.has_room_for(1)
+    }
+
+    /// Whether there is room for this number of items, which are counted.
+    fn has_room_for(&mut self, items: usize) -> bool {
+        let has_room = items <= Self::MAX - self.items;
+        self.items += if has_room { items } else { 0 };
         self.dropped += u64::from(!has_room);
         has_room
     }
 
-    /// Number of intervals, flows, spans and samples that are missing because there were more than
+    /// Number of intervals, flows, spans, samples and stop-the-worlds that are missing because there were more than
     /// [`History::MAX`]. Then narrow the window.
     pub const fn dropped(&self) -> u64 {
         self.dropped
@@ -581,6 +598,13 @@ impl History {
         let begun = stops.partition_point(|(start, _)| *start <= at).checked_sub(1);
         let latest = begun.and_then(|index| stops.get(index));
         latest.is_some_and(|(_, latest)| *latest >= at)
+    }
+
+    /// The stop-the-world of a process that began last before this time. It can have ended.
+    pub(super) fn pause(&self, process: EntityId, at: Timestamp) -> Option<&Pause> {
+        let pauses = self.pauses.get(&process)?;
+        let before = pauses.partition_point(|pause| pause.start < at);
+        pauses.get(before.checked_sub(1)?)
     }
 
     /// The wait of a thread for a lock that began last, up to this time.

@@ -19,6 +19,7 @@ pub(super) struct Sweep<'a> {
 #[derive(Clone, Copy)]
 pub(super) enum Stops {
     None,
+    All,
     /// Those that this one requested.
     Of(EntityId),
     /// Those that another one than this one requested.
@@ -29,6 +30,7 @@ impl Stops {
     fn contains(self, span: &Span) -> bool {
         match self {
             Self::None => false,
+            Self::All => true,
             Self::Of(by) => span.by == by,
             Self::OfOthers(other) => span.by != other,
         }
@@ -203,7 +205,7 @@ mod tests {
                 prop_assert_eq!(started.task(entity), swept.task(entity));
                 let tasks = |sweep: &Sweep<'_>| sweep.tasks(entity).collect::<Vec<_>>();
                 prop_assert_eq!(tasks(&started), tasks(&swept));
-                for stops in [Stops::None, Stops::Of(entity), Stops::OfOthers(entity)] {
+                for stops in [Stops::None, Stops::All, Stops::Of(entity), Stops::OfOthers(entity)] {
                     prop_assert_eq!(started.during(entity, stops), swept.during(entity, stops));
                 }
             }

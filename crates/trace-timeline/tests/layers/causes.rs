@@ -442,3 +442,300 @@ fn many_spans_and_many_pieces() {
         path.pieces.iter().partition(|piece| piece.during.is_some());
     assert_eq!((in_spans.len(), rest.len()), (ALL as usize, 2 * ALL as usize));
 }
+
+/// A goroutine that the world stops for waits for the one that stops last, which has no CPU, and then for the
+/// requester. Timers wake the requester until all have stopped.
+#[test]
+fn a_stop_the_world_leads_to_the_one_that_stops_last() {
+    let mut go = go();
+    let [g1, g2, g3] = [1, 2, 3].map(|n| go.goroutine(n));
+    let ([cpu, second], [thread, late], other) = (go.cpus, go.threads, go.other);
+    let (process, [_, p1]) = (go.process, go.procs);
+    let w = &mut go.world;
+    let m2 = w.entity(EntityKind::GoThread, 12, Some(process));
+    let p2 = w.entity(EntityKind::Proc, 2, Some(process));
+    let theirs = w.entity(EntityKind::Task, 1, Some(process));
+    w.go(p2, State::Running, Some(m2), "");
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    w.go(g3, State::Running, Some(m2), "");
+    let regions = [g1, g2].map(|g| w.begin(g, SpanKind::Region, "other", None, Some(theirs)));
+    w.at(10).switch(second, Some(late), ThreadState::Preempted, Some(other));
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(22).go(g3, State::Runnable, None, "preempted");
+    w.go(p2, State::Idle, None, "");
+    let sleep = |w: &mut World, slept, woken| {
+        w.at(slept).switch(cpu, Some(thread), ThreadState::Sleeping, None);
+        w.at(woken).wake(None, Context::HardIrq, thread);
+        w.switch(cpu, None, ThreadState::Unknown, Some(thread));
+    };
+    sleep(w, 25, 45);
+    w.at(46).switch(second, Some(other), ThreadState::Preempted, Some(late));
+    w.at(48).switch(second, Some(late), ThreadState::Preempted, Some(other));
+    sleep(w, 50, 64);
+    w.at(65).switch(second, Some(other), ThreadState::Sleeping, Some(late));
+    w.at(67).go(g2, State::Runnable, None, "preempted");
+    w.go(p1, State::Idle, None, "");
+    w.at(70).finish(stop, Some(g1));
+    w.at(72).go(p2, State::Running, Some(m2), "");
+    w.at(74).go(g3, State::Running, Some(m2), "");
+    w.at(80).go(g3, State::Waiting, None, "done");
+    regions.iter().for_each(|region| w.finish(*region, None));
+    let on = |cpu| What::OnCpu { cpu };
+    let preempted = What::WaitsForCpu { occupant: Occupant::Thread(other), is_preempted: true };
+    let for_p = |kernel| What::WaitsForProc { proc: Some(p2), holder: None, kernel };
+    let path = w.explain(g3, 0, 80, None);
+    let expected = [
+        (22, g3, What::Running),
+        (46, g2, preempted),
+        (48, g2, on(second)),
+        (65, g2, preempted),
+        (67, g2, on(second)),
+        (70, g1, on(cpu)),
+        (72, g3, for_p(Kernel::Absent)),
+        (74, g3, for_p(Kernel::Unknown)),
+        (80, g3, What::Running),
+    ];
+    assert_eq!(pieces(&path), expected);
+    for piece in &path.pieces[1..6] {
+        assert_eq!((piece.depth, piece.waiter, piece.unblocker), (1, Some(g3), Some(g1)));
+        assert_eq!(text::during(piece, &w.tables).unwrap(), "stop-the-world: GC mark");
+        assert_eq!(text::waiter(piece, &w.tables).unwrap(), "G3 waits for the stop-the-world");
+        // The requester works for all, and the late one for its own task.
+        assert_eq!(piece.context, (piece.entity == g2).then_some(theirs));
+    }
+    assert!(path.pieces[6].during.is_none());
+    let path = w.explain(g1, 0, 70, None);
+    let expected = [
+        (25, g1, on(cpu)),
+        (45, g2, preempted),
+        (50, g1, on(cpu)),
+        (64, g2, preempted),
+        (70, g1, on(cpu)),
+    ];
+    assert_eq!(pieces(&path), expected);
+    let held: Vec<_> =
+        path.pieces.iter().map(|piece| (piece.depth, piece.during.is_some())).collect();
+    assert_eq!(held, [(0, false), (1, true), (0, false), (1, true), (0, false)]);
+    // The time ends before all have stopped.
+    let path = w.explain(g3, 30, 60, None);
+    let expected = [(46, g2, preempted), (48, g2, on(second)), (60, g2, preempted)];
+    assert_eq!(pieces(&path), expected);
+}
+
+/// The requester of a stop-the-world is not known, or the stop-the-world has no known end: an idle P is not late.
+#[test]
+fn an_idle_p_of_a_stopped_world_takes_no_goroutine() {
+    for is_cut in [false, true] {
+        let mut go = go();
+        let g = go.goroutine(1);
+        let (process, [_, p1]) = (go.process, go.procs);
+        let w = &mut go.world;
+        w.go(g, State::Running, Some(go.ms[1]), "");
+        let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", None, None);
+        w.go(g, State::Runnable, None, "preempted");
+        w.go(p1, State::Idle, None, "");
+        w.at(50).push(EventKind::Finish { span: stop, by: None, is_cut });
+        w.at(60).go(p1, State::Running, Some(go.ms[1]), "");
+        w.go(g, State::Running, Some(go.ms[1]), "");
+        w.at(70).go(g, State::Waiting, None, "done");
+        let path = w.explain(g, 20, 70, None);
+        let texts: Vec<String> =
+            path.pieces.iter().map(|piece| text::piece(piece, &w.tables).1).collect();
+        let (stopped, late) =
+            ("runnable, the world was stopped", "runnable, P1 was idle (wake-up latency)");
+        match is_cut {
+            false => assert_eq!(texts, [stopped, late, "ran on CPU 1"]),
+            // How long it lasted is not known.
+            true => assert_eq!(texts, [late, "ran on CPU 1"]),
+        }
+    }
+}
+
+/// The requester takes the P of a goroutine in a system call. Until it does, it is late itself.
+#[test]
+fn a_p_of_a_system_call_delays_no_stop_the_world() {
+    for leaves in [false, true] {
+        let mut go = go();
+        let [g1, g2, g3] = [1, 2, 3].map(|n| go.goroutine(n));
+        let ([cpu, second], [thread, _], other) = (go.cpus, go.threads, go.other);
+        let (process, [_, p1], m1) = (go.process, go.procs, go.ms[1]);
+        let w = &mut go.world;
+        w.go(g1, State::Running, Some(go.ms[0]), "");
+        w.go(g2, State::Running, Some(m1), "");
+        w.at(5).go(g2, State::Syscall, Some(m1), "");
+        w.at(10).go(g3, State::Runnable, None, "");
+        let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+        if leaves {
+            w.at(25).go(g2, State::Running, Some(m1), "");
+        }
+        w.at(30).switch(cpu, Some(thread), ThreadState::Preempted, Some(other));
+        w.at(70).switch(cpu, Some(other), ThreadState::Preempted, Some(thread));
+        w.at(72);
+        if leaves {
+            w.go(g2, State::Runnable, None, "preempted");
+        }
+        w.go(p1, State::Idle, None, "");
+        w.at(80).finish(stop, Some(g1));
+        w.go(p1, State::Running, Some(m1), "");
+        w.go(g3, State::Running, Some(m1), "");
+        w.at(90).go(g3, State::Waiting, None, "done");
+        let [pause] = &w.pauses()[..] else { panic!("one pause") };
+        assert_eq!(pause.stopped, Some(at(72)));
+        let late: Vec<_> = pause.late().map(|stop| stop.holder).collect();
+        let path = w.explain(g3, 20, 90, None);
+        let on = |cpu| What::OnCpu { cpu };
+        let preempted = What::WaitsForCpu { occupant: Occupant::Thread(other), is_preempted: true };
+        if leaves {
+            assert_eq!(late, [Some(g2)]);
+            let expected = [(72, g2, on(second)), (80, g1, on(cpu)), (90, g3, on(second))];
+            assert_eq!(pieces(&path), expected);
+        } else {
+            assert_eq!(late, []);
+            let expected =
+                [(30, g1, on(cpu)), (70, g1, preempted), (80, g1, on(cpu)), (90, g3, on(second))];
+            assert_eq!(pieces(&path), expected);
+        }
+    }
+}
+
+/// A goroutine that has stopped the world polls the network, and ends the wait of another one.
+#[test]
+fn a_wait_that_a_stop_the_world_ends_is_not_what_its_requester_did_before() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let ([cpu, second], [m0, m1], process) = (go.cpus, go.ms, go.process);
+    let [p0, _] = go.procs;
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m1), "");
+    w.at(10).go(g1, State::Waiting, None, "network");
+    w.go(p0, State::Idle, None, "");
+    let stop = w.at(60).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g2), None);
+    w.at(65).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Runnable, None, "");
+    w.at(67).finish(stop, Some(g2));
+    w.go(p0, State::Running, Some(m0), "");
+    w.go(g1, State::Running, Some(m0), "");
+    // It sets a deadline.
+    w.at(70).go(g1, State::Waiting, None, "network");
+    w.at(80).wake(Some(g2), Context::Task, g1);
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(90).go(g1, State::Waiting, None, "done");
+    let path = w.explain(g1, 0, 90, None);
+    let on = |cpu| What::OnCpu { cpu };
+    let expected = [
+        (10, g1, on(cpu)),
+        (60, g1, What::Waits { context: Context::Task }),
+        (65, g2, on(second)),
+        (67, g2, on(second)),
+        (70, g1, on(cpu)),
+        (80, g2, on(second)),
+        (90, g1, on(cpu)),
+    ];
+    assert_eq!(pieces(&path), expected);
+    let texts = [1, 2].map(|place| text::piece(&path.pieces[place], &w.tables).1);
+    assert_eq!(texts, ["waited for network", "ran on CPU 1"]);
+    let during = path.pieces.iter().map(|piece| piece.during.is_some());
+    assert_eq!(during.collect::<Vec<_>>(), [false, false, true, true, false, false, false]);
+}
+
+/// A thread without a goroutine that the runtime wakes finds that a goroutine can continue. The one that woke it
+/// had nothing to do with that, unless it wrote to what the goroutine reads from.
+#[test]
+fn a_poller_that_its_runtime_woke_leads_to_nobody() {
+    enum By {
+        Goroutine,
+        SystemCall,
+        Thread,
+    }
+    for by in [By::Goroutine, By::SystemCall, By::Thread] {
+        let mut go = go();
+        let [g1, g3] = [1, 3].map(|n| go.goroutine(n));
+        let ([cpu, second], [thread, poller], [m0, m1]) = (go.cpus, go.threads, go.ms);
+        let w = &mut go.world;
+        let of = w.tables.entities.process_of(thread);
+        let third = w.entity(EntityKind::Cpu, 2, None);
+        let idle = w.entity(EntityKind::Thread, 12, of);
+        w.switch(third, None, ThreadState::Unknown, Some(idle));
+        w.go(g1, State::Running, Some(m0), "");
+        w.at(10).go(g1, State::Waiting, None, "network");
+        w.go(g3, State::Running, Some(m0), "");
+        w.switch(second, Some(poller), ThreadState::Sleeping, None);
+        let from = match by {
+            By::Goroutine => thread,
+            By::SystemCall => {
+                w.at(40).go(g3, State::Syscall, Some(m0), "");
+                thread
+            }
+            By::Thread => idle,
+        };
+        w.at(60).wake(Some(from), Context::Task, poller);
+        w.switch(second, None, ThreadState::Unknown, Some(poller));
+        w.at(70).wake(Some(m1), Context::Task, g1);
+        w.go(g1, State::Running, Some(m1), "");
+        w.at(80).go(g1, State::Waiting, None, "done");
+        let path = w.explain(g1, 0, 80, None);
+        let on = |cpu| What::OnCpu { cpu };
+        let waits = (60, poller, What::Waits { context: Context::Task });
+        let woken = if matches!(by, By::SystemCall) { (60, g3, on(cpu)) } else { waits };
+        let expected = [(10, g1, on(cpu)), woken, (70, poller, on(second)), (80, g1, on(second))];
+        assert_eq!(pieces(&path), expected);
+        let text = text::piece(&path.pieces[1], &w.tables).1;
+        assert_eq!(text == "waited for network", woken == waits, "{text}");
+    }
+}
+
+/// The runtime's monitor polls the network when its timer ends: a packet can have come before.
+#[test]
+fn the_timer_of_the_monitor_ends_no_wait_for_the_network() {
+    for (reason, expected) in [
+        ("network", "waited for network"),
+        ("sleep", "waited for sleep, ended by a hardware interrupt"),
+    ] {
+        let mut go = go();
+        let g = go.goroutine(1);
+        let (second, monitor) = (go.cpus[1], go.threads[1]);
+        let w = &mut go.world;
+        w.go(g, State::Running, Some(go.ms[0]), "");
+        w.at(10).go(g, State::Waiting, None, reason);
+        w.switch(second, Some(monitor), ThreadState::Sleeping, None);
+        w.at(60).wake(None, Context::HardIrq, monitor);
+        w.switch(second, None, ThreadState::Unknown, Some(monitor));
+        w.at(65).wake(Some(go.ms[1]), Context::Task, g);
+        w.go(g, State::Running, Some(go.ms[0]), "");
+        w.at(70).go(g, State::Waiting, None, "done");
+        let path = w.explain(g, 0, 70, None);
+        assert_eq!(path.pieces[1].end, at(60));
+        assert_eq!(text::piece(&path.pieces[1], &w.tables).1, expected);
+    }
+}
+
+/// The goroutine that has stopped the world is the thread that executes it, too.
+#[test]
+fn a_thread_is_not_held_back_by_its_own_stop_the_world() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let (process, cpus, threads) = (go.process, go.cpus, go.threads);
+    let w = &mut go.world;
+    for thread in threads {
+        w.tables.entities.get_mut(thread).unwrap().parent = Some(process);
+    }
+    w.go(go.procs[1], State::Idle, None, "");
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    w.go(g2, State::Running, Some(go.ms[1]), "");
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    for n in 0..2 {
+        w.at(25).switch(cpus[n], Some(threads[n]), ThreadState::Sleeping, None);
+    }
+    for n in 0..2 {
+        w.at(45).wake(None, Context::HardIrq, threads[n]);
+        w.switch(cpus[n], None, ThreadState::Unknown, Some(threads[n]));
+    }
+    w.at(50).finish(stop, Some(g1));
+    for (thread, is_held) in [(threads[0], false), (threads[1], true)] {
+        let path = w.explain(thread, 20, 50, None);
+        let during: Vec<_> = path.pieces.iter().map(|piece| piece.during.is_some()).collect();
+        assert_eq!(during, [false, is_held, false]);
+    }
+}
