@@ -252,8 +252,12 @@ impl Answers {
             let here = ranges[first..].iter().take_while(|range| range.start < piece.end.nanos());
             here.map(|range| range.overlap(piece.start, piece.end)).sum()
         };
+        let is_stop =
+            |piece: &Piece| piece.during.is_some_and(|(kind, _)| kind == SpanKind::StopTheWorld);
         let (mut assisted, mut stopped, mut held_back) = (0, 0, 0);
         for piece in &path.pieces {
+            // It waits for those that stop the world.
+            let is_held = piece.depth == 1 && is_stop(piece);
             let kind = piece.during.map(|(kind, _)| kind).filter(|_| piece.depth == 0);
             assisted += match kind {
                 Some(SpanKind::GcAssist) => piece.nanos(),
@@ -261,11 +265,12 @@ impl Answers {
                 _ if kind.is_some() || piece.depth > 0 => within_ranges(piece, &assists),
                 _ => 0,
             };
-            stopped += if kind == Some(SpanKind::StopTheWorld) { piece.nanos() } else { 0 };
+            stopped +=
+                if is_held || kind == Some(SpanKind::StopTheWorld) { piece.nanos() } else { 0 };
             let is_executing = is_on_cpu(&piece.what)
                 || is_waiting_for_cpu(&piece.what)
                 || matches!(piece.what, What::Running | What::Syscall);
-            if piece.depth == 0 && !is_executing {
+            if is_held || (piece.depth == 0 && !is_executing) {
                 held_back += within_ranges(piece, &stops);
             }
         }
@@ -275,6 +280,22 @@ impl Answers {
         let text = format!("{:.3} ms", ms(held_back));
         require("assist: stop-the-worlds hold it back", held_back > 0, text)?;
         within("assist: the share of stop-the-worlds", stopped, held_back, 2.0)
+    }
+
+    /// The task that computes meanwhile waits for the busy shell that has the CPU of that thread.
+    fn check_late_path(&self) -> Result<()> {
+        let path = self.0.path(SpanKind::Task, "late")?;
+        let mut by: BTreeMap<String, i64> = BTreeMap::new();
+        for piece in path.pieces.iter().filter(|piece| piece.depth > 0 && piece.during.is_some()) {
+            if let What::WaitsForCpu { occupant, .. } = piece.what {
+                let name = occupant.thread().map(|thread| self.0.name(thread));
+                *by.entry(name.unwrap_or_default()).or_default() += piece.nanos();
+            }
+        }
+        let is_named = by.get("sh").is_some_and(|nanos| *nanos > 200_000);
+        let text: Vec<String> =
+            by.iter().map(|(name, nanos)| format!("{name} {:.3} ms", ms(*nanos))).collect();
+        require("stop-the-world: the task waits for the busy shell", is_named, text.join(", "))
     }
 
     /// One of the pauses waits for the thread that shares its CPU: for a part of a time slice, which
@@ -294,6 +315,7 @@ impl Answers {
             })
             .collect();
         require("stop-the-world: late as a thread had no CPU", late, text.join("; "))?;
+        self.check_late_path()?;
         let threads = self.0.report.threads.len();
         let kinds = self.0.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Goroutine);
         eprintln!("{threads} threads, {} goroutines", kinds.count());

@@ -211,16 +211,13 @@ func assist() {
 	kept = nil
 }
 
-// A stop-the-world that waits for a thread without a CPU.
+// A stop-the-world that waits for a thread without a CPU, and a task that waits for it.
 func late() {
 	other := busy()
 	var over sync.WaitGroup
-	over.Add(1)
+	over.Add(2)
 	end := make(chan bool)
-	go func() {
-		defer over.Done()
-		runtime.LockOSThread()
-		pin()
+	untilEnd := func(context.Context) {
 		for {
 			select {
 			case <-end:
@@ -229,7 +226,17 @@ func late() {
 				compute(1)
 			}
 		}
+	}
+	go func() {
+		defer over.Done()
+		runtime.LockOSThread()
+		pin()
+		untilEnd(context.Background())
 	}()
+	locked(func() {
+		defer over.Done()
+		task("late", untilEnd)
+	})
 	for i := 0; i < 40; i++ {
 		time.Sleep(3 * time.Millisecond)
 		var stats runtime.MemStats
