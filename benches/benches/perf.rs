@@ -176,7 +176,7 @@ fn perf(c: &mut Criterion) {
             samples.for_each(|record| {
                 let layout = tracepoint.layout(record).unwrap();
                 let (_, tid) = layout.pid_tid(record).unwrap();
-                let time = layout.timestamp(record).unwrap().nanos() as u64;
+                let time = layout.time(record).unwrap().nanos() as u64;
                 let (id, cpu) = (layout.id(record).unwrap(), layout.cpu(record).unwrap());
                 let call = call.u64(layout.raw_data(record).unwrap()).unwrap();
                 sum ^= id ^ u64::from(tid) ^ time ^ u64::from(cpu) ^ call;
@@ -217,7 +217,7 @@ fn perf(c: &mut Criterion) {
     });
     group.bench_function("sideband: times alone", |b| {
         b.iter(|| {
-            others.for_each(|record| _ = black_box(tracepoint.timestamp(record).unwrap()));
+            others.for_each(|record| _ = black_box(tracepoint.time(record).unwrap()));
         });
     });
     group.finish();

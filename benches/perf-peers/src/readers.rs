@@ -236,7 +236,7 @@ fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
         let Some(layout) = decoder.layout(record) else { continue };
         let Some(raw) = layout.raw_data(record) else { continue };
         let fields =
-            (layout.id(record), layout.tid(record), layout.timestamp(record), layout.cpu(record));
+            (layout.id(record), layout.tid(record), layout.time(record), layout.cpu(record));
         if let ((Some(id), Some((_, tid)), Some(time), Some(cpu)), Some(call)) =
             (fields, call.u64(raw))
         {

@@ -50,7 +50,7 @@ pub(crate) mod linux {
             // A record that cannot be decoded is left out.
             let Some(Ok(record)) = entry.decode() else { continue };
             let Record::Sample(sample) = record else {
-                mappings.apply(&record, entry.raw);
+                mappings.push(&record, entry.raw);
                 continue;
             };
             let (Some(process), Some(address)) = (sample.pid, sample.ip) else { continue };

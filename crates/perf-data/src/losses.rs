@@ -19,8 +19,8 @@ pub struct Losses {
 const BY_FILTER: u16 = 1 << 15;
 
 impl Losses {
-    /// Adds what a record of the recording says; others than those of losses say nothing.
-    pub fn add(&mut self, raw: RawRecord<'_>, record: &Record<'_>) {
+    /// Takes a record of the recording. Others than those of losses change nothing.
+    pub fn push(&mut self, raw: RawRecord<'_>, record: &Record<'_>) {
         let has_time = |lost: &Loss| lost.sample_id.time.is_some_and(|time| time.nanos() != 0);
         let (sum, lost) = match record {
             Record::Lost(lost) => (&mut self.reported, lost),
@@ -61,7 +61,7 @@ mod tests {
         let words = [&[header], body, &[time]].concat();
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
-        losses.add(raw, &layout.decode(raw).unwrap());
+        losses.push(raw, &layout.decode(raw).unwrap());
     }
 
     #[test]

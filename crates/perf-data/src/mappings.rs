@@ -255,8 +255,8 @@ impl Mappings {
         this
     }
 
-    /// Applies a record, if it is about mappings.
-    pub fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
+    /// Takes a record. It changes something if it is about mappings.
+    pub fn push(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
         let at = time(record);
         if self.start.is_none() && at.is_some() {
             self.start = at;
@@ -555,7 +555,7 @@ mod tests {
         let bytes = record(type_, misc, body);
         let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
         let layout = perf_monitor::RecordLayout::new(&Default::default());
-        mappings.apply(&layout.decode(raw).unwrap(), raw);
+        mappings.push(&layout.decode(raw).unwrap(), raw);
     }
 
     fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
@@ -708,7 +708,7 @@ mod tests {
                     .concat();
             let bytes = record(perf_sys::PERF_RECORD_MMAP2, 0, &body);
             let (raw, _) = RawRecord::split_first(&bytes, 0).unwrap();
-            mappings.apply(&layout.decode(raw).unwrap(), raw);
+            mappings.push(&layout.decode(raw).unwrap(), raw);
             let number = mappings.at(pid, 0x1800, false).unwrap().file;
             let file = mappings.file(number).unwrap();
             (number, file.generation, file.mapped_at.unwrap().nanos())

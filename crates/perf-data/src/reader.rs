@@ -183,7 +183,7 @@ impl<'a> Entry<'a> {
 
     /// Its time. `None` without one; records that `perf` wrote at the start have none.
     pub fn time(&self) -> Option<Timestamp> {
-        self.layout()?.timestamp(self.raw).filter(|time| time.nanos() != 0)
+        self.layout()?.time(self.raw).filter(|time| time.nanos() != 0)
     }
 
     /// Decodes the record. `None` before the first event.

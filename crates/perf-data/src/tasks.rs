@@ -78,7 +78,7 @@ impl TaskRecords {
     }
 
     /// Takes a record. Those that are not about tasks and mappings are ignored.
-    pub fn apply(&mut self, raw: RawRecord<'_>) {
+    pub fn push(&mut self, raw: RawRecord<'_>) {
         let Ok(record) = self.layout.decode(raw) else { return };
         match &record {
             Record::Mmap(mmap) if !mmap.is_data => {

@@ -96,7 +96,7 @@ fn world(records: &[Vec<u8>]) -> World {
     let mut threads: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
     while let Some(entry) = reader.next_record().unwrap() {
         let record = entry.decode().unwrap().unwrap();
-        mappings.apply(&record, entry.raw);
+        mappings.push(&record, entry.raw);
         match record {
             Record::Comm(comm) => {
                 names.insert(comm.tid, comm.comm.to_vec());
@@ -228,7 +228,7 @@ fn a_listed_process_has_its_own_mappings_only() {
         assert_eq!(world(&all).files, expected);
         let mut tasks = TaskRecords::new(&attr(), usize::MAX);
         for bytes in &all {
-            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(bytes, 0).unwrap().0);
         }
         let mut part = Kept::default();
         tasks.write(&mut part).unwrap();
@@ -246,7 +246,7 @@ fn a_listed_process_has_its_own_mappings_only() {
 fn known_processes_are_taken_over() {
     let apply = |tasks: &mut TaskRecords, records: &[Vec<u8>]| {
         for bytes in records {
-            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(bytes, 0).unwrap().0);
         }
     };
     let all = listed(FORK_EXEC);
@@ -281,7 +281,7 @@ fn a_thread_that_executes_a_program_is_the_main_thread() {
     let mut apply = |steps: &[Step]| {
         for step in steps {
             let bytes = bytes(*step, 1000);
-            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(&bytes, 0).unwrap().0);
         }
         let mut part = Kept::default();
         tasks.write(&mut part).unwrap();
@@ -310,7 +310,7 @@ fn records_without_room_replace_what_was_before() {
         let steps: Vec<_> = steps.iter().map(|step| bytes(*step, 1000)).collect();
         let mut tasks = TaskRecords::new(&attr(), usize::MAX);
         let apply = |tasks: &mut TaskRecords, bytes: &[u8]| {
-            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(bytes, 0).unwrap().0);
             tasks.bytes()
         };
         let limit = steps.iter().map(|bytes| apply(&mut tasks, bytes)).max().unwrap();
@@ -390,7 +390,7 @@ proptest! {
         let (first, second) = all.split_at(cut.min(all.len()));
         let mut tasks = TaskRecords::new(&attr(), usize::MAX);
         for bytes in first {
-            tasks.apply(RawRecord::split_first(bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(bytes, 0).unwrap().0);
         }
         let mut part = Kept::default();
         tasks.write(&mut part).unwrap();
@@ -411,8 +411,8 @@ proptest! {
         for (step, time) in possible(&steps).into_iter().zip(1000..) {
             let bytes = bytes(step, time);
             let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
-            tasks.apply(raw);
-            small.apply(raw);
+            tasks.push(raw);
+            small.push(raw);
             match step {
                 Step::Fork { pid, .. } => drop(running.insert((pid, pid))),
                 Step::Thread { pid, tid } => drop(running.insert((pid, tid))),
@@ -423,7 +423,7 @@ proptest! {
         }
         for (pid, tid) in running {
             let bytes = bytes(Step::Exit { pid, tid }, 5000);
-            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(&bytes, 0).unwrap().0);
         }
         prop_assert_eq!((tasks.bytes(), tasks.threads()), (0, 0));
     }
@@ -435,7 +435,7 @@ proptest! {
         let mut tasks = TaskRecords::new(&attr(), 1 << 16);
         for (type_, misc, words) in records {
             let bytes = record(type_, misc, &words, "", 1);
-            tasks.apply(RawRecord::split_first(&bytes, 0).unwrap().0);
+            tasks.push(RawRecord::split_first(&bytes, 0).unwrap().0);
         }
         tasks.write(&mut Kept::default()).unwrap();
     }

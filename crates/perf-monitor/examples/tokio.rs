@@ -30,7 +30,7 @@ async fn run() -> Result<(), Error> {
         let _ = tokio::time::timeout(Duration::from_millis(10), set.wait()).await;
         set.set().round(|record| {
             let data = record.layout.raw_data(record.raw);
-            if let Some(name) = data.zip(filename.as_ref()).and_then(|(data, f)| f.str(data)) {
+            if let Some(name) = data.zip(filename.as_ref()).and_then(|(data, f)| f.text(data)) {
                 println!("{}", String::from_utf8_lossy(name));
             }
             Ok::<(), Error>(())

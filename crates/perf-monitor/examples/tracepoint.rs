@@ -36,7 +36,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         let (mut batch, decoder) = sampler.batch();
         while let Some(record) = batch.next_record() {
             let Some(layout) = decoder.layout(record) else { continue };
-            let (Some(at), Some(raw)) = (layout.timestamp(record), layout.raw_data(record)) else {
+            let (Some(at), Some(raw)) = (layout.time(record), layout.raw_data(record)) else {
                 continue;
             };
             print!("{at} {name}");

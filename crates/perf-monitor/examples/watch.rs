@@ -41,6 +41,7 @@ fn run() -> Result<(), perf_monitor::Error> {
                 s.ip.unwrap_or(0)
             );
         }
+        Ok::<(), perf_monitor::Error>(())
     })?;
     println!("{} writes", sampler.counter().read()?.value);
     Ok(())

@@ -39,13 +39,19 @@ pub fn now(clock: ClockDomain) -> Option<Timestamp> {
 /// The current time as events have it, without the offset of a time namespace, which is read once; `None`
 /// as for [`now`].
 pub fn event_now(clock: ClockDomain) -> Option<Timestamp> {
+    let offset = time_namespace_offset(clock);
+    now(clock).map(|now| now.saturating_add_nanos(offset.saturating_neg()))
+}
+
+/// Nanoseconds that the time namespace of this process adds to a clock, which are read once: see
+/// `time_namespaces(7)`. Times of events do not have them.
+pub fn time_namespace_offset(clock: ClockDomain) -> i64 {
     let offsets = Offsets::of_this_process();
-    let offset = match clock {
+    match clock {
         ClockDomain::Monotonic | ClockDomain::MonotonicRaw => offsets.monotonic,
         ClockDomain::Boottime => offsets.boottime,
         _ => 0,
-    };
-    now(clock).map(|now| now.saturating_add_nanos(offset.saturating_neg()))
+    }
 }
 
 fn nanos(time: rustix::time::Timespec) -> Timestamp {

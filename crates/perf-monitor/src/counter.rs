@@ -409,7 +409,7 @@ fn first_count(bytes: &[u8], format: ReadFormat) -> Result<Count> {
     decode(bytes, format)?.iter().next().ok_or(Error::Decode(DecodeError {
         what: "the values of a counter",
         offset: 0,
-        why: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
+        kind: ReadErrorKind::UnexpectedEnd { wanted: 8, left: 0 }.into(),
     }))
 }
 

@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(read, [values[2].1, values[1].1, values[0].1]);
         let empty = encode(&format, &[]).unwrap();
         assert_eq!(format.field("a").unwrap().u64(&empty), Some(0));
-        assert_eq!(format.field("c").unwrap().str(&empty), Some(&b""[..]));
+        assert_eq!(format.field("c").unwrap().text(&empty), Some(&b""[..]));
     }
 
     #[test]

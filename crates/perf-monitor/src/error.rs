@@ -97,17 +97,17 @@ pub enum Error {
         path: PathBuf,
     },
     /// A part of the definition of a probe cannot be written in the syntax of the kernel.
-    #[error("cannot define a probe with {text:?}: {why} (at byte {position})")]
+    #[error("cannot define a probe with {text:?}: {why} (at byte {offset})")]
     ProbeSyntax {
         /// The text.
         text: String,
-        /// Position of the problem, in bytes.
-        position: usize,
+        /// Offset of the problem in it, in bytes.
+        offset: u64,
         /// The problem.
         why: &'static str,
     },
     /// The kernel refused the definition of a probe.
-    #[error("the kernel refused the probe {definition:?} ({errno}){}{}", LogEntry(why, *position),
+    #[error("the kernel refused the probe {definition:?} ({errno}){}{}", LogEntry(why, *offset),
         NearMatches(.near))]
     Probe {
         /// The line for `kprobe_events` or `uprobe_events`.
@@ -116,8 +116,8 @@ pub enum Error {
         errno: Errno,
         /// The explanation in the `error_log` of tracefs (Linux 5.2).
         why: Option<String>,
-        /// The position in `definition` to which the explanation refers, in bytes.
-        position: Option<usize>,
+        /// The offset in `definition` to which the explanation refers, in bytes.
+        offset: Option<u64>,
         /// Similar symbols, if the kernel has none with this name.
         near: Vec<String>,
     },
@@ -226,7 +226,7 @@ pub enum Error {
         /// The kind of file.
         what: &'static str,
         /// Offset of the problem, in bytes.
-        offset: usize,
+        offset: u64,
         /// The problem.
         why: &'static str,
     },
@@ -381,7 +381,7 @@ impl Error {
 
 /// Bytes that could not be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{what}: {why} at byte {offset}")]
+#[error("{what}: {kind} at byte {offset}")]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The item that was decoded.
@@ -389,12 +389,12 @@ pub struct DecodeError {
     /// Offset from the start of the input.
     pub offset: u64,
     /// The problem.
-    pub why: DecodeErrorKind,
+    pub kind: DecodeErrorKind,
 }
 
 impl DecodeError {
     pub(crate) fn read(what: &'static str, error: ReadError) -> Self {
-        Self { what, offset: error.offset, why: error.kind.into() }
+        Self { what, offset: error.offset, kind: error.kind.into() }
     }
 }
 
@@ -410,14 +410,14 @@ pub enum DecodeErrorKind {
     UnknownId(u64),
 }
 
-struct LogEntry<'a>(&'a Option<String>, Option<usize>);
+struct LogEntry<'a>(&'a Option<String>, Option<u64>);
 
 impl fmt::Display for LogEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Self(Some(why), position) = self {
+        if let Self(Some(why), offset) = self {
             write!(f, ": {why}")?;
-            if let Some(position) = position {
-                write!(f, " (at byte {position})")?;
+            if let Some(offset) = offset {
+                write!(f, " (at byte {offset})")?;
             }
         }
         Ok(())

@@ -203,7 +203,7 @@ fn try_refresh() -> crate::Result<bool> {
     let samples = |sampler: &mut crate::Sampler| {
         let _ = rustix::process::getppid();
         let _ = rustix::process::getppid();
-        sampler.drain(|_| ())
+        sampler.drain(|_| Ok::<(), crate::Error>(()))
     };
     let control = |errno| crate::Error::System { call: "PERF_EVENT_IOC_REFRESH", errno };
     ioctl_refresh(sampler.counter(), 1).map_err(control)?;

@@ -22,7 +22,7 @@ use std::fmt;
 /// ")?;
 /// let raw = [7, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 12, 0, 3, 0, b'h', b'i', 0];
 /// assert_eq!(format.field("delta").and_then(|f| f.i64(&raw)), Some(-1));
-/// assert_eq!(format.field("name").and_then(|f| f.str(&raw)), Some(&b"hi"[..]));
+/// assert_eq!(format.field("name").and_then(|f| f.text(&raw)), Some(&b"hi"[..]));
 /// # Ok::<(), perf_monitor::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl TracepointFormat {
     /// [`Error::Format`] with the offset of the problem.
     pub fn parse(system: &str, text: &str) -> Result<Self> {
         const WHAT: &str = "the format file of a tracepoint";
-        let bad = |offset, why| Error::Format { what: WHAT, offset, why };
+        let bad = |offset: usize, why| Error::Format { what: WHAT, offset: offset as u64, why };
         let mut this = Self {
             system: system.to_owned(),
             name: String::new(),
@@ -419,7 +419,7 @@ impl FieldFormat {
 
     /// A string, up to its NUL.
     #[inline]
-    pub fn str<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
+    pub fn text<'a>(&self, raw: &'a [u8]) -> Option<&'a [u8]> {
         if !self.is_text {
             return None;
         }
@@ -454,7 +454,7 @@ impl FieldFormat {
             FieldKind::Integer if self.signed => FieldValue::Signed(self.i64(raw)?),
             FieldKind::Integer => FieldValue::Unsigned(self.u64(raw)?),
             FieldKind::Opaque => FieldValue::Bytes(self.bytes(raw)?),
-            _ if self.is_text => FieldValue::Text(self.str(raw)?),
+            _ if self.is_text => FieldValue::Text(self.text(raw)?),
             _ => FieldValue::Array(self.elements(raw)?),
         })
     }

@@ -18,6 +18,20 @@ pub struct Pmu {
     type_: u32,
 }
 
+/// Whether each of these CPUs has the counters of all PMUs of cores. On hybrid x86 and big.LITTLE there are several such
+/// PMUs, and each names its CPUs in a file `cpus`; those that CPUs share have `cpumask`.
+pub(crate) fn is_same_on(cpus: &[u32]) -> bool {
+    is_same_in(Path::new(DEVICES), cpus)
+}
+
+fn is_same_in(devices: &Path, cpus: &[u32]) -> bool {
+    let names = names_in(devices).unwrap_or_default();
+    names.iter().filter_map(|name| read_text(devices.join(name).join("cpus")).ok()).all(|text| {
+        let own = parse_cpu_list(&text);
+        cpus.iter().all(|cpu| own.contains(cpu))
+    })
+}
+
 /// Position of the value of a term: configuration word and bits, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TermFormat {
@@ -220,7 +234,7 @@ fn word_of(name: &str) -> Option<usize> {
 /// Parses a file of the `format` directory: `config1:0-7,32`.
 fn parse_format(text: &str) -> Result<TermFormat> {
     const WHAT: &str = "a format file of a PMU";
-    let bad = |offset, why| Error::Format { what: WHAT, offset, why };
+    let bad = |offset: usize, why| Error::Format { what: WHAT, offset: offset as u64, why };
     let text = text.trim();
     let (word, bits) = text.split_once(':').ok_or(bad(0, "no colon"))?;
     let word = word_of(word).ok_or(bad(0, "not one of config, config1 … config4"))?;
@@ -302,6 +316,16 @@ mod tests {
         assert_eq!(pmu.event("cycles").unwrap().config, pmu.event("cpu-cycles").unwrap().config);
         assert!(matches!(pmu.event("instructions"), Err(Error::UnknownTerm { .. })));
         assert_eq!(event.cpus(), Some(&[0, 4, 5][..]));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn pmus_of_some_cores_are_found() {
+        let (root, _) = fake(&[("type", "4\n"), ("cpumask", "0\n")]);
+        assert!(is_same_in(&root, &[0, 1, 2]), "no PMU of cores names its CPUs");
+        std::fs::write(root.join("x/cpus"), "0-1\n").unwrap();
+        assert!(is_same_in(&root, &[0, 1]));
+        assert!(!is_same_in(&root, &[0, 1, 2]));
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -34,6 +34,7 @@ use std::time::Duration;
 ///     if let Record::Sample(sample) = record {
 ///         addresses.extend(sample.addr);
 ///     }
+///     Ok::<(), perf_monitor::Error>(())
 /// })?;
 /// assert!(!addresses.is_empty(), "touched {} bytes", touched.len());
 /// # Ok::<(), perf_monitor::Error>(())
@@ -251,7 +252,10 @@ impl Sampler {
     /// # Errors
     ///
     /// Those of [`drain`](Self::drain) and of [`Counter::read`].
-    pub fn finish(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<RingStats> {
+    pub fn finish<E: From<Error>>(
+        &mut self,
+        mut f: impl FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<RingStats, E> {
         self.disable()?;
         wait_for_the_last();
         while self.drain(&mut f)? > 0 {}
@@ -311,13 +315,13 @@ impl Sampler {
     ///
     /// # Errors
     ///
-    /// [`Error::Decode`] for a record that is shorter than the layout of its event. Earlier records
-    /// were passed to `f`, and the next call resumes after it.
-    pub fn drain(&mut self, mut f: impl FnMut(Record<'_>)) -> Result<usize> {
-        self.drain_raw(|layout, raw| {
-            f(layout.decode(raw)?);
-            Ok(())
-        })
+    /// The first error of `f`, and [`Error::Decode`] for a record that is shorter than the layout of its
+    /// event: the next call resumes after that record.
+    pub fn drain<E: From<Error>>(
+        &mut self,
+        mut f: impl FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<usize, E> {
+        self.drain_raw(|layout, raw| f(layout.decode(raw).map_err(Error::from)?))
     }
 
     /// Waits until the kernel wakes readers, the thread exits, or `timeout` expires (`None`: no

@@ -116,6 +116,12 @@ pub fn online_cpus() -> Vec<u32> {
     }
 }
 
+/// The numbers of the CPUs of the machine, also of those that are offline.
+pub(crate) fn present_cpus() -> Vec<u32> {
+    let text = read_text("/sys/devices/system/cpu/present");
+    text.map_or_else(|_| online_cpus(), |text| parse_cpu_list(&text))
+}
+
 /// A number that changes each time a CPU goes offline and comes back: the kernel then makes its
 /// directory of the topology again, with a new inode. 0 if there is none.
 pub(crate) fn cpu_instance(cpu: u32) -> u64 {

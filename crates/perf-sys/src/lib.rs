@@ -17,7 +17,7 @@
 //!     }
 //!     Err(errno) => eprintln!("this user may not count page faults: {errno}"),
 //! }
-//! # Ok::<(), rustix::io::Errno>(())
+//! # Ok::<(), Errno>(())
 //! ```
 //!
 //! - [`perf_event_attr`] to its newest size (144 bytes), [`perf_event_mmap_page`],
@@ -84,6 +84,8 @@ pub use records::{
     perf_record_mmap2, perf_record_namespaces, perf_record_read, perf_record_switch,
     perf_record_text_poke, perf_record_throttle, perf_sample_id, perf_sample_weight, perf_siginfo,
 };
+#[cfg(target_os = "linux")]
+pub use rustix::io::Errno;
 #[cfg(target_os = "linux")]
 pub use sys::{
     PERF_EVENT_IOC_DISABLE, PERF_EVENT_IOC_ENABLE, PERF_EVENT_IOC_ID,

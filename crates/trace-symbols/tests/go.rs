@@ -221,7 +221,7 @@ fn compare_with_frame_pointers(program: &Path) -> Option<String> {
     loop {
         let ready = sampler.wait(None).unwrap();
         let drained = sampler.drain(|record| {
-            let Record::Sample(sample) = record else { return };
+            let Record::Sample(sample) = record else { return Ok(()) };
             let frames = sample.callchain.unwrap().frames();
             let frames = frames.filter(|frame| frame.context == CallchainContext::User);
             let expected: Vec<u64> = frames.map(|frame| frame.ip).collect();
@@ -243,6 +243,7 @@ fn compare_with_frame_pointers(program: &Path) -> Option<String> {
                 StackEnd::OtherStack if is_start(&found) || is_start(&short) => other_stack += 1,
                 _ => different.push((end, found, expected)),
             }
+            Ok::<(), perf_monitor::Error>(())
         });
         drained.unwrap();
         if ready.hung_up {

@@ -22,7 +22,7 @@ pub fn target(data: &[u8]) {
             assert!(decoder.decode(raw).is_err());
             continue;
         };
-        let fast = (layout.timestamp(raw), layout.id(raw), layout.pid_tid(raw), layout.cpu(raw));
+        let fast = (layout.time(raw), layout.id(raw), layout.pid_tid(raw), layout.cpu(raw));
         if let Ok(record) = decoder.decode(raw) {
             if let Record::Sample(sample) = &record {
                 // What is found without decoding is what decoding finds.

@@ -52,7 +52,7 @@ pub struct GroupId(u64);
 /// monitor.register(Registration::tracepoint("sched:sched_process_exec").decoder_of(|format| {
 ///     let filename = format.and_then(|f| f.field("filename")).cloned();
 ///     Ok(move |sample: &perf_monitor::SampleView<'_>| {
-///         let name = filename.as_ref().and_then(|field| sample.str(field));
+///         let name = filename.as_ref().and_then(|field| sample.text(field));
 ///         Ok(name.map(|name| String::from_utf8_lossy(name).into_owned()))
 ///     })
 /// }))?;

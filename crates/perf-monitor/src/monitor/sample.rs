@@ -67,8 +67,8 @@ impl<'a> SampleView<'a> {
 
     /// A string of the data, without its NUL.
     #[inline]
-    pub fn str(&self, field: &FieldFormat) -> Option<&'a [u8]> {
-        field.str(self.data()?)
+    pub fn text(&self, field: &FieldFormat) -> Option<&'a [u8]> {
+        field.text(self.data()?)
     }
 
     /// The counts of a group of counters, leader first, and the times.

@@ -321,11 +321,11 @@ fn explain(
         Some(errno) => {
             let text = definition.to_string();
             let log = read_text(tracefs.root().join("error_log")).unwrap_or_default();
-            let (why, position) = match from_log(&log, &text) {
-                Some((why, position)) => (Some(why), position),
+            let (why, offset) = match from_log(&log, &text) {
+                Some((why, offset)) => (Some(why), offset),
                 None => (None, None),
             };
-            Error::Probe { near: near_symbols(definition), definition: text, errno, why, position }
+            Error::Probe { near: near_symbols(definition), definition: text, errno, why, offset }
         }
     }
 }
@@ -356,14 +356,14 @@ fn near_symbols(definition: &ProbeDefinition) -> Vec<String> {
     system::near_matches(symbol, functions, 3)
 }
 
-/// The kernel's explanation of why it refused this command (Linux 5.2), with the position in it.
+/// The kernel's explanation of why it refused this command (Linux 5.2), with the offset in it.
 ///
 /// ```text
 /// [12341.446694] trace_uprobe: error: Failed to find the given file
 ///   Command: p:pt_1/a /bin/nosuch:0x99 x=%di
 ///                     ^
 /// ```
-fn from_log(log: &str, command: &str) -> Option<(String, Option<usize>)> {
+fn from_log(log: &str, command: &str) -> Option<(String, Option<u64>)> {
     const COMMAND: &str = "  Command: ";
     let mut found = None;
     let mut lines = log.lines().peekable();
@@ -373,9 +373,9 @@ fn from_log(log: &str, command: &str) -> Option<(String, Option<usize>)> {
             why = Some(message);
         } else if line.strip_prefix(COMMAND).is_some_and(|text| text.trim_end() == command) {
             let caret = lines.peek().filter(|line| line.trim_start() == "^");
-            let position = caret.and_then(|line| line.find('^')?.checked_sub(COMMAND.len()));
+            let offset = caret.and_then(|line| line.find('^')?.checked_sub(COMMAND.len()));
             // The log is ordered: the last one is the newest.
-            found = why.map(|why| (why.to_owned(), position));
+            found = why.map(|why| (why.to_owned(), offset.map(|offset| offset as u64)));
         }
     }
     found

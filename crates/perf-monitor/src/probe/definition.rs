@@ -179,8 +179,8 @@ impl fmt::Display for ProbeDefinition {
     }
 }
 
-pub(super) fn refused(text: &str, position: usize, why: &'static str) -> Error {
-    Error::ProbeSyntax { text: text.to_owned(), position, why }
+pub(super) fn refused(text: &str, offset: usize, why: &'static str) -> Error {
+    Error::ProbeSyntax { text: text.to_owned(), offset: offset as u64, why }
 }
 
 /// One word of a line: white space and `#` would end it.

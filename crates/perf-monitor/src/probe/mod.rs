@@ -19,9 +19,10 @@
 //! let _ = std::fs::File::open("/etc/hostname");
 //! sampler.drain(|record| {
 //!     if let (Record::Sample(sample), Some(path)) = (record, &path) {
-//!         let text = sample.raw.and_then(|raw| path.str(raw));
+//!         let text = sample.raw.and_then(|raw| path.text(raw));
 //!         println!("{}", String::from_utf8_lossy(text.unwrap_or_default()));
 //!     }
+//!     Ok::<(), perf_monitor::Error>(())
 //! })?;
 //! # Ok::<(), perf_monitor::Error>(())
 //! ```
@@ -159,7 +160,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// [`Error::ProbeSyntax`](crate::Error::ProbeSyntax) with the position.
+    /// [`Error::ProbeSyntax`](crate::Error::ProbeSyntax) with the offset.
     pub fn parse(text: &str, file: Option<&Path>) -> Result<ProbeBuilder> {
         parse::parse(text, file)
     }

@@ -150,8 +150,8 @@ mod tests {
     }
 
     #[test]
-    fn expressions_that_need_debug_information_are_refused_with_their_position() {
-        for (text, position, why) in [
+    fn expressions_that_need_debug_information_are_refused_with_their_offset() {
+        for (text, offset, why) in [
             ("vfs_read:3", 0, "lines need"),
             ("x=vfs_read@fs/read_write.c", 2, "lines need"),
             ("vfs_read count", 9, "names of variables"),
@@ -161,8 +161,8 @@ mod tests {
             ("%sdt_libc:setjmp", 0, "needs a file"),
         ] {
             match parse(text, None) {
-                Err(crate::Error::ProbeSyntax { position: at, why: found, .. }) => {
-                    assert!(at == position && found.contains(why), "{text}: {found} at {at}");
+                Err(crate::Error::ProbeSyntax { offset: at, why: found, .. }) => {
+                    assert!(at == offset && found.contains(why), "{text}: {found} at {at}");
                 }
                 other => panic!("{text}: {other:?}"),
             }

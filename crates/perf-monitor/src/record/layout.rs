@@ -140,7 +140,7 @@ impl RecordLayout {
     /// The time of a record of any type, without decoding it. `None` if the event does not record
     /// the time, or only in samples (without `sample_id_all`).
     #[inline]
-    pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
+    pub fn time(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
         let nanos = self.find(raw, self.time_at, self.trailer_time)?;
         Some(Timestamp::from_nanos(nanos as i64))
     }
@@ -213,7 +213,7 @@ impl RecordLayout {
         let short = DecodeError {
             what: "the sample id of a record",
             offset: raw.offset() + 8,
-            why: ReadErrorKind::UnexpectedEnd { wanted: self.trailer, left: body.len() }.into(),
+            kind: ReadErrorKind::UnexpectedEnd { wanted: self.trailer, left: body.len() }.into(),
         };
         let at = body.len().checked_sub(self.trailer).ok_or(short)?;
         let (body, trailer) = body.split_at(at);
@@ -350,20 +350,20 @@ impl Decoder {
 
     #[cold]
     fn unknown(&self, raw: RawRecord<'_>) -> DecodeError {
-        let why = match self.id(raw) {
+        let kind = match self.id(raw) {
             Some(id) => DecodeErrorKind::UnknownId(id),
             None => DecodeErrorKind::Read(ReadErrorKind::UnexpectedEnd {
                 wanted: 8,
                 left: raw.bytes().len().saturating_sub(8),
             }),
         };
-        DecodeError { what: "the id of a record", offset: raw.offset(), why }
+        DecodeError { what: "the id of a record", offset: raw.offset(), kind }
     }
 
-    /// The time of a record: see [`RecordLayout::timestamp`]. Also `None` for records of events
+    /// The time of a record: see [`RecordLayout::time`]. Also `None` for records of events
     /// that were not added.
     #[inline]
-    pub fn timestamp(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
-        self.layout(raw)?.timestamp(raw)
+    pub fn time(&self, raw: RawRecord<'_>) -> Option<Timestamp> {
+        self.layout(raw)?.time(raw)
     }
 }

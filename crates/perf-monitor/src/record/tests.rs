@@ -86,7 +86,7 @@ fn check(type_: u32, misc: u16, body: Bytes, want: impl Fn(SampleId) -> Record<'
     let with_id = trailer(body.clone()).record(type_, misc);
     let layout = RecordLayout::new(&attr(ID_FIELDS));
     assert_eq!(layout.decode(raw(&with_id)).unwrap(), want(TRAILER));
-    assert_eq!(layout.timestamp(raw(&with_id)), TRAILER.time);
+    assert_eq!(layout.time(raw(&with_id)), TRAILER.time);
     assert_eq!(layout.id(raw(&with_id)), Some(77));
     // The same without sample_id_all.
     let mut without = attr(ID_FIELDS);
@@ -94,7 +94,7 @@ fn check(type_: u32, misc: u16, body: Bytes, want: impl Fn(SampleId) -> Record<'
     let layout = RecordLayout::new(&without);
     let bytes = body.record(type_, misc);
     assert_eq!(layout.decode(raw(&bytes)).unwrap(), want(SampleId::default()));
-    assert_eq!(layout.timestamp(raw(&bytes)), None);
+    assert_eq!(layout.time(raw(&bytes)), None);
     // Truncated at any offset, it is an error or shorter text, never a panic.
     let layout = RecordLayout::new(&attr(ID_FIELDS));
     for cut in 8..with_id.len() {
@@ -468,7 +468,7 @@ fn every_field_of_a_sample_is_decoded() {
     assert_eq!(record.cpu_mode(), CpuMode::User);
 
     // Found without decoding.
-    assert_eq!(layout.timestamp(record), TRAILER.time);
+    assert_eq!(layout.time(record), TRAILER.time);
     assert_eq!(
         (layout.id(record), layout.cpu(record), layout.pid_tid(record)),
         (Some(77), Some(3), Some((10, 11)))
@@ -552,7 +552,7 @@ fn each_field_alone_has_the_same_place_in_plan_and_sample() {
         let layout = RecordLayout::new(&attr(flags));
         let Record::Sample(s) = layout.decode(raw(&bytes)).unwrap() else { panic!() };
         assert_eq!(layout.raw_data(raw(&bytes)), Some(&b"data"[..]));
-        assert_eq!(layout.timestamp(raw(&bytes)), s.time);
+        assert_eq!(layout.time(raw(&bytes)), s.time);
         assert_eq!(layout.id(raw(&bytes)), s.identifier.or(s.id));
         assert_eq!(layout.cpu(raw(&bytes)), s.cpu);
         assert_eq!(layout.pid_tid(raw(&bytes)).map(|t| t.0), s.pid);
@@ -601,8 +601,8 @@ fn a_shared_ring_is_decoded_by_id() {
     let decoder = two_events();
     let a = b().u64(1).u64(500).record(9, 0);
     let c = b().u64(2).u64(0x99).u32(10).u32(11).u64(600).record(9, 0);
-    assert_eq!(decoder.timestamp(raw(&a)), Some(Timestamp::from_nanos(500)));
-    assert_eq!(decoder.timestamp(raw(&c)), Some(Timestamp::from_nanos(600)));
+    assert_eq!(decoder.time(raw(&a)), Some(Timestamp::from_nanos(500)));
+    assert_eq!(decoder.time(raw(&c)), Some(Timestamp::from_nanos(600)));
     let Record::Sample(s) = decoder.decode(raw(&c)).unwrap() else { panic!() };
     assert_eq!((s.ip, s.tid), (Some(0x99), Some(11)));
 }
@@ -615,7 +615,7 @@ fn two_trailers_in_one_ring_are_distinguished_by_id() {
     let id = |bytes: &[u8]| {
         let Record::Comm(comm) = decoder.decode(raw(bytes)).unwrap() else { panic!() };
         assert_eq!((comm.pid, comm.comm), (1, &b"a"[..]));
-        assert_eq!(decoder.timestamp(raw(bytes)), comm.sample_id.time);
+        assert_eq!(decoder.time(raw(bytes)), comm.sample_id.time);
         (comm.sample_id.id, comm.sample_id.tid, comm.sample_id.time.map(Timestamp::nanos))
     };
     assert_eq!(id(&of_first), (Some(1), None, Some(700)));
@@ -655,9 +655,9 @@ fn records_of_unknown_events_are_refused() {
         b().u32(1).u32(2).name("a").u64(700).u64(3).record(3, 0),
     ] {
         let record = raw(&bytes);
-        assert_eq!((decoder.layout(record), decoder.timestamp(record)), (None, None));
+        assert_eq!((decoder.layout(record), decoder.time(record)), (None, None));
         let error = decoder.decode(record).unwrap_err();
-        assert!(matches!(error.why, DecodeErrorKind::UnknownId(0 | 3)), "{error}");
+        assert!(matches!(error.kind, DecodeErrorKind::UnknownId(0 | 3)), "{error}");
     }
     let unknown = RawRecord::split_first(&b().u64(3).record(9, 0), 100)
         .map(|(r, _)| decoder.decode(r).unwrap_err().to_string());
@@ -665,7 +665,7 @@ fn records_of_unknown_events_are_refused() {
     let short = [b().record(9, 0), b().record(3, 0)];
     for bytes in &short {
         let error = decoder.decode(raw(bytes)).unwrap_err();
-        assert!(matches!(error.why, DecodeErrorKind::Read(_)), "{error}");
+        assert!(matches!(error.kind, DecodeErrorKind::Read(_)), "{error}");
     }
     // Records that perf writes into its files have no id, or 0.
     let of_perf = b().u64(3).record(68, 0);
@@ -729,7 +729,7 @@ proptest! {
         let _ = decoder.add(1, &attr);
         let bytes = Bytes(body).record(type_, misc);
         let record = raw(&bytes);
-        let _ = (layout.timestamp(record), layout.id(record), layout.raw_data(record), layout.pid_tid(record));
+        let _ = (layout.time(record), layout.id(record), layout.raw_data(record), layout.pid_tid(record));
         if let Ok(Record::Sample(s)) = decoder.decode(record) {
             let _ = s.callchain.map(|c| c.frames().count());
             let _ = s.branch_stack.map(|b| b.iter().count());

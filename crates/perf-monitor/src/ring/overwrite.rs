@@ -99,9 +99,9 @@ impl Snapshot {
     /// Ends before the first record that another was written over meanwhile: that one is newer than
     /// all others.
     pub(super) fn end_before_overwritten(&mut self, layout: &RecordLayout) {
-        let newest = self.records().next().and_then(|record| layout.timestamp(record));
+        let newest = self.records().next().and_then(|record| layout.time(record));
         let is_whole = |record: &RawRecord<'_>| {
-            layout.decode(*record).is_ok() && layout.timestamp(*record) <= newest
+            layout.decode(*record).is_ok() && layout.time(*record) <= newest
         };
         let len = self.records().take_while(is_whole).map(|record| record.bytes().len()).sum();
         self.bytes.truncate(len);

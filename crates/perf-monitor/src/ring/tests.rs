@@ -475,7 +475,7 @@ fn a_snapshot_ends_before_what_was_overwritten_meanwhile() {
         memory.mapping().data_head().store((20 * len as u64).wrapping_neg(), Ordering::Relaxed);
         let mut snapshot = Snapshot::take(&memory.mapping(), PAGE, PAGE);
         snapshot.end_before_overwritten(&layout);
-        snapshot.records().map(|r| layout.timestamp(r).unwrap().nanos()).collect::<Vec<_>>()
+        snapshot.records().map(|r| layout.time(r).unwrap().nanos()).collect::<Vec<_>>()
     };
     let whole: Vec<i64> = (0..20).rev().collect();
     assert_eq!(times_of(&[]), whole);

@@ -2,6 +2,8 @@ use super::{Mapping, map};
 use crate::counter::Counter;
 use crate::diagnose;
 use crate::error::Result;
+use crate::pmu;
+use crate::system::present_cpus;
 use perf_sys::capabilities::*;
 use perf_sys::{rdpmc, read_hardware_clock};
 use rustix::thread::gettid;
@@ -16,12 +18,14 @@ use std::sync::atomic::{Ordering, fence};
 /// for a 64-bit counter).
 ///
 /// It is not `Send`: the instruction reads the counter of the CPU that runs it. It has no count of an
-/// event that another thread opened, or that is not for [`Target::ThisThread`](crate::Target::ThisThread).
+/// event that another thread opened, or that is not for [`Target::ThisThread`](crate::Target::ThisThread), and none
+/// where some CPUs have other counters (hybrid x86, big.LITTLE): the thread can move to one without this counter.
 #[derive(Debug)]
 pub struct UserPage {
     mapping: Mapping,
     owner: u32,
-    counts_this_thread: bool,
+    /// Whether the counter of an event that counts is one of the CPU of this thread.
+    has_count: bool,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -30,8 +34,8 @@ pub struct UserPage {
 #[non_exhaustive]
 pub struct UserCount {
     /// The count; `None` if only [`Counter::read`] can read it: the PMU does not support it, the event
-    /// is not on a counter now, or it was not opened by this thread for
-    /// [`Target::ThisThread`](crate::Target::ThisThread).
+    /// is not on a counter now, it was not opened by this thread for
+    /// [`Target::ThisThread`](crate::Target::ThisThread), or CPUs have different counters.
     pub value: Option<u64>,
     /// Nanoseconds that the event was enabled, up to now if `times_are_current`.
     pub time_enabled: u64,
@@ -54,10 +58,10 @@ impl UserPage {
         };
         let mapping = map(counter, 0, false).map_err(refused)?;
         let thread = gettid();
-        let counts_this_thread = counter.opened_on() == Some(thread);
+        let has_count = counter.opened_on() == Some(thread) && pmu::is_same_on(&present_cpus());
         // A thread id is positive.
         let owner = thread.as_raw_nonzero().get().unsigned_abs();
-        Ok(Self { mapping, owner, counts_this_thread, _not_send: PhantomData })
+        Ok(Self { mapping, owner, has_count, _not_send: PhantomData })
     }
 
     fn has(&self, capability: u64) -> bool {
@@ -125,13 +129,19 @@ impl UserPage {
                     out.times_are_current = true;
                 }
             }
-            if self.counts_this_thread && self.has(CAP_USER_RDPMC) && index != 0 {
+            if self.has_count && self.has(CAP_USER_RDPMC) && index != 0 {
                 let width = u32::from(page.pmc_width().load(Ordering::Relaxed)).clamp(1, 64);
                 // SAFETY: the kernel permits the instruction to this thread (cap_user_rdpmc; the
                 // event counts the current thread, as `UserPage` is not `Send`), and reported that
-                // the event is on this counter. If the kernel moves it between the two loads, the
-                // value is of another counter, and the sequence number shows that the read must be
-                // retried.
+                // the event is on this counter. If the kernel moves the event or the thread between
+                // the load of the index and the instruction, the value is of another counter, and the
+                // sequence number shows that the read must be retried. The instruction does not trap:
+                // - each CPU of the machine has this counter, also one that is offline (`has_count`);
+                // - the permission is that of the process on x86, as long as a page is mapped, and that of
+                //   the context of the event on arm64, also while the event waits for a counter.
+                // The administrator can take the permission from all programs in that moment
+                // (`rdpmc`, `kernel.perf_user_access`). The trap then ends this process by a signal,
+                // and leaves its memory as it is.
                 if let Some(raw) = unsafe { rdpmc(index - 1) } {
                     let signed = (raw << (64 - width)) as i64 >> (64 - width);
                     let offset = page.offset().load(Ordering::Relaxed);
@@ -197,7 +207,7 @@ mod tests {
         UserPage {
             mapping: PlainMemory::new(1).mapping(),
             owner: 1,
-            counts_this_thread: true,
+            has_count: true,
             _not_send: PhantomData,
         }
     }

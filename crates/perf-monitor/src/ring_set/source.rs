@@ -242,7 +242,7 @@ impl SetRing {
             };
             let raw = RawRecord::new(record, 0);
             self.buffer.count(raw);
-            match index.table.find(raw).map(|slot| (slot, slot.layout.timestamp(raw))) {
+            match index.table.find(raw).map(|slot| (slot, slot.layout.time(raw))) {
                 Some((slot, Some(time))) => {
                     let entry = Entry { time, at: half | at as u32, place: slot.place };
                     if time >= self.newest {
@@ -300,7 +300,7 @@ impl SetRing {
                     Some(slot) => {
                         slot.deliver(raw);
                         count += 1;
-                        let time = slot.layout.timestamp(raw);
+                        let time = slot.layout.time(raw);
                         stats.undecodable += u64::from(time.is_none());
                         result = f(SetRecord {
                             event: slot.event,

@@ -64,7 +64,7 @@ impl Fake {
         let (mut out, start) = (Vec::new(), self.start);
         let result: Result<_, Infallible> = self.reader.round(&mut |record: SetRecord<'_>| {
             assert_eq!(record.event, SetEvent(3));
-            assert_eq!(record.layout.timestamp(record.raw), Some(record.time));
+            assert_eq!(record.layout.time(record.raw), Some(record.time));
             out.push((record.cpu, record.time.nanos() - start, record.late));
             Ok(())
         });

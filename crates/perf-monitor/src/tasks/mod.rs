@@ -362,8 +362,8 @@ impl Tasks {
         self.lives.get_mut(&tid)?.back_mut().filter(|life| life.until.is_none())
     }
 
-    /// Applies a record. Records that say nothing about tasks are ignored.
-    pub fn apply(&mut self, record: &Record<'_>) {
+    /// Takes a record. Those that say nothing about tasks are ignored.
+    pub fn push(&mut self, record: &Record<'_>) {
         let Some(id) = record.sample_id() else { return };
         let time = match record {
             Record::Fork(event) | Record::Exit(event) => Some(event.time),

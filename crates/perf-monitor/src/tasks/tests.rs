@@ -41,7 +41,7 @@ fn map<'a>(pid: u32, path: &'a str, build_id: &'a [u8], time: i64) -> Record<'a>
 
 fn tasks(records: &[Record<'_>]) -> Tasks {
     let mut tasks = Tasks::new();
-    records.iter().for_each(|record| tasks.apply(record));
+    records.iter().for_each(|record| tasks.push(record));
     tasks
 }
 
@@ -146,10 +146,10 @@ fn without_main_thread() -> Tasks {
 #[test]
 fn a_process_continues_without_its_main_thread() {
     let mut tasks = without_main_thread();
-    tasks.apply(&map(20, "/lib/plugin.so", &[3], 140));
-    tasks.apply(&comm(20, 20, "renamed", false, 145));
-    tasks.apply(&fork(20, 21, 20, 22, 150));
-    tasks.apply(&fork(20, 21, 30, 30, 160));
+    tasks.push(&map(20, "/lib/plugin.so", &[3], 140));
+    tasks.push(&comm(20, 20, "renamed", false, 145));
+    tasks.push(&fork(20, 21, 20, 22, 150));
+    tasks.push(&fork(20, 21, 30, 30, 160));
     assert_eq!(tasks.len(), 4);
     for (tid, time) in [(20, 115), (20, 145), (21, 125), (21, 145), (22, 155), (30, 165)] {
         let task = tasks.at(tid, t(time)).unwrap();
@@ -164,12 +164,12 @@ fn a_process_continues_without_its_main_thread() {
 #[test]
 fn a_main_thread_is_known_as_long_as_its_process() {
     let mut tasks = without_main_thread().keep_ended(Duration::from_nanos(100));
-    tasks.apply(&comm(20, 21, "worker", false, 1000));
+    tasks.push(&comm(20, 21, "worker", false, 1000));
     assert_eq!(tasks.at(21, t(1000)).unwrap().executable(), Some("/usr/bin/make"));
-    tasks.apply(&exit(20, 21, 1010));
-    tasks.apply(&fork(1, 1, 40, 40, 1110));
+    tasks.push(&exit(20, 21, 1010));
+    tasks.push(&fork(1, 1, 40, 40, 1110));
     assert_eq!(tasks.at(21, t(1000)).unwrap().executable(), Some("/usr/bin/make"));
-    tasks.apply(&fork(1, 1, 41, 41, 1111));
+    tasks.push(&fork(1, 1, 41, 41, 1111));
     assert!(tasks.at(20, t(120)).is_none() && tasks.at(21, t(1000)).is_none());
     assert_eq!(tasks.len(), 2);
 }
@@ -178,18 +178,18 @@ fn a_main_thread_is_known_as_long_as_its_process() {
 fn an_id_that_is_used_again_ends_the_threads_of_before() {
     let mut tasks = without_main_thread().keep_ended(Duration::from_nanos(100));
     // The exit of thread 21 is lost.
-    tasks.apply(&fork(10, 10, 20, 20, 200));
-    tasks.apply(&comm(20, 20, "sh", true, 200));
-    tasks.apply(&map(20, "/bin/sh", &[1], 201));
+    tasks.push(&fork(10, 10, 20, 20, 200));
+    tasks.push(&comm(20, 20, "sh", true, 200));
+    tasks.push(&map(20, "/bin/sh", &[1], 201));
     assert_eq!(tasks.at(20, t(125)).unwrap().executable(), Some("/usr/bin/make"));
     assert_eq!(tasks.at(20, t(202)).unwrap().executable(), Some("/bin/sh"));
     assert_eq!(tasks.at(21, t(202)).unwrap().ended(), Some(t(200)));
-    tasks.apply(&comm(20, 20, "sh", false, 301));
+    tasks.push(&comm(20, 20, "sh", false, 301));
     assert!(tasks.at(21, t(202)).is_none());
     assert_eq!(tasks.len(), 1);
     // Of a process whose start is lost, nothing is known at the time of the one before it.
-    tasks.apply(&exit(20, 20, 310));
-    tasks.apply(&comm(20, 20, "other", false, 320));
+    tasks.push(&exit(20, 20, 310));
+    tasks.push(&comm(20, 20, "other", false, 320));
     let names = [305, 320].map(|time| tasks.at(20, t(time)).unwrap().name());
     assert_eq!(names, ["sh", "other"]);
 }
@@ -201,13 +201,13 @@ fn execve_in_a_thread_ends_the_threads_of_its_process() {
     let pids = (1..=PROCESSES).map(|n| n * 4);
     let mut tasks = Tasks::new();
     for pid in pids.clone() {
-        tasks.apply(&fork(1, 1, pid, pid, 10));
-        [1, 2].into_iter().for_each(|n| tasks.apply(&fork(pid, pid, pid, pid + n, 20)));
+        tasks.push(&fork(1, 1, pid, pid, 10));
+        [1, 2].into_iter().for_each(|n| tasks.push(&fork(pid, pid, pid, pid + n, 20)));
     }
     for pid in pids.clone() {
-        tasks.apply(&exit(pid, pid, 30));
-        tasks.apply(&comm(pid, pid, "new", true, 31));
-        tasks.apply(&map(pid, "/bin/new", &[1], 32));
+        tasks.push(&exit(pid, pid, 30));
+        tasks.push(&comm(pid, pid, "new", true, 31));
+        tasks.push(&map(pid, "/bin/new", &[1], 32));
     }
     for pid in pids {
         let main = tasks.at(pid, t(40)).unwrap();
@@ -257,28 +257,28 @@ fn memory_is_bounded_and_losses_are_counted() {
     let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(100)).max_tasks(10);
     for n in 0..1000u32 {
         let time = i64::from(n) * 10 + 1;
-        tasks.apply(&fork(1, 1, 100 + n, 100 + n, time));
-        tasks.apply(&exit(100 + n, 100 + n, time + 5));
+        tasks.push(&fork(1, 1, 100 + n, 100 + n, time));
+        tasks.push(&exit(100 + n, 100 + n, time + 5));
     }
     assert!(tasks.len() <= 10);
     assert!(tasks.forgotten() > 0);
     assert!(tasks.at(100, t(1)).is_none());
     // Those that run are not forgotten: new ones are not added.
     let mut tasks = Tasks::new().max_tasks(3);
-    (0..5).for_each(|n| tasks.apply(&fork(1, 1, 10 + n, 10 + n, 10)));
+    (0..5).for_each(|n| tasks.push(&fork(1, 1, 10 + n, 10 + n, 10)));
     assert_eq!((tasks.len(), tasks.forgotten()), (3, 2));
     // Ended ones are known for a time.
     let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(100));
-    tasks.apply(&fork(1, 1, 10, 10, 1));
-    tasks.apply(&exit(10, 10, 2));
-    tasks.apply(&fork(1, 1, 11, 11, 102));
+    tasks.push(&fork(1, 1, 10, 10, 1));
+    tasks.push(&exit(10, 10, 2));
+    tasks.push(&fork(1, 1, 11, 11, 102));
     assert!(tasks.at(10, t(2)).is_some());
-    tasks.apply(&fork(1, 1, 12, 12, 103));
+    tasks.push(&fork(1, 1, 12, 12, 103));
     assert!(tasks.at(10, t(2)).is_none());
     // A task that changes its name all the time.
     let mut tasks = Tasks::new();
     for n in 0..1000 {
-        tasks.apply(&comm(10, 10, &n.to_string(), true, n + 1));
+        tasks.push(&comm(10, 10, &n.to_string(), true, n + 1));
     }
     assert_eq!(tasks.at(10, t(1000)).unwrap().name(), "999");
     assert_eq!(tasks.lives[&10][0].names.0.len(), MAX_CHANGES);
@@ -290,7 +290,7 @@ fn the_first_of_too_many_cgroups_are_forgotten() {
     let path = |id: u64| format!("/{id}");
     for n in [1, 2, 1, 3, 4, 5] {
         let path = path(n);
-        tasks.apply(&Record::Cgroup(Cgroup { id: n, path: path.as_bytes(), sample_id: id(10) }));
+        tasks.push(&Record::Cgroup(Cgroup { id: n, path: path.as_bytes(), sample_id: id(10) }));
     }
     let known = [1, 2, 3, 4, 5].map(|id| tasks.cgroup(id).map(str::to_owned));
     assert_eq!(known, [None, None, Some(path(3)), Some(path(4)), Some(path(5))]);
@@ -338,22 +338,22 @@ fn tasks_whose_exit_was_lost_are_ended_by_a_scan() {
     tasks.scan(t(SECOND));
     // All but the first end; the exit of 40 is not lost, and that of 30 comes after the scan.
     [20, 30, 40].into_iter().for_each(|pid| proc.remove(pid));
-    tasks.apply(&exit(40, 40, 2 * SECOND));
+    tasks.push(&exit(40, 40, 2 * SECOND));
     tasks.scan(t(3 * SECOND));
-    tasks.apply(&comm(30, 30, "late", false, 2 * SECOND + 1));
-    tasks.apply(&exit(30, 30, 2 * SECOND + 2));
+    tasks.push(&comm(30, 30, "late", false, 2 * SECOND + 1));
+    tasks.push(&exit(30, 30, 2 * SECOND + 2));
     let ends = |tasks: &Tasks| [1, 20, 30, 40].map(|tid| tasks.at(tid, t(3)).unwrap().ended());
     let (late, known) = (Some(t(2 * SECOND + 2)), Some(t(2 * SECOND)));
     assert_eq!(ends(&tasks), [None, None, late, known]);
     // Another one gets the id, and a later scan does not begin again.
-    tasks.apply(&fork(1, 1, 50, 50, 4 * SECOND));
+    tasks.push(&fork(1, 1, 50, 50, 4 * SECOND));
     tasks.scan(t(5 * SECOND));
-    tasks.apply(&comm(1, 1, "x", false, 13 * SECOND - 1));
+    tasks.push(&comm(1, 1, "x", false, 13 * SECOND - 1));
     assert_eq!(ends(&tasks), [None, None, late, known]);
-    tasks.apply(&comm(1, 1, "y", false, 13 * SECOND));
+    tasks.push(&comm(1, 1, "y", false, 13 * SECOND));
     assert_eq!(ends(&tasks), [None, Some(t(3 * SECOND)), late, known]);
     assert_eq!(tasks.at(50, t(13 * SECOND)).unwrap().ended(), None);
-    tasks.apply(&comm(1, 1, "z", false, 15 * SECOND));
+    tasks.push(&comm(1, 1, "z", false, 15 * SECOND));
     assert_eq!(tasks.at(50, t(15 * SECOND)).unwrap().ended(), Some(t(5 * SECOND)));
     assert!(tasks.missing.is_empty());
 }
@@ -362,9 +362,9 @@ fn tasks_whose_exit_was_lost_are_ended_by_a_scan() {
 fn tasks_that_proc_hides_are_not_ended() {
     let proc = FakeProc::new("perf-tasks-hidden", &[20]);
     let mut tasks = proc.tasks();
-    tasks.apply(&fork(1, 1, 30, 30, 1));
+    tasks.push(&fork(1, 1, 30, 30, 1));
     tasks.scan(t(2));
-    tasks.apply(&comm(20, 20, "x", false, 1_000_000_000_000));
+    tasks.push(&comm(20, 20, "x", false, 1_000_000_000_000));
     assert_eq!(tasks.at(30, t(1)).unwrap().ended(), None);
 }
 
@@ -374,12 +374,12 @@ fn many_lives_of_a_thread_id_are_forgotten_in_order() {
     const LIVES: i64 = 1 << 17;
     let mut tasks = Tasks::new();
     for n in 0..LIVES {
-        tasks.apply(&fork(1, 1, 20, 20, 1000 + 2 * n));
-        tasks.apply(&exit(20, 20, 1001 + 2 * n));
+        tasks.push(&fork(1, 1, 20, 20, 1000 + 2 * n));
+        tasks.push(&exit(20, 20, 1001 + 2 * n));
     }
     assert_eq!(tasks.len(), LIVES as usize);
     // A minute after the end of all but the last.
-    tasks.apply(&fork(1, 1, 30, 30, 60_000_000_000 + 1001 + 2 * (LIVES - 1)));
+    tasks.push(&fork(1, 1, 30, 30, 60_000_000_000 + 1001 + 2 * (LIVES - 1)));
     assert_eq!(tasks.len(), 2);
     assert_eq!(tasks.at(20, t(1000)).unwrap().started(), Some(t(1000 + 2 * (LIVES - 1))));
 }
@@ -400,7 +400,7 @@ fn the_tasks_of_this_machine_are_found() {
     // The record of a fork that the scan saw already.
     let parent = this.parent();
     let count = tasks.len();
-    tasks.apply(&fork(parent, parent, pid, pid, 900));
+    tasks.push(&fork(parent, parent, pid, pid, 900));
     assert_eq!(tasks.len(), count);
     assert_eq!(tasks.at(pid, t(2000)).unwrap().started(), Some(t(900)));
     assert_eq!(tasks.at(pid, t(2000)).unwrap().executable(), Some(own.to_str().unwrap()));
@@ -415,11 +415,11 @@ proptest! {
         let mut tasks = Tasks::new().keep_ended(Duration::from_nanos(50)).max_tasks(max);
         for (kind, a, b, time) in records {
             match kind {
-                0 => tasks.apply(&fork(a, a, b, b, time)),
-                1 => tasks.apply(&exit(a, b, time)),
-                4 => tasks.apply(&fork(a, a, a, b, time)),
-                2 => tasks.apply(&comm(a, b, "x", a == b, time)),
-                _ => tasks.apply(&map(a, "/x", &[1], time)),
+                0 => tasks.push(&fork(a, a, b, b, time)),
+                1 => tasks.push(&exit(a, b, time)),
+                4 => tasks.push(&fork(a, a, a, b, time)),
+                2 => tasks.push(&comm(a, b, "x", a == b, time)),
+                _ => tasks.push(&map(a, "/x", &[1], time)),
             }
             prop_assert!(tasks.len() <= max);
             prop_assert_eq!(tasks.len(), tasks.lives.values().map(VecDeque::len).sum::<usize>());

@@ -1,7 +1,7 @@
 //! BPF programs that decide what an event records.
 
 use crate::kernel_tests;
-use crate::support::touch_pages;
+use crate::support::{ReadAll, touch_pages};
 use perf_monitor::{Error, Event, SampleFlags, Sampler, Software, Target};
 use rustix::fd::{AsFd, FromRawFd, OwnedFd};
 use rustix::io::Errno;
@@ -62,7 +62,7 @@ fn count(sampler: &mut Sampler) -> (u64, usize) {
     sampler.counter().enable().unwrap();
     calls(10);
     sampler.counter().disable().unwrap();
-    (sampler.counter().read().unwrap().value, sampler.drain(|_| ()).unwrap())
+    (sampler.counter().read().unwrap().value, sampler.drain_all(|_| ()).unwrap())
 }
 
 #[track_caller]
@@ -118,6 +118,6 @@ kernel_tests! {
         touch_pages(20);
         sampler.counter().disable().unwrap();
         assert!(sampler.counter().read().unwrap().value >= 20, "it counts");
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 0, "but is not sampled");
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 0, "but is not sampled");
     }
 }

@@ -1,5 +1,7 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages, until};
+use crate::support::{
+    GETPPID, ReadAll, TestChild, getppid, on_cpu_0, spin_for, touch_pages, until,
+};
 use perf_monitor::{
     BreakpointAccess, Error, Event, Group, KernelFeatures, KernelVersion, Pmu, ReadFormat,
     SampleFlags, Software, Target,
@@ -170,12 +172,12 @@ kernel_tests! {
         assert!(sampler.counter().refresh(0).is_err());
         sampler.counter().refresh(3).unwrap();
         getppid(10);
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 3);
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 3);
         // Enabling it again works, or is refused: it is never silently dead.
         match sampler.counter().enable() {
             Ok(()) => {
                 getppid(10);
-                assert!(sampler.drain(|_| ()).unwrap() >= 10);
+                assert!(sampler.drain_all(|_| ()).unwrap() >= 10);
                 t.note("refresh restarts");
             }
             Err(error) => {
@@ -197,7 +199,7 @@ kernel_tests! {
         sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
         sampler.counter().enable().unwrap();
         getppid(10);
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 10);
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 10);
         sampler.counter().set_period(5).unwrap();
         // Not many in one tick of the timer: with a period above 1, Linux 6.18 does not resume a
         // tracepoint that it throttled.
@@ -205,7 +207,7 @@ kernel_tests! {
             getppid(5);
             std::thread::sleep(Duration::from_millis(11));
         }
-        let samples = sampler.drain(|_| ()).unwrap();
+        let samples = sampler.drain_all(|_| ()).unwrap();
         assert!((9..=13).contains(&samples), "{samples}");
         assert!(sampler.counter().set_period(1 << 63).is_err());
     }

@@ -2,7 +2,7 @@
 //!
 //! `cargo xtask update-golden --record` runs it, as root.
 
-use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
+use crate::support::{GETPPID, ReadAll, TestChild, getppid, on_cpu_0, spin_for, touch_pages};
 use perf_monitor::{
     Event, KernelFeatures, ReadFormat, Record, SampleFlags, Sampler, Software, Target, Tracefs,
 };
@@ -96,7 +96,7 @@ fn fixtures_of_records() {
     sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
     sampler.counter().enable().unwrap();
     getppid(1000);
-    sampler.drain(|_| ()).unwrap();
+    sampler.drain_all(|_| ()).unwrap();
     getppid(3);
     write("losses.perf", &records(&mut sampler, 60));
 }
@@ -129,7 +129,7 @@ fn fixtures_of_formats() {
                     raw = sample.raw.unwrap().to_vec();
                 }
             };
-            sampler.drain(last).unwrap();
+            sampler.drain_all(last).unwrap();
             bytes.extend_from_slice(&raw);
         });
         write(&format!("{system}.{name}.format"), &bytes);

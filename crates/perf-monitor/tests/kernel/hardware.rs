@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::until;
+use crate::support::{ReadAll, until};
 use perf_monitor::{
     Counter, Error, Event, EventBuilder, Group, Hardware, OpenErrorReason, Pmu, Record,
     SampleFlags, Target,
@@ -169,7 +169,7 @@ kernel_tests! {
         let cycles = sampler.counter().read().unwrap().value;
         let (mut samples, mut here) = (0, 0);
         let at = turns as *const () as u64;
-        sampler.drain(|r| if let Record::Sample(s) = r {
+        sampler.drain_all(|r| if let Record::Sample(s) = r {
             assert_eq!(s.period, Some(200_000));
             samples += 1;
             here += u64::from(s.ip.unwrap().abs_diff(at) < 4096);
@@ -191,7 +191,7 @@ kernel_tests! {
         let mut periods = Vec::new();
         until("a longer period", || {
             crate::support::spin_for(Duration::from_millis(20));
-            sampler.drain(|r| if let Record::Sample(s) = r { periods.extend(s.period) }).unwrap();
+            sampler.drain_all(|r| if let Record::Sample(s) = r { periods.extend(s.period) }).unwrap();
             periods.len() > 5 && periods.last() > periods.first()
         });
         t.note(format!("{} samples, last period {:?}", periods.len(), periods.last()));

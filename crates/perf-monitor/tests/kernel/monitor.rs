@@ -747,7 +747,7 @@ kernel_tests! {
                 let format = format.expect("it has fields");
                 let [size, path] = ["size", "path"].map(|name| format.field(name).unwrap().clone());
                 Ok(move |sample: &SampleView<'_>| {
-                    let path = sample.str(&path).ok_or("no path")?;
+                    let path = sample.text(&path).ok_or("no path")?;
                     let (_, tid) = sample.pid_tid().ok_or("no thread")?;
                     match (path, sample.u64(&size).ok_or("no size")?) {
                         (b"/drop", _) => Ok(None),

@@ -2,7 +2,7 @@
 
 use crate::kernel_tests;
 use crate::monitor::while_running;
-use crate::support::{Skip, Test, TestChild, as_nobody, until};
+use crate::support::{ReadAll, Skip, Test, TestChild, as_nobody, until};
 use perf_monitor::probe::{
     self, Fetch, FetchType, Probe, ProbeDefinition, ProbeInterface, ProbeKind,
 };
@@ -80,7 +80,7 @@ fn hits(probe: &Probe, work: impl FnOnce()) -> Vec<Vec<u8>> {
     sampler.disable().unwrap();
     let mut all = Vec::new();
     sampler
-        .drain(|record| {
+        .drain_all(|record| {
             if let Record::Sample(sample) = record {
                 all.push(sample.raw.unwrap().to_vec());
             }
@@ -96,7 +96,7 @@ fn integers(probe: &Probe, field: &str, hits: &[Vec<u8>]) -> Vec<i64> {
 
 fn texts(probe: &Probe, field: &str, hits: &[Vec<u8>]) -> Vec<String> {
     let field = probe.format().field(field).unwrap();
-    hits.iter().map(|raw| String::from_utf8_lossy(field.str(raw).unwrap()).into_owned()).collect()
+    hits.iter().map(|raw| String::from_utf8_lossy(field.text(raw).unwrap()).into_owned()).collect()
 }
 
 /// Waits until a probe whose descriptors are closed is removed. A process that another test starts
@@ -170,14 +170,14 @@ kernel_tests! {
         t.note(near.join(" "));
     }
 
-    fn the_kernels_explanation_of_a_refused_probe_has_its_position(t) {
+    fn the_kernels_explanation_of_a_refused_probe_has_its_offset(t) {
         needs(t, ProbeKind::Uprobe)?;
         let builder = Probe::uprobe(EXE, CALLED).name("bad").group("perf_test");
         let error = builder.arg("good", "%sp").arg("bad", "%nosuch:u64").create().unwrap_err();
-        let Error::Probe { definition, errno, why, position, .. } = &error else { panic!("{error}") };
+        let Error::Probe { definition, errno, why, offset, .. } = &error else { panic!("{error}") };
         assert_eq!(*errno, Errno::INVAL);
         assert!(why.is_some(), "{error}");
-        assert_eq!(&definition[position.unwrap()..][..7], "%nosuch", "{error}");
+        assert_eq!(&definition[offset.unwrap() as usize..][..7], "%nosuch", "{error}");
         t.note(why.as_deref().unwrap());
     }
 
@@ -443,7 +443,7 @@ kernel_tests! {
         child.go();
         let mut hits = Vec::new();
         for sampler in &mut samplers {
-            sampler.finish(|record| if let Record::Sample(s) = record {
+            sampler.finish_all(|record| if let Record::Sample(s) = record {
                 hits.push(s.raw.unwrap().to_vec());
             }).unwrap();
         }
@@ -491,7 +491,7 @@ kernel_tests! {
         usdt::hit_there(4, c"two");
         sampler.disable().unwrap();
         let mut hits = Vec::new();
-        sampler.drain(|record| if let Record::Sample(s) = record {
+        sampler.drain_all(|record| if let Record::Sample(s) = record {
             hits.push(s.raw.unwrap().to_vec());
         }).unwrap();
         drop(sampler);

@@ -1,6 +1,6 @@
 use crate::bpf::{self, ProgramType};
 use crate::kernel_tests;
-use crate::support::{TestChild, getppid, spin_for, touch_pages, until};
+use crate::support::{ReadAll, TestChild, getppid, spin_for, touch_pages, until};
 use perf_monitor::{
     CallchainContext, Event, Group, KernelFeatures, KernelVersion, ReadFormat, Record, SampleFlags,
     Sampler, Software, Target,
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// Records by the name of their variant.
 fn kinds(sampler: &mut Sampler, into: &mut BTreeMap<String, usize>) {
     sampler
-        .drain(|record| {
+        .drain_all(|record| {
             let name = format!("{record:?}");
             let name = name.split(['(', ' ']).next().unwrap().to_owned();
             *into.entry(name).or_default() += 1;
@@ -45,7 +45,7 @@ kernel_tests! {
             samplers.iter().for_each(|s| s.counter().disable().unwrap());
             (seen, names, files) = (BTreeMap::new(), Vec::new(), Vec::new());
             for sampler in &mut samplers {
-                sampler.drain(|record| {
+                sampler.drain_all(|record| {
                     let id = record.sample_id().unwrap();
                     assert!(id.time.is_some() && id.cpu.is_some(), "{record:?}");
                     match &record {
@@ -92,7 +92,7 @@ kernel_tests! {
             sampler.counter().enable().unwrap();
             spin_for(Duration::from_millis(30));
             sampler.counter().disable().unwrap();
-            sampler.drain(|record| {
+            sampler.drain_all(|record| {
                 let Record::Sample(s) = record else { return };
                 samples += 1;
                 let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
@@ -140,7 +140,7 @@ kernel_tests! {
         touch_pages(5);
         sampler.counter().disable().unwrap();
         let mut user = 0;
-        sampler.drain(|record| if let Record::Sample(s) = record {
+        sampler.drain_all(|record| if let Record::Sample(s) = record {
             user += s.callchain.unwrap().frames()
                 .filter(|f| f.context == CallchainContext::User).count();
         }).unwrap();
@@ -194,7 +194,7 @@ kernel_tests! {
         let mut paths = Vec::new();
         until("the record of the new cgroup", || {
             for s in &mut samplers {
-                s.drain(|r| if let Record::Cgroup(c) = r { paths.push(c.path.to_vec()) }).unwrap();
+                s.drain_all(|r| if let Record::Cgroup(c) = r { paths.push(c.path.to_vec()) }).unwrap();
             }
             paths.contains(&b"/perf-test".to_vec())
         });
@@ -267,10 +267,10 @@ kernel_tests! {
         sampler.counter().enable().unwrap();
         until("a throttled event", || {
             spin_for(Duration::from_millis(20));
-            sampler.drain(|_| ()).unwrap();
+            sampler.drain_all(|_| ()).unwrap();
             sampler.stats().throttled > 0
         });
-        let stats = sampler.finish(|_| ()).unwrap();
+        let stats = sampler.finish_all(|_| ()).unwrap();
         std::fs::write(rate, before.trim()).unwrap();
         t.note(format!("{stats:?}"));
         // It is throttled and unthrottled by turns.
@@ -287,7 +287,7 @@ kernel_tests! {
         let (mut samples, mut promised, mut kept) = (0, Vec::new(), Vec::new());
         until("deferred callchains", || {
             getppid(1000);
-            sampler.drain(|record| match record {
+            sampler.drain_all(|record| match record {
                 Record::Sample(s) => {
                     samples += 1;
                     promised.extend(s.callchain.unwrap().deferred_cookie());

@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, touch_pages, until};
+use crate::support::{GETPPID, ReadAll, TestChild, getppid, touch_pages, until};
 use perf_monitor::{
     Error, Event, EventBuilder, OverwriteRing, ReadFormat, Record, RecordLayout, RingSet,
     SampleFlags, Software, Target, Timestamp, online_cpus,
@@ -28,12 +28,12 @@ kernel_tests! {
         let mut samples = 0;
         for _ in 0..5 {
             getppid(1000);
-            sampler.drain(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+            sampler.drain_all(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
         }
         // A LOST record is written with the next record that fits.
         getppid(1);
         sampler.counter().disable().unwrap();
-        sampler.drain(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+        sampler.drain_all(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
         let (stats, count) = (sampler.stats(), sampler.counter().read().unwrap());
         assert_eq!(stats.samples, samples);
         assert!(stats.lost > 0 && samples > 0, "{stats:?}");
@@ -45,6 +45,22 @@ kernel_tests! {
             t.lacks("PERF_FORMAT_LOST (Linux 6.0)");
         }
         t.note(format!("{samples} samples + {} lost = 5001", stats.lost));
+    }
+
+    fn a_drain_ends_with_the_first_error(t) {
+        t.tracefs()?;
+        let mut sampler = sys_enter().open_sampler(Target::ThisThread, 16).unwrap();
+        sampler.counter().set_filter(&format!("id == {GETPPID}")).unwrap();
+        sampler.counter().enable().unwrap();
+        getppid(3);
+        sampler.counter().disable().unwrap();
+        let mut read = 0;
+        let stopped = sampler.drain(|_| {
+            read += 1;
+            Err(Error::RingPages(7))
+        });
+        assert!(matches!(stopped, Err(Error::RingPages(7))), "{stopped:?}");
+        assert_eq!((read, sampler.drain_all(|_| ()).unwrap()), (1, 2));
     }
 
     fn a_reader_that_keeps_up_loses_nothing(t) {
@@ -61,7 +77,7 @@ kernel_tests! {
             let mut samples = 0;
             loop {
                 let ready = sampler.wait(Some(Duration::from_secs(20))).unwrap();
-                sampler.drain(|r| samples += usize::from(matches!(r, Record::Sample(_)))).unwrap();
+                sampler.drain_all(|r| samples += usize::from(matches!(r, Record::Sample(_)))).unwrap();
                 if ready.hung_up {
                     break (samples, sampler.stats());
                 }
@@ -82,7 +98,7 @@ kernel_tests! {
         child.go();
         let ready = sampler.wait(Some(Duration::from_secs(5))).unwrap();
         assert!(ready.hung_up, "{ready:?}");
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 3, "records that woke nobody");
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 3, "records that woke nobody");
     }
 
     fn a_watermark_beyond_the_ring_still_wakes(t) {
@@ -94,7 +110,7 @@ kernel_tests! {
         getppid(60);
         assert!(sampler.wait(Some(Duration::ZERO)).unwrap().readable);
         assert_eq!(sampler.stats().records, 0);
-        assert!(sampler.drain(|_| ()).unwrap() > 0);
+        assert!(sampler.drain_all(|_| ()).unwrap() > 0);
     }
 
     fn readers_are_woken_as_requested(t) {
@@ -107,7 +123,7 @@ kernel_tests! {
             assert!(!sampler.wait(Some(Duration::ZERO)).unwrap().readable, "{events}");
             getppid(1);
             assert!(sampler.wait(Some(Duration::ZERO)).unwrap().readable, "{events}");
-            assert_eq!(sampler.drain(|_| ()).unwrap(), calls);
+            assert_eq!(sampler.drain_all(|_| ()).unwrap(), calls);
         }
     }
 
@@ -151,7 +167,7 @@ kernel_tests! {
         assert_eq!(ring.snapshot().unwrap().records().count(), 3);
         getppid(500);
         let snapshot = ring.snapshot().unwrap();
-        let times: Vec<_> = snapshot.records().map(|r| layout.timestamp(r).unwrap()).collect();
+        let times: Vec<_> = snapshot.records().map(|r| layout.time(r).unwrap()).collect();
         assert!((30..60).contains(&times.len()), "{}", times.len());
         assert!(times.windows(2).all(|w| w[0] >= w[1]), "newest first");
         assert!(snapshot.overwritten_bytes() > 0);
@@ -193,7 +209,7 @@ kernel_tests! {
                 for _ in 0..snapshots {
                     let (snapshot, mut newer) = (ring.snapshot().unwrap(), i64::MAX);
                     for record in snapshot.records() {
-                        let time = layout.timestamp(record).map_or(0, Timestamp::nanos);
+                        let time = layout.time(record).map_or(0, Timestamp::nanos);
                         let is_ours = layout.id(record) == Some(id);
                         if layout.decode(record).is_err() || !is_ours || time <= 0 || time > newer {
                             return Err(format!("{record:?} after {newer}"));
@@ -252,12 +268,12 @@ kernel_tests! {
         let mut sampler = sys_enter().open_sampler(Target::ThisThread, 8).unwrap();
         sampler.counter().enable().unwrap();
         sampler.counter().pause_output().unwrap();
-        sampler.drain(|_| ()).unwrap();
+        sampler.drain_all(|_| ()).unwrap();
         getppid(10);
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 0);
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 0);
         sampler.counter().resume_output().unwrap();
         getppid(10);
-        assert!(sampler.drain(|_| ()).unwrap() >= 10);
+        assert!(sampler.drain_all(|_| ()).unwrap() >= 10);
         assert!(sampler.stats().lost >= 10, "the kernel counts it as lost");
     }
 
@@ -277,7 +293,7 @@ kernel_tests! {
         touch_pages(5);
         getppid(5);
         let (mut addresses, mut raw) = (0, 0);
-        sampler.drain(|record| if let Record::Sample(s) = record {
+        sampler.drain_all(|record| if let Record::Sample(s) = record {
             match s.identifier {
                 Some(id) if id == faults => addresses += usize::from(s.addr.is_some()),
                 Some(id) if id == calls => raw += usize::from(s.raw.is_some()),
@@ -290,9 +306,9 @@ kernel_tests! {
         let removed = sampler.remove(faults).unwrap().unwrap();
         assert_eq!(removed.id().unwrap(), faults);
         assert!(sampler.remove(faults).unwrap().is_none());
-        sampler.drain(|_| ()).unwrap(); // what came since the last look
+        sampler.drain_all(|_| ()).unwrap(); // what came since the last look
         touch_pages(5);
-        assert_eq!(sampler.drain(|_| ()).unwrap(), 0);
+        assert_eq!(sampler.drain_all(|_| ()).unwrap(), 0);
         let other_clock = sys_enter().clock(ClockDomain::MonotonicRaw);
         let error = sampler.add(&other_clock, Target::ThisThread).unwrap_err();
         assert!(error.to_string().contains("same clock"), "{error}");
@@ -311,7 +327,7 @@ kernel_tests! {
         rustix::thread::set_name(c"two-trailers").unwrap();
         let own = sampler.counter().id().unwrap();
         let mut seen = Vec::new();
-        sampler.drain(|record| if let Record::Comm(c) = record {
+        sampler.drain_all(|record| if let Record::Comm(c) = record {
             assert_eq!(c.comm, b"two-trailers");
             assert!(c.sample_id.time.unwrap() > Timestamp::default(), "{c:?}");
             seen.push((c.sample_id.id.unwrap(), c.sample_id.tid, c.sample_id.cpu.is_some()));
@@ -347,7 +363,7 @@ kernel_tests! {
             getppid(2000);
             let mut samples = 0;
             let stats = sampler
-                .finish(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
+                .finish_all(|r| samples += u64::from(matches!(r, Record::Sample(_)))).unwrap();
             assert_eq!((stats.samples, stats.unknown_ids), (samples, 0));
             t.note(format!("{pages} pages: {samples} samples, {} lost", stats.lost));
             if perf_monitor::KernelFeatures::has_lost_counts() {
@@ -379,7 +395,7 @@ kernel_tests! {
         first.add_counter(calls).unwrap();
         first.enable().unwrap();
         getppid(2000);
-        let stats = first.finish(|_| ()).unwrap();
+        let stats = first.finish_all(|_| ()).unwrap();
         if perf_monitor::KernelFeatures::has_lost_counts() {
             assert_eq!(stats.samples + stats.lost, 4000, "{stats:?}");
         } else {
@@ -390,12 +406,12 @@ kernel_tests! {
         second.add_counter(calls).unwrap();
         second.enable().unwrap();
         getppid(3);
-        let stats = second.finish(|_| ()).unwrap();
+        let stats = second.finish_all(|_| ()).unwrap();
         assert_eq!((stats.samples, stats.lost), (3, 0), "{stats:?}");
         let mut third = second.remove(id).unwrap().unwrap().into_sampler(1).unwrap();
         third.enable().unwrap();
         getppid(3);
-        let stats = third.finish(|_| ()).unwrap();
+        let stats = third.finish_all(|_| ()).unwrap();
         assert_eq!((stats.samples, stats.lost), (3, 0), "{stats:?}");
     }
 
@@ -429,7 +445,7 @@ kernel_tests! {
             let after = now();
             sampler.counter().disable().unwrap();
             let mut times = Vec::new();
-            sampler.drain(|r| times.extend(r.sample_id().unwrap().time)).unwrap();
+            sampler.drain_all(|r| times.extend(r.sample_id().unwrap().time)).unwrap();
             let inside = times.iter().any(|t| (before..=after).contains(&t.nanos()));
             assert!(inside, "{clock}: {before} {times:?} {after}");
         }

@@ -1,4 +1,6 @@
-use perf_monitor::{Error, KernelVersion, Tracefs, TracepointFormat};
+use perf_monitor::{
+    Error, KernelVersion, Record, RingStats, Sampler, Tracefs, TracepointFormat,
+};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -29,6 +31,28 @@ macro_rules! kernel_tests {
             let _ = run();
         }
     )*};
+}
+
+/// Reads a [`Sampler`] with a function that never ends it early.
+pub(crate) trait ReadAll {
+    fn drain_all(&mut self, f: impl FnMut(Record<'_>)) -> perf_monitor::Result<usize>;
+    fn finish_all(&mut self, f: impl FnMut(Record<'_>)) -> perf_monitor::Result<RingStats>;
+}
+
+impl ReadAll for Sampler {
+    fn drain_all(&mut self, mut f: impl FnMut(Record<'_>)) -> perf_monitor::Result<usize> {
+        self.drain(|record| {
+            f(record);
+            Ok(())
+        })
+    }
+
+    fn finish_all(&mut self, mut f: impl FnMut(Record<'_>)) -> perf_monitor::Result<RingStats> {
+        self.finish(|record| {
+            f(record);
+            Ok(())
+        })
+    }
 }
 
 /// The tests take turns: they change limits of this process, and count its probes, rings and descriptors.

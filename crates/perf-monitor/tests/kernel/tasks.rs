@@ -29,7 +29,7 @@ fn watch(builder: &EventBuilder, f: impl FnOnce()) -> (Tasks, Vec<(u32, Timestam
         if let Record::Exit(exit) = &record {
             ended.push((exit.tid, exit.time));
         }
-        tasks.apply(&record);
+        tasks.push(&record);
         Ok::<(), perf_monitor::Error>(())
     })
     .unwrap();

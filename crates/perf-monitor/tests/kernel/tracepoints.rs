@@ -1,5 +1,5 @@
 use crate::kernel_tests;
-use crate::support::{GETPPID, TestChild, getppid, on_cpu_0, until};
+use crate::support::{GETPPID, ReadAll, TestChild, getppid, on_cpu_0, until};
 use perf_monitor::{Error, Event, FieldKind, FieldValue, Record, SampleFlags, Target};
 
 #[inline(never)]
@@ -92,7 +92,7 @@ kernel_tests! {
         // On the one CPU that the ring is for.
         on_cpu_0(|| TestChild::start("getppid 1").go());
         let mut names = Vec::new();
-        sampler.drain(|record| if let Record::Sample(s) = record {
+        sampler.drain_all(|record| if let Record::Sample(s) = record {
             if let Some(FieldValue::Text(text)) = filename.value(s.raw.unwrap()) {
                 names.push(String::from_utf8_lossy(text).into_owned());
             }
@@ -121,7 +121,7 @@ kernel_tests! {
         }
         sampler.counter().disable().unwrap();
         let mut seen = Vec::new();
-        sampler.drain(|record| if let Record::Sample(s) = record {
+        sampler.drain_all(|record| if let Record::Sample(s) = record {
             let raw = s.raw.unwrap();
             assert_eq!(last.i64(raw), Some(-1), "the field behind both");
             let Some(FieldValue::Text(text)) = text.value(raw) else { panic!("no text") };
@@ -150,10 +150,10 @@ kernel_tests! {
         let mut seen = 0;
         until("a switch away from this thread", || {
             std::thread::sleep(std::time::Duration::from_millis(2)); // a switch away
-            sampler.drain(|record| if let Record::Sample(s) = record {
+            sampler.drain_all(|record| if let Record::Sample(s) = record {
                 let raw = s.raw.unwrap();
                 if prev.i64(raw) == Some(tid) {
-                    assert_eq!(comm.str(raw), Some(&b"perf-test-name"[..]));
+                    assert_eq!(comm.text(raw), Some(&b"perf-test-name"[..]));
                     seen += 1;
                 }
             }).unwrap();

@@ -108,7 +108,7 @@ impl Recording {
         // The fields up to the time are the same in all events. Within a ring samples are in time
         // order, except for those that an NMI took while another was written.
         let ends = records.first_sample().into_iter().chain(records.last_sample());
-        for time in ends.filter_map(|sample| self.layout.timestamp(sample)) {
+        for time in ends.filter_map(|sample| self.layout.time(sample)) {
             let (first, last) = self.times.unwrap_or((time, time));
             self.times = Some((first.min(time), last.max(time)));
         }

@@ -189,7 +189,7 @@ fn apply(
         None => return Ok(()),
     };
     symbols.apply(&record, entry.raw);
-    state.losses.add(entry.raw, &record);
+    state.losses.push(entry.raw, &record);
     if let Record::Sample(sample) = &record {
         let Some(event) = session.event_of(entry.raw) else {
             state.undecodable += 1;
@@ -201,7 +201,7 @@ fn apply(
         }
         return on_sample(&SampleOf { sample, event, mode, session }, state);
     }
-    state.tasks.apply(&record);
+    state.tasks.push(&record);
     Ok(())
 }
 

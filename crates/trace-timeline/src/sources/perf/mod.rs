@@ -514,8 +514,8 @@ impl PerfSource {
             return None;
         }
         let record = entry.decode()?.ok()?;
-        self.losses.add(entry.raw, &record);
-        self.tasks.apply(&record);
+        self.losses.push(entry.raw, &record);
+        self.tasks.push(&record);
         self.stacks.apply(&record, entry.raw);
         let tid = |tid: Option<u32>| tid.and_then(id);
         match record {

@@ -53,7 +53,7 @@ impl TaskFields {
     fn read<'a>(&self, raw: &'a [u8]) -> Option<Task<'a>> {
         let thread = thread(self.tid.i64(raw)?)?;
         let prio = i32::try_from(self.prio.i64(raw)?).ok()?;
-        Some(Task { thread, comm: self.comm.str(raw)?, prio })
+        Some(Task { thread, comm: self.comm.text(raw)?, prio })
     }
 }
 

@@ -186,7 +186,7 @@ impl Stacks {
     }
 
     pub(super) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
-        self.mappings.apply(record, raw);
+        self.mappings.push(record, raw);
     }
 
     /// Finds the addresses of user space that are not in the call chain: the instruction of the sample,

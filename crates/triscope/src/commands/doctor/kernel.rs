@@ -286,6 +286,7 @@ fn sampled(event: &Event, with_kernel: bool) -> Result<&'static str, Error> {
             if let Record::Sample(sample) = record {
                 has_chain |= sample.callchain.is_some_and(|chain| chain.frames().count() > 0);
             }
+            Ok::<(), Error>(())
         })?;
         if has_chain {
             return Ok("");

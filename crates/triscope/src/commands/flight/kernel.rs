@@ -428,7 +428,7 @@ impl Kernel {
                 }
                 None => {
                     detector.sideband(record.cpu, record.layout, raw);
-                    tasks.apply(raw);
+                    tasks.push(raw);
                 }
             }
             write(raw, record.time, current, stats, &mut failed);
@@ -864,7 +864,7 @@ struct Stock<'a>(&'a mut TaskRecords);
 
 impl RecordWriter for Stock<'_> {
     fn record(&mut self, record: RawRecord<'_>) -> perf_data::Result<()> {
-        self.0.apply(record);
+        self.0.push(record);
         Ok(())
     }
 
@@ -930,7 +930,7 @@ mod tests {
         Synthesizer::new(&Default::default(), false).process(running, &mut records).unwrap();
         let mut mapping = records.0.pop().unwrap();
         mapping[16..24].copy_from_slice(&(PAGE as u64).to_ne_bytes());
-        tasks.apply(RawRecord::split_first(&mapping, 0).unwrap().0);
+        tasks.push(RawRecord::split_first(&mapping, 0).unwrap().0);
         let has_it = |tasks: &TaskRecords| {
             let mut records = Records(Vec::new());
             tasks.write(&mut records).unwrap();

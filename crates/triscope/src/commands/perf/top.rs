@@ -283,7 +283,7 @@ impl Live {
             self.rows.entry(Row { comm, file, symbol }).or_default().add(period);
             self.all.add(period);
         }
-        self.tasks.apply(&record);
+        self.tasks.push(&record);
     }
 
     /// The rows of the table, that with the largest share first.

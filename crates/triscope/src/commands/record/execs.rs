@@ -102,7 +102,7 @@ fn read(
         let read = set.read_unordered(|record| {
             let Some((pid, _)) = record.layout.pid_tid(record.raw) else { return Ok(()) };
             let of_record = || {
-                let path = path?.str(record.layout.raw_data(record.raw)?)?;
+                let path = path?.text(record.layout.raw_data(record.raw)?)?;
                 let mut program = ProcessInfo::default();
                 program.pid = pid;
                 program.executable = Some(String::from_utf8_lossy(path).into_owned());

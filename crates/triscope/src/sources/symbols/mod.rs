@@ -178,7 +178,7 @@ impl Symbols {
 
     /// Applies a record, if it is about mappings.
     pub(crate) fn apply(&mut self, record: &Record<'_>, raw: RawRecord<'_>) {
-        self.mappings.apply(record, raw);
+        self.mappings.push(record, raw);
     }
 
     /// Applies a record that was made now: files that are mapped are known by their build ids, so that one
@@ -194,7 +194,7 @@ impl Symbols {
         }
         let raw = self.build_ids.apply(layout, raw);
         if let Ok(record) = layout.decode(raw) {
-            self.mappings.apply(&record, raw);
+            self.mappings.push(&record, raw);
             // A program without a build id can have been built again, with the same inode.
             if matches!(&record, Record::Mmap(map) if has_inode(map)) {
                 self.is_stale.set(true);
@@ -518,7 +518,7 @@ mod tests {
         let header = [&MMAP.to_ne_bytes()[..], &[0; 2], &size.to_ne_bytes()].concat();
         let bytes = [header, body].concat();
         let raw = RawRecord::split_first(&bytes, 0).unwrap().0;
-        mappings.apply(&layout.decode(raw).unwrap(), raw);
+        mappings.push(&layout.decode(raw).unwrap(), raw);
     }
 
     /// The function at an address of a process.

@@ -150,7 +150,7 @@ mod tests {
         let sample = record(SAMPLE, &[&ids[..], &stack].concat());
         let raw = RawRecord::split_first(&map, 0).unwrap().0;
         let mut mappings = Mappings::new(&features);
-        mappings.apply(&layout.decode(raw).unwrap(), raw);
+        mappings.push(&layout.decode(raw).unwrap(), raw);
         let raw = RawRecord::split_first(&sample, 0).unwrap().0;
         let Ok(Record::Sample(sample)) = layout.decode(raw) else { panic!("no sample") };
         let (mut unwinder, mut out) = (Unwinder::new(&features), Vec::new());
