@@ -1,5 +1,6 @@
 #[cfg(all(feature = "tokio", unix))]
 use crate::cancellation::Cancellation;
+use crate::late;
 use crate::message::{
     Command, DumpCommand, DumpFlags, DumpType, Environment, EnvironmentHeader, PerfMapType,
     ProcessInfo, ProcessInfoCommand, Provider, Request, TracingCommand, TracingConfig,
@@ -185,18 +186,36 @@ impl Client {
         }
         connection.send(message, Deadline::after(self.timeouts.send))?;
         let command = request.command();
-        match connection.reply(command, Deadline::after(self.reply_limit(request))) {
-            Ok(payload) => Ok((connection, payload)),
-            Err(e) => Err(match (e, connection.peer().pid) {
-                (Error::Closed { .. }, Some(pid)) if target::has_ended(pid) => {
-                    Error::TargetEnded { pid, command }
-                }
-                (Error::Timeout { after, .. }, Some(pid)) if target::is_stopped(pid) => {
-                    Error::TargetStopped { pid, after }
-                }
-                (e, _) => e,
-            }),
+        let error = match connection.reply(command, Deadline::after(self.reply_limit(request))) {
+            Ok(payload) => return Ok((connection, payload)),
+            Err(error) => error,
+        };
+        let pid = connection.peer().pid;
+        if let (Request::CollectTracing { command, .. }, Error::Timeout { .. }) = (request, &error)
+        {
+            // The runtime may still start the session.
+            late::stop(self, connection, *command);
         }
+        Err(match (error, pid) {
+            (Error::Closed { .. }, Some(pid)) if target::has_ended(pid) => {
+                Error::TargetEnded { pid, command }
+            }
+            (Error::Timeout { after, .. }, Some(pid)) if target::is_stopped(pid) => {
+                Error::TargetStopped { pid, after }
+            }
+            (error, _) => error,
+        })
+    }
+
+    /// Reads the reply to the request for a session, which has its stream on the same connection.
+    pub(crate) fn session(
+        &self,
+        mut connection: Connection,
+        command: TracingCommand,
+        deadline: Deadline,
+    ) -> Result<Session> {
+        let payload = connection.reply(command.command(), deadline)?;
+        Ok(Session::new(self.clone(), connection, number(&payload, Cursor::u64)?, command))
     }
 
     /// The time limit for the reply to a request.
@@ -562,6 +581,10 @@ impl Client {
     ///
     /// With the keyword `GCHeapCollect` (0x800000) of `Microsoft-Windows-DotNETRuntime`, the runtime
     /// performs a full GC before it replies: the limit of the reply is [`Timeouts::dump`], if that is longer.
+    ///
+    /// After [`Error::Timeout`] and [`Error::TargetStopped`] the runtime may still start the session. A thread waits
+    /// for that for [`Timeouts::dump`], and stops it: see [`wait_for_late_sessions`](crate::wait_for_late_sessions).
+    /// If no thread can be started, or 64 wait already, the connection is closed, which can crash .NET Core 3.1.
     ///
     /// # Errors
     ///

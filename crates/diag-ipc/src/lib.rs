@@ -67,6 +67,7 @@ mod client;
 pub mod discovery;
 mod error;
 mod hook;
+mod late;
 pub mod message;
 mod negotiate;
 mod presets;
@@ -81,6 +82,7 @@ pub use client::Client;
 pub use discovery::default_server_address;
 pub use error::{Error, HResult, NoSocketReason, Operation, RejectedRequest, Result};
 pub use hook::{StartupHookError, check_startup_hook};
+pub use late::wait_for_late_sessions;
 pub use message::{
     BufferingMode, Command, DumpCommand, DumpFlags, DumpType, Environment, EventFilter, Format,
     Level, ParseLevelError, ParseProviderError, PerfMapType, ProcessInfo, ProcessInfoCommand,

@@ -641,7 +641,9 @@ static UNSTOPPED: Unstopped = Unstopped::new();
 /// Waits until the end of each session that has begun is requested, for 5 s at most. To be called at the end of
 /// the program: a connection that is closed before can crash .NET Core 3.1.
 pub(crate) fn wait_for_stops() {
+    let begun = Instant::now();
     UNSTOPPED.wait(END);
+    diag_ipc::wait_for_late_sessions(END.saturating_sub(begun.elapsed()));
 }
 
 /// A number of sessions.
