@@ -113,16 +113,17 @@ pub(crate) fn print_next_step() {
     message!("{NEXT_STEP}");
 }
 
-/// The current time of `CLOCK_MONOTONIC`.
+/// The current time of `CLOCK_MONOTONIC` as the records of the kernel have it: see [`read_clock`].
 #[cfg(unix)]
 pub(crate) fn now() -> io::Result<Timestamp> {
     read_clock(ClockDomain::Monotonic)
 }
 
-/// The current time of a clock of the system.
+/// The current time of a clock of the system, without the offset of a time namespace: those of the kernel's records have
+/// none.
 #[cfg(unix)]
 pub(crate) fn read_clock(clock: ClockDomain) -> io::Result<Timestamp> {
-    perf_monitor::now(clock).ok_or_else(|| {
+    perf_monitor::event_now(clock).ok_or_else(|| {
         io::Error::new(io::ErrorKind::Unsupported, format!("{clock} cannot be read"))
     })
 }

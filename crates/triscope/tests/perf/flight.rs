@@ -213,6 +213,88 @@ fn a_dump_has_the_time_before_the_trigger() {
     are_accounted_for(&log);
 }
 
+/// The kernel's records have the time of the initial namespace, and so do the window and the segments.
+#[test]
+fn in_a_time_namespace_a_dump_has_the_records_of_its_window() {
+    const HOUR: i64 = 3_600_000_000_000;
+    needs_root!();
+    let in_namespace = || {
+        let mut command = Command::new("unshare");
+        command.args(["--time", "--monotonic", "3600", env!("CARGO_BIN_EXE_triscope")]);
+        command
+    };
+    let base = tempfile::tempdir().unwrap();
+    let dir = base.path().join("flight");
+    let args = ["--oneshot", "--forward", "200ms"];
+    let mut recorder = Recorder::start_by(in_namespace(), base.path(), &dir, &args);
+    ping_pong(100);
+    let dump = recorder.dump("it is an hour later");
+    assert!(recorder.running.child().wait().unwrap().success(), "{}", recorder.log());
+    recorder.running.0 = None;
+    let end = manifest(&dump)["covered"]["end"].as_i64().unwrap();
+    let now = perf_monitor::now(trace_common::ClockDomain::Monotonic).unwrap().nanos();
+    assert!((now - HOUR / 2..=now).contains(&end), "{end} {now}");
+    assert!(threads(&dump).iter().any(|name| name == "pong"));
+    // Their traces have the other time.
+    for source in ["--go", "--dotnet"] {
+        let mut command = in_namespace();
+        let ran: Ran = command.args(["flight", "-d", "none", source]).output().unwrap().into();
+        ran.is_refused(1, &["time namespace"]);
+    }
+}
+
+/// A recorder whose standard error is full has not begun: it waits in its first message, before it records.
+fn waiting(dir: &Path) -> (Running, std::io::PipeReader) {
+    /// Bytes of a pipe.
+    const FULL: usize = 1 << 16;
+    let (log, mut full) = std::io::pipe().unwrap();
+    std::io::Write::write_all(&mut full, &[b'x'; FULL]).unwrap();
+    let mut command = triscope(&["flight", "-d", dir.to_str().unwrap()]);
+    command.args(SHORT).args(["--metrics", "127.0.0.1:0"]);
+    let recorder = Running(Some(command.stdout(Stdio::null()).stderr(full).spawn().unwrap()));
+    until("a write to standard error", || {
+        assert!(!has_ended(recorder.id()), "it has ended");
+        let call = fs::read_to_string(format!("/proc/{}/syscall", recorder.id())).unwrap();
+        call.split(' ').nth(1) == Some("0x2")
+    });
+    (recorder, log)
+}
+
+#[test]
+fn signals_during_the_start_are_received() {
+    needs_root!();
+    for signal in ["USR1", "HUP", "TERM"] {
+        let base = tempfile::tempdir().unwrap();
+        let dir = base.path().join("flight");
+        let (mut recorder, mut log) = waiting(&dir);
+        recorder.signal(signal);
+        let log = std::thread::spawn(move || {
+            let mut text = String::new();
+            std::io::Read::read_to_string(&mut log, &mut text).unwrap();
+            text
+        });
+        if signal == "USR1" {
+            until("the dump", || !dumps(&dir).is_empty());
+        }
+        if signal == "HUP" {
+            until("the control socket", || dir.join("control.sock").exists());
+            dump(&dir, "it continues");
+        }
+        if signal != "TERM" {
+            recorder.signal("TERM");
+        }
+        let status = recorder.child().wait().unwrap();
+        recorder.0 = None;
+        let log = log.join().unwrap();
+        match status.code() {
+            // The thread that receives the signal may do so when the recording has begun.
+            Some(0) => assert!(log.contains("of the kernel, "), "{log}"),
+            Some(143) if signal == "TERM" => assert!(!dir.exists(), "{log}"),
+            _ => panic!("{signal}: {status}: {log}"),
+        }
+    }
+}
+
 /// No more is delivered and lost than the kernel counts. Linux 6.18 counts a few switches that it
 /// neither writes nor reports as lost: their number is printed.
 #[track_caller]

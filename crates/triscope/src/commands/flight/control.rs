@@ -10,7 +10,7 @@
 //! numbers: the recorder, which reads the kernel's buffers, is asked once per second.
 
 use super::inbox::{Message, Outbox};
-use super::store;
+use super::{store, threads};
 use crate::failure::{Failure, Result};
 use crate::io::place::Place;
 use crate::io::private_dir;
@@ -22,7 +22,7 @@ use rustix::net::sockopt::Timeout;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, TcpListener};
+use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -63,17 +63,37 @@ pub(super) fn serve(dir: &Place, outbox: &Outbox) -> Result {
     }
     let listener = UnixListener::bind(&socket).map_err(fail)?;
     let outbox = outbox.clone();
-    std::thread::spawn(move || {
+    threads::start("the control socket", move || {
         accept(listener.incoming(), std::thread::sleep, |stream| {
             let outbox = outbox.clone();
             // A dump takes as long as its look-forward.
-            std::thread::spawn(move || {
+            on_thread(stream, move |stream: &UnixStream| {
                 let timed = stream.set_read_timeout(Some(TIMEOUT));
-                let _ = timed.and_then(|()| answer(&stream, &stream, &outbox, None));
+                let _ = timed.and_then(|()| answer(stream, stream, &outbox, None));
             });
         });
-    });
+    })?;
     Ok(())
+}
+
+/// Serves a connection on a thread of its own. Without one, the connection is refused.
+fn on_thread<S>(stream: S, serve: impl FnOnce(&S) + Send + 'static)
+where
+    S: Send + 'static,
+    for<'a> &'a S: Write,
+{
+    let (give, taken) = bounded::<S>(1);
+    let started = threads::start("a connection", move || {
+        let Ok(stream) = taken.recv() else { return };
+        serve(&stream);
+    });
+    match started {
+        Ok(_) => drop(give.send(stream)), // the thread waits for it
+        Err(failure) => {
+            // A few bytes: the socket has room for them.
+            let _ = reply_with(&stream, "503 Service Unavailable", failure.message());
+        }
+    }
 }
 
 /// Serves connections. While none can be accepted, because this process has no descriptor left, those that wait stay in
@@ -99,10 +119,10 @@ fn accept<S>(
 }
 
 /// Serves the metrics on a loopback port.
-pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
+pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) -> Result {
     let outbox = outbox.clone();
     let metrics = Arc::new(Metrics::new(FRESH));
-    std::thread::spawn(move || {
+    threads::start("the metrics", move || {
         accept(listener.incoming(), std::thread::sleep, |stream| {
             // Each connection has one.
             let metrics = Arc::clone(&metrics);
@@ -110,13 +130,14 @@ pub(super) fn serve_metrics(listener: TcpListener, outbox: &Outbox) {
                 return;
             }
             let outbox = outbox.clone();
-            std::thread::spawn(move || {
-                let input = Timed::new(&stream, TIMEOUT);
+            on_thread(stream, move |stream: &TcpStream| {
+                let input = Timed::new(stream, TIMEOUT);
                 let timed = stream.set_write_timeout(Some(TIMEOUT));
-                let _ = timed.and_then(|()| answer(input, &stream, &outbox, Some(&metrics)));
+                let _ = timed.and_then(|()| answer(input, stream, &outbox, Some(&metrics)));
             });
         });
-    });
+    })?;
+    Ok(())
 }
 
 /// The last numbers of the recorder, which stay for this time.
@@ -311,7 +332,7 @@ mod tests {
     }
 
     use crate::commands::flight::inbox;
-    use std::net::TcpStream;
+    use crate::commands::flight::threads::tests::while_refused;
 
     /// As while this process has no descriptor left: a connection in the queue is an error again and again.
     #[test]
@@ -357,7 +378,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (inbox, outbox) = inbox::new().unwrap();
-        serve_metrics(listener, &outbox);
+        serve_metrics(listener, &outbox).unwrap();
         let idle: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(address).unwrap()).collect();
         let ask = |request: &str| {
             let mut stream = TcpStream::connect(address).unwrap();
@@ -378,6 +399,23 @@ mod tests {
         let refused = ask("POST /dump HTTP/1.1\r\nHost: localhost\r\n\r\n");
         assert!(text(refused).starts_with("HTTP/1.0 404 "));
         drop(idle);
+    }
+
+    /// As in a storm of forks: the connection is refused with a reason, and the next one is served.
+    #[test]
+    fn a_connection_without_a_thread_is_refused() {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let serve = |stream: &UnixStream| drop(reply_with(stream, "200 OK", "served"));
+        while_refused(|| on_thread(theirs, serve));
+        let mut reply = String::new();
+        ours.read_to_string(&mut reply).unwrap();
+        assert!(reply.starts_with("HTTP/1.0 503 "), "{reply}");
+        assert!(reply.contains("a thread for a connection: "), "{reply}");
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        on_thread(theirs, serve);
+        reply.clear();
+        ours.read_to_string(&mut reply).unwrap();
+        assert!(reply.ends_with("served"), "{reply}");
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod recorder;
 mod reload;
 mod sources;
 mod store;
+mod threads;
 mod trigger;
 
 use crate::failure::{Failure, Lines, OneLine, Result};
@@ -21,10 +22,12 @@ use crate::run::duration::{bytes, with_unit};
 use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
 use crate::run::target::Process;
+use perf_monitor::time_namespace_offset;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use store::{Space, Store};
+use trace_common::ClockDomain;
 use trace_flight::Cause;
 use trigger::Trigger;
 
@@ -196,6 +199,9 @@ impl Settings {
             let why = format!("this trigger needs {missing}");
             return Err(Failure::about(trigger, why).with_code(2));
         }
+        if (self.dotnet || self.go) && time_namespace_offset(ClockDomain::Monotonic) != 0 {
+            return Err(Failure::about("--dotnet, --go", IN_TIME_NAMESPACE));
+        }
         Ok(())
     }
 }
@@ -254,6 +260,9 @@ pub(crate) fn run(args: &Args) -> Result {
 
 const IN_CONTAINER: &str = "the kernel's tracepoints are not usable inside of a PID namespace: they \
                             identify threads by their numbers outside of it";
+
+const IN_TIME_NAMESPACE: &str = "not possible inside of a time namespace that changes CLOCK_MONOTONIC: \
+                                 the kernel's records have the time outside of it";
 
 fn print(text: &str) -> Result {
     let mut out = Output::new();

@@ -1,8 +1,9 @@
 //! Triggers of pressure stall information: <https://docs.kernel.org/accounting/psi.html>.
 
 use super::inbox::Outbox;
+use super::threads;
 use super::trigger::Trigger;
-use crate::failure::Failure;
+use crate::failure::{Failure, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -32,7 +33,7 @@ pub(super) struct Pressure {
 
 impl Pressure {
     /// Registers a trigger at the kernel. `None` if it is no trigger of pressure.
-    pub(super) fn open(trigger: &Trigger) -> Result<Option<Self>, Refused> {
+    pub(super) fn open(trigger: &Trigger) -> std::result::Result<Option<Self>, Refused> {
         let Trigger::Pressure { resource, line, stall, window } = trigger else { return Ok(None) };
         let path = format!("{DIRECTORY}/{resource}");
         let open = || -> io::Result<File> {
@@ -53,9 +54,10 @@ impl Pressure {
     }
 
     /// Posts a message each time it fires.
-    pub(super) fn watch(self, outbox: &Outbox, is_over: &Arc<AtomicBool>) {
+    pub(super) fn watch(self, outbox: &Outbox, is_over: &Arc<AtomicBool>) -> Result {
         let (outbox, is_over) = (outbox.clone(), Arc::clone(is_over));
-        std::thread::spawn(move || {
+        let what = format!("the trigger {}", self.text);
+        threads::start(&what, move || {
             let Self { file, text } = self;
             // Until the settings change.
             while !is_over.load(Ordering::Relaxed) {
@@ -72,7 +74,8 @@ impl Pressure {
                 }
                 outbox.fired(Cause::new("psi", text.clone()));
             }
-        });
+        })?;
+        Ok(())
     }
 }
 

@@ -7,16 +7,16 @@ use super::pressure::Pressure;
 use super::reload::Reader;
 use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
-use super::{Args, IN_CONTAINER, Settings, control};
+use super::{Args, IN_CONTAINER, Settings, control, threads};
 use crate::failure::{Failure, OneLine, Result};
-use crate::run::procfs::{command_line, is_in_container, is_running};
-use crate::run::stop::{Listener, Next, not_ignored};
+use crate::run::procfs::{command_line, is_in_container, is_running, start_time};
+use crate::run::stop::{Listener, Next, exit_code, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::sources::kernel::hotplug::CpuFailure;
 use crate::sources::kernel::{failure, is_privilege};
 use crate::timeline::{counted, now, size};
-use crossbeam_channel::after;
+use crossbeam_channel::{after, bounded};
 use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use rustix::time::{ClockId, clock_gettime};
@@ -26,7 +26,7 @@ use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::{Duration, Instant};
 use trace_flight::{Cause, Fired, Timestamp, Window, Windows};
 
@@ -53,14 +53,19 @@ const PART: u64 = 8;
 
 pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     let dir = args.dir.as_deref().unwrap_or(Path::new("."));
-    if let Some(pid) = args.process.id().filter(|pid| !is_running(*pid)) {
-        return Err(no_process(pid));
+    let process = args.process.id().map(Process::of);
+    if let Some(process) = process.filter(|process| !process.runs()) {
+        return Err(no_process(process.pid));
     }
+    // Before there is anything that a signal could leave half-made.
+    let (inbox, outbox) = inbox::new()?;
+    let signals = Signals::listen(&outbox, args.command.is_empty())?;
     let pressures = pressures(settings)?;
     let kernel = Kernel::open(&wanted(settings)?).map_err(failure)?;
     let mut store = Store::open(dir, space(settings), keep(settings))?;
     let skeleton = store.skeleton();
-    let outcome = record(args, settings, store, kernel, pressures);
+    let start = Start { process, inbox, outbox, signals, kernel, pressures };
+    let outcome = record(args, settings, store, start);
     if let Some(skeleton) = skeleton.filter(|_| outcome.is_err()) {
         skeleton.remove();
     }
@@ -118,13 +123,36 @@ fn enough_disk(settings: &Settings, stock: u64) -> Result {
     Err(Failure::about("--disk", why))
 }
 
-fn record(
-    args: &Args,
-    settings: &Settings,
-    mut store: Store,
-    mut kernel: Kernel,
+/// A process, whose id another one can have later.
+#[derive(Clone, Copy)]
+struct Process {
+    pid: u32,
+    start: Option<u64>,
+}
+
+impl Process {
+    fn of(pid: u32) -> Self {
+        Self { pid, start: start_time(pid) }
+    }
+
+    fn runs(&self) -> bool {
+        is_running(self.pid) && start_time(self.pid) == self.start
+    }
+}
+
+/// What is there before anything is recorded.
+struct Start {
+    /// The only process that is recorded, if it runs already.
+    process: Option<Process>,
+    inbox: Inbox,
+    outbox: Outbox,
+    signals: Signals,
+    kernel: Kernel,
     pressures: Vec<Pressure>,
-) -> Result {
+}
+
+fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> Result {
+    let Start { process, inbox, outbox, signals, mut kernel, pressures } = start;
     let metrics = settings
         .metrics
         .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
@@ -132,22 +160,23 @@ fn record(
     if let Some(address) = metrics.as_ref().and_then(|listener| listener.local_addr().ok()) {
         message!("triscope: metrics: http://{address}/metrics");
     }
-    let (inbox, outbox) = inbox::new()?;
     // The thread that does this reads the rings afterwards.
     recover(&mut store)?;
     kernel.keep_events(&store)?;
     kernel.enable()?;
     kernel.take_stock()?;
     enough_disk(settings, kernel.stock())?;
+    signals.check()?;
     // It is started with all privileges, which this thread drops afterwards.
     let mut command = if args.command.is_empty() {
         None
     } else {
         Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
     };
-    let mut signals = Vec::new();
     let record = |command: Option<&mut Watch>| -> Result {
-        let pid = args.process.id().or_else(|| command.as_deref().and_then(Watch::command_pid));
+        let pid = process
+            .map(|process| process.pid)
+            .or_else(|| command.as_deref().and_then(Watch::command_pid));
         if let Some(pid) = pid {
             kernel.focus(pid);
         }
@@ -158,7 +187,7 @@ fn record(
                     | CapabilitySet::DAC_OVERRIDE;
                 let dir = store.sources()?;
                 let wanted = sources_of(settings, pid);
-                Some(Sources::start(dir, wanted, &outbox, move || keep_capabilities(needed)))
+                Some(Sources::start(dir, wanted, &outbox, move || keep_capabilities(needed))?)
             }
             false => None,
         };
@@ -167,17 +196,17 @@ fn record(
             args.config.clone().filter(|_| command.is_none()).map(|path| {
                 Reader::start(path, || keep_capabilities(CapabilitySet::DAC_READ_SEARCH))
             });
+        let config = config.transpose()?;
         // A reader that does not get a CPU loses events.
         let _nice = NiceThread::begin(NICE).ok();
-        drop_capabilities();
         // The threads that start from here have as few capabilities.
-        signals = listen(&outbox, command.is_none())?;
+        drop_capabilities()?;
         let is_over = Arc::new(AtomicBool::new(false));
-        pressures.into_iter().for_each(|pressure| pressure.watch(&outbox, &is_over));
+        pressures.into_iter().try_for_each(|pressure| pressure.watch(&outbox, &is_over))?;
         control::serve(store.dir(), &outbox)?;
         let name = store.dir().display().to_string();
         if let Some(listener) = metrics {
-            control::serve_metrics(listener, &outbox);
+            control::serve_metrics(listener, &outbox)?;
         }
         let subject = pid.map(|pid| {
             let words =
@@ -206,18 +235,20 @@ fn record(
             cpu_failure: CpuFailure::default(),
             before: Vec::new(),
             writing: 0,
+            unwritten: None,
         };
+        if command.is_none() {
+            signals.check()?;
+        }
         message!("triscope: {}: recording", OneLine(&name));
-        let watched = recorder.watch(args.process.id(), command);
+        let watched = recorder.watch(process, command);
         recorder.finish().and(watched)
     };
     let recorded = record(command.as_mut());
-    let ended = match command {
+    match command {
         Some(mut watch) => watch.see_out(recorded).and_then(|()| watch.outcome()),
         None => recorded,
-    };
-    drop(signals);
-    ended
+    }
 }
 
 fn wanted(settings: &Settings) -> Result<Wanted> {
@@ -314,6 +345,22 @@ struct Recorder {
     before: Vec<(Timestamp, String)>,
     /// Dumps that are being written: one at most.
     writing: u64,
+    /// One for which no thread could be started yet.
+    unwritten: Option<Job>,
+}
+
+/// A dump that is to be written, and who asked for it.
+struct Job {
+    dump: Dump,
+    replies: Vec<Reply>,
+}
+
+impl Job {
+    fn run(self) -> Message {
+        let Self { dump, replies } = self;
+        let held = dump.held();
+        Message::Dumped { held, result: dump.write().map(Box::new), replies }
+    }
 }
 
 /// Numbers since the start.
@@ -348,7 +395,7 @@ fn report(dumped: &Dumped) {
 
 impl Recorder {
     /// Records until the end.
-    fn watch(&mut self, pid: Option<u32>, mut command: Option<&mut Watch>) -> Result {
+    fn watch(&mut self, process: Option<Process>, mut command: Option<&mut Watch>) -> Result {
         let mut looked = Instant::now();
         loop {
             self.inbox.wait(self.kernel.set(), ROUND);
@@ -366,7 +413,7 @@ impl Recorder {
                 if self.begun.elapsed() > self.store.ring.budget().keep {
                     self.store.forget_left();
                 }
-                is_over |= pid.is_some_and(|pid| !is_running(pid));
+                is_over |= process.is_some_and(|process| !process.runs());
             }
             is_over |= self.settings.oneshot && self.stats.dumps > 0;
             if is_over {
@@ -404,6 +451,9 @@ impl Recorder {
         if let Some(first) = self.store.ring.segments().next() {
             // The first segment has records of before its start, too.
             self.machine.forget(first.start - keep);
+        }
+        if let Some(job) = self.unwritten.take() {
+            let _ = self.write(job); // its failure was printed
         }
         // One dump at a time: meanwhile, other triggers join the window that follows.
         let is_idle = self.writing == 0;
@@ -557,7 +607,11 @@ impl Recorder {
         }
         self.is_over.store(true, Ordering::Relaxed);
         self.is_over = Arc::new(AtomicBool::new(false));
-        pressures.into_iter().for_each(|pressure| pressure.watch(&self.outbox, &self.is_over));
+        for pressure in pressures {
+            if let Err(failure) = pressure.watch(&self.outbox, &self.is_over) {
+                failure.print();
+            }
+        }
         if settings.metrics != self.settings.metrics {
             message!("triscope: metrics: a new address needs a new start");
         }
@@ -604,14 +658,27 @@ impl Recorder {
             Ok(dump) => dump,
             Err(failure) => return self.dumped(None, Err(failure), replies),
         };
+        if let Err(failure) = self.write(Job { dump, replies }) {
+            failure.and("the dump is written as soon as possible").print();
+        }
+    }
+
+    /// Starts the thread that writes a dump. Without one, the next round tries it again.
+    fn write(&mut self, job: Job) -> Result {
         let outbox = self.outbox.clone();
-        std::thread::spawn(move || {
+        let (give, taken) = bounded::<Job>(1);
+        let started = threads::start("a dump", move || {
             // The reader of the rings comes first.
             let _nice = NiceThread::begin(0).ok();
-            let held = dump.held();
-            let result = dump.write().map(Box::new);
-            outbox.post(Message::Dumped { held, result, replies });
+            if let Ok(job) = taken.recv() {
+                outbox.post(job.run());
+            }
         });
+        match started {
+            Ok(_) => drop(give.send(job)), // the thread waits for it
+            Err(_) => self.unwritten = Some(job),
+        }
+        started.map(drop)
     }
 
     fn prepare(&mut self, window: Window, slug: &str) -> Result<Dump> {
@@ -739,6 +806,10 @@ impl Recorder {
         put("runtime_bytes", "gauge", "Bytes of their traces.", self.source_bytes() as f64);
         let limit = source_bytes(&self.settings) as f64;
         put("runtime_budget_bytes", "gauge", "Their limit.", limit);
+        let overtaken = sources::overtaken() as f64;
+        put("overtaken_traces_total", "counter", "Go traces not read in time.", overtaken);
+        let refused = threads::refused() as f64;
+        put("refused_threads_total", "counter", "Threads that could not be started.", refused);
         put("stopped_sources", "gauge", "Sources stopped.", self.stats.shed.len() as f64);
         put("threads", "gauge", "Threads that are known.", threads as f64);
         put("dropped_task_records_total", "counter", "Not in memory.", dropped_tasks as f64);
@@ -785,6 +856,10 @@ impl Recorder {
 
     /// Waits until no dump is being written.
     fn await_dump(&mut self) {
+        // Nothing else is left to do.
+        if let Some(job) = self.unwritten.take() {
+            self.outbox.post(job.run());
+        }
         while self.writing > 0 {
             match self.inbox.recv() {
                 Some(Message::Dumped { held, result, replies }) => {
@@ -864,36 +939,81 @@ fn resident() -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Posts signals. SIGINT, SIGTERM and SIGHUP are those of a command, if there is one.
-fn listen(outbox: &Outbox, has_all: bool) -> Result<Vec<Listener>> {
-    let mut listeners = Vec::new();
-    let post = outbox.clone();
-    listeners.push(Listener::of(&[SIGUSR1], move |_| {
-        post.post(Message::Signal("SIGUSR1"));
-        Next::Wait
-    })?);
-    if has_all {
-        // Also under nohup: it does not end the recorder.
+/// The signals, which are received from the start on.
+struct Signals {
+    /// The first one that asks to end, or 0.
+    end: Arc<AtomicI32>,
+    _listeners: Vec<Listener>,
+}
+
+impl Signals {
+    /// Posts signals. Once a command runs, SIGINT, SIGTERM and SIGHUP are those of it, and before they end the start.
+    fn listen(outbox: &Outbox, has_all: bool) -> Result<Self> {
+        let mut listeners = Vec::new();
+        // The thread of each needs no capability.
+        let mut on = |signals: &[i32], act: Box<dyn FnMut(i32) -> Next + Send>| -> Result {
+            let begin = || keep_capabilities(CapabilitySet::empty());
+            listeners.push(Listener::of_by(signals, begin, act)?);
+            Ok(())
+        };
+        let end = Arc::new(AtomicI32::new(0));
+        let ask = Arc::clone(&end);
+        let is_first = move |signal| {
+            ask.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        };
         let post = outbox.clone();
-        listeners.push(Listener::of(&[SIGHUP], move |_| {
-            post.post(Message::Reload);
-            Next::Wait
-        })?);
-        let (post, mut is_asked) = (outbox.clone(), false);
-        listeners.push(Listener::of(&not_ignored(&[SIGINT, SIGTERM]), move |_| {
-            if std::mem::replace(&mut is_asked, true) {
-                return Next::Exit;
-            }
-            post.post(Message::Stop);
-            Next::Wait
-        })?);
+        on(
+            &[SIGUSR1],
+            Box::new(move |_| {
+                post.post(Message::Signal("SIGUSR1"));
+                Next::Wait
+            }),
+        )?;
+        if has_all {
+            // Also under nohup: it does not end the recorder.
+            let post = outbox.clone();
+            on(
+                &[SIGHUP],
+                Box::new(move |_| {
+                    post.post(Message::Reload);
+                    Next::Wait
+                }),
+            )?;
+            let post = outbox.clone();
+            on(
+                &not_ignored(&[SIGINT, SIGTERM]),
+                Box::new(move |signal| {
+                    if !is_first(signal) {
+                        return Next::Exit;
+                    }
+                    post.post(Message::Stop);
+                    Next::Wait
+                }),
+            )?;
+        } else {
+            on(
+                &not_ignored(&[SIGINT, SIGTERM, SIGHUP]),
+                Box::new(move |signal| {
+                    is_first(signal);
+                    Next::Wait
+                }),
+            )?;
+        }
+        Ok(Self { end, _listeners: listeners })
     }
-    Ok(listeners)
+
+    /// Ends the start if a signal asks for it.
+    fn check(&self) -> Result {
+        match self.end.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            signal => Err(Failure::Quiet(exit_code(signal))),
+        }
+    }
 }
 
 /// Keeps no capability of this thread and those that it starts but the one for perf events, and that
 /// for their buffers: they are opened again for CPUs that come online and for other settings.
-fn drop_capabilities() {
+fn drop_capabilities() -> Result {
     // Linux before 5.8 knows no CAP_PERFMON.
     let has_perfmon = rustix::thread::capabilities(None)
         .is_ok_and(|sets| sets.effective.contains(CapabilitySet::PERFMON));
@@ -901,21 +1021,24 @@ fn drop_capabilities() {
     if has_perfmon {
         let kept = with(CapabilitySet::PERFMON);
         // On a thread, as capabilities do not come back.
-        let suffices = std::thread::spawn(move || {
+        let suffices = threads::start("the capabilities", move || {
             keep_capabilities(kept);
             may_open()
-        });
+        })?;
         if suffices.join().unwrap_or(false) {
-            return keep_capabilities(kept);
+            keep_capabilities(kept);
+            return Ok(());
         }
         message!(
             "triscope: CAP_SYS_ADMIN is kept: this kernel does not open events with CAP_PERFMON alone, as \
              kernel.perf_event_paranoid is {}",
             perf_monitor::paranoid_level().unwrap_or_default()
         );
-        return keep_capabilities(kept | CapabilitySet::SYS_ADMIN);
+        keep_capabilities(kept | CapabilitySet::SYS_ADMIN);
+        return Ok(());
     }
     keep_capabilities(with(CapabilitySet::SYS_ADMIN));
+    Ok(())
 }
 
 /// Keeps only these capabilities of this thread and those that it starts. No program that they execute gets
@@ -949,6 +1072,14 @@ mod tests {
                 assert!(records >= (stock / 2).min(space / 8), "{stock} {space}");
             }
         }
+    }
+
+    #[test]
+    fn another_process_with_the_id_is_not_the_one() {
+        let process = Process::of(std::process::id());
+        assert!(process.start.is_some() && process.runs());
+        let before = Process { start: process.start.map(|start| start - 1), ..process };
+        assert!(!before.runs());
     }
 
     #[test]

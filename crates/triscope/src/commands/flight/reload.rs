@@ -1,6 +1,6 @@
 //! The thread that reads the configuration again.
 
-use super::{Settings, config};
+use super::{Settings, config, threads};
 use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use std::path::PathBuf;
@@ -13,15 +13,15 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Starts the thread. `privileges` drops the privileges that it does not need.
-    pub(super) fn start(path: PathBuf, privileges: impl FnOnce() + Send + 'static) -> Self {
+    pub(super) fn start(path: PathBuf, privileges: impl FnOnce() + Send + 'static) -> Result<Self> {
         let (ask, asked): (_, Receiver<Sender<Result<Settings>>>) = unbounded();
-        std::thread::spawn(move || {
+        threads::start("the configuration", move || {
             privileges();
             for reply in asked {
                 let _ = reply.send(config::read(&path)); // who asked may have gone
             }
-        });
-        Self { ask }
+        })?;
+        Ok(Self { ask })
     }
 
     /// Reads the file.

@@ -11,6 +11,7 @@ use super::dotnet_trace::{Begun, Start, Trace};
 use super::dotnet_watch::{DotnetWatch, Process, providers};
 use super::{Collected, MAX_PROCESSES, Part, Unrecorded, late};
 use crate::commands::flight::inbox::Outbox;
+use crate::commands::flight::threads;
 use crate::commands::flight::trigger::DotnetTrigger;
 use crate::failure::{Failure, Result};
 use crate::io::place::Place;
@@ -238,12 +239,18 @@ impl Runtimes {
             Ok(start) => start,
             Err(failure) => return self.conclude(process, started, Err(failure)),
         };
-        self.starting.insert(pid, Starting { name, since, path: start.path().clone() });
-        let to = self.replies.0.clone();
-        std::thread::spawn(move || {
+        let (path, to, of) = (start.path().clone(), self.replies.0.clone(), process.clone());
+        let thread = threads::start("a .NET session", move || {
             let result = start.run(client).map(|trace| trace.map(Begun::new));
             let _ = to.send(Settled { process, started, result }); // nothing may want it any more
         });
+        match thread {
+            Ok(_) => drop(self.starting.insert(pid, Starting { name, since, path })),
+            Err(failure) => {
+                let _ = fs::remove_file(&path); // it is empty
+                self.conclude(of, started, Err(failure));
+            }
+        }
     }
 
     /// Another session of a process that is recorded.

@@ -1,5 +1,6 @@
 use super::*;
 use crate::commands::flight::inbox;
+use crate::commands::flight::threads::tests::while_refused;
 use crate::run::fake;
 use crate::run::wait::until;
 use diag_ipc::message::Request;
@@ -74,6 +75,22 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     runtimes.end_old(BUDGET, keep);
     assert!(runtimes.recorded.is_empty() && runtimes.ending.is_empty());
     assert_eq!((runtimes.bytes(), files(dir.path())), (0, Vec::new()));
+}
+
+/// As in a storm of forks: it is tried again, and a dump has the reason meanwhile.
+#[test]
+fn a_session_without_a_thread_is_unrecorded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    let process = || Process { pid: PID, name: "x".to_owned() };
+    while_refused(|| runtimes.begin(process(), true, || Ok(None)));
+    assert!(runtimes.starting.is_empty());
+    assert_eq!(files(dir.path()), Vec::<PathBuf>::new());
+    let (name, why) = &runtimes.unrecorded.named[&PID];
+    assert!(name == "x" && why.starts_with("a thread for a .NET session: "), "{why}");
+    runtimes.begin(process(), true, || Ok(None));
+    assert!(runtimes.starting.contains_key(&PID));
 }
 
 #[test]

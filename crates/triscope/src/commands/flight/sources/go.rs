@@ -296,8 +296,15 @@ impl Programs {
             return;
         }
         let Some(next) = process.asked.next(listening(pid), now) else { return };
-        let of = (pid, process.program.name.as_str());
-        process.pull = Some(Pull::start(next, &self.dir, of, &self.triggers, &self.outbox));
+        let (of, address) = ((pid, process.program.name.as_str()), next.address);
+        match Pull::start(next, &self.dir, of, &self.triggers, &self.outbox) {
+            Ok(pull) => process.pull = Some(pull),
+            // It is tried again.
+            Err(failure) => {
+                process.refusal = Some(failure.message().to_owned());
+                process.asked.ended(address, End::Failed, now);
+            }
+        }
     }
 
     /// The traces for a dump: of a process, those that have ended are before that which runs.

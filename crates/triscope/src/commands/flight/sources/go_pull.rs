@@ -3,24 +3,26 @@
 use super::go_watch::watch;
 use super::late;
 use crate::commands::flight::inbox::Outbox;
+use crate::commands::flight::threads;
 use crate::commands::flight::trigger::GoTrigger;
+use crate::failure::Failure;
 use crate::io::place::Place;
 use crate::io::private;
 use crate::run::http::BadStatus;
 use crate::run::pprof::{Listening, Request};
 use crate::timeline::now;
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, TrySendError, bounded};
 use gotrace::{ErrorKind, Generations, Limits};
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use trace_common::ReadErrorKind;
 use trace_flight::{Timestamp, Window};
 
@@ -30,9 +32,19 @@ const HEADERS: Duration = Duration::from_secs(2);
 /// The length of a trace that is requested: after it, the next one is.
 const LONG: Duration = Duration::from_secs(24 * 3600);
 
-/// Bytes of a part of a generation for the reader that looks for triggers, and parts that wait for it.
-const PART: usize = 256 << 10;
-const QUEUE: usize = 16;
+/// Generations that may wait for the reader that looks for triggers: seconds. They are files.
+const QUEUE: usize = 8;
+
+/// Time in which what has come is written. A program whose trace is not read waits with it.
+const STUCK: Duration = Duration::from_secs(5);
+
+/// Traces that were not read in time.
+static OVERTAKEN: AtomicU64 = AtomicU64::new(0);
+
+/// The number of traces that were not read in time: by the reader that looks for triggers, or at all.
+pub(in super::super) fn overtaken() -> u64 {
+    OVERTAKEN.load(Ordering::Relaxed)
+}
 
 /// Bytes of memory that each trace has for the generation that it receives: those of most programs are smaller.
 const SHARE: u64 = 4 << 20;
@@ -127,13 +139,17 @@ struct Pulled {
     /// Whether the address will never send a trace.
     is_refused: bool,
     has_ended: bool,
+    /// Since when what was received is being written.
+    busy: Option<Instant>,
+    /// Whether that was too long.
+    is_stuck: bool,
 }
 
 impl Pulled {
     /// Adds a generation, instead of the oldest ones if there are too many.
-    fn push(&mut self, generation: Generation) {
+    fn push(&mut self, generation: Arc<Generation>) {
         self.bytes += generation.bytes;
-        self.generations.push_back(Arc::new(generation));
+        self.generations.push_back(generation);
         let budget = self.budget.unwrap_or(u64::MAX);
         while self.generations.len() > 1
             && (self.generations.len() > MAX_GENERATIONS || self.bytes > budget)
@@ -199,6 +215,25 @@ impl Shared {
         self.lock().is_refused
     }
 
+    /// Notes whether the connection is read or what has come is written.
+    fn set_busy(&self, is_busy: bool) {
+        self.lock().busy = is_busy.then(Instant::now);
+    }
+
+    /// Whether what has come is being written for this time or longer, and was not before.
+    fn becomes_stuck(&self, time: Duration) -> bool {
+        let mut pulled = self.lock();
+        let is_stuck = pulled.busy.is_some_and(|since| since.elapsed() >= time);
+        is_stuck && !std::mem::replace(&mut pulled.is_stuck, true)
+    }
+
+    /// It was not read in time: this is why.
+    fn overtake(&self, name: &str, why: &str) {
+        OVERTAKEN.fetch_add(1, Ordering::Relaxed);
+        Failure::about(name, why).print();
+        self.change(|pulled| pulled.failure = Some(why.to_owned()));
+    }
+
     /// Removes the oldest generations until the budget holds.
     pub(super) fn evict(&self, earliest: Timestamp, budget: u64) {
         let mut pulled = self.lock();
@@ -227,13 +262,13 @@ impl Pull {
         (pid, name): (u32, &str),
         triggers: &[GoTrigger],
         outbox: &Outbox,
-    ) -> Self {
+    ) -> crate::failure::Result<Self> {
         let (shared, request) = (Arc::new(Shared::default()), Arc::new(Request::default()));
         let address = listening.address;
         let dir = dir.into();
         let (name, outbox) = (name.to_owned(), outbox.clone());
         let (to, asked, triggers) = (Arc::clone(&shared), Arc::clone(&request), triggers.to_vec());
-        let thread = std::thread::spawn(move || {
+        let thread = threads::start("a Go trace", move || {
             let body = asked.send(address, LONG, HEADERS).and_then(|mut body| {
                 // From now on data comes when the program has some.
                 body.get_mut().each(None)?;
@@ -241,10 +276,7 @@ impl Pull {
             });
             let (failure, is_refused) = match body {
                 Ok(body) => (receive(body, &dir, (pid, &name), triggers, &to, &outbox), false),
-                Err(error) => {
-                    let why = format!("http://{address}/debug/pprof/trace: {error}");
-                    (Some(why), is_final(&error))
-                }
+                Err(error) => (Some(format!("{}: {error}", url(address))), is_final(&error)),
             };
             // Nothing is read any more: the program would wait for that.
             asked.close();
@@ -254,8 +286,8 @@ impl Pull {
                     pulled.failure = Some(failure);
                 }
             });
-        });
-        Self { listening, shared, request, thread }
+        })?;
+        Ok(Self { listening, shared, request, thread })
     }
 
     pub(super) const fn address(&self) -> SocketAddr {
@@ -274,9 +306,21 @@ impl Pull {
         self.thread.is_finished()
     }
 
-    /// Requests the end if the program does not listen any more: it may wait for it.
+    /// Requests the end if the program does not listen any more: it may wait for it. Closes the connection if nothing
+    /// reads it: the program would keep what it has to send, in more and more memory.
     pub(super) fn look(&self) {
-        if !self.has_ended() && !self.listening.is_open() {
+        self.look_for(STUCK);
+    }
+
+    fn look_for(&self, stuck: Duration) {
+        if self.has_ended() {
+            return;
+        }
+        if self.shared.becomes_stuck(stuck) {
+            self.request.close();
+            let why = format!("its trace could not be written within {} s", stuck.as_secs());
+            self.shared.overtake(&url(self.address()), &why);
+        } else if !self.listening.is_open() {
             self.end();
         }
     }
@@ -297,6 +341,11 @@ impl Pull {
     pub(super) fn remove(self) {
         let _ = self.thread.join(); // what it has is there, and goes with the last part of a dump
     }
+}
+
+/// The name of a trace in messages.
+fn url(address: SocketAddr) -> String {
+    format!("http://{address}/debug/pprof/trace")
 }
 
 /// Whether a server will answer the same to the next request: it serves something else, or refuses this program.
@@ -320,38 +369,106 @@ fn receive(
     to: &Shared,
     outbox: &Outbox,
 ) -> Option<String> {
+    let watching = (!triggers.is_empty())
+        .then_some(|written: Written| watch(written, limits(), triggers, of, outbox));
+    receive_by(body, dir, of, to, watching)
+}
+
+/// As [`receive`], with what reads the trace meanwhile, and returns why it cannot be read. The connection does not wait
+/// for that: the program would need more and more memory. A reader that is too slow gets no more.
+fn receive_by(
+    body: impl Read,
+    dir: &Place,
+    (pid, name): (u32, &str),
+    to: &Shared,
+    reader: Option<impl FnOnce(Written) -> Option<String> + Send>,
+) -> Option<String> {
     std::thread::scope(|scope| {
-        let (parts, received) = bounded(QUEUE);
-        let watching = (!triggers.is_empty()).then(|| {
-            scope.spawn(move || {
-                let failure = watch(received, limits(), triggers, of, outbox);
-                if let Some(failure) = failure {
+        let (written, received) = bounded(QUEUE);
+        let mut written = reader.and_then(|reader| {
+            let read = Written { received, header: None, part: None };
+            let watching = threads::start_in(scope, "the triggers of a Go trace", move || {
+                if let Some(failure) = reader(read) {
                     to.change(|pulled| pulled.failure = Some(failure));
                 }
-            })
+            });
+            let refused = |failure: Failure| {
+                failure.print();
+                let why = format!("triggers do not see it: {}", failure.message());
+                to.change(|pulled| pulled.failure = Some(why));
+            };
+            watching.map(|_| written).map_err(refused).ok()
         });
-        let mut pass = |bytes: &[u8]| {
-            if watching.is_some() {
-                // It may have failed, which is noted.
-                let _ = bytes.chunks(PART).try_for_each(|part| parts.send(part.to_vec()));
+        let mut pass = |header: usize, generation: &Arc<Generation>| {
+            let Some(queue) = &written else { return };
+            match queue.try_send((header, Arc::clone(generation))) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => {
+                    written = None;
+                    let why =
+                        format!("triggers do not see it any more: {QUEUE} generations waited");
+                    to.overtake(&format!("{name} ({pid})"), &why);
+                }
+                // It has failed, which is noted.
+                Err(TrySendError::Disconnected(_)) => written = None,
             }
         };
-        let result = split(body, dir, of.0, to, &RECEIVING, &mut pass);
-        drop(parts);
+        let result = split(body, dir, pid, to, &RECEIVING, &mut pass);
+        drop(written);
         result.err()
     })
 }
 
-/// An input that notes its end, and has memory for what comes.
+/// The trace as it is in the files of its generations. One that is evicted stays until it was read.
+struct Written {
+    /// The bytes of the header in each file, and the generation.
+    received: Receiver<(usize, Arc<Generation>)>,
+    /// That of the first one is read.
+    header: Option<usize>,
+    part: Option<(fs::File, Arc<Generation>)>,
+}
+
+impl Written {
+    /// Opens the next generation. Returns whether there is one.
+    fn next(&mut self) -> io::Result<bool> {
+        let Ok((header, generation)) = self.received.recv() else { return Ok(false) };
+        let mut file = fs::File::open(&generation.path)?;
+        file.seek(SeekFrom::Start(self.header.unwrap_or(0) as u64))?;
+        (self.header, self.part) = (Some(header), Some((file, generation)));
+        Ok(true)
+    }
+}
+
+impl Read for Written {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some((file, _)) = &mut self.part {
+                match file.read(out)? {
+                    0 if !out.is_empty() => self.part = None,
+                    len => return Ok(len),
+                }
+            }
+            if self.part.is_none() && !self.next()? {
+                return Ok(0); // the trace has ended
+            }
+        }
+    }
+}
+
+/// An input that notes its end and when it is read, and has memory for what comes.
 struct Noted<'a, R> {
     input: R,
     has_ended: &'a Cell<bool>,
     held: &'a Held<'a>,
+    shared: &'a Shared,
 }
 
 impl<R: Read> Read for Noted<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let len = self.input.read(out)?;
+        self.shared.set_busy(false);
+        let read = self.input.read(out);
+        self.shared.set_busy(true);
+        let len = read?;
         self.has_ended.set(self.has_ended.get() || (len == 0 && !out.is_empty()));
         self.held.receive(len as u64)?;
         Ok(len)
@@ -377,14 +494,13 @@ fn split(
     pid: u32,
     shared: &Shared,
     memory: &Memory,
-    pass: &mut dyn FnMut(&[u8]),
+    pass: &mut dyn FnMut(usize, &Arc<Generation>),
 ) -> Result<(), String> {
     let (has_ended, held) = (Cell::new(false), Held::new(memory));
-    let body = Noted { input: body, has_ended: &has_ended, held: &held };
+    let body = Noted { input: body, has_ended: &has_ended, held: &held, shared };
     let mut generations =
         Generations::with_limits(body, limits()).map_err(|error| error.to_string())?;
     let header = generations.version().header().to_vec();
-    pass(&header);
     shared.change(|pulled| pulled.header.clone_from(&header));
     // Of a process, it is another one for each session.
     let start = now().map_err(|error| error.to_string())?.nanos();
@@ -410,8 +526,9 @@ fn split(
         // A generation of the future would never be too old.
         let last = now().map_or(span.last, |now| span.last.min(now));
         let generation = Generation { path, first: span.first.min(last), last, bytes: space };
-        shared.change(|pulled| pulled.push(generation));
-        pass(bytes);
+        let generation = Arc::new(generation);
+        shared.change(|pulled| pulled.push(Arc::clone(&generation)));
+        pass(header.len(), &generation);
         held.release(bytes.len() as u64);
     }
 }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::commands::flight::inbox;
+use crate::commands::flight::threads::tests::while_refused;
 use crate::run::wait::until;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -81,7 +82,7 @@ fn a_program_that_does_not_answer_keeps_nobody_waiting() {
         serve(stream)
     });
     // It does not wait for the answer.
-    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
     assert!(!pull.is_accepted() && !pull.has_ended());
     answer.send(()).unwrap();
     until("a generation", || pull.shared().last().is_some());
@@ -100,7 +101,7 @@ fn a_program_that_never_answers_is_refused() {
         // It ends when the request does.
         let _ = stream.read(&mut [0]);
     });
-    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
     until("the refusal", || pull.has_ended());
     let why = format!("http://{address}/debug/pprof/trace: no reply within 2 s");
     assert_eq!((pull.is_accepted(), pull.shared().failure()), (false, Some(why)));
@@ -127,7 +128,7 @@ fn only_a_server_that_will_not_send_its_trace_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (_inbox, outbox) = inbox::new().unwrap();
         let (address, server) = server(|mut stream| stream.write_all(reply.as_bytes()).unwrap());
-        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
         until("the end", || pull.has_ended());
         assert!(!pull.is_accepted(), "{reply}");
         assert_eq!(pull.shared().is_refused(), is_refused, "{reply}");
@@ -161,7 +162,7 @@ fn a_trace_that_cannot_be_read_any_more_has_a_failure() {
             // The reader ends within it.
             let _ = (0..times).try_for_each(|_| stream.write_all(&rest));
         });
-        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox);
+        let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
         until("the end", || pull.has_ended());
         assert!(pull.is_accepted());
         let failure = pull.shared().failure();
@@ -197,7 +198,7 @@ fn generations_of_all_programs_have_one_limit() {
     let large = batch.repeat(SHARE as usize / batch.len() + 2);
     let trace = [&HEAD[HEAD.len() - 16..], &generation(1, 1), &large].concat();
     let (dir, shared) = (tempfile::tempdir().unwrap(), Shared::default());
-    let ended = split(&trace[..], &dir.path().into(), 1, &shared, &memory, &mut |_| ());
+    let ended = split(&trace[..], &dir.path().into(), 1, &shared, &memory, &mut |_, _| ());
     let why = "the generations of all Go programs have 10 bytes of memory";
     assert!(ended.as_ref().unwrap_err().contains(why), "{ended:?}");
     assert_eq!(memory.used.load(Ordering::Relaxed), 0);
@@ -211,8 +212,96 @@ fn received(generations: impl Iterator<Item = (u64, u64)>, budget: Option<u64>) 
     let header = &HEAD[HEAD.len() - 16..];
     let generations = generations.map(|(number, time)| generation(number, time));
     let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
-    split(&trace[..], &dir.path().into(), 1, &shared, &Memory::new(0), &mut |_| ()).unwrap();
+    split(&trace[..], &dir.path().into(), 1, &shared, &Memory::new(0), &mut |_, _| ()).unwrap();
     (shared, fs::read_dir(dir.path()).unwrap().count())
+}
+
+/// A body that says when it was read to its end.
+struct Body<'a> {
+    bytes: &'a [u8],
+    ended: std::sync::mpsc::Sender<()>,
+}
+
+impl Read for Body<'_> {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        let len = self.bytes.read(out)?;
+        if len == 0 && !out.is_empty() {
+            let _ = self.ended.send(()); // it is read once
+        }
+        Ok(len)
+    }
+}
+
+/// The trace of this number of generations, and what a reader of it sees that waits until the connection was read to its
+/// end if it `is_slow`.
+fn read_beside(count: u64, is_slow: bool) -> (Shared, Vec<u8>, Vec<u8>) {
+    let dir = tempfile::tempdir().unwrap();
+    let shared = Shared::default();
+    let header = &HEAD[HEAD.len() - 16..];
+    let generations = (1..=count).map(|n| generation(n, n));
+    let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
+    let (ended, has_ended) = channel();
+    let mut read = Vec::new();
+    let seen = &mut read;
+    let reader = move |mut written: Written| {
+        let waited = !is_slow || has_ended.recv_timeout(Duration::from_secs(60)).is_ok();
+        assert!(waited, "the connection waits for the reader");
+        written.read_to_end(seen).err().map(|error| error.to_string())
+    };
+    let body = Body { bytes: &trace, ended };
+    let failed = receive_by(body, &dir.path().into(), (1, "x"), &shared, Some(reader));
+    assert_eq!(failed, None);
+    (shared, trace, read)
+}
+
+/// The program waits for nothing: what it could not send would fill its memory.
+#[test]
+fn a_reader_that_is_too_slow_does_not_keep_the_connection_waiting() {
+    let (shared, trace, read) = read_beside(QUEUE as u64, true);
+    assert_eq!((shared.failure(), read), (None, trace), "so many may wait");
+    let (before, count) = (overtaken(), 3 * QUEUE as u64);
+    let (shared, trace, read) = read_beside(count, true);
+    assert_eq!(shared.lock().generations.len() as u64, count, "all are written");
+    let failure = shared.failure().unwrap();
+    assert_eq!(failure, "triggers do not see it any more: 8 generations waited");
+    assert!(trace.starts_with(&read) && !read.is_empty() && read.len() < trace.len());
+    assert!(overtaken() > before);
+}
+
+#[test]
+fn a_reader_without_a_thread_gets_nothing() {
+    let (shared, trace, read) = while_refused(|| read_beside(2, false));
+    let failure = shared.failure().unwrap();
+    let why = "triggers do not see it: a thread for the triggers of a Go trace: ";
+    assert!(failure.starts_with(why), "{failure}");
+    assert_eq!((shared.lock().generations.len(), read.len()), (2, 0), "of {}", trace.len());
+}
+
+#[test]
+fn a_trace_that_cannot_be_written_is_closed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let (address, server) = server(serve);
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+    until("a generation", || pull.shared().last().is_some());
+    // As a disk that hangs would: the thread writes when it is looked at.
+    until("a thread that writes", || {
+        pull.look_for(Duration::ZERO);
+        pull.shared().failure().is_some()
+    });
+    assert!(server.join().unwrap(), "the connection was closed");
+    let why = pull.shared().failure().unwrap();
+    assert_eq!(why, "its trace could not be written within 0 s");
+    pull.remove();
+}
+
+#[test]
+fn a_trace_without_a_thread_is_an_error() {
+    let (dir, listening) = (tempfile::tempdir().unwrap(), SocketAddr::from(([127, 0, 0, 1], 9)));
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let start = || Pull::start(Listening::at(listening), dir.path(), (1, "x"), &[], &outbox).err();
+    let why = while_refused(start).unwrap();
+    assert!(why.message().starts_with("a thread for a Go trace: "), "{why:?}");
 }
 
 #[test]
@@ -249,7 +338,7 @@ fn a_trace_continues_while_a_dump_copies_it() {
     let [first, last] = [1, 2].map(Timestamp::from_nanos);
     let generation = Generation { path: (&path).into(), first, last, bytes: BLOCK };
     shared.change(|pulled| {
-        pulled.push(generation);
+        pulled.push(Arc::new(generation));
         pulled.has_ended = true;
     });
     let cause = trace_flight::Cause::new("signal", "SIGUSR1");

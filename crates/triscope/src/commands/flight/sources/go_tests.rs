@@ -28,7 +28,8 @@ fn all_sessions_of_a_process_are_in_a_dump() {
         let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
         let session = || {
             let (address, server) = server(serve);
-            let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox);
+            let pull =
+                Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
             until("a generation", || pull.shared().last().is_some());
             (pull, server)
         };
@@ -80,7 +81,7 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
     let (_inbox, outbox) = inbox::new().unwrap();
     let (address, server) = server(serve);
     let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
-    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox);
+    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
     until("a generation", || pull.shared().last().is_some());
     programs.processes.insert(PID, process(Some(pull)));
     assert_eq!(programs.recorded(), 1);

@@ -2,48 +2,26 @@
 
 use crate::commands::flight::inbox::Outbox;
 use crate::commands::flight::trigger::GoTrigger;
-use crossbeam_channel::Receiver;
 use gotrace::{Event, EventKind, GoId, GoState, Limits, RangeName, Reader, TaskId, Timestamp};
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::Read;
 use std::time::Duration;
 use trace_flight::Cause;
 
 /// Open regions of all goroutines, and open tasks, that are followed: a program that never ends them must not cost more.
 const MAX_OPEN: usize = 1 << 16;
 
-/// The bytes of a trace, in parts.
-struct Parts {
-    receiver: Receiver<Vec<u8>>,
-    part: io::Cursor<Vec<u8>>,
-}
-
-impl Read for Parts {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        loop {
-            match self.part.read(out)? {
-                0 if !out.is_empty() => match self.receiver.recv() {
-                    Ok(part) => self.part = io::Cursor::new(part),
-                    Err(_) => return Ok(0), // the trace has ended
-                },
-                len => return Ok(len),
-            }
-        }
-    }
-}
-
 /// Reads a trace up to its end, and posts what fires triggers. Returns why it cannot be read.
 pub(super) fn watch(
-    receiver: Receiver<Vec<u8>>,
+    trace: impl Read,
     limits: Limits,
     triggers: Vec<GoTrigger>,
     (pid, name): (u32, &str),
     outbox: &Outbox,
 ) -> Option<String> {
-    let parts = Parts { receiver, part: io::Cursor::default() };
     let mut watch = Watch::new(triggers);
     let read = || -> Result<(), gotrace::Error> {
-        let mut reader = Reader::with_limits(parts, limits)?;
+        let mut reader = Reader::with_limits(trace, limits)?;
         while let Some(event) = reader.next_event()? {
             if let Some((kind, what, at)) = watch.observe(event) {
                 let mut cause = Cause::new(kind, format!("{name} ({pid}): {what}"));

@@ -18,7 +18,9 @@ mod left;
 mod masked;
 
 use super::inbox::Outbox;
+use super::threads;
 use super::trigger::{DotnetTrigger, GoTrigger, Trigger};
+use crate::failure::Result;
 use crate::io::place::Place;
 use crate::io::private;
 use crate::run::family::Family;
@@ -36,6 +38,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
 
+pub(super) use go_pull::overtaken;
 pub(super) use left::{clear, left, put_aside, shrink};
 
 /// Interval between looks at the processes.
@@ -131,17 +134,17 @@ impl Sources {
         wanted: Wanted,
         outbox: &Outbox,
         privileges: impl FnOnce() + Send + 'static,
-    ) -> Self {
+    ) -> Result<Self> {
         let (ask, asked) = unbounded();
         let usage = Arc::new(Usage::default());
         let (outbox, shared) = (outbox.clone(), Arc::clone(&usage));
-        let thread = std::thread::spawn(move || {
+        let thread = threads::start("the sources", move || {
             let _nice = NiceThread::begin(0).ok();
             privileges();
             let mut worker = Worker::new(dir, wanted, outbox, shared);
             worker.run(&asked);
-        });
-        Self { ask: Some(ask), thread: Some(thread), usage }
+        })?;
+        Ok(Self { ask: Some(ask), thread: Some(thread), usage })
     }
 
     /// Requests what a dump needs. It is there soon.
