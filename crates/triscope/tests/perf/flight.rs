@@ -658,26 +658,27 @@ fn pressure_of_io_fires() {
     }
 }
 
-/// A cgroup whose memory is limited, removed at the end.
+/// A cgroup with a limit, removed at the end.
 struct Limited(PathBuf);
 
 impl Limited {
-    fn new(bytes: &str) -> Option<Self> {
+    /// The limit is that of the first of these files that the controller has.
+    fn new(controller: &str, files: &[&str], limit: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
         let fields = || mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        let has_memory = |f: &Vec<&str>| {
-            let is_first = f[2] == "cgroup" && f[3].split(',').any(|option| option == "memory");
+        let has_controller = |f: &Vec<&str>| {
+            let is_first = f[2] == "cgroup" && f[3].split(',').any(|option| option == controller);
             let control = Path::new(f[1]).join("cgroup.subtree_control");
             let unified = || fs::read_to_string(control).unwrap_or_default();
-            is_first || f[2] == "cgroup2" && unified().split_whitespace().any(|c| c == "memory")
+            is_first || f[2] == "cgroup2" && unified().split_whitespace().any(|c| c == controller)
         };
-        let root = fields().find(has_memory)?[1].to_owned();
-        let dir = Path::new(&root).join(format!("triscope-test-memory-{}", std::process::id()));
+        let root = fields().find(has_controller)?[1].to_owned();
+        let name = format!("triscope-test-{controller}-{}", std::process::id());
+        let dir = Path::new(&root).join(name);
         fs::create_dir(&dir).ok()?;
         let this = Self(dir);
-        let files = ["memory.high", "memory.limit_in_bytes"].map(|name| this.0.join(name));
-        let file = files.iter().find(|file| file.exists())?;
-        fs::write(file, bytes).ok()?;
+        let file = files.iter().map(|name| this.0.join(name)).find(|file| file.exists())?;
+        fs::write(file, limit).ok()?;
         Some(this)
     }
 }
@@ -695,7 +696,7 @@ fn pressure_of_memory_fires() {
     let base = tempfile::tempdir().unwrap();
     let file = base.path().join("file");
     fs::write(&file, vec![1; 64 << 20]).unwrap();
-    let limited = Limited::new("16M");
+    let limited = Limited::new("memory", &["memory.high", "memory.limit_in_bytes"], "16M");
     if !has_pressure() || !can("a cgroup with a memory limit", limited.is_some()) {
         return;
     }
@@ -706,6 +707,30 @@ fn pressure_of_memory_fires() {
     rustix::fs::fadvise(fs::File::open(&file).unwrap(), 0, None, rustix::fs::Advice::DontNeed)
         .unwrap();
     pressure_fires_by("memory", read, &[&file, &procs]);
+}
+
+/// As in a storm of forks that has used up the processes of a cgroup.
+#[test]
+fn a_dump_without_a_thread_is_written_later() {
+    needs_root!();
+    let limited = Limited::new("pids", &["pids.max"], "max");
+    if !can("a cgroup with a limit of processes", limited.is_some()) {
+        return;
+    }
+    let of_cgroup = |name: &str| limited.as_ref().unwrap().0.join(name);
+    let base = tempfile::tempdir().unwrap();
+    let recorder = Recorder::start(base.path(), &SHORT);
+    fs::write(of_cgroup("cgroup.procs"), recorder.running.id().to_string()).unwrap();
+    // Fewer than it has.
+    fs::write(of_cgroup("pids.max"), "1").unwrap();
+    recorder.running.signal("USR1");
+    recorder.wait_for("a thread for a dump: ");
+    assert_eq!(dumps(&recorder.dir).len(), 0);
+    fs::write(of_cgroup("pids.max"), "max").unwrap();
+    recorder.dump_with("signal");
+    assert!(metric(&recorder.dir, "refused_threads_total") >= 1.0);
+    let log = recorder.end("TERM");
+    assert!(log.contains("; 1 dump;"), "{log}");
 }
 
 #[test]
