@@ -131,7 +131,10 @@ fn main() -> ExitCode {
     };
     let code = result.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
     #[cfg(unix)]
-    run::runtimes::wait_for_stops();
+    {
+        run::runtimes::wait_for_stops();
+        message::flush();
+    }
     code
 }
 

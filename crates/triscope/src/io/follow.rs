@@ -2,7 +2,8 @@
 
 use crate::failure::{Failure, Result};
 use crate::run::stop::Listener;
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crate::run::threads;
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,6 +18,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Follow {
     file: File,
     changes: Receiver<Change>,
+    /// Ready at a signal.
+    stopping: Receiver<()>,
     has_ended: bool,
     is_stopped: Arc<AtomicBool>,
     _listener: Listener,
@@ -26,7 +29,6 @@ pub(crate) struct Follow {
 enum Change {
     Grown,
     Closed,
-    Stopped,
 }
 
 impl Follow {
@@ -42,16 +44,17 @@ impl Follow {
         }
         inotify::add_watch(&watch, path, WatchFlags::MODIFY | WatchFlags::CLOSE_WRITE)
             .map_err(|error| fail(error.into()))?;
-        let (sender, changes) = unbounded();
-        let stop = sender.clone();
+        // One change that waits stands for all before the next read.
+        let (sender, changes) = bounded(1);
+        let (stop, stopping) = bounded(1);
         let is_stopped = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&is_stopped);
         let listener = Listener::stop(move || {
             stopped.store(true, Ordering::SeqCst);
-            let _ = stop.send(Change::Stopped); // reading may have ended
+            let _ = stop.send(()); // reading may have ended
         })?;
-        std::thread::spawn(move || report(&watch, &sender));
-        Ok(Self { file, changes, has_ended: false, is_stopped, _listener: listener })
+        threads::start(move || report(&watch, &sender)).map_err(fail)?;
+        Ok(Self { file, changes, stopping, has_ended: false, is_stopped, _listener: listener })
     }
 
     /// Becomes true at a signal.
@@ -68,8 +71,10 @@ impl Read for Follow {
                 return Ok(count);
             }
             // What was written before a change is there: read again after each.
-            let change = self.changes.recv().unwrap_or(Change::Closed);
-            self.has_ended = change != Change::Grown;
+            self.has_ended = select! {
+                recv(self.stopping) -> _ => true,
+                recv(self.changes) -> change => change != Ok(Change::Grown),
+            };
         }
     }
 }
@@ -90,8 +95,34 @@ fn report(watch: &OwnedFd, changes: &Sender<Change>) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => Change::Closed,
         };
-        if changes.send(change).is_err() || change == Change::Closed {
+        if !pass_on(change, changes) || change == Change::Closed {
             return;
         }
+    }
+}
+
+/// Returns whether somebody reads the file. Its end waits for the reader, which reads all before it.
+fn pass_on(change: Change, changes: &Sender<Change>) -> bool {
+    match change {
+        // The reader has not yet read after the one that waits.
+        Change::Grown => !matches!(changes.try_send(change), Err(TrySendError::Disconnected(_))),
+        Change::Closed => changes.send(change).is_ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_do_not_pile_up_before_a_reader_that_is_slow() {
+        let (sender, changes) = bounded(1);
+        assert!((0..1000).all(|_| pass_on(Change::Grown, &sender)));
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert!(pass_on(Change::Closed, &sender)));
+            assert_eq!([changes.recv(), changes.recv()], [Ok(Change::Grown), Ok(Change::Closed)]);
+        });
+        drop(changes);
+        assert!(!pass_on(Change::Grown, &sender) && !pass_on(Change::Closed, &sender));
     }
 }

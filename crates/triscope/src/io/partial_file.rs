@@ -21,9 +21,8 @@ pub(super) struct Partial {
 impl Partial {
     /// Creates that of `path`, and opens it. A signal does not remove it once `is_kept` is set.
     pub(super) fn create(path: &Path, is_kept: &Arc<AtomicBool>) -> io::Result<(Self, File)> {
-        let file = open_partial(path)?;
+        let (file, guard) = open_partial(path, is_kept)?;
         let writer = file.as_file().try_clone()?;
-        let guard = remover(file.path(), is_kept);
         Ok((Self { file, _guard: guard }, writer))
     }
 
@@ -61,29 +60,34 @@ impl Partial {
 }
 
 /// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
-fn open_partial(path: &Path) -> io::Result<NamedTempFile> {
+fn open_partial(
+    path: &Path,
+    is_kept: &Arc<AtomicBool>,
+) -> io::Result<(NamedTempFile, cleanup::Guard)> {
     let partial = partial_of(path);
     let name = partial.file_name().unwrap_or_default();
     let create = || {
-        tempfile::Builder::new()
+        let created = tempfile::Builder::new()
             .prefix(name)
             .suffix(&OsString::new())
             .rand_bytes(0)
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(directory(path))
+            .tempfile_in(directory(path))?;
+        let remove = remover(created.path(), is_kept);
+        Ok::<_, io::Error>((created, remove))
     };
-    let file = match create() {
+    let (file, guard) = match cleanup::create(create) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             abandoned(&partial)?;
             message!("triscope: replacing {}, left by a run that was killed", partial.display());
             fs::remove_file(&partial)?;
-            create()?
+            cleanup::create(create)?
         }
         other => other?,
     };
     // The lock marks the file as in use; some file systems have no locks.
     let _ = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
-    Ok(file)
+    Ok((file, guard))
 }
 
 pub(crate) fn partial_of(path: &Path) -> PathBuf {
@@ -112,13 +116,13 @@ fn abandoned(partial: &Path) -> io::Result<()> {
 }
 
 /// The action on `NAME.partial` when a signal ends the program.
-fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> cleanup::Guard {
+fn remover(path: &Path, is_kept: &Arc<AtomicBool>) -> impl Fn() + Send + use<> {
     let (path, is_kept) = (path.to_owned(), Arc::clone(is_kept));
-    cleanup::on_exit(move || {
+    move || {
         if is_kept.load(Ordering::Acquire) {
             message!("triscope: interrupted; {} has what was written so far", path.display());
         } else {
             let _ = fs::remove_file(&path); // it may not exist any more
         }
-    })
+    }
 }

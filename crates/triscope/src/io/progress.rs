@@ -2,7 +2,10 @@
 
 use super::counting::Tally;
 use crate::failure::OneLine;
+use crate::message;
+use crate::run::threads;
 use crate::timeline::size;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -96,7 +99,7 @@ impl Drop for Progress {
 /// The status of a recording on standard error: an updated line on a terminal, or with `--progress`
 /// one line per second elsewhere.
 pub(crate) struct Status {
-    bar: Option<ProgressBar>,
+    bar: Option<Bar>,
     start: Instant,
     last: Instant,
     interval: Duration,
@@ -105,15 +108,10 @@ pub(crate) struct Status {
 impl Status {
     /// Creates the status of a recording; without a terminal it is shown only if it is `wanted`.
     pub(crate) fn new(wanted: bool) -> Self {
+        message::begin();
         let is_terminal = io::stderr().is_terminal();
-        let bar = is_terminal.then(|| {
-            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
-            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
-                bar.set_style(style);
-            }
-            bar.enable_steady_tick(Duration::from_millis(500));
-            bar
-        });
+        // The recording does without.
+        let bar = is_terminal.then(Bar::start).and_then(io::Result::ok);
         let interval = match (is_terminal, wanted) {
             (true, _) => Duration::from_millis(500),
             (false, true) => Duration::from_secs(1),
@@ -134,7 +132,7 @@ impl Status {
         self.last = now;
         let message = message(since);
         match &self.bar {
-            Some(bar) => bar.set_message(message),
+            Some(bar) => bar.show(message),
             None => {
                 message!("triscope: {} s: {message}", now.duration_since(self.start).as_secs());
             }
@@ -142,10 +140,47 @@ impl Status {
     }
 }
 
-impl Drop for Status {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
+/// A line of a terminal that a thread draws: a terminal that is stopped (Ctrl-S) does not stop a recording.
+struct Bar {
+    /// The texts to show.
+    texts: Option<Sender<String>>,
+    /// Closed when the line is cleared.
+    cleared: Receiver<()>,
+}
+
+impl Bar {
+    /// Time limit for a terminal to clear the line.
+    const END: Duration = Duration::from_secs(1);
+
+    fn start() -> io::Result<Self> {
+        let (texts, shown) = bounded(1);
+        let (drawing, cleared) = bounded(0);
+        threads::start(move || {
+            let _drawing: Sender<()> = drawing;
+            Self::draw(&shown);
+        })?;
+        Ok(Self { texts: Some(texts), cleared })
+    }
+
+    fn draw(texts: &Receiver<String>) {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
+            bar.set_style(style);
         }
+        bar.enable_steady_tick(Duration::from_millis(500));
+        texts.iter().for_each(|text| bar.set_message(text));
+        bar.finish_and_clear();
+    }
+
+    /// Shows a text, unless the one before waits for the terminal.
+    fn show(&self, text: String) {
+        let _ = self.texts.as_ref().map(|texts| texts.try_send(text));
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.texts = None;
+        let _ = self.cleared.recv_timeout(Self::END);
     }
 }

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 
 /// The files and directories of a recorder that has recorded nothing.
+#[derive(Clone)]
 pub(crate) struct Skeleton {
     dir: Place,
     /// Whether the directory was created.

@@ -1,10 +1,10 @@
 //! A command that is started and monitored.
 
-use super::open_files;
-use super::stop::{self, Listener, Next};
+use super::stop::{self, Listener, Next, Received};
+use super::{open_files, threads};
 use crate::failure::{Failure, OneLine, Result};
-use crossbeam_channel::{Receiver, bounded};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgrp, kill_process, waitid};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, waitid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::ffi::OsStr;
 use std::io;
@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A command that runs as a child of this process, with the signal policy of [`stop`].
 ///
-/// The first signal is passed on, except for Ctrl-C, which the terminal sends to both processes.
+/// The first signal is passed on, except for Ctrl-C that the terminal sends to both processes.
 /// After the command has ended, the second signal ends this process: the first one may have ended
 /// the command.
 pub(crate) struct Launched {
@@ -31,6 +31,8 @@ pub(crate) fn output_to_stderr(command: &mut Command) {
 
 struct Shared {
     child: Option<Child>,
+    /// Whether it is still the shell that is stopped, and not the command.
+    is_gate: bool,
     /// Number of received signals.
     asked: u32,
     /// Set once the command was waited for: another process may then have its process id.
@@ -60,8 +62,20 @@ impl Launched {
         prepare: impl FnOnce(&mut Command),
         begin: fn(),
     ) -> Result<Self> {
+        Self::launch(command, prepare, begin, false)
+    }
+
+    fn launch(
+        command: &[impl AsRef<OsStr>],
+        prepare: impl FnOnce(&mut Command),
+        begin: fn(),
+        is_gate: bool,
+    ) -> Result<Self> {
         let (program, args) = command.split_first().ok_or(Failure::new("no command"))?;
-        let shared = Arc::new(Mutex::new(Shared { child: None, asked: 0, status: None }));
+        let shared = Shared { child: None, is_gate, asked: 0, status: None };
+        let shared = Arc::new(Mutex::new(shared));
+        // Before there is a command that nothing would wait for.
+        let (started, exited) = waiter(begin).map_err(Failure::new)?;
         let listener = {
             let shared = Arc::clone(&shared);
             let signals = stop::not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
@@ -79,7 +93,8 @@ impl Launched {
         let pid = Pid::from_child(&child);
         guard.child = Some(child);
         drop(guard);
-        Ok(Self { shared, pid, exited: exit_of(pid, begin), _listener: listener })
+        let _ = started.send(pid); // the thread waits for it
+        Ok(Self { shared, pid, exited, _listener: listener })
     }
 
     /// Starts a command whose process is stopped just before its `execve(2)`: events that are not
@@ -90,7 +105,7 @@ impl Launched {
         prepare: impl FnOnce(&mut Command),
     ) -> Result<Self> {
         let gate = ["sh", "-c", "kill -STOP $$; exec \"$@\"", "sh"].map(str::to_owned);
-        let this = Self::start(&[&gate[..], command].concat(), prepare)?;
+        let this = Self::launch(&[&gate[..], command].concat(), prepare, || (), true)?;
         let options = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(this.pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
         Ok(this)
@@ -98,7 +113,9 @@ impl Launched {
 
     /// Starts a command that is stopped.
     pub(crate) fn resume(&self) {
-        lock(&self.shared).send(Signal::CONT);
+        let mut shared = lock(&self.shared);
+        shared.is_gate = false;
+        shared.send(Signal::CONT);
     }
 
     /// Its process identifier.
@@ -141,36 +158,42 @@ impl Launched {
 impl Drop for Launched {
     /// Ends a command that would be left without supervision: one that is still stopped before its `execve(2)` when
     /// the recording cannot begin, or by the end of a live view. A failure does not end one that runs: see
-    /// `Watch::see_out`.
+    /// `Watch::see_out`; nor does a panic.
     fn drop(&mut self) {
         let mut shared = lock(&self.shared);
-        if shared.status.is_none() {
+        if shared.is_gate {
+            // It may ignore all other signals, as this process does, and would execute the command.
+            shared.send(Signal::KILL);
+        } else if !std::thread::panicking() {
             shared.send(Signal::TERM);
             shared.send(Signal::CONT); // one that is stopped ends when it continues
         }
     }
 }
 
-/// A channel that is closed when a child has ended. Its exit status is left for
-/// [`Launched::status`]: until then no other process gets its process id.
-fn exit_of(pid: Pid, begin: fn()) -> Receiver<()> {
+/// A thread that gets the process id of a child, and closes the channel when that has ended. Its exit status is
+/// left for [`Launched::status`]: until then no other process gets its process id.
+fn waiter(begin: fn()) -> io::Result<(Sender<Pid>, Receiver<()>)> {
+    let (started, child) = bounded(1);
     let (running, exited) = bounded(0);
-    std::thread::spawn(move || {
+    threads::start(move || {
         begin();
         let _running = running;
+        let Ok(pid) = child.recv() else { return };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while waitid(WaitId::Pid(pid), options).is_err_and(|e| e == rustix::io::Errno::INTR) {}
-    });
-    exited
+    })?;
+    Ok((started, exited))
 }
 
 impl Shared {
-    fn on_signal(&mut self, signal: i32) -> Next {
+    fn on_signal(&mut self, received: Received) -> Next {
+        let signal = received.signal;
         self.asked += 1;
         let _ = self.reap(); // an error is reported where the command is waited for
         match self.asked {
             2.. if self.status.is_some() => return Next::Exit,
-            1 if signal == SIGINT && is_from_terminal() => {}
+            1 if signal == SIGINT && received.is_of_kernel && self.is_in_foreground() => {}
             1 => self.send(Signal::from_named_raw(signal).unwrap_or(Signal::TERM)),
             2 => self.send(Signal::TERM),
             _ => self.send(Signal::KILL),
@@ -185,6 +208,15 @@ impl Shared {
         }
     }
 
+    /// Whether the command is in the foreground of the terminal, which sends it Ctrl-C. It can have a group of its
+    /// own.
+    fn is_in_foreground(&self) -> bool {
+        let group = |child| getpgid(Some(Pid::from_child(child))).ok();
+        let Some(group) = self.child.as_ref().and_then(group) else { return false };
+        let terminal = std::fs::File::open("/dev/tty");
+        terminal.is_ok_and(|t| rustix::termios::tcgetpgrp(t).is_ok_and(|found| found == group))
+    }
+
     fn reap(&mut self) -> io::Result<Option<ExitStatus>> {
         if let (Some(child), None) = (&mut self.child, self.status) {
             self.status = child.try_wait()?;
@@ -195,13 +227,6 @@ impl Shared {
 
 fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Whether this process is in the foreground of a terminal, so that Ctrl-C also goes to the
-/// command.
-fn is_from_terminal() -> bool {
-    let terminal = std::fs::File::open("/dev/tty");
-    terminal.is_ok_and(|t| rustix::termios::tcgetpgrp(t).is_ok_and(|group| group == getpgrp()))
 }
 
 fn not_started(program: &str, error: &io::Error) -> Failure {
@@ -239,4 +264,55 @@ pub(crate) fn outcome(status: ExitStatus) -> Result {
         (_, Some(signal)) => stop::exit_code(signal),
         _ => 1,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::threads::refusal::without_threads;
+    use super::*;
+
+    /// The signal that ended a child.
+    fn ended_by(pid: Pid) -> Option<i32> {
+        waitid(WaitId::Pid(pid), WaitIdOptions::EXITED).unwrap()?.terminating_signal()
+    }
+
+    #[test]
+    fn a_panic_ends_no_command() {
+        let (to, started) = bounded(1);
+        let recording = std::thread::spawn(move || {
+            let launched = Launched::start(&["sleep", "60"], |_| ()).unwrap();
+            to.send(launched.pid).unwrap();
+            std::panic::resume_unwind(Box::new("the recorder"));
+        });
+        assert!(recording.join().is_err());
+        let pid = started.recv().unwrap();
+        // Of two signals that end a process, it is the first one.
+        kill_process(pid, Signal::KILL).unwrap();
+        assert_eq!(ended_by(pid), Some(9));
+    }
+
+    #[test]
+    fn a_command_whose_recording_does_not_begin_is_never_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = dir.path().join("ran");
+        let command = ["touch".to_owned(), ran.to_str().unwrap().to_owned()];
+        let gate = Launched::start_stopped(&command, |_| ()).unwrap();
+        let pid = gate.pid;
+        drop(gate);
+        assert_eq!((ended_by(pid), ran.exists()), (Some(9), false));
+        let resumed = Launched::start_stopped(&command, |_| ()).unwrap();
+        resumed.resume();
+        assert!(resumed.wait().unwrap().success() && ran.exists());
+        assert!(!lock(&resumed.shared).is_gate);
+    }
+
+    #[test]
+    fn no_command_is_started_without_the_thread_that_waits_for_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let ran = dir.path().join("ran");
+        let command = ["touch", ran.to_str().unwrap()];
+        let failure = without_threads(|| Launched::start(&command, |_| ()).err()).unwrap();
+        assert!(failure.message().contains("no thread"), "{}", failure.message());
+        assert!(!ran.exists());
+    }
 }

@@ -1,8 +1,8 @@
 //! Serves a few files on a loopback port: each at an address that other users of the machine cannot
 //! guess, until each was fetched.
 
-use super::peer;
 use super::timed::Timed;
+use super::{peer, threads};
 use crate::failure::{Failure, OneLine, Result};
 use std::fmt::Write as _;
 use std::fs::File;
@@ -96,7 +96,7 @@ impl Loopback {
                 continue;
             }
             let files = Arc::clone(&files);
-            std::thread::spawn(move || {
+            threads::start_or_run(move || {
                 if let Err(error) = files.answer(stream) {
                     message!("triscope: {}", OneLine(&error.to_string()));
                 }

@@ -44,6 +44,8 @@ pub(crate) mod stop;
 #[cfg(unix)]
 pub(crate) mod target;
 #[cfg(unix)]
+pub(crate) mod threads;
+#[cfg(unix)]
 pub(crate) mod timed;
 #[cfg(test)]
 pub(crate) mod wait;

@@ -1,14 +1,15 @@
 //! Execution traces of a running Go program by `net/http/pprof`.
 
-use super::{http, procfs};
+use super::{http, procfs, threads};
 use crate::failure::{Failure, Result};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tempfile::tempfile;
+use tempfile::tempfile_in;
 
 /// Time limit for the connection and the headers of the reply; for each part of the trace, after the end was
 /// requested.
@@ -119,7 +120,8 @@ fn without_ipv6(address: SocketAddr, error: &io::Error) -> Option<SocketAddr> {
 pub(crate) struct Download {
     listening: Listening,
     request: Closing,
-    thread: JoinHandle<io::Result<File>>,
+    /// An error if there is none.
+    thread: io::Result<JoinHandle<io::Result<File>>>,
 }
 
 /// A request that is closed in the end.
@@ -142,11 +144,13 @@ pub(crate) enum Answer {
 }
 
 impl Download {
-    /// Asks for a trace of at most `limit`.
-    pub(crate) fn start(listening: Listening, limit: Duration) -> Self {
+    /// Asks for a trace of at most `limit`. It is on the file system of `dir`: the directory of temporary files can be a
+    /// part of the memory.
+    pub(crate) fn start(listening: Listening, limit: Duration, dir: &Path) -> Self {
         let (address, request) = (listening.address, Closing(Arc::default()));
         let shared = Closing(Arc::clone(&request.0));
-        let thread = std::thread::spawn(move || shared.0.download(address, limit, tempfile()?));
+        let dir = dir.to_owned();
+        let thread = threads::start(move || shared.0.download(address, limit, Target::new(dir)?));
         Self { listening, request, thread }
     }
 
@@ -182,14 +186,15 @@ impl Download {
 
     /// Whether nothing more comes.
     pub(crate) fn is_complete(&self) -> bool {
-        self.thread.is_finished()
+        self.thread.as_ref().map_or(true, JoinHandle::is_finished)
     }
 
     /// Ends the trace and returns its file, which has no name.
     pub(crate) fn finish(self) -> Result<File> {
         self.stop();
         let failed = || io::Error::other("the download failed");
-        let file = self.thread.join().map_err(|_| failed()).and_then(|file| file);
+        let joined = self.thread.and_then(|thread| thread.join().map_err(|_| failed()));
+        let file = joined.and_then(|file| file);
         file.map_err(|error| Failure::about(name(self.listening.address), error))
     }
 
@@ -202,6 +207,18 @@ impl Download {
 /// The name of a trace in messages.
 fn name(address: SocketAddr) -> String {
     format!("http://{address}/debug/pprof/trace")
+}
+
+/// The file of a trace, which has no name.
+struct Target {
+    file: File,
+    dir: PathBuf,
+}
+
+impl Target {
+    fn new(dir: PathBuf) -> io::Result<Self> {
+        Ok(Self { file: tempfile_in(&dir)?, dir })
+    }
 }
 
 /// A request for a trace that another thread can end.
@@ -288,7 +305,8 @@ impl Request {
 
     /// Requests a trace of at most `limit`, and receives it into `file`, until its end, a time limit or an error: that of
     /// the file is printed at once.
-    fn download(&self, address: SocketAddr, limit: Duration, mut file: File) -> io::Result<File> {
+    fn download(&self, address: SocketAddr, limit: Duration, target: Target) -> io::Result<File> {
+        let Target { mut file, dir } = target;
         let mut body = self.send(address, limit, TIMEOUT)?;
         body.get_mut().each(Some(TIMEOUT))?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
@@ -305,7 +323,6 @@ impl Request {
                 Ok(size) => {
                     let written = file.write_all(chunk.get(..size).unwrap_or_default());
                     if let Err(error) = written {
-                        let dir = std::env::temp_dir();
                         let why = format!("truncated: {}: {error}", dir.display());
                         Failure::about(name(address), why).print();
                         return Ok(file);
@@ -336,8 +353,13 @@ fn is_timeout(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use crate::io::unnamed::descriptor;
+    use crate::run::threads::refusal::without_threads;
     use std::io::{BufRead, BufReader};
     use std::os::unix::fs::MetadataExt;
+
+    fn download(listening: Listening, limit: Duration) -> Download {
+        Download::start(listening, limit, &std::env::temp_dir())
+    }
 
     #[test]
     fn without_ipv6_a_socket_on_all_addresses_is_reached() {
@@ -385,7 +407,7 @@ mod tests {
         let found = listening(std::process::id()).into_iter();
         let own = listener.local_addr().unwrap();
         let found = found.into_iter().find(|found| found.address == own).unwrap();
-        let download = Download::start(Listening { address, ..found }, Duration::from_secs(60));
+        let download = download(Listening { address, ..found }, Duration::from_secs(60));
         assert_eq!(answered(&download), Answer::Accepted);
         download.look();
         assert!(!download.request.0.has_ended_for(Duration::ZERO));
@@ -427,7 +449,7 @@ mod tests {
     #[test]
     fn the_rest_comes_after_the_end() {
         let address = server("HTTP/1.0 200 OK\r\nA: b\r\n\r\ngo 1.", "27");
-        let download = Download::start(Listening::at(address), Duration::from_secs(60));
+        let download = download(Listening::at(address), Duration::from_secs(60));
         assert_eq!(answered(&download), Answer::Accepted);
         let file = download.finish().unwrap();
         // Nothing is left of it if this program ends without its destructors.
@@ -438,13 +460,27 @@ mod tests {
     #[test]
     fn a_refusal_has_its_reason() {
         let address = server("HTTP/1.0 400 Bad Request\r\n\r\nexceeds WriteTimeout", "");
-        let download = Download::start(Listening::at(address), TIMEOUT);
+        let download = download(Listening::at(address), TIMEOUT);
         // The server keeps the connection open: the text that came is enough.
         assert_eq!(answered(&download), Answer::Refused);
         let Err(Failure::Message(why, _)) = download.finish().map(drop) else {
             panic!("it was not refused")
         };
         assert!(why.contains("400 Bad Request"), "{why}");
+    }
+
+    #[test]
+    fn a_trace_without_a_thread_or_a_directory_is_refused() {
+        let address = server("HTTP/1.0 200 OK\r\n\r\ngo 1.27", "");
+        let refusal = |download: Download| {
+            assert_eq!(answered(&download), Answer::Refused);
+            download.finish().unwrap_err().message().to_owned()
+        };
+        let why = refusal(without_threads(|| download(Listening::at(address), LIMIT)));
+        assert!(why.contains("no thread"), "{why}");
+        let nowhere = Path::new("/nonexistent/directory");
+        let why = refusal(Download::start(Listening::at(address), LIMIT, nowhere));
+        assert!(why.contains("/nonexistent/directory"), "{why}");
     }
 
     /// A server that sends this and waits for the end of the connection, and how often that came.
@@ -466,7 +502,7 @@ mod tests {
     #[test]
     fn the_connection_of_a_download_that_is_dropped_is_closed() {
         let (address, ended) = endless("HTTP/1.0 200 OK\r\n\r\ngo 1.27");
-        let download = Download::start(Listening::at(address), LIMIT);
+        let download = download(Listening::at(address), LIMIT);
         assert_eq!(answered(&download), Answer::Accepted);
         drop(download);
         ended.recv_timeout(LIMIT).unwrap();
@@ -478,7 +514,8 @@ mod tests {
         let full = File::options().read(true).write(true).open("/dev/full").unwrap();
         let request = Closing(Arc::default());
         let shared = Closing(Arc::clone(&request.0));
-        let thread = std::thread::spawn(move || shared.0.download(address, LIMIT, full));
+        let target = Target { file: full, dir: PathBuf::new() };
+        let thread = std::thread::spawn(move || shared.0.download(address, LIMIT, target));
         // The request is still there, as that of a recording.
         ended.recv_timeout(LIMIT).unwrap();
         thread.join().unwrap().unwrap();
@@ -489,7 +526,7 @@ mod tests {
     #[test]
     fn a_trace_that_begins_late_is_complete() {
         let address = server("", "HTTP/1.0 200 OK\r\n\r\ngo 1.27");
-        let download = Download::start(Listening::at(address), Duration::from_secs(60));
+        let download = download(Listening::at(address), Duration::from_secs(60));
         assert_eq!(download.answer(), Answer::Pending);
         let file = download.finish().unwrap();
         assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");

@@ -1,9 +1,9 @@
 //! What executables are: programs in Go, hosts of .NET.
 
 use super::go_program;
+use crate::io::regular;
 use diag_ipc::discovery::Process;
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn find(name: &str) -> Option<PathBuf> {
 /// Whether a file contains this text.
 fn contains(path: &Path, text: &[u8]) -> bool {
     let search = || -> io::Result<bool> {
-        let mut file = File::open(path)?.take(MAX_SEARCH);
+        let mut file = regular::open(path)?.take(MAX_SEARCH);
         let mut block = vec![0; 1 << 20];
         let mut kept = 0;
         loop {

@@ -1,4 +1,4 @@
-//! The .NET runtimes of monitored processes: sessions to temporary files.
+//! The .NET runtimes of monitored processes: sessions to files without a name.
 //!
 //! A socket may hang: each request has a thread of its own, and delays no other runtime.
 
@@ -8,6 +8,7 @@ use crate::run::candidate::{Answer, Candidate, Found};
 use crate::run::family::Turns;
 use crate::run::port::{Port, Startup, VARIABLE, process_of};
 use crate::run::procfs::{self, NamespaceIds};
+use crate::run::threads;
 use crate::timeline::counted;
 use crossbeam_channel::{
     Receiver, RecvTimeoutError, Sender, TrySendError, bounded, select, tick, unbounded,
@@ -20,7 +21,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -71,6 +72,8 @@ pub(crate) struct Recorder {
     /// The processes to look at.
     looks: Sender<BTreeSet<u32>>,
     thread: Option<JoinHandle<Ended>>,
+    /// Why there is no thread.
+    failure: Option<Failure>,
     /// Bytes of all streams.
     received: Count,
 }
@@ -84,20 +87,25 @@ type FileSession = Session<Counted<File>>;
 impl Recorder {
     /// Records every runtime that connects to the port, and every runtime of the processes that
     /// [`look`](Self::look) gets: .NET Core 3.1 connects to no port, and a process can have another
-    /// environment, root directory or user.
+    /// environment, root directory or user. Streams are on the file system of temporary files.
     pub(crate) fn of_family(port: Option<Port>, config: TracingConfig) -> Self {
+        Self::of_family_in(std::env::temp_dir(), port, config)
+    }
+
+    /// As [`of_family`](Self::of_family). Streams are on the file system of this directory.
+    pub(crate) fn of_family_in(dir: PathBuf, port: Option<Port>, config: TracingConfig) -> Self {
         Self::start(move |over, looks, received| {
-            let mut runtimes = Runtimes::new(port, config, received);
+            let mut runtimes = Runtimes::new(port, Streams { dir, config, received });
             runtimes.watch(over, looks);
             runtimes.end(END)
         })
     }
 
-    /// Records the runtime of a running process.
-    pub(crate) fn of_process(pid: u32, config: &TracingConfig) -> Result<Self> {
+    /// Records the runtime of a running process. The stream is on the file system of this directory.
+    pub(crate) fn of_process(dir: PathBuf, pid: u32, config: TracingConfig) -> Result<Self> {
         let client = Client::for_process(pid).map_err(Failure::new)?;
         let received = Count::default();
-        let session = to_file(&client, pid, config, &received)?;
+        let session = Streams { dir, config, received: &received }.start(&client, pid)?;
         let mut recorder = Self::start(move |over, _, _| {
             let look = tick(LOOK);
             loop {
@@ -119,11 +127,15 @@ impl Recorder {
         let (running, over) = bounded(0);
         let (looks, processes) = bounded(1);
         let received = Count::default();
-        let thread = {
+        let started = {
             let received = received.clone();
-            std::thread::spawn(move || body(&over, &processes, &received))
+            threads::start(move || body(&over, &processes, &received))
         };
-        Self { running: Some(running), looks, thread: Some(thread), received }
+        let (thread, failure) = match started {
+            Ok(thread) => (Some(thread), None),
+            Err(error) => (None, Some(Failure::about("the .NET recorder", error))),
+        };
+        Self { running: Some(running), looks, thread, failure, received }
     }
 
     /// Looks for runtimes of these processes.
@@ -143,8 +155,11 @@ impl Recorder {
 
     /// Stops all running sessions. Returns the recordings, and failures.
     pub(crate) fn finish(mut self) -> (Vec<Recording>, Vec<Failure>) {
+        let failure = self.failure.take();
         let failed = || Failure::new("the .NET recorder failed");
-        let (sessions, mut failures) = self.join().unwrap_or_else(|| (Vec::new(), vec![failed()]));
+        let failed_first = || failure.unwrap_or_else(failed);
+        let (sessions, mut failures) =
+            self.join().unwrap_or_else(|| (Vec::new(), vec![failed_first()]));
         let mut recordings = Vec::new();
         for session in sessions {
             let (pid, name) = (session.pid, session.name.clone());
@@ -177,8 +192,7 @@ impl Drop for Recorder {
 /// The runtimes of a family of processes.
 struct Runtimes<'a> {
     port: Option<Port>,
-    config: TracingConfig,
-    received: &'a Count,
+    streams: Streams<'a>,
     sessions: Vec<FileSession>,
     /// The processes of requests to begin.
     beginning: Vec<u32>,
@@ -230,11 +244,10 @@ enum Reply {
 }
 
 impl<'a> Runtimes<'a> {
-    fn new(port: Option<Port>, config: TracingConfig, received: &'a Count) -> Self {
+    fn new(port: Option<Port>, streams: Streams<'a>) -> Self {
         Self {
             port,
-            config,
-            received,
+            streams,
             sessions: Vec::new(),
             beginning: Vec::new(),
             searching: 0,
@@ -373,19 +386,21 @@ impl<'a> Runtimes<'a> {
         if client.is_none() && suspended.is_none() {
             return;
         }
-        let (config, received) = (self.config.clone(), self.received.clone());
+        let (dir, config) = (self.streams.dir.clone(), self.streams.config.clone());
+        let received = self.streams.received.clone();
         self.beginning.push(pid);
         self.ask(move || Reply::Begun {
             pid,
-            session: client.map(|client| to_file(&client, pid, &config, &received)),
+            session: client
+                .map(|client| Streams { dir, config, received: &received }.start(&client, pid)),
             resumed: suspended.map_or(Ok(()), |runtime| resume(&runtime)),
         });
     }
 
-    /// Sends a request on a thread.
+    /// Sends a request on a thread. If there is none, others wait for the reply: a suspended runtime must be resumed.
     fn ask(&self, request: impl FnOnce() -> Reply + Send + 'static) {
         let to = self.replies.0.clone();
-        std::thread::spawn(move || {
+        threads::start_or_run(move || {
             let _ = to.send(request()); // nothing may want it any more
         });
     }
@@ -624,15 +639,22 @@ pub(crate) fn program(pid: u32) -> String {
     assembly.filter(|_| host == "dotnet").map_or(host, |name| name.trim_end_matches(".dll").into())
 }
 
-/// Starts a session to a temporary file.
-fn to_file(
-    client: &Client,
-    pid: u32,
-    config: &TracingConfig,
-    received: &Count,
-) -> Result<FileSession> {
-    let file = tempfile::tempfile().map_err(|e| Failure::about("a temporary file", e))?;
-    Session::start(client, pid, config, Counted::new(file, received.clone()))
+/// Where the streams go, and what is in them.
+struct Streams<'a> {
+    /// Streams have no limit: the directory of temporary files can be a part of the memory.
+    dir: PathBuf,
+    config: TracingConfig,
+    /// Bytes of all streams.
+    received: &'a Count,
+}
+
+impl Streams<'_> {
+    /// Starts a session to a file without a name.
+    fn start(&self, client: &Client, pid: u32) -> Result<FileSession> {
+        let file = tempfile::tempfile_in(&self.dir);
+        let file = file.map_err(|error| Failure::about(self.dir.display(), error))?;
+        Session::start(client, pid, &self.config, Counted::new(file, self.received.clone()))
+    }
 }
 
 /// The sessions that have begun, and whose end may not be requested yet.
@@ -708,14 +730,15 @@ impl<W: Write + Send + 'static> Session<W> {
         config: &TracingConfig,
         mut out: W,
     ) -> Result<Self> {
-        let session = client.collect_tracing(config).map_err(|error| {
-            Failure::about(format!("process {pid}"), format!("its .NET runtime: {error}"))
-        })?;
-        let begun = Cell::new(Some(UNSTOPPED.add()));
-        let stop_handle = session.stop_handle();
+        let fail = |error: &dyn std::fmt::Display| {
+            Failure::about(format!("process {pid}"), format_args!("its .NET runtime: {error}"))
+        };
         let (running, ended) = bounded(0);
-        let thread = std::thread::spawn(move || {
+        // Before there is a session that nothing reads.
+        let (begins, beginning) = bounded::<diag_ipc::Session>(1);
+        let thread = threads::start(move || {
             let _running = running;
+            let Ok(session) = beginning.recv() else { return (out, None) };
             // The reader detects a truncated stream, but not why the file is incomplete.
             let failure = match session.record(&mut out).truncation {
                 Some(TruncationReason::Output(error)) => {
@@ -725,6 +748,11 @@ impl<W: Write + Send + 'static> Session<W> {
             };
             (out, failure)
         });
+        let thread = thread.map_err(|error| fail(&error))?;
+        let session = client.collect_tracing(config).map_err(|error| fail(&error))?;
+        let begun = Cell::new(Some(UNSTOPPED.add()));
+        let stop_handle = session.stop_handle();
+        let _ = begins.send(session); // the thread waits for it
         let threads = RefCell::new(NamespaceIds::read(pid).map(Box::new));
         let thread = Some(thread);
         Ok(Self { pid, name: program(pid), stop_handle, ended, thread, threads, begun })
@@ -787,8 +815,7 @@ impl<W> Session<W> {
             let _ = handle.stop();
             drop(begun);
         };
-        // Without a thread, it is not requested.
-        let _ = std::thread::Builder::new().spawn(send);
+        threads::start_or_run(send);
     }
 }
 
@@ -805,12 +832,17 @@ impl<W> Drop for Session<W> {
 mod tests {
     use super::*;
     use crate::run::fake;
+    use crate::run::threads::refusal::without_threads;
     use crate::run::wait::until;
     use diag_ipc::message::Request;
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     use std::os::unix::net::UnixStream;
     use std::os::unix::process::CommandExt as _;
     use std::process::{Command, Stdio};
+
+    fn streams(received: &Count) -> Streams<'_> {
+        Streams { dir: std::env::temp_dir(), config: names(), received }
+    }
 
     /// Looks for the runtimes of these processes, without a privilege.
     fn failures_without_privileges(pids: BTreeSet<u32>) -> Vec<String> {
@@ -819,7 +851,7 @@ mod tests {
             let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
             set_capabilities(None, sets).unwrap();
             let count = Count::default();
-            let mut runtimes = Runtimes::new(None, names(), &count);
+            let mut runtimes = Runtimes::new(None, streams(&count));
             runtimes.look(&pids);
             runtimes.end(END).1
         };
@@ -831,7 +863,7 @@ mod tests {
     #[test]
     fn recorded_processes_are_known_until_they_end() {
         let count = Count::default();
-        let mut runtimes = Runtimes::new(None, names(), &count);
+        let mut runtimes = Runtimes::new(None, streams(&count));
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let pid = child.id();
         runtimes.known.insert(pid, Known::read(pid, None));
@@ -856,7 +888,7 @@ mod tests {
         let name = format!("dotnet-diagnostic-{pid}-x-socket");
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join(name)).unwrap();
         let count = Count::default();
-        let mut runtimes = Runtimes::new(None, names(), &count);
+        let mut runtimes = Runtimes::new(None, streams(&count));
         runtimes.look(&[pid].into());
         assert!(runtimes.searching == 1 && runtimes.candidates[&pid].is_asked);
         // A thread does. There is one of each process.
@@ -875,7 +907,7 @@ mod tests {
     fn searches_that_are_open_at_the_end_are_counted() {
         let failures = |replies: Vec<Reply>, settled: Option<Reply>| {
             let count = Count::default();
-            let mut runtimes = Runtimes::new(None, names(), &count);
+            let mut runtimes = Runtimes::new(None, streams(&count));
             runtimes.searching = 3;
             runtimes.is_ending = true;
             settled.into_iter().for_each(|reply| runtimes.settle(reply));
@@ -926,7 +958,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (client, requests) = runtime(dir.path());
         let count = Count::default();
-        let mut runtimes = Runtimes::new(None, names(), &count);
+        let mut runtimes = Runtimes::new(None, streams(&count));
         runtimes.begin(Some(client.clone()), PID, None, None);
         let mut first = requested(&requests);
         runtimes.begin(Some(client), PID, None, None);
@@ -942,12 +974,60 @@ mod tests {
     }
 
     #[test]
+    fn without_a_thread_no_session_begins() {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, requests) = runtime(dir.path());
+        let count = Count::default();
+        let mut runtimes = Runtimes::new(None, streams(&count));
+        without_threads(|| runtimes.begin(Some(client), PID, None, None));
+        runtimes.settle_all();
+        let (sessions, failures) = runtimes.end(Duration::ZERO);
+        assert!(sessions.is_empty() && requests.is_empty());
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert!(failure.message().contains("no thread"), "{}", failure.message());
+        // Of the recorder itself: what else is recorded does not end.
+        let recorder = without_threads(|| Recorder::of_family(None, names()));
+        recorder.look(&[PID].into());
+        let (recordings, failures) = recorder.finish();
+        let [failure] = &failures[..] else { panic!("{failures:?}") };
+        assert!(recordings.is_empty() && failure.message().contains("no thread"));
+    }
+
+    #[test]
+    fn without_a_thread_a_session_is_stopped() {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, requests) = runtime(dir.path());
+        let count = Count::default();
+        let begin = std::thread::spawn(move || streams(&count).start(&client, PID));
+        let mut stream = requested(&requests);
+        fake::begin(&mut stream, 7);
+        let session = begin.join().unwrap().unwrap();
+        let stopping = std::thread::spawn(move || {
+            without_threads(|| session.stop());
+            session
+        });
+        assert_eq!(stopped(&requests), 7);
+        drop(stream);
+        assert!(stopping.join().unwrap().finish().is_some());
+    }
+
+    #[test]
+    fn streams_are_beside_the_output() {
+        let dir = tempfile::tempdir().unwrap();
+        let (client, _requests) = runtime(dir.path());
+        let (nowhere, count) = (dir.path().join("nowhere"), Count::default());
+        let failure = Streams { dir: nowhere.clone(), ..streams(&count) }.start(&client, PID).err();
+        let message = failure.unwrap().message().to_owned();
+        assert!(message.starts_with(nowhere.to_str().unwrap()), "{message}");
+    }
+
+    #[test]
     fn sessions_that_begin_while_others_end_are_recorded() {
         let dir = tempfile::tempdir().unwrap();
         let (client, requests) = runtime(dir.path());
         let count = Count::default();
         std::thread::scope(|scope| {
-            let mut runtimes = Runtimes::new(None, names(), &count);
+            let mut runtimes = Runtimes::new(None, streams(&count));
             runtimes.begin(Some(client.clone()), PID, None, None);
             let mut first = requested(&requests);
             fake::begin(&mut first, 7);

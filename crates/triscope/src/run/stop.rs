@@ -13,10 +13,14 @@
 //! shell that runs a script starts background jobs with SIGINT ignored, and `kill -INT $!` must end
 //! a recording there. `perf record` does the same.
 
-use super::cleanup;
+use super::{cleanup, threads};
 use crate::failure::{Failure, Result};
+use crate::message;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
+use signal_hook::iterator::exfiltrator::WithOrigin;
+use signal_hook::iterator::{Handle, SignalsInfo};
+use signal_hook::low_level::siginfo::{Cause, Origin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The effect of a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +29,21 @@ pub(crate) enum Next {
     Wait,
     /// The program exits now.
     Exit,
+}
+
+/// A signal that was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) signal: i32,
+    /// Whether it is of the kernel, as Ctrl-C is, and not of `kill(2)`.
+    pub(crate) is_of_kernel: bool,
+}
+
+impl From<Origin> for Received {
+    fn from(origin: Origin) -> Self {
+        let is_of_kernel = !matches!(origin.cause, Cause::Sent(_));
+        Self { signal: origin.signal, is_of_kernel }
+    }
 }
 
 /// Receives SIGINT, SIGTERM and SIGHUP on a thread. From then on, the signals have no other effect
@@ -42,28 +61,29 @@ impl Listener {
     /// Calls `on_signal` with these signals, also with those that were ignored at startup.
     pub(crate) fn of(
         signals: &[i32],
-        on_signal: impl FnMut(i32) -> Next + Send + 'static,
+        mut on_signal: impl FnMut(i32) -> Next + Send + 'static,
     ) -> Result<Self> {
-        Self::of_by(signals, || (), on_signal)
+        Self::of_by(signals, || (), move |received| on_signal(received.signal))
     }
 
     /// As [`of`](Self::of), on a thread that calls `begin` first.
     pub(crate) fn of_by(
         signals: &[i32],
         begin: fn(),
-        mut on_signal: impl FnMut(i32) -> Next + Send + 'static,
+        mut on_signal: impl FnMut(Received) -> Next + Send + 'static,
     ) -> Result<Self> {
-        let mut signals = Signals::new(signals).map_err(|e| Failure::about("signals", e))?;
+        let fail = |error| Failure::about("signals", error);
+        let mut signals = SignalsInfo::<WithOrigin>::new(signals).map_err(fail)?;
         let handle = signals.handle();
-        std::thread::spawn(move || {
+        let listen = move || {
             begin();
-            for signal in &mut signals {
-                if on_signal(signal) == Next::Exit {
-                    cleanup::run();
-                    std::process::exit(exit_code(signal).into());
+            for received in signals.forever().map(Received::from) {
+                if on_signal(received) == Next::Exit {
+                    exit(received.signal);
                 }
             }
-        });
+        };
+        threads::start(listen).map_err(fail)?;
         Ok(Self { handle })
     }
 
@@ -85,10 +105,68 @@ impl Listener {
     }
 }
 
+/// Exits at a signal that comes before a recording begins, when there can be files of it already.
+pub(crate) struct Beginning {
+    state: Arc<Mutex<State>>,
+    _listener: Listener,
+}
+
+#[derive(Default)]
+struct State {
+    has_begun: bool,
+    /// What is to be removed as long as nothing was recorded.
+    guards: Vec<cleanup::Guard>,
+}
+
+impl Beginning {
+    pub(crate) fn start() -> Result<Self> {
+        let state = Arc::<Mutex<State>>::default();
+        let shared = Arc::clone(&state);
+        let listener = Listener::start(move |_| State::on_signal(&shared))?;
+        Ok(Self { state, _listener: listener })
+    }
+
+    /// Keeps the action at an exit until the end of this.
+    pub(crate) fn keep(&self, guard: cleanup::Guard) {
+        State::lock(&self.state).guards.push(guard);
+    }
+
+    /// Leaves signals to another listener, which is there already: none is lost. Does not return if this program exits.
+    pub(crate) fn end(&self) {
+        let mut state = State::lock(&self.state);
+        state.has_begun = true;
+        state.guards.clear();
+    }
+}
+
+impl State {
+    fn lock(state: &Mutex<Self>) -> MutexGuard<'_, Self> {
+        state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn on_signal(state: &Mutex<Self>) -> Next {
+        let state = Self::lock(state);
+        if state.has_begun {
+            return Next::Wait;
+        }
+        // The recording, and the command, must not begin any more.
+        std::mem::forget(state);
+        Next::Exit
+    }
+}
+
 impl Drop for Listener {
     fn drop(&mut self) {
         self.handle.close();
     }
+}
+
+/// Ends the program. The reader of standard error can have stopped: messages have a time limit.
+fn exit(signal: i32) -> ! {
+    message::begin();
+    cleanup::run();
+    message::flush_at_signal();
+    std::process::exit(exit_code(signal).into());
 }
 
 /// The exit status that shells report for a process killed by this signal.
@@ -122,6 +200,18 @@ pub(crate) fn not_ignored(signals: &[i32]) -> Vec<i32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_ends_only_what_has_not_begun() {
+        let beginning = Beginning::start().unwrap();
+        beginning.keep(cleanup::on_exit(|| ()));
+        beginning.end();
+        assert_eq!(State::on_signal(&beginning.state), Next::Wait);
+        assert!(State::lock(&beginning.state).guards.is_empty());
+        let state = Mutex::new(State::default());
+        assert_eq!(State::on_signal(&state), Next::Exit);
+        assert!(state.try_lock().is_err(), "it would begin");
+    }
 
     #[test]
     fn ignored_signals_are_read() {

@@ -1,7 +1,7 @@
 //! The subject of a count or recording: a command, running processes, or the whole system.
 
 use super::child::{self, Launched};
-use super::procfs::is_running;
+use super::procfs::{is_running, start_time};
 use super::stop::Listener;
 use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, after, bounded, never, select, tick};
@@ -30,12 +30,29 @@ enum Subject {
     },
     /// Processes; empty if the whole system is monitored.
     Running {
-        pids: Vec<u32>,
+        processes: Vec<Process>,
         look: Receiver<Instant>,
         /// Ready when a signal requests the end.
         stopped: Receiver<()>,
         _listener: Listener,
     },
+}
+
+/// A running process.
+struct Process {
+    pid: u32,
+    /// Another process can have its id later.
+    started: Option<u64>,
+}
+
+impl Process {
+    fn read(pid: u32) -> Self {
+        Self { pid, started: start_time(pid) }
+    }
+
+    fn is_running(&self) -> bool {
+        is_running(self.pid) && start_time(self.pid) == self.started
+    }
 }
 
 impl Watch {
@@ -81,8 +98,8 @@ impl Watch {
             let _ = stop.send(()); // the watch may have ended
         })?;
         let look = if pids.is_empty() { never() } else { tick(LOOK) };
-        let pids = pids.to_vec();
-        let subject = Subject::Running { pids, look, stopped, _listener: listener };
+        let processes = pids.iter().copied().map(Process::read).collect();
+        let subject = Subject::Running { processes, look, stopped, _listener: listener };
         Ok(Self { subject, deadline: timer(time) })
     }
 
@@ -126,12 +143,12 @@ impl Watch {
                     recv(round) -> _ => return Ok(false),
                 }
             },
-            Subject::Running { pids, look, stopped, .. } => loop {
+            Subject::Running { processes, look, stopped, .. } => loop {
                 select! {
                     recv(stopped) -> _ => return Ok(true),
                     recv(deadline) -> _ => return Ok(true),
                     recv(look) -> _ => {
-                        if !pids.iter().any(|pid| is_running(*pid)) {
+                        if !processes.iter().any(Process::is_running) {
                             return Ok(true);
                         }
                     }
@@ -196,4 +213,17 @@ impl Watch {
 /// Ready at the time limit, if there is one.
 pub(crate) fn timer(time: Option<Duration>) -> Receiver<Instant> {
     time.map_or_else(never, after)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_process_with_the_same_id_is_not_waited_for() {
+        let own = Process::read(std::process::id());
+        assert!(own.is_running());
+        let before = Process { started: own.started.map(|ticks| ticks - 1), ..own };
+        assert!(!before.is_running());
+    }
 }

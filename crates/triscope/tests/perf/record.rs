@@ -1,7 +1,7 @@
 use crate::needs_root;
 use crate::support::{
-    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, child, in_background, names, run,
-    run_in, triscope, users_may_count, with_default_signals,
+    Ran, Running, WITH_TRACEFS, as_nobody, as_nobody_with, begin_recording, child, code,
+    in_background, names, run, run_in, triscope, users_may_count, with_default_signals,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -561,12 +561,11 @@ fn a_running_process_is_recorded() {
     let timeline = is_drawn("the end of the recording");
     assert!(timeline.count("track sleep ") > 0, "{}", timeline.text());
     // Until a signal: the process continues. In the background of a script SIGINT is ignored from the start.
-    let mut command = in_background(&record);
+    let mut command = in_background(&[&record[..], &["--progress"]].concat());
+    let logs = tempdir().unwrap();
     let begin = |command: &mut Command| {
         std::fs::remove_file(dir.path().join("out")).unwrap();
-        let running = Running::start(command.current_dir(dir.path()));
-        running.wait_until_it_watches();
-        running
+        begin_recording(command.current_dir(dir.path()), &logs.path().join("log"))
     };
     let recording = begin(&mut command);
     recording.signal("INT");
@@ -605,6 +604,41 @@ fn missing_and_conflicting_targets_are_errors() {
     refused(&["--pid", "4194305"], 1, &["there is no process 4194305"]);
     refused(&["--dotnet", "4194305"], 1, &["there is no process 4194305"]);
     refused(&["--dotnet", &pid], 1, &[&pid]);
+}
+
+/// Nobody reads standard error, and it is full.
+#[test]
+fn a_full_standard_error_stops_no_recording() {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use std::io::Write;
+    let dir = tempdir().unwrap();
+    let (_reader, mut full) = std::io::pipe().unwrap();
+    let flags = fcntl_getfl(&full).unwrap();
+    fcntl_setfl(&full, flags | OFlags::NONBLOCK).unwrap();
+    while full.write(&[b'\n'; 4096]).is_ok() {}
+    fcntl_setfl(&full, flags).unwrap();
+    // There is a message before the command is started, and others at the end.
+    std::fs::write(dir.path().join("out.partial"), "").unwrap();
+    let script = "echo > started; exec sleep 100";
+    let args = ["record", "--go-trace", "trace", "-o", "out", "sh", "-c", script];
+    let mut command = with_default_signals(&args);
+    let mut record = Running::spawn(command.current_dir(dir.path()).stderr(full));
+    testkit::wait::until("the command", || dir.path().join("started").exists());
+    record.signal("TERM");
+    assert_eq!(code(&mut record), Some(128 + 15));
+    assert_eq!(names(dir.path()), ["out", "started"]);
+    read(&dir.path().join("out"));
+}
+
+#[test]
+fn a_go_trace_that_became_a_pipe_is_not_waited_for() {
+    let dir = tempdir().unwrap();
+    let args = ["record", "--go-trace", "trace", "-o", "out", "mkfifo", "trace"];
+    let mut record = Running::start(triscope(&args).current_dir(dir.path()));
+    assert_eq!(code(&mut record), Some(1));
+    let ran = record.end();
+    assert!(ran.stderr.contains("trace: is not a regular file"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("no goroutines"), "{}", ran.stderr);
 }
 
 #[test]
@@ -918,13 +952,15 @@ fn threads_of(pid: u32) -> (BTreeSet<u32>, BTreeSet<u32>, u64) {
 
 /// Samples are on the file system of the output: that of temporary files can be a part of the memory.
 #[test]
-fn samples_need_no_temporary_directory() {
+fn samples_and_pages_need_no_temporary_directory() {
     needs_root!();
     let dir = tempdir().unwrap();
-    let mut command = triscope(&["record", "-F", "999", "-o", "out", "true"]);
-    let ran = command.env("TMPDIR", "/nonexistent").current_dir(dir.path()).output().unwrap();
-    Ran::from(ran).is_good();
-    assert_eq!(names(dir.path()), ["out"]);
+    for output in ["out", "out.html"] {
+        let mut command = triscope(&["record", "-F", "999", "-o", output, "true"]);
+        let ran = command.env("TMPDIR", "/nonexistent").current_dir(dir.path()).output().unwrap();
+        Ran::from(ran).is_good();
+    }
+    assert_eq!(names(dir.path()), ["out", "out.html"]);
 }
 
 /// `--keep` writes what `triscope report` and `triscope explain` read.

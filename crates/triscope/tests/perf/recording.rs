@@ -2,8 +2,8 @@
 
 use crate::needs_root;
 use crate::support::{
-    Cgroup, Ran, Running, as_nobody, can, dead_pid, empty_cgroup, in_background, is_root, nobody,
-    run, run_in, triscope, users_may_count,
+    Cgroup, Ran, Running, as_nobody, begin_recording, can, dead_pid, empty_cgroup, in_background,
+    is_root, nobody, run, run_in, triscope, users_may_count,
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -185,13 +185,16 @@ fn options_select_tasks_and_cpus() {
     let mut child = Running::spawn(child.stdin(Stdio::piped()));
     let pid = child.id().to_string();
     let args = ["perf", "record", "-e", "sched:sched_process_fork", "-p", &pid, "-o", "pid"];
-    let recorder = Running::start(in_background(&args).current_dir(dir.path()));
-    recorder.wait_until_it_watches();
+    let args = [&args[..], &["--progress"]].concat();
+    let log = dir.path().join("log");
+    let recorder = begin_recording(in_background(&args).current_dir(dir.path()), &log);
     std::io::Write::write_all(child.child().stdin.as_mut().unwrap(), b"\n").unwrap();
     child.end().is_good();
     let ran = recorder.end();
     ran.is_good();
-    assert_eq!(samples(&ran), 3, "{}", ran.stderr);
+    let log = std::fs::read_to_string(&log).unwrap();
+    let ran = Ran { stderr: log.lines().last().unwrap().to_owned(), ..ran };
+    assert_eq!(samples(&ran), 3, "{log}");
     assert!(script("pid").lines().all(|line| line.contains("comm=sh")));
 
     // A filter, and the exit status of the command.
@@ -203,6 +206,20 @@ fn options_select_tasks_and_cpus() {
         assert_eq!(samples(&ran), 1, "{}", ran.stderr);
         assert!(script("filter").contains("NR 231"));
     }
+}
+
+/// The shell that is stopped in its place ignores SIGTERM, too.
+#[test]
+fn a_command_is_not_run_without_its_recording_where_sigterm_is_ignored() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", "trap '' TERM; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_triscope")]);
+    command.args(["perf", "record", "-o", "out", "-e", "{cpu-clock,cpu-clock}:S"]);
+    command.args(["-e", "{cpu-clock,page-faults}", "touch", "ran"]);
+    // Its output ends with the last process that has it.
+    let ran = Ran::from(command.current_dir(dir.path()).output().unwrap());
+    ran.is_refused(1, &["only groups with :S are recorded"]);
+    assert_eq!(crate::support::names(dir.path()), [""; 0]);
 }
 
 #[test]

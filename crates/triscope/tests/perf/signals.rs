@@ -192,6 +192,66 @@ fn ctrl_c_reaches_the_command_once() {
     assert_eq!(names(dir.path()), ["command", "got", "out.pftrace", "started"]);
 }
 
+/// Runs a script by `record` in the foreground of a terminal. Calls `interrupt` when it has made the file `started`,
+/// which has the id of the recorder: the script ends at SIGINT.
+fn in_terminal(command: &str, interrupt: impl FnOnce(&mut Running, u32)) {
+    if !can("script of util-linux", Command::new("script").arg("--version").output().is_ok()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap 'echo > got; exit' INT; echo $PPID > pid; mv pid started; \
+        while :; do sleep 0.05; done";
+    std::fs::write(dir.path().join("command"), script).unwrap();
+    let program = env!("CARGO_BIN_EXE_triscope");
+    // No privilege is needed for it.
+    let record = format!("{program} record --go-trace trace -o out {command} sh command");
+    let mut terminal = Command::new("script");
+    let record = format!("env --default-signal=INT {record}");
+    terminal.args(["--quiet", "--return", "--command", &record, "/dev/null"]);
+    let mut terminal = Running::start(terminal.current_dir(dir.path()).stdin(Stdio::piped()));
+    wait_for(&dir.path().join("started"));
+    let pid = std::fs::read_to_string(dir.path().join("started")).unwrap();
+    interrupt(&mut terminal, pid.trim().parse().unwrap());
+    wait_for(&dir.path().join("got"));
+    terminal.end();
+}
+
+#[test]
+fn sigint_of_another_process_is_passed_on_in_a_terminal() {
+    in_terminal("", |_, recorder| crate::support::kill("INT", recorder));
+}
+
+#[test]
+fn ctrl_c_is_passed_on_to_a_command_in_another_session() {
+    // The keyboard is open until the end of the script.
+    let mut keyboard = None;
+    in_terminal("setsid", |terminal, _| {
+        use std::io::Write;
+        let mut keys = terminal.child().stdin.take().unwrap();
+        keys.write_all(b"\x03").unwrap();
+        keys.flush().unwrap();
+        keyboard = Some(keys);
+    });
+    drop(keyboard);
+}
+
+#[test]
+fn a_signal_before_a_recording_begins_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("out")).status().unwrap().success());
+    for (signal, number) in [("TERM", 15), ("INT", 2)] {
+        let args = ["record", "--go-trace", "x", "--keep", "kept", "-o", "out", "touch", "ran"];
+        let mut record = with_default_signals(&args);
+        // It waits for a reader of its output.
+        let record = Running::start(record.current_dir(dir.path()));
+        wait_for(&dir.path().join("kept"));
+        record.signal(signal);
+        let ran = record.end();
+        assert_eq!(ran.code, Some(128 + number), "{}", ran.stderr);
+        assert_eq!(names(dir.path()), ["out"]);
+    }
+}
+
 #[test]
 fn a_conversion_that_is_interrupted_leaves_nothing() {
     let dir = tempfile::tempdir().unwrap();

@@ -36,6 +36,27 @@ pub(crate) fn wait_for(path: &Path) {
     testkit::wait::until(&path.display().to_string(), || path.exists());
 }
 
+/// Starts a recording of a running process with `--progress`, which goes to this log, and waits until it has begun.
+pub(crate) fn begin_recording(command: &mut Command, log: &Path) -> Running {
+    let recording = Running::spawn(command.stderr(std::fs::File::create(log).unwrap()));
+    testkit::wait::until("the progress", || {
+        recording.still_runs();
+        std::fs::read_to_string(log).unwrap().contains(" s: ")
+    });
+    recording
+}
+
+/// Waits for the end, and returns the exit code.
+pub(crate) fn code(running: &mut Running) -> Option<i32> {
+    let child = running.child();
+    let mut status = None;
+    testkit::wait::until("its end", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code()
+}
+
 pub(crate) fn run(args: &[&str]) -> Ran {
     triscope(args).output().unwrap().into()
 }

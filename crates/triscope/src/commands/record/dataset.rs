@@ -4,6 +4,7 @@ use super::Args;
 use crate::answers::dataset::{Export, PATHS};
 use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::run::cleanup;
+use crate::run::stop::Beginning;
 use crate::sources::model::Traces;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -18,7 +19,7 @@ const TEMPORARY: &str = ".recording-";
 const RECORDED: &str = "recording";
 
 /// Records, and exports what is kept: its critical paths need a second pass.
-pub(super) fn run(args: &Args, dataset: &Path) -> Result {
+pub(super) fn run(args: &Args, dataset: &Path, beginning: &Beginning) -> Result {
     let fail = |error| Failure::about(dataset.display(), error);
     // A dataset that cannot be written is reported before anything is recorded. The sources are there
     // until they are exported: other file systems may have no space for them.
@@ -27,23 +28,27 @@ pub(super) fn run(args: &Args, dataset: &Path) -> Result {
     let looking = lock_soon(dataset);
     // Without it, one that is between them has a directory that seems to be abandoned.
     let abandoned = looking.as_ref().map(|_| abandoned(dataset)).unwrap_or_default();
-    let dir = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dataset).map_err(fail)?;
+    let created = cleanup::create(|| {
+        let dir = tempfile::Builder::new().prefix(TEMPORARY).tempdir_in(dataset)?;
+        let path = dir.path().to_owned();
+        let remove = move || {
+            let _ = fs::remove_dir_all(&path); // nothing is left to report to
+        };
+        Ok((dir, remove))
+    });
+    let (dir, guard) = created.map_err(fail)?;
     // Other recorders do not name it while it is in use.
     let _lock = lock(dir.path(), FlockOperation::LockExclusive);
     drop(looking);
     for dir in abandoned {
         message!("triscope: {}", OneLine(&left(&dir, dataset)));
     }
-    let path = dir.path().to_owned();
-    let guard = cleanup::on_exit(move || {
-        let _ = fs::remove_dir_all(&path); // nothing is left to report to
-    });
     let mut args = args.clone();
     // Nothing can be done with sources that are gone.
     let is_temporary = args.keep.is_none();
     args.is_part |= is_temporary;
     let keep = args.keep.get_or_insert_with(|| dir.path().join(RECORDED)).clone();
-    let outcome = super::run_one(&args);
+    let outcome = super::run_one(&args, beginning);
     let traces = Traces::of(vec![keep]);
     if traces.files().is_err() {
         let why = "there is nothing to export: neither the scheduler (triscope doctor) nor a runtime \

@@ -2,11 +2,12 @@
 
 use super::Version;
 use crate::failure::{Failure, OneLine};
+use crate::io::regular;
 use crate::io::unnamed::descriptor;
 use crate::run::family::Turns;
 use crate::run::pprof::{Answer, Download, Listening, listening};
-use crate::run::procfs;
 use crate::run::programs::{FileId, GoProgram, Programs, has};
+use crate::run::{go_program, procfs};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -29,8 +30,8 @@ const AGAIN: usize = 64;
 /// Programs without a trace that are named at the end.
 const MAX_NAMED: usize = 16;
 
-/// The Go traces of the recorded processes, or the process of one that was named.
-pub(super) struct GoTraces {
+/// Which Go traces are looked for.
+pub(super) struct Wanted {
     /// The only trace that is looked for.
     named: Option<PathBuf>,
     /// The process of the command, once it is known.
@@ -39,6 +40,13 @@ pub(super) struct GoTraces {
     began: SystemTime,
     /// Files that the command line names, as they were before.
     arguments: Vec<(PathBuf, Version)>,
+}
+
+/// The Go traces of the recorded processes, or the process of one that was named.
+pub(super) struct GoTraces {
+    wanted: Wanted,
+    /// The directory of traces that are served.
+    dir: PathBuf,
     programs: Programs,
     processes: BTreeMap<u32, Process>,
     turns: Turns,
@@ -126,7 +134,7 @@ impl GoTrace {
     }
 }
 
-impl GoTraces {
+impl Wanted {
     /// Prepares for a command that is about to be started.
     pub(super) fn of_command(command: &[String], limit: Option<Duration>) -> Self {
         let paths = paths(command.iter().map(String::as_str));
@@ -152,6 +160,25 @@ impl GoTraces {
             limit: limit.unwrap_or(LONG),
             began: SystemTime::now(),
             arguments,
+        }
+    }
+
+    pub(super) const fn set_pid(&mut self, pid: u32) {
+        self.subject = pid;
+    }
+
+    /// Whether the running process is a Go program.
+    pub(super) fn is_go(&self) -> bool {
+        let executable = format!("/proc/{}/exe", self.subject);
+        self.subject != 0 && go_program::version(Path::new(&executable)).is_some()
+    }
+}
+
+impl GoTraces {
+    pub(super) fn new(wanted: Wanted, dir: PathBuf) -> Self {
+        Self {
+            wanted,
+            dir,
             programs: Programs::default(),
             processes: BTreeMap::new(),
             turns: Turns::default(),
@@ -162,19 +189,9 @@ impl GoTraces {
         }
     }
 
-    pub(super) const fn set_pid(&mut self, pid: u32) {
-        self.subject = pid;
-    }
-
-    /// Whether the running process is a Go program.
-    pub(super) fn is_go(&mut self) -> bool {
-        let file = Programs::file(self.subject).filter(|_| self.subject != 0);
-        file.is_some_and(|file| self.programs.go(self.subject, file).is_some())
-    }
-
     /// Looks at the recorded processes: at those that are new, and again at a few others.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
-        if self.named.is_some() && !self.found.is_empty() {
+        if self.wanted.named.is_some() && !self.found.is_empty() {
             return;
         }
         self.hear();
@@ -237,7 +254,7 @@ impl GoTraces {
             let program = executable.and_then(|executable| self.programs.go(pid, executable));
             let arguments = program.as_ref().map(|_| arguments).unwrap_or_default();
             let (tried, refusal) = (HashSet::new(), None);
-            let (has_trace, is_settled) = (false, pid == self.subject);
+            let (has_trace, is_settled) = (false, pid == self.wanted.subject);
             let pace = Pace::default();
             let process =
                 Process { file, program, arguments, has_trace, is_settled, tried, refusal, pace };
@@ -250,7 +267,7 @@ impl GoTraces {
         let Some(program) = process.program.clone().filter(|_| process.pace.is_due()) else {
             return;
         };
-        let named = self.named.as_deref();
+        let named = self.wanted.named.as_deref();
         let may_ask = named.is_none()
             && process.is_settled
             && self.found.len() + self.asked.len() < MAX_TRACES;
@@ -264,7 +281,7 @@ impl GoTraces {
         } else if may_ask {
             let Some(listening) = process.untried(pid, &program) else { return };
             process.tried.insert(listening.address);
-            self.asked.insert(pid, Download::start(listening, self.limit));
+            self.asked.insert(pid, Download::start(listening, self.wanted.limit, &self.dir));
         }
     }
 
@@ -296,14 +313,14 @@ impl GoTraces {
         };
         let new = |path: PathBuf| {
             let written = std::fs::metadata(&path).and_then(|metadata| metadata.modified());
-            let is_new = written.is_ok_and(|at| at >= self.began);
-            Some((is_new.then(|| go_trace(&path, self.named.as_deref()))??, path))
+            let is_new = written.is_ok_and(|at| at >= self.wanted.began);
+            Some((is_new.then(|| go_trace(&path, self.wanted.named.as_deref()))??, path))
         };
         if let Some((file, path)) = process.arguments.paths.into_iter().find_map(new) {
             self.add(pid, program.name.clone(), Source::File(file, path));
             return;
         }
-        if self.named.is_some() {
+        if self.wanted.named.is_some() {
             return;
         }
         let why = match process.refusal {
@@ -350,13 +367,13 @@ impl GoTraces {
             let is_written = Version::of(&path) != before;
             Some((is_written.then(|| go_trace(&path, None))??, path))
         };
-        let arguments = std::mem::take(&mut self.arguments);
+        let arguments = std::mem::take(&mut self.wanted.arguments);
         for (file, path) in arguments.into_iter().filter_map(written) {
-            self.add(self.subject, String::new(), Source::File(file, path));
+            self.add(self.wanted.subject, String::new(), Source::File(file, path));
         }
         let (mut traces, mut failures) = (Vec::new(), Vec::new());
         for Found { pid, name, source } in self.found {
-            let name = if pid == self.subject { String::new() } else { name };
+            let name = if pid == self.wanted.subject { String::new() } else { name };
             let (shown, file) = match source {
                 Source::File(file, path) => (path.display().to_string(), Ok(file)),
                 Source::Download(download) => (download.name(), download.finish()),
@@ -421,8 +438,9 @@ fn is_same(a: io::Result<Metadata>, b: io::Result<Metadata>) -> bool {
 
 /// Opens a file, if it begins as a Go execution trace does, and is the one that was named.
 fn go_trace(path: &Path, named: Option<&Path>) -> Option<File> {
+    // To open another file can have an effect. The process can put one in its place meanwhile.
     let is_file = std::fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-    let file = is_file.then(|| File::open(path).ok())??;
+    let file = is_file.then(|| regular::open(path).ok())??;
     let mut head = Vec::new();
     (&file).take(16).read_to_end(&mut head).ok()?;
     let is_trace = head.starts_with(b"go 1.") && has(&head, b" trace\0");
@@ -460,7 +478,7 @@ mod tests {
             std::fs::write(path, b"go 1.26 trace\0\0\0rest").unwrap();
         }
         std::os::unix::fs::symlink(&a, &b).unwrap();
-        let mut traces = GoTraces::of_process(1, None);
+        let mut traces = GoTraces::new(Wanted::of_process(1, None), PathBuf::new());
         for path in [a, b, c.clone()] {
             traces.add(1, String::new(), Source::File(go_trace(&path, None).unwrap(), path));
         }

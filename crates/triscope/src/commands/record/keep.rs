@@ -50,15 +50,16 @@ fn dir_of(output: &Path) -> PathBuf {
     dir.unwrap_or(Path::new(".")).to_owned()
 }
 
-fn samples_dir(output: &Path) -> PathBuf {
+/// The directory of files that grow with the recording. It is that of the output, if that is a file: the directory of
+/// temporary files can be a part of the memory.
+pub(super) fn files_dir(output: &Path) -> PathBuf {
     if is_file(output) { dir_of(output) } else { std::env::temp_dir() }
 }
 
 impl KeptFile {
-    /// Creates a file of samples, without a name, which the recording can do without. It is on the file system of the
-    /// output, if that is a file: the directory of temporary files can be a part of the memory.
+    /// Creates a file of samples, without a name, which the recording can do without.
     pub(super) fn of_samples(output: &Path) -> Result<Self> {
-        let dir = samples_dir(output);
+        let dir = files_dir(output);
         let file = tempfile::tempfile_in(&dir);
         let file = file.map_err(|error| Failure::about(dir.display(), error))?;
         Ok(Self { file, failure: Some(FirstError::default()) })
@@ -69,7 +70,7 @@ impl KeptFile {
         let failure = self.failure.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
         let error = failure.as_ref()?;
         let what = "the samples cannot be kept until the end";
-        Some(Failure::about(samples_dir(output).display(), format_args!("{what}: {error}")))
+        Some(Failure::about(files_dir(output).display(), format_args!("{what}: {error}")))
     }
 
     /// Its path, as long as it is open.

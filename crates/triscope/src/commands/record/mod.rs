@@ -4,6 +4,7 @@ mod dataset;
 mod drawing;
 mod events;
 mod execs;
+mod go_recorder;
 mod go_traces;
 mod keep;
 mod members;
@@ -18,15 +19,18 @@ mod subject;
 use crate::failure::{Failure, ForShell, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
+use crate::io::regular;
 use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
+use crate::message;
 use crate::run::family::Family;
 use crate::run::port::{Port, Startup};
 use crate::run::procfs::is_in_container;
 use crate::run::sample_rate;
 use crate::run::serve::{self, Viewer};
+use crate::run::stop::Beginning;
 use crate::run::target::Process;
-use crate::run::{programs, runtimes};
+use crate::run::{cleanup, programs, runtimes};
 use crate::sources::go::Recovery;
 use crate::sources::kernel::{self, remedy::is_missing};
 use crate::sources::model::{Opened, Program, Traces};
@@ -37,12 +41,14 @@ use crossbeam_channel::tick;
 use diag_ipc::TracingConfig;
 use drawing::{Drawn, ThreadExits};
 use events::{Sampled, Scheduler};
-use go_traces::{GoTrace, GoTraces};
-use keep::{Keep, KeptFile};
+use go_recorder::GoRecorder;
+use go_traces::{GoTrace, Wanted as WantedGo};
+use keep::{Keep, KeptFile, files_dir};
 use perf_monitor::{NiceThread, RealtimeThread};
 use quota::Quotas;
 use related::{Clocks, Related, Sources};
 use samples::Wanted;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -200,22 +206,24 @@ const FLUSH: Duration = Duration::from_millis(500);
 const QUEUE: usize = 32;
 
 pub(crate) fn run(args: &Args) -> Result {
+    message::begin();
+    let beginning = Beginning::start()?;
     let args = &args.clone().completed();
     match &args.dataset {
-        Some(dataset) => dataset::run(args, dataset),
-        None => run_one(args),
+        Some(dataset) => dataset::run(args, dataset, &beginning),
+        None => run_one(args, &beginning),
     }
 }
 
 /// Records, and writes the timeline or page.
-fn run_one(args: &Args) -> Result {
+fn run_one(args: &Args, beginning: &Beginning) -> Result {
     if page::is_wanted(args) {
-        return page::run(args);
+        return page::run(args, beginning);
     }
     let inputs: Vec<PathBuf> = args.go_trace.iter().chain(&args.keep).cloned().collect();
     let mut output = OutputFile::create(&args.output, &inputs)?;
     timeline::check_format(&args.output, &[".html"])?;
-    let result = record(args, &mut output);
+    let result = record(args, &mut output, beginning);
     match result {
         Ok((summary, outcome)) => {
             let name = output.name();
@@ -286,7 +294,7 @@ impl Args {
 }
 
 /// Records and draws. Returns the summary and the outcome of the recording.
-fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
+fn record(args: &Args, output: &mut OutputFile, beginning: &Beginning) -> Result<(String, Result)> {
     args.freq.map_or(Ok(()), sample_rate::check)?;
     kernel::check_realtime(args.realtime)?;
     let running = subject::process(args)?;
@@ -295,13 +303,13 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         return Err(Failure::new("--provider is for .NET runtimes: add --dotnet").with_code(2));
     }
     let config = runtimes::timeline(&others);
-    let mut go = match (&args.go_trace, running) {
-        (Some(trace), _) => Some(GoTraces::of_named(trace)),
+    let go = match (&args.go_trace, running) {
+        (Some(trace), _) => Some(WantedGo::of_named(trace)),
         (None, _) if !args.is_found => None,
-        (None, Some(pid)) => Some(GoTraces::of_process(pid, args.seconds)),
-        (None, None) => Some(GoTraces::of_command(&args.command, args.seconds)),
+        (None, Some(pid)) => Some(WantedGo::of_process(pid, args.seconds)),
+        (None, None) => Some(WantedGo::of_command(&args.command, args.seconds)),
     };
-    let has_others = args.dotnet.is_some() || go.as_mut().is_some_and(GoTraces::is_go);
+    let has_others = args.dotnet.is_some() || go.as_ref().is_some_and(WantedGo::is_go);
     // Before the events of the command are opened: the port starts a process.
     let port = match (running, args.dotnet.is_some(), args.is_found) {
         (Some(_), ..) | (None, false, false) => None,
@@ -323,7 +331,15 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
         opened => opened.transpose()?,
     };
     let (keep, skeleton) = match &args.keep {
-        Some(dir) => Keep::create(dir).map(|(keep, skeleton)| (Some(keep), Some(skeleton)))?,
+        Some(dir) => {
+            let ((keep, skeleton), guard) = cleanup::create(|| {
+                let (keep, skeleton) = Keep::create(dir)?;
+                let files = skeleton.clone();
+                Ok(((keep, skeleton), move || files.clone().remove()))
+            })?;
+            beginning.keep(guard);
+            (Some(keep), Some(skeleton))
+        }
         None if scheduler.is_some() && args.can_have_runtime() && related::is_possible(args) => {
             (Some(Keep::beside(&args.output)), None)
         }
@@ -334,7 +350,9 @@ fn record(args: &Args, output: &mut OutputFile) -> Result<(String, Result)> {
     let opened = timeline::open_with_queue(output, args.uncompressed, QUEUE);
     drop(nice);
     let started = opened.and_then(|(sink, written)| {
-        Recording::start(args, running, port, config, scheduler, go, keep, sink, written, output)
+        Recording::start(
+            args, running, port, config, scheduler, go, keep, sink, written, output, beginning,
+        )
     });
     if started.is_err() {
         // The same directory can be named again.
@@ -373,7 +391,7 @@ struct Recording<'a> {
     /// State of the Go trace before the command was started.
     earlier: Option<Version>,
     /// The Go traces, or the process of the one that was named.
-    go: Option<GoTraces>,
+    go: Option<GoRecorder>,
     start: Instant,
     /// The clocks at the start.
     clocks: Clocks,
@@ -387,8 +405,8 @@ struct RuntimeTrace {
 }
 
 enum Origin {
-    /// The Go trace that was named.
-    Named(PathBuf),
+    /// The Go trace that was named. The process can put another file in its place.
+    Named(File),
     Go(GoTrace),
     Dotnet(runtimes::Recording),
 }
@@ -396,7 +414,7 @@ enum Origin {
 impl RuntimeTrace {
     fn path(&self) -> PathBuf {
         match &self.origin {
-            Origin::Named(path) => path.clone(),
+            Origin::Named(file) => descriptor(file),
             Origin::Go(trace) => trace.path(),
             Origin::Dotnet(recording) => descriptor(&recording.file),
         }
@@ -441,11 +459,12 @@ impl<'a> Recording<'a> {
         port: Option<Port>,
         config: TracingConfig,
         mut scheduler: Option<Scheduler>,
-        mut go: Option<GoTraces>,
+        go: Option<WantedGo>,
         mut keep: Option<Keep>,
         mut sink: Timeline,
         written: Written,
         output: &'a OutputFile,
+        beginning: &Beginning,
     ) -> Result<Self> {
         let fail = |error| output.failure(&error);
         sink.kernel(rustix::system::uname().release().to_bytes()).map_err(fail)?;
@@ -474,8 +493,8 @@ impl<'a> Recording<'a> {
         }
         let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
         let mut subject = match running {
-            Some(pid) => Subject::attach(args, pid)?,
-            None => Subject::start(args, port.as_ref(), output.is_stdout())?,
+            Some(pid) => Subject::attach(args, pid, beginning)?,
+            None => Subject::start(args, port.as_ref(), output.is_stdout(), beginning)?,
         };
         let begin = || -> Result<Option<runtimes::Recorder>> {
             if let Some(scheduler) = &mut scheduler {
@@ -488,10 +507,11 @@ impl<'a> Recording<'a> {
             if let Some(keep) = &keep {
                 keep.describe(subject.pid, &subject.line(), None)?;
             }
+            let (dir, in_dir) = (files_dir(&args.output), runtimes::Recorder::of_family_in);
             Ok(match (running, args.dotnet) {
-                (None, _) => port.map(|port| runtimes::Recorder::of_family(Some(port), config)),
-                (Some(_), _) if args.is_found => Some(runtimes::Recorder::of_family(None, config)),
-                (Some(pid), Some(_)) => Some(runtimes::Recorder::of_process(pid, &config)?),
+                (None, _) => port.map(|port| in_dir(dir, Some(port), config)),
+                (Some(_), _) if args.is_found => Some(in_dir(dir, None, config)),
+                (Some(pid), Some(_)) => Some(runtimes::Recorder::of_process(dir, pid, config)?),
                 (Some(_), None) => None,
             })
         };
@@ -504,9 +524,11 @@ impl<'a> Recording<'a> {
                 return subject.watch.see_out(Err(failure));
             }
         };
-        if let Some(go) = &mut go {
-            go.set_pid(subject.pid);
-        }
+        let go = go.and_then(|mut wanted| {
+            wanted.set_pid(subject.pid);
+            let started = GoRecorder::start(wanted, files_dir(&args.output));
+            started.map_err(|failure| failure.and(NO_GO).print()).ok()
+        });
         output.keep();
         let start = Instant::now();
         let family = Family::new(subject.pid);
@@ -542,7 +564,7 @@ impl<'a> Recording<'a> {
         if let Some(runtimes) = &self.runtimes {
             runtimes.look(&processes);
         }
-        if let Some(go) = self.go.as_mut().filter(|_| self.ending == Ending::Not) {
+        if let Some(go) = self.go.as_ref().filter(|_| self.ending == Ending::Not) {
             go.look(&processes);
         }
         Ok(())
@@ -584,11 +606,11 @@ impl<'a> Recording<'a> {
         let Some(limit) = self.args.seconds else { return };
         match self.ending {
             Ending::Not if self.start.elapsed() >= limit => {
-                self.go.iter_mut().for_each(GoTraces::stop);
+                self.go.iter().for_each(GoRecorder::stop);
                 self.ending = Ending::Asked;
             }
             // A download that does not end has a time limit.
-            Ending::Asked if self.go.as_ref().is_none_or(GoTraces::are_complete) => {
+            Ending::Asked if self.go.as_ref().is_none_or(GoRecorder::are_complete) => {
                 self.subject.watch.terminate();
                 self.ending = Ending::Terminated;
             }
@@ -626,7 +648,7 @@ impl<'a> Recording<'a> {
         self.quotas = None;
         if is_kept {
             self.dotnet_traces(&mut summary);
-            self.go.iter_mut().for_each(GoTraces::stop);
+            self.go.iter().for_each(GoRecorder::stop);
         }
         drop((self.runtimes.take(), self.go.take_if(|_| !is_kept)));
         self.sink = PerfettoSink::new(Box::new(std::io::sink()), ClockDomain::Monotonic);
@@ -865,7 +887,7 @@ impl<'a> Recording<'a> {
     /// The Go traces that can be drawn, which are kept if that is requested.
     fn go_traces(&mut self, summary: &mut Summary) -> Vec<RuntimeTrace> {
         let mut found = Vec::new();
-        let (recorded, failures) = self.go.take().map(GoTraces::finish).unwrap_or_default();
+        let (recorded, failures) = self.go.take().map(GoRecorder::finish).unwrap_or_default();
         let mut recorded =
             recorded.into_iter().map(|trace| (trace.pid, trace.name.clone(), Origin::Go(trace)));
         if let (Some(path), Some(earlier)) = (&self.args.go_trace, self.earlier.take()) {
@@ -876,11 +898,16 @@ impl<'a> Recording<'a> {
                 let failure = Failure::about(path.display(), "the command did not write it");
                 summary.lacks(NO_GOROUTINES, [failure]);
             } else {
-                found.push((pid, name, Origin::Named(path.clone())));
+                match regular::open(path) {
+                    Ok(file) => found.push((pid, name, Origin::Named(file))),
+                    Err(error) => {
+                        summary.lacks(NO_GOROUTINES, [Failure::about(path.display(), error)]);
+                    }
+                }
             }
         }
         // They were not requested: the recording is complete without.
-        let not_recorded = |failure: Failure| failure.and("goroutines are not recorded").print();
+        let not_recorded = |failure: Failure| failure.and(NO_GO).print();
         failures.into_iter().for_each(not_recorded);
         if self.args.go_trace.is_none() {
             found.extend(recorded);
@@ -890,7 +917,10 @@ impl<'a> Recording<'a> {
             let name = if name.is_empty() { self.subject.name() } else { name };
             let shown = match &origin {
                 Origin::Go(trace) => Some(trace.shown.clone()),
-                Origin::Named(_) | Origin::Dotnet(_) => None,
+                Origin::Named(_) => {
+                    self.args.go_trace.as_ref().map(|path| path.display().to_string())
+                }
+                Origin::Dotnet(_) => None,
             };
             let (pid_of, name) = (Some(pid), Some(name));
             let program = Program { pid: pid_of, name, trace: shown, ..Program::default() };
@@ -960,6 +990,9 @@ impl<'a> Recording<'a> {
 }
 
 const NO_GOROUTINES: &str = "no goroutines";
+
+/// The same, if they were not requested.
+const NO_GO: &str = "goroutines are not recorded";
 
 /// Whether a Go trace can be drawn with the rest.
 fn check(trace: &RuntimeTrace) -> Result {

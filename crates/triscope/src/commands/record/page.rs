@@ -1,15 +1,15 @@
 //! A recording as one HTML page.
 
-use super::Args;
+use super::{Args, keep};
 use crate::answers::html;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::output_file::OutputFile;
 use crate::run::cleanup;
 use crate::run::serve::{self, Viewer};
-use crate::run::stop::Listener;
+use crate::run::stop::{Beginning, Listener};
 use crate::sources::model::Traces;
 use crate::timeline::OPEN_PAGE;
-use std::fs;
+use std::{fs, io};
 use tempfile::TempDir;
 
 /// Whether a page is to be written.
@@ -18,23 +18,28 @@ pub(super) fn is_wanted(args: &Args) -> bool {
 }
 
 /// Records, and writes the page of what is kept: its critical paths need a second pass.
-pub(super) fn run(args: &Args) -> Result {
+pub(super) fn run(args: &Args, beginning: &Beginning) -> Result {
     // Report an output that cannot be written before anything is recorded.
     let mut output = OutputFile::create(&args.output, args.keep.as_slice())?;
     let writer = output.writer()?;
-    let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir();
-    let dir = dir.map_err(|error| Failure::about("a temporary directory", error))?;
-    let path = dir.path().to_owned();
-    let guard = cleanup::on_exit(move || {
-        let _ = fs::remove_dir_all(&path); // nothing is left to report to
+    let parent = keep::files_dir(&args.output);
+    let created = cleanup::create(|| {
+        let dir = tempfile::Builder::new().prefix("triscope-record-").tempdir_in(&parent)?;
+        let path = dir.path().to_owned();
+        let remove = move || {
+            let _ = fs::remove_dir_all(&path); // nothing is left to report to
+        };
+        Ok((dir, remove))
     });
+    let (dir, guard) =
+        created.map_err(|error: io::Error| Failure::about(parent.display(), error))?;
     let mut args = args.clone();
     let named = args.keep.clone();
     let keep = args.keep.get_or_insert_with(|| dir.path().join("recording")).clone();
     args.uncompressed = true;
     let command = super::page_command(&keep, &args.output);
     let kept = named.is_none().then(|| super::kept(&keep, &command));
-    let recorded = super::record(&args, &mut OutputFile::discarded());
+    let recorded = super::record(&args, &mut OutputFile::discarded(), beginning);
     drop(guard);
     let (summary, outcome) = match recorded {
         Ok(recorded) => recorded,

@@ -5,6 +5,7 @@ use crate::failure::{Failure, Result};
 use crate::run::child::output_to_stderr;
 use crate::run::port::Port;
 use crate::run::procfs::{command_line, is_running, thread_group};
+use crate::run::stop::Beginning;
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::timeline::now;
@@ -43,13 +44,19 @@ pub(super) fn process(args: &Args) -> Result<Option<u32>> {
 impl Subject {
     /// Starts the command. If the timeline goes to standard output, the command's standard output
     /// is redirected to standard error.
-    pub(super) fn start(args: &Args, port: Option<&Port>, is_stdout_taken: bool) -> Result<Self> {
+    pub(super) fn start(
+        args: &Args,
+        port: Option<&Port>,
+        is_stdout_taken: bool,
+        beginning: &Beginning,
+    ) -> Result<Self> {
         let begin = now().map_err(Failure::new)?;
         let prepare = |command: &mut Command| {
             command.envs(port.map(Port::variable));
             if is_stdout_taken {
                 output_to_stderr(command);
             }
+            beginning.end();
         };
         // The recorder ends it: its Go trace has to be complete before.
         let watch = Watch::command(&args.command, None, prepare)?;
@@ -58,10 +65,11 @@ impl Subject {
     }
 
     /// Watches a running process.
-    pub(super) fn attach(args: &Args, pid: u32) -> Result<Self> {
+    pub(super) fn attach(args: &Args, pid: u32, beginning: &Beginning) -> Result<Self> {
         // A process that has ended has no command line.
         let words = command_line(pid);
         let watch = Watch::running(&[pid], args.seconds)?;
+        beginning.end();
         let begin = now().map_err(Failure::new)?;
         Ok(Self { pid, words, begin, watch })
     }

@@ -6,8 +6,10 @@ use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
 use crate::io::progress::Status;
 use crate::io::recording::Recording;
+use crate::message;
 use crate::run::child::output_to_stderr;
 use crate::run::duration::duration;
+use crate::run::stop::Beginning;
 use crate::run::target::Processes;
 use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cpus, EventGroup, cgroups, groups};
@@ -149,6 +151,8 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     args.filter.as_ref().map_or(Ok(()), |_| check_filter(&groups))?;
     kernel::check_realtime(args.realtime)?;
+    message::begin();
+    let beginning = Beginning::start()?;
     let mut output = OutputFile::create(&args.output, &[])?;
     let cgroups = cgroups(&args.cgroup, groups.len())?;
     let is_stdout = output.is_stdout();
@@ -157,6 +161,7 @@ pub(crate) fn run(args: &Args) -> Result {
             // It must not be in the recording.
             output_to_stderr(command);
         }
+        beginning.end();
     };
     // Groups are not inherited: they are opened on the process of the command.
     let is_stopped = args.begins_with_command() && groups.iter().any(|group| group.leader_samples);
@@ -183,7 +188,11 @@ pub(crate) fn run(args: &Args) -> Result {
     }
     let mut watch = match stopped {
         Some(watch) => watch,
-        None if args.command.is_empty() => Watch::running(&args.processes.ids(), args.seconds)?,
+        None if args.command.is_empty() => {
+            let watch = Watch::running(&args.processes.ids(), args.seconds)?;
+            beginning.end();
+            watch
+        }
         None => Watch::command(&args.command, args.seconds, prepare)?,
     };
     if is_stopped {

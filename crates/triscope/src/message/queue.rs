@@ -1,0 +1,180 @@
+//! Messages that a thread writes: standard error can be a pipe or a terminal whose reader has stopped, for which
+//! neither the kernel's buffers nor a signal wait.
+
+use crate::run::threads;
+use crate::timeline::counted;
+use std::collections::VecDeque;
+use std::io::Write;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Messages that wait.
+const LINES: usize = 256;
+
+/// Time limit for the messages that wait at the end of the program.
+const END: Duration = Duration::from_secs(5);
+
+/// The same, if a signal ends it.
+const END_AT_SIGNAL: Duration = Duration::from_secs(1);
+
+static QUEUE: Queue = Queue::new();
+
+/// Has a thread write the messages from now on, until the program ends. Without a thread, they are written as before.
+pub(crate) fn begin() {
+    let mut state = QUEUE.lock();
+    if !state.has_begun {
+        state.has_begun = threads::start(|| QUEUE.write(std::io::stderr())).is_ok();
+    }
+}
+
+/// Waits until all messages are written, for 5 s at most.
+pub(crate) fn flush() {
+    QUEUE.flush(END);
+}
+
+/// Waits until all messages are written, for 1 s at most.
+pub(crate) fn flush_at_signal() {
+    QUEUE.flush(END_AT_SIGNAL);
+}
+
+/// Adds a line. Returns it if no thread writes it.
+pub(super) fn push(line: String) -> Option<String> {
+    QUEUE.push(line)
+}
+
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    has_begun: bool,
+    waiting: VecDeque<String>,
+    /// Messages for which there was no room, after those that wait.
+    dropped: u64,
+    is_writing: bool,
+}
+
+impl State {
+    /// The line about the messages that were dropped, if there are any.
+    fn take_dropped(&mut self) -> Option<String> {
+        let dropped = std::mem::take(&mut self.dropped);
+        let what = "dropped: standard error was blocked";
+        (dropped > 0).then(|| format!("triscope: {} {what}\n", counted(dropped, "message")))
+    }
+}
+
+impl Queue {
+    const fn new() -> Self {
+        let waiting = VecDeque::new();
+        let state = State { has_begun: false, waiting, dropped: 0, is_writing: false };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: String) -> Option<String> {
+        let mut state = self.lock();
+        if !state.has_begun {
+            return Some(line);
+        }
+        // With the line before it that counts those that were dropped.
+        let needed = 1 + usize::from(state.dropped > 0);
+        if state.waiting.len() + needed > LINES {
+            state.dropped += 1;
+        } else {
+            let dropped = state.take_dropped();
+            state.waiting.extend(dropped.into_iter().chain([line]));
+        }
+        self.changed.notify_all();
+        None
+    }
+
+    /// Writes the lines as they come.
+    fn write(&self, mut out: impl Write) {
+        loop {
+            let line = self.next();
+            let _ = out.write_all(line.as_bytes()); // nobody can be informed of it
+        }
+    }
+
+    /// Waits for the next line. The one before was written.
+    fn next(&self) -> String {
+        let mut state = self.lock();
+        state.is_writing = false;
+        self.changed.notify_all();
+        loop {
+            let line = state.waiting.pop_front();
+            if let Some(line) = line.or_else(|| state.take_dropped()) {
+                state.is_writing = true;
+                return line;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until all lines are written. Returns whether they are.
+    fn flush(&self, limit: Duration) -> bool {
+        let is_busy =
+            |state: &mut State| state.is_writing || !state.waiting.is_empty() || state.dropped > 0;
+        let waited = self.changed.wait_timeout_while(self.lock(), limit, is_busy);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+    /// Standard error with a reader that takes each line when it wants.
+    struct Slow(SyncSender<String>);
+
+    impl Write for Slow {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let line = String::from_utf8(bytes.to_vec()).unwrap();
+            self.0.send(line).map_err(io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// A queue, and what is read of it.
+    fn queue() -> (Arc<Queue>, Receiver<String>) {
+        let queue = Arc::new(Queue::new());
+        assert_eq!(queue.push("direct".to_owned()).as_deref(), Some("direct"));
+        queue.lock().has_begun = true;
+        let (to, read) = sync_channel(0);
+        let writer = Arc::clone(&queue);
+        // Ends with the process of the tests.
+        std::thread::spawn(move || writer.write(Slow(to)));
+        (queue, read)
+    }
+
+    #[test]
+    fn a_reader_that_has_stopped_blocks_nobody() {
+        let (queue, read) = queue();
+        let print = |n: usize| assert_eq!(queue.push(format!("{n}\n")), None);
+        print(0);
+        while !queue.lock().is_writing {
+            std::thread::yield_now();
+        }
+        (1..LINES + 10).for_each(print);
+        assert!(!queue.flush(Duration::ZERO));
+        let number = |n: usize| assert_eq!(read.recv().unwrap(), format!("{n}\n"));
+        (0..=LINES).for_each(number);
+        // They are counted where they are missing.
+        let missing = "triscope: 9 messages dropped: standard error was blocked\n";
+        assert_eq!(read.recv().unwrap(), missing);
+        print(LINES + 10);
+        number(LINES + 10);
+        assert!(queue.flush(END));
+    }
+}
