@@ -367,7 +367,7 @@ fn a_complete_file_that_was_cut_is_truncated() {
     // Within a record, and between two.
     for (left, at) in [(2 * 40 + 20, data + 2 * 40), (2 * 40, data)] {
         let cut = &whole[..data + left];
-        let reader = Reader::open(Cursor::new(cut), Limits::default()).unwrap();
+        let reader = Reader::new(Cursor::new(cut)).unwrap();
         assert!(reader.is_truncated() && reader.is_complete(), "{left}");
         for is_sorted in [false, true] {
             let (seen, _, error) = times(cut, is_sorted, Limits::default());
@@ -376,7 +376,7 @@ fn a_complete_file_that_was_cut_is_truncated() {
             assert_eq!((offset, wanted == size), (at as u64, at == data), "{left}");
         }
     }
-    let reader = Reader::open(Cursor::new(&whole), Limits::default()).unwrap();
+    let reader = Reader::new(Cursor::new(&whole)).unwrap();
     assert!(!reader.is_truncated());
 }
 

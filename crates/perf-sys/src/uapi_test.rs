@@ -359,6 +359,6 @@ fn sizes_are_the_documented_ones() {
 #[test]
 fn ioctls_on_a_file_that_is_no_event_fail() {
     let file = fs::File::open("/proc/self/stat").unwrap();
-    assert_eq!(ioctl_enable(&file, 0), Err(rustix::io::Errno::NOTTY));
-    assert_eq!(ioctl_id(&file), Err(rustix::io::Errno::NOTTY));
+    assert_eq!(ioctl_enable(&file, 0), Err(Errno::NOTTY));
+    assert_eq!(ioctl_id(&file), Err(Errno::NOTTY));
 }

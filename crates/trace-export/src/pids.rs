@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn ids_are_positive_and_have_31_bits() {
-        let of = |number| super::of(&Entity::new(EntityKind::Thread, number));
-        assert_eq!((of(1), of(i32::MAX.into())), (Some(1), Some(i32::MAX as u32)));
-        assert_eq!([of(-1), of(0), of(1 << 31), of((1 << 32) + 1)], [None; 4]);
+        let thread = |number| of(&Entity::new(EntityKind::Thread, number));
+        assert_eq!((thread(1), thread(i32::MAX.into())), (Some(1), Some(i32::MAX as u32)));
+        assert_eq!([thread(-1), thread(0), thread(1 << 31), thread((1 << 32) + 1)], [None; 4]);
     }
 }

@@ -442,7 +442,7 @@ fn too_many_open_spans_are_counted() {
     }
     assert_eq!((source.stats().unpaired, tracker.dropped()), (3, 3));
     // The newest ones are tracked.
-    assert_eq!(begun, [Some(10), None]);
+    assert_eq!(begun, [Some(Timestamp::from_nanos(10)), None]);
     let drawn = with_arguments(&events);
     let is_jit = |event: &Event| matches!(event.kind, EventKind::Begin { kind: SpanKind::Jit, .. });
     let compilations: Vec<_> = drawn.iter().filter(|(event, _)| is_jit(event)).collect();
@@ -1060,7 +1060,7 @@ fn a_thread_with_the_id_of_an_ended_one_is_another_one() {
         &[waits(5), created(10, 0), waits(20), created(50, 0), waits(60), rundown],
     );
     let mut names = DotnetNames::new();
-    Reader::new(&bytes[..]).for_each(|event| names.observe(&event)).unwrap();
+    Reader::new(&bytes[..]).for_each(|event| names.push(&event)).unwrap();
     let (mut tables, mut events) = (Tables::new(), Vec::new());
     let mut source = DotnetSource::with_names(0, names);
     let mut reader = Reader::new(&bytes[..]);

@@ -120,7 +120,7 @@ fn threads_of_traces_that_do_not_overlap_run_while_their_own_lasts() {
     }
     let (mut tables, mut report) = (Tables::new(), Report::new());
     let mut correlator = Correlator::new();
-    while let Some(event) = streams.next(&mut tables).unwrap().copied() {
+    while let Some(event) = streams.next_event(&mut tables).unwrap().copied() {
         let entities = &tables.entities;
         correlator.push(&event, entities, &mut |derived| report.push(&derived, entities));
     }

@@ -1,6 +1,4 @@
-use perf_monitor::{
-    Error, KernelVersion, Record, RingStats, Sampler, Tracefs, TracepointFormat,
-};
+use perf_monitor::{Error, KernelVersion, Record, RingStats, Sampler, Tracefs, TracepointFormat};
 use std::fmt::Display;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};

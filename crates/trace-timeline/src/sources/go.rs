@@ -802,7 +802,7 @@ impl Goroutine {
             entity.name = name;
         }
         self.is_named = true;
-        self.is_mark_worker = entry.func == MARK_WORKER;
+        self.is_mark_worker = entry.function == MARK_WORKER;
     }
 }
 

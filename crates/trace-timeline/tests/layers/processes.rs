@@ -229,7 +229,7 @@ fn a_thread_comes_back_from_a_process_with_the_same_id() {
         // An M that executes nothing is the other one's until that has a thread of a third process.
         match is_executing {
             true => {
-                assert_eq!((on_cpu(goroutine), on_cpu(goroutines[0])), (vec![(0, 150)], vec![]))
+                assert_eq!((on_cpu(goroutine), on_cpu(goroutines[0])), (vec![(0, 150)], vec![]));
             }
             false => assert_eq!(
                 (on_cpu(goroutine), on_cpu(goroutines[0])),

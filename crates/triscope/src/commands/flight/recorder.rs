@@ -951,9 +951,9 @@ impl Signals {
     fn listen(outbox: &Outbox, has_all: bool) -> Result<Self> {
         let mut listeners = Vec::new();
         // The thread of each needs no capability.
-        let mut on = |signals: &[i32], act: Box<dyn FnMut(i32) -> Next + Send>| -> Result {
+        let mut on = |signals: &[i32], mut act: Box<dyn FnMut(i32) -> Next + Send>| -> Result {
             let begin = || keep_capabilities(CapabilitySet::empty());
-            listeners.push(Listener::of_by(signals, begin, act)?);
+            listeners.push(Listener::of_by(signals, begin, move |got| act(got.signal))?);
             Ok(())
         };
         let end = Arc::new(AtomicI32::new(0));

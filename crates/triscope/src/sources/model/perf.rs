@@ -12,7 +12,7 @@ use perf_data::Session;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use trace_common::{ClockDomain, Timestamp};
+use trace_common::ClockDomain;
 use trace_timeline::sources::kernel::KernelStats;
 use trace_timeline::sources::perf::{PerfError, PerfSource};
 use trace_timeline::{Event, Tables};
