@@ -23,7 +23,7 @@ pub struct EventHeader {
     pub processor_number: u32,
     /// Stack id, valid up to the next sequence point; 0 for none.
     pub stack_id: u32,
-    /// Ticks of the event clock. [`Event::time`](crate::Event::time) is the same in nanoseconds.
+    /// Ticks of the event clock, as in the stream. [`Event::time`](crate::Event::time) is the same in nanoseconds.
     pub ticks: i64,
     /// Version 6: label list id, valid up to the next sequence point; 0 for none.
     pub label_list_id: u32,

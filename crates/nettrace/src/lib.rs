@@ -28,6 +28,8 @@
 //!   order of the stream. [`Stats`] and [`Item::Loss`] report the exact number of lost events.
 //! - [`Profile`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
+//! - Times are [`Timestamp`]s of the event clock, in nanoseconds whatever its frequency. Only [`EventHeader::ticks`] and
+//!   two fields of [`Trace`] are as in the stream.
 //! - Process ids (`pid`) and thread ids (`tid`) are those of the operating system, in 64 bits: version 6 writes
 //!   them in that size, and thread ids of macOS need it.
 //! - [`Trace`] relates the event clock to UTC. On Linux it is CLOCK_MONOTONIC, so events line up
