@@ -179,7 +179,7 @@ fn a_table_says_what_the_profiles_have() {
         text(&table).lines().next().unwrap().rsplit_once(": ").unwrap().1.to_owned()
     };
     assert_eq!(first(&trace), "5 samples of go-cpu");
-    assert_eq!(first(&folded), "3 stacks of samples, 100");
+    assert_eq!(first(&folded), "100 counts");
     assert!(first(&recording).contains(" samples of "), "{}", first(&recording));
 }
 

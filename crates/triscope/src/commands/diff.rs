@@ -223,12 +223,14 @@ fn print(
     {
         let path = path.display().to_string();
         let (path, events, name) = (OneLine(&path), OneLine(events), OneLine(name));
+        // Events that are counted have their own name.
+        let of = if events.0 == name.0 { String::new() } else { format!(" of {name}") };
         // Each event can be one of what is counted.
         let weight = match unit {
             Unit::Count if total == *count => String::new(),
             _ => format!(", {}", unit.show(total)),
         };
-        writeln!(out, "{when}: {path}: {count} {events} of {name}{weight}")?;
+        writeln!(out, "{when}: {path}: {count} {events}{of}{weight}")?;
     }
     let functions = sorted(args, difference);
     let cells = |change: Change| match args.absolute {
