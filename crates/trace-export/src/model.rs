@@ -541,7 +541,7 @@ pub trait Sink {
     /// # Errors
     ///
     /// I/O errors of the writer, and [`io::ErrorKind::InvalidInput`] without a reading of
-    /// [`Sink::domain`].
+    /// [`Sink::clock_domain`].
     fn clock_snapshot(&mut self, readings: &[(ClockDomain, Timestamp)]) -> io::Result<()>;
 
     /// Adds a track. A process or thread that is added again keeps its track: processes and threads

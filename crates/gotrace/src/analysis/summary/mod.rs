@@ -80,7 +80,7 @@ impl Default for Summarizer {
 #[non_exhaustive]
 pub enum Finished {
     /// A goroutine exited, or blocked forever. Or it ended where the trace is damaged, and another one
-    /// has its id now: [`Goroutine::ended`] is `None`.
+    /// has its id now: [`Goroutine::end`] is `None`.
     Goroutine(Box<Goroutine>),
     /// A region ended.
     Region(Box<Region>),
