@@ -557,11 +557,11 @@ fn files_that_cannot_be_read_or_written_are_refused() {
     let nowhere = text(&files.path("nodir/x"));
     for args in [
         &["perf", "stat", "-o", &nowhere, "true"][..],
-        &["dotnet", "collect", "-o", &nowhere, "true"],
+        &["dotnet", "collect", "-o", &nowhere, "--", "true"],
     ] {
         assert_refused(&run(args), "nodir/x: cannot be written: ");
     }
-    let collect = run(&["dotnet", "collect", "-o", &directory, "true"]);
+    let collect = run(&["dotnet", "collect", "-o", &directory, "--", "true"]);
     assert_refused(&collect, ": is a directory, not a file\n");
 }
 
