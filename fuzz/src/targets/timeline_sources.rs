@@ -174,25 +174,25 @@ fn check(events: &[Event], tables: &Tables) {
         history.push(&derived);
         report.push(&derived, entities);
         if let Derived::Interval(interval) = derived {
-            assert!(interval.end > interval.begin);
+            assert!(interval.end > interval.start);
             let before = last.insert(interval.subject, interval.end);
-            assert!(before.is_none_or(|before| before == interval.begin));
+            assert!(before.is_none_or(|before| before == interval.start));
         }
     };
     let mut now = None;
     for event in events {
-        assert!(now <= Some(event.at), "events are in time order");
-        now = Some(event.at);
+        assert!(now <= Some(event.time), "events are in time order");
+        now = Some(event.time);
         correlator.push(event, entities, &mut each);
     }
     correlator.finish(&mut each);
     report.groups.values().for_each(|group| assert!(group.total() >= group.active()));
     history.finish();
     for r in requests.into_worst() {
-        let path = critical_path(&history, entities, r.subject, r.begin, r.end, r.task);
-        let mut at = r.begin;
+        let path = critical_path(&history, entities, r.subject, r.start, r.end, r.task);
+        let mut at = r.start;
         for piece in &path.pieces {
-            assert_eq!(piece.begin, at);
+            assert_eq!(piece.start, at);
             at = piece.end;
         }
         assert_eq!(at, r.end);
