@@ -168,7 +168,7 @@ pub(crate) fn ring_set(flood: &mut Flood, pages: usize) -> Result<Outcome, Error
     let mut take = |record: SetRecord<'_>| -> Result<(), perf_monitor::Error> {
         let (layout, raw) = (record.layout, record.raw);
         if let (Some((_, tid)), Some(call)) =
-            (layout.tid(raw), layout.raw_data(raw).and_then(|data| call.u64(data)))
+            (layout.pid_tid(raw), layout.raw_data(raw).and_then(|data| call.u64(data)))
         {
             sum ^= u64::from(tid) ^ record.time.nanos() as u64 ^ u64::from(record.cpu) ^ call;
         }
@@ -196,7 +196,7 @@ pub(crate) fn event_monitor(flood: &mut Flood, pages: usize) -> Result<Outcome, 
     let decoder = Registration::tracepoint("raw_syscalls:sys_enter").decoder_of(|format| {
         let call = format.and_then(|format| format.field("id")).cloned();
         Ok(move |sample: &SampleView<'_>| {
-            let (_, tid) = sample.tid().ok_or("no thread")?;
+            let (_, tid) = sample.pid_tid().ok_or("no thread")?;
             let call = call.as_ref().and_then(|call| sample.u64(call)).ok_or("no call")?;
             Ok(Some((tid, call)))
         })
@@ -236,7 +236,7 @@ fn five_fields(sampler: &mut Sampler, call: &FieldFormat) -> u64 {
         let Some(layout) = decoder.layout(record) else { continue };
         let Some(raw) = layout.raw_data(record) else { continue };
         let fields =
-            (layout.id(record), layout.tid(record), layout.time(record), layout.cpu(record));
+            (layout.id(record), layout.pid_tid(record), layout.time(record), layout.cpu(record));
         if let ((Some(id), Some((_, tid)), Some(time), Some(cpu)), Some(call)) =
             (fields, call.u64(raw))
         {

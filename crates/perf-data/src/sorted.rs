@@ -93,8 +93,9 @@ impl<R: Read> SortedReader<R> {
         self.late
     }
 
-    /// The next record in time order. `None` at the end. A truncated last record is the end of an
-    /// file that is not [complete](Reader::is_complete).
+    /// The next record in time order. `None` at the end. A truncated last record is the end of a
+    /// file that is not [complete](Reader::is_complete), and an error in one that is
+    /// [truncated](Reader::is_truncated).
     ///
     /// # Errors
     ///

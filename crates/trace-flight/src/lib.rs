@@ -17,7 +17,7 @@
 //! windows.fire(at(8), Cause::new("signal", "SIGUSR1"));
 //! assert!(windows.due(at(8)).is_none());
 //! let window = windows.due(at(9)).unwrap();
-//! assert_eq!((window.from, window.until), (at(3), at(9)));
+//! assert_eq!((window.start, window.end), (at(3), at(9)));
 //! assert_eq!(ring.overlapping(&window).count(), 1);
 //! # Ok::<(), trace_flight::OutOfOrder>(())
 //! ```

@@ -230,11 +230,11 @@ def compare_paths(name, connection, explained):
     for request in explained:
         path = []
         for piece in request["pieces"]:
-            values = [piece[key] for key in ("begin", "nanos", "what", "text", "depth", "reason", "waiter_reason", "during")]
+            values = [piece[key] for key in ("start", "nanos", "what", "text", "depth", "reason", "waiter_reason", "during")]
             entities = [bool(piece[key]) and piece[key]["number"] for key in ("entity", "thread", "waiter")]
             context, stack = piece["context"] is not None, piece["stack"]
             path.append((*values, *entities, context, stack is not None and len(stack)))
-        require(known[tuple(path)], f"{name}: the path of {request['name']} at {request['begin']} differs")
+        require(known[tuple(path)], f"{name}: the path of {request['name']} at {request['start']} differs")
         known[tuple(path)] -= 1
     durations = dict(ask("SELECT span, duration FROM tasks UNION ALL SELECT span, duration FROM regions"))
     for span, path in paths.items():

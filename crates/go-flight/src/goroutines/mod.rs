@@ -61,7 +61,7 @@ const MAX_STACK: u64 = 2 << 30;
 ///     g: 0xc00_0000_1500,
 ///     sp: 0xc00_0004_2f80,
 ///     callers: &[],
-///     at: Timestamp::from_nanos(1_000_000),
+///     time: Timestamp::from_nanos(1_000_000),
 ///     now: Timestamp::from_nanos(1_020_000),
 /// };
 /// match goroutines.at(&sample, &mut functions) {

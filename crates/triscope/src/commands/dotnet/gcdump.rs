@@ -206,7 +206,7 @@ fn limits() -> Limits {
 /// The bytes of a `.gcdump` file; `None` if the file has another format.
 fn gcdump_file(path: &Path) -> Result<Option<Vec<u8>>> {
     let fail = |e: std::io::Error| Failure::about(path.display(), e);
-    if path == Path::new("-") || path.is_dir() {
+    if path == Path::new("-") || !path.is_file() {
         return Ok(None);
     }
     // Opening it as a trace reports the error.

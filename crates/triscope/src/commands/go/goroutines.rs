@@ -121,8 +121,8 @@ fn each(args: &Args, wanted: &str) -> Result {
                 "id": goroutine.id.0,
                 "entry": entry(goroutine).to_string(),
                 "created": goroutine.created.nanos(),
-                "started": goroutine.start.map(Timestamp::nanos),
-                "ended": goroutine.end.map(Timestamp::nanos),
+                "start": goroutine.start.map(Timestamp::nanos),
+                "end": goroutine.end.map(Timestamp::nanos),
                 "times": analysis::times_json(&goroutine.times),
             })
         },

@@ -67,11 +67,11 @@ pub(super) fn trim(args: &TrimArgs) -> Result {
     let mut part = None;
     let damage = generations(&args.file, args.resources, |header, span, bytes| {
         let start = *start.get_or_insert(span.first);
-        end = Some(span.last);
         let after = |time: Timestamp| time.nanos().wrapping_sub(start.nanos());
         if after(span.first) > to {
             return Ok(false);
         }
+        end = Some(span.last);
         if after(span.last) >= from {
             Part::append(&mut part, &args.output, &args.file, header, bytes)?;
         }
