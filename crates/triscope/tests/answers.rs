@@ -320,7 +320,7 @@ fn traces_of_two_boots_are_said_to_be_mixed() {
 #[test]
 fn a_thread_of_dotnet_is_explained() {
     let trace = fixture("../../../nettrace/tests/data/t10-activity.nettrace");
-    let explained = json(&["explain", "--json", "--thread", "28690", &trace]);
+    let explained = json(&["explain", "--json", "--thread", "28683", &trace]);
     let pieces = explained[0]["pieces"].as_array().unwrap();
     assert!(!pieces.is_empty(), "{explained}");
     assert_fails(&["explain", "--thread", "1", &trace], "thread 1 is not in the traces");

@@ -129,7 +129,13 @@ fn formats_are_recognized_by_their_content() {
         functions.len() > 10 && functions.iter().all(|f| f["total"]["points"] == 0.0),
         "{same}"
     );
-    refuses(&diff(&[], &[&profile, &before]), 1, "different units: nanoseconds and counts");
+    let choice = format!(
+        "different units: nanoseconds and counts; choose with --samples FILE=NAME: {} has delay, \
+         contentions; {} has counts",
+        profile.display(),
+        before.display()
+    );
+    refuses(&diff(&[], &[&profile, &before]), 1, &choice);
     // Hints name only options that there are.
     let damaged = dir.path().join("damaged.nettrace");
     let cut =
