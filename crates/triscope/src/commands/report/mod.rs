@@ -7,7 +7,7 @@ use crate::answers::html;
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use crate::run::stop::Listener;
-use crate::sources::model::{Traces, name};
+use crate::sources::model::{Traces, name, unrelated};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -93,9 +93,13 @@ pub(crate) fn run(args: &Args) -> Result {
         })
         .collect();
     if let Some(pid) = args.pid.iter().find(|pid| !has_process(**pid, entities)) {
-        // It may be one of those that have no process id.
+        // It may be one of those that have no process id, or are related to none of the kernel.
+        let processes = entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
+        let unrelated: BTreeSet<String> =
+            processes.map(|(process, _)| unrelated(process, &tables)).collect();
+        let about_ids = notes.iter().filter(|note| unrelated.contains(*note)).chain(&hidden);
         let failure = missing_process(*pid, &report, &tables);
-        return Err(hidden.iter().fold(failure, Failure::and));
+        return Err(about_ids.fold(failure, Failure::and));
     }
     notes.extend(hidden);
     // Those that are given, otherwise the worst.
