@@ -20,6 +20,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::{Handle, SignalsInfo};
 use signal_hook::low_level::siginfo::{Cause, Origin};
+use signal_hook::{SigId, flag, low_level};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The effect of a signal.
@@ -77,9 +79,15 @@ impl Listener {
         let handle = signals.handle();
         let listen = move || {
             begin();
-            for received in signals.forever().map(Received::from) {
-                if on_signal(received) == Next::Exit {
-                    exit(received.signal);
+            loop {
+                let received = one_of_each(signals.wait().map(Received::from));
+                if signals.is_closed() {
+                    return;
+                }
+                for received in received {
+                    if on_signal(received) == Next::Exit {
+                        exit(received.signal);
+                    }
                 }
             }
         };
@@ -105,43 +113,110 @@ impl Listener {
     }
 }
 
-/// Exits at a signal that comes before a recording begins, when there can be files of it already.
+/// Signals that came together, one of each number: `timeout(1)` sends the same one to its child and to the group.
+fn one_of_each(received: impl Iterator<Item = Received>) -> Vec<Received> {
+    let mut each: Vec<Received> = Vec::new();
+    for received in received {
+        match each.iter_mut().find(|before| before.signal == received.signal) {
+            // The command has that of the kernel already.
+            Some(before) => before.is_of_kernel |= received.is_of_kernel,
+            None => each.push(received),
+        }
+    }
+    each
+}
+
+/// Exits at a signal that comes before a recording begins, when there can be files of it already. Where one that has not
+/// begun is dropped, its failure is not reported any more.
 pub(crate) struct Beginning {
     state: Arc<Mutex<State>>,
+    flags: Vec<SigId>,
     _listener: Listener,
 }
 
 #[derive(Default)]
 struct State {
     has_begun: bool,
+    /// The last signal, or 0. The handler sets it: the thread that receives signals may be late.
+    asked: Arc<AtomicUsize>,
     /// What is to be removed as long as nothing was recorded.
     guards: Vec<cleanup::Guard>,
 }
 
 impl Beginning {
     pub(crate) fn start() -> Result<Self> {
-        let state = Arc::<Mutex<State>>::default();
+        Self::start_by(|| ())
+    }
+
+    /// As [`start`](Self::start). The thread that receives signals calls `begin` first.
+    pub(crate) fn start_by(begin: fn()) -> Result<Self> {
+        let state = State::default();
+        let signals = not_ignored(&[SIGINT, SIGTERM, SIGHUP]);
+        let set = |signal: &i32| {
+            flag::register_usize(*signal, Arc::clone(&state.asked), signal.unsigned_abs() as usize)
+        };
+        let flags = signals.iter().map(set).collect::<std::io::Result<_>>();
+        let flags = flags.map_err(|error| Failure::about("signals", error))?;
+        let state = Arc::new(Mutex::new(state));
         let shared = Arc::clone(&state);
-        let listener = Listener::start(move |_| State::on_signal(&shared))?;
-        Ok(Self { state, _listener: listener })
+        let listener = Listener::of_by(&signals, begin, move |_| State::on_signal(&shared))?;
+        let this = Self { state, flags, _listener: listener };
+        // One that came before the thread listened.
+        drop(this.state());
+        Ok(this)
+    }
+
+    /// The state, for which a signal waits. Does not return if this program exits.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = State::lock(&self.state);
+        if let Some(signal) = state.exits_by() {
+            // The thread that receives signals waits for ever.
+            std::mem::forget(state);
+            exit(signal);
+        }
+        state
+    }
+
+    /// Creates files that an action at the exit removes: a signal waits meanwhile, and nothing is created after one. As
+    /// it waits, `create` must not wait for others.
+    pub(crate) fn create<T>(&self, create: impl FnOnce() -> T) -> T {
+        let _state = self.state();
+        create()
     }
 
     /// Keeps the action at an exit until the end of this.
     pub(crate) fn keep(&self, guard: cleanup::Guard) {
-        State::lock(&self.state).guards.push(guard);
+        self.state().guards.push(guard);
     }
 
-    /// Leaves signals to another listener, which is there already: none is lost. Does not return if this program exits.
+    /// Leaves signals to another listener, which is there already: none is lost, as the handler of each one before has
+    /// set the flag. Does not return if this program exits.
     pub(crate) fn end(&self) {
-        let mut state = State::lock(&self.state);
+        let mut state = self.state();
         state.has_begun = true;
         state.guards.clear();
+    }
+}
+
+impl Drop for Beginning {
+    /// Waits for an exit that has begun: what it has removed is not there any more, which would be a failure.
+    fn drop(&mut self) {
+        self.end();
+        for flag in self.flags.drain(..) {
+            low_level::unregister(flag);
+        }
     }
 }
 
 impl State {
     fn lock(state: &Mutex<Self>) -> MutexGuard<'_, Self> {
         state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The signal by which this program exits.
+    fn exits_by(&self) -> Option<i32> {
+        let asked = self.asked.load(Ordering::SeqCst);
+        i32::try_from(asked).ok().filter(|signal| *signal != 0 && !self.has_begun)
     }
 
     fn on_signal(state: &Mutex<Self>) -> Next {
@@ -211,6 +286,38 @@ mod tests {
         let state = Mutex::new(State::default());
         assert_eq!(State::on_signal(&state), Next::Exit);
         assert!(state.try_lock().is_err(), "it would begin");
+    }
+
+    /// The thread that receives it has not run yet.
+    #[test]
+    fn a_signal_whose_handler_ran_ends_what_has_not_begun() {
+        let mut state = State::default();
+        assert_eq!(state.exits_by(), None);
+        state.asked.store(15, Ordering::SeqCst);
+        assert_eq!(state.exits_by(), Some(SIGTERM));
+        state.has_begun = true;
+        assert_eq!(state.exits_by(), None, "it is for another listener");
+    }
+
+    #[test]
+    fn a_beginning_that_is_dropped_leaves_signals_alone() {
+        let state = {
+            let beginning = Beginning::start().unwrap();
+            assert_eq!(beginning.create(|| 7), 7);
+            Arc::clone(&beginning.state)
+        };
+        assert_eq!(State::on_signal(&state), Next::Wait);
+    }
+
+    #[test]
+    fn a_signal_that_is_sent_twice_is_one() {
+        let received = |signal, is_of_kernel| Received { signal, is_of_kernel };
+        let (sent, typed) = (received(SIGINT, false), received(SIGINT, true));
+        let other = received(SIGTERM, false);
+        assert_eq!(one_of_each([sent, other, sent].into_iter()), [sent, other]);
+        assert_eq!(one_of_each([sent, typed].into_iter()), [typed]);
+        assert_eq!(one_of_each([typed, sent].into_iter()), [typed]);
+        assert!(one_of_each(std::iter::empty()).is_empty());
     }
 
     #[test]

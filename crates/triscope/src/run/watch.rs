@@ -67,8 +67,12 @@ impl Watch {
 
     /// As [`command`](Self::command), without a time limit. Each thread that supervises the command calls `begin`
     /// first.
-    pub(crate) fn command_by(command: &[String], begin: fn()) -> Result<Self> {
-        Ok(Self::of(Launched::start_by(command, |_| (), begin)?, None))
+    pub(crate) fn command_by(
+        command: &[String],
+        prepare: impl FnOnce(&mut Command),
+        begin: fn(),
+    ) -> Result<Self> {
+        Ok(Self::of(Launched::start_by(command, prepare, begin)?, None))
     }
 
     /// As [`command`](Self::command), but the process is stopped before it executes the command.

@@ -1,7 +1,7 @@
 //! `triscope flight`: dumps with their causes, and recorders that are killed or run out of space.
 
 use crate::needs_root;
-use crate::support::{Ran, Running, can, child, names, run, triscope};
+use crate::support::{Ran, Running, can, child, code, names, run, triscope};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -243,19 +243,23 @@ fn in_a_time_namespace_a_dump_has_the_records_of_its_window() {
     }
 }
 
-/// A recorder whose standard error is full has not begun: it waits in its first message, before it records.
-fn waiting(dir: &Path) -> (Running, std::io::PipeReader) {
+/// A recorder whose standard error is full has not begun: it waits in its first message, before it records. With a
+/// COMMAND, that is not started.
+fn waiting(dir: &Path, command: &[&str]) -> (Running, std::io::PipeReader) {
     /// Bytes of a pipe.
     const FULL: usize = 1 << 16;
+    /// The number of `write(2)`.
+    const WRITE: &str = if cfg!(target_arch = "x86_64") { "1" } else { "64" };
     let (log, mut full) = std::io::pipe().unwrap();
     std::io::Write::write_all(&mut full, &[b'x'; FULL]).unwrap();
-    let mut command = triscope(&["flight", "-d", dir.to_str().unwrap()]);
-    command.args(SHORT).args(["--metrics", "127.0.0.1:0"]);
-    let recorder = Running(Some(command.stdout(Stdio::null()).stderr(full).spawn().unwrap()));
+    let mut recorder = triscope(&["flight", "-d", dir.to_str().unwrap()]);
+    recorder.args(SHORT).args(["--metrics", "127.0.0.1:0"]).args(command);
+    let recorder = Running(Some(recorder.stdout(Stdio::null()).stderr(full).spawn().unwrap()));
     until("a write to standard error", || {
         assert!(!has_ended(recorder.id()), "it has ended");
         let call = fs::read_to_string(format!("/proc/{}/syscall", recorder.id())).unwrap();
-        call.split(' ').nth(1) == Some("0x2")
+        let mut words = call.split(' ');
+        (words.next(), words.next()) == (Some(WRITE), Some("0x2"))
     });
     (recorder, log)
 }
@@ -266,13 +270,9 @@ fn signals_during_the_start_are_received() {
     for signal in ["USR1", "HUP", "TERM"] {
         let base = tempfile::tempdir().unwrap();
         let dir = base.path().join("flight");
-        let (mut recorder, mut log) = waiting(&dir);
+        let (mut recorder, log) = waiting(&dir, &[]);
         recorder.signal(signal);
-        let log = std::thread::spawn(move || {
-            let mut text = String::new();
-            std::io::Read::read_to_string(&mut log, &mut text).unwrap();
-            text
-        });
+        let log = std::thread::spawn(|| std::io::read_to_string(log).unwrap());
         if signal == "USR1" {
             until("the dump", || !dumps(&dir).is_empty());
         }
@@ -283,15 +283,37 @@ fn signals_during_the_start_are_received() {
         if signal != "TERM" {
             recorder.signal("TERM");
         }
-        let status = recorder.child().wait().unwrap();
+        let code = code(&mut recorder);
         recorder.0 = None;
         let log = log.join().unwrap();
-        match status.code() {
+        match code {
             // The thread that receives the signal may do so when the recording has begun.
             Some(0) => assert!(log.contains("of the kernel, "), "{log}"),
             Some(143) if signal == "TERM" => assert!(!dir.exists(), "{log}"),
-            _ => panic!("{signal}: {status}: {log}"),
+            _ => panic!("{signal}: {code:?}: {log}"),
         }
+    }
+}
+
+#[test]
+fn a_signal_during_the_start_ends_the_recorder_of_a_command() {
+    needs_root!();
+    for signal in ["HUP", "INT", "TERM"] {
+        let base = tempfile::tempdir().unwrap();
+        let (dir, ran) = (base.path().join("flight"), base.path().join("ran"));
+        let (mut recorder, log) = waiting(&dir, &["touch", ran.to_str().unwrap()]);
+        recorder.signal(signal);
+        let log = std::thread::spawn(|| std::io::read_to_string(log).unwrap());
+        let code = code(&mut recorder);
+        recorder.0 = None;
+        let log = log.join().unwrap();
+        let expected = match signal {
+            "HUP" => 129,
+            "INT" => 130,
+            _ => 143,
+        };
+        assert_eq!(code, Some(expected), "{signal}: {log}");
+        assert!(!ran.exists() && !dir.exists(), "{signal}: {log}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, control, threads};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::procfs::{command_line, is_in_container, is_running, start_time};
-use crate::run::stop::{Listener, Next, exit_code, not_ignored};
+use crate::run::stop::{Beginning, Listener, Next, exit_code, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::sources::kernel::hotplug::CpuFailure;
@@ -60,11 +60,17 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     // Before there is anything that a signal could leave half-made.
     let (inbox, outbox) = inbox::new()?;
     let signals = Signals::listen(&outbox, args.command.is_empty())?;
+    // The parent of the directory that it removes can be that of another user.
+    let begin = || keep_capabilities(CapabilitySet::DAC_OVERRIDE);
+    let beginning = (!args.command.is_empty()).then(|| Beginning::start_by(begin)).transpose()?;
     let pressures = pressures(settings)?;
     let kernel = Kernel::open(&wanted(settings)?).map_err(failure)?;
     let mut store = Store::open(dir, space(settings), keep(settings))?;
-    let skeleton = store.skeleton();
-    let start = Start { process, inbox, outbox, signals, kernel, pressures };
+    let (skeleton, guard) = store.skeleton().unzip();
+    if let (Some(beginning), Some(guard)) = (&beginning, guard) {
+        beginning.keep(guard);
+    }
+    let start = Start { process, inbox, outbox, signals, beginning, kernel, pressures };
     let outcome = record(args, settings, store, start);
     if let Some(skeleton) = skeleton.filter(|_| outcome.is_err()) {
         skeleton.remove();
@@ -147,12 +153,14 @@ struct Start {
     inbox: Inbox,
     outbox: Outbox,
     signals: Signals,
+    /// The signals until the command is started.
+    beginning: Option<Beginning>,
     kernel: Kernel,
     pressures: Vec<Pressure>,
 }
 
 fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> Result {
-    let Start { process, inbox, outbox, signals, mut kernel, pressures } = start;
+    let Start { process, inbox, outbox, signals, beginning, mut kernel, pressures } = start;
     let metrics = settings
         .metrics
         .map(|address| TcpListener::bind(address).map_err(|error| Failure::about(address, error)));
@@ -162,7 +170,11 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
     }
     // The thread that does this reads the rings afterwards.
     recover(&mut store)?;
-    kernel.keep_events(&store)?;
+    let keep_events = || kernel.keep_events(&store);
+    match &beginning {
+        Some(beginning) => beginning.create(keep_events)?,
+        None => keep_events()?,
+    }
     kernel.enable()?;
     kernel.take_stock()?;
     enough_disk(settings, kernel.stock())?;
@@ -171,7 +183,8 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
     let mut command = if args.command.is_empty() {
         None
     } else {
-        Some(Watch::command_by(&args.command, || keep_capabilities(CapabilitySet::KILL))?)
+        let begin = || keep_capabilities(CapabilitySet::KILL);
+        Some(Watch::command_by(&args.command, |_| drop(beginning), begin)?)
     };
     let record = |command: Option<&mut Watch>| -> Result {
         let pid = process
@@ -237,9 +250,7 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
             writing: 0,
             unwritten: None,
         };
-        if command.is_none() {
-            signals.check()?;
-        }
+        signals.check()?;
         message!("triscope: {}: recording", OneLine(&name));
         let watched = recorder.watch(process, command);
         recorder.finish().and(watched)
@@ -941,13 +952,13 @@ fn resident() -> u64 {
 
 /// The signals, which are received from the start on.
 struct Signals {
-    /// The first one that asks to end, or 0.
+    /// The first one that asks to end, or 0. With a command there is none.
     end: Arc<AtomicI32>,
     _listeners: Vec<Listener>,
 }
 
 impl Signals {
-    /// Posts signals. Once a command runs, SIGINT, SIGTERM and SIGHUP are those of it, and before they end the start.
+    /// Posts signals. SIGINT, SIGTERM and SIGHUP are those of a command, and before it is started of [`Beginning`].
     fn listen(outbox: &Outbox, has_all: bool) -> Result<Self> {
         let mut listeners = Vec::new();
         // The thread of each needs no capability.
@@ -958,9 +969,6 @@ impl Signals {
         };
         let end = Arc::new(AtomicI32::new(0));
         let ask = Arc::clone(&end);
-        let is_first = move |signal| {
-            ask.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-        };
         let post = outbox.clone();
         on(
             &[SIGUSR1],
@@ -980,6 +988,9 @@ impl Signals {
                 }),
             )?;
             let post = outbox.clone();
+            let is_first = move |signal| {
+                ask.compare_exchange(0, signal, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+            };
             on(
                 &not_ignored(&[SIGINT, SIGTERM]),
                 Box::new(move |signal| {
@@ -987,14 +998,6 @@ impl Signals {
                         return Next::Exit;
                     }
                     post.post(Message::Stop);
-                    Next::Wait
-                }),
-            )?;
-        } else {
-            on(
-                &not_ignored(&[SIGINT, SIGTERM, SIGHUP]),
-                Box::new(move |signal| {
-                    is_first(signal);
                     Next::Wait
                 }),
             )?;

@@ -22,6 +22,7 @@ use crate::failure::{Failure, OneLine, Result};
 use crate::io::place::Place;
 use crate::io::skeleton::Skeleton;
 use crate::io::{private, private_dir};
+use crate::run::cleanup;
 use crate::sources::manifest::MANIFEST;
 use crate::sources::model::{BOOT, DUMPS, RECORDING, SCHEDULER};
 use crate::sources::processes::ProcessWriter;
@@ -63,7 +64,7 @@ pub(super) struct Store {
     /// back.
     made: Vec<PathBuf>,
     /// What this recorder has created, until it is taken.
-    skeleton: Option<Skeleton>,
+    skeleton: Option<(Skeleton, cleanup::Guard)>,
 }
 
 /// Disk space.
@@ -152,16 +153,23 @@ impl Store {
         }
         let dir = private_dir::secure(dir)?;
         let lock = lock(&dir)?;
-        for name in [SEGMENTS, DUMPS, SOURCES] {
-            private_dir::create(dir.join(name))?;
-        }
+        let created = cleanup::create(|| {
+            for name in [SEGMENTS, DUMPS, SOURCES] {
+                private_dir::create(dir.join(name))?;
+            }
+            let skeleton = is_empty.then(|| {
+                let files = [BOOT, EVENTS, SOCKET, LOCK];
+                Skeleton::new(&dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
+            });
+            let files = skeleton.clone();
+            let remove = move || files.clone().into_iter().for_each(Skeleton::remove);
+            Ok::<_, Failure>((skeleton, remove))
+        });
+        let (skeleton, guard) = created?;
+        let skeleton = skeleton.zip(Some(guard));
         if fs::symlink_metadata(dir.join(LEFT)).is_ok() {
             private_dir::secure(dir.join(LEFT))?;
         }
-        let skeleton = is_empty.then(|| {
-            let files = [BOOT, EVENTS, SOCKET, LOCK];
-            Skeleton::new(&dir, is_new, &[SEGMENTS, DUMPS, SOURCES, LEFT], &files)
-        });
         let mut this = Self {
             left: vec![dir.join(LEFT), dir.join(SOURCES)],
             dir,
@@ -179,8 +187,8 @@ impl Store {
         Ok(this)
     }
 
-    /// What to remove if the start fails.
-    pub(super) const fn skeleton(&mut self) -> Option<Skeleton> {
+    /// What to remove if the start fails, and what does so at an exit.
+    pub(super) const fn skeleton(&mut self) -> Option<(Skeleton, cleanup::Guard)> {
         self.skeleton.take()
     }
 
@@ -928,13 +936,13 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let dir = base.path().join("flight");
         let mut store = open(&dir);
-        let skeleton = store.skeleton().unwrap();
+        let (skeleton, _) = store.skeleton().unwrap();
         drop(store);
         skeleton.remove();
         assert!(!dir.exists());
         // With a segment, or in a directory that was there, all stays.
         let mut store = open(&dir);
-        let skeleton = store.skeleton().unwrap();
+        let (skeleton, _) = store.skeleton().unwrap();
         let (id, path, _) = store.create(now().unwrap()).unwrap();
         let at = now().unwrap();
         store.seal(&path, Segment { id, start: at, end: at, bytes: 0, lost: 0 }).unwrap();

@@ -478,7 +478,7 @@ impl<'a> Recording<'a> {
             let followed = running.map_or(Ok(()), |pid| scheduler.follow_running(pid));
             followed.map_err(|error| error.into_failure(output))?;
             if let Some(keep) = &mut keep {
-                let kept = scheduler.keep_raw(keep.scheduler()?);
+                let kept = scheduler.keep_raw(beginning.create(|| keep.scheduler())?);
                 kept.map_err(|error| error.into_failure(output))?;
             }
             scheduler.enable().map_err(|error| error.into_failure(output))?;
@@ -487,11 +487,12 @@ impl<'a> Recording<'a> {
                 started.map_err(|error| error.into_failure(output))?;
             }
             if let Some(keep) = &mut keep {
-                let kept = scheduler.keep_processes(keep.processes()?);
+                let kept = scheduler.keep_processes(beginning.create(|| keep.processes())?);
                 kept.map_err(|error| error.into_failure(output))?;
             }
         }
-        let quotas = scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose()?;
+        let quotas = || scheduler.as_ref().map(|_| Quotas::new(keep.as_mut())).transpose();
+        let quotas = beginning.create(quotas)?;
         let mut subject = match running {
             Some(pid) => Subject::attach(args, pid, beginning)?,
             None => Subject::start(args, port.as_ref(), output.is_stdout(), beginning)?,
