@@ -414,6 +414,8 @@ fn receive_by(
             }
         };
         let result = split(body, dir, pid, to, &RECEIVING, &mut pass);
+        // All is written. The reader can take its time.
+        to.set_busy(false);
         drop(written);
         result.err()
     })
