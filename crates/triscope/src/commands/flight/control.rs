@@ -23,6 +23,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -45,6 +46,10 @@ const MAX_REPLY: u64 = 1 << 20;
 
 /// How long the numbers of the recorder are those for the loopback port.
 const FRESH: Duration = Duration::from_secs(1);
+
+/// Time limit for the request of a connection that is refused, while others wait, and its bytes.
+const REFUSED: Duration = Duration::from_millis(100);
+const MAX_REFUSED: u64 = 4 << 10;
 
 /// First and longest pause after connections that cannot be accepted.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
@@ -79,8 +84,8 @@ pub(super) fn serve(dir: &Place, outbox: &Outbox) -> Result {
 /// Serves a connection on a thread of its own. Without one, the connection is refused.
 fn on_thread<S>(stream: S, serve: impl FnOnce(&S) + Send + 'static)
 where
-    S: Send + 'static,
-    for<'a> &'a S: Write,
+    S: AsFd + Send + 'static,
+    for<'a> &'a S: Read + Write,
 {
     let (give, taken) = bounded::<S>(1);
     let started = threads::start("a connection", move || {
@@ -90,10 +95,18 @@ where
     match started {
         Ok(_) => drop(give.send(stream)), // the thread waits for it
         Err(failure) => {
+            // A connection that is closed with an unread request is reset: the reply would be lost.
+            skip_request(Timed::new(&stream, REFUSED));
             // A few bytes: the socket has room for them.
             let _ = reply_with(&stream, "503 Service Unavailable", failure.message());
         }
     }
+}
+
+/// Reads a request up to the end of its headers. Its body usually comes with them.
+fn skip_request(input: impl Read) {
+    let lines = BufReader::new(input.take(MAX_REFUSED)).split(b'\n').map_while(io::Result::ok);
+    lines.take_while(|line| !line.trim_ascii_end().is_empty()).for_each(drop);
 }
 
 /// Serves connections. While none can be accepted, because this process has no descriptor left, those that wait stay in
@@ -406,6 +419,7 @@ mod tests {
     fn a_connection_without_a_thread_is_refused() {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let serve = |stream: &UnixStream| drop(reply_with(stream, "200 OK", "served"));
+        ours.write_all(b"POST /dump HTTP/1.0\r\nContent-Length: 3\r\n\r\nwhy").unwrap();
         while_refused(|| on_thread(theirs, serve));
         let mut reply = String::new();
         ours.read_to_string(&mut reply).unwrap();
