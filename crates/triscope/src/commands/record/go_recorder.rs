@@ -3,7 +3,9 @@
 use super::go_traces::{GoTrace, GoTraces, Wanted};
 use crate::failure::{Failure, Result};
 use crate::run::threads;
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never, select, tick};
+use crossbeam_channel::{
+    Receiver, Sender, TryRecvError, TrySendError, bounded, never, select, tick,
+};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
@@ -19,6 +21,8 @@ type Found = (Vec<GoTrace>, Vec<Failure>);
 pub(super) struct GoRecorder {
     /// The processes to look at.
     looks: Sender<BTreeSet<u32>>,
+    /// Those for which it was too busy.
+    missed: Option<BTreeSet<u32>>,
     requests: Sender<Request>,
     /// Closed when the traces that are served are complete, after they were requested to end.
     complete: Receiver<()>,
@@ -28,7 +32,8 @@ pub(super) struct GoRecorder {
 enum Request {
     /// The end of all traces that are served.
     Stop,
-    Finish,
+    /// The end, after a look at these processes.
+    Finish(Option<BTreeSet<u32>>),
 }
 
 impl GoRecorder {
@@ -39,13 +44,14 @@ impl GoRecorder {
         let (incomplete, complete) = bounded(0);
         let body = move || watch(GoTraces::new(wanted, dir), processes, &requested, incomplete);
         let thread = threads::start(body).map_err(Failure::new)?;
-        Ok(Self { looks, requests, complete, thread })
+        Ok(Self { looks, missed: None, requests, complete, thread })
     }
 
     /// Looks at the recorded processes.
-    pub(super) fn look(&self, processes: &BTreeSet<u32>) {
-        // While it is busy, it gets the processes of a later look.
-        let _ = self.looks.try_send(processes.clone());
+    pub(super) fn look(&mut self, processes: &BTreeSet<u32>) {
+        // While it is busy, it gets the processes of a later look, or the last ones at the end.
+        let sent = self.looks.try_send(processes.clone());
+        self.missed = sent.err().map(TrySendError::into_inner);
     }
 
     /// Requests the end of all traces that are served.
@@ -60,7 +66,7 @@ impl GoRecorder {
 
     pub(super) fn finish(self) -> Found {
         let failed = || (Vec::new(), vec![Failure::new("the Go recorder failed")]);
-        let _ = self.requests.send(Request::Finish); // an error is that of the thread
+        let _ = self.requests.send(Request::Finish(self.missed)); // an error is that of the thread
         self.thread.join().ok().flatten().unwrap_or_else(failed)
     }
 }
@@ -73,6 +79,7 @@ fn watch(
     incomplete: Sender<()>,
 ) -> Option<Found> {
     let (mut processes, mut incomplete) = (processes, Some(incomplete));
+    let mut is_stopped = false;
     let mut look = never();
     loop {
         select! {
@@ -81,10 +88,11 @@ fn watch(
                 Request::Stop => {
                     traces.stop();
                     // Others begin no more.
-                    (processes, look) = (never(), tick(TICK));
+                    (processes, look, is_stopped) = (never(), tick(TICK), true);
                 }
-                Request::Finish => {
-                    processes.try_iter().for_each(|found| traces.look(&found));
+                Request::Finish(missed) => {
+                    let missed = missed.filter(|_| !is_stopped);
+                    processes.try_iter().chain(missed).for_each(|found| traces.look(&found));
                     return Some(traces.finish());
                 }
             },
@@ -103,7 +111,7 @@ mod tests {
 
     #[test]
     fn traces_are_complete_once_they_were_requested_to_end() {
-        let recorder =
+        let mut recorder =
             GoRecorder::start(Wanted::of_process(1, None), std::env::temp_dir()).unwrap();
         recorder.look(&[std::process::id()].into());
         assert!(!recorder.are_complete());
@@ -113,6 +121,28 @@ mod tests {
         assert!(recorder.are_complete());
         let (traces, failures) = recorder.finish();
         assert!(traces.is_empty() && failures.is_empty(), "this is no Go program");
+    }
+
+    /// The thread is busy with a look while it gets two more.
+    #[test]
+    fn the_last_look_is_at_the_newest_processes() {
+        let (looks, _busy) = bounded(1);
+        let (requests, requested) = bounded(2);
+        let (_incomplete, complete) = bounded(0);
+        let thread = threads::start(move || match requested.recv() {
+            Ok(Request::Finish(missed)) => {
+                let missed = missed.into_iter().flatten().map(|pid| Failure::new(pid.to_string()));
+                Some((Vec::new(), missed.collect()))
+            }
+            _ => None,
+        });
+        let thread = thread.unwrap();
+        let mut recorder = GoRecorder { looks, missed: None, requests, complete, thread };
+        for pid in 1..=3 {
+            recorder.look(&[pid].into());
+        }
+        let (_, missed) = recorder.finish();
+        assert_eq!(missed.iter().map(Failure::message).collect::<Vec<_>>(), ["3"]);
     }
 
     #[test]

@@ -565,7 +565,7 @@ impl<'a> Recording<'a> {
         if let Some(runtimes) = &self.runtimes {
             runtimes.look(&processes);
         }
-        if let Some(go) = self.go.as_ref().filter(|_| self.ending == Ending::Not) {
+        if let Some(go) = self.go.as_mut().filter(|_| self.ending == Ending::Not) {
             go.look(&processes);
         }
         Ok(())
