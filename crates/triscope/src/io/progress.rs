@@ -5,7 +5,7 @@ use crate::failure::OneLine;
 use crate::message;
 use crate::run::threads;
 use crate::timeline::size;
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
@@ -149,6 +149,9 @@ struct Bar {
 }
 
 impl Bar {
+    /// Interval at which a line without a new text is drawn.
+    const TICK: Duration = Duration::from_millis(500);
+
     /// Time limit for a terminal to clear the line.
     const END: Duration = Duration::from_secs(1);
 
@@ -167,8 +170,15 @@ impl Bar {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise}  {msg}") {
             bar.set_style(style);
         }
-        bar.enable_steady_tick(Duration::from_millis(500));
-        texts.iter().for_each(|text| bar.set_message(text));
+        // A ticker of the bar would be a thread that may not start, which panics.
+        loop {
+            match texts.recv_timeout(Self::TICK) {
+                Ok(text) => bar.set_message(text),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            bar.tick();
+        }
         bar.finish_and_clear();
     }
 
