@@ -103,6 +103,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    let _messages = message::AtEnd;
     report_size_limits();
     keep_exit_statuses();
     let result = match Cli::parse().command {
@@ -131,10 +133,7 @@ fn main() -> ExitCode {
     };
     let code = result.map_or_else(Failure::report, |()| ExitCode::SUCCESS);
     #[cfg(unix)]
-    {
-        run::runtimes::wait_for_stops();
-        message::flush();
-    }
+    run::runtimes::wait_for_stops();
     code
 }
 

@@ -4,7 +4,7 @@
 mod queue;
 
 #[cfg(unix)]
-pub(crate) use queue::{begin, flush, flush_at_signal};
+pub(crate) use queue::{AtEnd, begin, flush_at_signal};
 use std::fmt;
 use std::io::Write as _;
 

@@ -6,7 +6,7 @@ use crate::timeline::counted;
 use std::collections::VecDeque;
 use std::io::Write;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Messages that wait.
 const LINES: usize = 256;
@@ -17,7 +17,11 @@ const END: Duration = Duration::from_secs(5);
 /// The same, if a signal ends it.
 const END_AT_SIGNAL: Duration = Duration::from_secs(1);
 
-static QUEUE: Queue = Queue::new();
+/// How long messages wait for room in all, until those that wait are written. A burst is more than the queue has, for which
+/// a file needs no longer.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+static QUEUE: Queue = Queue::new(PATIENCE);
 
 /// Has a thread write the messages from now on, until the program ends. Without a thread, they are written as before.
 pub(crate) fn begin() {
@@ -28,13 +32,22 @@ pub(crate) fn begin() {
 }
 
 /// Waits until all messages are written, for 5 s at most.
-pub(crate) fn flush() {
+fn flush() {
     QUEUE.flush(END);
 }
 
 /// Waits until all messages are written, for 1 s at most.
 pub(crate) fn flush_at_signal() {
     QUEUE.flush(END_AT_SIGNAL);
+}
+
+/// Waits for the messages when it is dropped, also by a panic.
+pub(crate) struct AtEnd;
+
+impl Drop for AtEnd {
+    fn drop(&mut self) {
+        flush();
+    }
 }
 
 /// Adds a line. Returns it if no thread writes it.
@@ -45,6 +58,7 @@ pub(super) fn push(line: String) -> Option<String> {
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    patience: Duration,
 }
 
 struct State {
@@ -53,9 +67,16 @@ struct State {
     /// Messages for which there was no room, after those that wait.
     dropped: u64,
     is_writing: bool,
+    /// The time for which messages waited, since none was left to write.
+    stalled: Duration,
 }
 
 impl State {
+    /// Whether there is room for a line, with the one before it that counts those that were dropped.
+    fn has_room(&self) -> bool {
+        self.waiting.len() + 1 + usize::from(self.dropped > 0) <= LINES
+    }
+
     /// The line about the messages that were dropped, if there are any.
     fn take_dropped(&mut self) -> Option<String> {
         let dropped = std::mem::take(&mut self.dropped);
@@ -65,10 +86,10 @@ impl State {
 }
 
 impl Queue {
-    const fn new() -> Self {
-        let waiting = VecDeque::new();
-        let state = State { has_begun: false, waiting, dropped: 0, is_writing: false };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
+    const fn new(patience: Duration) -> Self {
+        let (waiting, stalled) = (VecDeque::new(), Duration::ZERO);
+        let state = State { has_begun: false, waiting, dropped: 0, is_writing: false, stalled };
+        Self { state: Mutex::new(state), changed: Condvar::new(), patience }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,16 +101,31 @@ impl Queue {
         if !state.has_begun {
             return Some(line);
         }
-        // With the line before it that counts those that were dropped.
-        let needed = 1 + usize::from(state.dropped > 0);
-        if state.waiting.len() + needed > LINES {
-            state.dropped += 1;
-        } else {
+        state = self.wait_for_room(state);
+        if state.has_room() {
             let dropped = state.take_dropped();
             state.waiting.extend(dropped.into_iter().chain([line]));
+        } else {
+            state.dropped += 1;
         }
         self.changed.notify_all();
         None
+    }
+
+    /// Waits for room as long as the patience lasts.
+    fn wait_for_room<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let left = self.patience.saturating_sub(state.stalled);
+        if state.has_room() || left.is_zero() {
+            return state;
+        }
+        let start = Instant::now();
+        let waited = self.changed.wait_timeout_while(state, left, |state| !state.has_room());
+        let (mut state, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.stalled = match result.timed_out() {
+            true => self.patience,
+            false => state.stalled.saturating_add(start.elapsed()),
+        };
+        state
     }
 
     /// Writes the lines as they come.
@@ -111,6 +147,7 @@ impl Queue {
                 state.is_writing = true;
                 return line;
             }
+            state.stalled = Duration::ZERO;
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -147,8 +184,8 @@ mod tests {
     }
 
     /// A queue, and what is read of it.
-    fn queue() -> (Arc<Queue>, Receiver<String>) {
-        let queue = Arc::new(Queue::new());
+    fn queue(patience: Duration) -> (Arc<Queue>, Receiver<String>) {
+        let queue = Arc::new(Queue::new(patience));
         assert_eq!(queue.push("direct".to_owned()).as_deref(), Some("direct"));
         queue.lock().has_begun = true;
         let (to, read) = sync_channel(0);
@@ -160,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_reader_that_has_stopped_blocks_nobody() {
-        let (queue, read) = queue();
+        let (queue, read) = queue(Duration::from_millis(1));
         let print = |n: usize| assert_eq!(queue.push(format!("{n}\n")), None);
         print(0);
         while !queue.lock().is_writing {
@@ -176,5 +213,16 @@ mod tests {
         print(LINES + 10);
         number(LINES + 10);
         assert!(queue.flush(END));
+        assert_eq!(queue.lock().stalled, Duration::ZERO, "the next one can wait again");
+    }
+
+    #[test]
+    fn a_burst_that_is_read_is_complete() {
+        let (queue, read) = queue(Duration::from_secs(600));
+        let reader = std::thread::spawn(move || {
+            (0..4 * LINES).for_each(|n| assert_eq!(read.recv().unwrap(), format!("{n}\n")));
+        });
+        (0..4 * LINES).for_each(|n| assert_eq!(queue.push(format!("{n}\n")), None));
+        reader.join().unwrap();
     }
 }
