@@ -195,8 +195,12 @@ pub fn use_of_time(piece: &Piece, tables: &Tables) -> String {
 
 /// A wait that nobody is known to have ended. The reason of a wait is that of its own runtime.
 fn waits(piece: &Piece, context: Context, tables: &Tables) -> String {
-    // A timer of the runtime's thread: of a packet, nobody knows when it came before that.
-    let is_polled = tables.get(piece.reason) == b"network";
+    // A timer of the runtime's thread, which waits for the same as its waiter: of a packet, nobody knows when it came
+    // before that.
+    let is_proxy = piece.waiter.is_some()
+        && piece.reason == piece.waiter_reason
+        && tables.entities.kind(piece.entity) == Some(EntityKind::Thread);
+    let is_polled = is_proxy && tables.get(piece.reason) == b"network";
     let by = match context {
         Context::HardIrq if is_polled => "",
         Context::SoftIrq => ", ended by a software interrupt (network, timer)",

@@ -199,25 +199,29 @@ fn a_dotnet_thread_in_native_code_is_not_late() {
     }
 }
 
-/// One that sleeps after all have stopped, but before the end of the pause, had to stop.
+/// One that sleeps soon after all have stopped had to stop. One that executes for longer is in native code, also if it
+/// sleeps before the end of the pause.
 #[test]
 fn a_dotnet_thread_that_sleeps_late_stopped_with_all() {
     const US: i64 = 1000;
-    let mut machine = machine();
-    let [requester, _, late] = machine.dotnet();
-    let process = machine.process;
-    let w = &mut machine.world;
-    w.at(5).switch(machine.cpus[1], Some(machine.threads[1]), ThreadState::Sleeping, None);
-    let stop = w.at(10).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
-    let (kind, name) = (InstantKind::Stopped, w.text("stopped"));
-    w.at(500 * US);
-    w.push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
-    w.at(700 * US);
-    w.switch(machine.cpus[2], Some(machine.threads[2]), ThreadState::Sleeping, None);
-    w.at(900 * US).finish(stop, Some(requester));
-    let stops: Vec<_> =
-        w.pauses()[0].stops.iter().map(|s| (s.entity, s.time.nanos(), s.on_cpu)).collect();
-    assert_eq!(stops, [(late, 500 * US, 500 * US - 10)]);
+    for (slept, is_stop) in [(540, true), (560, false)] {
+        let mut machine = machine();
+        let [requester, _, late] = machine.dotnet();
+        let process = machine.process;
+        let w = &mut machine.world;
+        w.at(5).switch(machine.cpus[1], Some(machine.threads[1]), ThreadState::Sleeping, None);
+        let stop = w.at(10).begin(process, SpanKind::StopTheWorld, "GC", Some(requester), None);
+        let (kind, name) = (InstantKind::Stopped, w.text("stopped"));
+        w.at(500 * US);
+        w.push(EventKind::Instant { entity: process, kind, name, of: None, stack: None });
+        w.at(slept * US);
+        w.switch(machine.cpus[2], Some(machine.threads[2]), ThreadState::Sleeping, None);
+        w.at(900 * US).finish(stop, Some(requester));
+        let stops: Vec<_> =
+            w.pauses()[0].stops.iter().map(|s| (s.entity, s.time.nanos(), s.on_cpu)).collect();
+        let late = (late, 500 * US, 500 * US - 10);
+        assert_eq!(stops, if is_stop { vec![late] } else { vec![] });
+    }
 }
 
 /// The runtime does not report the end of a thread, and the next one can have its id.

@@ -1041,6 +1041,30 @@ fn damaged_traces_are_read() {
     assert!(damaged > 0);
 }
 
+/// Threads without a name take no room from those with one, and an id that is known has the name of its last thread.
+#[test]
+fn threads_have_names_after_many_others() {
+    const MANY: u32 = 1 << 16;
+    let created = |at: u32, tid: u32, flags: u32| {
+        let (flags, index, number) = (flags.to_le_bytes(), [0; 4], tid.to_le_bytes());
+        let parts: [&[u8]; 6] = [&[0; 8], &[0; 8], &flags, &index, &number, &[0; 2]];
+        event(1, at.into(), tid.into(), &parts)
+    };
+    for (of_many, last, flags, expected) in
+        [(0, MANY + 1, 4, ".NET ThreadPool Worker"), (4, 1, 2, ".NET Finalizer")]
+    {
+        let threads = (1..=MANY).map(|tid| created(tid, tid, of_many));
+        let threads: Vec<_> = threads.chain([created(MANY + 1, last, flags)]).collect();
+        let bytes = trace(&[(RUNTIME, 85, 0)], &threads);
+        let mut names = DotnetNames::new();
+        Reader::new(&bytes[..]).for_each(|event| names.push(&event)).unwrap();
+        let mut name = String::new();
+        let mut reader = Reader::new(&bytes[..]);
+        reader.for_each(|event| names.thread_name(&event).clone_into(&mut name)).unwrap();
+        assert_eq!(name, expected);
+    }
+}
+
 /// A worker of the thread pool begins with the id of a thread that has ended, which waited for a lock at its last event.
 #[test]
 fn a_thread_with_the_id_of_an_ended_one_is_another_one() {

@@ -7,6 +7,8 @@ use crate::correlate::{Interval, Kernel, Occupant, Pause, ResolvedFlow, Stop};
 use crate::entity::{Attribute, Entities, EntityId, EntityKind};
 use crate::event::{Context, FlowKind, SpanKind, State};
 use crate::tables::{StackId, TextId};
+use hashbrown::HashMap;
+use std::cell::OnceCell;
 use std::fmt;
 use trace_common::{Timestamp, Walk as Back};
 
@@ -245,10 +247,10 @@ pub fn critical_path(
         worker: None,
         is_proxy: false,
         is_work: task.is_some(),
-        is_stop: false,
+        stops: None,
     };
     let back = Back::new(subject, link, start, end);
-    let mut walk = Walk { history, entities, pieces: Vec::new(), back };
+    let mut walk = Walk { history, entities, ms: OnceCell::new(), pieces: Vec::new(), back };
     while let Some(step) = walk.back.next_step() {
         if step.is_stuck {
             walk.leaf(step, step.lower, What::Unknown, None);
@@ -284,6 +286,8 @@ pub fn critical_path(
 struct Walk<'a> {
     history: &'a History,
     entities: &'a Entities,
+    /// The process ids of the threads that a Go trace mentions, by their thread ids, once they are looked up.
+    ms: OnceCell<HashMap<i64, Vec<i64>>>,
     /// Latest first.
     pieces: Vec<Found>,
     back: Back<EntityId, Link>,
@@ -295,7 +299,7 @@ struct Found {
     piece: Piece,
     /// See [`Link`].
     worker: Option<EntityId>,
-    is_stop: bool,
+    stops: Option<EntityId>,
 }
 
 /// An entity that is followed.
@@ -319,8 +323,9 @@ struct Link {
     is_proxy: bool,
     /// It works for the subject or its waiter: a work item that it took ends what belongs to it.
     is_work: bool,
-    /// It stops the world, or has to stop, while the waiter waits for that.
-    is_stop: bool,
+    /// The process whose world it stops, or in which it has to stop, while the waiter waits for that. The thread of
+    /// the kernel can be of another process: a Go trace does not record its process id.
+    stops: Option<EntityId>,
 }
 
 impl<'a> Walk<'a> {
@@ -348,7 +353,7 @@ impl<'a> Walk<'a> {
             return self.proxy_wait(step, What::Waits { context: Context::Task });
         }
         if let Some((pause, stop)) = self.requested(step.entity, interval) {
-            return self.late(step, pause, stop, start.max(pause.start));
+            return self.late(step, pause, stop, None, start.max(pause.start));
         }
         match interval.kernel {
             Kernel::OnCpu { cpu } => self.leaf(step, start, What::OnCpu { cpu }, None),
@@ -512,11 +517,12 @@ impl<'a> Walk<'a> {
         // A goroutine that has stopped the world ends the waits of others for the runtime. What it did before has
         // nothing to do with them.
         let stop = cause.and_then(|(waker, _)| self.stopped_by(waker, interval.end));
-        let cause = cause.filter(|_| stop.is_none_or(|stop| stop < self.back.at()));
+        let cause = cause.filter(|_| stop.is_none_or(|stop| stop.start < self.back.at()));
         let start = match cause {
-            Some(_) => stop.map_or(start, |stop| start.max(stop)),
+            Some(_) => stop.map_or(start, |stop| start.max(stop.start)),
             None => start,
         };
+        let stops = stop.map(|stop| stop.process);
         let what = match interval.kernel {
             Kernel::Blocked => What::Blocked,
             _ => What::Waits { context: flow.map_or(Context::Unknown, |flow| flow.context) },
@@ -535,7 +541,12 @@ impl<'a> Walk<'a> {
             let is_own = flow.is_some_and(|flow| self.is_by_scheduler(flow, step.entity));
             match cause {
                 Some((cause, is_proxy)) if cause != step.entity && !is_own => {
-                    self.back.turn(cause, |link| link.is_proxy = is_proxy);
+                    let link = Link { is_proxy, stops: stops.or(step.link.stops), ..step.link };
+                    if stops.is_none() {
+                        self.back.turn(cause, |now| *now = link);
+                    } else if !self.back.follow(cause, start, link) {
+                        self.proxy_wait(step, what);
+                    }
                 }
                 _ => self.proxy_wait(step, what),
             }
@@ -551,7 +562,7 @@ impl<'a> Walk<'a> {
                 worker: self.worker(step, start),
                 is_proxy,
                 is_work: true,
-                is_stop: stop.is_some(),
+                stops,
             };
             self.back.follow(cause, start, link)
         });
@@ -581,18 +592,36 @@ impl<'a> Walk<'a> {
                 let interval = self.history.before(from, flow.time);
                 interval.is_none_or(|(_, interval)| interval.state != State::Syscall)
             }
-            Some(EntityKind::Thread) => true,
+            // One of C executes what the program wants.
+            Some(EntityKind::Thread) => self.is_m(from),
             _ => false,
         }
     }
 
-    /// The start of the stop-the-world that a goroutine requested, if the world was stopped at this time.
-    fn stopped_by(&self, goroutine: EntityId, at: Timestamp) -> Option<Timestamp> {
+    /// Whether a thread of the kernel is one of a Go runtime.
+    fn is_m(&self, thread: EntityId) -> bool {
+        let pid_of = |id| Some(self.entities.get(self.entities.process_of(id)?)?.number);
+        let ms = self.ms.get_or_init(|| {
+            let mut ms: HashMap<i64, Vec<i64>> = HashMap::new();
+            let threads = self.entities.iter().filter(|(_, e)| e.kind == EntityKind::GoThread);
+            for (id, entity) in threads {
+                ms.entry(entity.number).or_default().extend(pid_of(id));
+            }
+            ms
+        });
+        let number = self.entities.get(thread).map(|thread| thread.number);
+        let pids = number.and_then(|number| ms.get(&number)).map_or(&[][..], Vec::as_slice);
+        // That of a Go trace can be unknown.
+        pids.iter().any(|pid| *pid < 0 || pid_of(thread) == Some(*pid))
+    }
+
+    /// The stop-the-world that a goroutine requested, if the world was stopped at this time.
+    fn stopped_by(&self, goroutine: EntityId, at: Timestamp) -> Option<&'a Pause> {
         if self.entities.kind(goroutine) != Some(EntityKind::Goroutine) {
             return None;
         }
         let pause = self.history.pause(self.entities.process_of(goroutine)?, at)?;
-        (pause.by == Some(goroutine) && at <= pause.end).then_some(pause.start)
+        (pause.by == Some(goroutine) && at <= pause.end).then_some(pause)
     }
 
     /// The flow to `to` that ended a wait at this time.
@@ -704,7 +733,7 @@ impl<'a> Walk<'a> {
             if let Some(pause) = pause.filter(|pause| pause.by != Some(step.entity)) {
                 let late = pause.latest().filter(|stop| at <= stop.time);
                 if let Some(stop) = late {
-                    self.late(step, pause, stop, start.max(pause.start));
+                    self.late(step, pause, stop, pause.by, start.max(pause.start));
                     continue;
                 }
                 let stopped = pause.latest().map_or(pause.start, |stop| stop.time);
@@ -750,7 +779,7 @@ impl<'a> Walk<'a> {
             worker: self.worker(step, lower),
             is_proxy: false,
             is_work: true,
-            is_stop: true,
+            stops: Some(pause.process),
         };
         self.back.follow(by, lower, link)
     }
@@ -771,8 +800,16 @@ impl<'a> Walk<'a> {
     }
 
     /// The world is about to stop, back to `lower`: divided by what the kernel did with the one that stopped last.
-    /// That one is not followed: what it waits for later can be the same pause.
-    fn late(&mut self, step: Step, pause: &Pause, stop: &Stop, lower: Timestamp) {
+    /// That one is not followed: what it waits for later can be the same pause. The requester, or its thread, waits
+    /// for it without an `unblocker` between.
+    fn late(
+        &mut self,
+        step: Step,
+        pause: &Pause,
+        stop: &Stop,
+        unblocker: Option<EntityId>,
+        lower: Timestamp,
+    ) {
         let worker = self.worker(step, lower);
         while self.back.at() > lower {
             let at = self.back.at();
@@ -792,16 +829,15 @@ impl<'a> Walk<'a> {
                 }
                 _ => stop.entity,
             };
-            let is_requester = pause.by == Some(step.entity);
             let piece = Piece {
                 thread,
                 depth: self.back.depth().saturating_add(1),
                 waiter: Some(step.entity),
-                unblocker: if is_requester { Some(entity) } else { pause.by.or(Some(entity)) },
+                unblocker: unblocker.or(Some(entity)),
                 waiter_reason: pause.reason,
                 ..Piece::new(from, at, entity, what)
             };
-            self.pieces.push(Found { piece, worker, is_stop: true });
+            self.pieces.push(Found { piece, worker, stops: Some(pause.process) });
             self.back.explain(from);
         }
     }
@@ -860,8 +896,8 @@ impl<'a> Walk<'a> {
             stack: wait.and_then(|wait| wait.stack),
             ..Piece::new(start, self.back.at(), step.entity, what)
         };
-        let (worker, is_stop) = (step.link.worker, step.link.is_stop);
-        self.pieces.push(Found { piece, worker, is_stop });
+        let (worker, stops) = (step.link.worker, step.link.stops);
+        self.pieces.push(Found { piece, worker, stops });
         self.back.explain(start);
     }
 
@@ -900,8 +936,8 @@ impl<'a> Walk<'a> {
         spans: &mut Sweep<'_>,
         pieces: &mut Vec<Piece>,
     ) {
-        let Found { piece, worker, is_stop } = found;
-        let process = self.entities.process_of(piece.entity);
+        let Found { piece, worker, stops: stopped } = found;
+        let process = stopped.or_else(|| self.entities.process_of(piece.entity));
         let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
         let is_executing = matches!(
             piece.what,
@@ -910,7 +946,7 @@ impl<'a> Walk<'a> {
         // A stop-the-world holds back all that do not execute, except its requester. In .NET the requester
         // executes the stop and the GC for all.
         let stops = match self.entities.kind(piece.entity) {
-            _ if is_stop => Stops::All,
+            _ if stopped.is_some() => Stops::All,
             // The requester is what the thread executes.
             Some(EntityKind::Thread) if !is_executing => {
                 let interval = self.history.before(piece.entity, piece.end);
@@ -991,15 +1027,19 @@ mod tests {
         SpanKind::Queued,
     ];
 
-    /// A process, a .NET thread, goroutines and tasks, and what is open when: entity, kind, beginner, task, begin, and
-    /// maybe the duration.
+    /// A process, a .NET thread, goroutines, tasks and a thread of the kernel, and what is open when: entity, kind,
+    /// beginner, task, begin, and maybe the duration.
     type SpanSteps = Vec<(usize, usize, usize, Option<usize>, i64, Option<i64>)>;
+
+    /// What the thread of the kernel executes: until when since when, and the goroutine.
+    const HELD: [(i64, i64, Option<usize>); 3] =
+        [(0, 60, Some(2)), (60, 120, None), (120, 400, Some(3))];
 
     /// Up to this number of spans, of less than `nanos` nanoseconds each.
     fn steps(nanos: i64, number: usize) -> impl Strategy<Value = SpanSteps> {
         let task = proptest::option::of(4..6usize);
         let duration = proptest::option::weighted(0.9, 0..nanos);
-        let step = (0..6usize, 0..8usize, 0..6usize, task, 0..100i64, duration);
+        let step = (0..7usize, 0..8usize, 0..7usize, task, 0..100i64, duration);
         proptest::collection::vec(step, 0..number)
     }
 
@@ -1007,15 +1047,31 @@ mod tests {
         let mut tables = Tables::new();
         let process = tables.entity(Entity::new(EntityKind::Process, 1));
         let mut entities: Vec<EntityId> = process.into_iter().collect();
-        for number in 0..5 {
+        for number in 0..6 {
             let kind = match number {
                 0 => EntityKind::DotnetThread,
                 1 | 2 => EntityKind::Goroutine,
-                _ => EntityKind::Task,
+                3 | 4 => EntityKind::Task,
+                _ => EntityKind::Thread,
             };
             entities.extend(tables.entity(Entity::new(kind, number).child_of(process)));
         }
         let mut history = History::new(Timestamp::MIN, Timestamp::MAX);
+        for (start, end, holder) in HELD {
+            history.push(&Derived::Interval(Interval {
+                subject: entities[6],
+                kind: EntityKind::Thread,
+                start: Timestamp::from_nanos(start),
+                end: Timestamp::from_nanos(end),
+                state: State::Running,
+                reason: TextId::EMPTY,
+                stack: None,
+                thread: Some(entities[6]),
+                proc: None,
+                holder: holder.map(|place| entities[place]),
+                kernel: Kernel::Unknown,
+            }));
+        }
         let mut push = |at: i64, kind| {
             let at = Timestamp::from_nanos(at);
             history.push(&Derived::Event(Event { time: at, kind }));
@@ -1037,12 +1093,14 @@ mod tests {
     /// The parts of a piece, each of which is compared with all spans.
     fn simple(
         walk: &Walk<'_>,
-        Found { piece, worker, is_stop }: Found,
+        Found { piece, worker, stops }: Found,
         task: Option<EntityId>,
         pieces: &mut Vec<Piece>,
     ) {
         let of = |entity| walk.history.spans(entity).iter();
-        let process = walk.entities.process_of(piece.entity);
+        let process = stops.or_else(|| walk.entities.process_of(piece.entity));
+        let held = walk.history.intervals(piece.entity).iter().rfind(|i| i.start < piece.end);
+        let requester = held.and_then(|interval| interval.holder).unwrap_or(piece.entity);
         let spans: Vec<&Span> =
             of(piece.entity).chain(process.map(of).into_iter().flatten()).collect();
         let of_worker: Vec<&Span> = worker.map(of).into_iter().flatten().collect();
@@ -1052,9 +1110,9 @@ mod tests {
         for (start, end) in divide(piece.start, piece.end, bounds) {
             let is_here = |span: &&&Span| span.start <= start && span.end >= end;
             let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
-                SpanKind::StopTheWorld if is_stop => true,
+                SpanKind::StopTheWorld if stops.is_some() => true,
                 SpanKind::StopTheWorld if is_executing => is_dotnet && span.by == piece.entity,
-                SpanKind::StopTheWorld => span.by != piece.entity,
+                SpanKind::StopTheWorld => span.by != requester,
                 kind => matches!(kind, SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait),
             });
             let task_here =
@@ -1084,7 +1142,7 @@ mod tests {
             steps in steps(60, 30),
             cuts in proptest::collection::vec(
                 (
-                    (1..20i64, 0..4usize, any::<bool>(), 0..2u32),
+                    (1..20i64, proptest::sample::select(vec![0, 1, 2, 3, 6]), any::<bool>(), 0..2u32),
                     (proptest::option::of(0..4usize), any::<bool>()),
                 ),
                 1..20,
@@ -1102,19 +1160,20 @@ mod tests {
                 worker: None,
                 is_proxy: false,
                 is_work: false,
-                is_stop: false,
+                stops: None,
             };
             let back = Back::new(ids[0], link, at(0), at(0));
             let entities = &tables.entities;
-            let walk = Walk { history: &history, entities, pieces: Vec::new(), back };
+            let (history, pieces) = (&history, Vec::new());
+            let walk = Walk { history, entities, ms: OnceCell::new(), pieces, back };
             let task = task.map(|n| ids[n]);
-            let (mut time, mut spans) = (0, Sweep::new(&history));
+            let (mut time, mut spans) = (0, Sweep::new(history));
             let (mut found, mut expected) = (Vec::new(), Vec::new());
             for ((nanos, entity, is_running, depth), (worker, is_stop)) in cuts {
                 let what = if is_running { What::Running } else { What::Blocked };
                 let piece = Piece::new(at(time), at(time + nanos), ids[entity], what);
                 let (piece, worker) = (Piece { depth, ..piece }, worker.map(|n| ids[n]));
-                let part = Found { piece, worker, is_stop };
+                let part = Found { piece, worker, stops: is_stop.then_some(ids[0]) };
                 walk.split(part, task, &mut spans, &mut found);
                 simple(&walk, part, task, &mut expected);
                 time += nanos;

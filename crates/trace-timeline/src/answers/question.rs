@@ -89,6 +89,15 @@ pub struct Question {
     pub worst: usize,
 }
 
+impl Question {
+    /// Whether a process is one that is wanted.
+    fn is_of(&self, process: Option<EntityId>, tables: &Tables) -> bool {
+        let Some(pid) = self.pid else { return true };
+        let process = process.and_then(|process| tables.entities.get(process));
+        process.is_some_and(|process| process.number == i64::from(pid))
+    }
+}
+
 impl Default for Question {
     /// The longest request.
     fn default() -> Self {
@@ -199,16 +208,21 @@ impl Finder {
         }
     }
 
-    /// The goroutines or threads that are wanted, from their start to their end, as far as they are
-    /// wanted.
-    fn lives(&self) -> impl Iterator<Item = Request> {
+    /// The goroutines or threads with the number, from their start to their end, as far as they are
+    /// wanted. If the process that is wanted has one, they are of its layer.
+    fn lives(&self, tables: &Tables) -> impl Iterator<Item = Request> {
         let window = self.window();
         let of = move |(subject, (start, end)): (&EntityId, &(Timestamp, Timestamp))| {
             let (start, end) =
                 window.map_or((*start, *end), |(a, b)| (*start.max(&a), *end.min(&b)));
             Request::of(SpanKind::Region, TextId::EMPTY, *subject, start, end)
         };
-        let lives = if self.lives.is_empty() { &self.dotnet } else { &self.lives };
+        let (threads, dotnet) = (&self.lives, &self.dotnet);
+        let is_wanted =
+            |id: &EntityId| self.question.is_of(tables.entities.process_of(*id), tables);
+        let is_dotnet =
+            !threads.keys().any(is_wanted) && (threads.is_empty() || dotnet.keys().any(is_wanted));
+        let lives = if is_dotnet { dotnet } else { threads };
         lives.iter().map(of).filter(|life| life.start < life.end)
     }
 
@@ -216,7 +230,8 @@ impl Finder {
     /// programs can have the same number, and the longest life of these is explained.
     /// [`Finder::restrict`] chooses one.
     pub fn processes(&self, tables: &Tables) -> Vec<EntityId> {
-        let processes = self.lives().filter_map(|life| tables.entities.process_of(life.subject));
+        let processes =
+            self.lives(tables).filter_map(|life| tables.entities.process_of(life.subject));
         processes.collect::<BTreeSet<_>>().into_iter().collect()
     }
 
@@ -228,13 +243,11 @@ impl Finder {
 
     /// The requests that were found.
     pub fn finish(self, tables: &Tables) -> Found {
-        let Question { pid, worst, .. } = self.question;
-        let number = |process| tables.entities.get(process).map(|process| process.number);
-        let is = |process: Option<EntityId>, pid| process.and_then(number) == Some(i64::from(pid));
-        let is_wanted = |process| pid.is_none_or(|pid| is(process, pid));
+        let worst = self.question.worst;
+        let is_wanted = |process| self.question.is_of(process, tables);
         let is_life_wanted = |life: &Request| is_wanted(tables.entities.process_of(life.subject));
         // There are either lives or requests.
-        let mut requests: Vec<Request> = self.lives().filter(is_life_wanted).collect();
+        let mut requests: Vec<Request> = self.lives(tables).filter(is_life_wanted).collect();
         let of_processes = self.requests.into_iter().filter(|(process, _)| is_wanted(*process));
         requests.extend(of_processes.flat_map(|(_, requests)| requests.into_worst()));
         requests.sort_by_key(|request| (Reverse(request.nanos()), request.start));
@@ -317,7 +330,7 @@ impl Paths {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::correlate::Correlator;
+    use crate::correlate::{Correlator, Interval, Kernel};
 
     /// A name can have slashes of its own: only the source of the trace knows its short form.
     #[test]
@@ -395,6 +408,41 @@ mod tests {
             let lives = finder.finish(&tables).requests;
             let found = lives.first().and_then(|life| tables.entities.kind(life.subject));
             assert_eq!((found, lives.len()), (expected, usize::from(expected.is_some())));
+        }
+    }
+
+    /// The kernel's thread of another process can have the id.
+    #[test]
+    fn a_dotnet_thread_is_of_the_process_that_is_wanted() {
+        use EntityKind::{DotnetThread, Thread};
+        let mut tables = Tables::new();
+        let of = [(100, Thread), (200, DotnetThread)].map(|(pid, kind)| {
+            let process = tables.entity(Entity::new(EntityKind::Process, pid));
+            (kind, tables.entity(Entity::new(kind, 7).child_of(process)).unwrap())
+        });
+        for (pid, expected) in [(None, Thread), (Some(100), Thread), (Some(200), DotnetThread)] {
+            let subject = Subject::Thread(7);
+            let mut finder = Finder::new(Question { subject, pid, ..Question::default() });
+            for (kind, subject) in of {
+                let derived = Derived::Interval(Interval {
+                    subject,
+                    kind,
+                    start: Timestamp::from_nanos(0),
+                    end: Timestamp::from_nanos(50),
+                    state: State::Running,
+                    reason: TextId::EMPTY,
+                    stack: None,
+                    thread: None,
+                    proc: None,
+                    holder: None,
+                    kernel: Kernel::Unknown,
+                });
+                finder.push(&derived, &tables);
+            }
+            let found = finder.finish(&tables).requests;
+            let found: Vec<_> =
+                found.iter().map(|life| tables.entities.kind(life.subject)).collect();
+            assert_eq!(found, [Some(expected)], "{pid:?}");
         }
     }
 

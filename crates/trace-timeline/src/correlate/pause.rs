@@ -127,6 +127,11 @@ impl Open {
             return;
         };
         let Member { stop, before, when_stopped } = self.running.swap_remove(index);
+        // It was in native code: nobody waited for it.
+        let executed_since = when_stopped.zip(times).map(|(then, now)| now.on_cpu - then.on_cpu);
+        if executed_since.is_some_and(|nanos| nanos > TO_SLEEP) {
+            return;
+        }
         // The runtime did not wait for longer.
         let now = when_stopped.or(times).unwrap_or(before);
         let time = self.pause.stopped.map_or(at, |stopped| at.min(stopped));

@@ -517,10 +517,45 @@ fn a_stop_the_world_leads_to_the_one_that_stops_last() {
     let held: Vec<_> =
         path.pieces.iter().map(|piece| (piece.depth, piece.during.is_some())).collect();
     assert_eq!(held, [(0, false), (1, true), (0, false), (1, true), (0, false)]);
+    // The thread of the requester waits for the late one, not for its own goroutine.
+    let path = w.explain(thread, 0, 70, None);
+    let waits = path.pieces.iter().filter(|piece| piece.depth == 1);
+    let waits: Vec<_> = waits.map(|piece| (piece.entity, piece.waiter, piece.unblocker)).collect();
+    assert_eq!(waits, [(g2, Some(thread), Some(g2)); 2]);
     // The time ends before all have stopped.
     let path = w.explain(g3, 30, 60, None);
     let expected = [(46, g2, preempted), (48, g2, on(second)), (60, g2, preempted)];
     assert_eq!(pieces(&path), expected);
+}
+
+/// The one that stops last is a P between goroutines: its thread is of a process as the kernel knows it.
+#[test]
+fn a_p_without_a_goroutine_delays_a_stop_the_world() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let (process, [p0, p1], [m0, m1]) = (go.process, go.procs, go.ms);
+    let w = &mut go.world;
+    let m2 = w.entity(EntityKind::GoThread, 12, Some(process));
+    let p2 = w.entity(EntityKind::Proc, 2, Some(process));
+    w.go(p2, State::Running, Some(m2), "");
+    w.go(p0, State::Running, Some(m0), "");
+    w.go(p1, State::Running, Some(m1), "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.go(g2, State::Running, Some(m2), "");
+    let stop = w.at(20).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(22).go(g2, State::Runnable, None, "preempted");
+    w.go(p2, State::Idle, None, "");
+    w.at(60).go(p1, State::Idle, None, "");
+    w.at(70).finish(stop, Some(g1));
+    w.at(72).go(p2, State::Running, Some(m2), "");
+    w.go(g2, State::Running, Some(m2), "");
+    w.at(80).go(g2, State::Waiting, None, "done");
+    let path = w.explain(g2, 22, 70, None);
+    let on = |n: usize| What::OnCpu { cpu: go.cpus[n] };
+    assert_eq!(pieces(&path), [(60, go.threads[1], on(1)), (70, g1, on(0))]);
+    let during = path.pieces.iter().map(|piece| text::during(piece, &w.tables));
+    let expected = Some("stop-the-world: GC mark".to_owned());
+    assert_eq!(during.collect::<Vec<_>>(), [expected.clone(), expected]);
 }
 
 /// The requester of a stop-the-world is not known, or the stop-the-world has no known end: an idle P is not late.
@@ -641,15 +676,16 @@ fn a_wait_that_a_stop_the_world_ends_is_not_what_its_requester_did_before() {
 }
 
 /// A thread without a goroutine that the runtime wakes finds that a goroutine can continue. The one that woke it
-/// had nothing to do with that, unless it wrote to what the goroutine reads from.
+/// had nothing to do with that, unless it wrote to what the goroutine reads from. A thread of C is none of the runtime.
 #[test]
 fn a_poller_that_its_runtime_woke_leads_to_nobody() {
     enum By {
         Goroutine,
         SystemCall,
         Thread,
+        OfC,
     }
-    for by in [By::Goroutine, By::SystemCall, By::Thread] {
+    for by in [By::Goroutine, By::SystemCall, By::Thread, By::OfC] {
         let mut go = go();
         let [g1, g3] = [1, 3].map(|n| go.goroutine(n));
         let ([cpu, second], [thread, poller], [m0, m1]) = (go.cpus, go.threads, go.ms);
@@ -658,6 +694,9 @@ fn a_poller_that_its_runtime_woke_leads_to_nobody() {
         let third = w.entity(EntityKind::Cpu, 2, None);
         let idle = w.entity(EntityKind::Thread, 12, of);
         w.switch(third, None, ThreadState::Unknown, Some(idle));
+        if matches!(by, By::Thread) {
+            w.entity(EntityKind::GoThread, 12, Some(go.process));
+        }
         w.go(g1, State::Running, Some(m0), "");
         w.at(10).go(g1, State::Waiting, None, "network");
         w.go(g3, State::Running, Some(m0), "");
@@ -668,7 +707,7 @@ fn a_poller_that_its_runtime_woke_leads_to_nobody() {
                 w.at(40).go(g3, State::Syscall, Some(m0), "");
                 thread
             }
-            By::Thread => idle,
+            By::Thread | By::OfC => idle,
         };
         w.at(60).wake(Some(from), Context::Task, poller);
         w.switch(second, None, ThreadState::Unknown, Some(poller));
@@ -678,12 +717,54 @@ fn a_poller_that_its_runtime_woke_leads_to_nobody() {
         let path = w.explain(g1, 0, 80, None);
         let on = |cpu| What::OnCpu { cpu };
         let waits = (60, poller, What::Waits { context: Context::Task });
-        let woken = if matches!(by, By::SystemCall) { (60, g3, on(cpu)) } else { waits };
+        let woken = match by {
+            By::SystemCall => (60, g3, on(cpu)),
+            By::OfC => (60, idle, on(third)),
+            By::Goroutine | By::Thread => waits,
+        };
         let expected = [(10, g1, on(cpu)), woken, (70, poller, on(second)), (80, g1, on(second))];
         assert_eq!(pieces(&path), expected);
         let text = text::piece(&path.pieces[1], &w.tables).1;
         assert_eq!(text == "waited for network", woken == waits, "{text}");
     }
+}
+
+/// A goroutine that has stopped the world wakes a thread that then finds that another goroutine can continue. What it
+/// did before it stopped the world has nothing to do with that.
+#[test]
+fn a_poller_that_a_stop_the_world_wakes_is_not_what_its_requester_did_before() {
+    let mut go = go();
+    let [g1, g2] = [1, 2].map(|n| go.goroutine(n));
+    let ([cpu, second], [thread, poller], [m0, m1]) = (go.cpus, go.threads, go.ms);
+    let (process, [_, p1]) = (go.process, go.procs);
+    let w = &mut go.world;
+    w.go(p1, State::Idle, None, "");
+    w.go(g1, State::Running, Some(m0), "");
+    w.at(10).go(g1, State::Waiting, None, "network");
+    w.go(g2, State::Running, Some(m0), "");
+    w.switch(second, Some(poller), ThreadState::Sleeping, None);
+    w.at(40).go(g2, State::Syscall, Some(m0), "");
+    let stop = w.at(50).begin(process, SpanKind::StopTheWorld, "GC mark", Some(g2), None);
+    w.at(60).wake(Some(thread), Context::Task, poller);
+    w.switch(second, None, ThreadState::Unknown, Some(poller));
+    w.at(65).finish(stop, Some(g2));
+    w.at(70).wake(Some(m1), Context::Task, g1);
+    w.go(p1, State::Running, Some(m1), "");
+    w.go(g1, State::Running, Some(m1), "");
+    w.at(80).go(g1, State::Waiting, None, "done");
+    let path = w.explain(g1, 0, 80, None);
+    let on = |cpu| What::OnCpu { cpu };
+    let waits = What::Waits { context: Context::Task };
+    let expected = [
+        (10, g1, on(cpu)),
+        (50, poller, waits),
+        (60, g2, on(cpu)),
+        (70, poller, on(second)),
+        (80, g1, on(second)),
+    ];
+    assert_eq!(pieces(&path), expected);
+    assert_eq!(text::piece(&path.pieces[1], &w.tables).1, "waited for network");
+    assert_eq!(text::during(&path.pieces[2], &w.tables).unwrap(), "stop-the-world: GC mark");
 }
 
 /// The runtime's monitor polls the network when its timer ends: a packet can have come before.
@@ -708,6 +789,11 @@ fn the_timer_of_the_monitor_ends_no_wait_for_the_network() {
         let path = w.explain(g, 0, 70, None);
         assert_eq!(path.pieces[1].end, at(60));
         assert_eq!(text::piece(&path.pieces[1], &w.tables).1, expected);
+        // Of the goroutine itself, as another source may report it, the interrupt is the end.
+        let mut own = path.pieces[1];
+        (own.entity, own.thread) = (g, None);
+        let own = text::piece(&own, &w.tables).1;
+        assert_eq!(own, format!("waited for {reason}, ended by a hardware interrupt"));
     }
 }
 

@@ -55,16 +55,15 @@ pub(crate) fn answer(traces: &Traces, question: &Question) -> Result<(Answer, Re
     traces.check_twice()?;
     let mut tables = Tables::new();
     let mut finder = Finder::new(question.clone());
-    let failures = traces.derive_again(&mut tables, &mut |derived, tables| {
+    let unreported = traces.derive_again(&mut tables, &mut |derived, tables| {
         finder.push(&derived, tables);
     })?;
-    choose_process(&mut finder, question, traces, &tables)
-        .inspect_err(|_| failures.iter().for_each(Failure::print))?;
+    choose_process(&mut finder, question, traces, &tables).inspect_err(|_| unreported.print())?;
     let found = finder.finish(&tables);
     let start = found.start;
     let Some(mut paths) = Paths::new(found) else {
-        failures.iter().for_each(Failure::print);
-        let is_whole = failures.is_empty();
+        unreported.print();
+        let is_whole = unreported.is_whole();
         return Err(of_no_process(question, &tables, is_whole)
             .unwrap_or_else(|| nothing(question, traces, is_whole, Explained::All)));
     };

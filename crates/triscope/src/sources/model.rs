@@ -372,9 +372,9 @@ impl Traces {
         each: &mut dyn FnMut(Derived<'_>, &Tables),
     ) -> Result<Result> {
         let notes = Notes::default();
-        let failures = self.read(tables, each, &notes)?;
+        let failures = self.read(tables, each, &notes);
         notes.print_warnings();
-        Ok(outcome(&failures))
+        Ok(outcome(&failures?))
     }
 
     /// Reads all traces as one stream of events, with resolved stacks of .NET. Damage is reported
@@ -390,9 +390,9 @@ impl Traces {
             offset.take().map_or(Ok(()), |nanos| each(&wall_clock(event.time, nanos), tables))?;
             each(event, tables)
         };
-        let failures = opened.read(tables, &mut each)?;
+        let failures = opened.read(tables, &mut each);
         opened.print_warnings();
-        Ok(outcome(&failures))
+        Ok(outcome(&failures?))
     }
 
     /// The same as `merge`; samples of threads are those of the goroutines that the threads execute by
@@ -412,9 +412,9 @@ impl Traces {
             goroutines.apply(&mut event, tables);
             each(&event, tables)
         };
-        let failures = opened.read(tables, &mut apply)?;
+        let failures = opened.read(tables, &mut apply);
         opened.print_warnings();
-        let outcome = outcome(&failures);
+        let outcome = outcome(&failures?);
         let (attributed, others) = (goroutines.attributed(), goroutines.others());
         let note = match attributed + others {
             0 => None,
@@ -476,13 +476,16 @@ impl Traces {
         self.files.iter().try_for_each(|path| input::check_twice(path, "this command"))
     }
 
-    /// The same as `derive` in another pass: it returns the damage, and prints none.
+    /// The same as `derive` in another pass: it returns the damage, and prints none. If it fails, it prints what it
+    /// noticed until then.
     pub(crate) fn derive_again(
         &self,
         tables: &mut Tables,
         each: &mut dyn FnMut(Derived<'_>, &Tables),
-    ) -> Result<Vec<Failure>> {
-        self.read(tables, each, &Notes::default())
+    ) -> Result<Unreported> {
+        let notes = Notes::default();
+        let failures = self.read(tables, each, &notes).inspect_err(|_| notes.print_warnings())?;
+        Ok(Unreported { failures, notes })
     }
 
     fn read(
@@ -512,7 +515,8 @@ impl Traces {
 
     /// Opens the traces. Standard input can be one of them.
     pub(crate) fn open(&self) -> Result<Opened> {
-        self.open_with(&Notes::default(), true)
+        let notes = Notes::default();
+        self.open_with(&notes, true).inspect_err(|_| notes.print_warnings())
     }
 
     /// Opens the traces to look something up: damage and missing names are listed by the reading that
@@ -570,6 +574,25 @@ pub(crate) fn unrelated(process: EntityId, tables: &Tables) -> String {
     let what = "its thread ids are those of several processes, as ids of a container are: it is not related \
                 to threads of the kernel";
     format!("{}: {what}", name(tables, process))
+}
+
+/// What a pass noticed that leaves the report to another one.
+pub(crate) struct Unreported {
+    failures: Vec<Failure>,
+    notes: Notes,
+}
+
+impl Unreported {
+    /// Prints it, if no other pass follows.
+    pub(crate) fn print(&self) {
+        self.notes.print_warnings();
+        self.failures.iter().for_each(Failure::print);
+    }
+
+    /// Whether nothing is damaged or missing.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.failures.is_empty()
+    }
 }
 
 /// Prints what is damaged or missing. It is a failure.

@@ -127,7 +127,9 @@ pub struct DotnetSource {
     sampled: HashSet<EntityId>,
     /// With their beginnings.
     open: HashMap<Open, (SpanId, Timestamp)>,
-    /// The same, oldest first. Those that have ended stay for a while.
+    /// The number of these by the thread that ends them: without any, none of them are looked at.
+    open_threads: HashMap<EntityId, usize>,
+    /// The same as `open`, oldest first. Those that have ended stay for a while.
     open_order: VecDeque<(SpanId, Open)>,
     /// The number of open asynchronous operations, of which there can be many.
     open_operations: usize,
@@ -320,6 +322,7 @@ impl DotnetSource {
         let push = &mut Pusher { at, tables, out };
         let mut open: Vec<(SpanId, Option<Open>)> =
             self.open.drain().map(|(key, (span, _))| (span, Some(key))).collect();
+        self.open_threads.clear();
         self.open_order.clear();
         self.open_operations = 0;
         self.operation_order.clear();
@@ -589,7 +592,9 @@ impl DotnetSource {
             return;
         }
         let Some(ended) = self.threads.remove(&key).flatten() else { return };
-        self.cut_all(|key, _| key.thread() == Some(ended), push);
+        if self.open_threads.contains_key(&ended) {
+            self.cut_all(|key, _| key.thread() == Some(ended), push);
+        }
         // Not all parts have spans.
         self.unwind(ended, 0, push);
         self.tasks.dispatch(ended, false);
@@ -682,6 +687,9 @@ impl DotnetSource {
         let replaced = self.open.insert(key, (span, push.at));
         let is_operation = matches!(key, Open::Operation(..));
         self.open_operations += usize::from(is_operation && replaced.is_none());
+        if let Some(thread) = key.thread().filter(|_| replaced.is_none()) {
+            *self.open_threads.entry(thread).or_default() += 1;
+        }
         let order = if is_operation { &mut self.operation_order } else { &mut self.open_order };
         if order.len() >= 2 * MAX_OPEN {
             let open = &self.open;
@@ -706,6 +714,12 @@ impl DotnetSource {
     fn take_open(&mut self, key: Open) -> Option<SpanId> {
         let (span, _) = self.open.remove(&key)?;
         self.open_operations -= usize::from(matches!(key, Open::Operation(..)));
+        if let Some(thread) = key.thread() {
+            let count = self.open_threads.remove(&thread).unwrap_or_default();
+            if count > 1 {
+                self.open_threads.insert(thread, count - 1);
+            }
+        }
         Some(span)
     }
 

@@ -9,7 +9,7 @@ use trace_common::Timestamp;
 /// Maximum number of processes with names.
 const MAX_PROCESSES: usize = 1 << 16;
 
-/// Maximum number of names of threads, and of threads that take samples.
+/// Maximum number of names of threads, of threads without a name, and of threads that take samples.
 const MAX_THREADS: usize = 1 << 16;
 
 /// Maximum number of continuations that are known to begin.
@@ -33,8 +33,10 @@ pub struct DotnetNames {
     processes: HashMap<u64, Named>,
     /// With the times from which threads have them: a later thread can have the id of one that has ended.
     threads: HashMap<(u64, u64), Vec<(Timestamp, &'static str)>>,
-    /// Number of these.
-    thread_names: usize,
+    /// Number of these that began with a name.
+    named: usize,
+    /// Number of the others: they do not use up the room of names.
+    unnamed: usize,
     samplers: HashSet<(u64, u64)>,
     /// A bit for each number of an event of `TplEventSource` that the trace has.
     tasks: u32,
@@ -126,20 +128,28 @@ impl DotnetNames {
             _ => return,
         };
         let (key, time) = ((event.pid(), tid), event.time());
-        let is_full = self.thread_names >= MAX_THREADS;
+        let count = if name.is_empty() { &mut self.unnamed } else { &mut self.named };
+        let is_full = *count >= MAX_THREADS;
         if is_full && !self.threads.contains_key(&key) {
             return;
         }
         let names = self.threads.entry(key).or_default();
         let after = names.partition_point(|(since, _)| *since <= time);
-        let last = after.checked_sub(1).and_then(|last| names.get_mut(last));
-        match last {
+        let is_last = after == names.len();
+        let mut before = names.get_mut(..after).unwrap_or_default().iter_mut().rev();
+        match (before.next(), before.next()) {
             // A worker of the pool becomes one after its creation.
-            Some((_, last)) if event.id() != THREAD_CREATED => *last = name,
+            (Some((_, last)), _) if event.id() != THREAD_CREATED => *last = name,
+            // The one before says the same of what is between. The rundown names the last one alone.
+            (Some(last), Some((_, before))) if is_last && last.1 == name && *before == name => {
+                last.0 = time;
+            }
+            // No room for the one that has ended.
+            (Some(last), _) if is_full && is_last => *last = (time, name),
             _ if is_full => {}
             _ => {
                 names.insert(after, (time, name));
-                self.thread_names += 1;
+                *count += 1;
             }
         }
     }

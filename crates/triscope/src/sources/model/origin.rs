@@ -55,10 +55,13 @@ impl Origin {
         let host = host.map(|((first, other), own)| {
             format!("it was recorded on {own}, and {} on {other}: {SHARED}", first.file)
         });
-        let mut clocks = earlier.iter().filter_map(|first| Some((first, first.clocks?)));
-        let clocks = clocks.next().zip(self.clocks);
-        let boot = clocks.and_then(|((first, other), own)| {
-            let why = match own.between(other)? {
+        let boot = self.clocks.and_then(|own| {
+            let others = earlier.iter().filter_map(|other| Some((other, other.clocks?)));
+            let mut between = others.map(|(other, clocks)| (other, own.between(clocks)));
+            let (first, why) = between.next()?;
+            // One that fits one of them does not differ from it: the others have their warning.
+            let why = why.filter(|_| between.all(|(_, why)| why.is_some()))?;
+            let why = match why {
                 Between::Booted => format!(
                     "the machine was booted between them, or its wall clock was set back: their times \
                      do not relate, and {SHARED}"
@@ -121,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_compared_with_the_first_that_has_clocks() {
+    fn a_trace_whose_clocks_fit_none_is_of_another_boot() {
         let (origins, notes) = (Origins::default(), Notes::default());
         let clocks = |wall: i64, events: i64| {
             let [wall, events] = [wall, events].map(|s| Timestamp::from_nanos(s * 1_000_000_000));
@@ -133,6 +136,9 @@ mod tests {
             ("same", clocks(5_010, 710)),
             ("older", None),
             ("booted", clocks(9_000, 100)),
+            // These two fit the one before.
+            ("next", clocks(9_010, 110)),
+            ("last", clocks(9_020, 120)),
         ] {
             origins.add(Origin { file: file.to_owned(), host: None, clocks }, &notes);
         }
