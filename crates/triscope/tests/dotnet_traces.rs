@@ -889,8 +889,10 @@ fn several_traces_become_one_timeline() {
     let (one, two) = (capture("t10-activity.nettrace"), go.to_str().unwrap());
     let text = run(&["convert", &one, two, "-o", out.to_str().unwrap()]).stderr;
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 4, "{text}");
+    assert_eq!(lines.len(), 5, "{text}");
     assert!(lines[0].ends_with("t10-activity.nettrace: 1089 events of 1.490 s, 0 samples"));
+    // They are of two boots.
+    assert!(lines[3].contains("shop.trace: its clocks do not fit those of "), "{text}");
     assert!(lines[1].contains("goroutines"), "{text}");
     assert!(std::fs::metadata(&out).unwrap().len() > 10_000);
 

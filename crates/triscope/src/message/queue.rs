@@ -87,8 +87,13 @@ impl State {
 
 impl Queue {
     const fn new(patience: Duration) -> Self {
-        let (waiting, stalled) = (VecDeque::new(), Duration::ZERO);
-        let state = State { has_begun: false, waiting, dropped: 0, is_writing: false, stalled };
+        let state = State {
+            has_begun: false,
+            waiting: VecDeque::new(),
+            dropped: 0,
+            is_writing: false,
+            stalled: Duration::ZERO,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new(), patience }
     }
 

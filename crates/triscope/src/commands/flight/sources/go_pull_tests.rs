@@ -258,7 +258,7 @@ fn read_beside(count: u64, is_slow: bool) -> (Shared, Vec<u8>, Vec<u8>) {
 #[test]
 fn a_reader_that_is_too_slow_does_not_keep_the_connection_waiting() {
     let (shared, trace, read) = read_beside(QUEUE as u64, true);
-    assert_eq!((shared.failure(), read), (None, trace), "so many may wait");
+    assert_eq!((shared.failure(), read), (None, trace), "as many may wait");
     assert!(!shared.becomes_stuck(Duration::ZERO), "all is written");
     let (before, count) = (overtaken(), 3 * QUEUE as u64);
     let (shared, trace, read) = read_beside(count, true);
