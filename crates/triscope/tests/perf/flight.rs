@@ -1,7 +1,9 @@
 //! `triscope flight`: dumps with their causes, and recorders that are killed or run out of space.
 
 use crate::needs_root;
-use crate::support::{Ran, Running, can, child, code, names, run, triscope};
+use crate::support::{
+    Ran, Running, can, child, code, names, run, triscope, with_default_signals,
+};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -252,7 +254,7 @@ fn waiting(dir: &Path, command: &[&str]) -> (Running, std::io::PipeReader) {
     const WRITE: &str = if cfg!(target_arch = "x86_64") { "1" } else { "64" };
     let (log, mut full) = std::io::pipe().unwrap();
     std::io::Write::write_all(&mut full, &[b'x'; FULL]).unwrap();
-    let mut recorder = triscope(&["flight", "-d", dir.to_str().unwrap()]);
+    let mut recorder = with_default_signals(&["flight", "-d", dir.to_str().unwrap()]);
     recorder.args(SHORT).args(["--metrics", "127.0.0.1:0"]).args(command);
     let recorder = Running(Some(recorder.stdout(Stdio::null()).stderr(full).spawn().unwrap()));
     until("a write to standard error", || {

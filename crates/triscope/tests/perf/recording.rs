@@ -436,7 +436,7 @@ fn mistakes_name_the_remedy() {
     for command in ["script", "report"] {
         let read = || run(&["perf", command, "-i", path]);
         let _ = std::fs::remove_file(&file);
-        read().is_refused(1, &[path, "No such file"]);
+        read().is_refused(1, &[path, "no such file"]);
         std::fs::write(&file, "text, not a recording").unwrap();
         read().is_refused(1, &["not a perf.data recording", "text, no"]);
         std::fs::write(&file, "PERFILE2").unwrap();
