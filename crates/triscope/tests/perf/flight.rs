@@ -1,9 +1,7 @@
 //! `triscope flight`: dumps with their causes, and recorders that are killed or run out of space.
 
 use crate::needs_root;
-use crate::support::{
-    Ran, Running, can, child, code, names, run, triscope, with_default_signals,
-};
+use crate::support::{Ran, Running, can, child, code, names, run, triscope, with_default_signals};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
