@@ -438,7 +438,7 @@ fn mistakes_name_the_remedy() {
         let _ = std::fs::remove_file(&file);
         read().is_refused(1, &[path, "no such file"]);
         std::fs::write(&file, "text, not a recording").unwrap();
-        read().is_refused(1, &["not a perf.data recording", "text, no"]);
+        read().is_refused(1, &[path, "not a perf.data recording"]);
         std::fs::write(&file, "PERFILE2").unwrap();
         read().is_refused(1, &["truncated", "byte"]);
     }
