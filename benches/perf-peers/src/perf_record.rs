@@ -134,18 +134,18 @@ pub(crate) fn triscope(program: &Path, flood: &mut Flood) -> Result<Outcome, Err
 
 fn triscope_record(program: &Path, flood: &mut Flood) -> Result<Outcome, Error> {
     let dir = tempfile::tempdir()?;
-    let file = dir.path().join("perf.data");
+    let (file, log) = (dir.path().join("perf.data"), dir.path().join("log"));
     let before = children_nanos()?;
     let mut recorder = Command::new(program)
-        .args(["perf", "record", "--event", EVENT, "--count=1"])
+        .args(["perf", "record", "--progress", "--event", EVENT, "--count=1"])
         .args(["--mmap-pages", &PAGES.to_string(), "--pid", &flood.pid().to_string()])
         .arg("--output")
         .arg(&file)
         .stdin(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(std::fs::File::create(&log)?)
         .spawn()
         .map_err(|e| format!("{}: {e}", program.display()))?;
-    let recorded = until_it_watches(&mut recorder)
+    let recorded = until_it_records(&mut recorder, &log)
         .and_then(|()| flood.go())
         .and_then(|()| flood.wait())
         .and_then(|()| {
@@ -165,17 +165,15 @@ fn triscope_record(program: &Path, flood: &mut Flood) -> Result<Outcome, Error> 
     Ok(Outcome { read, lost, cpu_nanos, sum: 0 })
 }
 
-/// Waits until it catches SIGTERM: it does so when its events are enabled.
-fn until_it_watches(recorder: &mut Child) -> Result<(), Error> {
-    const SIGTERM: u64 = 1 << 14;
+/// Waits until it reports its progress: its events are enabled.
+fn until_it_records(recorder: &mut Child, log: &Path) -> Result<(), Error> {
     loop {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", recorder.id()))?;
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        if u64::from_str_radix(caught.unwrap_or_default().trim(), 16).unwrap_or(0) & SIGTERM != 0 {
+        let text = std::fs::read_to_string(log)?;
+        if text.contains(" s: ") {
             return Ok(());
         }
         if let Some(status) = recorder.try_wait()? {
-            return Err(format!("triscope perf record ended at its start: {status}").into());
+            return Err(format!("triscope perf record ended at its start: {status}: {text}").into());
         }
         std::thread::sleep(Duration::from_millis(1)); // between two looks
     }

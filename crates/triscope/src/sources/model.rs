@@ -590,7 +590,7 @@ impl Unreported {
     }
 
     /// Whether nothing is damaged or missing.
-    pub(crate) const fn is_whole(&self) -> bool {
+    pub(crate) fn is_whole(&self) -> bool {
         self.failures.is_empty()
     }
 }

@@ -186,7 +186,7 @@ const ENDED: u32 = u32::MAX;
 
 /// An id as perf prints it: -1 of a task without one.
 const fn shown(id: u32) -> i32 {
-    id.cast_signed()
+    id as i32
 }
 
 /// Removes the calls of the other threads of a process that has executed a program: they have ended.
