@@ -245,7 +245,8 @@ impl Answers {
         let subject = self.0.number(path.subject);
         let is_own = |range: &&Range| range.goroutine == subject;
         let assists: Vec<&Range> = ranges.iter().filter(|r| r.is_assist && is_own(r)).collect();
-        let stops: Vec<&Range> = ranges.iter().filter(|r| !r.is_assist && !is_own(r)).collect();
+        let all_stops: Vec<&Range> = ranges.iter().filter(|r| !r.is_assist).collect();
+        let stops: Vec<&Range> = all_stops.iter().copied().filter(|r| !is_own(r)).collect();
         // In time order: a goroutine has one assist at a time, and the world stops once.
         let within_ranges = |piece: &Piece, ranges: &[&Range]| -> i64 {
             let first = ranges.partition_point(|range| range.end <= piece.start.nanos());
@@ -270,7 +271,10 @@ impl Answers {
             let is_executing = is_on_cpu(&piece.what)
                 || is_waiting_for_cpu(&piece.what)
                 || matches!(piece.what, What::Running | What::Syscall);
-            if is_held || (piece.depth == 0 && !is_executing) {
+            // One that stops the world itself waits for those that are late, too.
+            if is_held {
+                held_back += within_ranges(piece, &all_stops);
+            } else if piece.depth == 0 && !is_executing {
                 held_back += within_ranges(piece, &stops);
             }
         }
