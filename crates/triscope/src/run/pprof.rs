@@ -205,7 +205,7 @@ impl Download {
 }
 
 /// The name of a trace in messages.
-fn name(address: SocketAddr) -> String {
+pub(crate) fn name(address: SocketAddr) -> String {
     format!("http://{address}/debug/pprof/trace")
 }
 
@@ -217,7 +217,9 @@ struct Target {
 
 impl Target {
     fn new(dir: PathBuf) -> io::Result<Self> {
-        Ok(Self { file: tempfile_in(&dir)?, dir })
+        let fail =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", dir.display()));
+        Ok(Self { file: tempfile_in(&dir).map_err(fail)?, dir })
     }
 }
 
