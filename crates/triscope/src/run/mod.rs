@@ -28,6 +28,8 @@ pub(crate) mod port;
 #[cfg(unix)]
 pub(crate) mod pprof;
 #[cfg(unix)]
+pub(crate) mod process;
+#[cfg(unix)]
 pub(crate) mod procfs;
 #[cfg(unix)]
 pub(crate) mod programs;

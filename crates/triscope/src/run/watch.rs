@@ -1,7 +1,7 @@
 //! The subject of a count or recording: a command, running processes, or the whole system.
 
 use super::child::{self, Launched};
-use super::procfs::{is_running, start_time};
+use super::process::Process;
 use super::stop::Listener;
 use crate::failure::{Failure, Result};
 use crossbeam_channel::{Receiver, after, bounded, never, select, tick};
@@ -36,23 +36,6 @@ enum Subject {
         stopped: Receiver<()>,
         _listener: Listener,
     },
-}
-
-/// A running process.
-struct Process {
-    pid: u32,
-    /// Another process can have its id later.
-    started: Option<u64>,
-}
-
-impl Process {
-    fn read(pid: u32) -> Self {
-        Self { pid, started: start_time(pid) }
-    }
-
-    fn is_running(&self) -> bool {
-        is_running(self.pid) && start_time(self.pid) == self.started
-    }
 }
 
 impl Watch {
@@ -217,17 +200,4 @@ impl Watch {
 /// Ready at the time limit, if there is one.
 pub(crate) fn timer(time: Option<Duration>) -> Receiver<Instant> {
     time.map_or_else(never, after)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn another_process_with_the_same_id_is_not_waited_for() {
-        let own = Process::read(std::process::id());
-        assert!(own.is_running());
-        let before = Process { started: own.started.map(|ticks| ticks - 1), ..own };
-        assert!(!before.is_running());
-    }
 }

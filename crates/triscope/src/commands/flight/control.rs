@@ -87,19 +87,11 @@ where
     S: AsFd + Send + 'static,
     for<'a> &'a S: Read + Write,
 {
-    let (give, taken) = bounded::<S>(1);
-    let started = threads::start("a connection", move || {
-        let Ok(stream) = taken.recv() else { return };
-        serve(&stream);
-    });
-    match started {
-        Ok(_) => drop(give.send(stream)), // the thread waits for it
-        Err(failure) => {
-            // A connection that is closed with an unread request is reset: the reply would be lost.
-            skip_request(Timed::new(&stream, REFUSED));
-            // A few bytes: the socket has room for them.
-            let _ = reply_with(&stream, "503 Service Unavailable", failure.message());
-        }
+    if let Err((stream, failure)) = threads::give("a connection", stream, |stream| serve(&stream)) {
+        // A connection that is closed with an unread request is reset: the reply would be lost.
+        skip_request(Timed::new(&stream, REFUSED));
+        // A few bytes: the socket has room for them.
+        let _ = reply_with(&stream, "503 Service Unavailable", failure.message());
     }
 }
 
@@ -345,7 +337,7 @@ mod tests {
     }
 
     use crate::commands::flight::inbox;
-    use crate::commands::flight::threads::tests::while_refused;
+    use crate::run::threads::refusal::without_threads;
 
     /// As while this process has no descriptor left: a connection in the queue is an error again and again.
     #[test]
@@ -420,7 +412,7 @@ mod tests {
         let (mut ours, theirs) = UnixStream::pair().unwrap();
         let serve = |stream: &UnixStream| drop(reply_with(stream, "200 OK", "served"));
         ours.write_all(b"POST /dump HTTP/1.0\r\nContent-Length: 3\r\n\r\nwhy").unwrap();
-        while_refused(|| on_thread(theirs, serve));
+        without_threads(|| on_thread(theirs, serve));
         let mut reply = String::new();
         ours.read_to_string(&mut reply).unwrap();
         assert!(reply.starts_with("HTTP/1.0 503 "), "{reply}");

@@ -9,14 +9,15 @@ use super::sources::{self, Sources};
 use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, control, threads};
 use crate::failure::{Failure, OneLine, Result};
-use crate::run::procfs::{command_line, is_in_container, is_running, start_time};
+use crate::run::process::Process;
+use crate::run::procfs::{command_line, is_in_container};
 use crate::run::stop::{Beginning, Listener, Next, exit_code, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
 use crate::sources::kernel::hotplug::CpuFailure;
 use crate::sources::kernel::{failure, is_privilege};
 use crate::timeline::{counted, now, size};
-use crossbeam_channel::{after, bounded};
+use crossbeam_channel::after;
 use perf_monitor::NiceThread;
 use rustix::thread::{CapabilitySet, CapabilitySets};
 use rustix::time::{ClockId, clock_gettime};
@@ -53,8 +54,8 @@ const PART: u64 = 8;
 
 pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     let dir = args.dir.as_deref().unwrap_or(Path::new("."));
-    let process = args.process.id().map(Process::of);
-    if let Some(process) = process.filter(|process| !process.runs()) {
+    let process = args.process.id().map(Process::read);
+    if let Some(process) = process.filter(|process| !process.is_running()) {
         return Err(no_process(process.pid));
     }
     // Before there is anything that a signal could leave half-made.
@@ -127,23 +128,6 @@ fn enough_disk(settings: &Settings, stock: u64) -> Result {
          {least} bytes"
     );
     Err(Failure::about("--disk", why))
-}
-
-/// A process, whose id another one can have later.
-#[derive(Clone, Copy)]
-struct Process {
-    pid: u32,
-    start: Option<u64>,
-}
-
-impl Process {
-    fn of(pid: u32) -> Self {
-        Self { pid, start: start_time(pid) }
-    }
-
-    fn runs(&self) -> bool {
-        is_running(self.pid) && start_time(self.pid) == self.start
-    }
 }
 
 /// What is there before anything is recorded.
@@ -424,7 +408,7 @@ impl Recorder {
                 if self.begun.elapsed() > self.store.ring.budget().keep {
                     self.store.forget_left();
                 }
-                is_over |= process.is_some_and(|process| !process.runs());
+                is_over |= process.is_some_and(|process| !process.is_running());
             }
             is_over |= self.settings.oneshot && self.stats.dumps > 0;
             if is_over {
@@ -677,19 +661,15 @@ impl Recorder {
     /// Starts the thread that writes a dump. Without one, the next round tries it again.
     fn write(&mut self, job: Job) -> Result {
         let outbox = self.outbox.clone();
-        let (give, taken) = bounded::<Job>(1);
-        let started = threads::start("a dump", move || {
+        let given = threads::give("a dump", job, move |job| {
             // The reader of the rings comes first.
             let _nice = NiceThread::begin(0).ok();
-            if let Ok(job) = taken.recv() {
-                outbox.post(job.run());
-            }
+            outbox.post(job.run());
         });
-        match started {
-            Ok(_) => drop(give.send(job)), // the thread waits for it
-            Err(_) => self.unwritten = Some(job),
-        }
-        started.map(drop)
+        given.map_err(|(job, failure)| {
+            self.unwritten = Some(job);
+            failure
+        })
     }
 
     fn prepare(&mut self, window: Window, slug: &str) -> Result<Dump> {
@@ -1075,14 +1055,6 @@ mod tests {
                 assert!(records >= (stock / 2).min(space / 8), "{stock} {space}");
             }
         }
-    }
-
-    #[test]
-    fn another_process_with_the_id_is_not_the_one() {
-        let process = Process::of(std::process::id());
-        assert!(process.start.is_some() && process.runs());
-        let before = Process { start: process.start.map(|start| start - 1), ..process };
-        assert!(!before.runs());
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Threads that may not start: what a trigger is about can use up the processes of a cgroup or a user.
 
 use crate::failure::{Failure, Result};
+use crate::run::threads;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
+use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 
 /// Threads that could not be started.
 static REFUSED: AtomicU64 = AtomicU64::new(0);
@@ -18,7 +19,7 @@ pub(super) fn start<T: Send + 'static>(
     what: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>> {
-    builder().spawn(body).map_err(|error| failure(what, &error))
+    threads::spawn(body).map_err(|error| failure(what, &error))
 }
 
 /// As [`start`], within a scope.
@@ -27,7 +28,16 @@ pub(super) fn start_in<'scope, T: Send + 'scope>(
     what: &str,
     body: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
-    builder().spawn_scoped(scope, body).map_err(|error| failure(what, &error))
+    threads::spawn_in(scope, body).map_err(|error| failure(what, &error))
+}
+
+/// Gives a value to a thread for this. If none can be started, that is counted, and the value is returned.
+pub(super) fn give<V: Send + 'static>(
+    what: &str,
+    value: V,
+    body: impl FnOnce(V) + Send + 'static,
+) -> std::result::Result<(), (V, Failure)> {
+    threads::give(value, body).map_err(|(value, error)| (value, failure(what, &error)))
 }
 
 fn failure(what: &str, error: &io::Error) -> Failure {
@@ -35,46 +45,15 @@ fn failure(what: &str, error: &io::Error) -> Failure {
     Failure::about(format_args!("a thread for {what}"), error)
 }
 
-#[cfg(not(test))]
-fn builder() -> Builder {
-    Builder::new()
-}
-
 #[cfg(test)]
-fn builder() -> Builder {
-    tests::builder()
-}
-
-#[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use std::cell::Cell;
-
-    thread_local! {
-        static IS_REFUSED: Cell<bool> = const { Cell::new(false) };
-    }
-
-    /// Threads that this thread starts are refused meanwhile, with the error of a limit of processes.
-    pub(in super::super) fn while_refused<T>(act: impl FnOnce() -> T) -> T {
-        IS_REFUSED.set(true);
-        let result = act();
-        IS_REFUSED.set(false);
-        result
-    }
-
-    pub(super) fn builder() -> Builder {
-        /// There is no memory for such a stack.
-        const TOO_LARGE: usize = 1 << 60;
-        match IS_REFUSED.get() {
-            true => Builder::new().stack_size(TOO_LARGE),
-            false => Builder::new(),
-        }
-    }
+    use crate::run::threads::refusal::without_threads;
 
     #[test]
     fn a_thread_that_cannot_be_started_is_counted() {
         let before = refused();
-        let failure = while_refused(|| start("a test", || ())).unwrap_err();
+        let failure = without_threads(|| start("a test", || ())).unwrap_err();
         let expected = io::Error::from_raw_os_error(rustix::io::Errno::AGAIN.raw_os_error());
         assert_eq!(failure.message(), format!("a thread for a test: {expected}"));
         assert!(refused() > before);

@@ -1,7 +1,7 @@
 use super::*;
 use crate::commands::flight::inbox;
-use crate::commands::flight::threads::tests::while_refused;
 use crate::run::fake;
+use crate::run::threads::refusal::without_threads;
 use crate::run::wait::until;
 use diag_ipc::message::Request;
 use std::io::Write;
@@ -84,7 +84,7 @@ fn a_session_without_a_thread_is_unrecorded() {
     let (_inbox, outbox) = inbox::new().unwrap();
     let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
     let process = || Process { pid: PID, name: "x".to_owned() };
-    while_refused(|| runtimes.begin(process(), true, || Ok(None)));
+    without_threads(|| runtimes.begin(process(), true, || Ok(None)));
     assert!(runtimes.starting.is_empty());
     assert_eq!(files(dir.path()), Vec::<PathBuf>::new());
     let (name, why) = &runtimes.unrecorded.named[&PID];

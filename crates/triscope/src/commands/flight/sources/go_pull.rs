@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::io::place::Place;
 use crate::io::private;
 use crate::run::http::BadStatus;
-use crate::run::pprof::{Listening, Request};
+use crate::run::pprof::{self, Listening, Request};
 use crate::timeline::now;
 use crossbeam_channel::{Receiver, TrySendError, bounded};
 use gotrace::{ErrorKind, Generations, Limits};
@@ -276,7 +276,9 @@ impl Pull {
             });
             let (failure, is_refused) = match body {
                 Ok(body) => (receive(body, &dir, (pid, &name), triggers, &to, &outbox), false),
-                Err(error) => (Some(format!("{}: {error}", url(address))), is_final(&error)),
+                Err(error) => {
+                    (Some(format!("{}: {error}", pprof::name(address))), is_final(&error))
+                }
             };
             // Nothing is read any more: the program would wait for that.
             asked.close();
@@ -319,7 +321,7 @@ impl Pull {
         if self.shared.becomes_stuck(stuck) {
             self.request.close();
             let why = format!("its trace could not be written within {} s", stuck.as_secs());
-            self.shared.overtake(&url(self.address()), &why);
+            self.shared.overtake(&pprof::name(self.address()), &why);
         } else if !self.listening.is_open() {
             self.end();
         }
@@ -341,11 +343,6 @@ impl Pull {
     pub(super) fn remove(self) {
         let _ = self.thread.join(); // what it has is there, and goes with the last part of a dump
     }
-}
-
-/// The name of a trace in messages.
-fn url(address: SocketAddr) -> String {
-    format!("http://{address}/debug/pprof/trace")
 }
 
 /// Whether a server will answer the same to the next request: it serves something else, or refuses this program.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::commands::flight::inbox;
-use crate::commands::flight::threads::tests::while_refused;
+use crate::run::threads::refusal::without_threads;
 use crate::run::wait::until;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -271,7 +271,7 @@ fn a_reader_that_is_too_slow_does_not_keep_the_connection_waiting() {
 
 #[test]
 fn a_reader_without_a_thread_gets_nothing() {
-    let (shared, trace, read) = while_refused(|| read_beside(2, false));
+    let (shared, trace, read) = without_threads(|| read_beside(2, false));
     let failure = shared.failure().unwrap();
     let why = "triggers do not see it: a thread for the triggers of a Go trace: ";
     assert!(failure.starts_with(why), "{failure}");
@@ -301,7 +301,7 @@ fn a_trace_without_a_thread_is_an_error() {
     let (dir, listening) = (tempfile::tempdir().unwrap(), SocketAddr::from(([127, 0, 0, 1], 9)));
     let (_inbox, outbox) = inbox::new().unwrap();
     let start = || Pull::start(Listening::at(listening), dir.path(), (1, "x"), &[], &outbox).err();
-    let why = while_refused(start).unwrap();
+    let why = without_threads(start).unwrap();
     assert!(why.message().starts_with("a thread for a Go trace: "), "{why:?}");
 }
 
