@@ -201,7 +201,7 @@ fn entities_are_in_their_tables() {
     for (kind, value) in [(EntityKind::Cpu, 3.0), (EntityKind::Process, 4.0)] {
         let entity = tables.entity(Entity::new(kind, 3)).unwrap();
         let kind = EventKind::Counter { entity, name, unit, value };
-        dataset.push(&Derived::Event(Event { at: Timestamp::default(), kind }), &tables);
+        dataset.push(&Derived::Event(Event { time: Timestamp::default(), kind }), &tables);
     }
     dataset.finish(&tables).unwrap();
     let sql = "SELECT c.cpu, v.value FROM counters v JOIN cpus c USING (recording, entity)";
@@ -221,7 +221,7 @@ fn a_reading_of_several_cgroups_counts_once() {
         tables.entities.describe(process, Attribute::Cgroup, of);
         let (since, at) = (Timestamp::from_nanos(0), Timestamp::from_nanos(100));
         let kind = EventKind::Throttle { process, cgroup, since, nanos: 50, periods: 1 };
-        dataset.push(&Derived::Event(Event { at, kind }), &tables);
+        dataset.push(&Derived::Event(Event { time: at, kind }), &tables);
     }
     dataset.finish(&tables).unwrap();
     let text = answer(&["--csv", "throttling"], dir.path());
