@@ -60,6 +60,7 @@ pub fn check(targets: &Path, word: &str) -> Result<()> {
         if let Some(triscope) = &triscope {
             repeated("report", || command::check_gc(triscope, targets, runtime))?;
             repeated("report", || command::check_preempted(triscope, targets, runtime))?;
+            repeated("report", || waits::check_dotnet(triscope, targets, runtime))?;
         }
         if is_wanted("pipe") {
             repeated("pipe", || pipe::check(targets, runtime, &program))?;

@@ -7,6 +7,7 @@
 //   answers:starve   all workers of the thread pool are blocked; a request queues a work item
 //   answers:gc       collections; how many, and how long the program stood still (.NET 7 and later)
 //   answers:preempted  a thread that computes on CPU 0, which another process keeps busy
+//   answers:waits    a thread waits for another one, five times each: for its turn, a lock, a task and a pipe
 //   answers:serve    computes 40 ms for each byte of standard input, and answers with a byte; prints
 //                    the CPU time of its thread on standard error
 //
@@ -25,6 +26,7 @@ using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;
 using System.Text;
 using System.Threading;
+using System.Threading.Tasks;
 
 [EventSource(Name = "Triscope-Answers")]
 public sealed class Steps : EventSource
@@ -41,6 +43,8 @@ public sealed class Steps : EventSource
     [Event(7)] public void ServeStop() { WriteEvent(7); }
     [Event(8)] public void PreemptedStart() { WriteEvent(8); }
     [Event(9)] public void PreemptedStop() { WriteEvent(9); }
+    [Event(10)] public void WaitsStart() { WriteEvent(10); }
+    [Event(11)] public void WaitsStop() { WriteEvent(11); }
 
     protected override void OnEventCommand(EventCommandEventArgs command)
     {
@@ -59,7 +63,9 @@ public static class Answers
     [DllImport("libc.so.6")] static extern int sched_setaffinity(int tid, IntPtr size, ulong[] cpus);
     [DllImport("libc.so.6")] static extern int open(string path, int flags);
     [DllImport("libc.so.6")] static extern IntPtr read(int file, byte[] bytes, IntPtr size);
+    [DllImport("libc.so.6")] static extern IntPtr write(int file, byte[] bytes, IntPtr size);
     [DllImport("libc.so.6")] static extern int close(int file);
+    [DllImport("libc.so.6")] static extern int pipe(int[] ends);
 
     static long Clock(int id)
     {
@@ -174,6 +180,95 @@ public static class Answers
         thread.Join();
     }
 
+    // Waits of one kind, in nanoseconds: until another thread ended them, and from then until the waiting
+    // thread ran again.
+    sealed class Waits
+    {
+        long count, blocked, late;
+
+        public void Add(long from, long ended)
+        {
+            late += Now() - ended;
+            blocked += ended - from;
+            count++;
+        }
+        public void Print(string word) { Console.WriteLine(word + " " + count + " " + blocked + " " + late); }
+    }
+
+    // One thread waits, the other one sleeps and ends its waits. Each is ended directly after a reading of
+    // the clock.
+    static void Waiting()
+    {
+        const int rounds = 5, pause = 40;
+        var gate = new object();
+        var turn = new AutoResetEvent(false);
+        var answer = new AutoResetEvent(false);
+        var results = new TaskCompletionSource<long>[rounds];
+        for (int i = 0; i < rounds; i++) results[i] = new TaskCompletionSource<long>();
+        var ends = new int[2];
+        if (pipe(ends) != 0) throw new Exception("pipe");
+        Waits turns = new Waits(), locking = new Waits(), joining = new Waits(), reading = new Waits();
+        long given = 0, opened = 0;
+        int tid = 0;
+
+        var waiter = new Thread(() =>
+        {
+            var bytes = new byte[8];
+            Schedstat(); // compiled before it counts
+            Steps.Log.WaitsStart();
+            long[] before = Schedstat();
+            long start = Now();
+            for (int i = 0; i < rounds; i++)
+            {
+                long from = Now();
+                turn.WaitOne();
+                turns.Add(from, given);
+                from = Now();
+                lock (gate) locking.Add(from, opened);
+                from = Now();
+                joining.Add(from, results[i].Task.Result);
+                from = Now();
+                read(ends[0], bytes, (IntPtr)bytes.Length);
+                reading.Add(from, BitConverter.ToInt64(bytes, 0));
+                answer.Set();
+            }
+            long end = Now();
+            long[] after = Schedstat();
+            Steps.Log.WaitsStop();
+            Console.WriteLine("waiter " + gettid() + " " + (end - start) + " "
+                + (after[0] - before[0]) + " " + (after[1] - before[1]));
+        });
+        var other = new Thread(() =>
+        {
+            tid = gettid();
+            for (int i = 0; i < rounds; i++)
+            {
+                Thread.Sleep(pause);
+                lock (gate)
+                {
+                    given = Now();
+                    turn.Set();
+                    Thread.Sleep(pause);
+                    opened = Now();
+                }
+                Thread.Sleep(pause);
+                results[i].SetResult(Now());
+                Thread.Sleep(pause);
+                write(ends[1], BitConverter.GetBytes(Now()), (IntPtr)8);
+                answer.WaitOne();
+            }
+        });
+        waiter.Start();
+        other.Start();
+        waiter.Join();
+        other.Join();
+        Console.WriteLine("waker " + tid);
+        turns.Print("turns");
+        locking.Print("locking");
+        joining.Print("joining");
+        reading.Print("reading");
+    }
+
     // In nanoseconds; 0 before .NET 7.
     static long TotalPause()
     {
@@ -270,6 +365,7 @@ public static class Answers
             case "starve": Starve(); break;
             case "gc": Collections(); break;
             case "preempted": Preempted(); break;
+            case "waits": Waiting(); break;
             case "serve": Serve(input); return;
         }
         Console.WriteLine("done");

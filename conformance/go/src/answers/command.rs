@@ -34,7 +34,7 @@ pub(super) fn check_go(triscope: &Path, program: &Path) -> Result<()> {
 /// As [`check_go`], the GCs of the .NET program on a runtime: a directory of `targets`.
 pub(super) fn check_gc(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
     eprintln!("report of .NET {runtime}");
-    let gc = of_dotnet(triscope, &targets.join(runtime).join("run"), "gc")?;
+    let gc = of_dotnet(triscope, &targets.join(runtime), "gc", STEPS)?;
     let [count, pause] = gc.line("gc")?;
     // The program counts its pauses since .NET 7.
     check_collections(&gc.report, gc.steal, count, (runtime != "3.1").then_some(pause))
@@ -43,24 +43,31 @@ pub(super) fn check_gc(triscope: &Path, targets: &Path, runtime: &str) -> Result
 /// As [`check_gc`], a request on a busy CPU.
 pub(super) fn check_preempted(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
     let busy = Busy::compete(0)?;
-    let preempted = of_dotnet(triscope, &targets.join(runtime).join("run"), "preempted")?;
+    let preempted = of_dotnet(triscope, &targets.join(runtime), "preempted", STEPS)?;
     drop(busy);
-    let commands = Commands { triscope, dir: preempted.dir.path() };
+    let commands = preempted.commands(triscope);
     commands.check_preempted(&["--activity", "Preempted"], preempted.line("preempted")?)
 }
 
+/// The event source of the .NET program.
+pub(super) const STEPS: &str = "Triscope-Answers";
+
 /// A recorded .NET program, and what it printed.
-struct Recorded {
+pub(super) struct Recorded {
     dir: tempfile::TempDir,
-    report: Value,
+    pub(super) report: Value,
     /// The most steal time, in nanoseconds.
-    steal: i64,
+    pub(super) steal: i64,
     printed: Vec<String>,
 }
 
 impl Recorded {
+    pub(super) fn commands<'a>(&'a self, triscope: &'a Path) -> Commands<'a> {
+        Commands { triscope, dir: self.dir.path() }
+    }
+
     /// The numbers of the line with this word.
-    fn line<const N: usize>(&self, word: &str) -> Result<[i64; N]> {
+    pub(super) fn line<const N: usize>(&self, word: &str) -> Result<[i64; N]> {
         for line in &self.printed {
             let (name, numbers) = numbers(line)?;
             if name == word {
@@ -87,11 +94,17 @@ fn python() -> Result<PathBuf> {
     Ok(PathBuf::from(OsString::from_vec(path)))
 }
 
-fn of_dotnet(triscope: &Path, program: &Path, mode: &str) -> Result<Recorded> {
+/// Records the .NET program on a runtime, with these event sources.
+pub(super) fn of_dotnet(
+    triscope: &Path,
+    runtime: &Path,
+    mode: &str,
+    providers: &str,
+) -> Result<Recorded> {
     let dir = tempfile::tempdir()?;
-    let options = ["--sched", "--dotnet", "--provider", "Triscope-Answers"];
+    let options = ["--sched", "--dotnet", "--provider", providers];
     let mut command = record(triscope, dir.path(), &options);
-    command.arg(python()?).args(["-c", MEASURE]).arg(program);
+    command.arg(python()?).args(["-c", MEASURE]).arg(runtime.join("run"));
     command.env("WORKLOAD_MODE", format!("answers:{mode}")).env("TMPDIR", dir.path());
     let mut recorder = Recorder(command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?);
     let mut input = recorder.0.stdin.take();

@@ -6,9 +6,9 @@
 //! beside a process that the kernel counts in `/proc/PID/schedstat`.
 
 use super::busy::Busy;
-use super::command::{Commands, number, record, rows};
+use super::command::{Commands, STEPS, number, of_dotnet, record, rows};
 use super::recorder::numbers;
-use super::timeline::{OnCpu, require, within_steal, within_unknown};
+use super::timeline::{OnCpu, require, within, within_steal, within_unknown};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,6 +48,45 @@ pub(super) fn check(triscope: &Path, program: &Path) -> Result<()> {
     measured.check_sleep()?;
     measured.check_wakers()?;
     measured.check_preempted(pid.into(), commands.steal()?)
+}
+
+/// As [`check`], the .NET program on a runtime: a directory of `targets`. A thread waits for another one, in
+/// ways of which the runtime reports two.
+pub(super) fn check_dotnet(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
+    eprintln!("waits of .NET {runtime}");
+    // The waits for tasks, too.
+    let providers = format!("{STEPS},System.Threading.Tasks.TplEventSource:3:4");
+    let run = of_dotnet(triscope, &targets.join(runtime), "waits", &providers)?;
+    for (word, reason) in [("locking", "lock"), ("joining", "task")] {
+        let [count, blocked, late] = run.line(word)?;
+        let mut waits = rows(&run.report, "waits")?.iter().filter(|row| row["reason"] == reason);
+        let durations =
+            &waits.next().ok_or_else(|| format!("report: no waits: {reason}"))?["durations"];
+        within(
+            &format!("report: waits: {reason}"),
+            number(&durations["sum"]),
+            blocked + late,
+            2.0,
+        )?;
+        let found = number(&durations["count"]);
+        require(
+            &format!("report: waits: {reason}"),
+            found >= count,
+            format!("{found} of {count}"),
+        )?;
+    }
+    let [tid, wall, ran, waited] = run.line("waiter")?;
+    let mut threads = rows(&run.report, "threads")?.iter();
+    let waiter = threads.find(|row| number(&row["tid"]) == tid).ok_or("report: no waiter")?;
+    let time = |field: &str| number(&waiter["times"][field]);
+    let (slept, unknown) = (time("sleeping") + time("blocked"), time("unknown"));
+    within_unknown("report: the waiter sleeps", slept, unknown, wall - ran - waited, 2.0)?;
+    let mut sum = 0;
+    for word in ["turns", "locking", "joining", "reading"] {
+        sum += run.line::<3>(word)?[1];
+    }
+    within_unknown("report: until the wake-ups", slept, unknown, sum, 2.0)?;
+    Ok(())
 }
 
 /// The report, and the lines that the program printed.
