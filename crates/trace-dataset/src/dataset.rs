@@ -773,9 +773,11 @@ impl Dataset {
         let table = match kind {
             SpanKind::Task | SpanKind::Activity | SpanKind::Request => Name::Tasks,
             SpanKind::Gc | SpanKind::GcAssist | SpanKind::GcSweep => Name::Gc,
-            SpanKind::LockWait | SpanKind::Queued | SpanKind::TaskWait | SpanKind::Await => {
-                Name::Waits
-            }
+            SpanKind::LockWait
+            | SpanKind::HandleWait
+            | SpanKind::Queued
+            | SpanKind::TaskWait
+            | SpanKind::Await => Name::Waits,
             // Of these there are pauses.
             SpanKind::StopTheWorld => return,
             _ => Name::Regions,

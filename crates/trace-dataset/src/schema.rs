@@ -476,8 +476,8 @@ pub const TABLES: &[Table] = &[
     ),
     spans!(
         "waits",
-        "A wait for a lock or a task, or of a work item for a worker",
-        "`lock` and `task_wait` of a .NET thread, `queued` in the thread pool of .NET, \
+        "A wait for a lock, a task or a wait handle, or of a work item for a worker",
+        "`lock`, `task_wait` and `handle_wait` of a .NET thread, `queued` in the thread pool of .NET, \
          `scheduled` of a task or continuation of .NET until it begins, `await` of a method of .NET"
     ),
     events!(

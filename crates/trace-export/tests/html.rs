@@ -268,7 +268,10 @@ fn tasks_and_loads_of_dotnet_are_no_events() {
     let groups = page["groups"].as_array().unwrap().iter().map(|group| group[0].as_str().unwrap());
     let mut groups: Vec<_> = groups.collect();
     groups.sort_unstable();
-    assert_eq!(groups, ["compilations", "process 7", "regions", "waits for tasks"]);
+    assert_eq!(
+        groups,
+        ["compilations", "process 7", "regions", "waits for tasks and wait handles"]
+    );
     assert_eq!(page["items"], 6);
 }
 

@@ -341,6 +341,9 @@ pub enum SpanKind {
     /// (.NET 8 and later). The first unsigned number among the arguments of its begin identifies the
     /// lock in its process: waits for the same lock say who held it when.
     LockWait,
+    /// A thread waits for a wait handle, or in `Monitor.Wait`, as its name says (.NET 9 and later). Such a wait can
+    /// be a part of one for a lock or a task.
+    HandleWait,
     /// A work item is in the queue of the .NET thread pool, or a task or a continuation is scheduled. The thread that
     /// queued it begins the span, the worker that takes it ends it. One that begins within other work of a
     /// thread, such as a wait for it, has no such worker.
@@ -376,6 +379,7 @@ impl SpanKind {
             Self::StopTheWorld => "stop_the_world",
             Self::Jit => "jit",
             Self::LockWait => "lock",
+            Self::HandleWait => "handle_wait",
             Self::Queued => "queued",
             Self::TaskRun => "task_run",
             Self::TaskWait => "task_wait",

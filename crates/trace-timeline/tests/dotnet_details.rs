@@ -674,6 +674,56 @@ fn spans_of_a_thread_end_where_it_lost_events() {
     assert!(kept(thread).eq([(SpanKind::LockWait, 100)]));
 }
 
+/// A wait for a handle within one for a lock is a part of it.
+#[test]
+fn waits_for_handles_are_states_unless_they_are_a_part_of_others() {
+    let types = [(RUNTIME, 301, 0), (RUNTIME, 302, 0), (RUNTIME, 81, 2), (RUNTIME, 91, 1)];
+    let (u64s, clr) = (u64::to_le_bytes, 9_u16.to_le_bytes());
+    let start = |at, source| event(1, at, 5, &[&[source], &u64s(77), &clr]);
+    let stop = |at| event(2, at, 5, &[&clr]);
+    let lock = event(3, 50, 5, &[&[0], &clr, &u64s(1), &u64s(2), &u64s(0)]);
+    let unlock = event(4, 80, 5, &[&[0], &clr, &30_f64.to_le_bytes()]);
+    let events = [
+        start(10, 0),
+        stop(20),
+        start(30, 1),
+        stop(40),
+        lock,
+        start(60, 0),
+        stop(70),
+        unlock,
+        start(90, 0),
+    ];
+    let (tables, events) = read(&trace(&types, &events));
+    let handle = SpanKind::HandleWait;
+    let expected = [
+        (handle, 10, Some(20)),
+        (handle, 30, Some(40)),
+        (SpanKind::LockWait, 50, Some(80)),
+        (handle, 60, Some(70)),
+        (handle, 90, None),
+    ];
+    assert_eq!(spans(&events), expected);
+    let states = events.iter().filter_map(|event| match event.kind {
+        EventKind::State { state, reason, .. } => {
+            Some((event.time.nanos(), state, tables.str(reason).into_owned()))
+        }
+        _ => None,
+    });
+    let (waiting, running) = (State::Waiting, State::Running);
+    let expected = [
+        (10, waiting, "wait handle"),
+        (20, running, ""),
+        (30, waiting, "Monitor.Wait"),
+        (40, running, ""),
+        (50, waiting, "lock"),
+        (80, running, ""),
+        (90, waiting, "wait handle"),
+    ];
+    let states: Vec<_> = states.filter(|(.., state, _)| *state != State::Unknown).collect();
+    assert_eq!(states, expected.map(|(at, state, reason)| (at, state, reason.to_owned())));
+}
+
 /// A background GC lasts during others, which do not last during each other.
 #[test]
 fn a_gc_whose_end_was_lost_ends_with_the_next_one() {

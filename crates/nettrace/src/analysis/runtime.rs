@@ -230,6 +230,8 @@ impl RuntimeTracker {
             }
             // For ends of waits, see `stop`.
             RuntimeEvent::ContentionStop
+            | RuntimeEvent::HandleWaitStart { .. }
+            | RuntimeEvent::HandleWaitStop
             | RuntimeEvent::FinalizersStart
             | RuntimeEvent::FinalizersStop { .. }
             | RuntimeEvent::TypeLoadStart { .. }

@@ -83,6 +83,16 @@ pub enum RuntimeEvent<'a> {
     },
     /// `ContentionStop`: the thread no longer waits for a lock.
     ContentionStop,
+    /// `WaitHandleWaitStart`: the thread begins to wait for a wait handle, such as an event, a semaphore or a
+    /// thread that ends: keyword `WaitHandle` (0x40000000000), level 5 (.NET 9).
+    HandleWaitStart {
+        /// Whether it waits in `Monitor.Wait`.
+        is_monitor: bool,
+        /// Address of the object for which it waits, or 0. The garbage collector can move it.
+        object_id: u64,
+    },
+    /// `WaitHandleWaitStop`: the thread no longer waits for a wait handle.
+    HandleWaitStop,
     /// `MethodJittingStarted`: the thread begins to compile a method.
     MethodJittingStarted {
         /// The runtime's id of the method.
@@ -213,6 +223,12 @@ impl<'a> RuntimeEvent<'a> {
             },
             // ContentionStop
             91 => Self::ContentionStop,
+            // WaitHandleWaitStart, WaitHandleWaitStop
+            301 => Self::HandleWaitStart {
+                is_monitor: payload.u64("WaitSource")? == 1,
+                object_id: payload.u64("AssociatedObjectID")?,
+            },
+            302 => Self::HandleWaitStop,
             // MethodLoad, MethodLoadVerbose
             id @ (141 | 143) => Self::MethodLoad {
                 id: payload.u64("MethodID")?,

@@ -341,7 +341,7 @@ impl HtmlTimeline {
                     SpanKind::GcSweep => Kind::Sweep,
                     SpanKind::StopTheWorld => Kind::StopTheWorld,
                     SpanKind::Jit | SpanKind::TieredJit | SpanKind::TypeLoad => Kind::Jit,
-                    SpanKind::TaskWait | SpanKind::Await => Kind::Waiting,
+                    SpanKind::TaskWait | SpanKind::Await | SpanKind::HandleWait => Kind::Waiting,
                     SpanKind::LockWait => Kind::LockWait,
                     SpanKind::Queued => Kind::Queued,
                     _ => Kind::Other,

@@ -77,6 +77,7 @@ pub(super) const fn title(kind: SpanKind) -> &'static str {
         SpanKind::GcSweep => "GC sweep",
         SpanKind::Jit => "JIT",
         SpanKind::LockWait => "Lock waits",
+        SpanKind::HandleWait => "Waits for wait handles",
         SpanKind::TaskRun => "Tasks that run",
         SpanKind::TaskWait => "Waits for tasks",
         SpanKind::Await => "Awaits",
@@ -144,6 +145,7 @@ impl Drawing {
                 | SpanKind::GcSweep
                 | SpanKind::Jit
                 | SpanKind::LockWait
+                | SpanKind::HandleWait
                 | SpanKind::TaskRun
                 | SpanKind::TaskWait
                 | SpanKind::Finalizers

@@ -601,9 +601,9 @@ pub(crate) fn always() -> Vec<Provider> {
     vec![runtime().level(Level::Informational), activity_ids()]
 }
 
-/// GC, loader, JIT, contention, exceptions, threading.
+/// GC, loader, JIT, contention, exceptions, threading, and, at level 5, waits for wait handles.
 fn runtime() -> Provider {
-    Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x1_c019)
+    Provider::new("Microsoft-Windows-DotNETRuntime").keywords(0x400_0001_c019)
 }
 
 fn activity_ids() -> Provider {

@@ -194,6 +194,7 @@ const fn marker_type(kind: MarkerKind) -> (&'static str, &'static str) {
             SpanKind::StopTheWorld => (RUNTIME, "stop the world"),
             SpanKind::Jit => (RUNTIME, "JIT"),
             SpanKind::LockWait => (RUNTIME, "lock wait"),
+            SpanKind::HandleWait => (RUNTIME, "wait for a handle"),
             SpanKind::Queued => (RUNTIME, "queued"),
             SpanKind::TaskRun => (PROGRAM, "task runs"),
             SpanKind::TaskWait => (PROGRAM, "task wait"),

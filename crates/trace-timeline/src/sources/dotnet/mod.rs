@@ -2,7 +2,7 @@
 //!
 //! | .NET | model |
 //! | --- | --- |
-//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock or a task |
+//! | process, thread | an entity each; [`State::Waiting`] while a thread waits for a lock, a task or a wait handle |
 //! | GC | entity and span of the process, with `number`, `generation`, `reason`, `type` |
 //! | suspension of the managed threads | span of the process |
 //! | JIT compilation | span of the thread, with `IL bytes` and at its end `code bytes` |
@@ -210,6 +210,7 @@ enum Open {
     Suspension(EntityId),
     Jit(EntityId, u64),
     LockWait(EntityId),
+    HandleWait(EntityId),
     /// What a thread does for tasks, by its depth.
     Task(EntityId, usize),
     /// An asynchronous operation, by its task.
@@ -226,6 +227,7 @@ impl Open {
             Self::Suspension(thread)
             | Self::Jit(thread, _)
             | Self::LockWait(thread)
+            | Self::HandleWait(thread)
             | Self::Task(thread, _)
             | Self::Finalizers(thread)
             | Self::TypeLoad(thread, _)
@@ -334,7 +336,7 @@ impl DotnetSource {
         open.sort_unstable_by_key(|(span, _)| *span);
         for (span, key) in open {
             push.cut(span);
-            if let Some(Open::LockWait(thread)) = key {
+            if let Some(Open::LockWait(thread) | Open::HandleWait(thread)) = key {
                 push.state(thread, State::Running, None);
             }
         }
@@ -475,6 +477,7 @@ impl DotnetSource {
         self.cut_span(key, push);
         match key {
             Open::LockWait(thread) => self.resume(thread, push),
+            Open::HandleWait(thread) => self.end_handle_wait(thread, push),
             Open::Suspension(thread) => self.suspending.retain(|_, by| *by != thread),
             Open::Gc(process, number) => self.end_gc(process, number, push),
             Open::Task(thread, depth) => self.unwind(thread, depth, push),

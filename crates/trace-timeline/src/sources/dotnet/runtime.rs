@@ -109,6 +109,22 @@ impl DotnetSource {
                 self.close(Open::LockWait(thread), None, push);
                 self.resume(thread, push);
             }
+            RuntimeEvent::HandleWaitStart { is_monitor, .. } => {
+                let name: &[u8] = if is_monitor { b"Monitor.Wait" } else { b"wait handle" };
+                let key = Open::HandleWait(thread);
+                self.make_room(key, push);
+                let stack = self.stack(event, push);
+                self.begin(key, Begin::new(thread, SpanKind::HandleWait, name).stack(stack), push);
+                // A wait for a task or a lock can be one for a handle, too.
+                if !self.is_waiting(thread) {
+                    let (state, on, reason) = (State::Waiting, None, push.tables.text(name));
+                    push.event(EventKind::State { entity: thread, state, on, reason, stack });
+                }
+            }
+            RuntimeEvent::HandleWaitStop => {
+                self.close(Open::HandleWait(thread), None, push);
+                self.end_handle_wait(thread, push);
+            }
             RuntimeEvent::MethodJittingStarted { id, il_size, name } => {
                 let key = Open::Jit(thread, id);
                 self.make_room(key, push);
@@ -189,6 +205,18 @@ impl DotnetSource {
         self.begin(key, start, push);
         let (state, on, reason) = (State::Waiting, None, push.tables.text(b"lock"));
         push.event(EventKind::State { entity: thread, state, on, reason, stack });
+    }
+
+    /// Whether a thread waits for a lock or a task.
+    fn is_waiting(&self, thread: EntityId) -> bool {
+        self.tasks.is_waiting(thread) || self.open.contains_key(&Open::LockWait(thread))
+    }
+
+    /// The state of a thread that no longer waits for a handle.
+    pub(super) fn end_handle_wait(&self, thread: EntityId, push: &mut Pusher<'_>) {
+        if !self.is_waiting(thread) {
+            push.state(thread, State::Running, None);
+        }
     }
 
     fn pool(&mut self, process: EntityId, push: &mut Pusher<'_>) -> Option<EntityId> {
