@@ -5,11 +5,12 @@ use crate::{
     again, bench_perf, dataset, deny, fuzz, html, package, perfetto, public_api, push, record,
     runtimes, rust, sanitize, soak, sql, test_kernel, timeline, turn, wasm, web,
 };
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use task_support::remark::{self, Kind, Remark};
@@ -58,6 +59,16 @@ impl Step {
     const fn of_kernel(mut self) -> Self {
         self.is_of_kernel = true;
         self
+    }
+
+    /// Whether it may run while these others do.
+    fn may_run(&self, beside: &[&Self]) -> bool {
+        let most = match self {
+            Self { is_alone: true, .. } => 0,
+            Self { waits: true, .. } => MOST_BESIDE - 1,
+            _ => MOST_BESIDE,
+        };
+        beside.len() <= most && !(self.is_of_kernel && beside.iter().any(|step| step.is_of_kernel))
     }
 
     fn run(&self) -> Result {
@@ -139,12 +150,13 @@ const STEPS: &[Step] = &[
 
 pub(crate) fn task(args: &[String]) -> Result {
     let filter = args.first().map_or("", String::as_str);
-    let steps: Vec<&Step> = STEPS.iter().filter(|step| step.name.contains(filter)).collect();
+    let steps: Vec<&'static Step> =
+        STEPS.iter().filter(|step| step.name.contains(filter)).collect();
     if steps.is_empty() {
         return Err(format!("no check's name contains {filter:?}").into());
     }
     let mut report = Report::default();
-    let mut beside = VecDeque::new();
+    let mut beside = Vec::new();
     let mut result = run(&steps, &mut report, &mut beside);
     for rest in beside {
         result = match (result, report.finish(rest)) {
@@ -169,22 +181,22 @@ pub(crate) fn task(args: &[String]) -> Result {
 /// The most checks that run beside the others at a time.
 const MOST_BESIDE: usize = 2;
 
-/// Runs each check, and those that wait beside the others.
-fn run(steps: &[&Step], report: &mut Report, beside: &mut VecDeque<Beside>) -> Result {
-    for step in steps {
-        let most = match step {
-            Step { is_alone: true, .. } => 0,
-            Step { waits: true, .. } => MOST_BESIDE - 1,
-            _ => MOST_BESIDE,
-        };
-        let is_next = |beside: &VecDeque<Beside>| {
-            beside.len() <= most && !(step.is_of_kernel && beside.iter().any(|b| b.is_of_kernel))
-        };
-        while !is_next(beside) {
-            beside.pop_front().map_or(Ok(()), |first| report.finish(first))?;
+/// Runs each check, and those that wait beside the others: the first one that may run now.
+fn run(steps: &[&'static Step], report: &mut Report, beside: &mut Vec<Beside>) -> Result {
+    let (sender, ended) = channel();
+    let mut rest = steps.to_vec();
+    while !rest.is_empty() {
+        while let Ok(name) = ended.try_recv() {
+            finish(name, report, beside)?;
         }
+        let running: Vec<&Step> = beside.iter().map(|other| other.step).collect();
+        let Some(place) = rest.iter().position(|step| step.may_run(&running)) else {
+            finish(ended.recv()?, report, beside)?;
+            continue;
+        };
+        let step = rest.remove(place);
         if step.waits && steps.len() > 1 {
-            beside.push_back(Beside::start(step)?);
+            beside.push(Beside::start(step, sender.clone())?);
             continue;
         }
         eprintln!("\n==== {}", step.name);
@@ -195,6 +207,12 @@ fn run(steps: &[&Step], report: &mut Report, beside: &mut VecDeque<Beside>) -> R
         report.add(step.name, start.elapsed(), children_cpu()? - cpu);
     }
     Ok(())
+}
+
+/// Takes the end of a check that runs beside the others.
+fn finish(name: &str, report: &mut Report, beside: &mut Vec<Beside>) -> Result {
+    let place = beside.iter().position(|other| other.step.name == name);
+    place.map_or(Ok(()), |place| report.finish(beside.remove(place)))
 }
 
 /// The checks that have passed.
@@ -228,7 +246,8 @@ impl Report {
     }
 
     /// Waits for a check that runs beside the others, and prints its output.
-    fn finish(&mut self, Beside { name, start, thread, .. }: Beside) -> Result {
+    fn finish(&mut self, Beside { step, start, thread }: Beside) -> Result {
+        let name = step.name;
         let End { output, wall, cpu } =
             thread.join().map_err(|_| format!("{name}: the thread failed"))??;
         eprintln!("\n==== {name} (beside others for {:.1} s)", start.elapsed().as_secs_f64());
@@ -264,8 +283,7 @@ impl fmt::Display for Report {
 
 /// A check that runs in a process of its own.
 struct Beside {
-    name: &'static str,
-    is_of_kernel: bool,
+    step: &'static Step,
     start: Instant,
     thread: JoinHandle<std::io::Result<End>>,
 }
@@ -281,20 +299,25 @@ struct End {
 static BESIDE_CPU: AtomicU64 = AtomicU64::new(0);
 
 impl Beside {
-    fn start(&Step { name, is_of_kernel, .. }: &Step) -> Result<Self> {
+    /// Starts it. Its name is sent when it has ended.
+    fn start(step: &'static Step, ended: Sender<&'static str>) -> Result<Self> {
+        let name = step.name;
         eprintln!("\n==== {name}: begins, and its output follows at its end");
         let start = Instant::now();
         // Not by its path, where a check can write another build.
         let mut command = Command::new("/proc/self/exe");
         command.args(["ci", name]);
         let thread = std::thread::spawn(move || {
-            let output = command.output()?;
+            let output = command.output();
+            // Nobody waits for it after another check has failed.
+            let _ = ended.send(name);
+            let output = output?;
             let wall = start.elapsed();
             let cpu = reported_cpu(&String::from_utf8_lossy(&output.stderr), name).unwrap_or(0.0);
             BESIDE_CPU.fetch_add((cpu * 1e3) as u64, Ordering::Relaxed);
             Ok(End { output, wall, cpu })
         });
-        Ok(Self { name, is_of_kernel, start, thread })
+        Ok(Self { step, start, thread })
     }
 }
 
@@ -381,6 +404,18 @@ mod tests {
         for name in STEPS.iter().filter(|step| step.waits).map(|step| step.name) {
             assert_eq!(STEPS.iter().filter(|step| step.name.contains(name)).count(), 1, "{name}");
         }
+    }
+
+    #[test]
+    fn a_check_runs_beside_those_that_permit_it() {
+        let nothing = || -> Result { Ok(()) };
+        let (usual, waits) = (step("usual", nothing), step("waits", nothing).waits());
+        let (kernel, alone) = (step("kernel", nothing).of_kernel(), step("alone", nothing).alone());
+        assert!([&usual, &waits, &kernel, &alone].iter().all(|step| step.may_run(&[])));
+        assert!(waits.may_run(&[&waits]) && !waits.may_run(&[&waits, &kernel]));
+        assert!(usual.may_run(&[&waits, &kernel]));
+        assert!(kernel.may_run(&[&waits]) && !kernel.may_run(&[&kernel]));
+        assert!(!alone.may_run(&[&usual]));
     }
 
     #[test]
