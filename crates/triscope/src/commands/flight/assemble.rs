@@ -1,13 +1,14 @@
 //! One recording out of segments.
 
 use super::chain::Chain;
+use super::kernel::TRACEPOINTS;
 use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::Arrival;
 use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Reader, RecordWriter, RecordedEvent, TracingData,
     record_type,
 };
-use perf_monitor::{SampleFlags, Timestamp};
+use perf_monitor::{SampleFlags, Timestamp, TracepointFormat};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -122,6 +123,7 @@ pub(super) fn assemble(
     this.wall_clock_offset = features.clock.map(|clock| clock.offset_nanos());
     this.release.clone_from(&features.os_release);
     let mut chain = features.tracing.as_ref().and_then(Chain::new);
+    let always = features.tracing.as_ref().map(always_recorded).unwrap_or_default();
     let sideband = sideband(&events);
     let mut cpus = BTreeSet::new();
     // Of the events of the segment before.
@@ -134,6 +136,7 @@ pub(super) fn assemble(
     for (segment, mut reader) in readers {
         let continues = end == Some(segment.start);
         end = Some(segment.end);
+        let copies = copies(reader.session().events(), &always);
         let of: BTreeSet<u64> =
             reader.session().events().iter().flat_map(|event| event.ids.iter().copied()).collect();
         // Events that were opened again have records of before the end of the others.
@@ -162,6 +165,9 @@ pub(super) fn assemble(
                     let is_misplaced = |time| !is_within(segment.start, segment.end, time);
                     if entry.time().is_some_and(is_misplaced) {
                         this.misplaced += 1;
+                        continue;
+                    }
+                    if is_sample_of(&entry, &copies) {
                         continue;
                     }
                     note_time(&entry, &mut times);
@@ -205,6 +211,35 @@ const fn has_no_features(reader: &Reader<File>) -> bool {
 fn is_tracepoint(event: &RecordedEvent) -> bool {
     const PERF_TYPE_TRACEPOINT: u32 = 2;
     event.attr.type_ == PERF_TYPE_TRACEPOINT
+}
+
+/// The numbers of the tracepoints that are recorded always.
+fn always_recorded(tracing: &TracingData) -> BTreeSet<u64> {
+    let is_one = |format: &TracepointFormat| {
+        format.system() == "sched" && TRACEPOINTS.contains(&format.name())
+    };
+    tracing.formats().filter(is_one).map(|format| format.id()).collect()
+}
+
+/// The places of the events of triggers on tracepoints that are recorded always: a recorder of an earlier version has
+/// written their samples, which the event before has, too.
+fn copies(events: &[RecordedEvent], always: &BTreeSet<u64>) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::new();
+    let mut copies = BTreeSet::new();
+    for (place, event) in events.iter().enumerate() {
+        let config = event.attr.config;
+        if is_tracepoint(event) && always.contains(&config) && !seen.insert(config) {
+            copies.insert(place);
+        }
+    }
+    copies
+}
+
+/// Whether it is a sample of one of these events. Other records, such as those of losses, can have any event.
+fn is_sample_of(entry: &Entry<'_>, events: &BTreeSet<usize>) -> bool {
+    !events.is_empty()
+        && entry.session.event_of(entry.raw).is_some_and(|place| events.contains(&place))
+        && entry.layout().is_some_and(|layout| layout.raw_data(entry.raw).is_some())
 }
 
 /// Adds events, or the ids of those that are there.
@@ -371,6 +406,64 @@ pub(super) mod tests {
         }
         let last = 2_000_000_000 + 1 + 3;
         assert_eq!(losses, [(last, Some(0), 0), (last, Some(3), 0)]);
+    }
+
+    /// A sample of a switch on CPU 0, with identifier, time, CPU and data.
+    fn switch_sample(id: u64, time: u64, prev: u64, next: u64) -> Vec<u8> {
+        const SIZE: u64 = 48;
+        // The data are two numbers of threads, and four bytes that fill up the last word.
+        let words = [9 | SIZE << 48, id, time, 0, 12 | prev << 32, next];
+        words.map(u64::to_ne_bytes).concat()
+    }
+
+    /// A recorder of an earlier version has written the switch for its own event and for that of a trigger.
+    #[test]
+    fn a_switch_that_a_trigger_has_too_is_one() {
+        const FORMAT: &str = "name: sched_switch\nID: 3\nformat:\n\
+            \tfield:pid_t prev_pid;\toffset:0;\tsize:4;\tsigned:1;\n\
+            \tfield:pid_t next_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
+        const PERF_RECORD_LOST: u64 = 2;
+        let dir = tempfile::tempdir().unwrap();
+        let mut tracing = TracingData::default();
+        tracing.events.push(("sched".to_owned(), FORMAT.into()));
+        let mut features = Features::default();
+        features.tracing = Some(tracing);
+        let mut attr = perf_event_attr::new(2, 3);
+        let flags = SampleFlags::IDENTIFIER | SampleFlags::TIME | SampleFlags::CPU;
+        attr.sample_type = (flags | SampleFlags::RAW).bits();
+        attr.set_sample_id_all(true);
+        let event = |id| RecordedEvent { name: "sched:sched_switch".into(), attr, ids: vec![id] };
+        let path = dir.path().join("segment");
+        let mut writer =
+            FileWriter::new(File::create(&path).unwrap(), vec![event(1), event(2)]).unwrap();
+        // A loss has the event that writes next: that of the trigger.
+        let lost = [PERF_RECORD_LOST | 48 << 48, 2, 7, START + 5, 0, 2];
+        for bytes in [
+            lost.map(u64::to_ne_bytes).concat(),
+            switch_sample(1, START + 10, 0, 5),
+            switch_sample(2, START + 10, 0, 5),
+        ] {
+            writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
+        }
+        writer.finish(&features).unwrap();
+        let start = Timestamp::from_nanos(START as i64);
+        let bytes = std::fs::metadata(&path).unwrap().len();
+        let segment = Segment { id: 0, start, end: start + Duration::from_secs(1), bytes, lost: 7 };
+        let input = Input { segment, file: File::open(&path).unwrap() };
+        let out = dir.path().join("out");
+        let assembled =
+            assemble(vec![input], Known::default(), false, &File::create(&out).unwrap()).unwrap();
+        assert_eq!((assembled.gaps, assembled.torn, assembled.misplaced), (0, 0, 0));
+        let mut reader = Reader::new(File::open(out).unwrap()).unwrap();
+        let (mut switches, mut losses) = (0, 0);
+        while let Some(entry) = reader.next_record().unwrap() {
+            match entry.decode() {
+                Some(Ok(Record::Sample(_))) => switches += 1,
+                Some(Ok(Record::Lost(lost))) => losses += lost.lost,
+                _ => {}
+            }
+        }
+        assert_eq!((switches, losses), (1, 7));
     }
 
     proptest! {

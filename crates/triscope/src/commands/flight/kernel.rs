@@ -17,7 +17,7 @@ use crate::sources::symbols;
 use crate::timeline::{counted, now};
 use perf_data::{
     BuildIds, Features, FileWriter, RecordWriter, RecordedEvent, Synthesizer, TaskRecords,
-    TracingData,
+    TracingData, perf_event_attr,
 };
 use perf_monitor::{
     CpuChanges, Event, EventBuilder, FieldFormat, RawRecord, RingSet, SampleFlags, SetEvent,
@@ -30,8 +30,8 @@ use std::fs::File;
 use std::io::{self, BufWriter};
 use trace_flight::{Cause, Segment, Timestamp};
 
-/// The tracepoints of the scheduler.
-const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
+/// The tracepoints of the scheduler, which are recorded always.
+pub(super) const TRACEPOINTS: [&str; 3] = ["sched_switch", "sched_waking", "sched_wakeup_new"];
 
 /// Pages of a CPU's sideband buffer: at most, at least, and as a part of the CPU's share.
 const SIDE_PAGES: (usize, usize, usize) = (256, 4, 8);
@@ -87,6 +87,8 @@ pub(super) struct Kernel {
     pub(super) tracing: TracingData,
     fields: Fields,
     fired: Vec<Fired>,
+    /// The events of triggers whose samples the recorder's own events have, too.
+    copies: BTreeSet<SetEvent>,
     detector: Detector,
     current: Option<Current>,
     /// Whether the last segment could not be begun.
@@ -171,6 +173,12 @@ struct Fields {
     new: SetEvent,
 }
 
+/// Whether an event of a trigger has the samples of one of the recorder's own events, which has no filter: a dump with both
+/// would have each twice.
+fn is_copy(own: &[perf_event_attr], event: &perf_event_attr) -> bool {
+    own.iter().any(|own| (own.type_, own.config) == (event.type_, event.config))
+}
+
 /// Bytes that [`pages`] needs.
 const fn least(cpus: usize, page: usize) -> usize {
     cpus * page * SIDE_PAGES.1 * SIDE_PAGES.2
@@ -253,7 +261,8 @@ impl Kernel {
             events.push((format!("{}{suffix}", event.name()), added));
             sampled = Some(added);
         }
-        let mut fired = Vec::new();
+        let own = [set.attr(switch)?, set.attr(waking)?, set.attr(new)?];
+        let (mut fired, mut copies) = (Vec::new(), BTreeSet::new());
         for trigger in &wanted.triggers {
             for (kind, event, filter) in trigger.events() {
                 let parsed = Event::parse_in(&event, &tracefs)?;
@@ -261,6 +270,9 @@ impl Kernel {
                 let added = set.add(&builder)?;
                 if let Some(filter) = &filter {
                     set.set_filter(added, filter)?;
+                }
+                if is_copy(&own, &set.attr(added)?) {
+                    copies.insert(added);
                 }
                 events.push((event.clone(), added));
                 if let Some((system, name)) = event.split_once(':') {
@@ -311,6 +323,7 @@ impl Kernel {
             tracing,
             fields,
             fired,
+            copies,
             detector: Detector::new(Limits::of(&wanted.triggers)),
             current: None,
             is_failing: false,
@@ -407,13 +420,17 @@ impl Kernel {
         is_last: bool,
         causes: &mut Vec<(Timestamp, Cause)>,
     ) -> Result<Option<perf_data::Error>> {
-        let Self { set, build_ids, tasks, fields, fired, detector, current, stats, .. } = self;
+        let Self { set, build_ids, tasks, fields, fired, copies, detector, .. } = self;
+        let (current, stats) = (&mut self.current, &mut self.stats);
         let (waking, last) = (self.waking, &mut self.last);
         let mut failed = None;
         let pass = |record: SetRecord<'_>| {
             let raw = build_ids.apply(record.layout, record.raw);
             *last = record.time.max(*last);
-            match record.layout.raw_data(raw) {
+            let data = record.layout.raw_data(raw);
+            // Other records, such as those of losses, can have any event of their buffer.
+            let is_copy = data.is_some() && copies.contains(&record.event);
+            match data {
                 Some(data) => take(&record, data, fields, waking, fired, detector, causes),
                 // Two for each switch: they say nothing else.
                 None if raw.type_() == PERF_RECORD_SWITCH_CPU_WIDE => {
@@ -431,7 +448,9 @@ impl Kernel {
                     tasks.push(raw);
                 }
             }
-            write(raw, record.time, current, stats, &mut failed);
+            if !is_copy {
+                write(raw, record.time, current, stats, &mut failed);
+            }
             Ok::<(), perf_monitor::Error>(())
         };
         let read = if is_last { set.drain(pass) } else { set.round(pass) };
@@ -957,6 +976,20 @@ mod tests {
 
         fn bytes(&self) -> u64 {
             0
+        }
+    }
+
+    #[test]
+    fn a_trigger_on_a_tracepoint_of_the_recorder_is_a_copy() {
+        const TRACEPOINT: u32 = 2;
+        let own = [300, 301].map(|id| perf_event_attr::new(TRACEPOINT, id));
+        let mut event = perf_event_attr::new(TRACEPOINT, 301);
+        assert!(is_copy(&own, &event));
+        // As `sched:sched_waking:k`.
+        event.set_exclude_user(true);
+        assert!(is_copy(&own, &event));
+        for (type_, config) in [(TRACEPOINT, 302), (1, 301)] {
+            assert!(!is_copy(&own, &perf_event_attr::new(type_, config)));
         }
     }
 
