@@ -32,6 +32,7 @@ use perf_data::{Features, FileWriter, Reader, RecordedEvent, TracingData};
 use perf_monitor::{ProcessInfo, Record};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
@@ -63,6 +64,10 @@ pub(super) struct Store {
     /// The dumps of this recorder, oldest first: their names begin with the wall-clock time, which can be set
     /// back.
     made: Vec<PathBuf>,
+    /// The last known sizes of dumps: one that was given to another user cannot be read any more.
+    sizes: BTreeMap<PathBuf, u64>,
+    /// The dumps of which a message says that they cannot be read or removed.
+    refused: BTreeSet<PathBuf>,
     /// What this recorder has created, until it is taken.
     skeleton: Option<(Skeleton, cleanup::Guard)>,
 }
@@ -102,6 +107,16 @@ pub(super) struct Dump {
 pub(super) struct Held {
     segments: Vec<Segment>,
     left: Vec<Place>,
+    /// Where the dump is once it is complete.
+    target: PathBuf,
+}
+
+/// A dump in the directory.
+struct Found {
+    place: Place,
+    bytes: u64,
+    /// Why the size is the last known one.
+    unread: Option<io::Error>,
 }
 
 /// A dump that is complete.
@@ -181,9 +196,13 @@ impl Store {
             boot: None,
             unremoved: Vec::new(),
             made: Vec::new(),
+            sizes: BTreeMap::new(),
+            refused: BTreeSet::new(),
             skeleton,
         };
         this.adopt()?;
+        // While there are the privileges for it.
+        this.sizes = sizes(&this.dumps().unwrap_or_default());
         Ok(this)
     }
 
@@ -491,6 +510,8 @@ impl Store {
         self.ring.release(&held.segments);
         if !is_written {
             self.left.extend(held.left);
+        } else if let Ok(bytes) = bytes_of(&held.target) {
+            self.sizes.insert(held.target, bytes);
         }
     }
 
@@ -514,37 +535,57 @@ impl Store {
         }
     }
 
-    /// The dumps, oldest first, with their sizes.
-    fn dumps(&self) -> io::Result<Vec<(Place, u64)>> {
+    /// The dumps, oldest first.
+    fn dumps(&self) -> io::Result<Vec<Found>> {
         let (all, mut dumps) = (self.dir.join(DUMPS), Vec::new());
         for entry in fs::read_dir(&all)? {
-            let path = all.join(entry?.file_name());
-            // It can be removed meanwhile, and others can put files here.
-            let Ok(files) = fs::read_dir(&path) else { continue };
-            let files = files.filter_map(|file| file.ok()?.metadata().ok());
-            let bytes = files.map(|metadata| metadata.size()).sum();
-            dumps.push((path, bytes));
+            let place = all.join(entry?.file_name());
+            let (bytes, unread) = match bytes_of(place.path()) {
+                Ok(bytes) => (bytes, None),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    let known = self.sizes.get(place.path()).copied();
+                    (known.unwrap_or_default(), Some(error))
+                }
+                // It can be removed meanwhile, and others can put files here.
+                Err(_) => continue,
+            };
+            dumps.push(Found { place, bytes, unread });
         }
         let made = |path: &Path| self.made.iter().position(|made| made == path);
         let order = |place: &Place| (made(place.path()), place.path().to_owned());
-        dumps.sort_by_cached_key(|(place, _)| order(place));
+        dumps.sort_by_cached_key(|found| order(&found.place));
         Ok(dumps)
     }
 
     /// Bytes of all dumps.
     pub(super) fn dumped_bytes(&self) -> u64 {
-        self.dumps().map_or(0, |dumps| dumps.iter().map(|(_, bytes)| bytes).sum())
+        self.dumps().map_or(0, |dumps| dumps.iter().map(|found| found.bytes).sum())
     }
 
-    /// Removes the oldest dumps until another one fits.
+    /// Prints once for each dump why it stays.
+    fn refuse(&mut self, dump: &Place, why: impl std::fmt::Display) {
+        if self.refused.insert(dump.path().to_owned()) {
+            message!("triscope: {}: {why}", OneLine(&dump.display().to_string()));
+        }
+    }
+
+    /// Removes the oldest dumps until another one fits. One that cannot be removed stays, and the next one is removed.
     fn make_room(&mut self, need: u64) -> Result {
         let fail = |error: io::Error| Failure::about(self.dir.display(), error);
         let dumps = self.dumps().map_err(fail)?;
         let is_there =
-            |made: &PathBuf| dumps.iter().any(|(dump, _)| *made == without_ending(dump.path()));
+            |made: &PathBuf| dumps.iter().any(|found| *made == without_ending(found.place.path()));
         self.made.retain(is_there);
-        let mut used: u64 = dumps.iter().map(|(_, bytes)| bytes).sum();
-        for (path, bytes) in dumps {
+        self.sizes = sizes(&dumps);
+        self.refused.retain(|path| self.sizes.contains_key(path));
+        for Found { place, bytes, unread } in &dumps {
+            if let Some(error) = unread {
+                let known = counted(*bytes, "byte");
+                self.refuse(place, format_args!("cannot be read: {error}: {known} are counted"));
+            }
+        }
+        let mut used: u64 = dumps.iter().map(|found| found.bytes).sum();
+        for Found { place: path, bytes, .. } in dumps {
             if used.saturating_add(need) <= self.dumps {
                 break;
             }
@@ -553,10 +594,21 @@ impl Store {
             if written != path.path() && self.made.contains(&written) {
                 continue;
             }
-            let name = path.display().to_string();
-            message!("triscope: {}: removed, as the disk budget is used up", OneLine(&name));
-            fs::remove_dir_all(&path).map_err(|error| Failure::about(&name, error))?;
-            used -= bytes;
+            match fs::remove_dir_all(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    self.refuse(&path, format_args!("cannot be removed: {error}"));
+                    // Some of its files may be gone.
+                    used -= bytes.saturating_sub(bytes_of(path.path()).unwrap_or(bytes));
+                }
+                removed => {
+                    if removed.is_ok() {
+                        let name = path.display().to_string();
+                        let name = OneLine(&name);
+                        message!("triscope: {name}: removed, as the disk budget is used up");
+                    }
+                    used -= bytes;
+                }
+            }
         }
         Ok(())
     }
@@ -570,6 +622,16 @@ struct Written {
     copied: Vec<PathBuf>,
 }
 
+/// Bytes of the files of a dump.
+fn bytes_of(dump: &Path) -> io::Result<u64> {
+    let files = fs::read_dir(dump)?.filter_map(|file| file.ok()?.metadata().ok());
+    Ok(files.map(|metadata| metadata.size()).sum())
+}
+
+fn sizes(dumps: &[Found]) -> BTreeMap<PathBuf, u64> {
+    dumps.iter().map(|found| (found.place.path().to_owned(), found.bytes)).collect()
+}
+
 /// Where a dump is once it is complete.
 fn without_ending(path: &Path) -> PathBuf {
     let name = path.to_string_lossy();
@@ -579,7 +641,8 @@ fn without_ending(path: &Path) -> PathBuf {
 impl Dump {
     /// The files that [`Store::release`] releases.
     pub(super) fn held(&self) -> Held {
-        Held { segments: self.segments.clone(), left: self.left.clone() }
+        let target = self.target.path().to_owned();
+        Held { segments: self.segments.clone(), left: self.left.clone(), target }
     }
 
     /// Writes the dump. It appears when it is complete and on the disk.
@@ -810,6 +873,7 @@ mod tests {
     use super::*;
     use perf_data::RecordWriter as _;
     use proptest::prelude::*;
+    use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     use std::os::unix::fs::PermissionsExt;
     use std::time::SystemTime;
 
@@ -1218,7 +1282,7 @@ mod tests {
         let names = |store: &Store| -> Vec<String> {
             let dumps = store.dumps().unwrap().into_iter();
             dumps
-                .map(|(path, _)| path.display().to_string().rsplit_once('-').unwrap().1.into())
+                .map(|dump| dump.place.display().to_string().rsplit_once('-').unwrap().1.into())
                 .collect()
         };
         assert_eq!(names(&store), ["old", "a", "b", "c"]);
@@ -1226,7 +1290,7 @@ mod tests {
         store.make_room(50).unwrap();
         assert_eq!(names(&store), ["b", "c"]);
         // One that is being written stays, and keeps its place.
-        let [b, c] = [0, 1].map(|n| store.dumps().unwrap()[n].0.clone());
+        let [b, c] = [0, 1].map(|n| store.dumps().unwrap()[n].place.clone());
         fs::rename(&c, c.with_ending(PARTIAL)).unwrap();
         store.dumps = 150;
         store.make_room(50).unwrap();
@@ -1234,6 +1298,74 @@ mod tests {
         fs::rename(c.with_ending(PARTIAL), &c).unwrap();
         fs::create_dir(&b).unwrap();
         assert_eq!(names(&store), ["b", "c"], "b is of a recorder before");
+    }
+
+    /// Runs this as a recorder that has dropped its capabilities: files of others are closed to it, also as root.
+    fn without_capabilities(body: impl FnOnce() + Send) {
+        let none = CapabilitySet::empty();
+        let sets = CapabilitySets { effective: none, permitted: none, inheritable: none };
+        thread::scope(|scope| {
+            let run = || {
+                set_capabilities(None, sets).unwrap();
+                body();
+            };
+            scope.spawn(run).join().unwrap();
+        });
+    }
+
+    /// Another program has made one read-only, and has taken one away.
+    #[test]
+    fn a_dump_that_cannot_be_removed_does_not_keep_the_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let dump = |name: &str| dir.path().join(DUMPS).join(name);
+        let permit = |name, mode| {
+            fs::set_permissions(dump(name), fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let run = || {
+            let mut store = open(dir.path());
+            for name in ["a", "b", "c", "d"] {
+                fs::create_dir(dump(name)).unwrap();
+                fs::write(dump(name).join("file"), [0; 100]).unwrap();
+                store.made.push(store.dir.join(DUMPS).join(name).path().to_owned());
+            }
+            store.make_room(0).unwrap();
+            permit("a", 0o500);
+            permit("b", 0);
+            assert_eq!(store.dumped_bytes(), 400, "b has its last known size");
+            store.dumps = 350;
+            for _ in 0..2 {
+                store.make_room(50).unwrap();
+                let left = ["a", "b", "c", "d"].map(|name| dump(name).exists());
+                assert_eq!(left, [true, true, false, true]);
+            }
+            assert_eq!((store.dumped_bytes(), store.refused.len()), (300, 2));
+            permit("a", 0o700);
+            permit("b", 0o700);
+            store.dumps = 150;
+            store.make_room(50).unwrap();
+            assert_eq!((store.dumped_bytes(), store.refused.len()), (100, 2));
+            store.make_room(0).unwrap();
+            assert!(store.refused.is_empty(), "they are gone");
+        };
+        without_capabilities(run);
+    }
+
+    /// Its size is known from its end on.
+    #[test]
+    fn a_dump_that_is_given_away_is_in_the_budget() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        without_capabilities(|| {
+            let mut store = open(dir.path());
+            let dump = store.dump(everything(), "signal", 0).unwrap();
+            let held = dump.held();
+            let path = dump.write().unwrap().path;
+            store.release(held, true);
+            let bytes = store.dumped_bytes();
+            assert!(bytes > 0);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+            assert_eq!(store.dumped_bytes(), bytes);
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+        });
     }
 
     proptest! {
