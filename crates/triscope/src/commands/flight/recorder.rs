@@ -10,7 +10,7 @@ use super::store::{Dump, Dumped, Held, LONGEST, Space, Store};
 use super::{Args, IN_CONTAINER, Settings, control, threads};
 use crate::failure::{Failure, OneLine, Result};
 use crate::run::process::Process;
-use crate::run::procfs::{command_line, is_in_container};
+use crate::run::procfs::{command_line, is_in_container, thread_group};
 use crate::run::stop::{Beginning, Listener, Next, exit_code, not_ignored};
 use crate::run::target::no_process;
 use crate::run::watch::Watch;
@@ -54,10 +54,7 @@ const PART: u64 = 8;
 
 pub(super) fn run(args: &Args, settings: &Settings) -> Result {
     let dir = args.dir.as_deref().unwrap_or(Path::new("."));
-    let process = args.process.id().map(Process::read);
-    if let Some(process) = process.filter(|process| !process.is_running()) {
-        return Err(no_process(process.pid));
-    }
+    let process = args.process.id().map(running).transpose()?;
     // Before there is anything that a signal could leave half-made.
     let (inbox, outbox) = inbox::new()?;
     let signals = Signals::listen(&outbox, args.command.is_empty())?;
@@ -77,6 +74,13 @@ pub(super) fn run(args: &Args, settings: &Settings) -> Result {
         skeleton.remove();
     }
     outcome
+}
+
+/// The running process with this id. That of a thread beside the main one is none: no fork has it as parent.
+fn running(pid: u32) -> Result<Process> {
+    let process = Process::read(pid);
+    let is_process = thread_group(pid) == Some(pid) && process.is_running();
+    if is_process { Ok(process) } else { Err(no_process(pid)) }
 }
 
 /// Checks settings as [`run`] does. What this user or this system does not permit is named.
@@ -1055,6 +1059,19 @@ mod tests {
                 assert!(records >= (stock / 2).min(space / 8), "{stock} {space}");
             }
         }
+    }
+
+    #[test]
+    fn a_thread_beside_the_main_one_is_no_process() {
+        let own = std::process::id();
+        assert_eq!(running(own).map(|process| process.pid).ok(), Some(own));
+        let other = std::thread::spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+            // It runs meanwhile.
+            (tid, running(tid).err().map(|failure| failure.message().to_owned()))
+        });
+        let (tid, why) = other.join().unwrap();
+        assert_eq!(why, Some(no_process(tid).message().to_owned()));
     }
 
     #[test]
