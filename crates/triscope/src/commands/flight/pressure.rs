@@ -5,11 +5,13 @@ use super::threads;
 use super::trigger::Trigger;
 use crate::failure::{Failure, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::thread::CapabilitySet;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use trace_flight::Cause;
 
 /// Interval between looks whether the trigger is still wanted.
@@ -46,7 +48,7 @@ impl Pressure {
         let file = open().map_err(|error| {
             let is_missing = !Path::new(DIRECTORY).exists();
             let why = remedy(resource, error.kind(), is_missing);
-            let is_privilege = error.kind() == io::ErrorKind::PermissionDenied;
+            let is_privilege = is_privilege(error.kind(), *window, may_have_any_window());
             let failure = Failure::about(trigger, format!("{path}: {error}: {why}"));
             Refused { failure, is_privilege }
         })?;
@@ -79,6 +81,26 @@ impl Pressure {
     }
 }
 
+/// The windows without `CAP_SYS_RESOURCE` are multiples of this (Linux 6.4): `psi_trigger_create` of `kernel/sched/psi.c`.
+const UNPRIVILEGED: Duration = Duration::from_secs(2);
+
+/// Whether this thread has the capability for windows that are no multiple of [`UNPRIVILEGED`].
+fn may_have_any_window() -> bool {
+    let sets = rustix::thread::capabilities(None);
+    sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_RESOURCE))
+}
+
+/// Whether another user may be able to register a trigger with this window. The kernel reports a window that is only for
+/// privileged users as one that is not valid.
+const fn is_privilege(kind: io::ErrorKind, window: Duration, has_any_window: bool) -> bool {
+    let is_for_all = window.as_micros() % UNPRIVILEGED.as_micros() == 0;
+    match kind {
+        io::ErrorKind::PermissionDenied => true,
+        io::ErrorKind::InvalidInput => !has_any_window && !is_for_all,
+        _ => false,
+    }
+}
+
 /// Why a trigger of a resource is refused, and what to do. `is_missing` is whether nothing has pressure here.
 const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool) -> &str {
     let is_irq = matches!(resource.as_bytes(), b"irq");
@@ -103,7 +125,25 @@ const fn remedy(resource: &str, kind: io::ErrorKind, is_missing: bool) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::ErrorKind::{NotFound, Unsupported};
+    use std::io::ErrorKind::{InvalidInput, NotFound, PermissionDenied, Unsupported};
+
+    #[test]
+    fn a_window_that_is_for_privileged_users_needs_a_privilege() {
+        let millis = Duration::from_millis;
+        for window in [millis(500), millis(2001), millis(9000)] {
+            assert!(is_privilege(InvalidInput, window, false), "{window:?}");
+            assert!(!is_privilege(InvalidInput, window, true), "{window:?}");
+        }
+        for window in [millis(2000), millis(4000), millis(10_000)] {
+            assert!(!is_privilege(InvalidInput, window, false), "{window:?}");
+        }
+        assert!(is_privilege(PermissionDenied, millis(2000), false));
+        assert!(![NotFound, Unsupported].iter().any(|kind| is_privilege(
+            *kind,
+            millis(500),
+            false
+        )));
+    }
 
     #[test]
     fn the_boot_option_is_for_kernels_without_any_pressure() {
