@@ -1,5 +1,6 @@
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
 use crate::run::stop::{Listener, Next};
+use crate::run::threads;
 use crate::run::watch::timer;
 use crossbeam_channel::{RecvTimeoutError, Sender, bounded, select};
 use diag_ipc::StopHandle;
@@ -70,14 +71,15 @@ impl StopOnSignal {
                 }
             }
         };
-        std::thread::spawn(move || {
+        let wait = move || {
             select! {
                 recv(signalled) -> signal => if signal.is_ok() { ask() },
                 recv(requested) -> request => if request.is_ok() { ask() },
                 recv(time) -> _ => ask(),
                 recv(ended) -> _ => {}
             }
-        });
+        };
+        threads::start(wait).map_err(Failure::new)?;
         let _listener = listener;
         Ok(Self { _listener, asked, interrupted, stop_handle, request, _running: running })
     }

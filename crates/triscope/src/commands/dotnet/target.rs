@@ -3,6 +3,7 @@ use crate::run::cleanup;
 use crate::run::named::{is_program, only};
 use crate::run::port::process_of;
 use crate::run::stop::Listener;
+use crate::run::threads;
 use diag_ipc::discovery::{self, Process};
 use diag_ipc::reverse::Server;
 use diag_ipc::{Client, Error, Timeouts};
@@ -187,9 +188,9 @@ fn listen(path: &Path) -> Result<Target> {
 
 /// Resumes every other runtime that connects to the open port: child processes of the traced
 /// program inherit its environment, and would stay suspended forever.
-fn resume_others(server: &Arc<Server>) {
+fn resume_others(server: &Arc<Server>) -> Result {
     let server = Arc::downgrade(server);
-    std::thread::spawn(move || {
+    let resume = move || {
         while let Some(server) = server.upgrade() {
             match server.accept(Duration::from_millis(200)) {
                 Ok(runtime) => {
@@ -203,7 +204,9 @@ fn resume_others(server: &Arc<Server>) {
                 Err(_) => break,
             }
         }
-    });
+    };
+    threads::start(resume).map_err(Failure::new)?;
+    Ok(())
 }
 
 impl Target {
@@ -242,10 +245,7 @@ impl Target {
             Err(error) if error.is_unknown_command() => {}
             other => other.map_err(self.failure())?,
         }
-        if let Some(server) = &self.server {
-            resume_others(server);
-        }
-        Ok(())
+        self.server.as_ref().map_or(Ok(()), resume_others)
     }
 
     /// Resumes a runtime that is suspended at a diagnostic port after a failure: nothing else would.
@@ -261,5 +261,20 @@ impl Target {
     /// Converts an error of a request to this process to a failure.
     pub(crate) fn failure(&self) -> impl Fn(Error) -> Failure + '_ {
         |error| Failure::about(&self.name, error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::threads::refusal::without_threads;
+
+    #[test]
+    fn others_that_no_thread_can_resume_are_a_failure_and_no_panic() {
+        let dir = tempfile::tempdir().unwrap();
+        let server = Arc::new(Server::bind(&dir.path().join("port")).unwrap());
+        let failure = without_threads(|| resume_others(&server).err()).unwrap();
+        assert!(failure.message().starts_with("no thread could be started"));
+        assert!(resume_others(&server).is_ok());
     }
 }

@@ -2,11 +2,14 @@
 
 use crate::failure::Failure;
 use crate::run::procfs;
+use crate::run::threads;
 use crate::run::watch::Watch;
 use crate::sources::runtimes::Runtimes;
 use crate::sources::symbols::managed::Managed;
+use crossbeam_channel::bounded;
 use nettrace::MethodMap;
 use std::collections::BTreeSet;
+use std::io;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace_timeline::sources::perf::PerfSource;
@@ -77,18 +80,32 @@ impl Methods {
         if is_complete {
             self.next = Instant::now() + if is_changed { PERIOD } else { SOON };
         }
-        if self.ending.is_none() && Instant::now() >= self.next {
-            let runtimes = self.again();
-            self.ending = Some(std::thread::spawn(|| runtimes.methods()));
+        if self.ending.is_none() && Instant::now() >= self.next && self.ask().is_err() {
+            self.next = Instant::now() + SOON;
         }
         is_changed
+    }
+
+    /// Ends the sessions on a thread, as each takes its time. Without a thread, they continue.
+    fn ask(&mut self) -> io::Result<()> {
+        let (give, take) = bounded::<Runtimes>(1);
+        let end = move || take.recv().map_or_else(|_| Listed::default(), Runtimes::methods);
+        self.ending = Some(threads::start(end)?);
+        let _ = give.send(self.again()); // the thread waits for it
+        Ok(())
     }
 
     /// Waits for a list, and adds its methods.
     fn add(&mut self, source: &PerfSource, managed: &mut Managed) -> bool {
         let failed = || (Vec::new(), vec![Failure::new("the .NET recorder failed")]);
         let Some(ending) = self.ending.take() else { return false };
-        let (methods, failures) = ending.join().unwrap_or_else(|_| failed());
+        let listed = ending.join().unwrap_or_else(|_| failed());
+        self.keep(listed, source, managed)
+    }
+
+    /// Adds the methods of a list. Returns whether there are any.
+    fn keep(&mut self, listed: Listed, source: &PerfSource, managed: &mut Managed) -> bool {
+        let (methods, failures) = listed;
         for failure in failures {
             // Each list has the same ones again.
             let is_known = self.failures.iter().any(|known| known.message() == failure.message());
@@ -105,9 +122,8 @@ impl Methods {
     /// Ends the sessions, and adds all methods.
     pub(super) fn finish(mut self, source: &PerfSource, managed: &mut Managed) {
         self.add(source, managed);
-        let runtimes = self.again();
-        self.ending = Some(std::thread::spawn(|| runtimes.methods()));
-        self.add(source, managed);
+        let listed = self.again().methods();
+        self.keep(listed, source, managed);
     }
 }
 
@@ -118,5 +134,25 @@ impl Drop for Methods {
             self.failures.extend(failures);
         }
         self.failures.iter().for_each(Failure::print);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::threads::refusal::without_threads;
+    use perf_data::Session;
+
+    #[test]
+    fn methods_are_asked_for_again_where_no_thread_could_be_started() {
+        let source = PerfSource::new(&Session::default()).unwrap();
+        let (mut methods, mut managed) = (Methods::new(false), Managed::default());
+        let mut update = |methods: &mut Methods| {
+            methods.next = Instant::now();
+            assert!(!methods.update(&source, &mut managed));
+            methods.ending.is_some()
+        };
+        assert!(!without_threads(|| update(&mut methods)));
+        assert!(update(&mut methods));
     }
 }

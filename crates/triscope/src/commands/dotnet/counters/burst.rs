@@ -1,6 +1,7 @@
 //! Values that arrive together: those of an interval.
 
-use crate::failure::Result;
+use crate::failure::{Failure, Result};
+use crate::run::threads;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,10 +24,11 @@ impl<T: Send + 'static> Bursts<T> {
     /// `begin` is called by the thread, and returns what shows the values.
     pub(super) fn start<F: FnMut(Vec<T>) -> Result>(
         begin: impl FnOnce() -> F + Send + 'static,
-    ) -> Self {
+    ) -> Result<Self> {
         let (values, received) = unbounded();
-        let showing = std::thread::spawn(move || each_burst(&received, begin()));
-        Self { values, showing: Some(showing) }
+        let show = move || each_burst(&received, begin());
+        let showing = threads::start(show).map_err(Failure::new)?;
+        Ok(Self { values, showing: Some(showing) })
     }
 
     pub(super) fn add(&mut self, value: T) -> Result {
@@ -62,12 +64,21 @@ fn each_burst<T>(values: &Receiver<T>, mut show: impl FnMut(Vec<T>) -> Result) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::failure::Failure;
+    use crate::run::threads::refusal::without_threads;
+
+    #[test]
+    fn without_a_thread_there_is_a_failure_and_no_panic() {
+        let begin = || |_: Vec<i32>| Ok(());
+        let failure = without_threads(|| Bursts::start(begin).err()).unwrap();
+        assert!(failure.message().starts_with("no thread could be started"));
+        assert!(Bursts::start(begin).is_ok());
+    }
 
     #[test]
     fn a_burst_is_shown_with_its_last_value_before_the_next_one() {
         let (shown, bursts) = unbounded();
-        let mut values = Bursts::start(|| move |burst| shown.send(burst).map_err(Failure::new));
+        let begin = || move |burst: Vec<i32>| shown.send(burst).map_err(Failure::new);
+        let mut values = Bursts::start(begin).unwrap();
         for interval in 0..2 {
             let burst = [interval, 10 + interval, 20 + interval];
             burst.iter().for_each(|value| assert!(values.add(*value).is_ok()));

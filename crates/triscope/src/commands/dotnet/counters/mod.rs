@@ -330,7 +330,7 @@ impl Writer {
                 let hint = "a table goes to the terminal: pass --format csv with -o";
                 Err(Failure::new(hint).with_code(2))
             }
-            Format::Table if is_live && is_terminal => Ok(Self::Live(table::live())),
+            Format::Table if is_live && is_terminal => Ok(Self::Live(table::live()?)),
             Format::Table => {
                 Ok(Self::Table { table: table::Table::default(), output: Output::new() })
             }
@@ -347,7 +347,7 @@ impl Writer {
                         burst.into_iter().for_each(|counter| metrics.add(counter));
                         replace(&file, &mut metrics)
                     }
-                });
+                })?;
                 Ok(Self::LivePrometheus { values, path, is_empty: true })
             }
         }

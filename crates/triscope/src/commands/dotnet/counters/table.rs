@@ -3,7 +3,7 @@
 use super::burst::Bursts;
 use super::newest::Newest;
 use super::{kind, shown};
-use crate::failure::OneLine;
+use crate::failure::{OneLine, Result};
 use crate::io::stdout::Output;
 use crate::io::terminal::{self, Size};
 use nettrace::analysis::{Counter, CounterKind};
@@ -97,7 +97,7 @@ pub(super) enum Item {
 }
 
 /// A table on a terminal.
-pub(super) fn live() -> Bursts<Item> {
+pub(super) fn live() -> Result<Bursts<Item>> {
     Bursts::start(|| {
         let (mut table, mut area) = (Table::default(), Area::default());
         let mut output = Output::new();
