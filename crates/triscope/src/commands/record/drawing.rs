@@ -79,6 +79,8 @@ pub(super) struct Drawing {
     /// CPUs that a thread of the command got or left, if only these are recorded.
     used: BTreeSet<u32>,
     last: Timestamp,
+    /// `last` at the end of the round before.
+    last_before: Timestamp,
     /// Bytes of the programs that were added.
     program_bytes: usize,
     drawn: Drawn,
@@ -130,6 +132,7 @@ impl Drawing {
             ended: VecDeque::new(),
             used: BTreeSet::new(),
             last: Timestamp::default(),
+            last_before: Timestamp::default(),
             program_bytes: 0,
             drawn: Drawn::default(),
             intervals: None,
@@ -270,6 +273,15 @@ impl Drawing {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Ends a round of the recorder: forgets the programs that no process of this recording has executed. Those of the last
+    /// round stay, as a record can be late.
+    pub(super) fn finish_round(&mut self) {
+        let before = std::mem::replace(&mut self.last_before, self.last);
+        if let Some(execs) = &mut self.execs {
+            execs.drain(before);
+        }
     }
 
     /// Draws the rest that was found in `/proc`, and completes the file of the processes.

@@ -373,6 +373,7 @@ impl Scheduler {
             }
         }
         self.read(sink, false)?;
+        self.drawing.finish_round();
         if let Some(records) = &mut self.switch_records {
             records.adjust(&mut self.set, self.drawing.seen())?;
         }

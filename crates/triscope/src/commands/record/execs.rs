@@ -64,8 +64,21 @@ impl Execs {
         Ok(Self { received, waiting: HashMap::new(), count: 0, is_over })
     }
 
-    /// The program of a process that got its name at this time.
-    pub(super) fn take(&mut self, pid: u32, at: Timestamp) -> Option<ProcessInfo> {
+    /// Takes over what was read, once in each round: otherwise the programs of others leave no room for the next one.
+    /// Those before this time are forgotten. The names of their processes were passed on, and none of them was drawn.
+    pub(super) fn drain(&mut self, before: Timestamp) {
+        self.receive();
+        let Self { waiting, count, .. } = self;
+        waiting.retain(|_, execs| {
+            while execs.front().is_some_and(|exec| exec.at < before) {
+                execs.pop_front();
+                *count -= 1;
+            }
+            !execs.is_empty()
+        });
+    }
+
+    fn receive(&mut self) {
         while let Ok(exec) = self.received.try_recv() {
             if self.count >= QUEUE {
                 // Of processes whose names are not recorded.
@@ -74,6 +87,11 @@ impl Execs {
             self.count += 1;
             self.waiting.entry(exec.pid).or_default().push_back(exec);
         }
+    }
+
+    /// The program of a process that got its name at this time.
+    pub(super) fn take(&mut self, pid: u32, at: Timestamp) -> Option<ProcessInfo> {
+        self.receive();
         let execs = self.waiting.get_mut(&pid)?;
         let before = execs.len();
         while execs.front().is_some_and(|exec| exec.at < at) {
@@ -149,6 +167,23 @@ mod tests {
         assert_eq!(take(1, 31), None);
         assert_eq!(take(2, 11).as_deref(), Some("12"));
         assert_eq!(take(3, 0), None);
+        assert_eq!((execs.count, execs.waiting.len()), (0, 0));
+    }
+
+    /// Nobody asks for the programs of other processes.
+    #[test]
+    fn programs_of_others_leave_room_for_the_next_one() {
+        let (mut execs, sender) = execs(&[]);
+        let program = ProcessInfo::read(std::process::id()).unwrap();
+        let exec = |time, pid| Exec { at: at(time), pid, program: program.clone() };
+        for pid in 0..QUEUE as u32 {
+            assert!(sender.try_send(exec(1, pid)).is_ok());
+        }
+        execs.drain(at(2));
+        assert_eq!((execs.count, execs.waiting.len()), (0, 0));
+        assert!(sender.try_send(exec(5, 7)).is_ok());
+        execs.drain(at(5));
+        assert!(execs.take(7, at(4)).is_some(), "its name is not older");
         assert_eq!((execs.count, execs.waiting.len()), (0, 0));
     }
 
