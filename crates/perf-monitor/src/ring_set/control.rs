@@ -417,7 +417,7 @@ impl Control {
         let number = self.next_ring;
         self.next_ring += 1;
         self.shared.publish(|published| {
-            published.new_rings.push(NewRing { number, cpu, buffer });
+            published.new_rings.push(NewRing { number, cpu, lane, buffer });
         });
         Ok(number)
     }

@@ -7,8 +7,9 @@ mod chunks;
 
 pub use chunks::SetChunk;
 
+use super::Lane;
 use super::source::{Index, SetRing};
-use super::table::{NewRing, Published, Retiring, RingNumber, SetEvent, Shared, Table};
+use super::table::{Published, Retiring, RingNumber, SetEvent, Shared, Table};
 use crate::clock;
 use crate::record::{RawRecord, RecordLayout};
 use crate::ring::RingStats;
@@ -71,6 +72,10 @@ const MAX_HELD: usize = 64 << 20;
 pub struct SetStats {
     /// The sums of all rings, also of those of CPUs that went offline.
     pub rings: RingStats,
+    /// The part of the losses of `rings` in those of
+    /// [`RingSetBuilder::sideband_ring`](super::RingSetBuilder::sideband_ring): more
+    /// [`pages`](super::RingSetBuilder::pages) do not avoid them.
+    pub sideband_lost: u64,
     /// Records that were passed on after a later one.
     pub late: u64,
     /// Maximum lateness, in nanoseconds.
@@ -83,6 +88,15 @@ pub struct SetStats {
     /// Rounds in which the records that waited outside of the rings reached a limit, and were passed on
     /// without slack, whatever the time.
     pub waived_slack: u64,
+}
+
+impl SetStats {
+    fn add(&mut self, lane: Lane, ring: RingStats) {
+        self.rings.add(ring);
+        if lane == Lane::Sideband {
+            self.sideband_lost = self.sideband_lost.saturating_add(ring.lost);
+        }
+    }
 }
 
 /// See [`RingSet`](super::RingSet).
@@ -158,7 +172,7 @@ impl Reader {
         let Published { table, new_rings, ended_rings, retiring } = &mut *published;
         self.table = Arc::clone(table);
         self.retiring.extend(retiring.drain(..).map(|retiring| (retiring, None)));
-        for NewRing { number, cpu, buffer } in new_rings.drain(..) {
+        for new in new_rings.drain(..) {
             let mut free = self.rings.iter().enumerate();
             let source = match free.find(|(_, ring)| ring.is_none()) {
                 Some((source, _)) => source,
@@ -168,7 +182,7 @@ impl Reader {
                 }
             };
             if let Some(place) = self.rings.get_mut(source) {
-                *place = Some(SetRing::new(number, cpu, buffer));
+                *place = Some(SetRing::new(new));
             }
         }
         self.tournament.grow(self.rings.len());
@@ -384,7 +398,7 @@ impl Reader {
             if let Some(mut ring) = place.take_if(|_| is_over) {
                 // All losses that a record reports were read.
                 ring.set_kernel_losses(ring.ended.and_then(|ended| ended.lost));
-                self.stats.rings.add(ring.buffer.stats());
+                self.stats.add(ring.lane, ring.buffer.stats());
             }
         }
     }
@@ -396,8 +410,8 @@ impl Reader {
 
     pub(crate) fn stats(&self) -> SetStats {
         let mut stats = self.stats;
-        for (_, ring) in self.rings() {
-            stats.rings.add(ring);
+        for ring in self.rings.iter().flatten() {
+            stats.add(ring.lane, ring.buffer.stats());
         }
         stats
     }

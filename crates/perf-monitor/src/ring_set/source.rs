@@ -9,8 +9,9 @@
 //! few KiB at a time, so that they are in the first or second-level cache when they are passed on.
 //! To make room in a ring that fills up, its oldest bytes are moved out and [`Held`].
 
+use super::Lane;
 use super::reader::{SetChunk, SetRecord, SetStats};
-use super::table::{EndedRing, RingNumber, Table};
+use super::table::{EndedRing, NewRing, RingNumber, Table};
 use crate::record::RawRecord;
 use crate::ring::RingBuffer;
 use std::collections::VecDeque;
@@ -42,6 +43,7 @@ struct Half {
 pub(super) struct SetRing {
     pub(super) number: RingNumber,
     pub(super) cpu: u32,
+    pub(super) lane: Lane,
     pub(super) buffer: RingBuffer,
     /// Nothing is written into it any more.
     pub(super) ended: Option<EndedRing>,
@@ -78,10 +80,11 @@ pub(super) struct Index<'a> {
 }
 
 impl SetRing {
-    pub(super) fn new(number: RingNumber, cpu: u32, buffer: RingBuffer) -> Self {
+    pub(super) fn new(NewRing { number, cpu, lane, buffer }: NewRing) -> Self {
         Self {
             number,
             cpu,
+            lane,
             buffer,
             ended: None,
             held: Held::default(),

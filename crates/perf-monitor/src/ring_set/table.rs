@@ -1,5 +1,6 @@
 //! The events of a set by the ids in its records, and what the two sides of a set share.
 
+use super::Lane;
 use crate::record::{RawRecord, RecordLayout};
 use crate::ring::RingBuffer;
 use perf_sys::{PERF_RECORD_SAMPLE, PERF_RECORD_THROTTLE};
@@ -97,6 +98,7 @@ impl Table {
 pub(crate) struct NewRing {
     pub(crate) number: RingNumber,
     pub(crate) cpu: u32,
+    pub(crate) lane: Lane,
     pub(crate) buffer: RingBuffer,
 }
 

@@ -1,5 +1,6 @@
 //! Rings in plain memory, so that the order of their records is chosen.
 
+use super::Lane;
 use super::reader::{Reader, SetRecord};
 use super::table::{EndedRing, NewRing, Retiring, SetEvent, Shared, Slot};
 use crate::clock;
@@ -47,7 +48,8 @@ impl Fake {
             let (kernel, buffer) = FakeKernel::new(pages);
             let cpu = 10 + number as u32;
             this.shared.publish(|published| {
-                published.new_rings.push(NewRing { number: number as u64, cpu, buffer });
+                let number = number as u64;
+                published.new_rings.push(NewRing { number, cpu, lane: Lane::Main, buffer });
             });
             this.kernels.push(kernel);
         }
@@ -209,7 +211,7 @@ fn rings_that_ended_are_read_to_their_end() {
     // The CPU is back.
     let (mut kernel, buffer) = FakeKernel::new(1);
     fake.shared.publish(|published| {
-        published.new_rings.push(NewRing { number: 2, cpu: 11, buffer });
+        published.new_rings.push(NewRing { number: 2, cpu: 11, lane: Lane::Main, buffer });
     });
     kernel.record(PERF_RECORD_SAMPLE, &sample(ID, (fake.start + 5) as u64, 0));
     // The round before read nothing, and this is older.
@@ -221,6 +223,32 @@ fn rings_that_ended_are_read_to_their_end() {
     fake.round();
     let stats = fake.reader.stats().rings;
     assert_eq!((stats.samples, stats.lost, stats.lost_at_end), (2, 2, Some(1)));
+}
+
+/// Those of a CPU that went offline, too.
+#[test]
+fn losses_of_the_sideband_are_known() {
+    let mut fake = Fake::new(1, 1);
+    let (mut side, buffer) = FakeKernel::new(1);
+    fake.shared.publish(|published| {
+        published.new_rings.push(NewRing { number: 1, cpu: 10, lane: Lane::Sideband, buffer });
+    });
+    let time = (fake.start + 2) as u64;
+    fake.kernels[0].record(PERF_RECORD_LOST, &words(&[ID, 5, 0, time, 0, ID]));
+    side.record(PERF_RECORD_LOST, &words(&[ID, 3, 0, time, 0, ID]));
+    fake.round();
+    let lost = |fake: &Fake| {
+        let stats = fake.reader.stats();
+        (stats.rings.lost, stats.sideband_lost)
+    };
+    assert_eq!(lost(&fake), (8, 3));
+    fake.shared.publish(|published| {
+        published.ended_rings.push(EndedRing { number: 1, lost: Some(4) });
+    });
+    fake.round();
+    fake.round();
+    assert_eq!(fake.reader.rings().count(), 1);
+    assert_eq!(lost(&fake), (9, 4));
 }
 
 #[test]

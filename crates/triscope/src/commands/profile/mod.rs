@@ -332,7 +332,8 @@ fn remark(args: &Args, opened: &Opened, ran: &capture::Ran, others: &str) -> Str
     }
     let rings = &ran.stats.rings;
     text.push_str(&format!(", {} lost", rings.lost));
-    if rings.lost > 0 {
+    // `-m` is not the size of the buffers of records about tasks and mappings.
+    if rings.lost > ran.stats.sideband_lost {
         text.push_str(" (use more -m, or a lower -F)");
     }
     text.push_str(&notes(&[

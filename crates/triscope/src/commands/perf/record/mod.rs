@@ -306,6 +306,11 @@ fn synthesize(args: &Args, recording: &mut Recording) -> Result {
     result.map_err(|error| recording.failure(error))
 }
 
+/// What to do about losses: `-m` is not the size of the buffers of records about tasks and mappings.
+const fn hint(stats: &SetStats) -> &'static str {
+    if stats.rings.lost > stats.sideband_lost { " (use more -m)" } else { "" }
+}
+
 /// Prints what was recorded, and what was not.
 fn report(name: &str, stats: &SetStats, bytes: u64, user_only: bool) {
     let rings = &stats.rings;
@@ -316,9 +321,10 @@ fn report(name: &str, stats: &SetStats, bytes: u64, user_only: bool) {
         }
     };
     note(rings.lost_samples, "lost by the hardware");
+    note(stats.sideband_lost, "of the lost records are about tasks and mappings");
     note(rings.throttled, "times throttled: use a lower -F or a higher -c");
     note(rings.unknown_ids + stats.undecodable, "records that are not understood were left out");
-    let hint = if rings.lost > 0 { " (use more -m)" } else { "" };
+    let hint = hint(stats);
     let user = if user_only { " of user space only" } else { "" };
     message!(
         "triscope: {name}: {}{user}, {}, {} lost{hint}{notes}",
@@ -331,6 +337,16 @@ fn report(name: &str, stats: &SetStats, bytes: u64, user_only: bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn larger_buffers_are_recommended_for_losses_in_them() {
+        let mut stats = SetStats::default();
+        assert_eq!(hint(&stats), "");
+        stats.rings.lost = 3;
+        assert_eq!(hint(&stats), " (use more -m)");
+        stats.sideband_lost = 3;
+        assert_eq!(hint(&stats), "", "they are of the sideband");
+    }
 
     #[test]
     fn a_filter_is_of_all_tracepoints() {
