@@ -182,6 +182,21 @@ fn losses_are_reported_where_events_are_missing() {
     assert!((400_000..401_000).contains(&sum), "{sum}: a read and a write each, and a few more");
 }
 
+/// The events of the time in which it reads the running processes would fill the buffers, which nothing empties.
+#[test]
+fn tracing_begins_when_the_running_processes_are_known() {
+    needs_root!();
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("stock-taker");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_triscope"), &program).unwrap();
+    let mut trace = std::process::Command::new(&program);
+    // It lists directories in that time only.
+    trace.args(["perf", "trace", "-a", "-g", "-e", "syscalls:sys_enter_getdents64"]);
+    let ran: Ran = trace.args(["--comm", "stock-taker", "sh", "-c", ":"]).output().unwrap().into();
+    ran.is_good();
+    assert_eq!(ran.stdout, "", "{}", ran.stderr);
+}
+
 #[test]
 fn the_same_as_perf_shows() {
     needs_root!();

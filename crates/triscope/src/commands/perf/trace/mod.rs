@@ -114,10 +114,15 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let mut tracer = Tracer { set, printer };
 
+    // Mappings that begin while the list is read are in the records about tasks. Of other events, nothing is read meanwhile.
+    if !args.target.starts_on_exec() {
+        let sideband = tracer.set.sideband();
+        sideband.map_or(Ok(()), |event| tracer.set.enable_event(event)).map_err(failure)?;
+    }
+    tracer.take_stock(args)?;
     if !args.target.starts_on_exec() {
         tracer.set.enable().map_err(failure)?;
     }
-    tracer.take_stock(args)?;
     let mut watch = if args.target.command.is_empty() {
         Watch::running(&args.target.pids(), args.seconds)?
     } else {
