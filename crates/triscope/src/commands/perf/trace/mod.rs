@@ -15,8 +15,8 @@ use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crate::timeline::counted;
 use crossbeam_channel::tick;
 use perf_monitor::{
-    Event, EventBuilder, FieldFormat, RealtimeThread, RingSet, SampleFlags, Software,
-    TracepointFormat,
+    Event, EventBuilder, FieldFormat, RealtimeThread, RingSet, SampleFlags, SetEvent, Software,
+    Tracefs, TracepointFormat,
 };
 use print::{Printed, Printer};
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ use syscalls::Role;
 ///
 /// A system call with both of its tracepoints (syscalls:sys_enter_NAME and sys_exit_NAME) is one line
 /// at the time of its return: `NAME(argument: value, …) = result <seconds>`. The result is `?` if the
-/// return was not seen: no call continues where events were lost.
+/// return was not seen: no call continues after the end of its thread, or where events were lost.
 ///
 /// Needs root, or CAP_PERFMON (at kernel.perf_event_paranoid 3 and above CAP_SYS_ADMIN) and a tracefs that
 /// is readable for this user.
@@ -101,9 +101,12 @@ pub(crate) fn run(args: &Args) -> Result {
     args.target.cpus()?;
     check_realtime(args.realtime)?;
     let tids = threads(&args.target.pids())?;
-    let (set, printed) = open(args, &formats, &tids).map_err(failure)?;
+    let end = end_of_threads(&tracefs);
+    let (set, opened) = open(args, &formats, end.as_ref(), &tids).map_err(failure)?;
+    let (events, printed) = opened.into_iter().unzip();
     let symbols = args.call_graph.then(Symbols::live);
     let printer = Printer {
+        events,
         printed,
         is_json: args.json,
         symbols,
@@ -147,12 +150,19 @@ pub(crate) fn run(args: &Args) -> Result {
     watch.outcome()
 }
 
-/// Opens the events, and finds the fields to print of each.
+/// The tracepoint of the end of a thread. Without it, calls end when their thread is seen again.
+fn end_of_threads(tracefs: &Tracefs) -> Option<(Event, TracepointFormat)> {
+    const NAME: &str = "sched_process_exit";
+    Some((tracefs.event("sched", NAME).ok()?, tracefs.format("sched", NAME).ok()?))
+}
+
+/// Opens the events, and finds the fields to print of each. The end of threads is for calls.
 fn open<'a>(
     args: &Args,
     formats: &'a [(Event, TracepointFormat)],
+    end: Option<&'a (Event, TracepointFormat)>,
     tids: &[u32],
-) -> perf_monitor::Result<(RingSet, Vec<Printed<'a>>)> {
+) -> perf_monitor::Result<(RingSet, Vec<(SetEvent, Printed<'a>)>)> {
     let command = args.target.starts_on_exec();
     let mut options = rings(args.pages, PAGES);
     // A command inherits the events of this thread.
@@ -185,8 +195,13 @@ fn open<'a>(
             set.set_filter(added, filter).map_err(|error| with_fields(error, format))?;
         }
         let role = Role::of(format, formats.iter().map(|(_, format)| format));
-        let thread = format.field("common_pid");
-        printed.push(Printed { event: added, format, name: event.name(), role, thread });
+        printed.push((added, Printed::new(event, format, role)));
+    }
+    let has_calls = printed.iter().any(|(_, printed)| printed.role != Role::None);
+    if let Some((event, format)) = end.filter(|_| has_calls) {
+        let fields = SampleFlags::TID | SampleFlags::CPU | SampleFlags::RAW;
+        let added = set.add(&common(event.builder().sample_period(1).sample(fields)))?;
+        printed.push((added, Printed::new(event, format, Role::End)));
     }
     Ok((set, printed))
 }

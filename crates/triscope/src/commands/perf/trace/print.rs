@@ -5,16 +5,15 @@ use crate::failure::Result;
 use crate::io::stdout::Output;
 use crate::sources::symbols::{Symbols, mode_of, put_place};
 use perf_monitor::{
-    Callchain, CpuMode, FieldFormat, FieldValue, Record, Sample, SetEvent, SetRecord, SetStats,
-    Timestamp, TracepointFormat,
+    Callchain, CpuMode, Event, FieldFormat, FieldValue, Record, Sample, SetEvent, SetRecord,
+    SetStats, Timestamp, TracepointFormat,
 };
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::io::Write as _;
 
-/// An event and how it is printed.
+/// How an event is printed.
 pub(super) struct Printed<'a> {
-    pub(super) event: SetEvent,
     pub(super) format: &'a TracepointFormat,
     pub(super) name: &'a str,
     pub(super) role: Role,
@@ -23,6 +22,8 @@ pub(super) struct Printed<'a> {
 }
 
 pub(super) struct Printer<'a> {
+    pub(super) events: Vec<SetEvent>,
+    /// How each of them is printed.
     pub(super) printed: Vec<Printed<'a>>,
     pub(super) is_json: bool,
     /// With call chains.
@@ -42,7 +43,7 @@ impl Printer<'_> {
     pub(super) fn record(&mut self, record: &SetRecord<'_>, out: &mut Output) -> Result {
         match record.layout.decode(record.raw) {
             Ok(Record::Sample(sample)) => {
-                let of = self.printed.iter().position(|printed| printed.event == record.event);
+                let of = self.events.iter().position(|event| *event == record.event);
                 let place = (record.time, record.cpu, record.raw.cpu_mode());
                 self.sample(of, place, &sample, out);
             }
@@ -85,7 +86,7 @@ impl Printer<'_> {
         let raw = sample.raw.unwrap_or_default();
         // All threads outside of the namespace have the same number in it.
         let thread = event.thread.and_then(|field| field.u64(raw)).unwrap_or(u64::from(tid));
-        self.outside += u64::from(tid == 0 && thread != 0);
+        self.outside += u64::from(tid == 0 && thread != 0 && event.role != Role::End);
         let chain = self.symbols.as_ref().zip(sample.callchain);
         let frames = chain.map(|(symbols, chain)| Frames { symbols, chain, pid, mode });
         let call = syscalls::call_name(event.format).unwrap_or_default();
@@ -161,6 +162,12 @@ impl Printer<'_> {
                 let _ = write!(out.buffer, "{time} {cpu:03} {tid:>7} {}", event.name);
                 event.fields(raw, out);
             }
+            Role::End => {
+                if let Some(call) = self.calls.remove(&thread) {
+                    unfinished(self.is_json, &call, out);
+                }
+                return;
+            }
         }
         out.buffer.push(b'\n');
         frames.inspect(|frames| frames.print(out));
@@ -215,6 +222,12 @@ fn unfinished(is_json: bool, started: &Started, out: &mut Output) {
     } else {
         writeln!(out.buffer, "{at} {cpu:03} {tid:>7} {call}({args}) = ?")
     };
+}
+
+impl<'a> Printed<'a> {
+    pub(super) fn new(event: &'a Event, format: &'a TracepointFormat, role: Role) -> Self {
+        Self { format, name: event.name(), role, thread: format.field("common_pid") }
+    }
 }
 
 impl Printed<'_> {
@@ -318,17 +331,64 @@ impl Frames<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn all_that_is_not_shown_is_counted() {
-        let mut printer = Printer {
-            printed: Vec::new(),
+    fn printer(printed: Vec<Printed<'_>>) -> Printer<'_> {
+        Printer {
+            events: Vec::new(),
+            printed,
             is_json: false,
             symbols: None,
             calls: HashMap::new(),
             lost: 0,
             outside: 0,
             undecodable: 0,
+        }
+    }
+
+    /// A tracepoint with the number of the thread alone.
+    fn format(system: &str, name: &str) -> TracepointFormat {
+        let text = format!(
+            "name: {name}\nID: 7\nformat:\n\
+             \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+             \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\nprint fmt: \"\"\n"
+        );
+        TracepointFormat::parse(system, &text).unwrap()
+    }
+
+    /// Another thread has ended the process.
+    #[test]
+    fn the_end_of_a_thread_ends_its_call() {
+        let formats =
+            [format("syscalls", "sys_enter_pause"), format("sched", "sched_process_exit")];
+        let printed = formats.iter().zip([Role::Enter, Role::End]).map(|(format, role)| {
+            let thread = format.field("common_pid");
+            Printed { format, name: "", role, thread }
+        });
+        let mut printer = printer(printed.collect());
+        let mut out = Output::new();
+        let mut sample = |printer: &mut Printer<'_>, of, thread: u32| {
+            let raw = [7, thread].map(u32::to_ne_bytes).concat();
+            let mut sample = Sample::default();
+            (sample.pid, sample.tid, sample.raw) = (Some(5), Some(thread), Some(&raw));
+            printer.sample(
+                Some(of),
+                (Timestamp::from_nanos(1), 0, CpuMode::User),
+                &sample,
+                &mut out,
+            );
+            String::from_utf8(std::mem::take(&mut out.buffer)).unwrap()
         };
+        assert_eq!(sample(&mut printer, 0, 6), "");
+        assert_eq!(sample(&mut printer, 1, 8), "", "another thread");
+        assert_eq!(printer.calls.len(), 1);
+        let line = sample(&mut printer, 1, 6);
+        assert!(line.ends_with(" pause() = ?\n") && line.lines().count() == 1, "{line}");
+        assert!(printer.calls.is_empty());
+        assert_eq!(sample(&mut printer, 1, 6), "");
+    }
+
+    #[test]
+    fn all_that_is_not_shown_is_counted() {
+        let mut printer = printer(Vec::new());
         let mut out = Output::new();
         let place = (Timestamp::from_nanos(1), 0, CpuMode::User);
         printer.sample(None, place, &Sample::default(), &mut out);

@@ -16,6 +16,8 @@ pub(super) enum Role {
     Enter,
     /// Its end.
     Exit,
+    /// The end of a thread, which ends the call that it is in. It is not shown.
+    End,
 }
 
 impl Role {
