@@ -106,14 +106,30 @@ pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
 }
 
 /// The numbers of the online CPUs. They can have gaps.
+///
+/// Without sysfs, as in some sandboxes, these are the CPUs of `/proc/stat`; without that, the first ones,
+/// as many as this process may use.
 pub fn online_cpus() -> Vec<u32> {
-    match read_text("/sys/devices/system/cpu/online") {
-        Ok(text) => parse_cpu_list(&text),
-        Err(_) => {
-            let count = std::thread::available_parallelism().map_or(1, usize::from);
-            (0..count as u32).collect()
-        }
-    }
+    let online = read_text("/sys/devices/system/cpu/online").ok();
+    // That file is long.
+    let stat = if online.is_none() { read_text("/proc/stat").ok() } else { None };
+    cpus_in(online.as_deref(), stat.as_deref()).unwrap_or_else(|| {
+        let count = std::thread::available_parallelism().map_or(1, usize::from);
+        (0..count as u32).collect()
+    })
+}
+
+/// The online CPUs by the text of sysfs, otherwise by that of `/proc/stat`. `None` if neither has any.
+fn cpus_in(online: Option<&str>, stat: Option<&str>) -> Option<Vec<u32>> {
+    let of_sysfs = online.map(parse_cpu_list).filter(|cpus| !cpus.is_empty());
+    of_sysfs.or_else(|| stat.map(cpus_of_stat).filter(|cpus| !cpus.is_empty()))
+}
+
+/// The CPUs of the lines `cpuN` of `/proc/stat`: those that are online.
+fn cpus_of_stat(text: &str) -> Vec<u32> {
+    let lines = text.lines().map_while(|line| line.strip_prefix("cpu"));
+    // The first line has the sums, and no number.
+    lines.filter_map(|rest| rest.split(' ').next()?.parse().ok()).collect()
 }
 
 /// The numbers of the CPUs of the machine, also of those that are offline.
@@ -130,10 +146,14 @@ pub(crate) fn cpu_instance(cpu: u32) -> u64 {
     std::fs::metadata(dir).map_or(0, |metadata| metadata.ino())
 }
 
-/// Whether a CPU with this number can ever be online.
+/// Whether a CPU with this number can ever be online. Without sysfs, that is not excluded.
 pub(crate) fn is_possible_cpu(cpu: u32) -> bool {
-    read_text("/sys/devices/system/cpu/possible")
-        .is_ok_and(|text| parse_cpu_list(&text).contains(&cpu))
+    let possible = read_text("/sys/devices/system/cpu/possible").ok();
+    may_have(possible.as_deref(), cpu)
+}
+
+fn may_have(possible: Option<&str>, cpu: u32) -> bool {
+    possible.is_none_or(|text| parse_cpu_list(text).contains(&cpu))
 }
 
 /// Major and minor version of a kernel.
@@ -285,6 +305,26 @@ mod tests {
         assert_eq!(ring_pages(1, None, 1 << 20, 4096), 8, "a tiny machine");
         assert_eq!(ring_pages(1, None, 16 * GIB, 65536), 128, "of big pages");
         assert!(default_ring_pages(1).is_power_of_two());
+    }
+
+    #[test]
+    fn online_cpus_are_those_of_proc_without_sysfs() {
+        const STAT: &str = "cpu  1 2 3\ncpu0 1 2 3\ncpu8 0 0 0\nintr 5 cpu9 1\ncpu7 1\n";
+        assert_eq!(cpus_of_stat(STAT), [0, 8]);
+        assert_eq!(cpus_of_stat("cpu 1\ncpux 1\ncpu3\n\n"), [3]);
+        assert_eq!(cpus_in(Some("0-1,4\n"), Some(STAT)), Some(vec![0, 1, 4]));
+        assert_eq!(cpus_in(None, Some(STAT)), Some(vec![0, 8]));
+        assert_eq!(cpus_in(Some("\n"), Some(STAT)), Some(vec![0, 8]));
+        assert_eq!(cpus_in(None, Some("")), None);
+        assert_eq!(cpus_in(None, None), None);
+        let stat = read_text("/proc/stat").unwrap_or_default();
+        assert!(cpus_of_stat(&stat).is_sorted());
+    }
+
+    #[test]
+    fn a_cpu_is_only_excluded_by_a_list() {
+        assert!(may_have(Some("0-3\n"), 3) && !may_have(Some("0-3\n"), 4));
+        assert!(may_have(None, 4));
     }
 
     #[test]
