@@ -126,6 +126,8 @@ mod ring;
 #[cfg(target_os = "linux")]
 mod ring_set;
 #[cfg(target_os = "linux")]
+mod ring_size;
+#[cfg(target_os = "linux")]
 mod sampler;
 #[cfg(target_os = "linux")]
 mod sigtrap;
@@ -166,11 +168,12 @@ pub use self::{
     ring_set::{
         CpuChanges, EventCounts, RingSet, RingSetBuilder, SetChunk, SetEvent, SetRecord, SetStats,
     },
+    ring_size::default_ring_pages,
     sampler::{Readiness, Sampler},
     sigtrap::{SigtrapInfo, SigtrapReceiver},
     system::{
-        KernelVersion, default_ring_pages, is_initial_user_namespace, is_privileged,
-        max_sample_rate, max_stack, mlock_kb, online_cpus, paranoid_level,
+        KernelVersion, is_initial_user_namespace, is_privileged, max_sample_rate, max_stack,
+        mlock_kb, online_cpus, paranoid_level,
     },
     target::Target,
     tasks::cgroup_dirs,

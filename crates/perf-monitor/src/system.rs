@@ -51,48 +51,6 @@ pub(crate) fn memlock_limit() -> Option<u64> {
     getrlimit(Resource::Memlock).current
 }
 
-/// Pages for each of `rings` rings (a power of two) that this user may map at once: at most 8 MiB
-/// each, and at most 1/64 of the machine's memory for all of them.
-///
-/// Without `CAP_IPC_LOCK` the rings of a user share `kernel.perf_event_mlock_kb` for each online
-/// CPU, plus `RLIMIT_MEMLOCK` ([`perf_mmap`][mmap]). Rings that are already mapped are not
-/// subtracted, so mapping can still fail with
-/// [`LockedMemory`](crate::OpenErrorReason::LockedMemory): then retry with half. A bigger ring
-/// costs only memory, and loses less when the reader is scheduled late.
-///
-/// [mmap]: https://github.com/torvalds/linux/blob/v6.12/kernel/events/core.c
-pub fn default_ring_pages(rings: usize) -> usize {
-    const CAP_IPC_LOCK: u32 = 14;
-    let is_limited = !has_capability(CAP_IPC_LOCK) && paranoid_level() != Some(-1);
-    let lockable = is_limited.then(|| {
-        let kib = mlock_kb().and_then(|kb| u64::try_from(kb).ok()).unwrap_or(DEFAULT_MLOCK_KB);
-        let shared = (kib << 10).saturating_mul(online_cpus().len() as u64);
-        // Unlimited is u64::MAX.
-        shared.saturating_add(memlock_limit().unwrap_or(u64::MAX))
-    });
-    let memory = rustix::system::sysinfo();
-    let memory = (memory.totalram as u64).saturating_mul(u64::from(memory.mem_unit));
-    ring_pages(rings, lockable, memory, rustix::param::page_size())
-}
-
-/// The kernel's default of `perf_event_mlock_kb`: 512 KiB and a page.
-const DEFAULT_MLOCK_KB: u64 = 516;
-
-fn ring_pages(rings: usize, lockable: Option<u64>, memory: u64, page: usize) -> usize {
-    const MOST: u64 = 8 << 20;
-    /// Smaller rings lose too many records.
-    const LEAST: usize = 8;
-    let (rings, page) = (rings.max(1) as u64, page as u64);
-    let mut bytes = (memory / 64 / rings).min(MOST);
-    if let Some(lockable) = lockable {
-        // Each ring has a control page.
-        bytes = bytes.min((lockable / rings).saturating_sub(page));
-    }
-    let pages = usize::try_from(bytes / page).unwrap_or(usize::MAX);
-    let power = pages.checked_ilog2().map_or(0, |bits| 1 << bits);
-    power.max(LEAST)
-}
-
 /// Numbers of a list in the format of sysfs, such as `0-3,8`. Ranges are bounded by `u16`.
 pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
@@ -197,7 +155,7 @@ fn has_namespaced_capability(cap: u32) -> bool {
 
 /// Whether this thread has a capability where the kernel asks for it (`capable()`): in the initial
 /// user namespace.
-fn has_capability(cap: u32) -> bool {
+pub(crate) fn has_capability(cap: u32) -> bool {
     has_namespaced_capability(cap) && is_initial_user_namespace()
 }
 
@@ -287,24 +245,6 @@ mod tests {
         assert_eq!(parse_cpu_list("0-3,8\n"), [0, 1, 2, 3, 8]);
         assert_eq!(parse_cpu_list("\n"), [] as [u32; 0]);
         assert_eq!(parse_cpu_list("0-99999999999,x,3-1"), [] as [u32; 0]);
-    }
-
-    #[test]
-    fn rings_share_what_may_be_locked() {
-        const GIB: u64 = 1 << 30;
-        let pages = |rings, lockable| ring_pages(rings, lockable, 16 * GIB, 4096);
-        assert_eq!(pages(1, None), 2048, "8 MiB");
-        assert_eq!(pages(2, None), 2048);
-        assert_eq!(pages(64, None), 1024, "256 MiB for all of them");
-        // The kernel's default for 4 CPUs, without additional locked memory.
-        assert_eq!(pages(4, Some(4 * (516 << 10))), 128);
-        // One page less for the control page; half of the rest fits.
-        assert_eq!(pages(4, Some(4 * (512 << 10))), 64);
-        assert_eq!(pages(4, Some(4 * (516 << 10) + 4 * (8 << 20))), 2048);
-        assert_eq!(pages(0, Some(0)), 8);
-        assert_eq!(ring_pages(1, None, 1 << 20, 4096), 8, "a tiny machine");
-        assert_eq!(ring_pages(1, None, 16 * GIB, 65536), 128, "of big pages");
-        assert!(default_ring_pages(1).is_power_of_two());
     }
 
     #[test]

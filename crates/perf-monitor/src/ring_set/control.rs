@@ -11,6 +11,7 @@ use crate::diagnose;
 use crate::error::{Error, Result};
 use crate::record::RecordLayout;
 use crate::ring::RingBuffer;
+use crate::ring_size::{RingLimits, RingPages};
 use crate::{Target, system};
 use perf_sys::perf_event_attr;
 use rustix::event::epoll;
@@ -110,6 +111,8 @@ pub(crate) struct Control {
     targets: Targets,
     options: SetOptions,
     pages: usize,
+    /// Those of the main rings if this user could lock any amount of memory.
+    unlimited_pages: usize,
     /// The anchors are first: the events that the rings were mapped with.
     events: Vec<OpenEvent>,
     /// CPUs with rings, and the [`system::cpu_instance`] that they were opened on. `None`: the CPU is
@@ -130,29 +133,35 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Opens the rings. Without a request for a number of pages, halves the default until this user
-    /// may map it.
+    /// Opens the rings. Without a request for a number of pages, halves the default, and the sideband,
+    /// until this user may map them.
     pub(crate) fn open(targets: Targets, options: SetOptions) -> Result<(Self, Reader)> {
-        const LEAST: usize = 8;
-        let lanes = 1 + usize::from(options.sideband_ring.is_some());
-        let rings = targets.online().len().max(1) * lanes;
-        let usual = || system::default_ring_pages(rings).min(options.max_pages);
-        let mut pages = options.pages.unwrap_or_else(usual);
+        let side = options.sideband_ring.as_ref().map(|(_, pages)| *pages);
+        if let Some(side) = side.filter(|pages| !pages.is_power_of_two()) {
+            return Err(Error::RingPages(side));
+        }
+        let limits = RingLimits::of_this_user();
+        let (unlimited, mut pages) = options.ring_pages(&limits, targets.online().len());
         loop {
-            match Self::open_with(targets.clone(), options.clone(), pages) {
-                Err(error)
-                    if options.pages.is_none()
-                        && pages > LEAST
-                        && targets::is_short_of_memory(&error) =>
-                {
-                    pages /= 2;
+            match Self::open_with(targets.clone(), options.clone(), pages, unlimited) {
+                Err(error) if options.pages.is_none() && targets::is_short_of_memory(&error) => {
+                    let Some(smaller) = pages.smaller(limits.page()) else { return Err(error) };
+                    pages = smaller;
                 }
                 other => return other,
             }
         }
     }
 
-    fn open_with(targets: Targets, options: SetOptions, pages: usize) -> Result<(Self, Reader)> {
+    fn open_with(
+        targets: Targets,
+        mut options: SetOptions,
+        RingPages { main: pages, side }: RingPages,
+        unlimited_pages: usize,
+    ) -> Result<(Self, Reader)> {
+        if let Some((_, pages)) = &mut options.sideband_ring {
+            *pages = side;
+        }
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|errno| Error::System { call: "epoll_create1", errno })?;
         let shared = Arc::new(Shared::default());
@@ -161,6 +170,7 @@ impl Control {
             targets,
             options,
             pages,
+            unlimited_pages,
             events: Vec::new(),
             cpus: BTreeMap::new(),
             is_paused: false,
@@ -193,6 +203,15 @@ impl Control {
 
     pub(crate) const fn pages(&self) -> usize {
         self.pages
+    }
+
+    pub(crate) const fn unlimited_pages(&self) -> usize {
+        self.unlimited_pages
+    }
+
+    /// Those of the rings of the sideband, if it has some.
+    pub(crate) fn sideband_pages(&self) -> Option<usize> {
+        self.options.sideband_ring.as_ref().map(|(_, pages)| *pages)
     }
 
     pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> + '_ {

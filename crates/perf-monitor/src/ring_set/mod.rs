@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::event::Event;
 use crate::generalized::Software;
 use crate::ring::RingStats;
+use crate::ring_size::{RingLimits, RingPages, power_of_two_in};
 use crate::sampler::Readiness;
 use perf_sys::perf_event_attr;
 use rustix::event::{self as eventfd, PollFd, PollFlags, Timespec, epoll, poll};
@@ -119,6 +120,18 @@ pub(crate) struct SetOptions {
 }
 
 impl SetOptions {
+    /// The pages of the main rings of each of `cpus` CPUs without a limit of locked memory, and the pages
+    /// of all rings within the limits.
+    pub(crate) fn ring_pages(&self, limits: &RingLimits, cpus: usize) -> (usize, RingPages) {
+        let side = self.sideband_ring.as_ref().map_or(0, |(_, pages)| *pages);
+        if let Some(main) = self.pages {
+            return (main, RingPages { main, side });
+        }
+        let RingPages { main, side } = limits.unlimited(cpus, side);
+        let main = main.min(power_of_two_in(self.max_pages));
+        (main, limits.fit(RingPages { main, side }, cpus))
+    }
+
     /// The event that the rings are mapped with.
     pub(crate) fn anchor(&self, is_inherited: bool, pages: usize) -> EventBuilder {
         let anchor = match &self.sideband {
@@ -218,15 +231,15 @@ impl RingSetBuilder {
     }
 
     /// Data pages of each ring, a power of two. The default is
-    /// [`default_ring_pages`](crate::default_ring_pages), or less if this user cannot map that much:
-    /// see [`RingSet::pages`].
+    /// [`default_ring_pages`](crate::default_ring_pages) beside the [sideband](Self::sideband_ring), or less
+    /// if this user cannot map that much: see [`RingSet::pages`].
     pub const fn pages(mut self, pages: usize) -> Self {
         self.options.pages = Some(pages);
         self
     }
 
-    /// Maximum of the default of [`pages`](Self::pages), for sets that need fewer. A power
-    /// of two.
+    /// Maximum of the default of [`pages`](Self::pages), for sets that need fewer: a power of two, or the
+    /// next one below.
     pub const fn max_pages(mut self, pages: usize) -> Self {
         self.options.max_pages = pages;
         self
@@ -278,7 +291,9 @@ impl RingSetBuilder {
     }
 
     /// An event for sideband records in a ring of its own, of `pages` pages, on each CPU: when
-    /// samples are lost, forks and names are not.
+    /// samples are lost, forks and names are not. If this user may not lock that much memory, it has
+    /// [fewer](RingSet::sideband_pages), but at least 32 KiB, unless the number of [`pages`](Self::pages) is
+    /// given.
     pub fn sideband_ring(mut self, event: &EventBuilder, pages: usize) -> Self {
         self.options.sideband_ring = Some((event.clone(), pages));
         self
@@ -314,6 +329,17 @@ impl RingSet {
     /// Data pages of each ring.
     pub const fn pages(&self) -> usize {
         self.control.pages()
+    }
+
+    /// Data pages that each ring would have if this user could lock any amount of memory. With fewer
+    /// [`pages`](Self::pages), the limits are `kernel.perf_event_mlock_kb` and `RLIMIT_MEMLOCK`.
+    pub const fn unlimited_pages(&self) -> usize {
+        self.control.unlimited_pages()
+    }
+
+    /// Data pages of each ring of [`RingSetBuilder::sideband_ring`]; `None` without these.
+    pub fn sideband_pages(&self) -> Option<usize> {
+        self.control.sideband_pages()
     }
 
     /// The CPUs with a ring. One that is offline can have a ring for the events of threads.

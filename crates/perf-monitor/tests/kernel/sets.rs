@@ -454,12 +454,26 @@ kernel_tests! {
             while let Ok(sampler) = event.open_sampler(perf_monitor::Target::ThisThread, many) {
                 held.push(sampler);
             }
-            let set = RingSet::builder().thread(0).open();
             let asked = RingSet::builder().thread(0).pages(many * 2).open();
             assert!(matches!(asked, Err(Error::Map { .. })), "{asked:?}");
-            match set {
-                Ok(set) => assert!(set.pages() < many, "{}", set.pages()),
-                Err(error) => assert!(matches!(error, Error::Map { pages: 8, .. }), "{error}"),
+            let least = ((32 << 10) / rustix::param::page_size()).max(1);
+            for side_pages in [None, Some(32)] {
+                let set = RingSet::builder().thread(0);
+                let set = match side_pages {
+                    Some(pages) => set.sideband_ring(&event, pages),
+                    None => set,
+                };
+                match set.open() {
+                    Ok(set) => {
+                        assert!(set.pages() < many, "{}", set.pages());
+                        assert!(set.pages() <= set.unlimited_pages());
+                        assert!(set.sideband_pages() <= side_pages);
+                    }
+                    Err(error) => {
+                        let is_least = matches!(error, Error::Map { pages, .. } if pages == least);
+                        assert!(is_least, "{error}");
+                    }
+                }
             }
         });
     }

@@ -28,6 +28,24 @@ fn a_pinned_event_off_the_pmu_leaves_the_counts_of_the_others() {
     assert!(counts_of(Err(Error::MonitorRuns)).is_err());
 }
 
+#[test]
+fn requested_pages_are_taken_as_they_are() {
+    let limits = RingLimits::of_this_user();
+    let dummy = software(Software::Dummy);
+    let pages =
+        |set: RingSetBuilder, side| set.sideband_ring(&dummy, side).options.ring_pages(&limits, 1);
+    let asked = RingPages { main: 1 << 20, side: 1 << 10 };
+    assert_eq!(pages(RingSet::builder().pages(1 << 20), 1 << 10), (1 << 20, asked));
+    // A maximum is rounded down to a power of two.
+    let (unlimited, found) = pages(RingSet::builder().max_pages(3), 1);
+    assert!(unlimited <= 2 && found.main <= unlimited && found.main.is_power_of_two());
+    assert_eq!(found.side, 1);
+    for pages in [0, 24] {
+        let error = RingSet::builder().sideband_ring(&dummy, pages).open_parts().unwrap_err();
+        assert!(matches!(error, Error::RingPages(asked) if asked == pages), "{error}");
+    }
+}
+
 /// A set with a group of two events. `None` without `perf_event_open(2)`.
 fn with_group() -> Option<(Control, SetEvent)> {
     let set: RingSetBuilder = RingSet::builder().thread(0).pages(1);
