@@ -12,7 +12,7 @@ use crate::sources::kernel::{self, CONFIDENTIALITY};
 use object::{Object, ObjectSegment, ReadCache};
 use perf_monitor::{
     Error, Event, EventBuilder, Hardware, OpenErrorReason, Record, RingSet, SampleFlags, Software,
-    Target, default_ring_pages, is_privileged, online_cpus, paranoid_level,
+    Target, is_privileged, online_cpus, paranoid_level,
 };
 use std::fs::File;
 use std::path::PathBuf;
@@ -202,13 +202,14 @@ fn rings() -> Check {
     let side = dummy().context_switch(true).inherit(true);
     let set = RingSet::builder().max_pages(USUAL).thread(0).sideband(&side).open();
     match set {
-        Ok(set) if set.pages() >= USUAL.min(default_ring_pages(1)) => {
+        Ok(set) if set.pages() >= set.unlimited_pages() => {
             Check::yes(id, what, format!("{} pages on each of {cpus} CPUs", set.pages()))
         }
         Ok(set) => {
             let note = format!(
-                "{} pages on each of {cpus} CPUs instead of {USUAL}: events can be lost",
-                set.pages()
+                "{} pages on each of {cpus} CPUs instead of {}: events can be lost",
+                set.pages(),
+                set.unlimited_pages()
             );
             let fix = "sudo sysctl kernel.perf_event_mlock_kb=8192, or ulimit -l unlimited";
             Check::no(id, what, note, Some(fix.to_owned())).partly()

@@ -10,7 +10,7 @@ use crate::run::watch::Watch;
 use crate::sources::kernel::events::Cpus;
 use crate::sources::kernel::hotplug::Hotplug;
 use crate::sources::kernel::sampling::{THIS_THREAD, with_kernel_or_not, without_kernel};
-use crate::sources::kernel::{self, failure, report_namespace, report_small_rings, rings};
+use crate::sources::kernel::{self, failure, report_namespace, report_small_rings_of, rings};
 use crate::sources::symbols::Symbols;
 use crate::sources::symbols::live::{Before, sideband, take_stock};
 use crossbeam_channel::after;
@@ -167,7 +167,7 @@ pub(crate) fn run(args: &Args) -> Result {
     };
     let (mut set, user_only) = with_kernel_or_not([&event], open).map_err(failure)?;
     let name = format!("{event}{}", if user_only { ":u" } else { "" });
-    report_small_rings(&set, PAGES);
+    report_small_rings_of(&set, PAGES, None);
     report_namespace(tids.is_empty());
     let is_clock = matches!(event.name().split(':').next(), Some("cpu-clock" | "task-clock"));
     let mut live = Live::new(on_exec, is_clock, is_in_container());

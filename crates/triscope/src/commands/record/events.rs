@@ -25,13 +25,13 @@ use trace_export::CpuIntervals;
 use trace_timeline::sources::kernel::Record;
 use trace_timeline::sources::perf::SchedDecoder;
 
-/// Fewer pages than this are reported: 4 MiB hold more than a million events per second between two
+/// Fewer pages of 4 KiB than this are reported: 4 MiB hold more than a million events per second between two
 /// rounds.
 const FEW_PAGES: usize = 1024;
 
-/// Pages of a CPU's sideband buffer, for forks, exits and names of threads: if switches are lost,
+/// Bytes of a CPU's sideband buffer, for forks, exits and names of threads: if switches are lost,
 /// their threads are still known.
-const SIDE_PAGES: usize = 16;
+const SIDE_BYTES: usize = 64 << 10;
 
 /// Bytes of that buffer if the raw records are kept: it is not read while the file is begun, see
 /// [`Scheduler::keep_raw`]. Programs that are started meanwhile have some kilobytes of mappings each. It is half of what a user
@@ -173,13 +173,11 @@ impl Scheduler {
         open_files::raise();
         // By default, `perf_monitor::default_ring_pages`.
         let rings = pages.map_or(RingSet::builder(), |pages| RingSet::builder().pages(pages));
-        let side_pages = match is_kept {
-            true => (KEPT_SIDE_BYTES / rustix::param::page_size()).max(SIDE_PAGES),
-            false => SIDE_PAGES,
-        };
+        let side_bytes = if is_kept { KEPT_SIDE_BYTES } else { SIDE_BYTES };
+        let side_pages = kernel::pages_of(side_bytes);
         let mut set = rings.sideband_ring(&sideband(wanted), side_pages).open()?;
         if pages.is_none() {
-            kernel::report_small_rings(&set, FEW_PAGES);
+            kernel::report_small_rings_of(&set, FEW_PAGES, Some("--pages"));
         }
         let mut add = |name| {
             let event = tracefs.event("sched", name)?;
@@ -214,7 +212,7 @@ impl Scheduler {
         let rings = kernel::rings(pages, OWN_PAGES).thread(THIS_THREAD);
         let mut set = rings.sideband(&side).open()?;
         if pages.is_none() {
-            kernel::report_small_rings(&set, OWN_PAGES);
+            kernel::report_small_rings_of(&set, OWN_PAGES, Some("--pages"));
         }
         let tids = vec![THIS_THREAD];
         let scope = Scope { tids, inherit: true, on_exec: true, ..Scope::default() };

@@ -17,7 +17,7 @@ use crate::sources::goroutines;
 use crate::sources::kernel::sampling::{
     Opened, Rate, Scope, THIS_THREAD, with_kernel_or_not, with_switches,
 };
-use crate::sources::kernel::{self, failure, report_namespace, report_small_rings};
+use crate::sources::kernel::{self, failure, report_namespace, report_small_rings_of};
 use crossbeam_channel::after;
 use live::Live;
 use perf_monitor::{Event, EventBuilder, Software};
@@ -182,7 +182,7 @@ fn open(args: &Args, event: Option<&Event>) -> Result<Opened> {
         if args.has_switches() {
             opened.add(&args.registers(scope.switches()))?;
         }
-        report_small_rings(&opened.set, PAGES);
+        report_small_rings_of(&opened.set, PAGES, None);
         report_namespace(args.target.is_system_wide());
         opened.with_sideband()
     };

@@ -90,15 +90,56 @@ pub(crate) fn event(text: &str) -> perf_monitor::Result<Event> {
     }
 }
 
-/// Reports that the rings are smaller than intended because this user may not map more.
+/// The pages of a ring of this size: at least one.
+pub(crate) fn pages_of(bytes: usize) -> usize {
+    (bytes / rustix::param::page_size()).max(1)
+}
+
+/// Why the buffers are smaller than usual.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Small {
+    /// This user may not lock more memory.
+    ByLimit,
+    /// The machine has little memory.
+    ByMemory,
+}
+
+/// The usual numbers of pages are of this size; those of the machine can be bigger.
+const USUAL_PAGE: usize = 4 << 10;
+
+/// Bytes of a buffer without a request, at most.
+const MOST: usize = 8 << 20;
+
+/// Why buffers of `pages` pages of `page` bytes are smaller than the usual ones, if they are. They would
+/// have `unlimited` pages if this user could lock any amount of memory.
+fn why_small(pages: usize, unlimited: usize, usual: usize, page: usize) -> Option<Small> {
+    let is_smaller = pages * page < (usual * USUAL_PAGE).min(MOST);
+    let why = if pages < unlimited { Small::ByLimit } else { Small::ByMemory };
+    is_smaller.then_some(why)
+}
+
+/// Reports that the rings are smaller than `usual` pages of 4 KiB, and why. `-m` chooses another size.
 pub(crate) fn report_small_rings(set: &RingSet, usual: usize) {
-    let pages = set.pages();
-    if pages < usual {
-        message!(
-            "triscope: buffers of {pages} pages for each CPU instead of {usual}, as this user may \
-             not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)"
-        );
-    }
+    report_small_rings_of(set, usual, Some("-m"));
+}
+
+/// The same, with the option that chooses another size, if there is one.
+pub(crate) fn report_small_rings_of(set: &RingSet, usual: usize, option: Option<&str>) {
+    const LIMIT: &str =
+        "this user may not lock more memory (ulimit -l, kernel.perf_event_mlock_kb)";
+    let (pages, unlimited, page) = (set.pages(), set.unlimited_pages(), rustix::param::page_size());
+    let Some(why) = why_small(pages, unlimited, usual, page) else { return };
+    let usual = usual * USUAL_PAGE;
+    let (wanted, why) = match why {
+        Small::ByLimit => (usual.min(unlimited * page), LIMIT.to_owned()),
+        Small::ByMemory => {
+            let option =
+                option.map_or_else(String::new, |name| format!(" ({name} chooses a size)"));
+            (usual, format!("all of them together have 1/64 of the memory{option}"))
+        }
+    };
+    let (size, wanted) = ((pages * page) >> 10, wanted >> 10);
+    message!("triscope: buffers of {size} KiB for each CPU instead of {wanted} KiB, as {why}");
 }
 
 /// Reports that the threads of the machine are not all known by a number, if so.
@@ -169,6 +210,20 @@ mod tests {
         assert_eq!(usual(&[(1, OpenErrorReason::NotOnCpu(1))]), "cpu-clock");
         assert_eq!(usual(&[(1, OpenErrorReason::NoSuchEvent)]), "cpu-clock");
         assert_eq!(usual(&[(2, OpenErrorReason::OfflineCpu(2))]), "cycles");
+    }
+
+    #[test]
+    fn the_limit_of_locked_memory_is_not_blamed_for_other_limits() {
+        const PAGE: usize = 4 << 10;
+        assert_eq!(why_small(64, 1024, 1024, PAGE), Some(Small::ByLimit));
+        // A machine with 1 GiB and 16 CPUs, as root.
+        assert_eq!(why_small(256, 256, 1024, PAGE), Some(Small::ByMemory));
+        assert_eq!(why_small(128, 256, 1024, PAGE), Some(Small::ByLimit));
+        assert_eq!(why_small(1024, 2048, 1024, PAGE), None);
+        // The 8 MiB that no ring exceeds, in pages of 64 KiB.
+        assert_eq!(why_small(128, 128, 1024, 64 << 10), None);
+        assert_eq!(why_small(128, 128, 4096, 64 << 10), None);
+        assert_eq!(why_small(4, 128, 1024, 64 << 10), Some(Small::ByLimit));
     }
 
     #[test]

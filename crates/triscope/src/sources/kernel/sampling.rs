@@ -2,7 +2,7 @@
 
 use super::events::Cpus;
 use super::remedy::{is_missing, is_missing_for_kernel};
-use super::{failure, rings, tracefs};
+use super::{failure, pages_of, rings, tracefs};
 use crate::failure::{Failure, Result};
 use crate::sources::symbols;
 use perf_data::{Features, RecordedEvent, TracingData};
@@ -20,8 +20,8 @@ const FIELDS: SampleFlags = SampleFlags::IDENTIFIER
     .union(SampleFlags::TIME)
     .union(SampleFlags::CPU);
 
-/// Pages of each CPU's buffer for the records about tasks: a process that starts writes about 2 KiB.
-const SIDE_PAGES: usize = 32;
+/// Bytes of each CPU's buffer for the records about tasks: a process that starts writes about 2 KiB.
+const SIDE_BYTES: usize = 128 << 10;
 
 /// The recorder wakes when this part of a buffer is filled: the rest is for the time until it gets the
 /// CPU.
@@ -147,7 +147,8 @@ impl Scope {
         let dummy = dummy.exclude_kernel(true).exclude_hv(true).mmap_data(self.data);
         // In rings of its own: a flood of samples does not lose records about tasks and mappings.
         let dummy = symbols::live::sideband(dummy);
-        let options = options.wakeup_part(WAKEUP_PART).sideband_ring(&dummy, SIDE_PAGES);
+        let side_pages = pages_of(SIDE_BYTES);
+        let options = options.wakeup_part(WAKEUP_PART).sideband_ring(&dummy, side_pages);
         let (events, writers, features) = (Vec::new(), Vec::new(), Features::of_this_machine());
         Ok(Opened { set: options.open()?, events, writers, features, user_only })
     }
