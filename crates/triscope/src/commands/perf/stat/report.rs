@@ -130,6 +130,17 @@ impl Row {
         }
     }
 
+    /// The count without a unit: a whole number, which `whole` prints, unless its scale is none.
+    fn without_unit(&self, count: u64, whole: fn(u64) -> String) -> String {
+        match self.unit.scale {
+            None => whole(count),
+            Some(scale) if scale >= 0.0 && scale.fract() == 0.0 => {
+                whole(count.saturating_mul(scale as u64))
+            }
+            Some(scale) => format!("{:.2}", count as f64 * scale),
+        }
+    }
+
     /// Events per second of CPU time, or CPUs, and the unit.
     fn metric(&self, elapsed: Duration, cpu_time: Option<f64>) -> Option<(f64, &'static str)> {
         let scaled = self.scaled.as_ref()?;
@@ -242,7 +253,7 @@ impl Report {
         let label = row.label();
         let Some(scaled) = &row.scaled else { return format!("{:>20}  {label}", "not counted") };
         let value = match row.value(scaled.value) {
-            (_, "") => grouped(scaled.value),
+            (_, "") => row.without_unit(scaled.value, grouped),
             (value, unit) => format!("{value:.2} {unit}"),
         };
         let metric = match row.metric(self.elapsed, self.cpu_time(row)) {
@@ -278,7 +289,7 @@ impl Report {
             let (value, unit) = match &row.scaled {
                 None => ("<not counted>".to_owned(), ""),
                 Some(scaled) => match row.value(scaled.value) {
-                    (_, "") => (scaled.value.to_string(), ""),
+                    (_, "") => (row.without_unit(scaled.value, |count| count.to_string()), ""),
                     // perf's name of the unit.
                     (value, "ms") => (format!("{value:.2}"), "msec"),
                     (value, unit) => (format!("{value:.2}"), unit),
@@ -510,6 +521,29 @@ mod tests {
         let text = report.print(Form::Text);
         assert!(text.contains(" not on this machine  cycles in a\n"), "{text}");
         assert_eq!(report.json()["not_counted"][0]["cgroup"], "a");
+    }
+
+    #[test]
+    fn counts_without_a_unit_are_scaled() {
+        let printed = |count, scale| {
+            let mut report = run(count, 10);
+            report.runs = None;
+            report.rows[0].unit.scale = scale;
+            let text = report.print(Form::Text);
+            let fields = report.print(Form::Fields(";"));
+            let first =
+                |text: &str, separator: &str| text.split(separator).next().unwrap().to_owned();
+            [first(text.trim_start(), "  page-faults"), first(&fields, ";")]
+        };
+        // As cpu/topdown-total-slots/ of processors with 4 slots.
+        assert_eq!(printed(10, Some(4.0)), ["40", "40"]);
+        assert_eq!(printed(1000, Some(4.0)), ["4 000", "4000"]);
+        assert_eq!(printed(10, Some(0.25)), ["2.50", "2.50"]);
+        assert_eq!(
+            printed(1 << 60, Some(1.0)),
+            ["1 152 921 504 606 846 976", "1152921504606846976"]
+        );
+        assert_eq!(printed(1234, None), ["1 234", "1234"]);
     }
 
     #[test]
