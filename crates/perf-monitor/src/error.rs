@@ -127,6 +127,19 @@ pub enum Error {
         /// Group and name.
         name: String,
     },
+    /// The places of a USDT probe describe an argument with different types, and an event has one type.
+    #[error(
+        "the places of this probe have different types of the argument {name}, {first} and \
+         {second}: give it a type, as in $arg1:u64"
+    )]
+    ProbeTypes {
+        /// The name of the argument.
+        name: String,
+        /// The type at the first place.
+        first: String,
+        /// The type at another place.
+        second: String,
+    },
     /// A probe cannot be removed while a perf event or ftrace uses it.
     #[error("the probe {name} is in use: close its events first")]
     ProbeBusy {

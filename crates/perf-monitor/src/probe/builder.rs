@@ -266,9 +266,9 @@ impl ProbeBuilder {
     /// [`Error::Probe`] with the kernel's explanation; [`Error::ProbeExists`];
     /// [`Error::ProbeSyntax`] for a name or argument that cannot be written;
     /// [`Error::UnknownSymbol`], [`Error::AmbiguousSymbol`], [`Error::UnusableSymbol`] and
-    /// [`Error::Elf`] for functions of files; [`Error::UsdtArgument`]; [`Error::NoTracefs`],
-    /// [`Error::NoProbeFile`] and [`Error::NoProbePmu`] if the kernel cannot create probes so; and
-    /// [`Error::File`].
+    /// [`Error::Elf`] for functions of files; [`Error::UsdtArgument`]; [`Error::ProbeTypes`];
+    /// [`Error::NoTracefs`], [`Error::NoProbeFile`] and [`Error::NoProbePmu`] if the kernel cannot create
+    /// probes so; and [`Error::File`].
     pub fn create(&self) -> Result<Probe> {
         let resolved = self.resolve()?;
         if self.may_use_pmu() {
@@ -419,7 +419,9 @@ impl ProbeBuilder {
             }
             define(text, place.usdt.as_ref())
         });
-        places.collect()
+        let definitions = places.collect::<Result<Vec<_>>>()?;
+        check_types(&definitions)?;
+        Ok(definitions)
     }
 
     fn by_tracefs(&self, resolved: &Resolved) -> Result<Probe> {
@@ -446,6 +448,26 @@ impl ProbeBuilder {
             installed: Some(installed),
         })
     }
+}
+
+/// The kernel adds a place to an event if its arguments have the types of those of the first place.
+fn check_types(definitions: &[ProbeDefinition]) -> Result<()> {
+    let Some((first, others)) = definitions.split_first() else { return Ok(()) };
+    for other in others {
+        for ((name, fetch), (_, other)) in first.arguments.iter().zip(&other.arguments) {
+            let (name, first, second) = (name.as_str(), type_of(fetch), type_of(other));
+            if first != second {
+                let [name, first, second] = [name, first, second].map(str::to_owned);
+                return Err(Error::ProbeTypes { name, first, second });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The type of a fetch argument; empty if none is given.
+fn type_of(fetch: &str) -> &str {
+    fetch.rsplit_once(':').map_or("", |(_, type_)| type_)
 }
 
 /// The group of this process's probes.
@@ -538,6 +560,34 @@ mod tests {
         assert!(!uses_pmu(&of_module));
         assert!(!uses_pmu(&Probe::kretprobe("xfs:xfs_file_open")));
         assert!(uses_pmu(&of_module.interface(ProbeInterface::Pmu)));
+    }
+
+    #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+    #[test]
+    fn places_with_different_types_of_an_argument_are_refused() {
+        let texts = match cfg!(target_arch = "x86_64") {
+            true => ["-4@%edi", "8@%rdi"],
+            false => ["-4@w0", "8@x0"],
+        };
+        let place = |text: &str| {
+            let usdt = Some(UsdtProbe::with_argument(text));
+            FilePlace { offset: 0x10, semaphore: None, usdt }
+        };
+        let file = ProbedFile::open(&std::env::current_exe().unwrap(), None, false).unwrap();
+        let places = texts.into_iter().map(place).collect();
+        let resolved = Resolved { file: Some(file), places, name: "x".to_owned() };
+        let define = |fetch: &str| {
+            let builder = Probe::uprobe("/x", 0x10u64).group("g").name("n").arg("a", fetch);
+            builder.define(&resolved)
+        };
+        let error = define("$arg1").unwrap_err();
+        let Error::ProbeTypes { name, first, second } = &error else { panic!("{error}") };
+        assert_eq!([&**name, &**first, &**second], ["a", "s32", "u64"]);
+        assert!(error.to_string().contains("as in $arg1:u64"), "{error}");
+        // With a type, and for what an argument points to, they are the same.
+        for fetch in ["$arg1:u64", "+8($arg1)", "+0($arg1):string"] {
+            assert_eq!(define(fetch).unwrap().len(), 2, "{fetch}");
+        }
     }
 
     #[test]

@@ -68,7 +68,7 @@ impl Installed {
         };
         for (before, definition) in definitions.iter().enumerate() {
             if let Err(failed) = append(tracefs, definition.kind.file(), &definition.to_string()) {
-                let error = explain(tracefs, definition, &full_name, failed);
+                let error = explain(tracefs, definition, &full_name, failed, before == 0);
                 if before > 0 {
                     // The locations before this one.
                     shared.left.push(installed);
@@ -306,14 +306,16 @@ fn append(tracefs: &Tracefs, file: &str, line: &str) -> Result<(), Failed> {
     file.write_all(format!("{line}\n").as_bytes()).map_err(|e| failed(e, &path, false))
 }
 
+/// The error of a write. The event of a definition after the first one is there in any case.
 fn explain(
     tracefs: &Tracefs,
     definition: &ProbeDefinition,
     full_name: &str,
     failed: Failed,
+    is_first: bool,
 ) -> Error {
     match failed.errno {
-        Some(Errno::EXIST) if definition_exists(tracefs, definition) => {
+        Some(Errno::EXIST) if is_first && definition_exists(tracefs, definition) => {
             Error::ProbeExists { name: full_name.to_owned() }
         }
         None | Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => failed.into(),
@@ -322,11 +324,19 @@ fn explain(
             let text = definition.to_string();
             let log = read_text(tracefs.root().join("error_log")).unwrap_or_default();
             let (why, offset) = match from_log(&log, &text) {
-                Some((why, offset)) => (Some(why), offset),
+                Some((why, offset)) => (Some(with_remedy(why)), offset),
                 None => (None, None),
             };
             Error::Probe { near: near_symbols(definition), definition: text, errno, why, offset }
         }
+    }
+}
+
+/// An explanation of the kernel, with a remedy if it is that of `DIFF_ARG_TYPE`.
+fn with_remedy(why: String) -> String {
+    match why.starts_with("Argument type or name is different") {
+        true => format!("{why}; give each argument a type, as in $arg1:u64"),
+        false => why,
     }
 }
 
@@ -481,6 +491,32 @@ mod tests {
         assert!(matches!(error, Error::NoProbeFile { .. }), "{error}");
         retry_removals();
         assert_eq!(fake.written(), "p:left/x /bin/x:0x1\n-:left/x\n");
+    }
+
+    #[test]
+    fn an_event_exists_already_only_for_its_first_place() {
+        let fake = Fake::new("perf-monitor-places");
+        let (root, second) = (fake.tracefs.root(), place(ProbeKind::Uprobe, "places"));
+        std::fs::create_dir_all(root.join("events/places/x")).unwrap();
+        let log = format!(
+            "[1.0] trace_uprobe: error: Argument type or name is different from existing probe\n  \
+             Command: {second}\n             ^\n"
+        );
+        std::fs::write(root.join("error_log"), log).unwrap();
+        let explain = |is_first| {
+            let (path, errno) = (root.join("uprobe_events"), Errno::EXIST);
+            let failed =
+                Failed { path, errno: Some(errno), error: errno.into(), is_missing: false };
+            super::explain(&fake.tracefs, &second, "places:x", failed, is_first)
+        };
+        let error = explain(true);
+        assert!(matches!(error, Error::ProbeExists { .. }), "{error}");
+        let error = explain(false);
+        assert!(matches!(error, Error::Probe { errno: Errno::EXIST, .. }), "{error}");
+        let text = error.to_string();
+        for part in ["is different from existing probe", "as in $arg1:u64", "at byte 2"] {
+            assert!(text.contains(part), "{text}");
+        }
     }
 
     #[test]
