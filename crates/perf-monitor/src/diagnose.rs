@@ -2,7 +2,7 @@
 
 use crate::event::WithoutKernel;
 use crate::refusal::{Field, OpenErrorReason};
-use crate::{Pmu, Target, system};
+use crate::{Pmu, Target, pmu, system};
 use perf_sys::*;
 use rustix::fd::{BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -217,6 +217,12 @@ fn is_impossible_cache_event(attempt: &Attempt<'_>) -> bool {
     attempt.attr.type_ == PERF_TYPE_HW_CACHE && matches!(open_plain(attempt), Err(Errno::INVAL))
 }
 
+/// Whether this is an event of a PMU that CPUs share, for a task or a cgroup: such a PMU has no context
+/// of tasks (`perf_invalid_context`).
+fn is_of_cpus_alone(errno: Errno, target: Target<'_>, is_shared: impl FnOnce() -> bool) -> bool {
+    errno == Errno::INVAL && !matches!(target, Target::Cpu(_)) && is_shared()
+}
+
 /// A uprobe beyond the end of its file.
 fn probe_offset(attempt: &Attempt<'_>) -> Option<OpenErrorReason> {
     let uprobe = Pmu::open("uprobe").ok()?;
@@ -336,6 +342,9 @@ pub(crate) fn open(
             if let Some(cpu) = cpu.filter(|cpu| !system::is_possible_cpu(*cpu)) {
                 return OpenErrorReason::NoSuchCpu(cpu);
             }
+            if is_of_cpus_alone(errno, attempt.target, || pmu::is_shared(attr.type_)) {
+                return OpenErrorReason::NotOnTasks;
+            }
             if attr.freq() {
                 if let Some(max) = system::max_sample_rate() {
                     if i128::from(attr.sample_period) > i128::from(max) {
@@ -378,5 +387,22 @@ pub(crate) fn map(attr: &perf_event_attr, follows_thread: bool, errno: Errno) ->
         Errno::NOMEM => OpenErrorReason::OutOfMemory,
         Errno::INVAL if attr.inherit() && follows_thread => OpenErrorReason::InheritNeedsCpu,
         _ => OpenErrorReason::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_that_cpus_share_are_not_for_tasks() {
+        let is_reason = |errno, target, is_shared| is_of_cpus_alone(errno, target, || is_shared);
+        let on_cpu = Target::ThreadOnCpu { tid: 0, cpu: 0 };
+        for target in [Target::ThisThread, Target::Thread(1), on_cpu] {
+            assert!(is_reason(Errno::INVAL, target, true), "{target}");
+            assert!(!is_reason(Errno::INVAL, target, false), "{target}");
+            assert!(!is_reason(Errno::NOENT, target, true), "{target}");
+        }
+        assert!(!is_reason(Errno::INVAL, Target::Cpu(0), true));
     }
 }

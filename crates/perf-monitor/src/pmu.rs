@@ -32,6 +32,18 @@ fn is_same_in(devices: &Path, cpus: &[u32]) -> bool {
     })
 }
 
+/// Whether CPUs share the PMU with this number, such as that of a memory controller: it names a CPU of each
+/// group in a file `cpumask`. Its events are those of CPUs, and never of tasks.
+pub(crate) fn is_shared(type_: u32) -> bool {
+    is_shared_in(Path::new(DEVICES), type_)
+}
+
+fn is_shared_in(devices: &Path, type_: u32) -> bool {
+    let names = names_in(devices).unwrap_or_default();
+    let mut pmus = names.iter().filter_map(|name| Pmu::open_in(devices, name).ok());
+    pmus.any(|pmu| pmu.type_ == type_ && pmu.has("cpumask") && !pmu.has("cpus"))
+}
+
 /// Position of the value of a term: configuration word and bits, lowest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct TermFormat {
@@ -96,6 +108,10 @@ impl Pmu {
         let mut files = ["cpumask", "cpus"].into_iter();
         let text = files.find_map(|file| read_text(self.dir.join(file)).ok())?;
         Some(parse_cpu_list(&text)).filter(|cpus| !cpus.is_empty())
+    }
+
+    fn has(&self, file: &str) -> bool {
+        self.dir.join(file).exists()
     }
 
     /// Names of the events, sorted.
@@ -326,6 +342,21 @@ mod tests {
         std::fs::write(root.join("x/cpus"), "0-1\n").unwrap();
         assert!(is_same_in(&root, &[0, 1]));
         assert!(!is_same_in(&root, &[0, 1, 2]));
+        std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn pmus_that_cpus_share_are_found() {
+        let (root, _) = fake(&[("type", "42\n"), ("cpumask", "0\n")]);
+        assert!(is_shared_in(&root, 42));
+        assert!(!is_shared_in(&root, 4), "another PMU");
+        // That of some cores.
+        std::fs::write(root.join("x/cpus"), "0-1\n").unwrap();
+        assert!(!is_shared_in(&root, 42));
+        for file in ["cpus", "cpumask"] {
+            std::fs::remove_file(root.join("x").join(file)).unwrap();
+        }
+        assert!(!is_shared_in(&root, 42), "such as msr");
         std::fs::remove_dir_all(root).unwrap();
     }
 

@@ -51,6 +51,9 @@ pub enum OpenErrorReason {
     /// Other CPUs have the event, and this one does not: machines with two kinds of cores have a PMU for
     /// each, and a generalised event without the name of a PMU can be that of one kind.
     NotOnCpu(u32),
+    /// CPUs share the PMU, such as that of a memory controller or an energy counter: its events are
+    /// counted on CPUs, and not for tasks or cgroups. See [`Target::Cpu`](crate::Target::Cpu).
+    NotOnTasks,
     /// The function or file to probe does not exist.
     NoSuchProbePoint,
     /// Several functions of the kernel have the name of a kprobe: see
@@ -165,6 +168,9 @@ impl fmt::Display for OpenErrorReason {
                 "CPU {cpu} does not have the event, other CPUs do (one of a PMU, as cpu_core/cycles/, is \
                  opened on the CPUs of the PMU)"
             ),
+            Self::NotOnTasks => f.write_str(
+                "the event is counted on CPUs, which share its PMU, and not for tasks or cgroups",
+            ),
             Self::NoSuchProbePoint => f.write_str("there is no such function or file to probe"),
             Self::AmbiguousProbePoint => {
                 f.write_str("several functions have this name: use the address")
@@ -243,6 +249,12 @@ fn privilege(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_cpus_are_named_as_such() {
+        let text = OpenErrorReason::NotOnTasks.to_string();
+        assert!(text.contains("counted on CPUs") && text.contains("not for tasks"), "{text}");
+    }
 
     #[test]
     fn the_remedy_depends_on_the_level() {

@@ -30,9 +30,16 @@ pub(crate) fn failure(error: Error) -> Failure {
             return Failure::new(format_args!("{what}: {reason} ({errno})"));
         }
     }
-    let is_unknown = matches!(error, Error::UnknownEvent { .. });
+    let remedy = match (&error, error.reason()) {
+        (Error::UnknownEvent { .. }, _) => Some("triscope perf list shows the events"),
+        (_, Some(OpenErrorReason::NotOnTasks)) => Some("use -a or -C, without cgroups"),
+        _ => None,
+    };
     let failure = Failure::new(error);
-    if is_unknown { failure.and("triscope perf list shows the events") } else { failure }
+    match remedy {
+        Some(remedy) => failure.and(remedy),
+        None => failure,
+    }
 }
 
 /// The mounted tracefs, otherwise a private one.
@@ -210,6 +217,18 @@ mod tests {
         assert_eq!(usual(&[(1, OpenErrorReason::NotOnCpu(1))]), "cpu-clock");
         assert_eq!(usual(&[(1, OpenErrorReason::NoSuchEvent)]), "cpu-clock");
         assert_eq!(usual(&[(2, OpenErrorReason::OfflineCpu(2))]), "cycles");
+    }
+
+    #[test]
+    fn events_of_cpus_are_refused_for_tasks_with_a_remedy() {
+        let failure = failure(Error::Open {
+            event: "power/energy-pkg/".to_owned(),
+            target: Target::ThisThread.to_string(),
+            errno: rustix::io::Errno::INVAL,
+            reason: OpenErrorReason::NotOnTasks,
+        });
+        let text = failure.message();
+        assert!(text.contains("not for tasks") && text.contains("use -a or -C"), "{text}");
     }
 
     #[test]
