@@ -13,7 +13,8 @@ pub struct Count {
     /// Nanoseconds that the event was enabled, with `ReadFormat::TOTAL_TIME_ENABLED`.
     pub time_enabled: Option<u64>,
     /// Nanoseconds that it was on the PMU, with `ReadFormat::TOTAL_TIME_RUNNING`. It is less than
-    /// `time_enabled` when more events were enabled than the PMU has counters.
+    /// `time_enabled` when more events were enabled than the PMU has counters, and when a task was on cores
+    /// of another PMU.
     pub time_running: Option<u64>,
     /// Id of the event, with `ReadFormat::ID`.
     pub id: Option<u64>,
@@ -39,6 +40,9 @@ impl Count {
     ///
     /// `None` if the event was never on the PMU, so that no estimate is possible. Without both
     /// times in the read format the count is not scaled.
+    ///
+    /// On machines with several kinds of cores, the result for an event of a task is what it would be if
+    /// all cores were like those of the PMU of the event.
     pub fn scaled(&self) -> Option<Scaled> {
         let (Some(enabled), Some(running)) = (self.time_enabled, self.time_running) else {
             return Some(Scaled { value: self.value, coverage: 1.0, is_estimate: false });

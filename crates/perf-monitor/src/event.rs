@@ -452,6 +452,13 @@ impl Event {
         self.type_
     }
 
+    /// Whether this is an event of cores without the name of a PMU: a generalised hardware or cache event,
+    /// or a [raw](Event::raw) one. On machines with several kinds of cores it is that of one kind for a task:
+    /// see [`Pmu::of_cores`](crate::Pmu::of_cores).
+    pub const fn is_of_cores(&self) -> bool {
+        matches!(self.type_, PERF_TYPE_HARDWARE | PERF_TYPE_HW_CACHE | PERF_TYPE_RAW)
+    }
+
     /// The effect of `exclude_kernel` on this event. Users without privileges need it at
     /// `perf_event_paranoid` 2.
     ///

@@ -32,6 +32,13 @@ fn is_same_in(devices: &Path, cpus: &[u32]) -> bool {
     })
 }
 
+/// The PMUs of cores that name their CPUs.
+fn core_pmus_in(devices: &Path) -> Vec<Pmu> {
+    let names = names_in(devices).unwrap_or_default();
+    let pmus = names.iter().filter_map(|name| Pmu::open_in(devices, name).ok());
+    pmus.filter(|pmu| pmu.has("cpus")).collect()
+}
+
 /// Whether CPUs share the PMU with this number, such as that of a memory controller: it names a CPU of each
 /// group in a file `cpumask`. Its events are those of CPUs, and never of tasks.
 pub(crate) fn is_shared(type_: u32) -> bool {
@@ -59,6 +66,15 @@ impl Pmu {
     /// [`Error::File`] if sysfs cannot be read.
     pub fn names() -> Result<Vec<String>> {
         names_in(Path::new(DEVICES))
+    }
+
+    /// The PMUs of cores, by name, that name their CPUs: on hybrid x86 and big.LITTLE one for each kind of
+    /// cores, on other machines one or none.
+    ///
+    /// An event of one of several such PMUs counts a task while it is on the cores of that PMU alone. So
+    /// does an event [of cores](Event::is_of_cores) without the name of a PMU: the kernel chooses one.
+    pub fn of_cores() -> Vec<Self> {
+        core_pmus_in(Path::new(DEVICES))
     }
 
     /// Opens the PMU with this name.
@@ -343,6 +359,29 @@ mod tests {
         assert!(is_same_in(&root, &[0, 1]));
         assert!(!is_same_in(&root, &[0, 1, 2]));
         std::fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn pmus_of_cores_name_their_cpus() {
+        let (root, _) = fake(&[("type", "4\n"), ("cpus", "0-7\n")]);
+        let files = [
+            ("atom/type", "10\n"),
+            ("atom/cpus", "8-15\n"),
+            ("uncore/type", "11\n"),
+            ("uncore/cpumask", "0\n"),
+            ("software/type", "1\n"),
+            ("broken/cpus", "0\n"),
+        ];
+        for (path, text) in files {
+            let path = root.join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let pmus = core_pmus_in(&root);
+        let pmus: Vec<(&str, u32)> = pmus.iter().map(|pmu| (pmu.name(), pmu.type_())).collect();
+        assert_eq!(pmus, [("atom", 10), ("x", 4)]);
+        std::fs::remove_dir_all(&root).unwrap();
+        assert!(core_pmus_in(&root).is_empty());
     }
 
     #[test]

@@ -6,7 +6,8 @@ use crate::sources::kernel::events::Cgroup;
 use crate::sources::kernel::failure;
 use crate::sources::kernel::sampling::{with_kernel_or_not, without_kernel};
 use perf_monitor::{
-    Count, Counter, Error, Event, EventBuilder, Group, OpenErrorReason, Scaled, Target, online_cpus,
+    Count, Counter, Error, Event, EventBuilder, Group, OpenErrorReason, Pmu, Scaled, Target,
+    online_cpus,
 };
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -21,6 +22,8 @@ pub(super) struct Counted {
     pub(super) not_on: Vec<u32>,
     /// The kernel is excluded, because this user may not count it.
     pub(super) user_only: bool,
+    /// The cores that alone count them, if others do not.
+    pub(super) cores: Option<String>,
 }
 
 /// The counters of one thread or CPU.
@@ -92,7 +95,7 @@ impl Counted {
     #[cfg(test)]
     pub(super) fn unopened(events: Vec<Event>) -> Self {
         let (instances, not_on) = Default::default();
-        Self { events, cgroup: None, instances, not_on, user_only: false }
+        Self { events, cgroup: None, instances, not_on, user_only: false, cores: None }
     }
 
     /// The name of its first event.
@@ -116,7 +119,11 @@ impl Counted {
             Ok((opened, user_only))
         };
         let ((instances, not_on), user_only) = with_kernel_or_not(&events, open)?;
-        Ok(Self { events, cgroup, instances, not_on, user_only })
+        let pmus = if target.is_system_wide() { Vec::new() } else { Pmu::of_cores() };
+        let pmus: Vec<(&str, u32)> = pmus.iter().map(|pmu| (pmu.name(), pmu.type_())).collect();
+        // A group is counted as a whole.
+        let cores = events.iter().find_map(|event| cores_of(event, &pmus));
+        Ok(Self { events, cgroup, instances, not_on, user_only, cores })
     }
 
     pub(super) fn enable(&mut self) -> Result {
@@ -156,6 +163,23 @@ impl Counted {
     }
 }
 
+/// The cores that alone count an event of a task, on a machine with several kinds of cores, whose PMUs have
+/// these names and numbers.
+fn cores_of(event: &Event, pmus: &[(&str, u32)]) -> Option<String> {
+    if pmus.len() < 2 {
+        return None;
+    }
+    let name_of =
+        |number: u32| pmus.iter().find(|(_, type_)| *type_ == number).map(|(name, _)| *name);
+    let name = match name_of(event.type_()) {
+        Some(name) => name,
+        // x86 has the number of raw events for the big cores. Elsewhere the kernel chooses a PMU.
+        None if event.is_of_cores() => name_of(Event::raw(0).type_()).unwrap_or("one kind"),
+        None => return None,
+    };
+    Some(name.to_owned())
+}
+
 /// What an event counted between two readings, or its state at the later one.
 pub(super) fn since(now: &Count, before: &Count, is_snapshot: bool) -> Count {
     if is_snapshot {
@@ -183,6 +207,15 @@ pub(super) struct Sum {
 impl Sum {
     /// Each count is scaled by its own times: those of a busy CPU say nothing of an idle one.
     pub(super) fn of(counts: impl IntoIterator<Item = Count>) -> Self {
+        Self::sum(counts, true)
+    }
+
+    /// Of an event that some cores alone count: nothing is known of the time on the others.
+    pub(super) fn of_some_cores(counts: impl IntoIterator<Item = Count>) -> Self {
+        Self::sum(counts, false)
+    }
+
+    fn sum(counts: impl IntoIterator<Item = Count>, is_scaled: bool) -> Self {
         let mut sum = Self::default();
         let (mut enabled, mut is_estimate) = (0u64, false);
         for count in counts {
@@ -190,9 +223,10 @@ impl Sum {
                 (count.time_enabled.unwrap_or(0), count.time_running.unwrap_or(0));
             enabled = enabled.saturating_add(wanted);
             sum.running = sum.running.saturating_add(running);
-            is_estimate |= running < wanted;
+            is_estimate |= is_scaled && running < wanted;
             let Some(mut scaled) = count.scaled() else { continue };
-            scaled.value = scaled.value.saturating_add(sum.scaled.map_or(0, |sum| sum.value));
+            let value = if is_scaled { scaled.value } else { count.value };
+            scaled.value = value.saturating_add(sum.scaled.map_or(0, |sum| sum.value));
             sum.scaled = Some(scaled);
         }
         if let Some(scaled) = &mut sum.scaled {
@@ -334,6 +368,34 @@ mod tests {
     #[test]
     fn a_group_is_left_out_while_a_child_exits() {
         assert_eq!(counts(vec![Reading::Counts(vec![count(1, 1, 1)]), Reading::ChildExits]), None);
+    }
+
+    #[test]
+    fn events_of_tasks_are_those_of_some_cores() {
+        let hardware = |name| Event::parse(name).unwrap();
+        let hybrid = [("cpu_atom", 10), ("cpu_core", Event::raw(0).type_())];
+        for name in ["cycles", "instructions:u", "L1-dcache-loads", "r1a8"] {
+            assert_eq!(cores_of(&hardware(name), &hybrid).as_deref(), Some("cpu_core"), "{name}");
+            // One PMU, or none that names its CPUs: all cores are the same.
+            assert_eq!(cores_of(&hardware(name), &hybrid[..1]), None);
+            assert_eq!(cores_of(&hardware(name), &[]), None);
+            let arm = [("armv8_cortex_a53", 7), ("armv8_cortex_a72", 8)];
+            assert_eq!(cores_of(&hardware(name), &arm).as_deref(), Some("one kind"), "{name}");
+        }
+        let of_atom = Event::from_type("cpu_atom/cycles/", 10, 0x3c);
+        assert_eq!(cores_of(&of_atom, &hybrid).as_deref(), Some("cpu_atom"));
+        for event in [hardware("task-clock"), Event::tracepoint_id("a:b", 1)] {
+            assert_eq!(cores_of(&event, &hybrid), None);
+        }
+    }
+
+    #[test]
+    fn the_time_on_other_cores_is_not_extrapolated() {
+        let sum = Sum::of_some_cores([count(1000, 100, 50), count(10, 100, 100), count(0, 40, 0)]);
+        let scaled = sum.scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate, sum.running), (1010, false, 150));
+        assert_eq!(scaled.coverage, 0.625);
+        assert!(Sum::of_some_cores([count(0, 10, 0)]).scaled.is_none());
     }
 
     #[test]

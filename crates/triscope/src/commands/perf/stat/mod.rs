@@ -51,6 +51,11 @@ const DEFAULT: &[&str] = &[
 /// The counts are written to standard error; the exit status is that of COMMAND. Counts that were
 /// extrapolated, because there were more events than hardware counters, are marked with the
 /// fraction of the time that was counted.
+///
+/// On machines with several kinds of cores, a hardware event of a command or a process is counted on
+/// the cores of one PMU: cycles is that of one kind. If the threads were on other cores, too, the count
+/// is not extrapolated, and is marked with the PMU. cpu_core/cycles/ and cpu_atom/cycles/ together, on
+/// x86, have both.
 #[derive(clap::Args)]
 #[command(group = target::required(), after_help = "\
 Examples:
@@ -391,11 +396,16 @@ fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> 
 
 fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {
     let of_group = |(group, counts): (&Counted, &Counts)| {
-        let row = |(index, event)| {
-            let sum = Sum::of(counts.iter().filter_map(|each| each.get(index).copied()));
+        let row = |(index, event): (usize, &perf_monitor::Event)| {
+            let each = counts.iter().filter_map(|each| each.get(index).copied());
+            let sum = match group.cores {
+                Some(_) => Sum::of_some_cores(each),
+                None => Sum::of(each),
+            };
             let cgroup = group.cgroup.as_ref().map(|cgroup| cgroup.name.clone());
             let mut row = Row::new(event, sum, group.user_only, cgroup);
             row.not_on.clone_from(&group.not_on);
+            row.cores.clone_from(&group.cores);
             row
         };
         group.events.iter().enumerate().map(row).collect::<Vec<_>>()
@@ -488,6 +498,24 @@ mod tests {
             report.print(Form::Fields(",")),
             "<not counted>,,a:a,0,0.00,,\n<not counted>,,a:b,0,0.00,,\n5,,a:c,10,100.00,,\n"
         );
+    }
+
+    #[test]
+    fn counts_of_some_cores_are_not_extrapolated() {
+        let mut group = Counted::unopened(vec![perf_monitor::Event::tracepoint_id("a:a", 1)]);
+        let mut count = Count::default();
+        (count.value, count.time_enabled, count.time_running) = (5, Some(10), Some(4));
+        let mut printed = |cores: Option<&str>| {
+            group.cores = cores.map(str::to_owned);
+            let rows = rows(std::slice::from_ref(&group), &[vec![vec![count]]]);
+            let elapsed = Duration::ZERO;
+            let report = Report { elapsed, at: None, runs: None, rows, left_out: Vec::new() };
+            report.print(Form::Text)
+        };
+        assert!(printed(None).contains("12  a:a"));
+        let text = printed(Some("cpu_core"));
+        let mark = "(counted 40.0 % of the time, on the cores of cpu_core only)";
+        assert!(text.contains(" 5  a:a") && text.contains(mark), "{text}");
     }
 
     #[test]

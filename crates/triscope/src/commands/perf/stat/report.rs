@@ -61,6 +61,8 @@ pub(super) struct Row {
     is_cpu_time: bool,
     /// CPUs that do not have the event.
     pub(super) not_on: Vec<u32>,
+    /// The cores that alone count it, if others do not.
+    pub(super) cores: Option<String>,
     /// `None` if it was never counted.
     scaled: Option<Scaled>,
     /// Nanoseconds that it was counted.
@@ -80,6 +82,7 @@ impl Row {
             user_only: user_only && event.without_kernel() != WithoutKernel::Everything,
             is_cpu_time,
             not_on: Vec::new(),
+            cores: None,
             scaled: sum.scaled,
             running: sum.running,
             deviation: None,
@@ -121,6 +124,12 @@ impl Row {
         format!("{}{cgroup}{user}{not_on}", self.name)
     }
 
+    /// The cores that it was counted on, if it was also on others.
+    fn only_on(&self) -> Option<&str> {
+        let is_part = self.scaled.is_some_and(|scaled| scaled.coverage < 1.0);
+        self.cores.as_deref().filter(|_| is_part)
+    }
+
     /// The count in its unit, and the unit.
     fn value(&self, count: u64) -> (f64, &str) {
         match self.unit.scale {
@@ -146,8 +155,8 @@ impl Row {
         let scaled = self.scaled.as_ref()?;
         match cpu_time.filter(|time| *time > 0.0)? {
             time if self.is_cpu_time => Some((time / elapsed.as_secs_f64(), "CPUs utilized")),
-            // A state has no rate.
-            _ if self.unit.is_snapshot => None,
+            // A state has no rate, and that of a part of the time is not known.
+            _ if self.unit.is_snapshot || self.only_on().is_some() => None,
             time if self.unit.scale.is_none() && self.unit.name.is_empty() => {
                 Some(rate(scaled.value as f64 / time))
             }
@@ -262,10 +271,15 @@ impl Report {
         };
         let deviation =
             row.deviation.map_or_else(String::new, |percent| format!(" (+- {percent:.2} %)"));
-        let estimate = if scaled.is_estimate {
-            format!(" (estimated: counted {:.1} % of the time)", scaled.coverage * 100.0)
-        } else {
-            String::new()
+        let percent = scaled.coverage * 100.0;
+        let estimate = match row.only_on() {
+            Some(cores) => {
+                format!(" (counted {percent:.1} % of the time, on the cores of {cores} only)")
+            }
+            None if scaled.is_estimate => {
+                format!(" (estimated: counted {percent:.1} % of the time)")
+            }
+            None => String::new(),
         };
         format!("{value:>20}  {label:<36} {metric:>19}{deviation}{estimate}").trim_end().to_owned()
     }
@@ -316,7 +330,7 @@ impl Report {
         text
     }
 
-    /// A count that was extrapolated has `coverage` below 1.
+    /// A count that was extrapolated has `coverage` below 1. One with `only_on_cores` was not.
     fn json(&self) -> Value {
         let event = |row: &Row| {
             let mut event = json!({
@@ -332,6 +346,9 @@ impl Report {
             }
             if !row.not_on.is_empty() {
                 event["not_on_cpus"] = row.not_on.as_slice().into();
+            }
+            if let Some(cores) = row.only_on() {
+                event["only_on_cores"] = cores.into();
             }
             if let Some(deviation) = row.deviation {
                 event["deviation_percent"] = deviation.into();
@@ -553,6 +570,21 @@ mod tests {
         let text = report.print(Form::Text);
         assert!(text.contains("4  page-faults (not on CPUs 8,9)"), "{text}");
         assert_eq!(report.json()["events"][0]["not_on_cpus"], json!([8, 9]));
+    }
+
+    #[test]
+    fn counts_of_some_cores_are_marked() {
+        let mut report = run(4, 10);
+        report.rows[0].cores = Some("cpu_core".to_owned());
+        assert!(!report.print(Form::Text).contains("cpu_core"), "it was on no others");
+        let mut report = run(4, 5);
+        report.rows[0].cores = Some("cpu_core".to_owned());
+        assert_eq!(report.json()["events"][0]["only_on_cores"], "cpu_core");
+        assert!(report.print(Form::Text).contains("on the cores of cpu_core only"));
+        let metric = |row: &Row| row.metric(Duration::from_secs(1), Some(1.0));
+        assert_eq!(metric(&report.rows[0]), None);
+        report.rows[0].cores = None;
+        assert!(metric(&report.rows[0]).is_some());
     }
 
     #[test]
