@@ -397,10 +397,20 @@ impl Timeline {
         }
         let mut at = 0;
         let wake_ups = column(7).zip(column(8)).zip(column(9)).zip(column(11));
-        for (((delta, tid), target), name) in wake_ups {
+        // A column that is missing has zeros.
+        let [times, all] = [7, 12].map(|number| column(number).count());
+        assert!(all == 0 || all == times, "{all} flags of {times} wake-ups");
+        let flags = column(12).chain(std::iter::repeat(0));
+        for ((((delta, tid), target), name), flags) in wake_ups.zip(flags) {
             at += delta;
             let name = &names[name as usize];
-            self.lines.push(format!("{at} cpu {cpu}: wakes {name} {tid} for {target}"));
+            let by = match flags {
+                0 => "",
+                0x08 => " by a hardware interrupt",
+                0x10 => " by a software interrupt",
+                other => panic!("flags {other:#x}"),
+            };
+            self.lines.push(format!("{at} cpu {cpu}: wakes {name} {tid} for {target}{by}"));
         }
     }
 }

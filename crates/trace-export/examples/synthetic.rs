@@ -4,8 +4,8 @@
 
 use std::fs::File;
 use trace_export::{
-    ClockDomain, CpuMode, DebugAnnotation, Flow, Frame, Loss, PerfettoSink, Sample, SchedSwitch,
-    SchedWaking, Sink, Task, Timestamp, Track, TrackEvent, Unit, Value,
+    ClockDomain, CpuMode, DebugAnnotation, Flow, Frame, Interrupt, Loss, PerfettoSink, Sample,
+    SchedSwitch, SchedWaking, Sink, Task, Timestamp, Track, TrackEvent, Unit, Value,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -64,7 +64,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let name = format!("w{tid}");
         let thread = Task::new(tid, name.as_bytes(), 120);
         let idle = Task::new(0, b"swapper/0", 120);
-        sink.sched_waking(at(t + 2), &SchedWaking::new(0, thread, 0))?;
+        // The idle thread has nothing to do with it.
+        let waking = SchedWaking::new(0, thread, 0).interrupt(Interrupt::Hard);
+        sink.sched_waking(at(t + 2), &waking)?;
         let on = SchedSwitch::new(0, idle, 0, thread);
         sink.sched_switch(at(t + 4), &on)?;
         let off = SchedSwitch::new(0, thread, 1, idle);

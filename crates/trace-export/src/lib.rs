@@ -62,8 +62,8 @@ pub use chrome::{ChromeSink, ChromeStats};
 pub use cpu::{CpuIntervals, CpuState};
 pub use intern::{Frame, Interner, StackId, TextId};
 pub use model::{
-    Category, CounterValue, CpuMode, DebugAnnotation, Flow, Loss, Name, Sample, SchedSwitch,
-    SchedWaking, Sink, Task, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
+    Category, CounterValue, CpuMode, DebugAnnotation, Flow, Interrupt, Loss, Name, Sample,
+    SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent, TrackId, TrackKind, Unit, Value,
 };
 #[cfg(feature = "compress")]
 pub use perfetto::Compressor;

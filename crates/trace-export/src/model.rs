@@ -463,13 +463,31 @@ pub struct SchedWaking<'a> {
     pub task: Task<'a>,
     /// The CPU that the woken thread last ran on.
     pub target_cpu: u32,
+    /// The interrupt that made it. `None` if the thread on the CPU did, or if it is not known.
+    pub interrupt: Option<Interrupt>,
 }
 
 impl<'a> SchedWaking<'a> {
     /// A wake-up on `cpu` of `task`, which last ran on `target_cpu`.
     pub const fn new(cpu: u32, task: Task<'a>, target_cpu: u32) -> Self {
-        Self { cpu, task, target_cpu }
+        Self { cpu, task, target_cpu, interrupt: None }
     }
+
+    /// Sets the interrupt that made it, or `None` if the thread on the CPU did.
+    #[must_use]
+    pub fn interrupt(self, interrupt: impl Into<Option<Interrupt>>) -> Self {
+        Self { interrupt: interrupt.into(), ..self }
+    }
+}
+
+/// The kind of an interrupt. The thread that it interrupted has nothing to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Interrupt {
+    /// A hardware interrupt.
+    Hard,
+    /// A software interrupt, such as received packets or timers.
+    Soft,
 }
 
 /// Data that was lost and is missing from the timeline.

@@ -10,9 +10,9 @@ use proptest::prelude::*;
 #[allow(dead_code, reason = "shared with other tests")]
 use testkit::perfetto::Timeline;
 use trace_export::{
-    Category, ClockDomain, DebugAnnotation, Flow, Frame, Loss, Name, PerfettoSink, Sample,
-    SchedSwitch, SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent, TrackId,
-    Unit, Value,
+    Category, ClockDomain, DebugAnnotation, Flow, Frame, Interrupt, Loss, Name, PerfettoSink,
+    Sample, SchedSwitch, SchedWaking, Sink, StackId, Task, TextId, Timestamp, Track, TrackEvent,
+    TrackId, Unit, Value,
 };
 
 const fn ns(n: i64) -> Timestamp {
@@ -122,6 +122,8 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
         sink.sched_switch(ns(20), &switch(1, task(8, b"b"), task(7, b"a")))?;
         let waking = SchedWaking::new(1, task(9, b"c"), 2);
         sink.sched_waking(ns(25), &waking)?;
+        sink.sched_waking(ns(26), &waking.interrupt(Interrupt::Hard))?;
+        sink.sched_waking(ns(27), &waking.interrupt(Interrupt::Soft))?;
         sink.sched_switch(ns(30), &switch(1, task(7, b"a"), task(8, b"b")))?;
         assert!(sink.sched_switch(ns(30), &switch(1 << 20, task(7, b"a"), task(8, b"b"))).is_err());
         for i in 0..3000 {
@@ -138,6 +140,8 @@ fn the_kernels_scheduler_is_on_the_clock_that_viewers_read_it_on() {
         "1020 cpu 1: (1) -> a 7",
         "1030 cpu 1: (1) -> b 8",
         "1025 cpu 1: wakes c 9 for 2",
+        "1026 cpu 1: wakes c 9 for 2 by a hardware interrupt",
+        "1027 cpu 1: wakes c 9 for 2 by a software interrupt",
     ];
     assert_eq!(timeline.lines[0], "Linux 6.12.1", "which says what the states are");
     assert_eq!(of("cpu 1"), expected);

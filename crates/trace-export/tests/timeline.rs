@@ -278,6 +278,32 @@ fn an_idle_cpu_after_unreported_switches_is_drawn_by_one_switch() {
     assert_eq!(timeline.count("-> other"), 0, "{}", timeline.text());
 }
 
+/// The thread on the CPU has nothing to do with it, and viewers show it as the waker of a thread.
+#[test]
+fn a_wake_up_by_an_interrupt_is_not_one_by_the_thread_on_the_cpu() {
+    let mut w = World::default();
+    let cpu = w.entity(EntityKind::Cpu, 0, "", None);
+    let [a, b] = [8, 9].map(|tid| w.entity(EntityKind::Thread, tid, "t", None));
+    w.switch(cpu, None, ThreadState::Unknown, Some(a));
+    let contexts = [Context::Task, Context::HardIrq, Context::SoftIrq, Context::Unknown];
+    for (at, context) in (1..).zip(contexts) {
+        w.now = at;
+        let (kind, on, cpu) = (FlowKind::Wakes, Some(cpu), Some(cpu));
+        w.push(EventKind::Flow { kind, from: None, context, on, to: b, cpu, stack: None });
+    }
+    let (trace, _) = w.draw(TimelineOptions::default());
+    let timeline = Timeline::read(&trace);
+    let wakings: Vec<&str> =
+        of_cpu(&timeline).into_iter().filter(|line| line.contains("wakes")).collect();
+    let expected = [
+        "1 cpu 0: wakes t 9 for 0",
+        "2 cpu 0: wakes t 9 for 0 by a hardware interrupt",
+        "3 cpu 0: wakes t 9 for 0 by a software interrupt",
+        "4 cpu 0: wakes t 9 for 0",
+    ];
+    assert_eq!(wakings, expected);
+}
+
 /// The lines of a CPU.
 fn of_cpu(timeline: &Timeline) -> Vec<&str> {
     timeline.lines.iter().map(String::as_str).filter(|line| line.contains(" cpu 0: ")).collect()

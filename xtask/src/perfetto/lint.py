@@ -13,6 +13,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 BEGIN, END, INSTANT, COUNTER, STATE = 1, 2, 3, 4, 5
 STATE_CLEARED, NEEDS_STATE = 1, 2
 BOOTTIME, TRACE_FILE = 6, 11
+HARDIRQ, SOFTIRQ = 0x08, 0x10
 
 
 class Sequence:
@@ -269,6 +270,12 @@ class Lint:
         ]
         if len({len(column) for column in columns}) != 1:
             self.fault("columns of wake-ups that differ in length")
+        # Readers take it as zeros where it is missing.
+        flags = sched.waking_common_flags
+        if flags and len(flags) != len(sched.waking_timestamp):
+            self.fault("a column of flags that is not as long as those of wake-ups")
+        if any(value not in (0, HARDIRQ, SOFTIRQ) for value in flags):
+            self.fault("flags of a wake-up that are not those of one interrupt")
         names = len(sched.intern_table)
         for index in [*sched.switch_next_comm_index, *sched.waking_comm_index]:
             if index >= names:

@@ -167,4 +167,9 @@ pub(super) mod ftrace {
     pub(in super::super) const COMPACT_WAKING_TARGET_CPU: u32 = 9;
     pub(in super::super) const COMPACT_WAKING_PRIO: u32 = 10;
     pub(in super::super) const COMPACT_WAKING_COMM: u32 = 11;
+    pub(in super::super) const COMPACT_WAKING_COMMON_FLAGS: u32 = 12;
+
+    /// `common_flags` of the kernel's trace events: `TRACE_FLAG_HARDIRQ` and `TRACE_FLAG_SOFTIRQ`.
+    pub(in super::super) const FLAG_HARDIRQ: u8 = 0x08;
+    pub(in super::super) const FLAG_SOFTIRQ: u8 = 0x10;
 }

@@ -3,7 +3,7 @@
 use super::PerfettoSink;
 use super::field::{TRACE_PACKET, ftrace, packet};
 use super::sequence::SEQUENCE;
-use crate::model::{SchedSwitch, SchedWaking};
+use crate::model::{Interrupt, SchedSwitch, SchedWaking};
 use crate::proto::Buffer;
 use hashbrown::HashMap;
 use std::io::{self, Write};
@@ -19,7 +19,38 @@ pub(super) struct Bundle {
     count: usize,
     switch: Columns,
     waking: Columns,
+    flags: Flags,
     comms: Comms,
+}
+
+/// The column of the flags of wake-ups: a byte each.
+#[derive(Debug, Default)]
+struct Flags {
+    bytes: Vec<u8>,
+    /// All flags of the column.
+    all: u8,
+}
+
+impl Flags {
+    #[inline]
+    fn push(&mut self, interrupt: Option<Interrupt>) {
+        let flags = match interrupt {
+            None => 0,
+            Some(Interrupt::Hard) => ftrace::FLAG_HARDIRQ,
+            Some(Interrupt::Soft) => ftrace::FLAG_SOFTIRQ,
+        };
+        self.bytes.push(flags);
+        self.all |= flags;
+    }
+
+    /// Readers take a column that is missing as one of zeros.
+    fn write(&mut self, out: &mut Buffer) {
+        if self.all != 0 {
+            out.bytes(ftrace::COMPACT_WAKING_COMMON_FLAGS, &self.bytes);
+        }
+        self.bytes.clear();
+        self.all = 0;
+    }
 }
 
 /// The names of threads in a bundle, and their indexes in its table.
@@ -247,6 +278,7 @@ impl Bundle {
         let comm = self.comms.index(task.comm);
         let values = [task.tid.into(), waking.target_cpu.into(), task.prio as i64 as u64, comm];
         self.waking.push(at, values);
+        self.flags.push(waking.interrupt);
     }
 
     /// Writes a packet with the events since the last one.
@@ -278,6 +310,7 @@ impl Bundle {
             ],
             out,
         );
+        self.flags.write(out);
         out.close_large(compact);
         out.close_large(bundle);
         out.close_large(message);

@@ -320,10 +320,19 @@ impl Drawing {
                 let switch = scheduler::Switch { cpu, prev, left, next, is_next_unknown, prio };
                 self.scheduler.switch(&switch, stats, cx)?;
             }
-            EventKind::Flow { kind: FlowKind::Wakes | FlowKind::Creates, on, to, cpu, .. } => {
+            EventKind::Flow {
+                kind: FlowKind::Wakes | FlowKind::Creates,
+                context,
+                on,
+                to,
+                cpu,
+                ..
+            } => {
                 let thread = tables.entities.get(to).filter(|to| to.kind == EntityKind::Thread);
-                if let Some(thread) = thread {
-                    self.scheduler.waking(on, thread, cpu, stats, cx)?;
+                if let Some(to) = thread {
+                    let interrupt = scheduler::interrupt_of(context);
+                    let waking = scheduler::Waking { on, interrupt, to, target: cpu };
+                    self.scheduler.waking(&waking, stats, cx)?;
                 }
             }
             EventKind::State { .. } => {}

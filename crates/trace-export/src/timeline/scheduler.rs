@@ -1,7 +1,7 @@
 //! Context switches and wake-ups, processes and threads.
 
 use super::{Context, Drawing, TimelineStats};
-use crate::model::{Category, SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent};
+use crate::model::{Category, Interrupt, SchedSwitch, SchedWaking, Sink, Task, Track, TrackEvent};
 use crate::pids;
 use crate::process::Process;
 use std::io;
@@ -16,6 +16,26 @@ pub(super) struct Switch {
     pub(super) next: Option<EntityId>,
     pub(super) is_next_unknown: bool,
     pub(super) prio: i16,
+}
+
+/// A wake-up of the model.
+pub(super) struct Waking<'a> {
+    /// The CPU of the waker.
+    pub(super) on: Option<EntityId>,
+    pub(super) interrupt: Option<Interrupt>,
+    pub(super) to: &'a Entity,
+    /// The CPU of the thread that is woken.
+    pub(super) target: Option<EntityId>,
+}
+
+/// The interrupt of a context, if it is one.
+#[inline]
+pub(super) const fn interrupt_of(context: trace_timeline::Context) -> Option<Interrupt> {
+    match context {
+        trace_timeline::Context::HardIrq => Some(Interrupt::Hard),
+        trace_timeline::Context::SoftIrq => Some(Interrupt::Soft),
+        _ => None,
+    }
 }
 
 /// The threads that are drawn on CPUs.
@@ -245,13 +265,12 @@ impl Scheduler {
 
     pub(super) fn waking(
         &mut self,
-        on: Option<EntityId>,
-        to: &Entity,
-        target: Option<EntityId>,
+        waking: &Waking<'_>,
         stats: &mut TimelineStats,
         cx: &mut Context<'_, impl Sink>,
     ) -> io::Result<()> {
         let Context { at, tables, .. } = *cx;
+        let Waking { on, interrupt, to, target } = *waking;
         let known = on.and_then(|id| Some((id, self.cpu(id, tables)?.number)));
         let Some((on_id, on)) = known else {
             stats.without_cpu += 1;
@@ -266,7 +285,7 @@ impl Scheduler {
         let Some(label) = Label::of(to) else { return Ok(()) };
         stats.wakings += 1;
         let task = label.task(DEFAULT_PRIO, tables);
-        cx.sink.sched_waking(at, &SchedWaking::new(on, task, target))
+        cx.sink.sched_waking(at, &SchedWaking::new(on, task, target).interrupt(interrupt))
     }
 }
 
