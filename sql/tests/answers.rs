@@ -6,13 +6,11 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use trace_dataset::{Dataset, DatasetOptions, QUESTIONS};
-use trace_timeline::sources::go::GoSource;
-use trace_timeline::{
-    Attribute, Correlator, Derived, Entity, EntityKind, Event, EventKind, Tables, TextId, Timestamp,
-};
+use trace_dataset::QUESTIONS;
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../crates/gotrace/tests/data/shop.trace");
+/// Continuous integration builds it as a part of the tests of that crate.
+#[path = "../../crates/trace-dataset/tests/given/mod.rs"]
+mod given;
 
 fn ask(args: &[&str], dir: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_triscope-sql"));
@@ -37,23 +35,8 @@ fn failure(args: &[&str], dir: &Path) -> String {
 
 /// Exports a Go trace. Returns the number of intervals of goroutines.
 fn export(dir: &Path, recording: i64, host: Option<&str>) -> u64 {
-    let mut options = DatasetOptions::new(recording);
-    options.host = host.map(str::to_owned);
-    options.clock_offset_nanos = Some(1_795_392_000_000_000_000);
-    let mut dataset = Dataset::create(dir, options).unwrap();
-    let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
-    let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
-    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
-    while let Some(event) = reader.next_event().unwrap() {
-        source.push(event, &mut tables, &mut events);
-        for event in events.drain(..) {
-            let each = &mut |derived: Derived<'_>| dataset.push(&derived, &tables);
-            correlator.push(&event, &tables.entities, each);
-        }
-    }
-    correlator.finish(&mut |derived| dataset.push(&derived, &tables));
-    let summary = dataset.finish(&tables).unwrap();
-    summary.tables.iter().find(|table| table.name == "goroutine_states").unwrap().rows
+    let summary = given::go_trace(dir, recording, host, |_| {});
+    given::rows(&summary, "goroutine_states")
 }
 
 /// The file of a table of a host.
@@ -195,15 +178,7 @@ fn damaged_files_are_errors_or_have_other_values() {
 #[test]
 fn entities_are_in_their_tables() {
     let dir = tempfile::tempdir().unwrap();
-    let mut tables = Tables::new();
-    let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
-    let (name, unit) = (tables.text(b"load"), TextId::EMPTY);
-    for (kind, value) in [(EntityKind::Cpu, 3.0), (EntityKind::Process, 4.0)] {
-        let entity = tables.entity(Entity::new(kind, 3)).unwrap();
-        let kind = EventKind::Counter { entity, name, unit, value };
-        dataset.push(&Derived::Event(Event { time: Timestamp::default(), kind }), &tables);
-    }
-    dataset.finish(&tables).unwrap();
+    given::counters(dir.path());
     let sql = "SELECT c.cpu, v.value FROM counters v JOIN cpus c USING (recording, entity)";
     assert_eq!(answer(&["--csv", sql], dir.path()), "cpu,value\n3,3.0\n");
 }
@@ -212,18 +187,7 @@ fn entities_are_in_their_tables() {
 #[test]
 fn a_reading_of_several_cgroups_counts_once() {
     let dir = tempfile::tempdir().unwrap();
-    let mut tables = Tables::new();
-    let cgroup = tables.text(b"/sys/fs/cgroup/s");
-    let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
-    for (pid, of) in [(10, "/s/a"), (11, "/s/b")] {
-        let process = tables.entity(Entity::new(EntityKind::Process, pid)).unwrap();
-        let of = tables.text(of.as_bytes());
-        tables.entities.describe(process, Attribute::Cgroup, of);
-        let (since, at) = (Timestamp::from_nanos(0), Timestamp::from_nanos(100));
-        let kind = EventKind::Throttle { process, cgroup, since, nanos: 50, periods: 1 };
-        dataset.push(&Derived::Event(Event { time: at, kind }), &tables);
-    }
-    dataset.finish(&tables).unwrap();
+    given::reading_of_several_cgroups(dir.path());
     let text = answer(&["--csv", "throttling"], dir.path());
     let rows: Vec<_> = text.lines().skip(1).collect();
     assert_eq!(rows.len(), 1, "{text}");

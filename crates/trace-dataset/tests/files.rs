@@ -5,37 +5,19 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trace_dataset::{Dataset, DatasetOptions, Summary, TABLES};
-use trace_timeline::sources::go::GoSource;
-use trace_timeline::{Correlator, Derived, EntityKind, Event, EventKind, Tables};
+use trace_timeline::{Derived, EntityKind, Event, EventKind, Tables};
 
-const TRACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../gotrace/tests/data/shop.trace");
+mod given;
 
 /// Exports the trace, and counts its intervals of goroutines and its counters.
 fn export(dir: &Path, host: &str) -> (Summary, u64, u64) {
-    let mut options = DatasetOptions::new(7);
-    options.host = Some(host.to_owned());
-    options.clock_offset_nanos = Some(1_795_392_000_000_000_000);
-    let mut dataset = Dataset::create(dir, options).unwrap();
-    let mut reader = gotrace::Reader::new(fs::File::open(TRACE).unwrap()).unwrap();
-    let (mut tables, mut correlator) = (Tables::new(), Correlator::new());
-    let mut source = GoSource::new(Default::default());
-    let (mut events, mut intervals, mut counters) = (Vec::new(), 0, 0);
-    let mut each = |derived: Derived<'_>, tables: &Tables| {
-        match &derived {
-            Derived::Interval(interval) if interval.kind == EntityKind::Goroutine => intervals += 1,
-            Derived::Event(Event { kind: EventKind::Counter { .. }, .. }) => counters += 1,
-            _ => {}
-        }
-        dataset.push(&derived, tables);
-    };
-    while let Some(event) = reader.next_event().unwrap() {
-        source.push(event, &mut tables, &mut events);
-        for event in events.drain(..) {
-            correlator.push(&event, &tables.entities, &mut |derived| each(derived, &tables));
-        }
-    }
-    correlator.finish(&mut |derived| each(derived, &tables));
-    (dataset.finish(&tables).unwrap(), intervals, counters)
+    let (mut intervals, mut counters) = (0, 0);
+    let summary = given::go_trace(dir, 7, Some(host), |derived| match derived {
+        Derived::Interval(interval) if interval.kind == EntityKind::Goroutine => intervals += 1,
+        Derived::Event(Event { kind: EventKind::Counter { .. }, .. }) => counters += 1,
+        _ => {}
+    });
+    (summary, intervals, counters)
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -52,7 +34,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 fn every_table_has_a_complete_file() {
     let dir = tempfile::tempdir().unwrap();
     let (summary, intervals, counters) = export(dir.path(), "web-1");
-    let rows = |name| summary.tables.iter().find(|table| table.name == name).unwrap().rows;
+    let rows = |name| given::rows(&summary, name);
     assert!(intervals > 1000 && counters > 100);
     assert_eq!(rows("goroutine_states"), intervals);
     assert_eq!(rows("counters"), counters);
@@ -84,6 +66,23 @@ fn every_table_has_a_complete_file() {
     assert_eq!(files(dir.path()), found);
     let after: Vec<Vec<u8>> = found.iter().map(|file| fs::read(file).unwrap()).collect();
     assert_eq!(before, after);
+}
+
+/// `sql/tests` ask about them.
+#[test]
+fn given_datasets_have_their_rows_and_files() {
+    let check = |make: fn(&Path) -> Summary, least: &[(&str, u64)]| {
+        let dir = tempfile::tempdir().unwrap();
+        let summary = make(dir.path());
+        for (table, rows) in least {
+            assert!(given::rows(&summary, table) >= *rows, "{table}: {summary:?}");
+        }
+        let found = files(dir.path());
+        assert_eq!(found.len(), TABLES.len(), "{found:?}");
+    };
+    check(given::counters, &[("counters", 2)]);
+    check(given::reading_of_several_cgroups, &[("throttles", 2)]);
+    check(given::long_times, &[("goroutine_states", 4), ("thread_states", 4), ("sched", 6)]);
 }
 
 #[test]
