@@ -193,3 +193,22 @@ fn a_reading_of_several_cgroups_counts_once() {
     assert_eq!(rows.len(), 1, "{text}");
     assert!(rows[0].contains(",/sys/fs/cgroup/s,,2,50,1,"), "{text}");
 }
+
+/// Longer than a `BIGINT`.
+#[test]
+fn sums_of_durations_have_no_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    given::long_times(dir.path());
+    for (question, sum) in [
+        ("goroutine_waits", ",2,10000000000000000000,"),
+        ("goroutine_times", ",10000000000000000000,"),
+        ("off_cpu", ",preempted,2,10000000000000000000,"),
+        ("noisy_neighbours", ",10000000000000000000,"),
+        // The threads that wait run for a moment before and after.
+        ("cpu_time", ",10000000000000000004,1.0"),
+        ("scheduling_latency", ",10000000000000000000\n"),
+    ] {
+        let text = answer(&["--csv", question], dir.path());
+        assert!(text.contains(sum), "{question}: {text}");
+    }
+}

@@ -9,8 +9,8 @@
 WITH times AS (
   SELECT recording, thread, sum(duration) AS on_cpu FROM sched GROUP BY recording, thread
 )
-SELECT r.host, p.name AS process, p.pid, sum(s.on_cpu) AS on_cpu,
-       sum(s.on_cpu) * 1.0 / sum(sum(s.on_cpu)) OVER (PARTITION BY r.host) AS share
+SELECT r.host, p.name AS process, p.pid, sum(CAST(s.on_cpu AS DECIMAL(38, 0))) AS on_cpu,
+       sum(CAST(s.on_cpu AS DOUBLE)) / sum(sum(CAST(s.on_cpu AS DOUBLE))) OVER (PARTITION BY r.host) AS share
 FROM times s
 JOIN threads t USING (recording, thread)
 JOIN recordings r USING (recording)

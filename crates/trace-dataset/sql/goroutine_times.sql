@@ -9,11 +9,11 @@
 --   damaged  runtime.gcBgMarkWorker  2           12944707  NULL         16631812  NULL     157520825  256          8176898
 SELECT p.name AS process, g.entry,
        count(DISTINCT CAST(s.recording AS STRING) || '/' || CAST(g.goroutine AS STRING)) AS goroutines,
-       sum(s.duration) FILTER (WHERE s.state = 'running') AS running,
-       sum(s.duration) FILTER (WHERE s.state = 'running' AND s.kernel <> 'on_cpu') AS without_cpu,
-       sum(s.duration) FILTER (WHERE s.state = 'runnable') AS runnable,
-       sum(s.duration) FILTER (WHERE s.state = 'syscall') AS syscall,
-       sum(s.duration) FILTER (WHERE s.state = 'waiting') AS waiting,
+       sum(CAST(s.duration AS DECIMAL(38, 0))) FILTER (WHERE s.state = 'running') AS running,
+       sum(CAST(s.duration AS DECIMAL(38, 0))) FILTER (WHERE s.state = 'running' AND s.kernel <> 'on_cpu') AS without_cpu,
+       sum(CAST(s.duration AS DECIMAL(38, 0))) FILTER (WHERE s.state = 'runnable') AS runnable,
+       sum(CAST(s.duration AS DECIMAL(38, 0))) FILTER (WHERE s.state = 'syscall') AS syscall,
+       sum(CAST(s.duration AS DECIMAL(38, 0))) FILTER (WHERE s.state = 'waiting') AS waiting,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY s.latency) AS latency_p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.latency) AS latency_p99
 FROM goroutine_states s

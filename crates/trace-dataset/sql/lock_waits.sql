@@ -5,7 +5,7 @@
 -- Example:
 --   process   kind  waits  total      p99      longest
 --   Workload  lock  325    480329591  5044644  7964936
-SELECT p.name AS process, w.kind, count(*) AS waits, sum(w.duration) AS total,
+SELECT p.name AS process, w.kind, count(*) AS waits, sum(CAST(w.duration AS DECIMAL(38, 0))) AS total,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY w.duration) AS p99, max(w.duration) AS longest
 FROM waits w
 LEFT JOIN processes p USING (recording, process)

@@ -15,7 +15,7 @@ WITH waits AS (
   GROUP BY recording, thread, occupant_kind, occupant
 )
 SELECT r.host, p.name AS process, w.occupant_kind, o.name AS neighbour,
-       sum(w.preempted) AS preempted, sum(w.woken) AS woken
+       sum(CAST(w.preempted AS DECIMAL(38, 0))) AS preempted, sum(CAST(w.woken AS DECIMAL(38, 0))) AS woken
 FROM waits w
 JOIN recordings r USING (recording)
 JOIN threads t USING (recording, thread)
@@ -23,4 +23,4 @@ LEFT JOIN processes p ON p.recording = w.recording AND p.process = t.process
 LEFT JOIN threads ot ON ot.recording = w.recording AND ot.thread = w.occupant
 LEFT JOIN processes o ON o.recording = w.recording AND o.process = ot.process
 GROUP BY r.host, p.name, w.occupant_kind, o.name
-ORDER BY sum(w.total) DESC, r.host, p.name, o.name;
+ORDER BY sum(CAST(w.total AS DECIMAL(38, 0))) DESC, r.host, p.name, o.name;

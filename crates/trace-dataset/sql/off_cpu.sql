@@ -12,8 +12,8 @@ WITH waits AS (
   WHERE state IS NOT NULL
   GROUP BY recording, thread, state
 )
-SELECT r.host, p.name AS process, w.state, sum(w.intervals) AS intervals, sum(w.total) AS total,
-       max(w.longest) AS longest
+SELECT r.host, p.name AS process, w.state, sum(w.intervals) AS intervals,
+       sum(CAST(w.total AS DECIMAL(38, 0))) AS total, max(w.longest) AS longest
 FROM waits w
 JOIN recordings r USING (recording)
 JOIN threads t USING (recording, thread)

@@ -9,7 +9,7 @@
 SELECT r.host, r.kernel, p.name AS process, count(s.latency) AS waits,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY s.latency) AS p50,
        percentile_cont(0.99) WITHIN GROUP (ORDER BY s.latency) AS p99,
-       max(s.latency) AS longest, sum(s.latency) AS total
+       max(s.latency) AS longest, sum(CAST(s.latency AS DECIMAL(38, 0))) AS total
 FROM recordings r
 JOIN threads t USING (recording)
 LEFT JOIN processes p ON p.recording = t.recording AND p.process = t.process

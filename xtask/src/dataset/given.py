@@ -165,6 +165,40 @@ def flame_graph_difference(questions):
     ]
 
 
+def sums(questions):
+    """Sums of durations that are longer than a BIGINT."""
+    long = 5 * 10**18
+    row = {"recording": 1, "duration": long, "latency": long}
+    goroutine = {**row, "state": "waiting", "reason": "sleep", "kernel": "absent"}
+    thread = {**row, "state": "preempted", "occupant_kind": "thread", "occupant": 3}
+    tables = {
+        "recordings": [{**recording, "kernel": "6.1"} for recording in recordings(1)],
+        "processes": [{"recording": 1, "process": 1, "name": "p", "pid": 7}],
+        "threads": [{"recording": 1, "thread": n, "process": 1, "tid": n} for n in (1, 2, 3)],
+        "goroutines": [{"recording": 1, "goroutine": n, "process": 1, "entry": "main.main"} for n in (1, 2)],
+        "goroutine_states": [{**goroutine, "goroutine": n} for n in (1, 2)],
+        "thread_states": [{**thread, "thread": n} for n in (1, 2)],
+        "sched": [{**row, "thread": n} for n in (1, 2)],
+        "waits": [{**row, "process": 1, "kind": "lock", "is_open": 0}] * 2,
+    }
+    columns = {
+        "goroutine_waits": "total",
+        "goroutine_times": "waiting",
+        "off_cpu": "total",
+        "noisy_neighbours": "preempted",
+        "cpu_time": "on_cpu",
+        "lock_waits": "total",
+        "scheduling_latency": "total",
+    }
+    found = {name: ask(questions, name, tables) for name in columns}
+    shares = [row["share"] for row in found["cpu_time"]]
+    return shares == [1] and all(
+        # As a text: it is printed as a whole number.
+        [str(row[column]) for row in found[name]] == ["10000000000000000000"]
+        for name, column in columns.items()
+    )
+
+
 def cpu_utilization(questions):
     """A CPU that no recorded thread had is idle, unless the scheduler was not recorded."""
     tables = {
@@ -207,6 +241,7 @@ CHECKS = [
     hot_functions,
     flame_graph,
     flame_graph_difference,
+    sums,
     cpu_utilization,
     allocation_sites,
 ]

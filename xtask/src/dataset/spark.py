@@ -13,7 +13,8 @@ from pyspark.sql import SparkSession
 
 def plain(value):
     if isinstance(value, decimal.Decimal):
-        return float(value)
+        # A sum of whole numbers has no places.
+        return float(value) if value.as_tuple().exponent else int(value)
     if isinstance(value, (datetime.date, datetime.datetime)):
         return str(value)
     return value
