@@ -221,6 +221,24 @@ fn a_sample_can_stand_for_several() {
     assert_eq!(file["threads"][0]["samples"]["weight"], serde_json::json!([4, 1]));
 }
 
+/// Each stands for as many intervals as samples.
+#[test]
+fn samples_that_stand_for_several_are_as_many_intervals() {
+    let mut example = Example::new();
+    for (at, count) in [(1, 1), (2, 1), (3, 1), (4, 4), (20, 1), (24, 3)] {
+        example.sample(at * 1_000_000, SampleKind::Cpu, SampledEventId::NONE, 0, count);
+    }
+    let (file, _) = example.written();
+    assert_eq!(file["meta"]["interval"], 1);
+    let samples = &file["threads"][0]["samples"];
+    // Idle from the end of the four samples on.
+    assert_eq!(samples["time"], serde_json::json!([0, 1, 2, 3, 7, 19, 23]));
+    assert_eq!(samples["weight"], serde_json::json!([1, 1, 1, 4, 0, 1, 3]));
+    let ms = 1_000_000;
+    assert_eq!(samples["threadCPUDelta"], serde_json::json!([0, ms, ms, ms, 0, ms, 3 * ms]));
+    assert_eq!(names(&file, 4), [""; 0]);
+}
+
 /// The process id, the thread id, the name, and whether it is the main thread, of each thread.
 fn threads(file: &Value) -> Vec<(String, i64, String, bool)> {
     let threads = file["threads"].as_array().unwrap().iter();

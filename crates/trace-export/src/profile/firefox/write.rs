@@ -16,8 +16,8 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::{self, Write};
 use trace_timeline::{
-    EntityKind, Frame, InstantKind, Mapping, MappingId, SampleKind, SpanKind, StackId, Tables,
-    TextId, ThreadState,
+    EntityKind, Frame, InstantKind, Mapping, MappingId, SampleKind, SampledEventId, SpanKind,
+    StackId, Tables, TextId, ThreadState,
 };
 
 /// The version of the format.
@@ -278,6 +278,8 @@ impl Chosen {
         };
         let places: Vec<Place> = series.iter().enumerate().map(place).collect();
         let is_regular = single.is_some_and(|(_, series)| match series.kind {
+            // Of the sampler of .NET, which has no name.
+            SampleKind::Cpu if series.event == SampledEventId::NONE => true,
             SampleKind::Cpu => is_of_running(&tables.str(tables.sampled_event(series.event).name)),
             kind => matches!(kind, SampleKind::GoCpu | SampleKind::Managed),
         });
@@ -290,8 +292,14 @@ impl Chosen {
         self.places.get(usize::from(sample.series)).copied().unwrap_or(Place::LeftOut)
     }
 
+    /// The number of samples that one stands for.
+    fn count(&self, sample: &Taken) -> i64 {
+        if self.is_counted { i64::try_from(sample.weight).unwrap_or(i64::MAX) } else { 1 }
+    }
+
     /// The time between two samples that are taken at regular intervals: the median of the thread with
-    /// most samples, which has a CPU most of the time. An idle CPU is no thread.
+    /// most samples, which has a CPU most of the time. An idle CPU is no thread. A sample that stands for
+    /// several has several intervals before it.
     fn interval(&self, threads: &[(Numbers, Thread)], tables: &Tables) -> Option<i64> {
         if !self.is_regular {
             return None;
@@ -301,11 +309,18 @@ impl Chosen {
             (kind != Some(EntityKind::Cpu), thread.samples.len())
         })?;
         let taken = |sample: &&Taken| matches!(self.place(sample), Place::Samples { .. });
-        let mut times: Vec<i64> =
-            most.samples.iter().filter(taken).map(|sample| sample.at).collect();
+        let mut times: Vec<(i64, i64)> = most
+            .samples
+            .iter()
+            .filter(taken)
+            .map(|sample| (sample.at, self.count(sample).max(1)))
+            .collect();
         times.sort_unstable();
-        let mut distances: Vec<i64> =
-            times.iter().zip(times.iter().skip(1)).map(|(at, next)| next - at).collect();
+        let mut distances: Vec<i64> = times
+            .iter()
+            .zip(times.iter().skip(1))
+            .map(|((at, _), (next, count))| (next - at) / count)
+            .collect();
         if distances.len() < 2 {
             return None;
         }
@@ -372,20 +387,21 @@ impl Chosen {
         let mut running = 0;
         for (at, sample, is_on_cpu) in sorted {
             let stack = sample.stack.and_then(|stack| shared.stack(stack));
-            let weight = i64::try_from(sample.weight).unwrap_or(i64::MAX);
-            let before = rows.last().map_or(at, |row| row.at);
+            let (before, counted) = rows.last().map_or((at, 1), |row| (row.at, row.weight));
             let gap = at.saturating_sub(before);
             if self.is_time {
+                let weight = i64::try_from(sample.weight).unwrap_or(i64::MAX);
                 rows.push(Row { at, stack, weight, on_cpu: running });
                 running = if is_on_cpu { weight } else { 0 };
                 continue;
             }
-            if self.is_regular && gap > interval.saturating_mul(2) {
-                let at = before.saturating_add(interval);
+            let weight = self.count(sample);
+            let [ran_before, ran] = [counted, weight].map(|count| interval.saturating_mul(count));
+            if self.is_regular && gap > ran_before.saturating_add(ran) {
+                let at = before.saturating_add(ran_before);
                 rows.push(Row { at, stack: None, weight: 0, on_cpu: 0 });
             }
-            let weight = if self.is_counted { weight } else { 1 };
-            rows.push(Row { at, stack, weight, on_cpu: gap.min(interval) });
+            rows.push(Row { at, stack, weight, on_cpu: gap.min(ran) });
         }
         (rows, left_out)
     }
