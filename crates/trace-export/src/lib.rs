@@ -38,7 +38,7 @@
 
 mod chrome;
 mod cpu;
-#[cfg(any(feature = "html", feature = "profile"))]
+#[cfg(any(feature = "html", feature = "profile", feature = "timeline"))]
 mod frame;
 #[cfg(feature = "html")]
 pub mod html;

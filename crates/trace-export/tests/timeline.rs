@@ -171,6 +171,31 @@ fn waits_are_slices_below_their_thread() {
     assert_eq!(timeline.count(" sample "), 0);
 }
 
+/// Otherwise all of them are one function, without a name.
+#[test]
+fn frames_without_a_function_are_named_by_their_place() {
+    let mut w = World::default();
+    let process = w.entity(EntityKind::Process, 7, "p", None);
+    let entity = w.entity(EntityKind::Thread, 8, "t", Some(process));
+    let path = w.tables.text(b"/lib/libc.so");
+    let mapping = w.tables.add_mapping(Mapping { path, ..Mapping::default() });
+    let main = w.tables.text(b"main");
+    let frames = [(0x30, TextId::EMPTY), (0x38, main), (0x40, TextId::EMPTY)]
+        .map(|(address, function)| Frame { function, mapping, address, ..Frame::default() });
+    let stack = w.tables.stack(&frames);
+    w.now = 100;
+    let (kind, event) = (SampleKind::OffCpu, SampledEventId::default());
+    let (weight, thread, cpu, of) = (60, None, None, None);
+    w.push(EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of });
+    let (trace, _) = w.draw(TimelineOptions::default());
+    let timeline = Timeline::read(&trace);
+    let drawn = timeline.count("begin off CPU [libc.so+0x40 > main > libc.so+0x30]");
+    assert_eq!(drawn, 1, "{}", timeline.text());
+    let expected = serde_json::json!(["libc.so+0x30", "main", "libc.so+0x40"]);
+    let items = chrome(&w.events, &w.tables);
+    assert!(items.iter().any(|item| item["args"]["stack"] == expected), "{items:#?}");
+}
+
 /// Nested cgroups are read at times of their own: slices that overlap are on different tracks.
 #[test]
 fn throttling_of_nested_cgroups_is_on_lanes() {

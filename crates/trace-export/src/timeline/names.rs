@@ -1,6 +1,7 @@
 //! Texts and stacks of the model in the tables of a sink.
 
 use super::Context;
+use crate::frame;
 use crate::intern::{Frame, StackId, TextId};
 use crate::model::{Category, Sink};
 use hashbrown::HashMap;
@@ -9,7 +10,7 @@ use std::collections::BTreeMap;
 use trace_timeline::{
     EntityId, EntityKind, Interval, Kernel, SampledEventId, SpanKind, State, Tables,
 };
-use trace_timeline::{StackId as ModelStack, TextId as ModelText};
+use trace_timeline::{Frame as ModelFrame, StackId as ModelStack, TextId as ModelText};
 
 /// The sink's identifiers of texts, names and stacks. The sink can evict them.
 #[derive(Debug, Default)]
@@ -394,12 +395,24 @@ impl Names {
         }
         let name = root.name(tables);
         let outermost = (root != Root::None).then(|| Frame::new(&name));
-        let frames = tables.frames(stack).iter().map(|frame| {
-            let module =
-                frame.mapping.map_or(&b""[..], |mapping| tables.get(tables.mapping(mapping).path));
-            Frame::new(tables.get(frame.function))
+        let frames = tables.frames(stack).iter();
+        let path = |frame: &ModelFrame| {
+            frame.mapping.map_or(ModelText::EMPTY, |mapping| tables.mapping(mapping).path)
+        };
+        // Frames without a function, which are few, are named by their place.
+        let is_unnamed = |frame: &&ModelFrame| frame.function.is_empty();
+        let places: Vec<Cow<'static, str>> = frames
+            .clone()
+            .filter(is_unnamed)
+            .map(|frame| frame::place(&tables.str(path(frame)), frame.address))
+            .collect();
+        let mut places = places.iter();
+        let frames = frames.map(|frame| {
+            let place = if is_unnamed(&frame) { places.next() } else { None };
+            let function = place.map_or(tables.get(frame.function), |place| place.as_bytes());
+            Frame::new(function)
                 .source(tables.get(frame.file), frame.line)
-                .module(module, frame.address)
+                .module(tables.get(path(frame)), frame.address)
         });
         let id = cx.sink.stack(&mut frames.chain(outermost));
         set(cache, stack.index(), id);
