@@ -63,7 +63,8 @@ use view::View;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {
-    /// JSON of <https://www.speedscope.app>: one profile for each value of the label `thread`.
+    /// JSON of <https://www.speedscope.app>: one profile for each process and value of the label `thread`.
+    /// Samples without the label are one.
     Speedscope,
     /// `profile.proto` of pprof, compressed: `go tool pprof` reads it.
     Pprof,
@@ -503,6 +504,31 @@ mod tests {
         let text = written(&(profile, tables), Format::Speedscope);
         assert!(text.contains(r#""activeProfileIndex":1"#), "{text}");
         assert!(text.contains(r#""samples":[[0],[1],[0]],"weights":[3,4,6]"#), "{text}");
+    }
+
+    /// As in two containers.
+    #[test]
+    fn speedscope_keeps_threads_of_two_processes_apart() {
+        let (example, mut tables) = example();
+        let mut profile = Profile::new(Measure { period: 0, ..example.measure });
+        let function = tables.text(b"f");
+        let stack = tables.stack(&[Frame { function, ..Frame::default() }]);
+        for (pid, name, comm, weight) in [(1, "shop", "main", 5), (2, "bank", "worker", 3)] {
+            let [name, comm] = [name, comm].map(|text| tables.text(text.as_bytes()));
+            let process = tables.entity(Entity::new(EntityKind::Process, pid).name(name));
+            let thread = Entity::new(EntityKind::Thread, 7).name(comm).child_of(process);
+            let entities = [tables.entity(thread), None];
+            let labels = profile.label_set(Labels { entities, ..Labels::default() });
+            profile.add(stack, labels, 1, weight);
+        }
+        let text = written(&(profile, tables), Format::Speedscope);
+        assert_eq!(text.matches(r#""type":"sampled""#).count(), 2, "{text}");
+        for (name, weight) in [("main (7) of shop", 5), ("worker (7) of bank", 3)] {
+            let profile = format!(
+                r#""name":"{name}","unit":"nanoseconds","startValue":0,"endValue":{weight},"#
+            );
+            assert!(text.contains(&profile), "{text}");
+        }
     }
 
     #[test]

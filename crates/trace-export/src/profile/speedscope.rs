@@ -5,7 +5,10 @@ use super::{Sample, Unit};
 use crate::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use trace_timeline::TextId;
+use trace_timeline::{EntityId, TextId};
+
+/// The number of a thread, and its process: threads of two processes can have one number.
+type Thread = (i64, Option<EntityId>);
 
 /// The frames of the file: a name at a line.
 #[derive(Default)]
@@ -39,16 +42,16 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
         }
         path.into_iter().map(|frame| frames.index(frame)).collect()
     };
-    let entries: Vec<(Option<i64>, Vec<u32>)> =
+    let entries: Vec<(Option<Thread>, Vec<u32>)> =
         view.samples().iter().map(|sample| (thread(view, sample), stack(sample))).collect();
-    let mut thread_names: BTreeMap<i64, String> = BTreeMap::new();
+    let mut thread_names: BTreeMap<Thread, String> = BTreeMap::new();
     for sample in view.samples() {
         let comm = view.labels(sample.labels).into_iter().find(|(key, _)| key == "comm");
         if let (Some(thread), Some((_, LabelText::Text(name)))) = (thread(view, sample), comm) {
             thread_names.entry(thread).or_insert_with(|| name.into_owned());
         }
     }
-    let mut threads: BTreeMap<Option<i64>, Vec<(&[u32], u64)>> = BTreeMap::new();
+    let mut threads: BTreeMap<Option<Thread>, Vec<(&[u32], u64)>> = BTreeMap::new();
     for (entry, value) in view.profile.in_order() {
         if let Some((thread, stack)) = entries.get(entry) {
             threads.entry(*thread).or_default().push((stack, value));
@@ -87,10 +90,16 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
         }
         text.push_str("{\"type\":\"sampled\",\"name\":");
         let name = match thread {
-            Some(thread) => match thread_names.get(thread) {
-                Some(name) => format!("{name} ({thread})"),
-                None => format!("thread {thread}"),
-            },
+            Some(thread @ (number, process)) => {
+                let name = match thread_names.get(thread) {
+                    Some(name) => format!("{name} ({number})"),
+                    None => format!("thread {number}"),
+                };
+                match view.shown_process(*process) {
+                    Some(process) => format!("{name} of {process}"),
+                    None => name,
+                }
+            }
             None => title.to_owned(),
         };
         json::text(&mut text, &name);
@@ -109,11 +118,12 @@ pub(super) fn write(view: &View<'_>, title: &str, out: &mut dyn Write) -> io::Re
     out.write_all(text.as_bytes())
 }
 
-/// The value of the label `thread`.
-fn thread(view: &View<'_>, sample: &Sample) -> Option<i64> {
+/// The value of the label `thread`, and the process.
+fn thread(view: &View<'_>, sample: &Sample) -> Option<Thread> {
     let labels = view.labels(sample.labels);
-    labels.into_iter().find_map(|(key, value)| match value {
+    let number = labels.into_iter().find_map(|(key, value)| match value {
         LabelText::Number(thread) if key == "thread" => Some(thread),
         _ => None,
-    })
+    })?;
+    Some((number, view.process(sample)))
 }

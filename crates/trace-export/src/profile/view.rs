@@ -74,7 +74,7 @@ impl<'a> View<'a> {
         self.tables.str(text)
     }
 
-    fn process(&self, sample: &Sample) -> Option<EntityId> {
+    pub(super) fn process(&self, sample: &Sample) -> Option<EntityId> {
         let entities = self.profile.labels_of(sample.labels)?.entities;
         entities.into_iter().flatten().find_map(|id| self.tables.entities.process_of(id))
     }
@@ -107,7 +107,12 @@ impl<'a> View<'a> {
 
     /// The outermost frame of a sample: its process, if processes are shown.
     pub(super) fn root(&self, sample: &Sample) -> Option<String> {
-        let process = self.process(sample).filter(|_| self.has_processes)?;
+        self.shown_process(self.process(sample))
+    }
+
+    /// The name of a process, if processes are shown.
+    pub(super) fn shown_process(&self, process: Option<EntityId>) -> Option<String> {
+        let process = process.filter(|_| self.has_processes)?;
         Some(process_name(process, self.tables))
     }
 
