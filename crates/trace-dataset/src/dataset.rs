@@ -155,18 +155,33 @@ const PARTIAL: &str = ".partial";
 /// hosts share, its process id is no evidence.
 const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The name of a hidden directory.
-fn hidden_name(recording: i64, process: u32) -> String {
-    format!(".{recording:016x}.{process}{PARTIAL}")
+/// The name of a hidden directory. Its number is the process id, or a later one.
+fn hidden_name(recording: i64, number: u32) -> String {
+    format!(".{recording:016x}.{number}{PARTIAL}")
 }
 
-/// Whether [`hidden_name`] makes this name, of any recording and process.
+/// Makes a hidden directory that no other export has: the process id is also that of processes of other hosts and
+/// containers.
+fn create_hidden(dir: &Path, recording: i64) -> io::Result<PathBuf> {
+    let mut number = std::process::id();
+    loop {
+        let path = dir.join(hidden_name(recording, number));
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                number = number.wrapping_add(1);
+            }
+            created => return created.map(|()| path),
+        }
+    }
+}
+
+/// Whether [`hidden_name`] makes this name, of any recording and number.
 fn is_hidden_name(name: &str) -> bool {
     let inner = name.strip_prefix('.').and_then(|name| name.strip_suffix(PARTIAL));
-    inner.and_then(|inner| inner.split_once('.')).is_some_and(|(recording, process)| {
+    inner.and_then(|inner| inner.split_once('.')).is_some_and(|(recording, number)| {
         let recording = u64::from_str_radix(recording, 16).map(|number| number as i64);
-        let numbers = recording.ok().zip(process.parse().ok());
-        numbers.is_some_and(|(recording, process)| hidden_name(recording, process) == name)
+        let numbers = recording.ok().zip(number.parse().ok());
+        numbers.is_some_and(|(recording, number)| hidden_name(recording, number) == name)
     })
 }
 
@@ -374,10 +389,16 @@ impl Dataset {
     ///
     /// The directory, or a file in it, cannot be created.
     pub fn create(dir: &Path, options: DatasetOptions) -> Result<Self> {
-        let temporary = dir.join(hidden_name(options.recording, std::process::id()));
         remove_abandoned(dir);
+        let hidden = || create_hidden(dir, options.recording);
+        let temporary = match hidden() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(dir).and_then(|()| hidden())
+            }
+            created => created,
+        };
         // The hidden directory is not the one that the caller knows.
-        fs::create_dir_all(&temporary).map_err(at(dir))?;
+        let temporary = temporary.map_err(at(dir))?;
         let requests = [SpanKind::Task, SpanKind::Activity, SpanKind::Region]
             .map(|kind| Requests::new(RequestFilter::of(kind), options.paths));
         let mut dataset = Self {
@@ -403,7 +424,7 @@ impl Dataset {
         };
         for table in TABLES {
             let path = dataset.temporary().join(table.name);
-            let file = File::create(&path).and_then(|file| {
+            let file = File::create_new(&path).and_then(|file| {
                 // A row group goes out at once.
                 FileWriter::new(BufWriter::with_capacity(1 << 12, file), table)
             });

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use trace_dataset::{Dataset, DatasetOptions, Summary, TABLES};
-use trace_timeline::{Derived, EntityKind, Event, EventKind, Tables};
+use trace_timeline::{ClockDomain, Derived, EntityKind, Event, EventKind, Tables, Timestamp};
 
 mod given;
 
@@ -83,6 +83,33 @@ fn given_datasets_have_their_rows_and_files() {
     check(given::counters, &[("counters", 2)]);
     check(given::reading_of_several_cgroups, &[("throttles", 2)]);
     check(given::long_times, &[("goroutine_states", 4), ("thread_states", 4), ("sched", 6)]);
+}
+
+/// As in two containers, whose processes have one process id.
+#[test]
+fn exports_of_one_recording_at_one_time_have_files_of_their_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut exports =
+        [(), ()].map(|()| Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap());
+    assert_ne!(exports[0].temporary(), exports[1].temporary());
+    for (export, rows) in exports.iter_mut().zip([1, 2000]) {
+        for time in (0..rows).map(Timestamp::from_nanos) {
+            let kind = EventKind::Clock { time, domain: ClockDomain::Realtime, reading: time };
+            export.push(&Derived::Event(Event { time, kind }), &Tables::new());
+        }
+    }
+    for (export, rows) in exports.into_iter().zip([1, 2000]) {
+        let summary = export.finish(&Tables::new()).unwrap();
+        assert_eq!(given::rows(&summary, "clocks"), rows);
+        for table in &summary.tables {
+            let path = dir.path().join(table.name).join(&summary.partition);
+            let content = fs::read(path.join("0000000000000001.parquet")).unwrap();
+            assert_eq!(content.len() as u64, table.bytes, "{}", table.name);
+            assert!(content.starts_with(b"PAR1") && content.ends_with(b"PAR1"), "{}", table.name);
+        }
+    }
+    let hidden = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(hidden.filter(|name| name.as_encoded_bytes().starts_with(b".")).count(), 0);
 }
 
 #[test]
@@ -257,7 +284,7 @@ fn directories_of_others_are_left() {
 fn the_unread_rest_of_a_source_is_a_loss() {
     let dir = tempfile::tempdir().unwrap();
     let mut dataset = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
-    dataset.push_unread(trace_timeline::Timestamp::from_nanos(5));
+    dataset.push_unread(Timestamp::from_nanos(5));
     let summary = dataset.finish(&Tables::new()).unwrap();
     let losses = summary.tables.iter().find(|table| table.name == "losses").unwrap();
     assert_eq!(losses.rows, 1);
