@@ -994,8 +994,8 @@ impl Dataset {
     }
 
     /// Completes all files and renames them, that of the recording last, and removes those of the recording
-    /// in other partitions. If a rename fails, files that were not there before are removed: those of an
-    /// earlier export stay.
+    /// in other partitions. If a rename fails, files and directories that were not there before are removed:
+    /// those of an earlier export stay.
     fn publish(&mut self, partition: &str) -> Result<Vec<TableSummary>> {
         let recording = self.options.recording;
         if let Some((name, source)) = self.writer.error.take() {
@@ -1012,21 +1012,22 @@ impl Dataset {
             let bytes = result.map_err(at(&self.dir.join(table.name)))?;
             summaries.push(TableSummary { name: table.name, rows, bytes });
         }
+        // From here on, a signal waits.
+        let is_removed = self.cleanup.hold();
+        if *is_removed {
+            let source = io::ErrorKind::Interrupted.into();
+            return Err(Error { path: self.dir.clone(), source });
+        }
         // What is likely to fail comes before the first file is in its place.
+        let mut directories = NewDirectories::default();
         for table in TABLES {
-            let dir = self.dir.join(table.name).join(partition);
-            fs::create_dir_all(&dir).map_err(at(&dir))?;
+            directories.create(&self.dir, &Path::new(table.name).join(partition))?;
         }
         let place = |table: &Table| {
             self.dir.join(table.name).join(partition).join(format!("{recording:016x}.parquet"))
         };
         let (last, others): (Vec<_>, Vec<_>) =
             TABLES.iter().partition(|table| table.name == RECORDINGS);
-        let is_removed = self.cleanup.hold();
-        if *is_removed {
-            let source = io::ErrorKind::Interrupted.into();
-            return Err(Error { path: self.dir.clone(), source });
-        }
         let mut created = Vec::new();
         let moved = others.iter().chain(&last).try_for_each(|table| {
             let path = place(table);
@@ -1041,6 +1042,7 @@ impl Dataset {
             }
         }
         moved?;
+        directories.keep();
         self.remove_elsewhere(partition)?;
         Ok(summaries)
     }
@@ -1067,6 +1069,40 @@ impl Dataset {
             }
         }
         Ok(())
+    }
+}
+
+/// Directories that were not there before. When this is dropped, those that are empty are removed.
+#[derive(Debug, Default)]
+struct NewDirectories(Vec<PathBuf>);
+
+impl NewDirectories {
+    /// Makes the directories of a path in `dir` that are missing.
+    fn create(&mut self, dir: &Path, inner: &Path) -> Result<()> {
+        let mut path = dir.to_owned();
+        for part in inner {
+            path.push(part);
+            match fs::create_dir(&path) {
+                Ok(()) => self.0.push(path.clone()),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+                Err(error) => return Err(at(&path)(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps all of them.
+    fn keep(mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewDirectories {
+    fn drop(&mut self) {
+        // The inner ones are the last ones.
+        for path in self.0.iter().rev() {
+            let _ = fs::remove_dir(path); // another export has a file in it
+        }
     }
 }
 

@@ -30,6 +30,20 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// All files and directories in it.
+fn tree(dir: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(tree(&path));
+        }
+        found.push(path);
+    }
+    found.sort();
+    found
+}
+
 #[test]
 fn every_table_has_a_complete_file() {
     let dir = tempfile::tempdir().unwrap();
@@ -151,6 +165,32 @@ fn a_dataset_that_cannot_be_published_leaves_no_file() {
     fs::create_dir_all(dir.path().join(partition).join("0000000000000001.parquet")).unwrap();
     blocked(dir.path(), partition);
     assert_eq!(files(dir.path()), [] as [PathBuf; 0]);
+}
+
+/// It made those of all other tables before.
+#[test]
+fn an_export_that_fails_leaves_no_directory() {
+    let failing = |dir: &Path| {
+        let before = tree(dir);
+        let export = Dataset::create(dir, DatasetOptions::new(1)).unwrap();
+        export.finish(&Tables::new()).unwrap_err();
+        assert_eq!(tree(dir), before);
+    };
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("wakeups"), "").unwrap();
+    failing(dir.path());
+    // The last file cannot be renamed. The directories of one table were there.
+    let dir = tempfile::tempdir().unwrap();
+    let partition = "date=__HIVE_DEFAULT_PARTITION__/host=__HIVE_DEFAULT_PARTITION__";
+    let place = dir.path().join("recordings").join(partition).join("0000000000000001.parquet");
+    fs::create_dir_all(place).unwrap();
+    failing(dir.path());
+    // A signal came before.
+    let dir = tempfile::tempdir().unwrap();
+    let export = Dataset::create(dir.path(), DatasetOptions::new(1)).unwrap();
+    export.cleanup().run();
+    export.finish(&Tables::new()).unwrap_err();
+    assert_eq!(tree(dir.path()), [] as [PathBuf; 0]);
 }
 
 /// A directory is in the place of the last file but one: those before it were renamed.
