@@ -18,7 +18,8 @@ WITH folded AS (
   JOIN frames f USING (recording, frame)
   GROUP BY k.recording, k.stack
 )
-SELECT coalesce(s.event, s.kind) AS event, f.folded, count(*) AS samples
+SELECT coalesce(s.event, s.kind) AS event, f.folded,
+       sum(CASE WHEN s.event IS NULL AND s.kind = 'cpu' THEN s.weight ELSE 1 END) AS samples
 FROM samples s
 JOIN folded f USING (recording, stack)
 WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))

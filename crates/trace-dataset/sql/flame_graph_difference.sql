@@ -13,7 +13,8 @@
 --   go_cpu  internal/poll.ignoringEINTRIO                 1       1      0
 --   go_cpu  internal/runtime/atomic.(*Pointer[...]).Load  1       1      0
 WITH cpu_samples AS (
-  SELECT s.recording, s.stack, coalesce(s.event, s.kind) AS event
+  SELECT s.recording, s.stack, coalesce(s.event, s.kind) AS event,
+         CASE WHEN s.event IS NULL AND s.kind = 'cpu' THEN s.weight ELSE 1 END AS samples
   FROM samples s
   WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
     AND s.recording IN (SELECT recording FROM recordings)
@@ -27,16 +28,16 @@ WITH cpu_samples AS (
   WHERE f.function IS NOT NULL
 ), counts AS (
   SELECT s.event, f.function,
-         sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
-         sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
+         sum(CASE WHEN c.cohort = 'before' THEN s.samples ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 'after' THEN s.samples ELSE 0 END) AS after
   FROM cpu_samples s
   JOIN cohorts c USING (recording)
   JOIN functions f USING (recording, stack)
   GROUP BY s.event, f.function
 ), totals AS (
   SELECT s.event,
-         sum(CASE WHEN c.cohort = 'before' THEN 1 ELSE 0 END) AS before,
-         sum(CASE WHEN c.cohort = 'after' THEN 1 ELSE 0 END) AS after
+         sum(CASE WHEN c.cohort = 'before' THEN s.samples ELSE 0 END) AS before,
+         sum(CASE WHEN c.cohort = 'after' THEN s.samples ELSE 0 END) AS after
   FROM cpu_samples s
   JOIN cohorts c USING (recording)
   GROUP BY s.event

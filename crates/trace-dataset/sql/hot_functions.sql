@@ -14,11 +14,15 @@ WITH functions AS (
   FROM stacks k
   JOIN frames f USING (recording, frame)
   GROUP BY k.recording, k.stack, f.function
+), cpu_samples AS (
+  SELECT s.recording, s.stack, coalesce(s.event, s.kind) AS event,
+         CASE WHEN s.event IS NULL AND s.kind = 'cpu' THEN s.weight ELSE 1 END AS samples
+  FROM samples s
+  WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
+    AND s.recording IN (SELECT recording FROM recordings)
 )
-SELECT coalesce(s.event, s.kind) AS event, f.function, sum(CASE WHEN f.depth = 0 THEN 1 ELSE 0 END) AS self, count(*) AS total
-FROM samples s
+SELECT s.event, f.function, sum(CASE WHEN f.depth = 0 THEN s.samples ELSE 0 END) AS self, sum(s.samples) AS total
+FROM cpu_samples s
 JOIN functions f USING (recording, stack)
-WHERE (s.kind IN ('cpu', 'go_cpu') OR (s.kind = 'managed' AND coalesce(s.kernel, 'on_cpu') = 'on_cpu'))
-  AND s.recording IN (SELECT recording FROM recordings)
-GROUP BY coalesce(s.event, s.kind), f.function
-ORDER BY self DESC, total DESC, event, f.function;
+GROUP BY s.event, f.function
+ORDER BY self DESC, total DESC, s.event, f.function;

@@ -276,11 +276,13 @@ def compare_cohorts(connection, ours):
     require(sums[0] == sums[1], "flame_graph_difference by kernel: other samples")
     kernel = dict((row[:2], row[2:4]) for row in ours["flame_graph_difference by kernel"][1])
     sampled = connection.execute(
-        "SELECT event, function, count(DISTINCT s) FILTER (r.kernel IS NULL), count(DISTINCT s) FILTER (r.kernel IS NOT NULL) "
-        "FROM (SELECT recording, stack, coalesce(event, kind) AS event, row_number() OVER () AS s FROM samples "
+        "SELECT event, function, coalesce(sum(n) FILTER (kernel IS NULL), 0), coalesce(sum(n) FILTER (kernel IS NOT NULL), 0) "
+        "FROM (SELECT DISTINCT s, n, event, function, r.kernel "
+        "FROM (SELECT recording, stack, coalesce(event, kind) AS event, row_number() OVER () AS s, "
+        "CASE WHEN samples.event IS NULL AND kind = 'cpu' THEN weight ELSE 1 END AS n FROM samples "
         "WHERE kind IN ('cpu', 'go_cpu') OR (kind = 'managed' AND (kernel IS NULL OR kernel = 'on_cpu'))) "
         "JOIN recordings r USING (recording) JOIN stacks USING (recording, stack) "
-        "JOIN frames USING (recording, frame) WHERE function IS NOT NULL GROUP BY 1, 2"
+        "JOIN frames USING (recording, frame) WHERE function IS NOT NULL) GROUP BY 1, 2"
     ).fetchall()
     require(kernel == {row[:2]: row[2:] for row in sampled}, "flame_graph_difference by kernel: other numbers")
 

@@ -120,12 +120,15 @@ def latency_regression(questions):
 
 def sampled():
     """Two recordings with a sample of each kind, those of .NET by what the kernel did with the thread, and one with
-    samples of another event."""
+    samples of another event, and of .NET those of the kernel, which can stand for several."""
     kernels = [None, "on_cpu", "sleeping", "woken"]
     samples = [("go_cpu", None), ("off_cpu", "sleeping"), *(("managed", kernel) for kernel in kernels)]
-    rows = [{"recording": n, "stack": 1, "kind": kind, "kernel": kernel} for n in (1, 2) for kind, kernel in samples]
-    cpu = {"stack": 1, "kind": "cpu"}
-    rows += [{"recording": 2, **cpu}] + [{"recording": 2, **cpu, "event": "page-faults"}] * 2
+    keys = ("kind", "kernel")
+    rows = [{"recording": n, "stack": 1, "weight": 1, **dict(zip(keys, row))} for n in (1, 2) for row in samples]
+    # The weight of an event is its period.
+    cpu = {"stack": 1, "kind": "cpu", "weight": 1000}
+    rows += [{"recording": 2, **cpu, "weight": weight} for weight in (4, 1)]
+    rows += [{"recording": 2, **cpu, "event": "page-faults"}] * 2
     rows += [{"recording": n, **cpu, "event": "cycles"} for n in (1, 2)]
     # A recording that is not complete does not count.
     rows.append({"recording": 3, **cpu, "event": "cycles"})
@@ -138,7 +141,7 @@ def sampled():
 
 
 # Samples of `sampled` by event.
-SAMPLES = {"managed": 4, "cycles": 2, "go_cpu": 2, "page-faults": 2, "cpu": 1}
+SAMPLES = {"cpu": 5, "managed": 4, "cycles": 2, "go_cpu": 2, "page-faults": 2}
 
 
 def hot_functions(questions):
@@ -160,7 +163,7 @@ def flame_graph_difference(questions):
         ("cycles", "f", 1, 1, 0),
         ("go_cpu", "f", 1, 1, 0),
         ("managed", "f", 2, 2, 0),
-        ("cpu", "f", 0, 1, None),
+        ("cpu", "f", 0, 5, None),
         ("page-faults", "f", 0, 2, None),
     ]
 
