@@ -54,7 +54,7 @@ fn every_table_has_a_complete_file() {
     assert_eq!(rows("counters"), counters);
     assert_eq!((rows("recordings"), rows("sched")), (1, 0));
     assert!(rows("stacks") > rows("frames"), "frames are shared by stacks");
-    // The offset above is the begin of the day, and the trace began after its clock showed 0.
+    // The offset is the begin of the day, and the trace began after its clock showed 0.
     assert!(summary.partition.ends_with("/host=web-1"), "{}", summary.partition);
     let found = files(dir.path());
     let expected: Vec<PathBuf> = TABLES
