@@ -371,7 +371,11 @@ func printSummary(w io.Writer, summary *trace.Summary) {
 		if t.Parent != nil {
 			parent = int64(t.Parent.ID)
 		}
-		fmt.Fprintf(w, "task %d %s %d %d %d %d %d", t.ID, encode(t.Name), parent, at(t.Start), at(t.End), len(t.Regions), len(t.Logs))
+		name := t.Name
+		if name == "" && t.Start != nil {
+			name = t.Start.Task().Type // the second end of a task has none
+		}
+		fmt.Fprintf(w, "task %d %s %d %d %d %d %d", t.ID, encode(name), parent, at(t.Start), at(t.End), len(t.Regions), len(t.Logs))
 		for _, g := range slices.Sorted(maps.Keys(t.Goroutines)) {
 			if g != trace.NoGoroutine {
 				fmt.Fprintf(w, " %d", g)

@@ -343,6 +343,40 @@ fn states_end_with_the_last_event_before_a_loss() {
     assert_eq!((time(|u| u.procs), time(|u| u.running)), (400.0, (90 + 20 + 70).into()));
 }
 
+/// At the end of a task that began before damage, the reader has neither its type nor its parent.
+#[test]
+fn a_task_that_spans_a_loss_keeps_its_type() {
+    let event = |time, details: EventDetails<'_>| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        event.goroutine(GoId(2)).proc(ProcId(0)).thread(ThreadId(1)).build().unwrap()
+    };
+    let begin = Task::new(TaskId(5), TaskId(3), "job");
+    let begin = event(40, EventDetails::TaskBegin(begin));
+    let end = event(1_040, EventDetails::TaskEnd(Task::new(TaskId(5), TaskId::NONE, "")));
+    for is_before in [false, true] {
+        for mut summarizer in [
+            Summarizer::new(),
+            Summarizer::returning_tasks(),
+            Summarizer::longest_tasks(1, Some("job".into())),
+        ] {
+            match is_before {
+                true => summarizer.before(begin.as_event()),
+                false => assert_eq!(summarizer.push(begin.as_event()), None),
+            }
+            summarizer.loss();
+            let tasks = match summarizer.push(end.as_event()) {
+                Some(Finished::Task(task)) => vec![*task],
+                _ => summarizer.finish().tasks,
+            };
+            let task = tasks.iter().find(|task| task.id == TaskId(5)).unwrap();
+            assert_eq!((task.name.to_string(), task.parent), ("job".to_owned(), Some(TaskId(3))));
+            let start = (!is_before).then(|| Timestamp::from_nanos(40));
+            assert_eq!((task.start, task.end), (start, Some(Timestamp::from_nanos(1_040))));
+            assert_eq!(task.own, None);
+        }
+    }
+}
+
 /// A thread of C that calls Go has one goroutine for all its calls.
 #[test]
 fn a_goroutine_whose_id_is_used_again_after_a_loss_keeps_its_times() {

@@ -21,6 +21,7 @@ use trace_common::{IdMap, SeededState, Timestamp};
 /// The numbers are those of Go's `internal/trace.Summarizer`, with one exception: a goroutine that
 /// is in a blocked system call when the trace or a region ends. Go counts the blocked part twice
 /// there, as [`Times::syscall`] and as [`Times::runnable`]; here it is [`Times::syscall_blocked`].
+/// A task that ends twice keeps its type, which Go forgets at the second end.
 ///
 /// Two rules of Go count [`Times::syscall`] where a goroutine has no P; [`Scheduling`](super::Scheduling)
 /// does not. A goroutine returns from a system call whose P was taken away, while another one is in a
@@ -606,7 +607,7 @@ mod tests {
             );
             emit(EventDetails::RegionEnd(region()))?; // of one before the trace
             let ended = emit(EventDetails::TaskEnd(UserTask::new(id, TaskId::BACKGROUND, "")))?;
-            assert!(matches!(ended, Some(Finished::Task(ended)) if ended.name.is_empty()));
+            assert!(matches!(ended, Some(Finished::Task(ended)) if ended.name.to_string() == name));
         }
         Ok(())
     }

@@ -193,7 +193,9 @@ impl Summarizer {
         let losses = tasks.losses;
         let open = tasks.open(seen.id, id);
         let task = &mut open.task;
-        if **task.name != **seen.name {
+        // At an end after damage, the reader does not know the type. The begin had it.
+        let has_name = begins || !seen.name.is_empty();
+        if has_name && **task.name != **seen.name {
             let name = begins.then(|| Name::of(event.table, event.record.begun_type()));
             task.name = name.unwrap_or_else(|| seen.name.into());
         }

@@ -6,7 +6,7 @@ use gotrace::analysis::Task;
 use gotrace::bstr::BStr;
 use gotrace::{Event, EventKind, GoId, TaskId, Timestamp};
 use serde_json::{Value, json};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, Write};
 use std::sync::Arc;
 
@@ -27,6 +27,8 @@ pub(super) struct Entry {
 /// The entries of tasks, as long as there is room for them.
 struct Log {
     entries: BTreeMap<TaskId, Vec<Entry>>,
+    /// The parents and types of open subtasks of these tasks: after damage, the reader does not know them.
+    subtasks: HashMap<TaskId, (TaskId, Arc<[u8]>)>,
     /// Most entries have a text that others have, too.
     texts: HashSet<Arc<[u8]>>,
     room: usize,
@@ -37,46 +39,67 @@ struct Log {
 impl Log {
     fn of(tasks: &[Task]) -> Self {
         let entries = tasks.iter().map(|task| (task.id, Vec::new())).collect();
-        Self { entries, texts: HashSet::new(), room: MAX_BYTES, omitted: 0 }
+        let (subtasks, texts) = (HashMap::new(), HashSet::new());
+        Self { entries, subtasks, texts, room: MAX_BYTES, omitted: 0 }
     }
 
     fn push(&mut self, event: Event<'_>) {
-        let none = || BStr::new("");
-        let (id, kind, name, message) = match event.kind() {
-            EventKind::Log => match event.log() {
-                Some(log) => (log.task, "log", log.category, log.message),
-                None => return,
-            },
+        match event.kind() {
+            EventKind::Log => {
+                if let Some(log) = event.log() {
+                    self.add(event, log.task, "log", log.category, log.message);
+                }
+            }
             kind @ (EventKind::RegionBegin | EventKind::RegionEnd) => {
                 let what =
                     if kind == EventKind::RegionBegin { "region begins" } else { "region ends" };
-                match event.region() {
-                    Some(region) => (region.task, what, region.name, none()),
-                    None => return,
+                if let Some(region) = event.region() {
+                    self.add(event, region.task, what, region.name, b"");
                 }
             }
-            // A subtask is an event of its parent.
-            kind @ (EventKind::TaskBegin | EventKind::TaskEnd) => {
-                let what = if kind == EventKind::TaskBegin { "task begins" } else { "task ends" };
-                match event.task() {
-                    Some(task) => (task.parent, what, task.name, none()),
-                    None => return,
-                }
+            EventKind::TaskBegin | EventKind::TaskEnd => self.subtask(event),
+            _ => {}
+        }
+    }
+
+    /// A subtask is an event of its parent.
+    fn subtask(&mut self, event: Event<'_>) {
+        let Some(task) = event.task() else { return };
+        let begun = self.subtasks.remove(&task.id);
+        if event.kind() == EventKind::TaskBegin {
+            if let Some(name) = self.add(event, task.parent, "task begins", task.name, b"") {
+                self.subtasks.insert(task.id, (task.parent, name));
             }
-            _ => return,
+            return;
+        }
+        match begun {
+            Some((parent, name)) => self.add(event, parent, "task ends", &name, b""),
+            None => self.add(event, task.parent, "task ends", task.name, b""),
         };
-        let Some(entries) = self.entries.get_mut(&id) else { return };
+    }
+
+    /// Adds an entry of a task, if it is one of these and there is room for the entry. Returns its name.
+    fn add(
+        &mut self,
+        event: Event<'_>,
+        task: TaskId,
+        kind: &'static str,
+        name: &[u8],
+        message: &[u8],
+    ) -> Option<Arc<[u8]>> {
+        let entries = self.entries.get_mut(&task)?;
         let bytes = size_of::<Entry>() + name.len() + message.len();
         let Some(room) = self.room.checked_sub(bytes) else {
             // Later ones would be out of context.
             self.room = 0;
             self.omitted += 1;
-            return;
+            return None;
         };
         self.room = room;
         let (name, message) = (share(name, &mut self.texts), share(message, &mut self.texts));
-        let (time, goroutine) = (event.time(), event.goroutine());
+        let (time, goroutine, known) = (event.time(), event.goroutine(), Arc::clone(&name));
         entries.push(Entry { time, goroutine, kind, name, message });
+        Some(known)
     }
 }
 
@@ -143,6 +166,33 @@ mod tests {
     use gotrace::Region;
     use gotrace::analysis::Summarizer;
     use gotrace::synthetic::{EventConfig, EventDetails};
+
+    /// At the end of a task that began before damage, the reader has neither its type nor its parent.
+    #[test]
+    fn subtasks_that_span_damage_end_in_the_log_of_their_parent() {
+        let event = |details: EventDetails<'_>| EventConfig::new(details).build().unwrap();
+        let begin = |id, parent, name: &str| {
+            event(EventDetails::TaskBegin(gotrace::Task::new(TaskId(id), parent, name)))
+        };
+        let end =
+            |id| event(EventDetails::TaskEnd(gotrace::Task::new(TaskId(id), TaskId::NONE, "")));
+        let mut summarizer = Summarizer::new();
+        summarizer.push(begin(1, TaskId::BACKGROUND, "task").as_event());
+        let mut tasks = summarizer.finish().tasks;
+        tasks.retain(|task| task.id == TaskId(1));
+        let mut log = Log::of(&tasks);
+        log.push(begin(2, TaskId(1), "part").as_event());
+        log.push(end(2).as_event());
+        log.push(end(2).as_event());
+        // Its identifier is used again for a task that is none of these.
+        log.push(begin(3, TaskId(1), "other").as_event());
+        log.push(begin(3, TaskId(9), "another").as_event());
+        log.push(end(3).as_event());
+        let of = |entry: &Entry| (entry.kind, BStr::new(&entry.name).to_string());
+        let found: Vec<_> = log.entries[&TaskId(1)].iter().map(of).collect();
+        let expected = [("task begins", "part"), ("task ends", "part"), ("task begins", "other")];
+        assert_eq!(found, expected.map(|(kind, name)| (kind, name.to_owned())));
+    }
 
     /// A long text that many events refer to is not copied for each of them.
     #[test]
