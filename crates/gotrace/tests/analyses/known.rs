@@ -422,6 +422,36 @@ fn a_scope_divides_a_profile() {
     assert_eq!(before + after, all);
 }
 
+/// A thread of C that calls Go has one id for all its calls: the times of the next one are others.
+#[test]
+fn a_task_that_the_next_goroutine_of_the_id_ends_has_no_own_times() {
+    use GoState::{NotExist, Running, Syscall};
+    let mut summarizer = Summarizer::new();
+    let mut emit = |time, details: EventDetails<'_>| {
+        let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+        let event = event.goroutine(GoId(7)).proc(ProcId(0)).thread(ThreadId(1));
+        summarizer.push(event.build().unwrap().as_event());
+    };
+    let go =
+        |from, to| EventDetails::StateTransition(StateTransition::of_goroutine(GoId(7), from, to));
+    let task = |id| UserTask::new(TaskId(id), TaskId::BACKGROUND, "job");
+    emit(0, go(NotExist, Syscall));
+    emit(10, go(Syscall, Running));
+    emit(1_010, EventDetails::TaskBegin(task(2)));
+    emit(1_011, EventDetails::TaskBegin(task(3)));
+    emit(1_016, EventDetails::TaskEnd(task(3)));
+    emit(1_020, go(Running, Syscall));
+    emit(1_030, go(Syscall, NotExist));
+    emit(1_040, go(NotExist, Syscall));
+    emit(1_050, go(Syscall, Running));
+    emit(1_060, EventDetails::TaskEnd(task(2)));
+    let tasks = summarizer.finish().tasks;
+    let of = |id| tasks.iter().find(|task| task.id == TaskId(id)).unwrap();
+    assert_eq!((of(2).duration(), &of(2).own), (Some(NS(50)), &None));
+    let (owner, times) = of(3).own.as_ref().unwrap();
+    assert_eq!((*owner, times.running, times.total), (GoId(7), NS(5), NS(5)));
+}
+
 /// Tasks that are returned when they end have the same times as those that are kept.
 #[test]
 fn returned_tasks_are_the_kept_ones() {

@@ -14,6 +14,8 @@ use trace_common::Timestamp;
 /// Its times are counted up to the last change of its state, or the last [`Live::count`].
 #[derive(Debug, Default)]
 pub(super) struct Live {
+    /// Another one than that of all goroutines that had its id before: see [`Live::has`].
+    serial: u64,
     entry: Option<Function>,
     created: Timestamp,
     pub(super) started: Option<Timestamp>,
@@ -42,6 +44,8 @@ pub(super) struct Budget {
     pub(super) regions: u64,
     /// The number of tasks without times.
     pub(super) tasks: u64,
+    /// The last [serial number](Live::serial).
+    serial: u64,
 }
 
 impl Budget {
@@ -223,6 +227,8 @@ impl Counts {
 impl Live {
     /// Becomes a goroutine that was not seen before.
     pub(super) fn reset(&mut self, created: Timestamp, budget: &mut Budget) {
+        budget.serial += 1;
+        self.serial = budget.serial;
         (self.entry, self.created, self.started, self.state) = (None, created, None, None);
         let Counts { blocked, ranges, .. } = std::mem::take(&mut self.counts);
         self.counts = Counts { blocked, ranges, ..Counts::default() };
@@ -444,13 +450,19 @@ impl Live {
     /// The counts, which are those up to now.
     fn counted(&self, now: Timestamp) -> Mark {
         let (values, reasons) = (self.counts.values().collect(), self.counts.blocked.len());
-        Mark { at: now, values, reasons }
+        Mark { serial: self.serial, at: now, values, reasons }
+    }
+
+    /// Whether a mark is one of this goroutine. A thread of C has one id for all its calls, which are one
+    /// goroutine each.
+    pub(super) const fn has(&self, mark: &Mark) -> bool {
+        self.serial == mark.serial
     }
 
     /// The times since a mark of the same goroutine.
     pub(super) fn since(&mut self, mark: &Mark, now: Timestamp, names: &Names) -> Times {
         self.count(now);
-        let Mark { at, values, reasons } = mark;
+        let Mark { at, values, reasons, .. } = mark;
         let earlier = Snapshot { values, reasons: *reasons };
         self.counts.since(earlier, between(*at, now), names)
     }
@@ -482,6 +494,8 @@ impl Live {
 /// The counts of a goroutine at a time.
 #[derive(Debug)]
 pub(super) struct Mark {
+    /// That of the goroutine.
+    serial: u64,
     at: Timestamp,
     values: Box<[u64]>,
     reasons: usize,

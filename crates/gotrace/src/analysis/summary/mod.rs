@@ -201,7 +201,7 @@ pub struct Task {
     pub goroutines: BTreeSet<GoId>,
     /// The goroutine that began and ended it, and its time in each state from the start to the end:
     /// the states sum up to the duration. `None` if the trace cuts it off, another goroutine
-    /// ended it, or it ended more than once.
+    /// ended it (also one with the same id), or it ended more than once.
     pub own: Option<(GoId, Times)>,
     /// The number of its regions.
     pub regions: u64,

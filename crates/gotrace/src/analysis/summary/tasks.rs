@@ -209,8 +209,10 @@ impl Summarizer {
         } else {
             task.end = Some(now);
             let begun = begun.filter(|(by, _, seen)| (*by, *seen) == (id, losses));
-            let since = |(mark, live): (_, &mut Live)| (id, live.since(&mark, now, reasons));
-            task.own = begun.map(|(_, mark, _)| mark).zip(live).map(since);
+            let since = |(mark, live): (_, &mut Live)| {
+                live.has(&mark).then(|| (id, live.since(&mark, now, reasons)))
+            };
+            task.own = begun.map(|(_, mark, _)| mark).zip(live).and_then(since);
         }
         if seen.parent != TaskId::NONE && task.parent.is_none() {
             task.parent = Some(seen.parent);
