@@ -133,7 +133,8 @@ impl ProcessorUse {
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SchedulingReport {
-    /// The times from runnable to running, of all goroutines.
+    /// The times from runnable to running, of all goroutines. A coroutine that another one switches to, as
+    /// those of `iter.Pull` do, gets its P and waits for none: that is no such time.
     pub latency: Histogram,
     /// The same by the event that made the goroutine runnable.
     pub by_cause: Vec<(RunnableCause, Histogram)>,
@@ -259,6 +260,8 @@ struct Detail {
     stack: u32,
     by: Option<By>,
     is_worker: bool,
+    /// It gets the P of the coroutine that switches to it: it waits for none.
+    is_switch: bool,
 }
 
 /// The goroutine that made another one runnable, its entry function, and its stack.
@@ -575,7 +578,7 @@ impl Scheduling {
             _ => return,
         };
         self.series.add(kind, *start, no_proc.unwrap_or(*end), 1);
-        if kind != RUNNABLE {
+        if kind != RUNNABLE || data.is_switch {
             return;
         }
         let runs = event.and_then(Step::of).is_some_and(|step| step.to == GoState::Running);
@@ -827,6 +830,8 @@ fn detail(
         detail.stack = stacks.of(event.table, stack);
     }
     if to == GoState::Runnable {
+        let ty = event.record.ty;
+        detail.is_switch = matches!(ty, EventType::GO_SWITCH | EventType::GO_SWITCH_DESTROY);
         let by = unblocker(event, id);
         detail.by = by.map(|by| (by, entries.get(by), stacks.of(event.table, stack_of(event))));
     }

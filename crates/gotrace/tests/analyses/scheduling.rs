@@ -15,8 +15,8 @@ use gotrace::analysis::{
 };
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
-    GoId, GoState, Label, Metric, ProcId, ProcState, StackFrame, StateTransition, ThreadId,
-    Timestamp,
+    Event, EventType, GoId, GoState, Label, Metric, ProcId, ProcState, StackFrame, StateTransition,
+    ThreadId, Timestamp,
 };
 use std::time::Duration;
 
@@ -198,13 +198,59 @@ fn functions(stall: &Stall) -> Vec<String> {
     stall.stack.iter().map(|frame| frame.function.to_string()).collect()
 }
 
-/// The report of a trace, all delays of its scheduler profile, and all running times.
+/// The switches of coroutines. Each is three events, the last of which starts a goroutine.
+#[derive(Default)]
+struct Switches {
+    since: Option<Timestamp>,
+    count: u64,
+    time: Duration,
+}
+
+impl Switches {
+    fn push(&mut self, event: Event<'_>) {
+        match event.wire_type() {
+            Some(EventType::GO_SWITCH | EventType::GO_SWITCH_DESTROY) => {
+                self.since = Some(event.time());
+            }
+            Some(EventType::GO_START) => {
+                if let Some(since) = self.since.take() {
+                    self.count += 1;
+                    self.time += event.time() - since;
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A program with `iter.Pull` has more switches than waits.
+#[test]
+fn switches_of_coroutines_are_no_latencies() {
+    let trace = common::recorded("go1.23-coroutines.trace.gz");
+    let (mut switches, mut starts) = (Switches::default(), 0);
+    common::events_of(&trace, |event| {
+        switches.push(event);
+        starts += u64::from(event.wire_type() == Some(EventType::GO_START));
+    });
+    let (report, ..) = of(&trace);
+    let waits = starts - switches.count;
+    assert!(switches.count > 1000 && waits < 200, "{waits} of {starts}");
+    let counted = report.latency.count();
+    assert!((waits.saturating_sub(report.cut)..=waits).contains(&counted), "{counted} of {waits}");
+    assert!(report.latency.buckets().all(|(_, longest, _)| longest > 2));
+    assert!(report.delays.iter().all(|delay| delay.duration > NS(2)));
+}
+
+/// The report of a trace, all delays of its scheduler profile but those of switches of coroutines, and all
+/// running times.
 fn of(trace: &[u8]) -> (SchedulingReport, (u64, Duration), Duration) {
     let mut scheduling = Scheduling::new(SchedulingOptions::default());
     let mut profile = Profile::new(ProfileKind::Scheduler, ProfileScope::all());
     let mut summarizer = Summarizer::new();
     let mut running = Duration::ZERO;
+    let mut switches = Switches::default();
     common::events_of(trace, |event| {
+        switches.push(event);
         scheduling.push(event);
         profile.push(event);
         if let Some(Finished::Goroutine(goroutine)) = summarizer.push(event) {
@@ -213,9 +259,11 @@ fn of(trace: &[u8]) -> (SchedulingReport, (u64, Duration), Duration) {
     });
     profile.finish();
     running += summarizer.finish().goroutines.iter().map(|g| g.times.running).sum::<Duration>();
-    let delays = profile.stacks().fold((0, Duration::ZERO), |(count, time), (delay, _)| {
+    let (count, time) = profile.stacks().fold((0, Duration::ZERO), |(count, time), (delay, _)| {
         (count + delay.count, time + delay.time)
     });
+    // They are in the profile, as in Go's.
+    let delays = (count - switches.count, time - switches.time);
     (scheduling.finish(), delays, running)
 }
 

@@ -7,7 +7,8 @@ use std::io::{self, Write};
 /// Print the latency of the scheduler and the time blocked, with percentiles
 ///
 /// Latency is the time from runnable to running: of all goroutines, by the event that made the
-/// goroutine runnable, and by entry function. Time blocked is by the reason that the runtime reports.
+/// goroutine runnable, and by entry function. A coroutine that another one switches to, as those of
+/// iter.Pull do, does not wait. Time blocked is by the reason that the runtime reports.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
