@@ -45,7 +45,8 @@ const MAX_STACK: u64 = 2 << 30;
 ///   is the outermost one of the sampled call chain;
 /// - the entry function is not another one than that of the call chain;
 /// - it was found before the sample, or is read within 200 µs: a new goroutine may have the memory of
-///   the one that was sampled.
+///   the one that was sampled. One that the register does not name, on the stack of the runtime or in C
+///   code, is always read within 200 µs: the thread may execute another one since.
 ///
 /// [`Unattributed`] says why another sample has none.
 ///
@@ -94,6 +95,17 @@ pub struct ThreadSample<'a> {
     pub time: Timestamp,
     /// The time now, on the same clock.
     pub now: Timestamp,
+}
+
+impl ThreadSample<'_> {
+    fn is_late(&self) -> bool {
+        self.now.nanos_since(self.time) > MAX_AGE
+    }
+
+    /// The goroutine that the thread executes now, if it did so at the sample.
+    fn in_time(&self, now: Goroutine) -> Result<Goroutine, Unattributed> {
+        if self.is_late() { Err(Unattributed::Changed) } else { Ok(now) }
+    }
 }
 
 /// A function of the program.
@@ -345,7 +357,7 @@ impl<R: Memory> Reader<R> {
         }?;
         if g.is_some_and(|g| g.goid == found.id) {
             let known = self.known.get(&sample.g).filter(|known| known.goroutine.id == found.id);
-            let is_late = sample.now.nanos_since(sample.time) > MAX_AGE;
+            let is_late = sample.is_late();
             let since = match known {
                 Some(known) => known.since,
                 None if is_late => sample.now,
@@ -411,7 +423,8 @@ impl<R: Memory> Reader<R> {
                 if self.threads.len() < MAX_KNOWN {
                     self.threads.insert(sample.tid, g.m);
                 }
-                self.current(&m, base, Unattributed::SystemStack)
+                let current = self.current(&m, base, Unattributed::SystemStack);
+                current.and_then(|goroutine| sample.in_time(goroutine))
             }
             _ => Err(Unattributed::NotGo),
         }
@@ -424,14 +437,16 @@ impl<R: Memory> Reader<R> {
         base: Base,
     ) -> Result<Goroutine, Unattributed> {
         let m = self.threads.get(&sample.tid).copied();
-        match m.and_then(|m| self.m(m)).filter(|m| m.procid == u64::from(sample.tid)) {
+        let current = match m.and_then(|m| self.m(m)).filter(|m| m.procid == u64::from(sample.tid))
+        {
             Some(m) if m.is_in_c && base == Base::Unknown => match self.g(m.curg) {
                 Some(g) if g.goid != 0 => Ok(g.goroutine()),
                 _ => Err(Unattributed::NotGo),
             },
             Some(m) => self.current(&m, base, Unattributed::NotGo),
             None => Err(Unattributed::NotGo),
-        }
+        };
+        current.and_then(|goroutine| sample.in_time(goroutine))
     }
 
     /// The goroutine that a thread executes now, if it has this entry function.

@@ -74,6 +74,12 @@ impl Reader<Words> {
         self.memory.0.insert(address + offset as u64, word);
     }
 
+    /// The thread executes C code.
+    fn set_in_c(&mut self) {
+        let incgo = self.layout.m_incgo as u64;
+        *self.memory.0.entry(M + (incgo & !7)).or_default() |= 1u64 << (8 * (incgo & 7));
+    }
+
     /// The goroutine of a sample that is read `age` nanoseconds later.
     fn find(&mut self, g: u64, sp: u64, callers: &[u64], at: i64, age: i64) -> Found {
         let (at, now) = (Timestamp::from_nanos(at), Timestamp::from_nanos(at + age));
@@ -121,11 +127,8 @@ fn goroutines_of_assembly_that_uses_the_register_are_those_of_the_thread() {
     assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 0, 1000), Ok(9));
     assert_eq!(reader.find(42, STACK.0 + 64, &CHAIN, 0, 1000), Ok(9));
     // C code.
-    let incgo = reader.layout.m_incgo;
     assert_eq!(reader.find(42, STACK0.0 + 64, &[0x1234], 0, 1000), Err(Unattributed::NotGo));
-    let word = M + (incgo as u64 & !7);
-    let byte = 1u64 << (8 * (incgo as u64 & 7));
-    *reader.memory.0.entry(word).or_default() |= byte;
+    reader.set_in_c();
     assert_eq!(reader.find(42, STACK0.0 + 64, &[0x1234], 0, 1000), Ok(9));
 }
 
@@ -143,6 +146,35 @@ fn new_goroutines_are_not_those_of_old_samples() {
     assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 3_300_000, late), Ok(10));
     reader.set(G, reader.layout.g_goid, 11);
     assert_eq!(reader.find(G, STACK.0 + 64, &CHAIN, 4_500_000, 10_000), Ok(11));
+}
+
+/// The thread may execute another goroutine of the same function since.
+#[test]
+fn what_a_thread_executes_now_is_not_what_it_executed_at_old_samples() {
+    const NEXT: u64 = 0x5000;
+    let late = MAX_AGE + 1;
+    let mut reader = reader();
+    assert_eq!(reader.find(G0, STACK0.0 + 64, &CHAIN, 0, 1000), Ok(9));
+    let layout = reader.layout;
+    reader.set(NEXT, layout.g_stack, 0x11_0000);
+    reader.set(NEXT, layout.g_stack + 8, 0x11_2000);
+    reader.set(NEXT, layout.g_m, M);
+    reader.set(NEXT, layout.g_goid, 10);
+    reader.set(NEXT, layout.g_startpc, ENTRY);
+    reader.set(M, layout.m_curg, NEXT);
+    // On the stack of the runtime, and in assembly that uses the register.
+    for g in [G0, 42] {
+        let mut found = |age| reader.find(g, STACK0.0 + 64, &CHAIN, 1_000_000, age);
+        assert_eq!(found(late), Err(Unattributed::Changed));
+        assert_eq!(found(MAX_AGE), Ok(10));
+    }
+    // Other samples keep their reason.
+    let runtime = reader.find(G0, STACK0.0 + 64, &[LEAF, MCALL + 4], 1_000_000, late);
+    assert_eq!(runtime, Err(Unattributed::Runtime));
+    reader.set_in_c();
+    let mut in_c = |age| reader.find(42, STACK0.0 + 64, &[0x1234], 1_000_000, age);
+    assert_eq!(in_c(late), Err(Unattributed::Changed));
+    assert_eq!(in_c(MAX_AGE), Ok(10));
 }
 
 #[test]
