@@ -25,7 +25,9 @@ mod map {
     pub(super) const SLOTS: usize = 8;
     pub(super) const KEYS: usize = 8;
     pub(super) const VALUES: usize = KEYS + 16 * SLOTS;
-    pub(super) const BUCKET: usize = VALUES + 16 * SLOTS + 8;
+    /// Of a full bucket, the address of one with more slots.
+    pub(super) const NEXT: usize = VALUES + 16 * SLOTS;
+    pub(super) const BUCKET: usize = NEXT + 8;
     /// The least hash of a used slot, `minTopHash`.
     pub(super) const USED: u8 = 5;
     /// More buckets have more labels than are read.
@@ -60,20 +62,44 @@ pub(super) fn read<M: Memory + ?Sized>(
     let map = source.object(map, map::SIZE, &mut buffer)?;
     let [log] = map.bytes(map::LOG_BUCKETS)?;
     let count = 1u64 << log.min(map::MAX_LOG);
+    let (start, len) = (map.word(map::BUCKETS)?, count * map::BUCKET as u64);
     let mut buckets = Vec::new();
-    let buckets =
-        source.object(map.word(map::BUCKETS)?, count * map::BUCKET as u64, &mut buckets)?;
+    let buckets = source.object(start, len, &mut buckets)?;
+    // Memory that changes meanwhile can have a cycle.
+    let mut followed = Vec::new();
     for bucket in buckets.elements(map::BUCKET) {
-        for slot in 0..map::SLOTS {
-            let [hash] = bucket.bytes(slot)?;
-            if hash >= map::USED && labels.len() < MAX_LABELS {
-                let key = text(&mut source, &bucket, map::KEYS + 16 * slot)?;
-                labels.push((key, text(&mut source, &bucket, map::VALUES + 16 * slot)?));
+        append(&mut source, &bucket, &mut labels)?;
+        let mut next = bucket.word(map::NEXT)?;
+        let is_first = |next: u64| next.wrapping_sub(start) < len;
+        while next != 0 && labels.len() < MAX_LABELS && !is_first(next) {
+            if followed.contains(&next) {
+                break;
             }
+            followed.push(next);
+            let mut bytes = Vec::new();
+            let bucket = source.object(next, map::BUCKET as u64, &mut bytes)?;
+            append(&mut source, &bucket, &mut labels)?;
+            next = bucket.word(map::NEXT)?;
         }
     }
     labels.sort();
     Ok(labels)
+}
+
+/// Appends the labels in the slots of a bucket.
+fn append<M: Memory + ?Sized>(
+    source: &mut Source<'_, M>,
+    bucket: &Object<'_>,
+    labels: &mut Vec<(String, String)>,
+) -> Result<()> {
+    for slot in 0..map::SLOTS {
+        let [hash] = bucket.bytes(slot)?;
+        if hash >= map::USED && labels.len() < MAX_LABELS {
+            let key = text(source, bucket, map::KEYS + 16 * slot)?;
+            labels.push((key, text(source, bucket, map::VALUES + 16 * slot)?));
+        }
+    }
+    Ok(())
 }
 
 /// A string; a long one without its end.

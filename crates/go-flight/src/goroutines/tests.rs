@@ -213,6 +213,25 @@ fn labels_are_read() {
     strings(&mut words, 0x1088 + 32, value);
     assert_eq!(labels::read(&mut words, 23, 0x100).unwrap(), expected);
     assert_eq!(labels::read(&mut words, 23, 0).unwrap(), []);
+    // A full bucket, and another one that it names.
+    let mut words = Words::default();
+    words.0.extend([(0x100, 0x400), (0x400, 9), (0x410, 0x1000), (0x1000, 0x0707_0707_0707_0707)]);
+    words.0.extend([(0x1108, 0x2000), (0x2000, 7)]);
+    let mut expected = Vec::new();
+    for number in 0..9 {
+        let (key, value) = (format!("key {number}"), format!("value {number}"));
+        let (bucket, slot) = if number < 8 { (0x1000, number) } else { (0x2000, 0) };
+        let at = text(&mut words, 0x3000 + 16 * number, &key);
+        strings(&mut words, bucket + 0x08 + 16 * slot, at);
+        let at = text(&mut words, 0x3008 + 16 * number, &value);
+        strings(&mut words, bucket + 0x88 + 16 * slot, at);
+        expected.push((key, value));
+    }
+    // That one can name itself or the first one if the memory was changed meanwhile.
+    for next in [0, 0x2000, 0x1000] {
+        words.0.insert(0x2108, next);
+        assert_eq!(labels::read(&mut words, 23, 0x100).unwrap(), expected, "{next:x}");
+    }
 }
 
 proptest! {
