@@ -1,5 +1,6 @@
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
+use crate::run::named::is_program;
 use crate::run::target::no_process;
 use crate::run::{go_program, procfs};
 use crate::timeline::size;
@@ -148,12 +149,23 @@ fn seconds(snapshot: &Snapshot) -> Option<f64> {
     Some((span.last.nanos() - first.first_time.nanos()) as f64 / 1e9)
 }
 
+/// Whether a process has this name: by the link to its program, the name of its main thread, of which the kernel
+/// keeps 15 bytes, and the first word of its command line.
+fn has_name(program: &Path, comm: &[u8], word: &str, name: &str) -> bool {
+    let file = program.file_name().unwrap_or_default().as_encoded_bytes();
+    // The file of a program that was updated is another one.
+    let replaced = file.strip_suffix(b" (deleted)");
+    let is_name = |bytes: &[u8]| bytes == name.as_bytes();
+    is_name(file) || replaced.is_some_and(is_name) || is_name(comm) || is_program(word, name)
+}
+
 /// The only Go program with this name.
 fn named(name: &str) -> Result<u32> {
     let is_named = |pid: u32| {
         let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-        let has_name = |path: &Path| path.file_name().is_some_and(|file| file == name);
-        has_name(&program) || procfs::comm(pid, pid) == name.as_bytes()
+        let words = procfs::command_line(pid);
+        let word = words.first().map_or("", String::as_str);
+        has_name(&program, &procfs::comm(pid, pid), word, name)
     };
     let is_go = |pid: &u32| go_program::version(Path::new(&format!("/proc/{pid}/exe"))).is_some();
     let mut found = perf_monitor::processes();
@@ -167,5 +179,27 @@ fn named(name: &str) -> Result<u32> {
             "several Go programs have the name {name}: {}",
             found.iter().map(u32::to_string).collect::<Vec<_>>().join(", ")
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_has_its_name_after_an_update_of_its_file() {
+        let named = |program: &str, comm: &str, word, name| {
+            has_name(Path::new(program), comm.as_bytes(), word, name)
+        };
+        let (long, removed) = ("payments-gateway", "/srv/payments-gateway (deleted)");
+        assert!(named(removed, "payments-gatewa", "", long));
+        assert!(named("/srv/payments-gateway", "", "", long));
+        // As the name of a link, and of a thread.
+        assert!(named("/srv/release-7 (deleted)", "payments-gatewa", "bin/payments-gateway", long));
+        assert!(named("", "payments", "", "payments"));
+        // A file can have such a name.
+        assert!(named("/srv/a (deleted)", "", "", "a (deleted)"));
+        assert!(!named(removed, "payments-gatewa", "payments-gateway", "payments"));
+        assert!(!named("", "", "", "payments"));
     }
 }
