@@ -188,6 +188,34 @@ fn a_trace_is_fetched() {
     }
 }
 
+/// As a proxy sends it. What came of a program that is killed is kept.
+#[test]
+fn a_trace_in_chunks_is_fetched() {
+    let dir = tempfile::tempdir().unwrap();
+    let output = dir.path().join("fetched.trace");
+    let output = output.to_str().unwrap();
+    let trace = std::fs::read(shop()).unwrap();
+    for is_complete in [true, false] {
+        let content = trace.clone();
+        let (url, server) = server(move |stream, _| {
+            stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").unwrap();
+            for chunk in content.chunks(10_000) {
+                write!(stream, "{:x};a=b\r\n", chunk.len()).unwrap();
+                stream.write_all(&[chunk, b"\r\n"].concat()).unwrap();
+            }
+            if is_complete {
+                stream.write_all(b"0\r\n\r\n").unwrap();
+            }
+        });
+        let ran = go(&["fetch", &url, "-o", output]);
+        server.join().unwrap();
+        let errors = text(&ran.stderr);
+        assert_eq!(ran.status.success(), is_complete, "{errors}");
+        assert_eq!(errors.contains("truncated: "), !is_complete, "{errors}");
+        assert!(std::fs::read(output).unwrap() == trace);
+    }
+}
+
 #[test]
 fn a_profile_is_fetched_in_the_format_of_its_name() {
     let dir = tempfile::tempdir().unwrap();

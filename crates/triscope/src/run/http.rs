@@ -1,12 +1,15 @@
 //! Requests to servers without TLS.
 
+mod content;
+
 use super::timed::Timed;
+use content::{Content, Framing, Length, cut_off};
 use std::fmt;
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Take, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-/// Bytes of the headers of a reply.
+/// Bytes of the headers of a reply, and of those of interim replies before it.
 const MAX_HEADERS: u64 = 16 << 10;
 
 /// A URL of a server without TLS.
@@ -62,14 +65,23 @@ impl fmt::Display for Url {
     }
 }
 
-/// The content of a reply. It ends with the connection.
-pub(crate) type Body = BufReader<Timed<TcpStream>>;
+/// The content of a reply. If the connection ends before it does, as that of a server that is killed, this is an
+/// error of kind `UnexpectedEof`.
+pub(crate) type Body = Content<BufReader<Timed<TcpStream>>>;
+
+impl Body {
+    /// Lifts the limit of all reads. From now on, each read by itself takes at most `time`.
+    pub(crate) fn each(&mut self, time: Option<Duration>) -> io::Result<()> {
+        self.stream().get_mut().each(time)
+    }
+}
 
 /// Requests `target`, such as `/debug/pprof/trace?seconds=5`, of the server `host` at the other end of
 /// a connection.
 pub(crate) fn send(mut stream: &TcpStream, host: &str, target: &str) -> io::Result<()> {
-    // With HTTP/1.0 the reply ends with the connection and is not divided into chunks.
-    write!(stream, "GET {target} HTTP/1.0\r\nHost: {host}\r\n\r\n")
+    // Proxies such as Envoy refuse HTTP/1.0.
+    let head = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())
 }
 
 /// Sends `content` of the media type `kind` to `url`, and returns the reply: at most `limit` bytes of it.
@@ -92,7 +104,8 @@ pub(crate) fn post(
     let Url { host, target, .. } = url;
     let length = content.len();
     let head = format!(
-        "POST {target} HTTP/1.0\r\nHost: {host}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
+        "POST {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Type: {kind}\r\n\
+         Content-Length: {length}\r\n\r\n"
     );
     // A server that refuses may answer before it has read all: its reply says why.
     let sent = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(content));
@@ -163,38 +176,72 @@ impl BadStatus {
     }
 }
 
-/// Reads the headers of a reply. Returns its content, which is read up to the same time if there is one:
-/// [`Timed::each`] lifts that limit.
+/// The status line and the headers of a reply.
+struct Head {
+    status: String,
+    /// `None` if the reply is not one of HTTP.
+    code: Option<u16>,
+    framing: Framing,
+    /// Whether the empty line after the headers has come.
+    is_complete: bool,
+}
+
+impl Head {
+    fn read(from: &mut Take<impl BufRead>) -> io::Result<Self> {
+        let status = line(from)?;
+        let mut framing = Framing::of(&status);
+        let mut last = line(from)?;
+        while !last.trim_end().is_empty() {
+            framing.header(&last);
+            last = line(from)?;
+        }
+        let is_complete = !last.is_empty();
+        if !is_complete && from.limit() == 0 {
+            let why = "the headers of the reply are too long";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        if status.is_empty() {
+            let why = "the server closed the connection without a reply";
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+        }
+        let code = status.strip_prefix("HTTP/").and_then(|status| status.split(' ').nth(1));
+        let code = code.and_then(|code| code.trim_end().parse().ok());
+        Ok(Self { status, code, framing, is_complete })
+    }
+
+    /// Whether the reply to the request follows: this one has no content.
+    fn is_interim(&self) -> bool {
+        self.is_complete && matches!(self.code, Some(100 | 102..=199))
+    }
+}
+
+/// Reads the headers of a reply. Returns its content, which is read up to the same time if there is one: `each`
+/// lifts that limit.
 ///
 /// # Errors
 ///
 /// Those of the connection. Another status than that of success is an error with the text of the server.
 pub(crate) fn reply(stream: &TcpStream, until: Option<Instant>) -> io::Result<Body> {
-    let mut body = BufReader::new(Timed::until(stream.try_clone()?, until));
-    let mut head = (&mut body).take(MAX_HEADERS);
-    let status = line(&mut head)?;
-    if status.is_empty() {
-        let why = "the server closed the connection without a reply";
-        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, why));
+    let mut stream = BufReader::new(Timed::until(stream.try_clone()?, until));
+    let mut from = (&mut stream).take(MAX_HEADERS);
+    let mut head = Head::read(&mut from)?;
+    while head.is_interim() {
+        head = Head::read(&mut from)?;
     }
-    let mut last = line(&mut head)?;
-    while !last.trim_end().is_empty() {
-        last = line(&mut head)?;
-    }
-    if last.is_empty() && head.limit() == 0 {
-        let why = "the headers of the reply are too long";
-        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
-    }
-    let code = status.strip_prefix("HTTP/").and_then(|status| status.split(' ').nth(1));
-    let code = code.and_then(|code| code.trim_end().parse().ok());
-    if !code.is_some_and(|code: u16| (200..300).contains(&code)) {
+    let Head { status, code, framing, is_complete } = head;
+    let length = framing.length(code);
+    if !code.is_some_and(|code| (200..300).contains(&code)) {
+        let content = Content::new(stream, length.unwrap_or(Length::Connection));
         let mut why = Vec::new();
-        let _ = body.take(200).read_to_end(&mut why); // the status is enough
+        let _ = content.take(200).read_to_end(&mut why); // the status is enough
         let (status, why) = (status.trim(), String::from_utf8_lossy(&why));
         let text = format!("{status} {}", why.trim()).trim().to_owned();
         return Err(io::Error::other(BadStatus { code, text }));
     }
-    Ok(body)
+    if !is_complete {
+        return Err(cut_off());
+    }
+    Ok(Content::new(stream, length?))
 }
 
 /// Reads a line of the headers; an empty text at their end. A value can have bytes of any encoding.
@@ -261,6 +308,59 @@ mod tests {
         connect(&[], None).unwrap_err();
     }
 
+    /// What has come of the reply of a server to one request, and the error that ended it. The server refuses
+    /// HTTP/1.0, as some proxies do.
+    fn fetched(answer: &'static [u8]) -> (String, Option<String>) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = connect(&[listener.local_addr().unwrap()], None).unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let request: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let is_new = request == ["GET /x HTTP/1.1", "Host: a", "Connection: close"];
+            let refusal = &b"HTTP/1.1 426 Upgrade Required\r\nContent-Length: 0\r\n\r\n"[..];
+            stream.write_all(if is_new { answer } else { refusal }).unwrap();
+        });
+        send(&stream, "a", "/x").unwrap();
+        let mut content = Vec::new();
+        let read = reply(&stream, None).and_then(|mut body| body.read_to_end(&mut content));
+        server.join().unwrap();
+        (String::from_utf8(content).unwrap(), read.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn replies_of_http_1_1_are_read() {
+        let good = |content: &str| (content.to_owned(), None::<String>);
+        let chunks =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1;x=y\r\n!\r\n\
+              0\r\nX: y\r\n\r\n";
+        assert_eq!(fetched(chunks), good("hello!"));
+        let interim =
+            b"HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n\
+              HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello and more";
+        assert_eq!(fetched(interim), good("hello"));
+        assert_eq!(fetched(b"HTTP/1.1 200 OK\r\n\r\nhello"), good("hello"));
+        assert_eq!(fetched(b"HTTP/1.0 200 OK\r\n\r\nhello"), good("hello"));
+        let error = |answer: &'static [u8]| fetched(answer).1.unwrap();
+        let refused =
+            b"HTTP/1.1 500 Error\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nwhy\r\n0\r\n\r\n";
+        assert_eq!(error(refused), "HTTP/1.1 500 Error why");
+        assert_eq!(error(b"HTTP/1.1 101 Switching\r\n\r\n"), "HTTP/1.1 101 Switching");
+        let length = b"HTTP/1.1 200 OK\r\nContent-Length: -5\r\n\r\nhello";
+        assert_eq!(error(length), "the reply has the length \"-5\"");
+    }
+
+    /// A server that is killed ends the connection.
+    #[test]
+    fn a_reply_that_is_cut_off_is_an_error() {
+        let why = Some("the server closed the connection before the end of the reply".to_owned());
+        let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n";
+        assert_eq!(fetched(chunks), ("hello".to_owned(), why.clone()));
+        let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello";
+        assert_eq!(fetched(bytes), ("hello".to_owned(), why.clone()));
+        assert_eq!(fetched(b"HTTP/1.1 200 OK\r\nContent-Le"), (String::new(), why));
+    }
+
     /// Each byte comes in time, but not all of them.
     #[test]
     fn the_headers_have_one_time_limit() {
@@ -304,8 +404,10 @@ mod post_tests {
         (Url::parse(&url, "/x").unwrap(), thread)
     }
 
-    const REQUEST: &[u8] = b"POST /x HTTP/1.0\r\nHost: 127.0.0.1:00000\r\nContent-Type: a/b\r\n\
-                             Content-Length: 4\r\n\r\n\0\r\n\xff";
+    const REQUEST: &[u8] = b"POST /x HTTP/1.1\r\nHost: 127.0.0.1:00000\r\nConnection: close\r\n\
+                             Content-Type: a/b\r\nContent-Length: 4\r\n\r\n\0\r\n\xff";
+
+    const CUT_OFF: &str = "the server closed the connection before the end of the reply";
 
     /// Headers that do not end within the limit.
     static LONG: [u8; MAX_HEADERS as usize + 1] = [b'x'; MAX_HEADERS as usize + 1];
@@ -315,6 +417,12 @@ mod post_tests {
         for (reply, expected) in [
             (&b"HTTP/1.1 200 OK\r\nX: y\r\n\r\nthank you"[..], Ok(&b"thank"[..])),
             (b"HTTP/1.1 204 No Content\r\n\r\n", Ok(b"")),
+            (
+                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+                Ok(b"ok"),
+            ),
+            (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", Err(CUT_OFF)),
+            (b"HTTP/1.1 200 OK\r\nX", Err(CUT_OFF)),
             (b"HTTP/1.1 200 D\xe9j\xe0\r\nX: \xff\r\n\r\n\xff", Ok(b"\xff")),
             (b"HTTP/1.1 400 Non\r\n\r\nd\xe9j\xe0", Err("HTTP/1.1 400 Non d\u{fffd}j\u{fffd}")),
             (b"HTTP/1.1 400 Bad Request\r\n\r\nno name\n", Err("HTTP/1.1 400 Bad Request no name")),

@@ -310,7 +310,7 @@ impl Request {
     fn download(&self, address: SocketAddr, limit: Duration, target: Target) -> io::Result<File> {
         let Target { mut file, dir } = target;
         let mut body = self.send(address, limit, TIMEOUT)?;
-        body.get_mut().each(Some(TIMEOUT))?;
+        body.each(Some(TIMEOUT))?;
         let (mut chunk, mut length) = (vec![0; CHUNK], 0);
         loop {
             let read = match self.has_ended_for(REST) {
@@ -457,6 +457,18 @@ mod tests {
         // Nothing is left of it if this program ends without its destructors.
         assert_eq!(file.metadata().unwrap().nlink(), 0);
         assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27");
+    }
+
+    /// What came is kept if the program was killed.
+    #[test]
+    fn the_chunks_of_a_trace_are_joined() {
+        const HEAD: &str = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\ngo 1.\r\n";
+        for rest in ["2\r\n27\r\n0\r\n\r\n", "2\r\n27\r\n", "9\r\n27"] {
+            let download = download(Listening::at(server(HEAD, rest)), LIMIT);
+            assert_eq!(answered(&download), Answer::Accepted);
+            let file = download.finish().unwrap();
+            assert_eq!(std::fs::read_to_string(descriptor(&file)).unwrap(), "go 1.27", "{rest}");
+        }
     }
 
     #[test]

@@ -271,7 +271,7 @@ impl Pull {
         let thread = threads::start("a Go trace", move || {
             let body = asked.send(address, LONG, HEADERS).and_then(|mut body| {
                 // From now on data comes when the program has some.
-                body.get_mut().each(None)?;
+                body.each(None)?;
                 Ok(body)
             });
             let (failure, is_refused) = match body {
@@ -465,7 +465,11 @@ struct Noted<'a, R> {
 impl<R: Read> Read for Noted<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         self.shared.set_busy(false);
-        let read = self.input.read(out);
+        let read = match self.input.read(out) {
+            // A program that was killed has not completed its reply: what came is its trace.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+            read => read,
+        };
         self.shared.set_busy(true);
         let len = read?;
         self.has_ended.set(self.has_ended.get() || (len == 0 && !out.is_empty()));

@@ -174,6 +174,25 @@ fn a_trace_that_cannot_be_read_any_more_has_a_failure() {
     }
 }
 
+/// A program that is killed does not complete the chunks of its reply.
+#[test]
+fn the_last_generation_of_a_program_that_was_killed_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let trace = [&HEAD[HEAD.len() - 16..], &generation(1, moment())].concat();
+    let size = trace.len();
+    let head = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{size:x}\r\n");
+    let (address, server) = server(move |mut stream| {
+        stream.write_all(&[head.as_bytes(), &trace, b"\r\n"].concat()).unwrap();
+    });
+    let pull = Pull::start(Listening::at(address), dir.path(), (1, "x"), &[], &outbox).unwrap();
+    until("the end", || pull.has_ended());
+    assert_eq!(pull.shared().failure(), None);
+    assert!(pull.is_accepted() && pull.shared().last().is_some());
+    server.join().unwrap();
+    pull.remove();
+}
+
 #[test]
 fn generations_of_all_programs_have_one_limit() {
     let memory = Memory::new(10);
