@@ -206,6 +206,27 @@ impl Session {
         StopHandle(Arc::clone(&self.shared))
     }
 
+    /// As [`Read::read`], but waits at most `wait` for data.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`] if no data arrives in this time; the session continues. Otherwise
+    /// those of [`Read::read`].
+    pub fn read_within(&mut self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        if let Some(ended) = self.ended() {
+            return ended;
+        }
+        let Some(connection) = &mut self.connection else { return Ok(0) };
+        let result = connection.stream(buf, wait);
+        match self.account(result, buf) {
+            Err(e) if is_wait(&e) => Err(io::ErrorKind::WouldBlock.into()),
+            other => other,
+        }
+    }
+
     /// Reads to the end of the stream and writes everything to `out`.
     pub fn record(mut self, out: &mut impl Write) -> SessionEnd {
         self.copy(out, None);
@@ -453,23 +474,8 @@ fn is_wait(error: &io::Error) -> bool {
         || (error.kind() == io::ErrorKind::TimedOut && error.raw_os_error().is_some())
 }
 
-impl Session {
-    /// Reads once and waits at most `wait`; `WouldBlock` if no data arrives.
-    fn read_within(&mut self, buf: &mut [u8], wait: Duration) -> io::Result<usize> {
-        if let Some(ended) = self.ended() {
-            return ended;
-        }
-        let Some(connection) = &mut self.connection else { return Ok(0) };
-        let result = connection.stream(buf, wait);
-        self.account(result, buf)
-    }
-}
-
 impl Read for Session {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        if buf.is_empty() {
-            return Ok(0);
-        }
         loop {
             match self.read_within(buf, TICK) {
                 Err(e) if is_wait(&e) => {}
@@ -673,6 +679,20 @@ mod tests {
         Arc::get_mut(&mut session.shared).unwrap().asked = OnceLock::from(asked);
         assert_eq!(wait(&mut session), io::ErrorKind::TimedOut);
         assert!(matches!(session.end, Some(End::Failed(TruncationReason::Silent(_)))));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_session_without_data_for_a_time_continues() {
+        let (mut session, mut theirs) = session();
+        let mut buffer = [0; 8];
+        let error = session.read_within(&mut buffer, Duration::from_millis(1)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(session.read_within(&mut [], hours(1)).unwrap(), 0);
+        theirs.write_all(b"data").unwrap();
+        assert_eq!(session.read_within(&mut buffer, hours(1)).unwrap(), 4);
+        drop(theirs);
+        assert_eq!(session.read_within(&mut buffer, hours(1)).unwrap(), 0);
     }
 
     #[test]

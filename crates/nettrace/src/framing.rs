@@ -87,6 +87,12 @@ impl Framing {
         self.end_tag_due = self.form != Form::V6;
     }
 
+    /// Whether the input ends with a whole block: `rest` is the input from [`Framing::position`].
+    pub(crate) fn is_between_blocks(&self, rest: &[u8]) -> bool {
+        // The end tag of an object is read with the next one.
+        rest.len() == usize::from(self.end_tag_due)
+    }
+
     fn peek_cursor(&mut self, c: &mut Cursor<'_>) -> Result<Frame> {
         if self.form == Form::Unknown {
             self.form = self.stream_header(c)?;

@@ -17,8 +17,10 @@ use crate::{Error, ErrorKind, Result, Trace};
 #[non_exhaustive]
 pub enum Order {
     /// Time order across all threads, as far as the format guarantees it. Events are held until the
-    /// stream guarantees that no older ones follow. A runtime that flushes every 100 ms delays them
-    /// until its next flush.
+    /// stream guarantees that no older ones follow. A runtime guarantees it for the first event of each
+    /// thread, every 100 ms but only if there are new events: the last events of a process that
+    /// becomes idle are held until its next event. [`Parser::flush`] and [`crate::Reader::flush`] return
+    /// them.
     #[default]
     Time,
     /// Stream order: time order for each capture thread only, without delay.
@@ -217,6 +219,12 @@ impl Parser {
     /// live stream that is idle.
     pub fn flush(&mut self) {
         self.merge.drain();
+    }
+
+    /// Whether the pushed input ends with a whole block.
+    pub(crate) fn is_between_blocks(&self) -> bool {
+        let rest = self.input.slice(self.framing.position, self.input.end());
+        self.framing.is_between_blocks(rest)
     }
 
     /// Statistics of the stream so far.

@@ -11,9 +11,10 @@ const CHUNK: usize = 1 << 18;
 
 /// Reads a NetTrace stream from a [`Read`]: a file, a slice, the socket of a session.
 ///
-/// It waits for no more data than the current block needs, so that events of a live session arrive
-/// as soon as the runtime has written them. It has its own buffer: do not wrap the source in a
-/// `BufReader`.
+/// It waits for no more data than the current block needs. With [`Order::Stream`](crate::Order::Stream),
+/// events of a live session arrive as soon as the runtime has written them; with
+/// [`Order::Time`](crate::Order::Time), the last events of a process that becomes idle are held until its
+/// next event or [`Reader::flush`]. It has its own buffer: do not wrap the source in a `BufReader`.
 #[derive(Debug)]
 pub struct Reader<R> {
     source: R,
@@ -93,6 +94,18 @@ impl<R: Read> Reader<R> {
             }
         }
         Ok(ControlFlow::Continue(()))
+    }
+
+    /// Has the next calls return the events that [`Order::Time`](crate::Order::Time) holds back, although
+    /// older events may follow: see [`Parser::flush`].
+    ///
+    /// For a live source that has no data for now: give its reads a time limit, and call this after an
+    /// error of the kind [`io::ErrorKind::WouldBlock`]. Nothing is returned early while only a part of a
+    /// block has come, because the rest is on its way.
+    pub fn flush(&mut self) {
+        if self.parser.is_between_blocks() {
+            self.parser.flush();
+        }
     }
 
     /// Statistics of the stream so far.

@@ -592,6 +592,42 @@ fn reports_of_the_runtime_are_shown_when_they_come() {
     }
 }
 
+/// A stream with one GC, without its end. Only the first event is marked as sorted, as in a batch of one thread.
+fn one_gc() -> Vec<u8> {
+    let numbered = |size: usize| [&1u32.to_le_bytes()[..], &vec![0; size]].concat();
+    // Its start, its end, and the sizes of the heap.
+    let written = [(1, 2, numbered(22)), (2, 1, numbered(6)), (4, 1, vec![0; 94])];
+    let (mut types, mut events) = (Vec::new(), Vec::new());
+    for (number, (event, version, payload)) in (1u8..).zip(&written) {
+        let runtime = "Microsoft-Windows-DotNETRuntime";
+        let mut ty = assemble::metadata(runtime, *event, *version, "", 0, &[0; 4]);
+        ty[0] = number;
+        types.extend(assemble::blob(&[0x80, 0], &ty));
+        let flags = if number == 1 { 0xc7 } else { 0x87 };
+        events.extend(assemble::blob(&[flags, number, 0, 9, 0, 9, 5], payload));
+    }
+    let stream = assemble::Stream::v4().compressed("MetadataBlock", &types);
+    stream.compressed("EventBlock", &events).0
+}
+
+/// Its runtime writes nothing more until it has another event.
+#[test]
+fn a_gc_of_an_idle_process_is_printed() {
+    let server = Server::lasting(one_gc(), &[1]);
+    let printed = server.dir.path().join("gcs");
+    let errors = server.dir.path().join("errors");
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let mut command = server.command(&["gc", "--json"]);
+    command.stdout(std::fs::File::create(&printed).unwrap());
+    command.stderr(std::fs::File::create(&errors).unwrap());
+    let child = Running::spawn(&mut command);
+    testkit::wait::until("the GC", || read(&printed).contains(r#""number":1"#));
+    child.wait_until_it_watches();
+    child.signal("INT");
+    assert_eq!(child.end().code, Some(0), "{}", read(&errors));
+    assert_eq!((read(&printed).lines().count(), read(&errors)), (1, String::new()));
+}
+
 /// The arguments of the provider of meters that were sent.
 fn meters(requests: &[Request]) -> std::collections::HashMap<String, String> {
     let provider = requests.iter().find_map(|request| match request {

@@ -4,7 +4,11 @@
 
 use crate::common::{at, parse};
 use nettrace::analysis::{Counter, CounterKind, CounterTracker};
-use nettrace::{Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Value};
+use nettrace::{
+    ErrorKind, Guid, Item, Label, Options, Order, Parser, PayloadError, PayloadErrorKind, Reader,
+    Value,
+};
+use std::io::{self, Read};
 use testkit::nettrace::assemble::{self, Stream, V6, blob, header, utf8, utf16z, varint};
 
 /// A field of version 6: its size, name and type.
@@ -1006,4 +1010,61 @@ fn runs_of_threads_are_merged_up_to_the_mark() {
     parser.push(&[1]);
     assert_eq!(drain(&mut parser), [30]);
     assert!(parser.is_complete());
+}
+
+/// A source that gives a piece in each read. After the last one it has no data for now.
+struct Pieces(std::vec::IntoIter<Vec<u8>>);
+
+impl Read for Pieces {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        let piece = self.0.next().ok_or(io::ErrorKind::WouldBlock)?;
+        buf[..piece.len()].copy_from_slice(&piece);
+        Ok(piece.len())
+    }
+}
+
+/// The times of the events up to the end of the pieces.
+fn available(reader: &mut Reader<Pieces>) -> Vec<i64> {
+    let mut times = Vec::new();
+    loop {
+        match reader.next_event().map_err(|error| error.kind) {
+            Ok(Some(event)) => times.push(event.header().ticks),
+            Err(ErrorKind::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return times,
+            Ok(None) | Err(_) => panic!("the stream is undamaged and has no end"),
+        }
+    }
+}
+
+/// Only the first event of its thread is sorted, and nothing follows that says more.
+#[test]
+fn the_last_events_of_an_idle_process_are_returned_by_a_flush() {
+    let first =
+        |flags: u8, thread: u8, time: u8| blob(&[flags, 1, 0, thread, 0, thread, time], &[0; 4]);
+    let next = |delta: u8| vec![0, delta, 0, 0, 0, 0];
+    let stream = Stream::v4()
+        .compressed("MetadataBlock", &blob(&[0x80, 0], &number_type()))
+        .compressed("EventBlock", &[first(0xc7, 9, 20), next(10), next(20)].concat())
+        .compressed("EventBlock", &first(0x87, 8, 40));
+    let batch = stream.0.len();
+    let stream = stream.compressed("EventBlock", &first(0x87, 7, 70));
+    let whole = stream.0.len();
+    let bytes = stream.compressed("EventBlock", &first(0x87, 6, 60)).0;
+    let middle = (whole + bytes.len()) / 2;
+
+    let mut reader = Reader::new(Pieces(vec![bytes[..batch].to_vec()].into_iter()));
+    assert_eq!(available(&mut reader), [20]);
+    assert_eq!(available(&mut reader), [0; 0], "nothing else has come");
+    reader.flush();
+    assert_eq!(available(&mut reader), [30, 40, 50]);
+
+    // The rest of a block is on its way.
+    reader.source_mut().0 = vec![bytes[batch..middle].to_vec()].into_iter();
+    assert_eq!(available(&mut reader), [0; 0]);
+    reader.flush();
+    assert_eq!(available(&mut reader), [0; 0]);
+    reader.source_mut().0 = vec![bytes[middle..].to_vec()].into_iter();
+    assert_eq!(available(&mut reader), [0; 0]);
+    reader.flush();
+    assert_eq!(available(&mut reader), [60, 70]);
+    assert_eq!(reader.stats().early_flushes, 0);
 }

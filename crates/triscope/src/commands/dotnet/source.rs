@@ -10,7 +10,7 @@ use crate::run::stop::Listener;
 use crate::run::watch::COMMAND_CONTINUES;
 use diag_ipc::{Error, Operation, Session, TracingConfig};
 use nettrace::{Event, Options, Order, Reader, Stats};
-use std::io::Read;
+use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -52,6 +52,18 @@ pub(crate) struct SourceOrCommand {
     /// Start a program and read its events from startup to exit (.NET 5); its output is discarded
     #[arg(last = true, value_name = "COMMAND", group = "target")]
     command: Vec<String>,
+}
+
+/// A session without data for this time is idle: a runtime writes new events every 100 ms.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// A session whose reads fail with `WouldBlock` when it is idle.
+struct Waiting(Session);
+
+impl Read for Waiting {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.0.read_within(buf, IDLE)
+    }
 }
 
 /// An open stream of events.
@@ -251,7 +263,8 @@ impl Stream {
                 return Err(failure);
             }
         };
-        let reader = Reader::with_options(Box::new(session) as _, Options::new().order(order));
+        let reader =
+            Reader::with_options(Box::new(Waiting(session)) as _, Options::new().order(order));
         Ok(Self { name, reader, stop_on_signal: Some(stop_on_signal), live: Some(live) })
     }
 }
@@ -307,6 +320,8 @@ impl Stream {
                     Err(failure) => return Err(self.leave(failure)),
                 },
                 Ok(None) => break,
+                // The next event may come much later.
+                Err(error) if self.live.is_some() && is_wait(&error) => self.reader.flush(),
                 Err(error) => {
                     let fatal = matches!(error.kind, nettrace::ErrorKind::Io(_));
                     errors.add(&error);
@@ -350,7 +365,7 @@ impl Stream {
     /// target.
     fn discard(&mut self) {
         if self.stop_on_signal.as_ref().is_some_and(StopOnSignal::end) {
-            let _ = std::io::copy(self.reader.source_mut(), &mut std::io::sink()); // it may be closed
+            drain(self.reader.source_mut());
         }
     }
 
@@ -363,6 +378,24 @@ impl Stream {
         message!("{COMMAND_CONTINUES}");
         let _ = launched.end(false); // the failure that led here is more useful
         failure.printed()
+    }
+}
+
+/// Whether a session had no data for a time.
+fn is_wait(error: &nettrace::Error) -> bool {
+    matches!(&error.kind, nettrace::ErrorKind::Io(error) if error.kind() == io::ErrorKind::WouldBlock)
+}
+
+/// Reads the rest of a session, which may be closed. It has a time limit of its own.
+fn drain(session: &mut impl Read) {
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        match session.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => break,
+        }
     }
 }
 
