@@ -1,9 +1,6 @@
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use trace_common::{Limits, Timestamp};
-
-use crate::{Error, Result};
 
 /// Events of one thread that the writer dropped because its buffers were full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,27 +49,24 @@ struct Counter {
     sequence: u32,
     ticks: Option<i64>,
     lost: u64,
+    /// Whether the sequence point that is being read has it.
+    is_listed: bool,
 }
 
 /// Tracks the sequence numbers of each capture thread.
 #[derive(Debug, Default)]
 pub(crate) struct Losses {
     threads: HashMap<u64, Counter>,
-    /// Whether the stream caused counters to be dropped.
+    /// Whether counters of threads that may continue were dropped.
     forgotten: bool,
     pub(crate) total: u64,
 }
 
 impl Losses {
     /// Processes the first event of a run of consecutive numbers on a thread.
-    pub(crate) fn first_of_run(
-        &mut self,
-        place: SequenceKey,
-        at: u64,
-        limits: &Limits,
-    ) -> Result<Option<Gap>> {
+    pub(crate) fn first_of_run(&mut self, place: SequenceKey, limits: &Limits) -> Option<Gap> {
         let SequenceKey { thread, sequence, ticks } = place;
-        let counter = self.counter(thread, sequence.wrapping_sub(1), at, limits)?;
+        let counter = self.counter(thread, sequence.wrapping_sub(1), limits);
         let gap = sequence.wrapping_sub(counter.sequence.wrapping_add(1));
         let mut lost = None;
         // Back at 1, or lower than before: another thread with the same id.
@@ -88,7 +82,7 @@ impl Losses {
         counter.sequence = sequence;
         counter.ticks = Some(ticks);
         self.total += lost.map_or(0, |l| l.count);
-        Ok(lost)
+        lost
     }
 
     /// Processes the last event of a run.
@@ -105,19 +99,19 @@ impl Losses {
         thread: u64,
         sequence: u32,
         ticks: i64,
-        at: u64,
         limits: &Limits,
-    ) -> Result<Option<Gap>> {
-        let counter = self.counter(thread, sequence, at, limits)?;
+    ) -> Option<Gap> {
+        let counter = self.counter(thread, sequence, limits);
+        counter.is_listed = true;
         let gap = sequence.wrapping_sub(counter.sequence);
         if gap == 0 || gap >= 1 << 31 {
-            return Ok(None);
+            return None;
         }
         counter.sequence = sequence;
         counter.lost += u64::from(gap);
         let after = counter.ticks;
         self.total += u64::from(gap);
-        Ok(Some(Gap { capture_thread: thread, count: gap.into(), after, before: ticks }))
+        Some(Gap { capture_thread: thread, count: gap.into(), after, before: ticks })
     }
 
     /// The sequence number that a thread has reached; 0 if it is not known.
@@ -127,6 +121,16 @@ impl Losses {
 
     pub(crate) fn remove(&mut self, thread: u64) {
         self.threads.remove(&thread);
+    }
+
+    /// Drops the counters of the threads that a sequence point of versions 4 and 5 does not list: they have
+    /// ended. A new thread with one of their ids counts from 1.
+    pub(crate) fn keep_listed(&mut self) {
+        self.threads.retain(|_, counter| std::mem::take(&mut counter.is_listed));
+        // Otherwise each of many small sequence points takes the time of the largest table.
+        if self.threads.len() < self.threads.capacity() / 4 {
+            self.threads.shrink_to(2 * self.threads.len());
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -140,26 +144,17 @@ impl Losses {
     }
 
     /// The counter of a thread. Threads count from 1 in every session, so a new thread has lost the
-    /// numbers before its first event. After the stream has caused counters to be dropped this does
-    /// not hold: the thread then starts at `reached`.
-    fn counter(
-        &mut self,
-        thread: u64,
-        reached: u32,
-        at: u64,
-        limits: &Limits,
-    ) -> Result<&mut Counter> {
-        let known = self.threads.len();
+    /// numbers before its first event. After counters of threads that may continue were dropped, because the
+    /// stream says so or because there were too many, this does not hold: the thread then starts at `reached`.
+    fn counter(&mut self, thread: u64, reached: u32, limits: &Limits) -> &mut Counter {
         // A table has twice the space of its entries.
         let most = limits.max_buffer / (2 * size_of::<(u64, Counter)>());
-        let most = most.min(limits.max_entries);
-        let sequence = if self.forgotten { reached } else { 0 };
-        match self.threads.entry(thread) {
-            Entry::Occupied(entry) => Ok(entry.into_mut()),
-            Entry::Vacant(_) if known >= most => {
-                Err(Error::limit(at, "threads", known as u64, most))
-            }
-            Entry::Vacant(entry) => Ok(entry.insert(Counter { sequence, ticks: None, lost: 0 })),
+        if self.threads.len() >= most.min(limits.max_entries) && !self.threads.contains_key(&thread)
+        {
+            self.clear();
         }
+        let sequence = if self.forgotten { reached } else { 0 };
+        let new = Counter { sequence, ticks: None, lost: 0, is_listed: false };
+        self.threads.entry(thread).or_insert(new)
     }
 }

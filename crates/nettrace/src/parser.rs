@@ -243,8 +243,9 @@ impl Parser {
     }
 
     /// Events lost so far by capture thread (a thread id; in version 6 a thread index), of the threads that
-    /// are still known: version 6 removes threads, and then uses their indices for others.
-    /// [`Stats::lost`] has all.
+    /// are still known. Those that have ended are not, by the sequence points of versions 4 and 5 and the removed
+    /// threads of version 6. If there are more than [`Options::limits`] allow, all are forgotten.
+    /// [`Stats::lost`] has all losses.
     pub fn lost_by_thread(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.state.losses.by_thread()
     }
@@ -401,7 +402,6 @@ impl Parser {
                 return self.leave_block(Some(e.into()));
             }
         };
-        let at = current.position;
         current.position = c.offset();
         let header = &current.event.header;
         let first = std::mem::take(&mut current.first);
@@ -422,12 +422,7 @@ impl Parser {
             if !first {
                 losses.last_of_run(before);
             }
-            let limits = &self.state.limits;
-            let lost = match losses.first_of_run(header.place(), at, limits) {
-                Ok(lost) => lost,
-                Err(e) => return self.leave_block(Some(e)),
-            };
-            if let Some(lost) = lost {
+            if let Some(lost) = losses.first_of_run(header.place(), &self.state.limits) {
                 // In the stream the loss precedes the event, but the event is already decoded.
                 self.state.stats.lost = losses.total;
                 self.pending.push_back(Ok(Step::Loss(lost)));
@@ -644,18 +639,14 @@ impl Parser {
                 if !first {
                     losses.last_of_run(before);
                 }
-                match losses.first_of_run(place, end, limits) {
-                    Ok(None) => {}
-                    Ok(Some(_)) if self.pending.len() >= most_pending => {
+                match losses.first_of_run(place, limits) {
+                    None => {}
+                    Some(_) if self.pending.len() >= most_pending => {
                         let lost = self.pending.len() as u64;
                         result = Err(Error::limit(end, "losses", lost, most_pending));
                         break;
                     }
-                    Ok(Some(lost)) => self.pending.push_back(Ok(Step::Loss(lost))),
-                    Err(e) => {
-                        result = Err(e);
-                        break;
-                    }
+                    Some(lost) => self.pending.push_back(Ok(Step::Loss(lost))),
                 }
             }
             stats.count(1, d.metadata);

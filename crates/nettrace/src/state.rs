@@ -222,10 +222,9 @@ impl StreamState {
     /// The first of the remaining rows of a block of removed threads that shows a loss; `None` at its end.
     fn next_removed(&mut self, c: &mut Cursor<'_>) -> Result<Option<Gap>> {
         while !c.is_empty() {
-            let at = c.offset();
             let index = c.uvarint()?;
             let sequence = crate::strings::varuint32(c)?;
-            let gap = self.losses.sequence_point(index, sequence, 0, at, &self.limits)?;
+            let gap = self.losses.sequence_point(index, sequence, 0, &self.limits);
             self.losses.remove(index);
             self.threads.remove(index);
             if let Some(gap) = gap {
@@ -240,7 +239,6 @@ impl StreamState {
     fn next_in_point(&mut self, c: &mut Cursor<'_>, point: &mut Point) -> Result<Option<Gap>> {
         let v6 = self.version() >= 6;
         while point.left > 0 {
-            let at = c.offset();
             let (thread, sequence) = if v6 {
                 (c.uvarint()?, crate::strings::varuint32(c)?)
             } else {
@@ -253,7 +251,7 @@ impl StreamState {
                 continue;
             }
             let ticks = point.ticks;
-            let gap = self.losses.sequence_point(thread, sequence, ticks, at, &self.limits)?;
+            let gap = self.losses.sequence_point(thread, sequence, ticks, &self.limits);
             if gap.is_some() {
                 return Ok(gap);
             }
@@ -312,6 +310,10 @@ impl StreamState {
         self.stats.sequence_points += 1;
         self.stacks.clear();
         self.labels.clear();
+        // Version 6 has blocks of the threads that have ended.
+        if self.version() < 6 {
+            self.losses.keep_listed();
+        }
         if flags & 1 != 0 {
             self.threads.clear();
             self.losses.clear();

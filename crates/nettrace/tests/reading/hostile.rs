@@ -373,11 +373,13 @@ fn losses_are_not_queued() {
         assert_eq!((losses, parser.stats().sequence_points), (1_000, u64::from(kind == 4)));
         assert!(parser.is_complete());
     }
-    // What is kept of each thread.
+    // What is kept of each thread: too many are forgotten, and the loss of no other is known.
     let mut stream = assemble::V6::new();
     stream.block(4, &sequence_point(10_000));
     let stream = stream.end();
-    assert_eq!(limited(&stream, by_width(1 << 17)).1, Some("threads"));
+    let (items, exceeded) = limited(&stream, by_width(1 << 17));
+    assert!((500..2_000).contains(&items), "{items}");
+    assert_eq!(exceeded, None);
     assert_eq!(limited(&stream, 1 << 21), (10_002, None));
     // Losses between the events of a block are queued.
     let event =
@@ -387,6 +389,46 @@ fn losses_are_not_queued() {
     let stream = stream.end();
     assert_eq!(limited(&stream, by_width(1 << 17)).1, Some("losses"));
     assert_eq!(limited(&stream, 1 << 20), (10_001, None));
+}
+
+/// Those that a sequence point does not list have ended. Without sequence points, too many are forgotten.
+#[test]
+fn threads_that_have_ended_exceed_no_limit() {
+    const LIVE: u8 = 7;
+    let event = |thread: u8, number: u8, time: u8| {
+        blob(&[0xc7, 1, number - 1, thread, 0, thread, time], &[])
+    };
+    for has_points in [true, false] {
+        let row = assemble::metadata("P", 1, 0, "E", 0, &[0; 4]);
+        let mut stream = Stream::v4().compressed("MetadataBlock", &blob(&[0x80, 0], &row));
+        for round in 0..10 {
+            let (time, number) = (10 * round, round + 1 + u8::from(round >= 5));
+            stream = stream
+                .compressed("EventBlock", &event(20 + round, 1, time + 1))
+                .compressed("EventBlock", &event(LIVE, number, time + 2));
+            if has_points {
+                let listed = [&u64::from(LIVE).to_le_bytes()[..], &u32::from(number).to_le_bytes()];
+                let head = [&i64::from(time + 3).to_le_bytes()[..], &1u32.to_le_bytes()];
+                stream = stream.block("SPBlock", None, &[head.concat(), listed.concat()].concat());
+            }
+        }
+        let bytes = stream.end();
+        for order in [Order::Time, Order::Stream] {
+            let limits = Limits { max_entries: 4, ..Limits::default() };
+            let mut parser = Parser::new(Options::new().order(order).limits(limits));
+            parser.push(&bytes);
+            let (mut events, mut lost) = (0, Vec::new());
+            while let Some(item) = parser.next_item().unwrap() {
+                match item {
+                    nettrace::Item::Event(_) => events += 1,
+                    nettrace::Item::Loss(loss) => lost.push((loss.capture_thread, loss.count)),
+                    _ => {}
+                }
+            }
+            assert_eq!((events, &lost[..]), (20, &[(u64::from(LIVE), 1)][..]), "{order:?}");
+            assert!(parser.is_complete());
+        }
+    }
 }
 
 /// The error of a payload, which is also printed.

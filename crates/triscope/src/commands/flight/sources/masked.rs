@@ -197,7 +197,7 @@ fn place(payload: &[u8], text: Text<'_>) -> Option<Found> {
 mod tests {
     use super::*;
     use crate::io::test_data;
-    use nettrace::Reader;
+    use nettrace::{Limits, Reader};
     use proptest::prelude::*;
 
     /// Streams with one command line each, without and with its terminator, and one with it in events
@@ -307,6 +307,62 @@ mod tests {
         assert!(!has(&out, "s3cr3t") && stream.starts_with(&out), "{}", out.len());
         let missing = missing.unwrap();
         assert!(missing.starts_with(&format!("all from byte {}", out.len())), "{missing}");
+    }
+
+    /// A stream of version 4 with ten threads that write one event and end, and one that lives: only that one is
+    /// in the sequence points.
+    fn threads_that_end() -> Vec<u8> {
+        fn object(out: &mut Vec<u8>, name: &str, version: u32) {
+            out.extend([5, 5, 1]);
+            out.extend([version, version, name.len() as u32].map(u32::to_le_bytes).concat());
+            out.extend(name.as_bytes());
+            out.push(6);
+        }
+        fn block(out: &mut Vec<u8>, name: &str, content: &[u8]) {
+            object(out, name, 2);
+            out.extend((content.len() as u32).to_le_bytes());
+            out.resize(out.len().next_multiple_of(4), 0);
+            out.extend(content);
+            out.push(6);
+        }
+        const LIVE: u8 = 7;
+        // Events with compressed headers.
+        let header: Vec<u8> = [&[20, 0, 1, 0][..], &[0; 16]].concat();
+        let mut out = b"Nettrace\x14\0\0\0!FastSerialization.1".to_vec();
+        object(&mut out, "Trace", 4);
+        out.extend([2026u16, 11, 6, 21, 4, 30, 15, 250].map(u16::to_le_bytes).concat());
+        out.extend([1_000i64, 1_000_000_000].map(i64::to_le_bytes).concat());
+        out.extend([8u32, 42, 2, 1_000_000].map(u32::to_le_bytes).concat());
+        out.push(6);
+        // A type of events without fields.
+        let row = [&[1, 0, 0, 0][..], b"P\0\0\0", &[1, 0, 0, 0], b"E\0\0\0", &[0; 20]].concat();
+        let row = [&[0x80, 0, row.len() as u8][..], &row].concat();
+        block(&mut out, "MetadataBlock", &[&header[..], &row].concat());
+        for round in 0..10u8 {
+            let (time, number) = (10 * round, round + 1);
+            for (thread, before, time) in [(20 + round, 0, time + 1), (LIVE, round, time + 2)] {
+                let event = [0xc7, 1, before, thread, 0, thread, time, 0];
+                block(&mut out, "EventBlock", &[&header[..], &event].concat());
+            }
+            let head = [&i64::from(time + 3).to_le_bytes()[..], &[1, 0, 0, 0]].concat();
+            let listed = [&u64::from(LIVE).to_le_bytes()[..], &u32::from(number).to_le_bytes()];
+            block(&mut out, "SPBlock", &[head, listed.concat()].concat());
+        }
+        out.push(1);
+        out
+    }
+
+    #[test]
+    fn threads_that_have_ended_are_no_damage() {
+        let stream = threads_that_end();
+        let mut out = Vec::new();
+        let mut masked = Masked::new(&mut out, false);
+        let limits = Limits { max_entries: 4, ..Limits::default() };
+        let mask = masked.mask.as_mut().unwrap();
+        mask.parser = Parser::new(stream_options().limits(limits));
+        stream.chunks(100).for_each(|piece| masked.write_all(piece).unwrap());
+        assert_eq!(masked.finish().unwrap(), None);
+        assert_eq!((events(&out).len(), &out), (20, &stream));
     }
 
     proptest! {
