@@ -26,7 +26,7 @@
 //!   built-in [`manifest`]. A payload that does not match is a [`PayloadError`].
 //! - [`Order::Time`], the default, merges the events of all threads. [`Order::Stream`] keeps the
 //!   order of the stream. [`Stats`] and [`Item::Loss`] report the exact number of lost events.
-//! - [`Profile`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
+//! - [`Profile`], [`ProfileSums`] and [`MethodMap`] resolve stacks. [`analysis`] has GCs and pauses, JIT
 //!   compilations, exceptions, lock waits, allocations, counters, activities, heap snapshots.
 //! - Times are [`Timestamp`]s of the event clock, in nanoseconds whatever its frequency. Only [`EventHeader::ticks`] and
 //!   two fields of [`Trace`] are as in the stream.
@@ -64,6 +64,7 @@ mod order;
 mod parser;
 mod payload;
 mod profile;
+mod profile_sums;
 mod reader;
 mod stack_table;
 mod state;
@@ -86,6 +87,7 @@ pub use method_map::{Frame, Method, MethodMap, Module, OptimizationTier};
 pub use parser::{Item, Options, Order, Parser};
 pub use payload::{Array, Fields, Object, PayloadError, PayloadErrorKind};
 pub use profile::{Profile, Sample, SampleKind};
+pub use profile_sums::{ProfileSums, SampleTotal};
 pub use reader::Reader;
 pub use state::{SequencePoint, Stats};
 pub use summary::Summary;

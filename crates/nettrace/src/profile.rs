@@ -41,7 +41,34 @@ pub struct Sample {
     /// Its stack: see [`Profile::stack`].
     pub stack: u32,
     /// The time that it represents, if it says so.
-    weight: Option<Duration>,
+    pub(crate) weight: Option<Duration>,
+}
+
+impl Sample {
+    /// The sample of an event, with its stack. `methods` takes the events that describe methods.
+    #[inline]
+    pub(crate) fn of(
+        event: &Event<'_>,
+        methods: &mut MethodMap,
+        stacks: &mut StackTable,
+    ) -> Option<Self> {
+        if methods.push(event) {
+            return None;
+        }
+        let kind = match event.known() {
+            Some(Provider::SampleProfiler) => match event.field_at(0).and_then(|v| v.as_u64()) {
+                Some(2) => SampleKind::Managed,
+                Some(1) => SampleKind::External,
+                _ => SampleKind::Error,
+            },
+            Some(Provider::UniversalEvents) if event.name() == "cpu" => SampleKind::Running,
+            _ => return None,
+        };
+        let stack = stacks.intern(event);
+        let weight = (kind == SampleKind::Running).then(|| cpu_time(event));
+        let (time, pid, tid) = (event.time(), event.pid(), event.tid());
+        Some(Self { time, pid, tid, kind, stack, weight })
+    }
 }
 
 /// The time that a CPU sample of version 6 represents.
@@ -57,6 +84,8 @@ fn cpu_time(event: &Event<'_>) -> Duration {
 }
 
 /// The CPU samples of a stream, their deduplicated stacks, and the methods to resolve them.
+///
+/// It has each sample. [`ProfileSums`](crate::ProfileSums) adds them up, for streams of any length.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -97,23 +126,7 @@ impl Profile {
     /// Processes an event: samples, and the events that resolve them.
     #[inline]
     pub fn push(&mut self, event: &Event<'_>) {
-        if self.methods.push(event) {
-            return;
-        }
-        let kind = match event.known() {
-            Some(Provider::SampleProfiler) => match event.field_at(0).and_then(|v| v.as_u64()) {
-                Some(2) => SampleKind::Managed,
-                Some(1) => SampleKind::External,
-                _ => SampleKind::Error,
-            },
-            Some(Provider::UniversalEvents) if event.name() == "cpu" => SampleKind::Running,
-            _ => return,
-        };
-        let stack = self.stacks.intern(event);
-        let weight = (kind == SampleKind::Running).then(|| cpu_time(event));
-        let sample =
-            Sample { time: event.time(), pid: event.pid(), tid: event.tid(), kind, stack, weight };
-        self.samples.push(sample);
+        self.samples.extend(Sample::of(event, &mut self.methods, &mut self.stacks));
     }
 
     /// The samples, in the order in which they came.

@@ -7,7 +7,7 @@ use trace_common::Limits;
 use nettrace::analysis::{
     ActivityTracker, CounterTracker, GcTracker, HeapSnapshot, RuntimeTracker,
 };
-use nettrace::{Item, Options, Order, Parser, Profile};
+use nettrace::{Item, Options, Order, Parser, Profile, ProfileSums};
 
 /// Limits that a test can reach.
 pub const LIMITS: Limits = Limits {
@@ -63,6 +63,7 @@ struct Sink {
     events: u64,
     text: String,
     profile: Profile,
+    sums: ProfileSums,
     gc: GcTracker,
     runtime: RuntimeTracker,
     counters: CounterTracker,
@@ -99,6 +100,7 @@ impl Sink {
         let _ = event.labels().count();
         let _ = event.stack().instruction_pointers().take(64).fold(0u64, u64::wrapping_add);
         self.profile.push(event);
+        self.sums.push(event);
         let _ = self.gc.push(event);
         while self.gc.next_gc().is_some() {}
         let _ = self.runtime.push(event);
@@ -112,6 +114,17 @@ impl Sink {
             for frame in self.profile.frames(sample).take(64) {
                 let _ = write!(self.text, "{frame}");
             }
+        }
+        let totals = self.sums.totals();
+        let count = totals.iter().map(|total| total.count).sum::<u64>();
+        assert_eq!(count, self.profile.samples().len() as u64);
+        for total in totals.iter().take(64) {
+            let _ = self
+                .sums
+                .frames(total)
+                .take(64)
+                .map(|frame| frame.address)
+                .fold(0, u64::wrapping_add);
         }
         for node in self.heap.nodes().iter().take(64) {
             let _ = self.heap.edges(node).len();

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,7 +11,10 @@ use nettrace::analysis::{
     ActivityTracker, CounterKind, CounterTracker, EventStacks, GarbageCollection, GcTracker,
     HeapSnapshot, RootKind, RuntimeRecord, RuntimeTracker, StackEvent,
 };
-use nettrace::{Event, MethodMap, OptimizationTier, Options, Order, Profile, Reader, Timestamp};
+use nettrace::{
+    Event, MethodMap, OptimizationTier, Options, Order, Parser, Profile, ProfileSums, Reader,
+    SampleKind, Timestamp,
+};
 use testkit::nettrace::assemble;
 
 fn each(file: PathBuf, mut f: impl FnMut(&Event<'_>)) {
@@ -1039,6 +1042,113 @@ fn cpu_samples_have_the_weight_that_they_declare() {
     }
 }
 
+/// Process, thread, kind and stack of samples.
+type Alike = (u64, u64, SampleKind, u32);
+
+/// Their count and weight, and the times of the first and the last one.
+type Sum = (u64, Duration, Timestamp, Timestamp);
+
+/// Adds samples up.
+fn summed(samples: impl Iterator<Item = (Alike, Sum)>) -> HashMap<Alike, Sum> {
+    let mut sums = HashMap::new();
+    for (key, sample) in samples {
+        sums.entry(key)
+            .and_modify(|sum: &mut Sum| {
+                (sum.0, sum.1) = (sum.0 + sample.0, sum.1 + sample.1);
+                (sum.2, sum.3) = (sum.2.min(sample.2), sum.3.max(sample.3));
+            })
+            .or_insert(sample);
+    }
+    sums
+}
+
+/// The sums of the samples of a stream are those of the samples one by one. Returns their number.
+fn sums_are_those_of_samples(stream: &[u8]) -> usize {
+    let profile = Profile::read(&mut Reader::new(stream)).unwrap();
+    let one_by_one = profile
+        .samples()
+        .iter()
+        .zip(profile.weights())
+        .map(|(s, weight)| ((s.pid, s.tid, s.kind, s.stack), (1, weight, s.time, s.time)));
+    let mut ordered = ProfileSums::with_order();
+    Reader::new(stream).for_each(|event| ordered.push(&event)).unwrap();
+    let sums = ProfileSums::read(&mut Reader::new(stream)).unwrap();
+    assert_eq!((ordered.totals(), sums.in_order().count()), (sums.totals(), 0));
+    let totals = sums.totals();
+    let of_totals = totals
+        .iter()
+        .map(|t| ((t.pid, t.tid, t.kind, t.stack), (t.count, t.weight, t.first, t.last)));
+    assert_eq!(summed(of_totals), summed(one_by_one));
+    // In their order, too.
+    let in_order = ordered.in_order().map(|(index, weight)| (totals[index].stack, weight));
+    let stacks = profile.samples().iter().map(|sample| sample.stack);
+    assert_eq!(Vec::from_iter(in_order), Vec::from_iter(stacks.zip(profile.weights())));
+    totals.len()
+}
+
+#[test]
+fn sums_of_samples_have_the_weights_of_their_samples() {
+    // Larger ones have more intervals than give the usual one.
+    let captures = common::captures_with_answers().into_iter();
+    for (file, _) in captures.filter(|(file, _)| file.starts_with(common::data())) {
+        sums_are_those_of_samples(&std::fs::read(file).unwrap());
+    }
+    let mut stream = of_two_processes();
+    let value: &[(&str, u8)] = &[("Value", 21)];
+    let sampler = ("Microsoft-DotNETCore-SampleProfiler", 0, 0, "", &[][..]);
+    declare(&mut stream, &[sampler, ("Universal.Events", 1, 0, "cpu", value)]);
+    for (id, thread, time, payload) in [
+        (1, 1, 1_000, &[2, 0, 0, 0][..]),
+        (1, 2, 1_500, &[2, 0, 0, 0]),
+        (1, 1, 2_000, &[1, 0, 0, 0]),
+        (1, 1, 3_000, &[2, 0, 0, 0]),
+        // More than four of the usual intervals.
+        (1, 1, 90_000, &[2, 0, 0, 0]),
+        (2, 1, 90_500, &[3]),
+        (1, 1, 91_000, &[2, 0, 0, 0]),
+    ] {
+        write(&mut stream, id, thread, time, payload);
+    }
+    // Managed and external code and the CPU of one thread, and managed code of the other.
+    assert_eq!(sums_are_those_of_samples(&stream.end()), 4);
+}
+
+/// Memory depends on what differs, not on the length of the stream.
+#[test]
+fn a_million_samples_are_a_sum_for_each_thread_and_stack() {
+    const BLOCKS: u64 = 334;
+    let mut head = assemble::V6::new();
+    head.block(6, &[1, 2, 3].map(|n: u8| [5, 0, n, 2, 10, 3, n * 10 + 1]).concat());
+    declare(&mut head, &[("Microsoft-DotNETCore-SampleProfiler", 0, 0, "", &[])]);
+    let addresses = [0x1010u64, 0x2020].map(|ip| [&[8, 0, 0, 0][..], &ip.to_le_bytes()].concat());
+    head.block(5, &[&[1, 0, 0, 0, 2, 0, 0, 0][..], &addresses.concat()].concat());
+    let mut parser = Parser::new(Options::new().order(Order::Stream));
+    parser.push(&head.0);
+    let mut sums = ProfileSums::new();
+    // A sample of managed code with this stack, 1000 ns later.
+    let next = |stack: u8| [8, stack, 0xe8, 7, 2, 0, 0, 0];
+    let others = [next(2), next(1)].concat().repeat(499);
+    for block in 0..BLOCKS {
+        for thread in 1..=3 {
+            let time = assemble::varint(block * 1_000_000);
+            let first = [&[0xcf, 1, 0, thread, 0, thread, 1][..], &time].concat();
+            let first = assemble::blob(&first, &[2, 0, 0, 0]);
+            let mut events = assemble::V6(Vec::new());
+            events.compressed(&[&first[..], &others, &next(2)].concat());
+            parser.push(&events.0);
+            while let Some(event) = parser.next_event().unwrap() {
+                sums.push(&event);
+            }
+        }
+    }
+    let totals = sums.totals();
+    assert_eq!(totals.len(), 6);
+    for total in totals {
+        assert_eq!((total.count, total.weight), (BLOCKS * 500, lasting(BLOCKS * 500_000)));
+        assert!([11, 21, 31].contains(&total.tid), "{total:?}");
+    }
+}
+
 #[test]
 fn a_mapping_replaces_older_ones() {
     let mut stream = of_two_processes();
@@ -1206,7 +1316,8 @@ fn stacks_before_and_after_code_was_replaced_are_apart() {
         let mut stream = of_two_processes();
         let types =
             [(RUNTIME, 143, 1, "", &[][..]), (RUNTIME, 144, 1, "", &[]), (RUNTIME, 80, 1, "", &[])];
-        declare(&mut stream, &types);
+        let sampler = ("Microsoft-DotNETCore-SampleProfiler", 0, 0, "", &[][..]);
+        declare(&mut stream, &[&types[..], &[sampler]].concat());
         let ip = start.max(0x1000) + 0x100;
         let stack = [&[1, 0, 0, 0, 1, 0, 0, 0, 8, 0, 0, 0], &ip.to_le_bytes()[..]].concat();
         stream.block(5, &stack);
@@ -1219,11 +1330,13 @@ fn stacks_before_and_after_code_was_replaced_are_apart() {
         let old = method(1, 0x1000, 0x1000, "Old");
         write(&mut stream, 1, 1, 10, &old);
         write_with(&mut stream, (3, 1), 20, &thrown);
+        write_with(&mut stream, (4, 1), 21, &[2, 0, 0, 0]);
         write(&mut stream, 1, 1, 22, &method(3, 0x5000, 0x100, "Elsewhere"));
         write_with(&mut stream, (3, 1), 25, &thrown);
         write(&mut stream, 2, 1, 30, &old);
         write(&mut stream, 1, 1, 40, &method(2, start, size, "New"));
         write_with(&mut stream, (3, 1), 50, &thrown);
+        write_with(&mut stream, (4, 1), 51, &[2, 0, 0, 0]);
         let stream = stream.end();
         let mut stacks = EventStacks::new(StackEvent::Exception);
         Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
@@ -1233,6 +1346,14 @@ fn stacks_before_and_after_code_was_replaced_are_apart() {
         });
         let expected = [("Old".to_owned(), 2), ("New".to_owned(), 1)];
         assert_eq!(Vec::from_iter(totals), expected, "{start:#x}, {size:#x}");
+        let sums = ProfileSums::read(&mut Reader::new(&stream[..])).unwrap();
+        let totals = sums.totals();
+        let names = totals.iter().map(|total| {
+            let frame = sums.frames(total).next().unwrap();
+            (frame.method.unwrap().name.to_string(), total.count)
+        });
+        let expected = [("Old".to_owned(), 1), ("New".to_owned(), 1)];
+        assert_eq!(Vec::from_iter(names), expected, "{start:#x}, {size:#x}");
     }
 }
 

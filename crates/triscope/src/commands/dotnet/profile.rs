@@ -9,7 +9,7 @@ use crate::sources::symbols::lines::Lines;
 use crate::timeline::counted;
 use diag_ipc::{Level, Provider, TracingConfig};
 use nettrace::analysis::{EventStacks, StackEvent};
-use nettrace::{Order, Profile, SampleKind, Timestamp, Trace};
+use nettrace::{Order, ProfileSums, SampleKind, SampleTotal, Timestamp, Trace};
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -107,7 +107,7 @@ pub(super) fn run(args: &Args) -> Result {
     let stream = args.source.open(&config, duration, Order::Time, progress)?;
     let name = stream.name.clone();
     let (stacks, reading) = match args.of {
-        Of::Samples => samples(args, stream)?,
+        Of::Samples => samples(args, stream, file.as_ref().is_some_and(ProfileFile::has_order))?,
         Of::Allocations => events(args, stream, StackEvent::Allocation)?,
         Of::Exceptions => events(args, stream, StackEvent::Exception)?,
         Of::Contention => events(args, stream, StackEvent::Contention)?,
@@ -147,6 +147,15 @@ struct Stack {
     named: u64,
 }
 
+impl Stack {
+    /// The frames of that many samples.
+    const fn times(self, samples: u64) -> Self {
+        let (frames, named) =
+            (self.frames.saturating_mul(samples), self.named.saturating_mul(samples));
+        Self { frames, named, ..self }
+    }
+}
+
 impl Stacks {
     fn new(measure: Measure, process: Option<u32>) -> Self {
         let mut profile = profile::Profile::new(measure);
@@ -176,6 +185,40 @@ impl Stacks {
         Stack { id: self.tables.stack(&frames), frames: len, named }
     }
 
+    /// The labels and the stacks of sums of samples, without those outside managed code if only `managed` ones
+    /// are wanted.
+    fn resolve_all(
+        &mut self,
+        sums: &ProfileSums,
+        totals: &[SampleTotal],
+        managed: bool,
+    ) -> Vec<Option<(LabelSet, Stack)>> {
+        let mut resolved = HashMap::new();
+        let mut resolve = |total: &SampleTotal| {
+            let state = match total.kind {
+                SampleKind::Managed => "managed",
+                SampleKind::Running => "running",
+                SampleKind::External => "external",
+                _ => "error",
+            };
+            if managed && !matches!(total.kind, SampleKind::Managed | SampleKind::Running) {
+                return None;
+            }
+            // Stacks are few, and threads that have one can be many.
+            let key = (total.pid, total.stack);
+            let stack = match resolved.get(&key) {
+                Some((period, stack)) if RangeInclusive::contains(period, &total.first) => *stack,
+                _ => {
+                    let stack = self.resolve("", sums.frames(total));
+                    resolved.insert(key, (sums.period(total), stack));
+                    stack
+                }
+            };
+            Some((self.labels(total.tid, state), stack))
+        };
+        totals.iter().map(&mut resolve).collect()
+    }
+
     /// The labels of a thread; the state is empty if it has no meaning.
     fn labels(&mut self, thread: u64, state: &str) -> LabelSet {
         let [key, of_state, text] =
@@ -202,42 +245,36 @@ impl Stacks {
     }
 }
 
-/// The sampler's stacks, weighted by time.
-fn samples(args: &Args, stream: Stream) -> Result<(Stacks, Reading)> {
+/// The sampler's stacks, weighted by time. Samples are added up as they come: a session can have no end.
+fn samples(args: &Args, stream: Stream, has_order: bool) -> Result<(Stacks, Reading)> {
     let process = stream.pid();
-    let mut profile = Profile::new();
+    let mut sums = if has_order { ProfileSums::with_order() } else { ProfileSums::new() };
     let reading = stream.read(|event| {
-        profile.push(event);
+        sums.push(event);
         Ok(())
     })?;
     let (trace, reading) = trace(reading)?;
     let mut stacks = Stacks::new(args.of.measure(), process);
-    let mut resolved = HashMap::new();
-    let mut span: Option<Span> = None;
-    for (sample, weight) in profile.samples().iter().zip(profile.weights()) {
-        let state = match sample.kind {
-            SampleKind::Managed => "managed",
-            SampleKind::Running => "running",
-            SampleKind::External => "external",
-            _ => "error",
-        };
-        if args.managed && !matches!(sample.kind, SampleKind::Managed | SampleKind::Running) {
-            continue;
-        }
-        span = extended(span, sample.time);
-        // Stacks are few and samples many.
-        let key = (sample.pid, sample.stack);
-        let stack = match resolved.get(&key) {
-            Some((period, stack)) if RangeInclusive::contains(period, &sample.time) => *stack,
-            _ => {
-                let stack = stacks.resolve("", profile.frames(sample));
-                resolved.insert(key, (profile.period(sample), stack));
-                stack
+    let totals = sums.totals();
+    let named = stacks.resolve_all(&sums, &totals, args.managed);
+    if has_order {
+        for (index, weight) in sums.in_order() {
+            if let Some((labels, stack)) = named.get(index).copied().flatten() {
+                stacks.add(labels, stack, (1, nanos(weight)));
             }
-        };
-        let labels = stacks.labels(sample.tid, state);
-        stacks.add(labels, stack, (1, nanos(weight)));
+        }
+    } else {
+        for (total, named) in totals.iter().zip(&named) {
+            if let Some((labels, stack)) = *named {
+                stacks.add(labels, stack.times(total.count), (total.count, nanos(total.weight)));
+            }
+        }
     }
+    let kept = totals.iter().zip(&named).filter_map(|(total, named)| named.map(|_| total));
+    let span = kept.fold(None, |span: Option<Span>, total| {
+        let (first, last) = span.unwrap_or((total.first, total.last));
+        Some((first.min(total.first), last.max(total.last)))
+    });
     stacks.set_span(&trace, span);
     Ok((stacks, reading))
 }

@@ -5,7 +5,7 @@ use crate::io::progress::Progress;
 use crate::io::stdout::Output;
 use crate::run::procfs;
 use diag_ipc::TracingConfig;
-use nettrace::{Order, Profile, SampleKind};
+use nettrace::{Order, ProfileSums, SampleKind};
 use serde_json::json;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
@@ -38,14 +38,17 @@ pub(super) fn run(args: &Args) -> Result {
     let progress = Progress::beside_output();
     let stream = args.source.open(&config, Some(ENOUGH), Order::Time, progress)?;
     let (name, process) = (stream.name.clone(), stream.process());
-    let mut profile = Profile::new();
+    let mut sums = ProfileSums::new();
     let reading = stream.read(|event| {
-        profile.push(event);
+        sums.push(event);
         Ok(())
     })?;
     let mut last = BTreeMap::new();
-    for sample in profile.samples() {
-        last.insert((sample.pid, sample.tid), *sample);
+    for total in sums.totals() {
+        let newest = last.entry((total.pid, total.tid)).or_insert(total);
+        if total.last >= newest.last {
+            *newest = total;
+        }
     }
     if last.is_empty() {
         return Err(reading.failed(Failure::about(&name, "no thread was sampled")));
@@ -62,8 +65,7 @@ pub(super) fn run(args: &Args) -> Result {
         };
         // Writing to a vector does not fail.
         if args.json {
-            let frames: Vec<String> =
-                profile.frames(&sample).map(|frame| frame.to_string()).collect();
+            let frames: Vec<String> = sums.frames(&sample).map(|frame| frame.to_string()).collect();
             let mut line = json!({ "tid": thread, "state": state, "frames": frames });
             if let (Some(name), Some(line)) = (thread_name, line.as_object_mut()) {
                 line.insert("name".to_owned(), name.as_str().into());
@@ -75,7 +77,7 @@ pub(super) fn run(args: &Args) -> Result {
             Some(name) => writeln!(output.buffer, "thread {thread} ({})  {state}", OneLine(name)),
             None => writeln!(output.buffer, "thread {thread}  {state}"),
         };
-        for frame in profile.frames(&sample) {
+        for frame in sums.frames(&sample) {
             let _ = writeln!(output.buffer, "    {}", OneLine(&frame.to_string()));
         }
         output.buffer.push(b'\n');
