@@ -371,6 +371,34 @@ fn a_heap_dump_with_losses_is_incomplete() {
     assert!(said.contains("the heap may be incomplete"), "{said}");
 }
 
+/// Its references are those after the ones of the objects that are missing.
+#[test]
+fn references_after_missing_objects_are_unknown() {
+    let runtime = "Microsoft-Windows-DotNETRuntime";
+    let types = [(runtime, 1, 2), (runtime, 18, 0), (runtime, 19, 0), (runtime, 2, 1)];
+    let numbers =
+        |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+    let object = |address: u64| [address, 24, 7, 1].map(u64::to_le_bytes).concat();
+    let references =
+        [0x200u64, 0x300, 0x400].map(|to| [&to.to_le_bytes()[..], &[0; 4]].concat()).concat();
+    let events = [
+        nettrace::event(1, 2000, 1, &[&numbers(&[1, 2, 0, 0]), &[0; 10]]),
+        // Parts 0 and 2 of the objects.
+        nettrace::event(2, 2001, 1, &[&numbers(&[0, 1]), &[0; 2], &object(0x200)]),
+        nettrace::event(2, 2002, 1, &[&numbers(&[2, 1]), &[0; 2], &object(0x400)]),
+        nettrace::event(3, 2003, 1, &[&numbers(&[0, 3]), &[0; 2], &references]),
+        nettrace::event(4, 2004, 1, &[&numbers(&[1, 2]), &[0; 2]]),
+    ];
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), nettrace::trace(&types, &events)).unwrap();
+    let mut triscope = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    let output = triscope.args(["dotnet", "gcdump"]).arg(file.path()).output().unwrap();
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("1 parts lost"), "{errors}");
+    assert!(errors.contains(": the references of 1 object are unknown\n"), "{errors}");
+}
+
 /// No root leads to it: it was garbage.
 #[test]
 fn an_object_that_is_not_reachable_is_shown() {

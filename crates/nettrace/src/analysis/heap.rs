@@ -30,11 +30,14 @@ pub struct HeapNode {
     pub size: u64,
     /// Type id: see [`HeapSnapshot::type_of`].
     pub type_id: u64,
-    /// Index of its first reference in [`HeapSnapshot::edges`].
+    /// Index of its first reference among those of the heap dump, or [`UNKNOWN`].
     first_edge: u64,
     /// Number of references that the object holds.
     pub edges: u64,
 }
+
+/// The first reference of an object after a missing one.
+const UNKNOWN: u64 = u64::MAX;
 
 /// A root: a reference from outside the heap to an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,6 +144,10 @@ pub struct HeapSnapshot {
     edges: Vec<u64>,
     roots: Vec<HeapRoot>,
     edges_expected: u64,
+    /// An object is missing, and so is the number of its references: those of later objects are not known.
+    has_node_gap: bool,
+    /// Number of references before the first missing one: to which objects later ones belong is not known.
+    known_edges: Option<usize>,
     bytes: usize,
     /// Bytes of the types, which all heap dumps share.
     type_bytes: usize,
@@ -187,11 +194,20 @@ impl HeapSnapshot {
         &self.nodes
     }
 
-    /// Addresses of the objects that an object refers to.
+    /// Addresses of the objects that an object refers to, as far as they are known: see
+    /// [`unknown_references`](Self::unknown_references).
     pub fn edges(&self, node: &HeapNode) -> &[u64] {
         let first = usize::try_from(node.first_edge).unwrap_or(usize::MAX);
-        let end = first.saturating_add(node.edges as usize);
-        self.edges.get(first..end.min(self.edges.len())).unwrap_or_default()
+        let end = first.saturating_add(usize::try_from(node.edges).unwrap_or(usize::MAX));
+        let known = self.known_edges.unwrap_or(self.edges.len());
+        self.edges.get(first..end.min(known)).unwrap_or_default()
+    }
+
+    /// Number of objects whose references are not known, or not all: a part of the heap dump before them is
+    /// missing, and only its order relates references and objects.
+    pub fn unknown_references(&self) -> usize {
+        let is_unknown = |node: &&HeapNode| (self.edges(node).len() as u64) < node.edges;
+        self.nodes.iter().filter(is_unknown).count()
     }
 
     /// Total number of references.
@@ -280,6 +296,11 @@ impl HeapSnapshot {
         // An object at address 0, or a chunk with number 0, would be a guess.
         if self.event(event).is_none() {
             self.dropped += 1;
+            match event.id() {
+                18 => self.has_node_gap = true,
+                19 => self.lose_edges(),
+                _ => {}
+            }
         }
     }
 
@@ -360,15 +381,19 @@ impl HeapSnapshot {
                 if chunk == 0 && !self.nodes.is_empty() {
                     self.restart();
                 }
+                self.has_node_gap |= chunk != self.next_node_chunk;
                 self.lost_chunks += gap(&mut self.next_node_chunk, chunk);
                 self.each(event, |this, v| {
+                    // If it is left out.
+                    let has_gap = std::mem::replace(&mut this.has_node_gap, true);
                     let (type_id, edges) = (get(&v, "TypeID")?, get(&v, "EdgeCount")?);
                     let (address, size) = (get(&v, "Address")?, get(&v, "Size")?);
                     if this.room(size_of::<HeapNode>()) {
                         if !this.types.contains_key(&(process, type_id)) {
                             this.undescribed.insert(type_id);
                         }
-                        let first_edge = this.edges_expected;
+                        this.has_node_gap = has_gap;
+                        let first_edge = if has_gap { UNKNOWN } else { this.edges_expected };
                         this.nodes.push(HeapNode { address, size, type_id, first_edge, edges });
                         this.edges_expected = this.edges_expected.saturating_add(edges);
                     }
@@ -381,13 +406,17 @@ impl HeapSnapshot {
                 if chunk == 0 && !self.edges.is_empty() {
                     self.restart();
                 }
+                if chunk != self.next_edge_chunk {
+                    self.lose_edges();
+                }
                 self.lost_chunks += gap(&mut self.next_edge_chunk, chunk);
                 self.each(event, |this, v| {
-                    let target = get(&v, "Value")?;
-                    if this.room(size_of::<u64>()) {
-                        this.edges.push(target);
+                    let target = get(&v, "Value");
+                    match target.filter(|_| this.room(size_of::<u64>())) {
+                        Some(target) => this.edges.push(target),
+                        None => this.lose_edges(),
                     }
-                    Some(())
+                    target.map(drop)
                 })?;
             }
             // GCBulkRootCCW
@@ -429,6 +458,8 @@ impl HeapSnapshot {
         self.edges.clear();
         self.roots.clear();
         self.edges_expected = 0;
+        self.has_node_gap = false;
+        self.known_edges = None;
         self.next_node_chunk = 0;
         self.next_edge_chunk = 0;
         self.next_root_chunk = 0;
@@ -451,6 +482,12 @@ impl HeapSnapshot {
             }
         }
         Some(())
+    }
+
+    /// The next reference is missing.
+    fn lose_edges(&mut self) {
+        let known = self.edges.len();
+        self.known_edges.get_or_insert(known);
     }
 
     fn root(&mut self, address: u64, kind: RootKind, flags: u32) {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use nettrace::Reader;
-use nettrace::analysis::HeapSnapshot;
+use nettrace::analysis::{HeapNode, HeapSnapshot};
 use nettrace::gcdump::{DumpInfo, GcDumpErrorKind, HeapGraph, difference};
 use proptest::prelude::*;
 use std::time::{Duration, UNIX_EPOCH};
@@ -161,6 +161,71 @@ fn missing_parts_of_the_roots_are_counted() {
     push(&mut heap, 18, 1, &[words(&[0x200, 22, 1, 0])]);
     push_gc(&mut heap, 2, 1);
     assert_eq!((heap.is_complete(), heap.missing()), (false, (3, 0)));
+}
+
+/// Three parts of two objects each, with one reference each, to the object itself. `without` are the events and
+/// the parts that are missing. Returns how many objects have no known references, and the objects with theirs.
+fn walk(without: &[(u32, u32)]) -> (usize, Vec<(u64, Vec<u64>)>) {
+    let mut heap = HeapSnapshot::new();
+    push(&mut heap, 15, 1, &[gc_type(1, "System.String")]);
+    push_gc(&mut heap, 1, 1);
+    for part in 0..3 {
+        let addresses = [0, 1].map(|n| u64::from(part) * 0x200 + 0x100 + n * 0x100);
+        let nodes = addresses.map(|address| words(&[address, 24, 1, 1]));
+        let edges = addresses.map(|address| [words(&[address]), vec![0; 4]].concat());
+        for (event, values) in [(18, nodes), (19, edges)] {
+            if !without.contains(&(event, part)) {
+                push_chunk(&mut heap, part, event, 2, &values);
+            }
+        }
+    }
+    push_gc(&mut heap, 2, 1);
+    assert_eq!(heap.is_complete(), without.is_empty());
+    // Objects that are missing are not in the graph as those that others refer to.
+    let graph = HeapGraph::from_snapshot(&heap, info());
+    assert_eq!(graph.object_count(), heap.nodes().len());
+    let nodes = heap.nodes().iter().map(|node| (node.address, heap.edges(node).to_vec()));
+    (heap.unknown_references(), nodes.collect())
+}
+
+/// Only the order of objects and references relates them.
+#[test]
+fn objects_after_a_missing_part_have_no_references_of_others() {
+    let own = |address: u64| (address, vec![address]);
+    let unknown = |address: u64| (address, Vec::new());
+    let [a, b, c, d, e, f] = [1, 2, 3, 4, 5, 6].map(|n| n * 0x100);
+    assert_eq!(walk(&[]), (0, [a, b, c, d, e, f].map(own).to_vec()));
+    // Part 1 of the objects.
+    assert_eq!(walk(&[(18, 1)]), (2, vec![own(a), own(b), unknown(e), unknown(f)]));
+    // Part 1 of the references: those of part 2 came.
+    let rest = [c, d, e, f].map(unknown);
+    assert_eq!(walk(&[(19, 1)]), (4, [&[own(a), own(b)][..], &rest].concat()));
+    // Part 0 of the objects, and all references.
+    assert_eq!(walk(&[(18, 0)]), (4, [c, d, e, f].map(unknown).to_vec()));
+}
+
+/// Objects that are not in the event which should have them, and a reference for which there is no room, are
+/// missing, too.
+#[test]
+fn objects_after_one_that_is_left_out_have_no_references_of_others() {
+    let mut heap = HeapSnapshot::new();
+    let edge = |to: u64| [words(&[to]), vec![0; 4]].concat();
+    push(&mut heap, 18, 1, &[words(&[0x100, 24, 1, 1])]);
+    push_chunk(&mut heap, 1, 18, 1, &[]);
+    push_chunk(&mut heap, 2, 18, 1, &[words(&[0x300, 24, 1, 1])]);
+    assert_eq!(heap.missing(), (0, 1));
+    push(&mut heap, 19, 3, &[edge(0x100), edge(0x200), edge(0x300)]);
+    let edges: Vec<&[u64]> = heap.nodes().iter().map(|node| heap.edges(node)).collect();
+    assert_eq!((edges, heap.unknown_references()), (vec![&[0x100][..], &[]], 1));
+
+    let nodes = [words(&[0x100, 24, 1, 2]), words(&[0x200, 24, 1, 1])];
+    let room = 2 * size_of::<HeapNode>() + size_of::<u64>();
+    let limits = Limits { max_buffer: room, ..Limits::default() };
+    let mut heap = HeapSnapshot::with_limits(limits);
+    push(&mut heap, 18, 2, &nodes);
+    push(&mut heap, 19, 3, &[edge(0x100), edge(0x200), edge(0x200)]);
+    let edges: Vec<&[u64]> = heap.nodes().iter().map(|node| heap.edges(node)).collect();
+    assert_eq!((edges, heap.unknown_references()), (vec![&[0x100][..], &[]], 2));
 }
 
 #[test]

@@ -354,12 +354,17 @@ impl Heap {
         let is_incomplete = incomplete.is_some() || lost > 0;
         if let Some(walk) = incomplete {
             let (chunks, dropped) = walk.missing();
+            let name = OneLine(&self.name);
             message!(
-                "triscope: {}: the heap walk is incomplete, as are the totals: {chunks} parts lost, {dropped} items \
+                "triscope: {name}: the heap walk is incomplete, as are the totals: {chunks} parts lost, {dropped} items \
                  dropped, {} types without a name",
-                OneLine(&self.name),
                 walk.undescribed_types()
             );
+            let unknown = walk.unknown_references();
+            if unknown > 0 {
+                let objects = counted(unknown as u64, "object");
+                message!("triscope: {name}: the references of {objects} are unknown");
+            }
         } else if lost > 0 {
             message!("triscope: {}: the heap may be incomplete", OneLine(&self.name));
         }
