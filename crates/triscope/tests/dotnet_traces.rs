@@ -557,6 +557,32 @@ fn a_histogram_without_its_sum_has_percentiles() {
     assert_eq!(samples, ["shop_latency{quantile=\"0.5\"} 1.5"]);
 }
 
+/// The percentiles of an earlier interval do not last.
+#[test]
+fn an_idle_histogram_without_its_sum_has_no_percentiles() {
+    let fields =
+        ["meterName", "instrumentName", "unit", "tags", "quantiles"].map(|name| (name, 18));
+    let event = |quantiles| {
+        let values = ["Shop", "latency", "ms", "", quantiles].map(assemble::utf16z).concat();
+        ("HistogramValuePublished", &fields[..], values)
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("meters.nettrace");
+    std::fs::write(&file, of_metrics(&[event("0.5=1.5"), event("")])).unwrap();
+    let counters = |format| {
+        let ran = run(&["dotnet", "counters", file.to_str().unwrap(), "--format", format]);
+        assert_eq!((ran.code, &*ran.stderr), (Some(0), ""), "{format}");
+        ran.stdout
+    };
+    assert_eq!(counters("table"), "Shop\n    latency        no values ms\n");
+    let csv = counters("csv");
+    let rows: Vec<_> = csv.lines().skip(1).map(|row| row.splitn(3, ',').nth(2).unwrap()).collect();
+    assert_eq!(rows, ["Shop,latency,Percentile=50,percentile,1.5,ms"]);
+    let prometheus = counters("prometheus");
+    let samples: Vec<_> = prometheus.lines().filter(|line| !line.starts_with('#')).collect();
+    assert_eq!(samples, [""; 0]);
+}
+
 /// Of a session that has begun within a collection of another client, whose interval can be any.
 #[test]
 fn a_rate_without_its_interval_is_not_shown() {

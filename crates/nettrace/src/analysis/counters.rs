@@ -56,7 +56,7 @@ pub struct Counter {
     pub value: f64,
     /// Length of the interval in seconds, if the event has it.
     pub interval_seconds: Option<f64>,
-    /// Number of values, if the event has it.
+    /// Number of values, if the event has it. Of a histogram of .NET 6 and 7, only 0 is known.
     pub count: Option<u64>,
     /// Smallest and greatest value, if the event has them.
     pub range: Option<(f64, f64)>,
@@ -303,18 +303,22 @@ impl CounterTracker {
             // Numbers are text, except those of a histogram.
             value.as_f64().or_else(|| value.as_text()?.to_string().parse().ok())
         };
-        let count = event.field("count").and_then(|v| v.as_u64());
-        let range = float("minimum").zip(float("maximum")).filter(|_| count != Some(0));
-        let of_histogram = match kind {
-            CounterKind::Histogram => {
-                parse_quantiles(&text(event, "quantiles").unwrap_or_default())
-            }
-            _ => Vec::new(),
+        let reported = match kind {
+            CounterKind::Histogram => text(event, "quantiles"),
+            _ => None,
         };
-        let has_field = |name: &str| event.metadata().field_index(name).is_some();
+        let has_value = event.metadata().field_index(value).is_some();
+        // .NET 6 and 7 have no sum and no number of values: only the quantiles show that there were none.
+        let is_idle = !has_value && reported.as_deref() == Some("");
+        let count = match is_idle {
+            true => Some(0),
+            false => event.field("count").and_then(|v| v.as_u64()),
+        };
+        let range = float("minimum").zip(float("maximum")).filter(|_| count != Some(0));
+        let of_histogram = parse_quantiles(&reported.unwrap_or_default());
         let value = match float(value) {
             Some(value) => value,
-            None if !of_histogram.is_empty() && !has_field(value) => f64::NAN,
+            None if !has_value && (is_idle || !of_histogram.is_empty()) => f64::NAN,
             None => {
                 // The first report of a rate is empty, because there is no earlier value.
                 let is_empty = text(event, value).is_some_and(|text| text.is_empty());

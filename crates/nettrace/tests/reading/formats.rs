@@ -953,6 +953,12 @@ fn histograms_of_meters_without_their_sum_have_quantiles() {
     assert_eq!((histogram.kind, histogram.count), (CounterKind::Histogram, None));
     assert!(histogram.value.is_nan());
     assert_eq!(histogram.quantiles, [(0.5, 1.5), (0.95, 20.0)]);
+    // No measurements in the interval.
+    let payload = ["M", "latency", ""].map(utf16z).concat();
+    let (seen, undecoded) = meter("HistogramValuePublished", &fields, &payload);
+    let ([idle], 0) = (&seen[..], undecoded) else { panic!("{seen:?} {undecoded}") };
+    assert_eq!((idle.kind, idle.count), (CounterKind::Histogram, Some(0)));
+    assert!(idle.value.is_nan() && idle.quantiles.is_empty(), "{idle:?}");
     // One that has the field does not lack it.
     let fields = [("quantiles", 18), ("sum", 18)];
     let payload = ["0.5=1.5", "x"].map(utf16z).concat();

@@ -233,10 +233,10 @@ fn shown(counter: &Counter) -> f64 {
     counter.per_second().unwrap_or(counter.value)
 }
 
-/// Whether there is a value to print: a histogram of .NET 6 and 7 has only percentiles.
+/// Whether there is a value to print: a histogram of .NET 6 and 7 has only percentiles, if it has values.
 const fn has_value(counter: &Counter) -> bool {
     !matches!(counter.kind, CounterKind::Histogram)
-        || counter.count.is_some()
+        || matches!(counter.count, Some(1..))
         || !counter.value.is_nan()
 }
 
