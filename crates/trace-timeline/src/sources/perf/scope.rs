@@ -41,14 +41,24 @@ fn names_threads(command_line: &[String]) -> bool {
                 cpus |= long.starts_with("all-cp") || long.starts_with("cpu");
             }
             None => {
-                let Some(short) = option.strip_prefix('-') else { continue };
-                threads |= short.starts_with(['p', 't', 'u']);
-                // Among others, as `-ag`.
+                let short = option.strip_prefix('-').map_or("", letters);
+                threads |= short.contains(['p', 't', 'u']);
                 cpus |= short.contains(['a', 'C']);
             }
         }
     }
     threads && !cpus
+}
+
+/// The options in a cluster of short ones, as `ag`, up to the first one that takes an argument: the rest is the
+/// argument.
+fn letters(cluster: &str) -> &str {
+    /// Of `perf record`, also where the argument can be left out.
+    const WITH_ARGUMENT: &str = "cCDeFGIjkmoprStuz";
+    cluster
+        .split_inclusive(|letter: char| WITH_ARGUMENT.contains(letter))
+        .next()
+        .unwrap_or_default()
 }
 
 /// Whether a record of perf says that an event was opened on a thread (`PERF_RECORD_ID_INDEX`, always
@@ -200,6 +210,9 @@ mod tests {
         for threads in [
             "/usr/bin/perf record -e sched:sched_switch -p 7",
             "/usr/lib/linux-tools/perf_5.10 record -p7 -e sched:sched_switch",
+            "perf record -kCLOCK_MONOTONIC -p 7 -e sched:sched_switch",
+            "perf record -o/data/x.data -p 7",
+            "perf record -gp7",
             "perf record --pid=7",
             "perf record --tid 7 -- sleep 5",
             "perf record -u user",
@@ -209,6 +222,8 @@ mod tests {
         for others in [
             "perf record -e sched:sched_switch",
             "perf record -ag server -p 80",
+            "perf record -gF99 -vC0 -t 1",
+            "perf record -ep",
             "perf record --all-cpus server -p 80",
             "perf record -C 0 server -t 1",
             "perf record --cpu=0 server -t 1",
