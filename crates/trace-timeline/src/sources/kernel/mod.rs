@@ -37,6 +37,7 @@ use crate::entity::{Attribute, Entity, EntityId, EntityKind};
 use crate::event::{Context, Event, EventKind, FlowKind, LossKind, SampleKind, ThreadState};
 use crate::tables::{SampledEventId, StackId, Tables, TextId};
 use hashbrown::{HashMap, HashSet};
+use std::collections::BTreeSet;
 use tasks::{PROGRAM, describe};
 use trace_common::{IdMap, Timestamp};
 
@@ -81,6 +82,8 @@ pub struct KernelSource {
     living: HashMap<EntityId, u32>,
     /// Processes whose main thread has ended before others.
     headless: HashSet<u32>,
+    /// Threads whose exit was recorded, and not their end.
+    exiting: BTreeSet<u32>,
     machine: Option<EntityId>,
     /// Whether context switches are not recorded: of two records nothing says that there was one
     /// between them.
@@ -271,6 +274,7 @@ impl KernelSource {
                 self.stats.lost = self.stats.lost.saturating_add(count);
                 let (kind, count) = (LossKind::SchedulerRecords, Some(count).filter(|n| *n > 0));
                 self.loss(cpu, kind, count, push);
+                self.end_exited(push);
             }
         }
     }

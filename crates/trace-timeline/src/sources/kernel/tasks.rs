@@ -314,9 +314,32 @@ impl KernelSource {
         {
             self.headless.insert(tid);
         }
-        if self.has_switch_records {
+        if self.has_switch_records || self.is_without_switches {
             self.end_at_exit(tid, push);
+        } else {
+            self.exiting.insert(tid);
         }
+    }
+
+    /// Records are lost, and the switches away from threads that have exited can be among them. One that has a CPU
+    /// by the other records leaves it later.
+    pub(super) fn end_exited(&mut self, push: &mut Pusher<'_>) {
+        let Self { exiting, cpus, threads, .. } = self;
+        exiting.retain(|tid| {
+            let has_it = |number| {
+                let cpu = cpus.get(number).and_then(Option::as_ref);
+                cpu.is_some_and(|cpu| cpu.running == Running::tid(*tid))
+            };
+            if cpus.ids().any(has_it) {
+                return true;
+            }
+            if let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) {
+                thread.has_ended = true;
+                // Its entity has the time of the exit.
+                push.event(EventKind::End { entity: thread.entity });
+            }
+            false
+        });
     }
 
     /// A thread that exits leaves its CPU, as no record says that it does.
@@ -353,6 +376,7 @@ impl KernelSource {
 
     pub(super) fn end(&mut self, tid: u32, push: &mut Pusher<'_>) {
         let Some(thread) = self.threads.remove(tid.into()).and_then(Option::take) else { return };
+        self.exiting.remove(&tid);
         let Some(known) = push.tables.entities.get(thread.entity).copied() else { return };
         if thread.has_ended || known.end.is_some() && known.end != thread.exit {
             return; // at its exit, or another recording has ended it

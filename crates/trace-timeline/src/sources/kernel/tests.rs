@@ -1,4 +1,5 @@
 use super::*;
+use crate::correlate::{Correlator, Derived};
 
 fn at(n: i64) -> Timestamp {
     Timestamp::from_nanos(n)
@@ -490,6 +491,77 @@ fn a_thread_ends_at_its_exit_if_only_its_own_switches_are_recorded() {
     let threads = run.tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Thread);
     let threads: Vec<_> = threads.map(|(_, thread)| (thread.number, thread.end)).collect();
     assert_eq!(threads, [(7, Some(at(6))), (9, Some(at(3))), (9, None)]);
+}
+
+/// The times at which a thread ends, and the end of its last interval.
+fn ends(events: &[Event], tables: &Tables, thread: EntityId) -> (Vec<i64>, Option<i64>) {
+    let end = EventKind::End { entity: thread };
+    let times = events.iter().filter(|event| event.kind == end).map(|event| event.time.nanos());
+    let (mut correlator, mut last) = (Correlator::new(), None);
+    let mut each = |derived: Derived<'_>| match derived {
+        Derived::Interval(interval) if interval.subject == thread => {
+            last = Some(interval.end.nanos());
+        }
+        _ => {}
+    };
+    for event in events {
+        correlator.push(event, &tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    (times.collect(), last)
+}
+
+/// As of `perf record -F`.
+#[cfg(feature = "perf")]
+#[test]
+fn a_thread_ends_at_its_exit_if_no_switches_are_recorded() {
+    let mut run = Run::new();
+    run.source.set_without_switches();
+    let sample = |tid| {
+        let (cpu, event, stack, weight) = (Some(0), SampledEventId::default(), None, 1);
+        Record::Sample { cpu, pid: tid, tid, event, stack, weight }
+    };
+    let mut events = Vec::new();
+    for (time, record) in
+        [(1, of_seven(7, true)), (5, sample(7)), (10, Record::Exit { tid: 7 }), (100, sample(8))]
+    {
+        events.extend_from_slice(run.push(time, record));
+    }
+    let thread = run.tables.entities.thread(7).unwrap();
+    assert_eq!(ends(&events, &run.tables, thread), (vec![10], Some(10)));
+}
+
+/// The switches away from threads that have exited are lost. One that has a CPU by other records leaves it later.
+#[test]
+fn a_thread_that_has_exited_ends_with_a_loss() {
+    let exits = [(1, of_seven(7, true)), (2, switch(0, 0, 7)), (3, Record::Exit { tid: 7 })];
+    let lost = |cpu| Record::Lost { cpu, count: 5 };
+    let preempted = 0x100;
+    let of_its_cpu = [(9, lost(0)), (12, switch(5, 1, 0)), (20, lost(0)), (60, switch(0, 0, 5))];
+    let of_another = [(9, lost(1)), (12, switch(7, 0x10, 0)), (20, lost(0))];
+    // It waits for a CPU, and gets it after its end.
+    let of_its_queue = [
+        (4, switch(7, preempted, 5)),
+        (9, lost(1)),
+        (12, switch(5, preempted, 7)),
+        (13, switch(7, 0x10, 0)),
+    ];
+    for (records, end, known) in
+        [(&of_its_cpu[..], 9, 3), (&of_another, 12, 12), (&of_its_queue, 9, 3)]
+    {
+        let mut run = Run::new();
+        let mut events = Vec::new();
+        for (time, record) in exits.iter().chain(records) {
+            events.extend_from_slice(run.push(*time, *record));
+        }
+        let thread = run.tables.entities.thread(7).unwrap();
+        assert_eq!(ends(&events, &run.tables, thread), (vec![end], Some(end)));
+        // The record of its exit says when it was.
+        let entity = run.tables.entities.get(thread).unwrap();
+        assert_eq!((entity.number, entity.end), (7, Some(at(known))));
+        assert_eq!(run.source.stats().unreported, 0);
+        assert!(run.source.exiting.is_empty());
+    }
 }
 
 #[test]
