@@ -81,10 +81,21 @@ pub enum EventKind {
         on: Option<EntityId>,
         /// The entity that continues.
         to: EntityId,
-        /// Of a thread: the CPU on which it last ran, and probably waits.
+        /// Of a thread: the CPU on which it last ran; of a new one, the one whose queue it is in.
         cpu: Option<EntityId>,
         /// The stack of the cause.
         stack: Option<StackId>,
+    },
+    /// A thread that waits for a CPU is in the queue of this one from now on: the kernel has chosen it for a thread
+    /// that was woken, or moves the thread. Most recordings do not say it. Then the [`Correlator`](crate::Correlator)
+    /// infers it from the CPU that the thread gets.
+    Queue {
+        /// The thread.
+        thread: EntityId,
+        /// The CPU from which it is moved.
+        from: Option<EntityId>,
+        /// The CPU.
+        cpu: EntityId,
     },
     /// A span begins. Spans of one entity may overlap.
     Begin {

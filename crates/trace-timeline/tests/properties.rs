@@ -25,6 +25,7 @@ enum Step {
     Pass(i64),
     Switch { cpu: usize, prev: Option<usize>, left: usize, next: Option<usize>, unknown: bool },
     Flow { kind: usize, from: Option<usize>, context: usize, to: usize, cpu: Option<usize> },
+    Queue { thread: usize, from: Option<usize>, cpu: usize },
     State { entity: usize, state: usize, on: Option<usize> },
     Lost { cpu: usize, kind: bool, since: i64 },
     Begin { entity: usize, kind: usize, by: Option<usize>, of: Option<usize> },
@@ -40,13 +41,15 @@ fn step() -> impl Strategy<Value = Step> {
     let n = 0..64usize;
     let maybe = || proptest::option::of(0..64usize);
     prop_oneof![
-        4 => (0..60i64).prop_map(Step::Pass),
+        4 => prop_oneof![39 => 0..60i64, 1 => 100_000..200_000i64].prop_map(Step::Pass),
         6 => (n.clone(), maybe(), n.clone(), maybe(), any::<bool>()).prop_map(
             |(cpu, prev, left, next, unknown)| Step::Switch { cpu, prev, left, next, unknown }
         ),
         4 => (n.clone(), maybe(), n.clone(), n.clone(), maybe()).prop_map(
             |(kind, from, context, to, cpu)| Step::Flow { kind, from, context, to, cpu }
         ),
+        1 => (n.clone(), maybe(), n.clone())
+            .prop_map(|(thread, from, cpu)| Step::Queue { thread, from, cpu }),
         6 => (n.clone(), n.clone(), maybe())
             .prop_map(|(entity, state, on)| Step::State { entity, state, on }),
         1 => (n.clone(), any::<bool>(), 0..100i64)
@@ -130,6 +133,10 @@ fn world(steps: &[Step]) -> World {
                     cpu: on.map(cpu),
                     stack: None,
                 });
+            }
+            Step::Queue { thread: of, from, cpu: to } => {
+                let (thread, from, cpu) = (thread(of), from.map(cpu), cpu(to));
+                w.push(EventKind::Queue { thread, from, cpu });
             }
             Step::State { entity, state, on } => {
                 // Kernel threads have no runtime state.

@@ -8,13 +8,15 @@
 //! says when the thread gets it. Otherwise the CPU was idle, and the thread waited until it gets one. The same
 //! holds where only switches of other threads were recorded.
 //!
+//! For which CPU it waited is the one that it gets, as that of other woken threads: see [`waits`](super::waits).
+//!
 //! It is known only then. The open interval of the thread, and of what it executes, is changed.
 //! Intervals that have ended meanwhile stay as they are, and so do times that were read.
 
 use super::place::{Kind, Place, Running, Seen};
-use super::{Correlator, Cpu, Out, queued};
-use crate::entity::{EntityId, EntityKind};
-use trace_common::{IdMap, Timestamp};
+use super::{Correlator, Out};
+use crate::entity::EntityId;
+use trace_common::Timestamp;
 
 /// When a thread was woken on its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,30 +51,9 @@ impl WokenOnCpu {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Woken {
     /// Since when it waits, if it does.
-    since: Timestamp,
+    pub(super) since: Timestamp,
     /// The CPU that it had, or on which it was woken.
-    cpu: EntityId,
-    /// What that CPU executed next.
-    next: Running,
-    /// The switches of that CPU until then.
-    switches: u64,
-}
-
-impl Woken {
-    /// Of a thread that may wait for this CPU since then.
-    pub(super) fn on(cpu: EntityId, since: Timestamp, cpus: &IdMap<Cpu>) -> Option<Self> {
-        let Cpu { running, switches, .. } = *cpus.get(cpu.key())?;
-        Some(Self { since, cpu, next: running, switches })
-    }
-
-    /// What the kernel did with it until it got a CPU, or the same one, by a switch that is counted.
-    fn seen(self, thread: EntityId, is_same: bool, cpus: &IdMap<Cpu>) -> Seen {
-        let switches = cpus.get(self.cpu.key()).map_or(0, |cpu| cpu.switches);
-        // An interval has one occupant.
-        let is_alone = switches == self.switches + u64::from(is_same);
-        let running = if is_alone { self.next } else { Running::UNKNOWN };
-        queued(thread, Place::new(Kind::Woken, Some(self.cpu)), running)
-    }
+    pub(super) cpu: EntityId,
 }
 
 impl Correlator {
@@ -85,11 +66,15 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         let Some(woken) = self.woken.remove(&thread) else { return };
-        let is_recorded = self.cpus.get(woken.cpu.key()).is_some_and(Cpu::is_recorded);
+        let is_recorded = self.cpus.get(woken.cpu.key()).is_some_and(|cpu| cpu.is_recorded);
         if !place.is_on_cpu() || !is_recorded {
             return;
         }
-        let seen = woken.seen(thread, place.is_on(woken.cpu), &self.cpus);
+        let cpu = place.cpu().and_then(|cpu| self.cpus.get(cpu.key()));
+        // It is one interval, and has one occupant.
+        let running = cpu.map_or(Running::UNKNOWN, |cpu| cpu.last_since(woken.since));
+        let running = running.other_than(thread);
+        let seen = Seen::new(Place::new(Kind::Woken, place.cpu()), running);
         let before = Seen::new(self.place(thread), Running::UNKNOWN);
         for id in self.executed_by(thread) {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
@@ -97,18 +82,7 @@ impl Correlator {
                 continue;
             }
             // It may have been unknown before it was woken.
-            let is_divided = woken.since > subject.since;
-            if is_divided {
-                subject.emit(id, woken.since, self.options, out);
-                subject.since = woken.since;
-            }
-            subject.shown.kernel = seen;
-            if subject.kind == EntityKind::Thread {
-                subject.shown.state = seen.state();
-            }
-            if is_divided && self.options.starts {
-                subject.start(id, out);
-            }
+            subject.learn_kernel(id, seen, woken.since, self.options, out);
         }
     }
 }

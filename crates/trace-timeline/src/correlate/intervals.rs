@@ -152,9 +152,13 @@ impl Correlator {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()).filter(|cpu| !cpu.queue.is_empty()) else {
             return;
         };
-        let (queue, running) = (std::mem::take(&mut cpu.queue), cpu.running);
+        let (queue, running) = (std::mem::take(&mut cpu.queue), cpu.now.running);
         for &id in &queue {
             let Some(subject) = self.subjects.get_mut(id.key()) else { continue };
+            // What it waits for is known when it gets a CPU.
+            if subject.place.is_woken() {
+                continue;
+            }
             if subject.kind == EntityKind::Thread && subject.carries.is_none() {
                 if self.options.threads {
                     let seen = queued(id, subject.place, running);
@@ -240,6 +244,32 @@ impl Subject {
         shown.reason = self.reason;
         shown.stack = self.stack;
         if options.starts {
+            self.start(id, out);
+        }
+    }
+
+    /// What the kernel did with its thread from `since` on was not known before: the open interval is divided there.
+    pub(super) fn learn_kernel(
+        &mut self,
+        id: EntityId,
+        kernel: Seen,
+        since: Timestamp,
+        options: CorrelatorOptions,
+        out: &mut (impl Out + ?Sized),
+    ) {
+        if kernel == self.shown.kernel {
+            return;
+        }
+        let is_divided = since > self.since;
+        if is_divided {
+            self.emit(id, since, options, out);
+            self.since = since;
+        }
+        self.shown.kernel = kernel;
+        if self.kind == EntityKind::Thread {
+            self.shown.state = kernel.state();
+        }
+        if is_divided && options.starts {
             self.start(id, out);
         }
     }

@@ -1,5 +1,6 @@
 //! Correlation across layers: goroutine ↔ P ↔ M ↔ kernel thread ↔ CPU.
 
+mod cpu;
 mod early;
 mod intervals;
 mod model;
@@ -7,6 +8,7 @@ mod pause;
 mod place;
 mod processes;
 mod sampled;
+mod waits;
 
 pub use model::{
     Derived, Interval, Kernel, Occupant, Pause, Requester, RequesterTimes, ResolvedFlow, Sampled,
@@ -16,9 +18,10 @@ pub use sampled::SampledGoroutines;
 
 use crate::entity::{Entities, EntityId, EntityKind};
 use crate::event::{
-    Event, EventKind, InstantKind, LossKind, SampleKind, SpanKind, State, ThreadState,
+    Event, EventKind, FlowKind, InstantKind, LossKind, SampleKind, SpanKind, State, ThreadState,
 };
 use crate::tables::{StackId, TextId};
+use cpu::Cpu;
 use early::{Woken, WokenOnCpu};
 use hashbrown::HashMap;
 use intervals::{Linked, Shown};
@@ -80,7 +83,8 @@ pub struct Correlator {
 pub struct CorrelatorOptions {
     /// Whether the interval of a thread that waits for a CPU ends when that CPU gets another
     /// [`Occupant`]. A switch then costs time in proportion to the threads that wait for the CPU.
-    /// Otherwise the interval names the occupant at its start.
+    /// Otherwise the interval names the occupant at its start; of a thread that was woken, that of the CPU that
+    /// it gets, if it has this occupant since the start.
     pub occupants: bool,
     /// Whether kernel threads have intervals, and flows to them are derived. Those of goroutines,
     /// Ps and .NET threads do not depend on it.
@@ -89,7 +93,7 @@ pub struct CorrelatorOptions {
     /// before its end is known. A subject has no interval, and no start, before its first state.
     /// An interval without a duration has a start, and no end. A thread that is woken as it leaves
     /// its CPU starts to sleep, and one that is woken on a CPU without switches so far is unknown at its
-    /// start; the interval says that it waited for a CPU.
+    /// start; the interval says that it waited for a CPU. What a woken thread waits for is known later, too.
     pub starts: bool,
     /// Whether [`Derived::Interval`] is derived: not for consumers that need only the starts.
     pub intervals: bool,
@@ -140,26 +144,6 @@ struct Times {
 trait Out: FnMut(Derived<'_>) {}
 
 impl<F: FnMut(Derived<'_>) + ?Sized> Out for F {}
-
-#[derive(Debug, Default)]
-struct Cpu {
-    running: Running,
-    /// Switches so far.
-    switches: u64,
-    /// Whether one of them had both threads: those of recorded threads alone lack the other one.
-    has_all_threads: bool,
-    /// Threads that wait for this CPU.
-    queue: Vec<EntityId>,
-    /// The start of the last gap, until the next switch.
-    gap: Option<Timestamp>,
-}
-
-impl Cpu {
-    /// Whether a switch was recorded so far.
-    const fn is_recorded(&self) -> bool {
-        self.switches > 0
-    }
-}
 
 impl Default for Subject {
     fn default() -> Self {
@@ -293,8 +277,13 @@ impl Correlator {
             EventKind::Flow { kind, from, context, to, cpu, stack, .. } => {
                 let woken = self.subjects.get(to.key());
                 let is_thread = woken.is_some_and(|woken| woken.kind == EntityKind::Thread);
+                // The CPU of a new thread is chosen before its record.
+                let place = match kind {
+                    FlowKind::Creates => Kind::Queued,
+                    _ => Kind::Woken,
+                };
                 if is_thread && !self.options.threads {
-                    self.wake(to, cpu, at, out);
+                    self.wake(to, place, cpu, at, out);
                     return;
                 }
                 let (by, from_thread) = match from.and_then(|from| self.subjects.get(from.key())) {
@@ -312,8 +301,12 @@ impl Correlator {
                     stack,
                 }));
                 if is_thread {
-                    self.wake(to, cpu, at, out);
+                    self.wake(to, place, cpu, at, out);
                 }
+                return;
+            }
+            EventKind::Queue { thread, from, cpu } => {
+                self.queue(thread, from, cpu, at, out);
                 return;
             }
             EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of } => {
@@ -668,12 +661,13 @@ impl Correlator {
         out: &mut (impl Out + ?Sized),
     ) {
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
-        let running = std::mem::replace(&mut cpu.running, next);
-        cpu.switches += 1;
+        let running = cpu.occupy(next, at);
+        cpu.is_recorded = true;
         let is_prev_known = prev.is_some() || left != ThreadState::Unknown;
         cpu.has_all_threads |= is_prev_known && next != Running::UNRECORDED;
         let gap = cpu.gap.take();
         if gap.is_some() || running.thread() != prev {
+            cpu.doubt_last();
             self.came_unseen(cpu_id, running, prev, gap, at, out);
         }
         if let Some(prev) = prev {
@@ -690,6 +684,9 @@ impl Correlator {
             }
         }
         if let Some(next) = next.thread() {
+            if self.place(next).is_woken() {
+                self.end_wait(next, cpu_id, at, out);
+            }
             self.move_thread(next, Place::new(Kind::OnCpu, Some(cpu_id)), at, out);
         }
         if self.options.occupants {
@@ -733,7 +730,7 @@ impl Correlator {
         self.count_requesters(since);
         let Some(cpu) = self.cpus.get_mut(cpu_id.key()) else { return };
         cpu.gap = Some(since);
-        let running = std::mem::replace(&mut cpu.running, Running::UNKNOWN);
+        let running = cpu.occupy(Running::UNKNOWN, since);
         let mut doubtful = Vec::new();
         if kind == LossKind::UnreportedSwitch {
             doubtful.extend(running.thread());
@@ -800,40 +797,6 @@ impl Correlator {
         self.subjects.get(thread.key()).map_or(Place::UNKNOWN, |thread| thread.place)
     }
 
-    /// A kernel thread is woken. One that is about to sleep can be woken before it leaves its CPU.
-    fn wake(
-        &mut self,
-        thread: EntityId,
-        cpu: Option<EntityId>,
-        at: Timestamp,
-        out: &mut (impl Out + ?Sized),
-    ) {
-        let Some(subject) = self.subjects.get_mut(thread.key()) else { return };
-        if subject.place.is_on_cpu() {
-            subject.woken_on_cpu = WokenOnCpu::at(at);
-        } else if !subject.place.is_queued() {
-            // Of a CPU whose switches are not recorded, or only those of other threads, nothing says when the
-            // thread gets it.
-            let has_switch = subject.place.kind() != Kind::Unknown || subject.times.on_cpu > 0;
-            let is_recorded = |cpu: &EntityId| {
-                let cpu = self.cpus.get(cpu.key());
-                cpu.is_some_and(|cpu| cpu.has_all_threads || (has_switch && cpu.is_recorded()))
-            };
-            let unrecorded = cpu.filter(|cpu| !is_recorded(cpu));
-            let place = match unrecorded {
-                None => Place::new(Kind::Woken, cpu),
-                Some(_) => Place::UNKNOWN,
-            };
-            if place != subject.place {
-                self.count_requesters(at);
-                self.move_thread(thread, place, at, out);
-            }
-            // Unless they begin later. Of several wake-ups the last one counts: the thread ran between them.
-            let first = unrecorded.and_then(|cpu| Woken::on(cpu, at, &self.cpus));
-            self.woken.extend(first.map(|woken| (thread, woken)));
-        }
-    }
-
     /// A thread is at this place from now on.
     fn move_thread(
         &mut self,
@@ -857,8 +820,7 @@ impl Correlator {
         if subject.woken_on_cpu != WokenOnCpu::NEVER {
             let woken = std::mem::take(&mut subject.woken_on_cpu);
             if place.is_asleep() && woken.is_for_sleep(at) {
-                let woken = before.cpu().and_then(|cpu| Woken::on(cpu, at, &self.cpus));
-                self.woken.extend(woken.map(|woken| (id, woken)));
+                self.woken.extend(before.cpu().map(|cpu| (id, Woken { since: at, cpu })));
             }
         }
         if self.options.occupants {
@@ -932,15 +894,16 @@ impl Correlator {
 #[inline]
 fn kernel(thread: EntityId, place: Place, cpus: &IdMap<Cpu>) -> Seen {
     let cpu = place.queue().and_then(|cpu| cpus.get(cpu.key()));
-    queued(thread, place, cpu.map_or(Running::UNKNOWN, |cpu| cpu.running))
+    queued(thread, place, cpu.map_or(Running::UNKNOWN, |cpu| cpu.now.running))
 }
 
 /// As [`kernel`], where the CPU that it waits for executes this.
 #[inline]
 fn queued(thread: EntityId, place: Place, running: Running) -> Seen {
-    // A thread is queued where it is preempted before the next one gets the CPU.
-    let is_other = running != Running::of(thread);
-    Seen::new(place, if is_other { running } else { Running::UNKNOWN })
+    // A woken thread can be in another queue. One is queued where it is preempted before the next one gets the
+    // CPU.
+    let running = if place.is_woken() { Running::UNKNOWN } else { running.other_than(thread) };
+    Seen::new(place, running)
 }
 
 /// Removes the number of a thread that ends, unless another one has it by now.

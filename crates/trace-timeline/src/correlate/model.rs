@@ -5,7 +5,8 @@ use crate::event::{Context, Event, FlowKind, SampleKind, State};
 use crate::tables::{SampledEventId, StackId, TextId};
 use trace_common::Timestamp;
 
-/// Derived data, in the order of its end.
+/// Derived data, in the order of its end. The intervals of a woken thread that waits for a CPU come together when it
+/// gets one.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Derived<'a> {
@@ -77,9 +78,12 @@ pub enum Kernel {
     },
     /// Waits for a CPU.
     Runnable {
-        /// The CPU whose queue it probably waits in.
+        /// The CPU whose queue it waits in. Of a woken thread it is the one that it gets, unless the recording
+        /// says it ([`EventKind::Queue`](crate::EventKind::Queue)), or if it gets none, the one on which it last
+        /// ran.
         cpu: Option<EntityId>,
-        /// The occupant of that CPU meanwhile.
+        /// The occupant of that CPU meanwhile. Of a woken thread that gets another CPU than it had, those before
+        /// the last one are not known.
         occupant: Occupant,
         /// Whether the CPU was taken away from it; otherwise it was woken.
         is_preempted: bool,

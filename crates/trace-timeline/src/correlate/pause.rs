@@ -81,6 +81,29 @@ impl Pauses {
         }
     }
 
+    /// A thread waited for a CPU within these times. Its occupants, each with its begin, were not known until now.
+    #[inline]
+    pub(super) fn learn_occupants(
+        &mut self,
+        thread: EntityId,
+        (since, end): (Timestamp, Timestamp),
+        occupants: impl Iterator<Item = (Timestamp, Occupant)> + Clone,
+    ) {
+        for open in &mut self.open {
+            let start = since.max(open.pause.start);
+            let requester = open.pause.requester.as_mut();
+            let Some(requester) = requester.filter(|requester| requester.thread == thread) else {
+                continue;
+            };
+            let mut known = (start, Occupant::Unknown);
+            for (next, occupant) in occupants.clone().chain([(end, Occupant::Unknown)]) {
+                let next = next.max(known.0);
+                requester.learn_occupant(known.1, next.nanos_since(known.0));
+                known = (next, occupant);
+            }
+        }
+    }
+
     fn finish(&mut self, index: usize, at: Timestamp) -> Pause {
         let Open { mut pause, .. } = self.open.remove(index);
         pause.end = at;
@@ -101,15 +124,35 @@ impl Requester {
             }
             Kernel::Runnable { occupant, .. } => {
                 self.stopped.runnable = self.stopped.runnable.saturating_add(nanos);
-                let is_full = self.occupants.len() >= MAX_OCCUPANTS;
-                let occupant = if is_full { Occupant::Unknown } else { occupant };
-                match self.occupants.iter_mut().find(|(known, _)| *known == occupant) {
-                    Some((_, sum)) => *sum = sum.saturating_add(nanos),
-                    None => self.occupants.push((occupant, nanos)),
-                }
+                self.add_occupant(occupant, nanos);
             }
             _ => {}
         }
+    }
+
+    fn add_occupant(&mut self, occupant: Occupant, nanos: i64) {
+        let is_full = self.occupants.len() >= MAX_OCCUPANTS;
+        let occupant = if is_full { Occupant::Unknown } else { occupant };
+        match self.occupants.iter_mut().find(|(known, _)| *known == occupant) {
+            Some((_, sum)) => *sum = sum.saturating_add(nanos),
+            None => self.occupants.push((occupant, nanos)),
+        }
+    }
+
+    /// The occupant of a time that was counted was not known.
+    fn learn_occupant(&mut self, occupant: Occupant, nanos: i64) {
+        let is_unknown = |(known, _): &(Occupant, i64)| *known == Occupant::Unknown;
+        if occupant == Occupant::Unknown || nanos <= 0 {
+            return;
+        }
+        let Some(index) = self.occupants.iter().position(is_unknown) else { return };
+        let Some((_, unknown)) = self.occupants.get_mut(index) else { return };
+        let nanos = nanos.min(*unknown);
+        *unknown -= nanos;
+        if *unknown == 0 {
+            self.occupants.remove(index);
+        }
+        self.add_occupant(occupant, nanos);
     }
 
     /// One more has stopped: the time up to now was that until all had stopped.

@@ -19,7 +19,10 @@ pub(super) enum Kind {
     Absent,
     OnCpu,
     Preempted,
+    /// The CPU is the one on which it last ran: the kernel may have chosen another one.
     Woken,
+    /// Woken, and in the queue of this CPU.
+    Queued,
     Sleeping,
     Blocked,
     Stopped,
@@ -33,9 +36,10 @@ impl Kind {
             2 => Self::OnCpu,
             3 => Self::Preempted,
             4 => Self::Woken,
-            5 => Self::Sleeping,
-            6 => Self::Blocked,
-            7 => Self::Stopped,
+            5 => Self::Queued,
+            6 => Self::Sleeping,
+            7 => Self::Blocked,
+            8 => Self::Stopped,
             _ => Self::Unknown,
         }
     }
@@ -77,7 +81,14 @@ impl Place {
         // The kind is not decoded: that is a jump through a table.
         const PREEMPTED: u64 = Kind::Preempted as u64;
         const WOKEN: u64 = Kind::Woken as u64;
-        matches!(self.0 >> KIND, PREEMPTED | WOKEN)
+        const QUEUED: u64 = Kind::Queued as u64;
+        matches!(self.0 >> KIND, PREEMPTED | WOKEN | QUEUED)
+    }
+
+    /// Whether it is not known for which CPU it waits.
+    #[inline]
+    pub(super) const fn is_woken(self) -> bool {
+        self.0 >> KIND == Kind::Woken as u64
     }
 
     #[inline]
@@ -85,7 +96,7 @@ impl Place {
         matches!(self.kind(), Kind::Sleeping | Kind::Blocked)
     }
 
-    /// The CPU in whose queue it waits.
+    /// The CPU in whose queue it waits. Of a woken thread it is one in whose queue it may be.
     #[inline]
     pub(super) fn queue(self) -> Option<EntityId> {
         if self.is_queued() { self.cpu() } else { None }
@@ -111,8 +122,14 @@ impl Running {
         EntityId::from_key(self.0 as i64)
     }
 
+    /// The same, unless it is this thread.
     #[inline]
-    fn occupant(self) -> Occupant {
+    pub(super) fn other_than(self, thread: EntityId) -> Self {
+        if self == Self::of(thread) { Self::UNKNOWN } else { self }
+    }
+
+    #[inline]
+    pub(super) fn occupant(self) -> Occupant {
         match self {
             Self::IDLE => Occupant::Idle,
             Self::UNRECORDED => Occupant::Unrecorded,
@@ -145,7 +162,7 @@ impl Seen {
         match self.place.kind() {
             Kind::Unknown | Kind::Absent => State::Unknown,
             Kind::OnCpu => State::Running,
-            Kind::Preempted | Kind::Woken => State::Runnable,
+            Kind::Preempted | Kind::Woken | Kind::Queued => State::Runnable,
             Kind::Sleeping | Kind::Blocked | Kind::Stopped => State::Waiting,
         }
     }
@@ -158,7 +175,7 @@ impl Seen {
             Kind::Unknown => Kernel::Unknown,
             Kind::Absent => Kernel::Absent,
             Kind::OnCpu => cpu.map_or(Kernel::Unknown, |cpu| Kernel::OnCpu { cpu }),
-            Kind::Preempted | Kind::Woken => {
+            Kind::Preempted | Kind::Woken | Kind::Queued => {
                 let occupant = self.running.occupant();
                 Kernel::Runnable { cpu, occupant, is_preempted: kind == Kind::Preempted }
             }
@@ -175,12 +192,14 @@ mod tests {
 
     #[test]
     fn kinds_have_their_numbers() {
-        for (number, kind) in (0..8).map(|number| (number, Kind::of_number(number))) {
+        for (number, kind) in (0..9).map(|number| (number, Kind::of_number(number))) {
             assert_eq!(kind as u64, number);
             let cpu = EntityId::from_key(i64::from(u32::MAX));
             let place = Place::new(kind, cpu);
             assert_eq!((place.kind(), place.cpu()), (kind, cpu));
-            assert_eq!(place.is_queued(), matches!(kind, Kind::Preempted | Kind::Woken));
+            let is_queued = matches!(kind, Kind::Preempted | Kind::Woken | Kind::Queued);
+            assert_eq!(place.is_queued(), is_queued);
+            assert_eq!(place.is_woken(), kind == Kind::Woken);
             assert_eq!(place.is_on_cpu(), kind == Kind::OnCpu);
         }
     }

@@ -4,8 +4,8 @@ use crate::common::{World, at};
 use crate::go;
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Context, EntityId, EntityKind, EventKind, LossKind, Occupant, SampleKind, SampledEventId,
-    SpanKind, State, ThreadState, text,
+    Context, EntityId, EntityKind, EventKind, FlowKind, LossKind, Occupant, SampleKind,
+    SampledEventId, SpanKind, State, ThreadState, text,
 };
 
 /// A P keeps the world from stopping because its thread has no CPU.
@@ -73,6 +73,27 @@ fn a_pause_names_who_had_the_cpu_of_its_requester() {
         "G1, without a CPU for 42 ns (5 ns of it until all had stopped); that CPU: thread 97 of \
          stress (98) 30 ns, thread 99 10 ns, unknown 2 ns"
     );
+}
+
+/// It is woken on the CPU on which it last ran, and gets another one.
+#[test]
+fn a_pause_names_who_had_the_cpu_that_its_woken_requester_got() {
+    let mut go = go();
+    let g1 = go.goroutine(1);
+    let ([cpu, second_cpu], [thread, second]) = (go.cpus, go.threads);
+    let w = &mut go.world;
+    w.go(g1, State::Running, Some(go.ms[0]), "");
+    let pause = w.at(20).begin(go.process, SpanKind::StopTheWorld, "GC mark", Some(g1), None);
+    w.at(30).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+    let (kind, from, context) = (FlowKind::Wakes, None, Context::SoftIrq);
+    let (on, to, cpu, stack) = (None, thread, Some(cpu), None);
+    w.at(40).push(EventKind::Flow { kind, from, context, on, to, cpu, stack });
+    w.at(50).switch(second_cpu, Some(second), ThreadState::Preempted, Some(thread));
+    w.at(60).finish(pause, Some(g1));
+    let [pause] = &go.world.pauses()[..] else { panic!("one pause") };
+    let requester = pause.requester.as_ref().unwrap();
+    assert_eq!((requester.stopped.on_cpu, requester.stopped.runnable), (20, 10));
+    assert_eq!(requester.occupants, [(Occupant::Thread(second), 10)]);
 }
 
 /// Each of many goroutines waits for a P once, the later ones longer.

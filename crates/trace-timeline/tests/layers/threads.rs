@@ -188,7 +188,7 @@ fn a_thread_that_the_first_switch_of_a_cpu_shows_there_is_unknown_since_its_last
     assert_eq!(of(other).last(), Some(&(10, 95, Kernel::OnCpu { cpu: cpus[0] })));
 }
 
-/// A thread is woken when it has begun to sleep and still has its CPU: the kernel puts it in the queue
+/// A thread is woken when it has begun to sleep and still has its CPU: the kernel puts it in a queue
 /// as soon as it has left. No other record says so, until it gets a CPU.
 #[test]
 fn a_thread_woken_as_it_leaves_its_cpu_waits_for_the_next() {
@@ -203,8 +203,8 @@ fn a_thread_woken_as_it_leaves_its_cpu_waits_for_the_next() {
     w.at(300).switch(other_cpu, Some(second), ThreadState::Sleeping, Some(thread));
     w.at(350).go(g, State::Waiting, None, "chan receive");
     let (was_on, is_on) = (Kernel::OnCpu { cpu }, Kernel::OnCpu { cpu: other_cpu });
-    let occupant = Occupant::Thread(go.other);
-    let waits = Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: false };
+    let occupant = Occupant::Thread(second);
+    let waits = Kernel::Runnable { cpu: Some(other_cpu), occupant, is_preempted: false };
     let of = |id| -> Vec<_> {
         let all = go.world.intervals(id);
         all.iter().map(|i| (i.end.nanos(), i.state, i.kernel)).collect()
@@ -382,4 +382,193 @@ fn the_first_switch_of_a_cpu_ends_the_wait_of_a_woken_thread() {
         expected.drain(..usize::from(is_lost)); // it stays unknown
         assert_eq!(of(other), ends(&expected));
     }
+}
+
+/// A thread that sleeps, since another one has its CPU, the first of two. The second CPU has a thread, too.
+struct Sleeper {
+    world: World,
+    cpus: [EntityId; 2],
+    thread: EntityId,
+    /// On the first CPU.
+    first: EntityId,
+    /// On the second CPU.
+    second: EntityId,
+    third: EntityId,
+}
+
+/// It leaves its CPU at 5.
+fn sleeper(left: ThreadState) -> Sleeper {
+    let mut w = World::default();
+    let process = Some(w.entity(EntityKind::Process, 10, None));
+    let cpus = [0, 1].map(|n| w.entity(EntityKind::Cpu, n, None));
+    let [thread, first, second, third] =
+        [10, 11, 12, 13].map(|n| w.entity(EntityKind::Thread, n, process));
+    w.switch(cpus[0], None, ThreadState::Unknown, Some(thread));
+    w.switch(cpus[1], None, ThreadState::Unknown, Some(second));
+    w.at(5).switch(cpus[0], Some(thread), left, Some(first));
+    Sleeper { world: w, cpus, thread, first, second, third }
+}
+
+impl Sleeper {
+    /// It is woken. The record has the CPU on which it last ran, also if the kernel chooses another one.
+    fn wake(&mut self) {
+        wake_on(self.world.at(10), self.cpus[0], self.thread);
+    }
+
+    /// A record says that it is in the queue of the second CPU.
+    fn queue(&mut self, time: i64, is_moved: bool) {
+        let (thread, [first, cpu]) = (self.thread, self.cpus);
+        let from = is_moved.then_some(first);
+        self.world.at(time).push(EventKind::Queue { thread, from, cpu });
+    }
+
+    /// It gets a CPU from this thread.
+    fn run(&mut self, time: i64, cpu: usize, prev: Option<EntityId>) {
+        let (cpu, next) = (self.cpus[cpu], Some(self.thread));
+        self.world.at(time).switch(cpu, prev, ThreadState::Sleeping, next);
+        self.world.at(time + 10).switch(cpu, next, ThreadState::Sleeping, None);
+    }
+
+    /// Its waits for a CPU: begin, end, number of the CPU and the occupant.
+    fn waits(&self) -> Vec<(i64, i64, usize, Occupant)> {
+        let waits = self.world.intervals(self.thread).into_iter().filter_map(|i| match i.kernel {
+            Kernel::Runnable { cpu, occupant, .. } => {
+                let cpu = self.cpus.iter().position(|known| Some(*known) == cpu).unwrap();
+                Some((i.start.nanos(), i.end.nanos(), cpu, occupant))
+            }
+            _ => None,
+        });
+        waits.collect()
+    }
+}
+
+/// The kernel puts it in the queue of another CPU. The thread on the CPU on which it last ran has no part in it.
+#[test]
+fn a_woken_thread_waits_for_the_cpu_that_it_gets() {
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.world.at(6).switch(s.cpus[1], Some(s.second), ThreadState::Sleeping, None);
+    s.wake();
+    s.run(14, 1, None);
+    assert_eq!(s.waits(), [(10, 14, 1, Occupant::Idle)]);
+    let report = s.world.report(Report::new());
+    let occupants: Vec<Occupant> = report.preempters.keys().map(|(_, by)| *by).collect();
+    assert_eq!(occupants, [Occupant::Idle]);
+    // A thread that had that CPU since before the wake-up.
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    s.run(14, 1, Some(s.second));
+    assert_eq!(s.waits(), [(10, 14, 1, Occupant::Thread(s.second))]);
+}
+
+/// What the CPU executed last has its share. Before that, the thread may have been in another queue.
+#[test]
+fn a_woken_thread_waits_for_the_last_occupant_of_another_cpu() {
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    s.world.at(12).switch(s.cpus[1], Some(s.second), ThreadState::Sleeping, Some(s.third));
+    s.run(14, 1, Some(s.third));
+    let third = Occupant::Thread(s.third);
+    assert_eq!(s.waits(), [(10, 12, 1, Occupant::Unknown), (12, 14, 1, third)]);
+    // A CPU without anything to do takes a thread from its queue at once: the thread came from another one.
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    s.world.at(12).switch(s.cpus[1], Some(s.second), ThreadState::Sleeping, None);
+    s.run(14, 1, None);
+    assert_eq!(s.waits(), [(10, 14, 1, Occupant::Unknown)]);
+    // It is not known since when that CPU had its last occupant.
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    s.world.at(12).lost(s.cpus[1], LossKind::UnreportedSwitch, 11);
+    s.run(14, 1, Some(s.third));
+    assert_eq!(s.waits(), [(10, 14, 1, Occupant::Unknown)]);
+}
+
+/// It has waited for all that its CPU executed meanwhile.
+#[test]
+fn a_woken_thread_that_gets_its_last_cpu_waits_for_all_occupants() {
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    let (cpu, first, third) = (s.cpus[0], s.first, s.third);
+    s.world.at(12).switch(cpu, Some(first), ThreadState::Preempted, Some(third));
+    s.world.at(13).switch(cpu, Some(third), ThreadState::Sleeping, Some(first));
+    s.run(14, 0, Some(first));
+    let [first, third] = [first, third].map(Occupant::Thread);
+    assert_eq!(s.waits(), [(10, 12, 0, first), (12, 13, 0, third), (13, 14, 0, first)]);
+}
+
+/// It gets none until the end, or records are lost.
+#[test]
+fn a_woken_thread_that_gets_no_cpu_waits_for_nobody_that_is_known() {
+    for is_lost in [false, true] {
+        let mut s = sleeper(ThreadState::Sleeping);
+        s.wake();
+        let (cpu, first) = (s.cpus[0], s.first);
+        s.world.at(20).switch(cpu, Some(first), ThreadState::Sleeping, None);
+        if is_lost {
+            s.world.at(30).lost(cpu, LossKind::SchedulerRecords, 25);
+        }
+        s.world.at(40).switch(cpu, None, ThreadState::Unknown, Some(first));
+        let end = if is_lost { 25 } else { 40 };
+        assert_eq!(s.waits(), [(10, end, 0, Occupant::Unknown)]);
+    }
+}
+
+/// As records of migrations and of `sched_wakeup` say it: nothing is inferred.
+#[test]
+fn a_record_of_the_queue_says_which_cpu_a_thread_waits_for() {
+    for is_moved in [true, false] {
+        let mut s = sleeper(ThreadState::Sleeping);
+        s.wake();
+        s.queue(11, is_moved);
+        s.world.at(12).switch(s.cpus[1], Some(s.second), ThreadState::Sleeping, Some(s.third));
+        s.run(14, 1, Some(s.third));
+        let [second, third] = [s.second, s.third].map(Occupant::Thread);
+        assert_eq!(s.waits(), [(10, 12, 1, second), (12, 14, 1, third)]);
+    }
+    // The thread is moved when it has waited in the queue of its last CPU.
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.wake();
+    s.world.at(100).switch(s.cpus[0], Some(s.first), ThreadState::Sleeping, Some(s.third));
+    s.queue(1_000_000, true);
+    s.run(1_000_020, 1, Some(s.second));
+    let [first, second, third] = [s.first, s.second, s.third].map(Occupant::Thread);
+    let expected =
+        [(10, 100, 0, first), (100, 1_000_000, 0, third), (1_000_000, 1_000_020, 1, second)];
+    assert_eq!(s.waits(), expected);
+    // A preempted one has been in it all the time.
+    let mut s = sleeper(ThreadState::Preempted);
+    s.queue(12, true);
+    s.run(14, 1, Some(s.second));
+    assert_eq!(s.waits(), [(5, 12, 0, first), (12, 14, 1, second)]);
+    // One that sleeps is in none.
+    let mut s = sleeper(ThreadState::Sleeping);
+    s.queue(8, true);
+    s.run(14, 1, Some(s.second));
+    assert_eq!(s.waits(), []);
+}
+
+/// What the thread executes waits with it, and its own state can change meanwhile: what is before stays unknown.
+#[test]
+fn a_goroutine_waits_for_the_cpu_that_its_thread_gets() {
+    let mut go = go();
+    let g = go.goroutine(1);
+    let ([cpu, second_cpu], [thread, second]) = (go.cpus, go.threads);
+    let w = &mut go.world;
+    w.go(g, State::Syscall, Some(go.ms[0]), "");
+    w.at(5).switch(cpu, Some(thread), ThreadState::Sleeping, Some(go.other));
+    wake_on(w.at(10), cpu, thread);
+    // Its P is taken away.
+    w.at(12).go(go.procs[0], State::Idle, None, "");
+    w.at(14).switch(second_cpu, Some(second), ThreadState::Preempted, Some(thread));
+    w.at(20).go(g, State::Waiting, None, "done");
+    let waits = |id| -> Vec<_> {
+        let intervals = go.world.intervals(id).into_iter();
+        let waits = intervals.filter(|i| matches!(i.kernel, Kernel::Runnable { .. }));
+        waits.map(|i| (i.start.nanos(), i.end.nanos(), i.kernel)).collect()
+    };
+    let runnable =
+        |cpu, occupant| Kernel::Runnable { cpu: Some(cpu), occupant, is_preempted: false };
+    let known = runnable(second_cpu, Occupant::Thread(second));
+    assert_eq!(waits(thread), [(10, 14, known)]);
+    assert_eq!(waits(g), [(10, 12, runnable(cpu, Occupant::Unknown)), (12, 14, known)]);
 }
