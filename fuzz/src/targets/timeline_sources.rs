@@ -103,7 +103,7 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
             _ => ThreadRef::Tid(tid(n)),
         };
         let task = |n: u8| Task::new(tid(n), &bytes[..1], 120);
-        let record = match kind % 9 {
+        let record = match kind % 10 {
             0 => Record::Switch { cpu, prev: task(a), prev_state: state.into(), next: task(b) },
             1 => Record::Waking {
                 cpu,
@@ -129,6 +129,12 @@ fn kernel(data: &[u8], tables: &mut Tables) -> Vec<Event> {
                 cpu,
                 thread: thread(a),
                 prev: (state % 2 == 0).then(|| thread(b)),
+            },
+            8 => Record::Queue {
+                cpu,
+                task: task(a),
+                from: (state % 2 == 0).then_some(cpu),
+                to: u32::from(b % 3),
             },
             _ => Record::Lost { cpu, count: state.into() },
         };

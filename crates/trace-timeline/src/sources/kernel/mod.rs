@@ -19,7 +19,8 @@
 //!
 //! Sources of the records: `sched:sched_switch`, `sched:sched_waking`, `sched:sched_wakeup_new`,
 //! and `PERF_RECORD_FORK`, `COMM`, `EXIT` and `LOST`; `PERF_RECORD_SWITCH_CPU_WIDE`, where the kernel
-//! leaves out a `sched_switch`; without privileges `PERF_RECORD_SWITCH` of one's own threads.
+//! leaves out a `sched_switch`; without privileges `PERF_RECORD_SWITCH` of one's own threads. With
+//! `sched:sched_migrate_task` or `sched:sched_wakeup` it is known for which CPU a thread waits.
 //!
 //! Thread ids are those of the initial PID namespace, as tracepoints report them.
 
@@ -213,6 +214,18 @@ impl KernelSource {
                 // An interrupt has the stack of the thread that it interrupted.
                 let stack = stack.filter(|_| is_task);
                 push.event(EventKind::Flow { kind, from, context, on, to, cpu, stack });
+            }
+            Record::Queue { cpu, task, from, to } => {
+                self.comm_of(&task, push);
+                let mut entity = |number| self.cpu(number, push).map(|cpu| cpu.entity);
+                let (from, to) = (from.and_then(&mut entity), entity(to));
+                if let Some(cpu) = self.cpu(cpu, push) {
+                    cpu.last = at;
+                }
+                let thread = self.named(task.thread, push);
+                if let (Some(thread), Some(cpu)) = (thread, to) {
+                    push.event(EventKind::Queue { thread, from, cpu });
+                }
             }
             Record::Thread { pid, tid, parent, comm, is_new } => {
                 self.fork(pid, tid, parent, comm, is_new, push);

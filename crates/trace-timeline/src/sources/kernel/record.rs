@@ -89,12 +89,24 @@ pub enum Record<'a> {
         flags: Option<u8>,
         /// The thread that is woken.
         task: Task<'a>,
-        /// The CPU that it last ran on.
+        /// The CPU that it last ran on; of a new thread, the one whose queue it is in.
         target_cpu: u32,
         /// Whether it is a new thread: `sched_wakeup_new`.
         is_new: bool,
         /// The call chain of the waker.
         stack: Option<StackId>,
+    },
+    /// `sched:sched_migrate_task`, or `sched:sched_wakeup`, which follows the choice of a CPU: a thread that waits is
+    /// in the queue of a CPU.
+    Queue {
+        /// The CPU of the record.
+        cpu: u32,
+        /// The thread.
+        task: Task<'a>,
+        /// The CPU from which it is moved (`orig_cpu`); `None` of `sched_wakeup`.
+        from: Option<u32>,
+        /// The CPU whose queue it is in (`dest_cpu`, `target_cpu`).
+        to: u32,
     },
     /// `PERF_RECORD_SWITCH` in: a thread gets a CPU.
     In {

@@ -564,6 +564,23 @@ fn a_thread_that_has_exited_ends_with_a_loss() {
     }
 }
 
+/// `sched_migrate_task` and `sched_wakeup`.
+#[test]
+fn a_record_says_in_which_queue_a_thread_waits() {
+    let mut run = Run::new();
+    run.push(1, switch(7, 1, 0));
+    for from in [Some(0), None] {
+        let event =
+            *run.push(2, Record::Queue { cpu: 0, task: task(7), from, to: 3 }).last().unwrap();
+        let EventKind::Queue { thread, from: before, cpu } = event.kind else {
+            panic!("{event:?}")
+        };
+        let cpu_of = |id: EntityId| run.tables.entities.get(id).map(|cpu| cpu.number);
+        assert_eq!(Some(thread), run.tables.entities.thread(7));
+        assert_eq!((before.and_then(cpu_of), cpu_of(cpu)), (from.map(i64::from), Some(3)));
+    }
+}
+
 #[test]
 fn a_reused_thread_id_is_another_entity() {
     let mut run = Run::new();

@@ -755,7 +755,7 @@ impl PerfSource {
 
 #[cfg(test)]
 mod tests {
-    use super::testing::{Run, SWITCHES, features, sched_switch, sched_waking};
+    use super::testing::{Run, SWITCHES, features, sched_migrate_task, sched_switch, sched_waking};
     use crate::{Correlator, Derived, EventKind, Kernel, LossKind};
     use perf_data::{RecordedEvent, perf_event_attr};
     use perf_sys::*;
@@ -821,6 +821,43 @@ mod tests {
         }
         correlator.finish(&mut each);
         assert_eq!(known, []);
+    }
+
+    /// As of `perf sched record`: a thread is woken on the CPU on which it last ran, and the kernel chooses another
+    /// one. Without context switches the records are samples.
+    #[test]
+    fn migrations_say_whose_cpu_a_woken_thread_waits_for() {
+        let record = |run: &mut Run| {
+            let (woken, first, second, third, sleeping) = (7, 5, 8, 6, 1);
+            run.switch_of(1_000, 0, (woken, sleeping), first);
+            run.switch_of(2_000, 1, (9, sleeping), second);
+            run.waking_of(10_000, 0, first, woken);
+            run.migration_of(10_500, woken, 0, 1);
+            run.switch_of(12_000, 1, (second, sleeping), third);
+            run.switch_of(14_000, 1, (third, sleeping), woken);
+        };
+        let events = || [sched_switch(), sched_waking(), sched_migrate_task()];
+        let mut run = Run::with(events(), features());
+        record(&mut run);
+        let (mut correlator, mut waits) = (Correlator::new(), Vec::new());
+        let mut each = |derived: Derived<'_>| {
+            if let Derived::Interval(interval) = derived {
+                if let Kernel::Runnable { occupant, .. } = interval.kernel {
+                    let by = occupant.thread().and_then(|id| run.tables.entities.get(id));
+                    let (start, end) = (interval.start.nanos(), interval.end.nanos());
+                    waits.push((start, end, by.map(|by| by.number)));
+                }
+            }
+        };
+        for event in &run.events {
+            correlator.push(event, &run.tables.entities, &mut each);
+        }
+        assert_eq!(waits, [(10_000, 12_000, Some(8)), (12_000, 14_000, Some(6))]);
+        assert_eq!(run.source.stats().samples, 0);
+        let mut run = Run::with(events(), features());
+        run.source = run.source.with_wake_ups_only();
+        record(&mut run);
+        assert_eq!(run.source.stats().samples, 5);
     }
 
     /// What runs on the CPUs is not known afterwards, also without a switch.

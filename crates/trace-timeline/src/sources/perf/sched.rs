@@ -12,6 +12,8 @@ pub struct SchedDecoder {
     switch: Option<(u64, SwitchFields)>,
     /// `sched_waking` and `sched_wakeup_new`.
     wakings: Vec<(u64, WakingFields)>,
+    /// `sched_migrate_task` and `sched_wakeup`.
+    queues: Vec<(u64, QueueFields)>,
 }
 
 #[derive(Clone, Debug)]
@@ -38,6 +40,13 @@ struct WakingFields {
     is_new: bool,
 }
 
+#[derive(Clone, Debug)]
+struct QueueFields {
+    task: TaskFields,
+    from: Option<FieldFormat>,
+    to: FieldFormat,
+}
+
 /// The thread of a field of a tracepoint, which is a `pid_t`.
 fn thread(tid: i64) -> Option<ThreadRef> {
     let tid = i32::try_from(tid).ok()?;
@@ -57,9 +66,45 @@ impl TaskFields {
     }
 }
 
+impl WakingFields {
+    fn read<'a>(&self, raw: &'a [u8], cpu: u32) -> Option<Record<'a>> {
+        let flags = self.flags.as_ref().and_then(|flags| flags.u64(raw));
+        let running = self.running.as_ref().and_then(|pid| pid.i64(raw));
+        Some(Record::Waking {
+            cpu,
+            by: running.and_then(thread),
+            flags: flags.and_then(|flags| u8::try_from(flags).ok()),
+            task: self.task.read(raw)?,
+            target_cpu: u32::try_from(self.target_cpu.u64(raw)?).ok()?,
+            is_new: self.is_new,
+            stack: None,
+        })
+    }
+}
+
+impl QueueFields {
+    /// Of `sched_migrate_task` and of `sched_wakeup`.
+    fn find(format: &TracepointFormat) -> Option<Self> {
+        let field = |name: &str| format.field(name).cloned();
+        let task = TaskFields::find(format, "")?;
+        match format.name() {
+            "sched_migrate_task" => {
+                Some(Self { task, from: Some(field("orig_cpu")?), to: field("dest_cpu")? })
+            }
+            _ => Some(Self { task, from: None, to: field("target_cpu")? }),
+        }
+    }
+
+    fn read<'a>(&self, raw: &'a [u8], cpu: u32) -> Option<Record<'a>> {
+        let number = |field: &FieldFormat| u32::try_from(field.u64(raw)?).ok();
+        let from = self.from.as_ref().and_then(number);
+        Some(Record::Queue { cpu, task: self.task.read(raw)?, from, to: number(&self.to)? })
+    }
+}
+
 impl SchedDecoder {
     /// A decoder for tracepoints of these formats. Others than those of [`kernel`](crate::sources::kernel)
-    /// are ignored.
+    /// are ignored. `sched_migrate_task` needs `sched_switch`, and `sched_wakeup` also `sched_waking`.
     pub fn new(formats: impl IntoIterator<Item = TracepointFormat>) -> Self {
         let mut this = Self::default();
         for format in formats.into_iter().filter(|format| format.system() == "sched") {
@@ -87,17 +132,26 @@ impl SchedDecoder {
                     };
                     this.wakings.extend(fields().map(|fields| (format.id(), fields)));
                 }
+                "sched_migrate_task" | "sched_wakeup" => {
+                    let fields = QueueFields::find(&format);
+                    this.queues.extend(fields.map(|fields| (format.id(), fields)));
+                }
                 _ => {}
             }
         }
+        // They end no sleep.
+        let has_switches = this.switch.is_some();
+        let has_wakings = this.wakings.iter().any(|(_, fields)| !fields.is_new);
+        this.queues.retain(|(_, fields)| has_switches && (has_wakings || fields.from.is_some()));
         this
     }
 
     /// Whether samples of this event are records of the scheduler.
     pub(super) fn decodes(&self, event: &perf_data::RecordedEvent) -> bool {
-        let ids = self.switch.iter().map(|(id, _)| id).chain(self.wakings.iter().map(|(id, _)| id));
-        event.attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT
-            && ids.copied().any(|id| id == event.attr.config)
+        let switch = self.switch.iter().map(|(id, _)| *id);
+        let wakings = self.wakings.iter().map(|(id, _)| *id);
+        let mut ids = switch.chain(wakings).chain(self.queues.iter().map(|(id, _)| *id));
+        event.attr.type_ == perf_sys::PERF_TYPE_TRACEPOINT && ids.any(|id| id == event.attr.config)
     }
 
     /// Whether samples of this event are context switches.
@@ -106,9 +160,10 @@ impl SchedDecoder {
             && self.switch.as_ref().is_some_and(|(id, _)| *id == event.attr.config)
     }
 
-    /// Context switches are not decoded any more.
+    /// Context switches are not decoded any more, nor what says nothing without them.
     pub(super) fn ignore_switches(&mut self) {
         self.switch = None;
+        self.queues.clear();
     }
 
     /// Whether it can decode context switches.
@@ -125,20 +180,13 @@ impl SchedDecoder {
                 prev_state: fields.prev_state.i64(data)?,
                 next: fields.next.read(data)?,
             }),
-            _ => {
-                let (_, fields) = self.wakings.iter().find(|(known, _)| *known == id)?;
-                let flags = fields.flags.as_ref().and_then(|flags| flags.u64(data));
-                let running = fields.running.as_ref().and_then(|pid| pid.i64(data));
-                Some(Record::Waking {
-                    cpu,
-                    by: running.and_then(thread),
-                    flags: flags.and_then(|flags| u8::try_from(flags).ok()),
-                    task: fields.task.read(data)?,
-                    target_cpu: u32::try_from(fields.target_cpu.u64(data)?).ok()?,
-                    is_new: fields.is_new,
-                    stack: None,
-                })
-            }
+            _ => match self.wakings.iter().find(|(known, _)| *known == id) {
+                Some((_, fields)) => fields.read(data, cpu),
+                None => {
+                    let (_, fields) = self.queues.iter().find(|(known, _)| *known == id)?;
+                    fields.read(data, cpu)
+                }
+            },
         }
     }
 
@@ -207,7 +255,7 @@ impl SchedDecoder {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sources::perf::testing::SWITCH_FORMAT;
+    use crate::sources::perf::testing::{MIGRATION_FORMAT, SWITCH_FORMAT, WAKING_FORMAT};
     use perf_sys::*;
 
     /// Decodes a record with these words, of thread 8 on CPU 3, as one of CPU 0.
@@ -239,6 +287,26 @@ mod tests {
         assert_eq!(thread(7), Some(ThreadRef::Tid(7)));
         assert_eq!(thread(-1), Some(ThreadRef::Other));
         assert_eq!(thread(1 << 31), None);
+    }
+
+    /// Otherwise no state follows from them: they are samples.
+    #[test]
+    fn queues_are_those_of_threads_whose_switches_and_wake_ups_are_recorded() {
+        let wakeup = WAKING_FORMAT.replace("name: sched_waking", "name: sched_wakeup");
+        let decoder = |texts: &[&str]| {
+            let parse = |text: &&str| TracepointFormat::parse("sched", text).unwrap();
+            SchedDecoder::new(texts.iter().map(parse))
+        };
+        for (texts, expected) in [
+            (&[SWITCH_FORMAT, WAKING_FORMAT, &wakeup, MIGRATION_FORMAT][..], 2),
+            (&[SWITCH_FORMAT, &wakeup, MIGRATION_FORMAT], 1),
+            (&[WAKING_FORMAT, &wakeup, MIGRATION_FORMAT], 0),
+        ] {
+            let mut decoder = decoder(texts);
+            assert_eq!(decoder.queues.len(), expected);
+            decoder.ignore_switches();
+            assert!(decoder.queues.is_empty());
+        }
     }
 
     /// Files have the records of all CPUs.

@@ -17,10 +17,12 @@ pub(super) struct Run {
 /// The ids of records of `sched_switch` and `sched_waking`.
 pub(super) const SWITCHES: u64 = 30;
 const WAKINGS: u64 = 31;
+const MIGRATIONS: u64 = 32;
 
 /// The numbers of the tracepoints.
 const SWITCH: u64 = 300;
 const WAKING: u64 = 301;
+const MIGRATION: u64 = 302;
 
 pub(super) const SWITCH_FORMAT: &str = "name: sched_switch\nID: 300\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
@@ -32,7 +34,7 @@ pub(super) const SWITCH_FORMAT: &str = "name: sched_switch\nID: 300\nformat:\n\
     \tfield:pid_t next_pid;\toffset:56;\tsize:4;\tsigned:1;\n\
     \tfield:int next_prio;\toffset:60;\tsize:4;\tsigned:1;\n";
 
-const WAKING_FORMAT: &str = "name: sched_waking\nID: 301\nformat:\n\
+pub(super) const WAKING_FORMAT: &str = "name: sched_waking\nID: 301\nformat:\n\
     \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
     \tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;\n\
     \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
@@ -40,9 +42,17 @@ const WAKING_FORMAT: &str = "name: sched_waking\nID: 301\nformat:\n\
     \tfield:int prio;\toffset:28;\tsize:4;\tsigned:1;\n\
     \tfield:int target_cpu;\toffset:32;\tsize:4;\tsigned:1;\n";
 
-/// The formats of both tracepoints.
+pub(super) const MIGRATION_FORMAT: &str = "name: sched_migrate_task\nID: 302\nformat:\n\
+    \tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;\n\
+    \tfield:char comm[16];\toffset:8;\tsize:16;\tsigned:0;\n\
+    \tfield:pid_t pid;\toffset:24;\tsize:4;\tsigned:1;\n\
+    \tfield:int prio;\toffset:28;\tsize:4;\tsigned:1;\n\
+    \tfield:int orig_cpu;\toffset:32;\tsize:4;\tsigned:1;\n\
+    \tfield:int dest_cpu;\toffset:36;\tsize:4;\tsigned:1;\n";
+
+/// The formats of the tracepoints.
 pub(super) fn features() -> Features {
-    let formats = [SWITCH_FORMAT, WAKING_FORMAT];
+    let formats = [SWITCH_FORMAT, WAKING_FORMAT, MIGRATION_FORMAT];
     let mut tracing = TracingData::default();
     tracing.events = formats.map(|text| ("sched".to_owned(), text.as_bytes().to_vec())).to_vec();
     let mut features = Features::default();
@@ -70,6 +80,11 @@ pub(super) fn sched_switch() -> RecordedEvent {
 /// Each wake-up of a recording.
 pub(super) fn sched_waking() -> RecordedEvent {
     tracepoint("sched:sched_waking", WAKING, WAKINGS)
+}
+
+/// Each migration of a recording.
+pub(super) fn sched_migrate_task() -> RecordedEvent {
+    tracepoint("sched:sched_migrate_task", MIGRATION, MIGRATIONS)
 }
 
 /// Two numbers of 32 bits.
@@ -130,6 +145,12 @@ impl Run {
     pub(super) fn waking_of(&mut self, time: u64, cpu: u32, by: u32, tid: u32) {
         let fields = [0, 0, pair(tid, 120), pair(cpu, 0)];
         self.tracepoint((WAKINGS, WAKING), (time, cpu, by), &fields);
+    }
+
+    /// A thread is moved from the queue of a CPU to that of another one.
+    pub(super) fn migration_of(&mut self, time: u64, tid: u32, from: u32, to: u32) {
+        let fields = [0, 0, pair(tid, 120), pair(from, to)];
+        self.tracepoint((MIGRATIONS, MIGRATION), (time, from, tid), &fields);
     }
 
     /// A `PERF_RECORD_SWITCH`: a thread gets a CPU, or leaves it.
