@@ -169,15 +169,9 @@ fn spans_that_end_are_not_too_many() {
     assert_eq!((stats.unpaired, ended(&events).len()), (0, all.len() - 1));
 }
 
-/// An event of a work item as `FrameworkEventSource` writes it.
-fn work_item(ty: u8, delta: u8, id: u64) -> Vec<u8> {
-    blob(&[0x81, ty, delta], &id.to_le_bytes())
-}
-
-#[test]
-fn the_oldest_of_too_many_work_items_leave_the_queue() {
+/// The types of the events of `FrameworkEventSource`: 1 queues a work item, and 2 takes it.
+fn work_item_types() -> Vec<u8> {
     const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
-    const EXTRA: u64 = 2;
     // One field, an Int64.
     let fields = [&1_u32.to_le_bytes()[..], &11_u32.to_le_bytes(), &utf16z("workID")].concat();
     let mut types = Vec::new();
@@ -186,11 +180,23 @@ fn the_oldest_of_too_many_work_items_leave_the_queue() {
         row.splice(..4, id.to_le_bytes());
         types.extend(blob(&[0x80, 0], &row));
     }
+    types
+}
+
+/// An event of a work item as `FrameworkEventSource` writes it.
+fn work_item(ty: u8, delta: u8, id: u64) -> Vec<u8> {
+    blob(&[0x81, ty, delta], &id.to_le_bytes())
+}
+
+#[test]
+fn the_oldest_of_too_many_work_items_leave_the_queue() {
+    const EXTRA: u64 = 2;
     // Thread 9 queues them at time 5, and takes the two newest and the oldest.
     let mut events = blob(&[0xc7, 1, 0, 9, 0, 9, 5], &0_u64.to_le_bytes());
     events.extend((1..OPEN + EXTRA).flat_map(|id| work_item(1, 0, id)));
     let taken = [OPEN + 1, OPEN, 0];
     events.extend(taken.iter().flat_map(|id| work_item(2, 1, *id)));
+    let types = work_item_types();
     let bytes =
         Stream::v4().compressed("MetadataBlock", &types).compressed("EventBlock", &events).end();
     let (stats, _, events) = read(&bytes);
@@ -202,6 +208,39 @@ fn the_oldest_of_too_many_work_items_leave_the_queue() {
     assert_eq!(lives, [(0, 0), (0, 0), (0, 1), (0, 2)]);
     let flows = events.iter().filter(|event| matches!(event.kind, EventKind::Flow { .. }));
     assert_eq!(flows.count(), 2);
+}
+
+/// Thread 6 has lost two events before that at 100: one of them may take the item. Its object is queued again.
+#[test]
+fn work_items_from_before_a_loss_leave_the_queue() {
+    let event = |ty: u8, at: u64, thread: u8, sequence: u8, id: u64| {
+        let header = [0xc7, ty, sequence - 1, thread, 0, thread];
+        blob(&[&header[..], &varint(at)].concat(), &id.to_le_bytes())
+    };
+    // The events of a block continue each other's numbers: each of these has one of its own.
+    let blocks = [
+        event(1, 10, 5, 1, 7),
+        event(2, 50, 6, 1, 9),
+        event(2, 100, 6, 4, 8),
+        event(1, 200, 5, 2, 7),
+        event(2, 210, 6, 5, 7),
+    ];
+    let stream = Stream::v4().compressed("MetadataBlock", &work_item_types());
+    let stream = blocks.iter().fold(stream, |stream, block| stream.compressed("EventBlock", block));
+    let (stats, tables, events) = read(&stream.end());
+    assert_eq!((stats.events, stats.lost), (5, 2));
+    let queued = SpanKind::Queued;
+    assert_eq!(ended(&events), [(queued, 10, 100), (queued, 200, 210)]);
+    let cut = events.iter().filter(|e| matches!(e.kind, EventKind::Finish { is_cut: true, .. }));
+    assert!(cut.map(|event| event.time.nanos()).eq([100]));
+    let flows = events.iter().filter_map(|event| match event.kind {
+        EventKind::Flow { from, to, .. } => {
+            let number = |id| tables.entities.get(id).unwrap().number;
+            Some((event.time.nanos(), from.map(number), number(to)))
+        }
+        _ => None,
+    });
+    assert_eq!(flows.collect::<Vec<_>>(), [(210, Some(5), 6)]);
 }
 
 /// A row of a block of version 6.

@@ -199,6 +199,7 @@ type Key = (EntityId, Waiting);
 struct WorkItem {
     span: SpanId,
     by: EntityId,
+    start: Timestamp,
     /// Of an await: the continuation that is scheduled.
     continuation: Option<i64>,
 }
@@ -455,12 +456,29 @@ impl DotnetSource {
         let may_end =
             |key: Open| matches!(key, Open::Operation(..)) || key.thread().is_some_and(is_lossy);
         self.cut_all(|key, start| start < gap.before && may_end(key), push);
+        self.cut_queued(gap.before, push);
         // Not all parts have spans.
         for (thread, depth) in self.tasks.before(gap.before) {
             if is_lossy(thread) {
                 self.unwind(thread, depth, push);
             }
         }
+    }
+
+    /// Ends what was queued before this time: any thread can take it. An object is often queued again, and
+    /// the next thread that takes it would take this one.
+    fn cut_queued(&mut self, before: Timestamp, push: &mut Pusher<'_>) {
+        let mut cut: Vec<SpanId> = Vec::new();
+        self.queued.retain(|_, items| {
+            // The oldest are first.
+            let count = items.partition_point(|item| item.start < before);
+            cut.extend(items.drain(..count).map(|item| item.span));
+            !items.is_empty()
+        });
+        self.queued_count -= cut.len();
+        // The order of a map is not deterministic.
+        cut.sort_unstable();
+        cut.into_iter().for_each(|span| push.cut(span));
     }
 
     /// Ends all spans for which this is true, of their key and begin.
@@ -774,7 +792,7 @@ impl DotnetSource {
 
     fn enqueue(&mut self, key: Key, start: Begin<'_>, by: EntityId, push: &mut Pusher<'_>) {
         let span = push.begin(start);
-        let item = WorkItem { span, by, continuation: None };
+        let item = WorkItem { span, by, start: push.at, continuation: None };
         self.queued.entry(key).or_default().push_back(item);
         self.queued_count += 1;
         if self.queue_order.len() >= 2 * MAX_OPEN {
