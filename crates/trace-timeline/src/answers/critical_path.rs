@@ -51,7 +51,8 @@ pub struct Piece {
     /// Another task that `entity` worked on, or that the one worked on which waits for it: context of
     /// the wait, not its cause.
     pub context: Option<EntityId>,
-    /// Where it stopped; without that, the most frequent stack of its samples.
+    /// Where it stopped; without that, the most frequent stack of its samples. While a work item is in the queue or a
+    /// method awaits, `entity` does other work: it is where the item was queued or the await began, or none.
     pub stack: Option<StackId>,
     /// Number of samples of `entity` within the piece, if `stack` is of a sample.
     pub samples: u32,
@@ -260,26 +261,15 @@ pub fn critical_path(
     }
     let mut found = std::mem::take(&mut walk.pieces);
     found.reverse();
-    let mut pieces = Vec::with_capacity(found.len());
+    let mut parts = Vec::with_capacity(found.len());
     let mut spans = Sweep::new(history);
     let mut throttles = Throttles::new(history, entities, start, end);
     for found in found {
         for piece in walk.throttled(found.piece, &mut throttles).into_iter().flatten() {
-            walk.split(Found { piece, ..found }, task, &mut spans, &mut pieces);
+            walk.split(Found { piece, ..found }, task, &mut spans, &mut parts);
         }
     }
-    for piece in pieces.iter_mut().filter(|piece| piece.stack.is_none()) {
-        // A sample can be of the runtime's thread or of the kernel's.
-        let entities = || [Some(piece.entity), piece.thread].into_iter().flatten();
-        piece.stack = entities().find_map(|id| history.waited(id, piece.start, piece.end));
-        if piece.stack.is_some() {
-            continue;
-        }
-        let mut found = entities().filter_map(|id| history.sampled(id, piece.start, piece.end));
-        if let Some((stack, samples)) = found.next() {
-            (piece.stack, piece.samples) = (Some(stack), samples);
-        }
-    }
+    let pieces = parts.into_iter().map(|part: Part| part.with_stack(history)).collect();
     CriticalPath { subject, start, end: end.max(start), pieces }
 }
 
@@ -300,6 +290,38 @@ struct Found {
     /// See [`Link`].
     worker: Option<EntityId>,
     stops: Option<EntityId>,
+    /// The kind of a work item that waits in the queue, or of an await. The entity takes it or continues after it,
+    /// and does other work meanwhile.
+    item: Option<SpanKind>,
+}
+
+/// A part of a piece, within the same spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Part {
+    piece: Piece,
+    /// Whether samples of the entity and its thread are of the piece.
+    is_sampled: bool,
+}
+
+impl Part {
+    /// The piece. Without a stack of its own, it has that of samples.
+    fn with_stack(self, history: &History) -> Piece {
+        let Self { mut piece, is_sampled } = self;
+        if piece.stack.is_some() || !is_sampled {
+            return piece;
+        }
+        let (start, end) = (piece.start, piece.end);
+        // A sample can be of the runtime's thread or of the kernel's.
+        let mut entities = [Some(piece.entity), piece.thread].into_iter().flatten();
+        piece.stack = entities.clone().find_map(|id| history.waited(id, start, end));
+        if piece.stack.is_none() {
+            if let Some((stack, samples)) = entities.find_map(|id| history.sampled(id, start, end))
+            {
+                (piece.stack, piece.samples) = (Some(stack), samples);
+            }
+        }
+        piece
+    }
 }
 
 /// An entity that is followed.
@@ -409,6 +431,7 @@ impl<'a> Walk<'a> {
         if item.kind == SpanKind::Await && self.back.at() > start {
             // Nothing is known of the one that completed the task.
             self.leaf(step, start, What::Waits { context: Context::Unknown }, None);
+            self.mark(item);
             if let Some(found) = self.pieces.last_mut() {
                 found.piece.reason = item.name;
             }
@@ -429,9 +452,17 @@ impl<'a> Walk<'a> {
                 },
             };
             self.leaf(step, since, what, None);
+            self.mark(item);
         }
         if start > step.lower || item.start == step.lower {
             self.back.turn(item.by, |link| link.is_proxy = false);
+        }
+    }
+
+    /// The last piece is a part of a work item or an await, and no part of what its entity does.
+    fn mark(&mut self, item: &Span) {
+        if let Some(found) = self.pieces.last_mut() {
+            (found.item, found.piece.stack) = (Some(item.kind), item.stack);
         }
     }
 
@@ -837,7 +868,7 @@ impl<'a> Walk<'a> {
                 waiter_reason: pause.reason,
                 ..Piece::new(from, at, entity, what)
             };
-            self.pieces.push(Found { piece, worker, stops: Some(pause.process) });
+            self.pieces.push(Found { piece, worker, stops: Some(pause.process), item: None });
             self.back.explain(from);
         }
     }
@@ -897,7 +928,7 @@ impl<'a> Walk<'a> {
             ..Piece::new(start, self.back.at(), step.entity, what)
         };
         let (worker, stops) = (step.link.worker, step.link.stops);
-        self.pieces.push(Found { piece, worker, stops });
+        self.pieces.push(Found { piece, worker, stops, item: None });
         self.back.explain(start);
     }
 
@@ -934,10 +965,14 @@ impl<'a> Walk<'a> {
         found: Found,
         task: Option<EntityId>,
         spans: &mut Sweep<'_>,
-        pieces: &mut Vec<Piece>,
+        parts: &mut Vec<Part>,
     ) {
-        let Found { piece, worker, stops: stopped } = found;
+        let Found { piece, worker, stops: stopped, item } = found;
         let process = stopped.or_else(|| self.entities.process_of(piece.entity));
+        // What the entity does meanwhile is no part of a work item or an await. What a worker works on is the context of
+        // an item that it has not taken yet.
+        let own = item.is_none().then_some(piece.entity);
+        let at_work = (item != Some(SpanKind::Await)).then_some(piece.entity);
         let is_another = |other| task.is_none_or(|task| !self.history.is_part_of(other, task));
         let is_executing = matches!(
             piece.what,
@@ -946,7 +981,7 @@ impl<'a> Walk<'a> {
         // A stop-the-world holds back all that do not execute, except its requester. In .NET the requester
         // executes the stop and the GC for all.
         let stops = match self.entities.kind(piece.entity) {
-            _ if stopped.is_some() => Stops::All,
+            _ if stopped.is_some() || (item.is_some() && !is_executing) => Stops::All,
             // The requester is what the thread executes.
             Some(EntityKind::Thread) if !is_executing => {
                 let interval = self.history.before(piece.entity, piece.end);
@@ -959,16 +994,19 @@ impl<'a> Walk<'a> {
         };
         let mut start = piece.start;
         while start < piece.end {
-            let involved = [process, Some(piece.entity), worker].into_iter().flatten();
+            let involved = [process, at_work, worker].into_iter().flatten();
             let changes = involved.map(|entity| spans.advance(entity, start));
             let end = changes.fold(piece.end, Timestamp::min);
-            let own = || [process, Some(piece.entity)].into_iter().flatten();
-            let during = own().find_map(|entity| spans.during(entity, stops));
-            let works_on = own().chain(worker).find_map(|entity| spans.task(entity));
+            let mut within = [process, own].into_iter().flatten();
+            let during = within.find_map(|entity| spans.during(entity, stops));
+            let working = || [process, at_work].into_iter().flatten();
+            let works_on = working().chain(worker).find_map(|entity| spans.task(entity));
             // The subject itself works for another task only outside of this one.
             let is_for_other = match task {
                 _ if piece.depth > 0 => true,
-                Some(_) => !own().any(|entity| spans.tasks(entity).any(|other| !is_another(other))),
+                Some(_) => {
+                    !working().any(|entity| spans.tasks(entity).any(|other| !is_another(other)))
+                }
                 None => false,
             };
             let is_for_all = is_executing
@@ -985,21 +1023,24 @@ impl<'a> Walk<'a> {
                 context: context.filter(|_| !is_for_all),
                 ..piece
             };
-            append(part, pieces);
+            append(Part { piece: part, is_sampled: item.is_none() }, parts);
             start = end;
         }
     }
 }
 
-/// Appends a piece, or prolongs the last one if it differs in nothing else.
-fn append(piece: Piece, pieces: &mut Vec<Piece>) {
-    match pieces.last_mut() {
-        Some(last)
-            if (Piece { start: last.start, ..piece }) == (Piece { end: piece.end, ..*last }) =>
+/// Appends a part, or prolongs the last one if it differs in nothing else.
+fn append(part: Part, parts: &mut Vec<Part>) {
+    let Part { piece, is_sampled } = part;
+    match parts.last_mut() {
+        Some(Part { piece: last, is_sampled: known })
+            if *known == is_sampled
+                && (Piece { start: last.start, ..piece })
+                    == (Piece { end: piece.end, ..*last }) =>
         {
             last.end = piece.end;
         }
-        _ => pieces.push(piece),
+        _ => parts.push(part),
     }
 }
 
@@ -1093,34 +1134,40 @@ mod tests {
     /// The parts of a piece, each of which is compared with all spans.
     fn simple(
         walk: &Walk<'_>,
-        Found { piece, worker, stops }: Found,
+        Found { piece, worker, stops, item }: Found,
         task: Option<EntityId>,
-        pieces: &mut Vec<Piece>,
+        parts: &mut Vec<Part>,
     ) {
         let of = |entity| walk.history.spans(entity).iter();
         let process = stops.or_else(|| walk.entities.process_of(piece.entity));
         let held = walk.history.intervals(piece.entity).iter().rfind(|i| i.start < piece.end);
         let requester = held.and_then(|interval| interval.holder).unwrap_or(piece.entity);
-        let spans: Vec<&Span> =
-            of(piece.entity).chain(process.map(of).into_iter().flatten()).collect();
-        let of_worker: Vec<&Span> = worker.map(of).into_iter().flatten().collect();
-        let bounds = spans.iter().chain(&of_worker).flat_map(|span| [span.start, span.end]);
+        let all = |ids: [Option<EntityId>; 2]| -> Vec<&Span> {
+            ids.into_iter().flatten().flat_map(of).collect()
+        };
+        let is_await = item == Some(SpanKind::Await);
+        let spans = all([Some(piece.entity).filter(|_| item.is_none()), process]);
+        let working = all([Some(piece.entity).filter(|_| !is_await), process]);
+        let of_worker = all([worker, None]);
+        let all = spans.iter().chain(&working).chain(&of_worker);
+        let bounds = all.flat_map(|span| [span.start, span.end]);
         let is_executing = piece.what == What::Running;
         let is_dotnet = walk.entities.kind(piece.entity) == Some(EntityKind::DotnetThread);
         for (start, end) in divide(piece.start, piece.end, bounds) {
             let is_here = |span: &&&Span| span.start <= start && span.end >= end;
             let during = spans.iter().filter(is_here).rev().find(|span| match span.kind {
                 SpanKind::StopTheWorld if stops.is_some() => true,
+                SpanKind::StopTheWorld if item.is_some() && !is_executing => true,
                 SpanKind::StopTheWorld if is_executing => is_dotnet && span.by == piece.entity,
                 SpanKind::StopTheWorld => span.by != requester,
                 kind => matches!(kind, SpanKind::GcAssist | SpanKind::Jit | SpanKind::LockWait),
             });
             let task_here =
                 |spans: &[&Span]| spans.iter().filter(is_here).rev().find_map(|span| span.task());
-            let works_on = task_here(&spans).or_else(|| task_here(&of_worker));
+            let works_on = task_here(&working).or_else(|| task_here(&of_worker));
             let is_another =
                 |other: &EntityId| task.is_none_or(|task| !walk.history.is_part_of(*other, task));
-            let is_ours = spans.iter().filter(is_here).filter_map(|span| span.task());
+            let is_ours = working.iter().filter(is_here).filter_map(|span| span.task());
             let is_ours = is_ours.into_iter().any(|task| !is_another(&task));
             let is_for_other = piece.depth > 0 || (task.is_some() && !is_ours);
             let is_for_all = is_executing
@@ -1131,7 +1178,8 @@ mod tests {
             let lock = during.filter(|span| span.kind == SpanKind::LockWait);
             let lock_owner = lock.and_then(|wait| wait.of.filter(|owner| *owner != wait.entity));
             let during = during.map(|span| (span.kind, span.name));
-            append(Piece { start, end, during, lock_owner, context, ..piece }, pieces);
+            let piece = Piece { start, end, during, lock_owner, context, ..piece };
+            append(Part { piece, is_sampled: item.is_none() }, parts);
         }
     }
 
@@ -1143,7 +1191,15 @@ mod tests {
             cuts in proptest::collection::vec(
                 (
                     (1..20i64, proptest::sample::select(vec![0, 1, 2, 3, 6]), any::<bool>(), 0..2u32),
-                    (proptest::option::of(0..4usize), any::<bool>()),
+                    (
+                        proptest::option::of(0..4usize),
+                        any::<bool>(),
+                        proptest::sample::select(vec![
+                            None,
+                            Some(SpanKind::Queued),
+                            Some(SpanKind::Await),
+                        ]),
+                    ),
                 ),
                 1..20,
             ),
@@ -1169,11 +1225,11 @@ mod tests {
             let task = task.map(|n| ids[n]);
             let (mut time, mut spans) = (0, Sweep::new(history));
             let (mut found, mut expected) = (Vec::new(), Vec::new());
-            for ((nanos, entity, is_running, depth), (worker, is_stop)) in cuts {
+            for ((nanos, entity, is_running, depth), (worker, is_stop, item)) in cuts {
                 let what = if is_running { What::Running } else { What::Blocked };
                 let piece = Piece::new(at(time), at(time + nanos), ids[entity], what);
                 let (piece, worker) = (Piece { depth, ..piece }, worker.map(|n| ids[n]));
-                let part = Found { piece, worker, stops: is_stop.then_some(ids[0]) };
+                let part = Found { piece, worker, stops: is_stop.then_some(ids[0]), item };
                 walk.split(part, task, &mut spans, &mut found);
                 simple(&walk, part, task, &mut expected);
                 time += nanos;

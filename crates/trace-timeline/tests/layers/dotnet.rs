@@ -3,7 +3,8 @@
 use crate::common::{World, pieces};
 use trace_timeline::answers::{Report, What, critical_path};
 use trace_timeline::{
-    Context, EntityKind, EventKind, Kernel, LossKind, SpanKind, State, ThreadState, text,
+    Context, EntityKind, EventKind, Frame, Kernel, LossKind, SampleKind, SpanKind, State,
+    ThreadState, text,
 };
 
 /// A .NET thread waits for a thread that serves another request, or a part of the same one.
@@ -120,6 +121,56 @@ fn a_work_item_waits_in_the_queue_of_the_pool() {
         pieces(&path),
         [(60, threads[1], What::Unknown), (65, threads[1], on(1)), (95, worker, on(1))]
     );
+}
+
+/// The thread that continues after an await, or takes a work item, serves another request meanwhile: neither that,
+/// nor its lock and its samples, are parts of the wait.
+#[test]
+fn what_a_thread_does_before_it_continues_is_no_part_of_an_await() {
+    for kind in [SpanKind::Await, SpanKind::Queued] {
+        let mut w = World::default();
+        let process = w.entity(EntityKind::Process, 7, None);
+        let [main, worker] = [1, 2].map(|n| w.entity(EntityKind::DotnetThread, n, Some(process)));
+        let [ours, theirs] = [1, 2].map(|n| w.entity(EntityKind::Activity, n, Some(process)));
+        let [awaits, serves] = ["Shop.Pay", "Shop.Serve"].map(|name| {
+            let function = w.text(name);
+            w.tables.stack(&[Frame { function, ..Frame::default() }]).unwrap()
+        });
+        w.go(main, State::Running, None, "");
+        w.go(worker, State::Running, None, "");
+        let (span, name) = (w.tables.new_span(), w.text("Task.Delay"));
+        let (entity, by, of, stack) = (process, Some(main), None, Some(awaits));
+        w.at(20).push(EventKind::Begin { span, entity, kind, name, by, of, stack });
+        let lock = w.at(30).begin(worker, SpanKind::LockWait, "lock", None, None);
+        w.at(50).finish(lock, None);
+        let other = w.at(55).begin(theirs, SpanKind::Activity, "serve", Some(worker), None);
+        w.at(60).push(EventKind::Sample {
+            entity: worker,
+            kind: SampleKind::Managed,
+            stack: Some(serves),
+            weight: 1,
+            thread: None,
+            cpu: None,
+            event: Default::default(),
+            of: None,
+        });
+        w.at(90).finish(other, Some(worker));
+        w.at(100).finish(span, Some(worker));
+        w.at(110).go(worker, State::Waiting, None, "");
+        let path = w.explain(worker, 20, 100, Some(ours));
+        let found: Vec<_> = path
+            .pieces
+            .iter()
+            .map(|p| (p.end.nanos(), p.stack, p.samples, p.during, p.context))
+            .collect();
+        let until = |end, context| (end, Some(awaits), 0, None, context);
+        // What the worker works on is the context of an item that waits for it.
+        let expected = match kind {
+            SpanKind::Await => vec![until(100, None)],
+            _ => vec![until(55, None), until(90, Some(theirs)), until(100, None)],
+        };
+        assert_eq!(found, expected, "{kind}");
+    }
 }
 
 /// Without the kernel's scheduler, the owner that the runtime reports is the one that was waited
