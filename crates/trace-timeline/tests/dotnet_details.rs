@@ -1002,6 +1002,68 @@ fn a_process_in_a_container_has_the_ids_of_the_recorder() {
     }
 }
 
+/// A trace of version 6 can have samples of all processes of the machine. Process 42 is one of .NET, as its own event says.
+#[test]
+fn threads_of_processes_without_a_runtime_are_those_of_the_kernel() {
+    let row = |content: Vec<u8>| [&(content.len() as u16).to_le_bytes()[..], &content].concat();
+    let ty = |id: u8, provider: &str, number: u64, name: &str, rest: &[u8]| {
+        let (provider, name) = (assemble::utf8(provider), assemble::utf8(name));
+        row([&[id][..], &provider, &assemble::varint(number), &name, rest].concat())
+    };
+    let mut stream = assemble::V6::new();
+    let cpu = ty(1, "Universal.Events", 1, "cpu", &[0; 4]);
+    let jit = ty(2, RUNTIME, 145, "", &[0, 0, 2, 0, 9, 1]);
+    stream.block(3, &[&[0, 0][..], &cpu, &jit].concat());
+    // Their indexes, processes and ids.
+    let threads = [(1, 42, 50), (2, 42, 51), (3, 43, 60)];
+    let threads = threads.map(|(index, pid, tid)| row(vec![index, 2, pid, 3, tid]));
+    stream.block(6, &threads.concat());
+    let names = [utf16("N.T"), utf16("M"), utf16("void ()")].concat();
+    let ids =
+        [[1_u64; 2].map(u64::to_le_bytes).concat(), [7_u32, 30].map(u32::to_le_bytes).concat()];
+    let compiles = [&ids.concat()[..], &names, &9_u16.to_le_bytes()].concat();
+    for (ty, thread, sequence, at, payload) in [
+        (1, 3, 0, 10, &[][..]),
+        (1, 1, 0, 12, &[]),
+        (2, 1, 1, 20, &compiles[..]),
+        (1, 1, 2, 30, &[]),
+        (1, 2, 0, 31, &[]),
+        (1, 3, 1, 40, &[]),
+    ] {
+        let header = [0xc7, ty, sequence, thread, 0, thread, at];
+        stream.compressed(&assemble::blob(&header, payload));
+    }
+    let (tables, events) = read(&stream.end());
+    let of = |id| *tables.entities.get(id).unwrap();
+    let samples = events.iter().filter_map(|event| match event.kind {
+        EventKind::Sample { entity, kind: SampleKind::Cpu, .. } => {
+            let entity = of(entity);
+            let process = of(entity.parent.unwrap()).number;
+            Some((event.time.nanos(), entity.kind, entity.number, process))
+        }
+        _ => None,
+    });
+    let (kernel, dotnet) = (EntityKind::Thread, EntityKind::DotnetThread);
+    let expected = [
+        (10, kernel, 60, 43),
+        (12, kernel, 50, 42),
+        (30, dotnet, 50, 42),
+        (31, dotnet, 51, 42),
+        (40, kernel, 60, 43),
+    ];
+    assert_eq!(samples.collect::<Vec<_>>(), expected);
+    let processes = tables.entities.iter().filter(|(_, e)| e.kind == EntityKind::Process);
+    let runtimes: Vec<_> = processes
+        .map(|(id, process)| {
+            let runtime = tables.entities.attribute(id, Attribute::Runtime);
+            let name = tables.str(process.name).into_owned();
+            (process.number, name, runtime.map(|runtime| tables.str(runtime).into_owned()))
+        })
+        .collect();
+    let name = || ".NET".to_owned();
+    assert_eq!(runtimes, [(43, String::new(), None), (42, name(), Some(name()))]);
+}
+
 /// Code of two methods was at one address, one after another.
 #[test]
 fn stacks_have_the_methods_of_their_times() {

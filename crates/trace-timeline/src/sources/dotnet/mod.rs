@@ -20,6 +20,7 @@
 //! | event counters, meters | counters; quantiles are counters of their own |
 //! | exceptions | instants of the thread, with `message` |
 //! | samples, sampled allocations | samples; an allocation has its `type`, and as weight the bytes that it stands for. `GCAllocationTick` is skipped once a process has `AllocationSampled` |
+//! | CPU samples of a process before any event of its runtime or event sources (version 6) | samples of the kernel's thread |
 //! | sync point of the trace | [`EventKind::Clock`] |
 //!
 //! Stacks are those of events and samples, if [`DotnetSource::with_names`] got the methods of the
@@ -118,6 +119,8 @@ pub struct DotnetSource {
     skipped: Skipped,
     /// `None` for what the tables refused: it is counted once.
     processes: HashMap<u64, Option<EntityId>>,
+    /// Those of .NET: a trace of version 6 has samples of all processes of the machine.
+    runtimes: HashSet<EntityId>,
     threads: HashMap<(u64, u64), Option<EntityId>>,
     /// Threads whose creation is in the trace.
     created: HashSet<(u64, u64)>,
@@ -259,6 +262,9 @@ const MOST_KNOWN: usize = 4 << 20;
 /// work items of the thread pool.
 const FRAMEWORK: &str = "System.Diagnostics.Eventing.FrameworkEventSource";
 
+/// The event of `Universal.Events` that is a sample.
+const CPU_SAMPLE: &str = "cpu";
+
 /// Maximum number of open spans, and of open operations. There are more only if ends were lost.
 const MAX_OPEN: usize = 1 << 16;
 
@@ -303,8 +309,13 @@ impl DotnetSource {
 
     /// The other ids of a process, if it has others.
     fn other_ids(&self, pid: u64) -> Option<&Ids> {
-        let is_of_one_process = self.trace.as_ref().is_some_and(|trace| trace.version < 6);
+        let is_of_one_process = self.trace.is_some() && !self.is_of_machine();
         self.ids.as_ref().filter(|ids| is_of_one_process && u64::from(ids.process) != pid)
+    }
+
+    /// Whether the trace can have several processes, with any runtime or none.
+    fn is_of_machine(&self) -> bool {
+        self.trace.as_ref().is_some_and(|trace| trace.version >= 6)
     }
 
     /// Statistics so far.
@@ -526,25 +537,29 @@ impl DotnetSource {
         }
         let Some(process) = process else { return };
         let pid = event.pid();
-        if Provider::by_name(event.provider()) == Some(Provider::EventPipe) {
+        let provider = Provider::by_name(event.provider());
+        if provider == Some(Provider::EventPipe) {
+            self.note_runtime(process, push);
             return self.describe(event, process, push);
         }
-        let is_runtime = Provider::by_name(event.provider()) == Some(Provider::Runtime);
-        if is_runtime && event.id() == THREAD_CREATED {
+        let is_of_kernel =
+            matches!(provider, Some(Provider::UniversalSystem | Provider::UniversalEvents));
+        if is_of_kernel && !self.runtimes.contains(&process) {
+            return self.of_kernel(event, process, push);
+        }
+        if provider == Some(Provider::Runtime) && event.id() == THREAD_CREATED {
             self.thread_created(event, push);
         }
         let Some(thread) = self.thread(pid, event.tid(), Some(event), process, push) else {
             return;
         };
-        match Provider::by_name(event.provider()) {
+        match provider {
             Some(Provider::Runtime) => self.runtime(event, process, thread, push),
             Some(Provider::SampleProfiler) => {
                 self.sample(event, thread, (SampleKind::Managed, 1), push);
             }
-            Some(Provider::UniversalEvents) if event.name() == "cpu" => {
-                // A number of samples.
-                let weight = event.field_at(0).and_then(|value| value.as_u64()).unwrap_or(1);
-                self.sample(event, thread, (SampleKind::Cpu, weight), push);
+            Some(Provider::UniversalEvents) if event.name() == CPU_SAMPLE => {
+                self.cpu_sample(event, thread, push);
             }
             Some(Provider::Metrics) => self.counter(event, process, push),
             Some(Provider::Tpl) => self.task(event, process, thread, push),
@@ -555,6 +570,33 @@ impl DotnetSource {
             None if event.name() == "EventCounters" => self.counter(event, process, push),
             None => self.custom(event, process, thread, push),
         }
+    }
+
+    /// An event of the kernel about a process that may be no .NET program.
+    fn of_kernel(&mut self, event: &NetEvent<'_>, process: EntityId, push: &mut Pusher<'_>) {
+        let is_sample = Provider::by_name(event.provider()) == Some(Provider::UniversalEvents)
+            && event.name() == CPU_SAMPLE;
+        // The idle threads have the id 0.
+        let tid = u32::try_from(event.tid()).ok().filter(|tid| is_sample && *tid != 0);
+        let Some(tid) = tid else { return self.skip(event) };
+        let Some(thread) = push.tables.thread(tid, push.at, push.out) else { return };
+        let name = push.tables.text(self.names.thread_name(event).as_bytes());
+        if let Some(known) = push.tables.entities.get_mut(thread) {
+            if known.parent.is_none() {
+                known.parent = Some(process);
+                if known.name.is_empty() {
+                    known.name = name;
+                }
+                push.event(EventKind::Start { entity: thread });
+            }
+        }
+        self.cpu_sample(event, thread, push);
+    }
+
+    fn cpu_sample(&mut self, event: &NetEvent<'_>, thread: EntityId, push: &mut Pusher<'_>) {
+        // A number of samples.
+        let weight = event.field_at(0).and_then(|value| value.as_u64()).unwrap_or(1);
+        self.sample(event, thread, (SampleKind::Cpu, weight), push);
     }
 
     fn skip(&mut self, event: &NetEvent<'_>) {
@@ -568,20 +610,34 @@ impl DotnetSource {
         }
         let number = self.other_ids(pid).map(|ids| ids.process);
         let number = number.or_else(|| u32::try_from(pid).ok());
-        let name = self.process_name.as_deref();
-        let name = name.unwrap_or_else(|| self.names.process_name(pid));
-        let process = push.process(number, name.as_bytes());
+        let name = self.process_name.as_deref().or_else(|| self.names.given_name(pid));
+        let process = push.process(number, name.unwrap_or_default().as_bytes());
         if process.is_some() || self.processes.len() < MOST_KNOWN {
             self.processes.insert(pid, process);
         }
         let process = process?;
-        let dotnet = push.tables.text(b".NET");
-        push.tables.entities.describe(process, Attribute::Runtime, dotnet);
+        if !self.is_of_machine() {
+            self.note_runtime(process, push);
+        }
         if let Some(line) = self.names.command_line(pid) {
             let line = push.tables.text(line.as_bytes());
             push.tables.entities.describe(process, Attribute::CommandLine, line);
         }
         Some(process)
+    }
+
+    /// A process is a .NET program.
+    fn note_runtime(&mut self, process: EntityId, push: &mut Pusher<'_>) {
+        if !self.runtimes.insert(process) {
+            return;
+        }
+        let dotnet = push.tables.text(b".NET");
+        push.tables.entities.describe(process, Attribute::Runtime, dotnet);
+        if let Some(known) = push.tables.entities.get_mut(process) {
+            if known.name.is_empty() {
+                known.name = dotnet;
+            }
+        }
     }
 
     /// `ProcessInfo`: the command line, for a trace that is read once.
@@ -634,6 +690,7 @@ impl DotnetSource {
         if let Some(thread) = self.threads.get(&(pid, tid)) {
             return *thread;
         }
+        self.note_runtime(process, push);
         let mut number = i64::try_from(tid).unwrap_or(-1);
         let mut name = event.map_or("", |event| self.names.thread_name(event)).to_owned();
         match self.other_ids(pid).map(|ids| ids.threads.get(&tid)) {

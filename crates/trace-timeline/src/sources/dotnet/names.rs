@@ -161,7 +161,12 @@ impl DotnetNames {
 
     /// The name of a process: its program, or `.NET` if the trace does not contain it.
     pub fn process_name(&self, pid: u64) -> &str {
-        self.processes.get(&pid).map_or(".NET", |named| named.name.as_str())
+        self.given_name(pid).unwrap_or(".NET")
+    }
+
+    /// The name of a process, if the trace contains it.
+    pub(super) fn given_name(&self, pid: u64) -> Option<&str> {
+        self.processes.get(&pid).map(|named| named.name.as_str())
     }
 
     /// The command line of a process, if the trace contains it. One of asterisks is masked, and not known.
