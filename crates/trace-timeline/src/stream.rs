@@ -86,9 +86,16 @@ struct One<'a> {
     stream: Option<Box<dyn Stream + 'a>>,
     /// The time up to which it was read; `None` before its first event.
     newest: Option<Timestamp>,
+    /// It has no event before this time.
+    start: Option<Timestamp>,
 }
 
 impl One<'_> {
+    /// All of its events up to this time are known.
+    fn reached(&self) -> Option<Timestamp> {
+        self.newest.max(self.start)
+    }
+
     /// It was read: at an error it has ended.
     fn read(&mut self, stream: usize, result: Result<bool, Cause>) -> Result<(), StreamError> {
         if !matches!(result, Ok(true)) {
@@ -112,13 +119,26 @@ impl<'a> Streams<'a> {
 
     /// Adds a stream.
     pub fn add(&mut self, stream: impl Stream + 'a) {
+        self.add_one(Box::new(stream), None);
+    }
+
+    /// Adds a stream without an event before `start`: it is not read before the others have come there, or have
+    /// ended.
+    ///
+    /// Of two traces of one process, the later one then continues with the goroutines and threads that the earlier
+    /// one has left at its end, if both were added so.
+    pub fn add_from(&mut self, start: Timestamp, stream: impl Stream + 'a) {
+        self.add_one(Box::new(stream), Some(start));
+    }
+
+    fn add_one(&mut self, stream: Box<dyn Stream + 'a>, start: Option<Timestamp>) {
         if let Some((number, next)) = self.only.take() {
             let merge = self.merge.get_or_insert_with(|| Merge::new(0));
             for event in self.buffer.drain(..).skip(next) {
                 merge.push(number, event.time, event.kind);
             }
         }
-        self.streams.push(One { stream: Some(Box::new(stream)), newest: None });
+        self.streams.push(One { stream: Some(stream), newest: None, start });
     }
 
     /// The next event; `None` at the end of all streams.
@@ -168,8 +188,8 @@ impl<'a> Streams<'a> {
                 .iter()
                 .enumerate()
                 .filter(|(_, one)| one.stream.is_some())
-                .min_by_key(|(_, one)| one.newest);
-            let watermark = behind.map_or(Some(Timestamp::MAX), |(_, one)| one.newest);
+                .min_by_key(|(_, one)| one.reached());
+            let watermark = behind.map_or(Some(Timestamp::MAX), |(_, one)| one.reached());
             if let Some(merged) = watermark.and_then(|watermark| merge.pop(watermark)) {
                 self.late += u64::from(merged.late);
                 let at = merged.time.max(self.last.unwrap_or(merged.time));
@@ -210,5 +230,40 @@ impl<'a> Streams<'a> {
     /// Number of events that were out of order in their stream.
     pub const fn late(&self) -> u64 {
         self.late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entity::{Entity, EntityKind};
+    use std::cell::RefCell;
+
+    #[test]
+    fn a_stream_is_not_read_before_the_others_have_come_to_its_start() {
+        let mut tables = Tables::new();
+        let entity = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
+        let at = Timestamp::from_nanos;
+        let read = RefCell::new(Vec::new());
+        let log = &read;
+        let mut streams = Streams::new();
+        for (number, times) in [&[20_i64, 30][..], &[1, 9, 20, 21], &[5, 40]].iter().enumerate() {
+            let mut rest = times.iter();
+            streams.add_from(at(times[0]), move |_: &mut Tables, out: &mut Vec<Event>| {
+                let Some(time) = rest.next() else { return Ok(false) };
+                log.borrow_mut().push((number, *time));
+                out.push(Event { time: at(*time), kind: EventKind::Start { entity } });
+                Ok(true)
+            });
+        }
+        let mut times = Vec::new();
+        while let Some(event) = streams.next_event(&mut tables).unwrap() {
+            times.push(event.time.nanos());
+        }
+        assert_eq!(times, [1, 5, 9, 20, 20, 21, 30, 40]);
+        assert_eq!(streams.late(), 0);
+        let read = read.borrow();
+        let place = |event| read.iter().position(|read| *read == event).unwrap();
+        assert!(place((0, 20)) > place((1, 20)), "{read:?}");
     }
 }

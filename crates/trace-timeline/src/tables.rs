@@ -182,6 +182,9 @@ pub struct Tables {
     /// Of names that begin with their source.
     short: HashMap<TextId, TextId>,
     spans: u32,
+    /// What had not ended when the trace of its runtime did, by process, kind and number: with the end of the trace.
+    #[cfg(any(feature = "dotnet", feature = "go"))]
+    left: HashMap<(EntityId, EntityKind, i64), (EntityId, Timestamp)>,
     dropped: Dropped,
 }
 
@@ -213,6 +216,8 @@ impl Tables {
             sampled_events: Vec::new(),
             short: HashMap::new(),
             spans: 0,
+            #[cfg(any(feature = "dotnet", feature = "go"))]
+            left: HashMap::new(),
             dropped: Dropped::default(),
         };
         this.texts.intern(b"", &this.hasher, usize::MAX);
@@ -390,6 +395,35 @@ impl Tables {
         let entity = self.entity(entity)?;
         out.push(Event { time: at, kind: EventKind::Start { entity } });
         Some(entity)
+    }
+
+    /// The trace of a runtime has ended, and this entity of its process has not: a later trace can mention it.
+    #[cfg(any(feature = "dotnet", feature = "go"))]
+    pub(crate) fn leave(&mut self, id: EntityId, at: Timestamp) {
+        let Some(entity) = self.entities.get(id).filter(|entity| entity.end.is_none()) else {
+            return;
+        };
+        if let Some(process) = entity.parent {
+            self.left.insert((process, entity.kind, entity.number), (id, at));
+        }
+    }
+
+    /// The entity that a trace which has ended left with the process, kind and number of this one, which is first
+    /// mentioned now. One with another name is another one.
+    #[cfg(any(feature = "dotnet", feature = "go"))]
+    pub(crate) fn take_left(&mut self, entity: &Entity, at: Timestamp) -> Option<EntityId> {
+        if self.left.is_empty() {
+            return None;
+        }
+        let key = (entity.parent?, entity.kind, entity.number);
+        let (id, end) = *self.left.get(&key)?;
+        let known = self.entities.get(id).filter(|known| known.end.is_none() && end <= at)?;
+        let names = [known.name, entity.name];
+        if names.iter().all(|name| !name.is_empty()) && known.name != entity.name {
+            return None;
+        }
+        self.left.remove(&key);
+        Some(id)
     }
 
     /// Numbers of texts, stacks and entities above the limits.

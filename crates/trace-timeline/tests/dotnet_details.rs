@@ -1177,6 +1177,30 @@ fn threads_have_names_after_many_others() {
     }
 }
 
+/// A recorder was restarted: a thread of both traces is one, unless the second trace has its creation.
+#[test]
+fn a_later_trace_of_a_process_continues_with_its_threads() {
+    let types = [(RUNTIME, 85, 0), (RUNTIME, 81, 1)];
+    let created = |at: i64| {
+        let tid = 50_u32.to_le_bytes();
+        event(1, at, 50, &[&[0; 8], &[0; 8], &[0; 4], &[0; 4], &tid, &[0; 2]])
+    };
+    let waits = |at: i64| event(2, at, 50, &[&[0], &[0; 2]]);
+    for (second, expected) in [(vec![waits(20)], 1), (vec![created(20), waits(30)], 2)] {
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        for written in [&[waits(10)][..], &second] {
+            let (mut source, bytes) = (DotnetSource::new(0), trace(&types, written));
+            let mut reader = Reader::new(&bytes[..]);
+            while let Some(item) = reader.next_item().unwrap() {
+                source.push(&item, &mut tables, &mut events);
+            }
+            source.finish(&mut tables, &mut events);
+        }
+        let is_thread = |(_, entity): &(_, &Entity)| entity.kind == EntityKind::DotnetThread;
+        assert_eq!(tables.entities.iter().filter(is_thread).count(), expected);
+    }
+}
+
 /// A worker of the thread pool begins with the id of a thread that has ended, which waited for a lock at its last event.
 #[test]
 fn a_thread_with_the_id_of_an_ended_one_is_another_one() {

@@ -128,6 +128,9 @@ fn threads_of_traces_that_do_not_overlap_run_while_their_own_lasts() {
     let groups: Vec<_> = report.groups.values().collect();
     let running: i64 = groups.iter().map(|group| group.running.unknown).sum();
     assert_eq!(running, 2 * (10 - 1));
+    // It is one thread, which is known again in the second trace.
+    let [group] = groups[..] else { panic!("{groups:?}") };
+    assert_eq!((group.count, group.unknown), (1, 1_000_001 - 10));
 }
 
 /// The oldest span of each kind ends when another one begins, with what belongs to it.

@@ -303,12 +303,21 @@ impl GoSource {
 
     /// Ends the trace where other sources continue: all states are unknown from its last event on, and spans
     /// of the runtime end, as after a loss. User tasks and regions stay open, as nothing says that they end.
+    ///
+    /// A later trace of the process with this process id continues with the goroutines, Ps and Ms of this one. It has to
+    /// be read after this one: see [`Streams::add_from`](crate::Streams::add_from).
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
         let push = &mut Pusher { at, tables, out };
         let spans = self.take_ranges();
         self.forget_states(push);
         self.cut(spans, push);
+        let goroutines = self.goroutines.ids().filter_map(|id| Some(self.known(GoId(id))?.entity));
+        let procs = self.procs.ids().filter_map(|id| self.proc_of(ProcId(id)));
+        let threads = self.threads.ids().filter_map(|id| *self.threads.get(id)?);
+        for entity in goroutines.chain(procs).chain(threads) {
+            push.tables.leave(entity, at);
+        }
     }
 
     /// All states are unknown from the last event on, and all spans end, except those of user tasks.
@@ -427,7 +436,7 @@ impl GoSource {
             return *known;
         }
         let thread = Entity::new(EntityKind::GoThread, id.0).child_of(self.process());
-        let thread = push.start(thread);
+        let (thread, _) = push.start_or_continue(thread);
         *self.threads.insert(id.0) = thread;
         thread
     }
@@ -481,13 +490,20 @@ impl GoSource {
             Some(None) => return None,
             known => known.is_none(),
         };
+        let mut is_continued = false;
         if is_first {
-            let mut entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
-            if from == GoState::NotExist {
-                entity = entity.start(push.at);
-            }
+            let entity = Entity::new(EntityKind::Goroutine, id.0).child_of(Some(process));
             self.stats.goroutines += 1;
-            let entity = push.start(entity);
+            let entity = if from == GoState::NotExist {
+                push.start(entity.start(push.at))
+            } else {
+                // The id of a program that has executed another one can be that of another goroutine.
+                let entry = transition.stack().and_then(|stack| stack.frames().last());
+                let name = entry.map_or(TextId::EMPTY, |entry| push.tables.text(entry.function));
+                let (known, is_known) = push.start_or_continue(entity.name(name));
+                is_continued = is_known;
+                known
+            };
             let (state, regions) = (State::Unknown, Vec::new());
             *self.goroutines.insert(id.0) = entity.map(|entity| Goroutine {
                 entity,
@@ -556,7 +572,8 @@ impl GoSource {
         }
         let reason = push.tables.text(transition.reason());
         push.event(EventKind::State { entity, state, on, reason, stack });
-        (is_first && from == GoState::Undetermined).then_some(entity)
+        // Of one that an earlier trace left, the time before is unknown, as after a loss.
+        (is_first && !is_continued && from == GoState::Undetermined).then_some(entity)
     }
 
     /// The goroutine that caused an event, or the thread that did it for the runtime. Up to Go 1.21
@@ -604,7 +621,7 @@ impl GoSource {
         };
         if self.procs.get(id.0).is_none() {
             let proc = Entity::new(EntityKind::Proc, id.0).child_of(Some(process));
-            let proc = push.start(proc);
+            let (proc, _) = push.start_or_continue(proc);
             *self.procs.insert(id.0) =
                 proc.map(|entity| Proc { entity, state: State::Unknown, on: None });
         }
@@ -895,6 +912,86 @@ mod tests {
             });
             let expected = if is_cause { EntityKind::Goroutine } else { EntityKind::Proc };
             assert_eq!(tables.entities.kind(from.unwrap()), Some(expected), "{entry} {reason}");
+        }
+    }
+
+    /// What goroutine 1 of process 7 does: a change of its state at each of these times.
+    fn of_goroutine(changes: &[(i64, GoState, GoState)]) -> Vec<gotrace::OwnedEvent> {
+        let change = |(time, from, to): &(i64, GoState, GoState)| {
+            let change = StateTransition::of_goroutine(GoId(1), *from, *to);
+            let event = EventConfig::new(EventDetails::StateTransition(change));
+            let event = event.time(Timestamp::from_nanos(*time)).thread(ThreadId(7));
+            let is_running = [*from, *to].contains(&GoState::Running);
+            let event = if is_running { event.goroutine(GoId(1)) } else { event };
+            event.build().unwrap()
+        };
+        changes.iter().map(change).collect()
+    }
+
+    fn of_process(pid: u32) -> GoSource {
+        GoSource::new(GoOptions { pid: Some(pid), ..GoOptions::default() })
+    }
+
+    /// A recorder was restarted: a goroutine that lives in both traces is one, and unknown between them.
+    #[test]
+    fn a_later_trace_of_a_process_continues_with_its_goroutines() {
+        let (unknown, running, waiting) =
+            (GoState::Undetermined, GoState::Running, GoState::Waiting);
+        let traces = [
+            (20_i64, of_goroutine(&[(20, unknown, waiting), (30, waiting, GoState::Runnable)])),
+            (0, of_goroutine(&[(0, unknown, running), (10, running, waiting)])),
+        ];
+        let mut streams = crate::Streams::new();
+        // The order of the files is not that of their times.
+        for (start, events) in &traces {
+            let (mut source, mut rest) = (of_process(7), events.iter());
+            let start = Timestamp::from_nanos(*start);
+            streams.add_from(start, move |tables: &mut Tables, out: &mut Vec<Event>| {
+                let next = rest.next();
+                match next {
+                    Some(event) => source.push(event.as_event(), tables, out),
+                    None => source.finish(tables, out),
+                }
+                Ok(next.is_some())
+            });
+        }
+        let (mut tables, mut report) = (Tables::new(), crate::answers::Report::new());
+        let mut correlator = crate::Correlator::new();
+        while let Some(event) = streams.next_event(&mut tables).unwrap().copied() {
+            let entities = &tables.entities;
+            correlator.push(&event, entities, &mut |derived| report.push(&derived, entities));
+        }
+        correlator.finish(&mut |derived| report.push(&derived, &tables.entities));
+        let groups: Vec<_> = report.groups.values().collect();
+        let [group] = groups[..] else { panic!("{groups:?}") };
+        let times = (group.running.total(), group.unknown, group.waiting);
+        assert_eq!((group.count, times), (1, (10, 10, 10)));
+    }
+
+    /// Traces that overlap, and those of another process, have goroutines of their own, as has one that was created.
+    #[test]
+    fn other_traces_have_their_own_goroutines() {
+        let (unknown, running) = (GoState::Undetermined, GoState::Running);
+        for (pid, start, from, expected) in [
+            (7, 20, unknown, 1),
+            (7, 9, unknown, 2),
+            (8, 20, unknown, 2),
+            (7, 20, GoState::NotExist, 2),
+        ] {
+            let (mut tables, mut out) = (Tables::new(), Vec::new());
+            let first = of_goroutine(&[(0, unknown, running), (10, running, GoState::Waiting)]);
+            let to = if from == unknown { running } else { GoState::Runnable };
+            let second = of_goroutine(&[(start, from, to)]);
+            for (pid, events) in [(7, first), (pid, second)] {
+                let mut source = of_process(pid);
+                for event in &events {
+                    source.push(event.as_event(), &mut tables, &mut out);
+                }
+                source.finish(&mut tables, &mut out);
+            }
+            let is_goroutine = |(_, e): &(EntityId, &Entity)| e.kind == EntityKind::Goroutine;
+            let count = tables.entities.iter().filter(is_goroutine).count();
+            assert_eq!(count, expected, "{pid} {start} {from:?}");
         }
     }
 

@@ -26,6 +26,16 @@ impl Pusher<'_> {
         Some(entity)
     }
 
+    /// The entity that an earlier trace of its process left, or another one. The second result is whether it is
+    /// that of the earlier trace.
+    #[cfg(any(feature = "dotnet", feature = "go"))]
+    pub(super) fn start_or_continue(&mut self, entity: Entity) -> (Option<EntityId>, bool) {
+        match self.tables.take_left(&entity, self.at) {
+            Some(known) => (Some(known), true),
+            None => (self.start(entity), false),
+        }
+    }
+
     /// The process with this process id, which another source may have found, too. Without a name
     /// it gets this one. A process whose id is not
     /// known is shared with no other source.

@@ -17,7 +17,7 @@ use crate::timeline::{counted, notes};
 use nettrace::ErrorKind;
 use origin::Origins;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Seek};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -26,8 +26,8 @@ use trace_export::timeline::TimelineStats;
 use trace_timeline::sources::dotnet::{DotnetNames, DotnetSource, DotnetStats};
 use trace_timeline::sources::go::{GoOptions, GoSource, GoStats};
 use trace_timeline::{
-    Correlator, Derived, Dropped, EntityId, Event, EventKind, SampledGoroutines, Streams, Tables,
-    text,
+    Correlator, Derived, Dropped, EntityId, Event, EventKind, SampledGoroutines, Stream, Streams,
+    Tables, text,
 };
 
 pub(crate) use trace_timeline::text::duration;
@@ -76,6 +76,8 @@ struct Opening<'a> {
     /// In nanoseconds.
     offset: Option<i64>,
     is_single: bool,
+    /// Whether another one is of the same process.
+    has_siblings: bool,
     recovery: Recovery,
     damage: Damage,
     notes: Notes,
@@ -542,9 +544,16 @@ impl Traces {
             given_up: Vec::new(),
             notes: notes.clone(),
         };
+        let pid_of = |(index, path): (usize, &PathBuf)| {
+            let given = self.programs.get(index).and_then(|program| program.pid);
+            given.or_else(|| go_pid(path)).or_else(|| kept_dotnet_pid(path))
+        };
+        let pids: Vec<Option<u32>> = files.iter().enumerate().map(pid_of).collect();
         for (index, (path, offset)) in files.iter().zip(offsets).enumerate() {
             let (damage, summary) = (Damage::default(), Summary::default());
             let program = self.programs.get(index).cloned().unwrap_or_default();
+            let pid = pids.get(index).copied().flatten();
+            let of_process = pids.iter().filter(|other| pid.is_some() && **other == pid);
             let name = program.trace.clone().unwrap_or_else(|| match path.as_os_str() {
                 name if name == "-" => "standard input".to_owned(),
                 _ => path.display().to_string(),
@@ -556,6 +565,7 @@ impl Traces {
                 program,
                 offset,
                 is_single: files.len() == 1,
+                has_siblings: of_process.count() > 1,
                 recovery: self.recovery,
                 damage,
                 notes: notes.clone(),
@@ -830,6 +840,7 @@ impl Opening<'_> {
 
     fn add_go(self, input: Input, opened: &mut Opened) -> Result {
         let Self { path, program, offset, is_single, recovery, damage, notes, summary, .. } = self;
+        let (has_siblings, nanos) = (self.has_siblings, offset.unwrap_or(0));
         let (name, lists_damage) = (input.name.clone(), self.lists_damage);
         let Trace { bytes, progress, .. } = Trace::of(input, path, Progress::bytes())?;
         let mut reader = gotrace::Reader::with_limits(bytes, recovery.limits())
@@ -845,22 +856,42 @@ impl Opening<'_> {
             return Err(Failure::about(&name, format_args!("{why}{hint}")));
         }
         let mut options = GoOptions::default();
-        options.offset_nanos = offset.unwrap_or(0);
+        options.offset_nanos = nanos;
         let stem = match path.as_os_str() {
             stdin if stdin == "-" => "Go program".to_owned(),
             _ => uncompressed(path).file_stem().unwrap_or_default().to_string_lossy().into_owned(),
         };
-        let pid = || go_pid(&stem);
-        options.pid = program.pid.or_else(pid);
+        options.pid = program.pid.or_else(|| go_pid(path));
         options.process = program.name.unwrap_or(stem).into_bytes();
         let mut source = GoSource::new(options);
         let mut origins = Some(opened.origins.clone()).filter(|_| offset.is_none());
-        opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        // What is read to know when it begins.
+        let (mut head, mut start) = (VecDeque::new(), None);
+        while has_siblings && start.is_none() {
+            let Some(event) = reader.next() else { break };
+            let first = event.as_ref().ok().map(gotrace::OwnedEvent::as_event);
+            let first = first.filter(|event| event.sync().is_none());
+            start = first.map(|event| event.time().saturating_add_nanos(nanos));
+            let is_error = event.is_err();
+            head.push_back(event);
+            if is_error {
+                break;
+            }
+        }
+        add_stream(&mut opened.streams, start, move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
                 if out.len() >= CHUNK {
                     break Ok(true);
                 }
-                match reader.next_event() {
+                let next = match head.pop_front() {
+                    Some(Ok(event)) => {
+                        source.push(event.as_event(), tables, out);
+                        continue;
+                    }
+                    Some(Err(error)) => Err(error),
+                    None => reader.next_event(),
+                };
+                match next {
                     Ok(Some(event)) => source.push(event, tables, out),
                     Ok(None) => break Ok(false),
                     Err(error) if recovery.is_wanted() => {
@@ -921,9 +952,9 @@ impl Opening<'_> {
 
     fn add_dotnet(self, input: Input, opened: &mut Opened) -> Result {
         let Self { path, program, offset, recovery, damage, notes, summary, .. } = self;
-        let name = input.name.clone();
+        let (name, has_siblings) = (input.name.clone(), self.has_siblings);
         // The names of methods are late in a trace: it is read twice.
-        let (names, trace): (_, Box<dyn io::Read>) = if !input::is_file(path) {
+        let ((names, first), trace): (_, Box<dyn io::Read>) = if !input::is_file(path) {
             let spool = spool(input)?;
             let names = dotnet_names(&spool);
             (&spool).rewind().map_err(|e| Failure::about("a temporary file", e))?;
@@ -931,6 +962,8 @@ impl Opening<'_> {
         } else {
             (dotnet_names(Input::open(path, Progress::bytes())?), Box::new(input))
         };
+        let first = first.filter(|_| has_siblings);
+        let start = first.map(|first| first.saturating_add_nanos(offset.unwrap_or(0)));
         let source = DotnetSource::with_names(offset.unwrap_or(0), names);
         let mut source = symbols::with_lines(source, program.pid);
         if let Some(process) = &program.name {
@@ -943,7 +976,7 @@ impl Opening<'_> {
         let mut reader = nettrace::Reader::new(trace);
         let mut errors = 0;
         let mut origins = Some(opened.origins.clone()).filter(|_| offset.is_none());
-        opened.streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
+        add_stream(&mut opened.streams, start, move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
                 if out.len() >= CHUNK {
                     break Ok(true);
@@ -996,6 +1029,19 @@ impl Opening<'_> {
     }
 }
 
+/// Adds a trace. Of several traces of a process, each is read when the ones before it have been: it continues with their
+/// goroutines and threads.
+fn add_stream(
+    streams: &mut Streams<'static>,
+    start: Option<Timestamp>,
+    stream: impl Stream + 'static,
+) {
+    match start {
+        Some(start) => streams.add_from(start, stream),
+        None => streams.add(stream),
+    }
+}
+
 fn add_quotas(input: Input, offset: i64, streams: &mut Streams<'_>) {
     let mut reader = QuotaReader::new(input, offset);
     streams.add(move |tables: &mut Tables, out: &mut Vec<Event>| {
@@ -1027,12 +1073,14 @@ fn most(kinds: &[(&str, &str, u64)]) -> String {
     named.join(", ")
 }
 
-/// The names in a .NET trace. Damage is reported by the reading of the events.
-fn dotnet_names(input: impl io::Read) -> DotnetNames {
-    let mut names = DotnetNames::new();
+/// The names in a .NET trace, and the time of its first event. Damage is reported by the reading of the events.
+fn dotnet_names(input: impl io::Read) -> (DotnetNames, Option<Timestamp>) {
+    let (mut names, mut first) = (DotnetNames::new(), None);
     let mut reader = nettrace::Reader::new(input);
     for _ in 0..MAX_ERRORS {
         let result = reader.for_each(|event| {
+            let time = event.time();
+            first = Some(first.map_or(time, |first: Timestamp| first.min(time)));
             names.push(&event);
         });
         match result {
@@ -1040,7 +1088,7 @@ fn dotnet_names(input: impl io::Read) -> DotnetNames {
             _ => break,
         }
     }
-    names
+    (names, first)
 }
 
 /// The path of a file that a recorder wrote, without the ending that it has because it was compressed since.
@@ -1050,10 +1098,21 @@ fn uncompressed(path: &Path) -> PathBuf {
     if is_compressed { path.with_extension("") } else { path.to_owned() }
 }
 
-/// The process in the name of a Go trace of `record --keep` (`go-PID`) or of a flight recorder, which has what another
-/// recorder left as `go-PID-START`.
-fn go_pid(stem: &str) -> Option<u32> {
-    stem.strip_prefix("go-")?.split('-').next()?.parse().ok()
+/// The process in the name of a Go trace: `go-PID`. `record --keep` and a flight recorder number those of one process,
+/// and what another recorder left is `go-PID-START`: other files can have such a name by chance.
+fn go_pid(path: &Path) -> Option<u32> {
+    let path = uncompressed(path);
+    let stem = path.file_stem()?.to_str()?.strip_prefix("go-")?;
+    let (pid, number) = stem.split_once('-').map_or((stem, None), |(pid, n)| (pid, Some(n)));
+    let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_kept = |number: &str| is_number(number) && !number.is_empty() && is_of_recording(&path);
+    pid.parse().ok().filter(|_| is_number(pid) && number.is_none_or(is_kept))
+}
+
+/// Whether a trace is in the directory of a recording.
+fn is_of_recording(path: &Path) -> bool {
+    let dir = path.parent();
+    dir.is_some_and(|dir| [RECORDING, MANIFEST].into_iter().any(|name| dir.join(name).is_file()))
 }
 
 /// The process id of a .NET trace and the ids of its threads: those that are known, or otherwise those in
@@ -1071,18 +1130,20 @@ fn dotnet_ids(
     Some(kept.unwrap_or((pid, threads)))
 }
 
+/// The process id of a .NET trace in the directory of a recording.
+fn kept_dotnet_pid(path: &Path) -> Option<u32> {
+    let path = uncompressed(path);
+    let stem = path.file_stem()?.to_str()?.strip_prefix("dotnet-")?;
+    stem.split('-').next()?.parse().ok().filter(|_| is_of_recording(&path))
+}
+
 /// The process id of a .NET trace in the directory of a recording, and the ids of its threads, for its
 /// recorder: the trace has those of the process's own PID namespace.
 fn kept_dotnet_ids(path: &Path) -> Option<(u32, BTreeMap<u32, u32>)> {
     /// Of all threads that a recorder keeps.
     const LONGEST: u64 = 4 << 20;
-    let dir = path.parent()?;
-    if ![RECORDING, MANIFEST].into_iter().any(|name| dir.join(name).is_file()) {
-        return None;
-    }
+    let pid = kept_dotnet_pid(path)?;
     let path = uncompressed(path);
-    let stem = path.file_stem()?.to_str()?;
-    let pid = stem.strip_prefix("dotnet-")?.split('-').next()?.parse().ok()?;
     // Threads that are not known are counted.
     let threads = regular::read(&path.with_extension(THREADS), LONGEST).ok();
     let threads = threads.and_then(|text| serde_json::from_slice(&text).ok());
@@ -1103,10 +1164,72 @@ mod tests {
 
     #[test]
     fn a_trace_that_a_recorder_left_is_of_its_process() {
-        assert_eq!(go_pid("go-123"), Some(123));
-        assert_eq!(go_pid("go-123-4567890"), Some(123));
-        for other in ["go-", "go-x", "go-12x-3", "trace", "dotnet-1"] {
-            assert_eq!(go_pid(other), None, "{other}");
+        let dir = tempfile::tempdir().unwrap();
+        let pid = |stem: &str| go_pid(&dir.path().join(stem).with_extension("trace"));
+        let others = [
+            "go-",
+            "go-x",
+            "go-12x-3",
+            "trace",
+            "dotnet-1",
+            "go-2024-06-01",
+            "go-1-before",
+            "go-1-",
+        ];
+        let check = || {
+            assert_eq!(pid("go-123"), Some(123));
+            for other in others {
+                assert_eq!(pid(other), None, "{other}");
+            }
+        };
+        check();
+        assert_eq!(pid("go-123-4567890"), None, "nothing says that a recorder wrote it");
+        for name in [MANIFEST, RECORDING] {
+            let about = dir.path().join(name);
+            std::fs::write(&about, "{}").unwrap();
+            check();
+            assert_eq!(pid("go-123-4567890"), Some(123));
+            std::fs::remove_file(about).unwrap();
+        }
+    }
+
+    /// A Go trace in which goroutine 8 waits. Times are in 64 ns.
+    fn go_trace(time: u64) -> String {
+        const NONE: u64 = u64::MAX;
+        let mono = 64 * (time + 5);
+        format!(
+            "Trace Go1.26\n\
+             EventBatch gen=2 m={NONE} time={time} size=19\nSync\n\
+             Frequency freq=15625000\n\
+             ClockSnapshot dt=5 mono={mono} sec=1700000000 nsec=120000000\n\
+             EventBatch gen=2 m=7 time={time} size=18\n\
+             ProcStatus dt=1 p=0 pstatus=1\n\
+             GoStatus dt=1 g=8 m={NONE} gstatus=4\n\
+             EndOfGeneration\n"
+        )
+    }
+
+    /// A recorder was restarted. The order of the names is not that of the times.
+    #[test]
+    fn traces_of_one_process_have_the_same_goroutines() {
+        for (left, next) in [(40, 140), (140, 40)] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(MANIFEST), "{}").unwrap();
+            for (name, time) in [("go-7-5.trace", left), ("go-7.trace", next), ("go-9.trace", 50)] {
+                std::fs::write(dir.path().join(name), go_trace(time)).unwrap();
+            }
+            let mut tables = Tables::new();
+            let traces = Traces::of(vec![dir.path().to_owned()]);
+            let outcome = traces.derive(&mut tables, &mut |_, _| ());
+            assert!(outcome.is_ok_and(|outcome| outcome.is_ok()));
+            let kind = trace_timeline::EntityKind::Goroutine;
+            let goroutines = tables.entities.iter().filter(|(_, entity)| entity.kind == kind);
+            let processes = goroutines.filter_map(|(_, goroutine)| {
+                tables.entities.get(goroutine.parent?).map(|process| process.number)
+            });
+            let mut processes: Vec<i64> = processes.collect();
+            processes.sort_unstable();
+            assert_eq!(processes, [7, 9], "{left} {next}");
         }
     }
 
@@ -1115,8 +1238,7 @@ mod tests {
     fn a_compressed_file_of_a_recording_has_its_name() {
         let name = |path: &str| uncompressed(Path::new(path));
         for compressed in ["d/go-123.trace.gz", "d/go-123.trace.zst", "d/go-123.trace"] {
-            let stem = name(compressed).file_stem().unwrap().to_str().unwrap().to_owned();
-            assert_eq!(go_pid(&stem), Some(123), "{compressed}");
+            assert_eq!(go_pid(Path::new(compressed)), Some(123), "{compressed}");
         }
         assert!(name("d/kernel.perf.data.zst").ends_with(SCHEDULER));
         assert!(!name("d/kernel.perf.data.old").ends_with(SCHEDULER));

@@ -376,6 +376,9 @@ impl DotnetSource {
     /// Ends the trace where other sources continue: spans of the runtime end with its last event, and the states
     /// of all threads are unknown from then on. Activities and work items stay open, as nothing says that
     /// they end.
+    ///
+    /// A later trace of the process continues with the threads of this one. It has to be read after this one: see
+    /// [`Streams::add_from`](crate::Streams::add_from).
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let start = || self.trace.as_ref().map(|trace| self.start_of(trace));
         let at = self.stats.last.or_else(start).unwrap_or_default();
@@ -388,7 +391,10 @@ impl DotnetSource {
         let mut threads: Vec<EntityId> = self.threads.values().copied().flatten().collect();
         // The order of a map is not deterministic.
         threads.sort_unstable();
-        threads.into_iter().for_each(|thread| push.unknown(thread));
+        for thread in threads {
+            push.unknown(thread);
+            push.tables.leave(thread, at);
+        }
     }
 
     /// The start of the session: the sync point.
@@ -704,8 +710,17 @@ impl DotnetSource {
             None => {}
         }
         let name = push.tables.text(name.as_bytes());
-        let thread = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
-        let thread = push.start(thread.name(name));
+        let new = Entity::new(EntityKind::DotnetThread, number).child_of(Some(process));
+        // Its creation in this trace says that it is another one.
+        let (thread, is_continued) = match self.created.contains(&(pid, tid)) {
+            true => (push.start(new.name(name)), false),
+            false => push.start_or_continue(new),
+        };
+        if let Some(known) = thread.and_then(|thread| push.tables.entities.get_mut(thread)) {
+            if !is_continued || known.name.is_empty() {
+                known.name = name;
+            }
+        }
         if thread.is_some() || self.threads.len() < MOST_KNOWN {
             self.threads.insert((pid, tid), thread);
         }
