@@ -170,7 +170,8 @@ macro_rules! spans {
             STACK,
             flag(
                 "is_open",
-                "whether its end is not known: it is that of the recording, or where events are missing"
+                "whether its end is not known: it is that of the recording, or where events are missing; \
+                 or the begin of a mark phase of Go"
             ),
             int("span", "id", "the key among all tasks, regions, GCs and waits"),
         )

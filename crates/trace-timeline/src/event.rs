@@ -121,7 +121,8 @@ pub enum EventKind {
         /// The entity that ended it, if that is not its entity.
         by: Option<EntityId>,
         /// Whether its end is not known, because events are missing, too many spans were open, or its trace
-        /// ends. It may have ended before, or last longer.
+        /// ends: it may have ended before, or last longer. Or whether it is a mark phase of Go that began before its
+        /// trace, or before a loss.
         is_cut: bool,
     },
     /// Something without a duration.

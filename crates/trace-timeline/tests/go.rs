@@ -213,6 +213,33 @@ fn a_region_that_a_loss_cuts_is_no_request() {
     assert_eq!(requests.into_worst()[0].nanos(), 10);
 }
 
+/// The trace begins within a mark phase: how long it lasted is not known.
+#[test]
+fn the_rest_of_a_mark_phase_is_no_duration() {
+    let mut tables = Tables::new();
+    let (mut source, mut events) = (GoSource::new(Default::default()), Vec::new());
+    let mark = || Range::new(RangeName::GcMark, ResourceId::None);
+    for (time, details) in [
+        (10, EventDetails::RangeActive(mark())),
+        (50, EventDetails::RangeEnd(mark())),
+        (60, EventDetails::RangeBegin(mark())),
+        // As at the start of a generation.
+        (70, EventDetails::RangeActive(mark())),
+        (90, EventDetails::RangeEnd(mark())),
+    ] {
+        source.push(synthetic(time, 1, details).as_event(), &mut tables, &mut events);
+    }
+    let mut report = Report::new();
+    events.iter().for_each(|event| report.push(&Derived::Event(*event), &tables.entities));
+    let durations: Vec<_> = report.gcs.values().map(|gcs| (gcs.count(), gcs.sum())).collect();
+    assert_eq!(durations, [(1, 30)]);
+    let cut = events.iter().filter_map(|event| match event.kind {
+        EventKind::Finish { is_cut, .. } => Some((event.time.nanos(), is_cut)),
+        _ => None,
+    });
+    assert_eq!(cut.collect::<Vec<_>>(), [(50, true), (90, false)]);
+}
+
 /// Only the end of a task says when it ended.
 #[test]
 fn a_task_outlives_a_loss() {

@@ -92,7 +92,8 @@ pub struct GoSource {
     mentioned_procs: BTreeMap<EntityId, ProcId>,
     threads: IdMap<Option<EntityId>>,
     tasks: IdMap<Option<(EntityId, SpanId)>>,
-    open: HashMap<Range, SpanId>,
+    /// With whether it began before the trace, or before a loss.
+    open: HashMap<Range, (SpanId, bool)>,
     /// The GC that marks, and the number of GCs so far.
     gc: (Option<EntityId>, i64),
     /// Readings of clocks, until the next event.
@@ -343,7 +344,7 @@ impl GoSource {
     /// The open spans of the runtime, which are to be cut.
     fn take_ranges(&mut self) -> Vec<SpanId> {
         // Not drained: that takes time for the capacity.
-        std::mem::take(&mut self.open).into_values().collect()
+        std::mem::take(&mut self.open).into_values().map(|(span, _)| span).collect()
     }
 
     /// Ends these spans, whose ends are not known, and the GC.
@@ -663,13 +664,15 @@ impl GoSource {
         };
         let by = goroutine(self, event.goroutine());
         if event.kind() == GoEventKind::RangeEnd {
-            if let Some(span) = self.open.remove(&key) {
+            if let Some((span, is_older)) = self.open.remove(&key) {
                 for attribute in event.range_attributes().into_iter().flatten() {
                     if let Some(value) = attribute.value.as_u64() {
                         push.number(attribute.name.as_bytes(), value);
                     }
                 }
-                push.event(EventKind::Finish { span, by, is_cut: false });
+                // The rest of a mark phase is not its duration.
+                let is_cut = is_older && key == Range::Mark;
+                push.event(EventKind::Finish { span, by, is_cut });
             }
             if key == Range::Mark {
                 self.end_gc(push);
@@ -683,7 +686,7 @@ impl GoSource {
         let gc = if key == Range::Mark { self.start_gc(process, push) } else { None };
         let stack = self.stack(event.stack(), push.tables);
         let span = push.begin(Begin::new(entity, kind, name).by(by).of(gc).stack(stack));
-        self.open.insert(key, span);
+        self.open.insert(key, (span, event.kind() == GoEventKind::RangeActive));
     }
 
     fn start_gc(&mut self, process: EntityId, push: &mut Pusher<'_>) -> Option<EntityId> {
