@@ -4,7 +4,7 @@
 
 use crate::answers::{OffCpu, Piece, Request, Waker, What};
 use crate::correlate::{Kernel, Occupant, Pause, Stop};
-use crate::entity::{EntityId, EntityKind};
+use crate::entity::{Entity, EntityId, EntityKind};
 use crate::event::{Context, LossKind, SpanKind};
 use crate::tables::{Dropped, Frame, StackId, Tables, TextId};
 use std::borrow::Cow;
@@ -60,6 +60,11 @@ pub fn with_process(tables: &Tables, id: EntityId) -> String {
     }) else {
         return text;
     };
+    of_process(text, process, tables)
+}
+
+/// A text about a part of a process, with the process.
+fn of_process(text: String, process: &Entity, tables: &Tables) -> String {
     let pid = process.number;
     match &*tables.str(process.name) {
         "" if pid < 0 => text,
@@ -352,11 +357,19 @@ pub fn occupant(occupant: Occupant, tables: &Tables) -> String {
     }
 }
 
-/// The source of a wake-up of a thread or goroutine.
+/// The source of a wake-up of a thread or goroutine. That of goroutines has their process if there are [several
+/// runtimes](crate::Entities::has_several_runtimes).
 pub fn waker(waker: Waker, tables: &Tables) -> String {
     match waker {
-        Waker::Goroutines(_, entry) if entry.is_empty() => "goroutines (unknown)".to_owned(),
-        Waker::Goroutines(_, entry) => format!("goroutines {}", tables.str(entry)),
+        Waker::Goroutines(process, entry) => {
+            let entry = if entry.is_empty() { "(unknown)".into() } else { tables.str(entry) };
+            let text = format!("goroutines {entry}");
+            let process = process.filter(|_| tables.entities.has_several_runtimes());
+            match process.and_then(|process| tables.entities.get(process)) {
+                Some(process) => of_process(text, process, tables),
+                None => text,
+            }
+        }
         Waker::Thread(thread) => with_process(tables, thread),
         Waker::HardIrq => "hardware interrupt".to_owned(),
         Waker::SoftIrq => "software interrupt (network, timers)".to_owned(),

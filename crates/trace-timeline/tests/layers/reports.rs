@@ -2,7 +2,7 @@
 
 use crate::common::{World, at};
 use crate::go;
-use trace_timeline::answers::Report;
+use trace_timeline::answers::{Report, Waker};
 use trace_timeline::{
     Context, EntityId, EntityKind, EventKind, FlowKind, LossKind, Occupant, SampleKind,
     SampledEventId, SpanKind, State, ThreadState, text,
@@ -340,4 +340,26 @@ fn waits_and_allocations_are_no_samples_of_what_runs() {
     let report = w.report(Report::new());
     assert_eq!(report.samples(|of| of == process), [1, 0, 0]);
     assert_eq!(report.samples(|of| of != process), [0; 3]);
+}
+
+/// Replicas of a program have goroutines with the same entry functions.
+#[test]
+fn goroutines_that_wake_others_have_their_process() {
+    let mut w = World::default();
+    let name = w.text("main.serve");
+    let mut wakers = Vec::new();
+    for pid in [10, 20] {
+        let process = w.entity(EntityKind::Process, pid, None);
+        w.entity(EntityKind::Goroutine, 7, Some(process));
+        let waker = Waker::Goroutines(Some(process), name);
+        wakers.push(waker);
+        let expected = match pid {
+            10 => "goroutines main.serve".to_owned(),
+            _ => format!("goroutines main.serve of process {pid}"),
+        };
+        assert_eq!(text::waker(waker, &w.tables), expected);
+    }
+    assert_ne!(text::waker(wakers[0], &w.tables), text::waker(wakers[1], &w.tables));
+    let unknown = Waker::Goroutines(None, trace_timeline::TextId::EMPTY);
+    assert_eq!(text::waker(unknown, &w.tables), "goroutines (unknown)");
 }

@@ -159,7 +159,9 @@ impl View<'_> {
         self.delays()
             .map(|delay| {
                 json!({
-                    "who": name(self.tables, delay.subject),
+                    "who": self.with_process(delay.subject),
+                    "number": self.number(delay.subject),
+                    "process": self.process_json(self.process_of(delay.subject)),
                     "end": delay.end.nanos(),
                     "nanos": delay.nanos,
                     "occupant": self.occupant(delay.occupant),

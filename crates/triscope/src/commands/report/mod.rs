@@ -259,6 +259,10 @@ impl View<'_> {
         groups
     }
 
+    fn with_process(&self, id: EntityId) -> String {
+        OneLine(&text::with_process(self.tables, id)).to_string()
+    }
+
     fn occupant(&self, occupant: Occupant) -> String {
         OneLine(&text::occupant(occupant, self.tables)).to_string()
     }
@@ -318,5 +322,87 @@ impl View<'_> {
         let dropped = text::dropped(self.tables.dropped());
         let dropped = dropped.map(|(count, what)| format!("{count} {what}"));
         self.notes.iter().cloned().chain(dropped).chain(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_timeline::{Context, Correlator, Event, EventKind, FlowKind, State};
+
+    /// Replicas of a program have goroutines with the same ids and entry functions.
+    #[test]
+    fn goroutines_of_several_processes_have_their_process() {
+        let (mut tables, mut events) = (Tables::new(), Vec::new());
+        let [serve, shop] = [&b"main.serve"[..], b"shop"].map(|name| tables.text(name));
+        let mut entity = |kind, number, parent, name| {
+            let entity = Entity::new(kind, number).child_of(parent).name(name);
+            tables.entity(entity).unwrap()
+        };
+        let other = entity(EntityKind::Process, 30, None, TextId::EMPTY);
+        let to = entity(EntityKind::Thread, 30, Some(other), TextId::EMPTY);
+        events.push((0, EventKind::Start { entity: to }));
+        for (pid, delay) in [(10, 10), (20, 20)] {
+            let process = entity(EntityKind::Process, pid, None, shop);
+            let goroutine = entity(EntityKind::Goroutine, 7, Some(process), serve);
+            let state = |state| EventKind::State {
+                entity: goroutine,
+                state,
+                on: None,
+                reason: TextId::EMPTY,
+                stack: None,
+            };
+            events.push((0, EventKind::Start { entity: goroutine }));
+            events.push((0, state(State::Runnable)));
+            events.push((delay, state(State::Running)));
+            events.push((
+                30,
+                EventKind::Flow {
+                    kind: FlowKind::Wakes,
+                    from: Some(goroutine),
+                    context: Context::Task,
+                    on: None,
+                    to,
+                    cpu: None,
+                    stack: None,
+                },
+            ));
+        }
+        events.sort_by_key(|(time, _)| *time);
+        let (mut report, mut correlator) = (Report::new(), Correlator::new());
+        let entities = &tables.entities;
+        for (time, kind) in events {
+            let event = Event { time: Timestamp::from_nanos(time), kind };
+            correlator.push(&event, entities, &mut |derived| report.push(&derived, entities));
+        }
+        correlator.finish(&mut |derived| report.push(&derived, entities));
+        let view = View {
+            report: &report,
+            tables: &tables,
+            goroutines: Vec::new(),
+            left_out: 0,
+            shown: None,
+            recorded: None,
+            notes: &[],
+        };
+        let json = view.json();
+        let delays: Vec<_> = json["longest_delays"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|delay| (&delay["who"], &delay["process"]["pid"], &delay["number"]))
+            .map(|(who, pid, number)| (who.as_str().unwrap(), pid.as_i64(), number.as_i64()))
+            .collect();
+        let of_shop = |pid| format!("main.serve (G7) of shop ({pid})");
+        let [of_10, of_20] = [10, 20].map(of_shop);
+        assert_eq!(delays, [(&*of_20, Some(20), Some(7)), (&*of_10, Some(10), Some(7))]);
+        let mut out = Vec::new();
+        view.print(&mut out).unwrap();
+        let out = String::from_utf8(out).unwrap();
+        for pid in [10, 20] {
+            let delay = format!("until 0.000000 s  {}\n", of_shop(pid));
+            let wake = format!("goroutines main.serve of shop ({pid}); in process 30\n");
+            assert!(out.contains(&delay) && out.contains(&wake), "{out}");
+        }
     }
 }

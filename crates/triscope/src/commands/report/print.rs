@@ -144,7 +144,7 @@ impl View<'_> {
         writeln!(out, "\nLongest scheduling delays")?;
         for delay in delays {
             let at = self.since_start(delay.end) as f64 / 1e9;
-            let (took, subject) = (duration(delay.nanos), name(self.tables, delay.subject));
+            let (took, subject) = (duration(delay.nanos), self.with_process(delay.subject));
             write!(out, "{took:>12} until {at:.6} s  {subject}")?;
             match delay.occupant {
                 Occupant::Unknown => writeln!(out)?,
