@@ -213,6 +213,9 @@ fn waits(piece: &Piece, context: Context, tables: &Tables) -> String {
         _ => "",
     };
     match (tables.str(piece.reason), piece.thread, by) {
+        // A method, in which .NET waits for a pulse.
+        (reason, ..) if reason == "Monitor.Wait" => format!("waited in {reason}{by}"),
+        (reason, ..) if reason == "wait handle" => format!("waited for a {reason}{by}"),
         (reason, ..) if !reason.is_empty() => format!("waited for {reason}{by}"),
         (_, Some(_), "") => "slept, no runtime reports why".to_owned(),
         (_, Some(_), by) => format!("slept{by}"),

@@ -413,3 +413,23 @@ fn a_managed_sample_has_the_state_before_the_stop() {
     let kernels: Vec<Kernel> = samples.iter().map(|sample| sample.kernel).collect();
     assert_eq!(kernels, [Kernel::OnCpu { cpu }, Kernel::Sleeping]);
 }
+
+/// The reasons of waits are names of methods or of what is waited for.
+#[test]
+fn waits_for_handles_read_well() {
+    for (reason, expected) in [
+        ("Monitor.Wait", "waited in Monitor.Wait"),
+        ("wait handle", "waited for a wait handle"),
+        ("task", "waited for task"),
+    ] {
+        let mut w = World::default();
+        let process = w.entity(EntityKind::Process, 7, None);
+        let thread = w.entity(EntityKind::DotnetThread, 1, Some(process));
+        w.go(thread, State::Waiting, None, reason);
+        w.at(50).go(thread, State::Running, None, "");
+        w.at(60).go(thread, State::Waiting, None, "");
+        let path = w.explain(thread, 0, 50, None);
+        let texts: Vec<_> = path.pieces.iter().map(|p| text::piece(p, &w.tables).1).collect();
+        assert_eq!(texts, [expected]);
+    }
+}

@@ -7,6 +7,7 @@
 //! | suspension of the managed threads | span of the process |
 //! | JIT compilation | span of the thread, with `IL bytes` and at its end `code bytes` |
 //! | lock wait | span of the thread, with `lock`; `of` is the owner (.NET 8 and later) |
+//! | wait for a wait handle, or in `Monitor.Wait` (.NET 9 and later) | span of the thread |
 //! | work items of the thread pool | spans of the process, and a flow of kind [`FlowKind::Continues`] from the thread that queues to the one that takes it |
 //! | tasks that a thread executes, continuations of awaits | spans of the thread, with `task id` |
 //! | synchronous wait for a task | span of the thread, and a flow of kind [`FlowKind::Wakes`] from the thread that completes the task |
