@@ -241,13 +241,14 @@ mod tests {
 
     #[test]
     fn a_stream_is_not_read_before_the_others_have_come_to_its_start() {
+        const TIMES: [&[i64]; 3] = [&[20, 30], &[1, 9, 20, 21], &[5, 40]];
         let mut tables = Tables::new();
         let entity = tables.entity(Entity::new(EntityKind::Cpu, 0)).unwrap();
         let at = Timestamp::from_nanos;
         let read = RefCell::new(Vec::new());
         let log = &read;
         let mut streams = Streams::new();
-        for (number, times) in [&[20_i64, 30][..], &[1, 9, 20, 21], &[5, 40]].iter().enumerate() {
+        for (number, times) in TIMES.into_iter().enumerate() {
             let mut rest = times.iter();
             streams.add_from(at(times[0]), move |_: &mut Tables, out: &mut Vec<Event>| {
                 let Some(time) = rest.next() else { return Ok(false) };

@@ -1142,8 +1142,8 @@ mod tests {
         let process = stops.or_else(|| walk.entities.process_of(piece.entity));
         let held = walk.history.intervals(piece.entity).iter().rfind(|i| i.start < piece.end);
         let requester = held.and_then(|interval| interval.holder).unwrap_or(piece.entity);
-        let all = |ids: [Option<EntityId>; 2]| -> Vec<&Span> {
-            ids.into_iter().flatten().flat_map(of).collect()
+        let all = |ids: [Option<EntityId>; 2]| {
+            ids.into_iter().flatten().flat_map(of).collect::<Vec<&Span>>()
         };
         let is_await = item == Some(SpanKind::Await);
         let spans = all([Some(piece.entity).filter(|_| item.is_none()), process]);
