@@ -638,17 +638,30 @@ impl Control {
         Ok(losses)
     }
 
-    /// Opens the events on CPUs that came online, and closes those of CPUs that went offline, also of
-    /// those that are back already: the kernel never revives them. Events of threads stay.
-    pub(crate) fn check_cpus(&mut self) -> Result<CpuChanges> {
+    /// The CPUs that are online, each with its [`system::cpu_instance`].
+    fn online(&self) -> BTreeMap<u32, u64> {
         let online = self.targets.online();
-        let online: BTreeMap<u32, u64> =
-            online.into_iter().map(|cpu| (cpu, system::cpu_instance(cpu))).collect();
+        online.into_iter().map(|cpu| (cpu, system::cpu_instance(cpu))).collect()
+    }
+
+    /// The CPUs that went offline since their events were opened, if these are online now.
+    fn gone(&self, online: &BTreeMap<u32, u64>) -> Vec<u32> {
         let is_gone = |(cpu, instance): (&u32, &Option<u64>)| {
             let is_gone = instance.is_some_and(|instance| online.get(cpu) != Some(&instance));
             is_gone.then_some(*cpu)
         };
-        let gone = self.cpus.iter().filter_map(is_gone).collect();
+        self.cpus.iter().filter_map(is_gone).collect()
+    }
+
+    pub(crate) fn gone_cpus(&self) -> Vec<u32> {
+        self.gone(&self.online())
+    }
+
+    /// Opens the events on CPUs that came online, and closes those of CPUs that went offline, also of
+    /// those that are back already: the kernel never revives them. Events of threads stay.
+    pub(crate) fn check_cpus(&mut self) -> Result<CpuChanges> {
+        let online = self.online();
+        let gone = self.gone(&online);
         let came = online.iter().filter(|(cpu, instance)| {
             self.cpus.get(cpu).is_none_or(|known| *known != Some(**instance))
         });

@@ -610,6 +610,12 @@ impl RingSet {
     pub fn check_cpus(&mut self) -> Result<CpuChanges> {
         self.control.check_cpus()
     }
+
+    /// The CPUs that went offline since their events were opened, also those that came back: the next
+    /// [`check_cpus`](Self::check_cpus) closes their events. What follows on them is in no ring.
+    pub fn gone_cpus(&self) -> Vec<u32> {
+        self.control.gone_cpus()
+    }
 }
 
 /// Completes the losses of each ring by those that no record reported.

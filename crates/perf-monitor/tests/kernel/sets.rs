@@ -506,8 +506,10 @@ kernel_tests! {
         call_on_cpu_1();
         assert!(set.check_cpus().unwrap().is_empty());
         std::fs::write(online, "0").unwrap();
+        assert_eq!(set.gone_cpus(), [1]);
         let changes = set.check_cpus().unwrap();
         assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[][..]));
+        assert_eq!(set.gone_cpus(), [0; 0]);
         set.round(&mut check).unwrap();
         std::fs::write(online, "1").unwrap();
         let changes = set.check_cpus().unwrap();
@@ -517,6 +519,7 @@ kernel_tests! {
         // Gone and back between two looks.
         std::fs::write(online, "0").unwrap();
         std::fs::write(online, "1").unwrap();
+        assert_eq!(set.gone_cpus(), [1]);
         call_on_cpu_1(); // in no ring: the kernel ended the events
         let changes = set.check_cpus().unwrap();
         assert_eq!((&changes.gone[..], &changes.opened[..]), (&[1][..], &[1][..]));

@@ -232,7 +232,14 @@ fn events_of_threads_stay_open_while_their_cpu_is_offline() {
     assert_eq!(control.cpus().collect::<Vec<_>>(), cpus);
     assert!(control.shared.lock().ended_rings.is_empty());
     // Nothing changed on this machine.
+    assert_eq!(control.gone_cpus(), [0; 0]);
     assert!(control.check_cpus().unwrap().is_empty());
+    // As if one had been offline and had come back since.
+    control.cpus.insert(cpus[0], Some(u64::MAX));
+    assert_eq!(control.gone_cpus(), cpus[..1]);
+    let changes = control.check_cpus().unwrap();
+    assert_eq!((&changes.gone[..], &changes.opened[..]), (&cpus[..1], &cpus[..1]));
+    assert_eq!(control.gone_cpus(), [0; 0]);
 }
 
 #[test]
