@@ -319,6 +319,20 @@ fn processes_have_parents_programs_and_ends() {
     assert_eq!(run.tables.entities.get(before).unwrap().end, Some(at(11)));
 }
 
+/// No record says that the last thread left a CPU that went offline.
+#[test]
+fn a_loss_without_a_number_ends_what_runs() {
+    let mut run = Run::new();
+    run.push(1, switch(0, 0, 5));
+    let events = run.push(2, Record::Lost { cpu: 0, count: 0 }).to_vec();
+    let [event] = &events[..] else { panic!("{events:?}") };
+    assert!(matches!(event.kind, EventKind::Loss { count: None, .. }), "{event:?}");
+    // The CPU is back.
+    run.push(3, switch(7, 1, 0));
+    let stats = run.source.stats();
+    assert_eq!((stats.switches, stats.unreported, stats.lost), (2, 0, 0));
+}
+
 /// A thread of process 7.
 const fn of_seven(tid: u32, is_new: bool) -> Record<'static> {
     Record::Thread { pid: 7, tid, parent: None, comm: b"old", is_new }

@@ -8,7 +8,7 @@ use perf_data::{
     BuildIdEntry, Entry, Features, FileWriter, Reader, RecordWriter, RecordedEvent, TracingData,
     record_type,
 };
-use perf_monitor::{SampleFlags, Timestamp, TracepointFormat};
+use perf_monitor::{Record, SampleFlags, Timestamp, TracepointFormat};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -266,7 +266,18 @@ pub(super) fn sideband(events: &[RecordedEvent]) -> Option<Sideband> {
     })
 }
 
-fn follow(chain: &mut Chain, entry: &Entry<'_>) {
+pub(super) fn follow(chain: &mut Chain, entry: &Entry<'_>) {
+    const PERF_RECORD_LOST: u32 = 2;
+    if entry.raw.type_() == PERF_RECORD_LOST {
+        match entry.decode() {
+            // The recorder marks so that a CPU went offline. Others are gaps, too.
+            Some(Ok(Record::Lost(lost))) if lost.lost == 0 => {
+                lost.sample_id.cpu.into_iter().for_each(|cpu| chain.forget_cpu(cpu));
+            }
+            _ => {}
+        }
+        return;
+    }
     if let Some(arrival) = entry.layout().and_then(|layout| Arrival::of(layout, entry.raw)) {
         chain.arrive(&arrival);
         return;
@@ -290,7 +301,7 @@ fn note_time(entry: &Entry<'_>, times: &mut Option<(Timestamp, Timestamp)>) {
 pub(super) mod tests {
     use super::*;
     use perf_data::perf_event_attr;
-    use perf_monitor::{RawRecord, Record};
+    use perf_monitor::RawRecord;
     use proptest::prelude::*;
     use std::path::Path;
 

@@ -69,6 +69,11 @@ impl Chain {
         None
     }
 
+    /// Forgets which thread is on a CPU: it went offline.
+    pub(super) fn forget_cpu(&mut self, cpu: u32) {
+        self.on.remove(&cpu);
+    }
+
     /// Forgets where threads are: what follows is of a later time.
     pub(super) fn forget(&mut self) {
         self.on.clear();
@@ -76,24 +81,38 @@ impl Chain {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use perf_monitor::TracepointFormat;
 
-    #[test]
-    fn a_switch_that_another_record_shows_is_no_gap() {
+    pub(in super::super) fn chain() -> Chain {
         let format = "name: sched_switch\nID: 3\nformat:\n\
             \tfield:pid_t prev_pid;\toffset:0;\tsize:4;\tsigned:1;\n\
             \tfield:pid_t next_pid;\toffset:4;\tsize:4;\tsigned:1;\n";
         let format = TracepointFormat::parse("sched", format).unwrap();
         let field = |name| format.field(name).cloned().unwrap();
         let (prev, next) = (field("prev_pid"), field("next_pid"));
-        let mut chain =
-            Chain { prev, next, on: HashMap::new(), switches: 0, gaps: 0, recovered: 0 };
-        let switch = |chain: &mut Chain, prev: u32, next: u32| {
-            let data = [prev.to_ne_bytes(), next.to_ne_bytes()].concat();
-            chain.switch(1, &data);
-        };
+        Chain { prev, next, on: HashMap::new(), switches: 0, gaps: 0, recovered: 0 }
+    }
+
+    /// Takes a switch of CPU 1.
+    pub(in super::super) fn switch(chain: &mut Chain, prev: u32, next: u32) {
+        let data = [prev.to_ne_bytes(), next.to_ne_bytes()].concat();
+        chain.switch(1, &data);
+    }
+
+    #[test]
+    fn a_cpu_that_comes_back_has_no_gap() {
+        let mut chain = chain();
+        switch(&mut chain, 5, 6);
+        chain.forget_cpu(1);
+        switch(&mut chain, 0, 7);
+        assert_eq!((chain.switches, chain.gaps), (2, 0));
+    }
+
+    #[test]
+    fn a_switch_that_another_record_shows_is_no_gap() {
+        let mut chain = chain();
         let arrive = |chain: &mut Chain, tid, left| chain.arrive(&Arrival { cpu: 1, tid, left });
         assert_eq!(arrive(&mut chain, 5, Some(4)), None, "the first record");
         switch(&mut chain, 5, 0);

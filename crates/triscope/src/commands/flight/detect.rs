@@ -124,8 +124,8 @@ impl Detector {
         }
     }
 
-    /// Records of a CPU were lost: which threads wait is not known, nor which one has it.
-    fn lost(&mut self, cpu: u32) {
+    /// Records of a CPU were lost, or it went offline: which threads wait is not known, nor which one has it.
+    pub(super) fn lost(&mut self, cpu: u32) {
         self.waiting.clear();
         if let Some((tid, ..)) = self.running.remove(&cpu) {
             self.on.remove(&tid);
@@ -180,10 +180,24 @@ impl Detector {
         }
     }
 
-    /// Finds threads that wait or run for too long still, when everything up to `at` was seen.
-    pub(super) fn look(&mut self, at: Timestamp, causes: &mut Vec<(Timestamp, Cause)>) {
+    /// Finds threads that wait or run for too long still, when everything up to `at` was seen. `gone` lists the CPUs that
+    /// went offline: no record says that their last thread left them. It is asked if a thread seems to run for too long.
+    pub(super) fn look(
+        &mut self,
+        at: Timestamp,
+        gone: impl FnOnce() -> Vec<u32>,
+        causes: &mut Vec<(Timestamp, Cause)>,
+    ) {
         if !self.is_active() {
             return;
+        }
+        if let Some(limit) = self.limits.on_cpu {
+            let is_due = |(tid, since, has_fired): &(u32, Timestamp, bool)| {
+                at - *since >= limit && !*has_fired && self.fires(*tid)
+            };
+            if self.running.values().any(is_due) {
+                gone().into_iter().for_each(|cpu| self.lost(cpu));
+            }
         }
         let Self { limits, waiting, running, focus, own, .. } = self;
         let fires = |tid: u32| {
@@ -250,9 +264,9 @@ mod tests {
         assert_eq!(causes.pop().map(|(at, cause)| (at, cause.tid)), Some((at(19), Some(B))));
         detector.woken(at(20), B);
         detector.woken(at(20), A);
-        detector.look(at(29), &mut causes);
+        detector.look(at(29), Vec::new, &mut causes);
         assert!(causes.is_empty());
-        detector.look(at(30), &mut causes);
+        detector.look(at(30), Vec::new, &mut causes);
         let (time, cause) = causes.pop().unwrap();
         assert_eq!((time, cause.tid), (at(30), Some(A)));
         assert_eq!(cause.what, format!("thread {A} waited for a CPU for 10.0 ms"));
@@ -269,7 +283,7 @@ mod tests {
         let bytes = [&PERF_RECORD_LOST.to_ne_bytes()[..], &[0, 0, 24, 0], &[0; 16]].concat();
         let layout = RecordLayout::new(&perf_data::perf_event_attr::new(1, 9));
         detector.sideband(1, &layout, RawRecord::split_first(&bytes, 0).unwrap().0);
-        detector.look(at(50), &mut causes);
+        detector.look(at(50), Vec::new, &mut causes);
         assert!(causes.is_empty(), "{causes:?}");
     }
 
@@ -278,7 +292,7 @@ mod tests {
         let (mut detector, mut causes) = (detector(0, 10), Vec::new());
         detector.switch(at(0), 0, (0, false), A, &mut causes);
         detector.switch(at(0), 1, (0, false), B, &mut causes);
-        detector.look(at(12), &mut causes);
+        detector.look(at(12), Vec::new, &mut causes);
         let tids: Vec<_> = causes.drain(..).map(|(_, cause)| cause.tid).collect();
         assert_eq!(tids, [Some(A), Some(B)]);
         detector.switch(at(20), 0, (A, false), 0, &mut causes);
@@ -286,8 +300,26 @@ mod tests {
         detector.switch(at(30), 1, (A, false), 0, &mut causes);
         let tids: Vec<_> = causes.drain(..).map(|(_, cause)| cause.tid).collect();
         assert_eq!(tids, [Some(A)]);
-        detector.look(at(99), &mut causes);
+        detector.look(at(99), Vec::new, &mut causes);
         assert!(causes.is_empty(), "the idle thread never fires");
+    }
+
+    /// The kernel ends the events of a CPU in a thread of its own, to which the last switch there is.
+    #[test]
+    fn a_thread_does_not_run_on_a_cpu_that_is_offline() {
+        let (mut detector, mut causes) = (detector(0, 10), Vec::new());
+        detector.switch(at(0), 0, (0, false), B, &mut causes);
+        detector.switch(at(0), 1, (0, false), A, &mut causes);
+        detector.look(at(9), || panic!("no thread seems to run for too long"), &mut causes);
+        detector.look(at(99), || vec![1], &mut causes);
+        let tids: Vec<_> = causes.drain(..).map(|(_, cause)| cause.tid).collect();
+        assert_eq!(tids, [Some(B)]);
+        detector.switch(at(100), 1, (0, false), A, &mut causes);
+        detector.lost(1);
+        detector.look(at(199), Vec::new, &mut causes);
+        // The CPU is back.
+        detector.switch(at(200), 1, (A, false), 0, &mut causes);
+        assert!(causes.is_empty(), "{causes:?}");
     }
 
     /// Its main thread has ended, and another thread executes a program.
@@ -325,7 +357,7 @@ mod tests {
         detector.stop();
         assert!(!detector.is_active());
         assert_eq!([A, B].map(|tid| detector.follows(tid)), [true, false]);
-        detector.look(at(99), &mut causes);
+        detector.look(at(99), Vec::new, &mut causes);
         assert!(causes.is_empty(), "{causes:?}");
     }
 

@@ -8,7 +8,9 @@ use super::trigger::{EVENT, EXIT_SIGNAL, SIGNAL_GENERATE, Trigger};
 use crate::failure::{Failure, Result};
 use crate::io::place::Place;
 use crate::run::open_files;
+use crate::sources::kernel::hotplug::GoneCpus;
 use crate::sources::kernel::sampling::{Rate, Scope, with_kernel_or_not};
+use crate::sources::kernel::sideband_record::Sideband;
 use crate::sources::kernel::switch_records::{
     Arrival, PERF_RECORD_SWITCH_CPU_WIDE, Seen, SwitchRecords,
 };
@@ -90,6 +92,8 @@ pub(super) struct Kernel {
     /// The events of triggers whose samples the recorder's own events have, too.
     copies: BTreeSet<SetEvent>,
     detector: Detector,
+    gone: GoneCpus,
+    machine: Described,
     current: Option<Current>,
     /// Whether the last segment could not be begun.
     is_failing: bool,
@@ -142,6 +146,31 @@ fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
     };
     let kind = kind(error).or_else(|| kind(error.source()?));
     matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+}
+
+/// What segments say about this machine. Where there are many CPUs, these are hundreds of files.
+struct Described {
+    describe: fn() -> Features,
+    features: Features,
+}
+
+impl Described {
+    fn new(describe: fn() -> Features) -> Self {
+        Self { describe, features: describe() }
+    }
+
+    /// Reads it again: CPUs have come or gone.
+    fn refresh(&mut self) {
+        self.features = (self.describe)();
+    }
+
+    /// The description, with the clocks of this moment and these formats.
+    fn now(&mut self, tracing: &TracingData) -> &Features {
+        let domain = trace_common::ClockDomain::Monotonic;
+        self.features.clock = perf_data::ClockReference::now(domain);
+        self.features.tracing.get_or_insert_with(|| tracing.clone());
+        &self.features
+    }
 }
 
 struct Current {
@@ -325,6 +354,8 @@ impl Kernel {
             fired,
             copies,
             detector: Detector::new(Limits::of(&wanted.triggers)),
+            gone: GoneCpus::default(),
+            machine: Described::new(|| assemble::features(false)),
             current: None,
             is_failing: false,
             is_torn: false,
@@ -409,8 +440,15 @@ impl Kernel {
             self.starts.pop_front();
         }
         let recorded = self.recorded();
-        self.detector.look(recorded, &mut causes);
+        self.look(recorded, &mut causes);
         Ok(causes)
+    }
+
+    /// Finds threads that wait or run for too long, when everything up to `at` was passed on.
+    fn look(&mut self, at: Timestamp, causes: &mut Vec<(Timestamp, Cause)>) {
+        let Self { set, gone, detector, .. } = self;
+        let offline = || -> Vec<u32> { set.gone_cpus().into_iter().chain(gone.cpus()).collect() };
+        detector.look(at, offline, causes);
     }
 
     /// Reads the records of the rings, or all that are left in them: passes each one on to the segment, and finds the
@@ -420,11 +458,17 @@ impl Kernel {
         is_last: bool,
         causes: &mut Vec<(Timestamp, Cause)>,
     ) -> Result<Option<perf_data::Error>> {
-        let Self { set, build_ids, tasks, fields, fired, copies, detector, .. } = self;
+        let passed = if is_last { Timestamp::MAX } else { self.recorded() };
+        let sideband = if self.gone.is_empty() { None } else { self.sideband()? };
+        let Self { set, build_ids, tasks, fields, fired, copies, detector, gone, .. } = self;
         let (current, stats) = (&mut self.current, &mut self.stats);
         let (waking, last) = (self.waking, &mut self.last);
         let mut failed = None;
         let pass = |record: SetRecord<'_>| {
+            while let Some(cpu) = gone.next(record.time) {
+                let known = (&mut *detector, &mut fields.chain);
+                end_cpu(cpu, known, sideband, current, &mut failed);
+            }
             let raw = build_ids.apply(record.layout, record.raw);
             *last = record.time.max(*last);
             let data = record.layout.raw_data(raw);
@@ -455,6 +499,10 @@ impl Kernel {
         };
         let read = if is_last { set.drain(pass) } else { set.round(pass) };
         read.map_err(kernel::failure)?;
+        while let Some(cpu) = gone.next(passed) {
+            let known = (&mut *detector, &mut fields.chain);
+            end_cpu(cpu, known, sideband, current, &mut failed);
+        }
         Ok(failed)
     }
 
@@ -522,19 +570,11 @@ impl Kernel {
         events.collect()
     }
 
-    /// What a segment says about this machine, its clock and the events.
-    fn features(&self) -> Features {
-        let mut features = assemble::features(false);
-        features.clock = perf_data::ClockReference::now(trace_common::ClockDomain::Monotonic);
-        features.tracing = Some(self.tracing.clone());
-        features
-    }
-
     /// Keeps the events for segments that are not sealed. Without that, a recorder that is killed early leaves records
     /// that nothing can read.
-    pub(super) fn keep_events(&self, store: &Store) -> Result {
+    pub(super) fn keep_events(&mut self, store: &Store) -> Result {
         let events = self.recorded_events().map_err(kernel::failure)?;
-        if let Err(failure) = store.keep_events(events, &self.features()) {
+        if let Err(failure) = store.keep_events(events, self.machine.now(&self.tracing)) {
             failure.and("after a kill, the events of the last segment cannot be read").print();
         }
         Ok(())
@@ -568,7 +608,7 @@ impl Kernel {
             lost: lost.saturating_sub(self.lost_before),
         };
         self.stats.bytes += current.writer.bytes();
-        let finished = current.writer.finish(&self.features());
+        let finished = current.writer.finish(self.machine.now(&self.tracing));
         if let Err(error) = finished {
             self.torn(store, &current.path, segment, &error);
             return Ok(());
@@ -619,10 +659,16 @@ impl Kernel {
     /// Opens the events on CPUs that came online: their ids belong in a new segment.
     /// The inner result is that of opening.
     pub(super) fn check_cpus(&mut self, store: &mut Store) -> Result<Result<CpuChanges>> {
+        // The events that are opened again begin later.
+        let at = now().map_err(Failure::new)?;
         let changes = match self.set.check_cpus() {
             Ok(changes) => changes,
             Err(error) => return Ok(Err(kernel::failure(error))),
         };
+        self.gone.add(at, &changes.gone);
+        if !changes.is_empty() {
+            self.machine.refresh();
+        }
         if !changes.opened.is_empty() {
             self.seal(store)?;
         }
@@ -677,8 +723,7 @@ impl Kernel {
     fn mark_stop(&mut self, store: &mut Store) -> Result {
         let at = now().map_err(Failure::new)?;
         self.begin(store, at);
-        let events = self.recorded_events().map_err(kernel::failure)?;
-        let sideband = assemble::sideband(&events);
+        let sideband = self.sideband()?;
         let Some((sideband, current)) = sideband.zip(self.current.as_mut()) else { return Ok(()) };
         let mut cpus = perf_monitor::online_cpus().into_iter();
         let written = cpus.try_for_each(|cpu| sideband.write_lost(at, cpu, 0, &mut current.writer));
@@ -687,6 +732,12 @@ impl Kernel {
             self.abandon(store, &error);
         }
         Ok(())
+    }
+
+    /// The event of records that the kernel has not written.
+    fn sideband(&self) -> Result<Option<Sideband>> {
+        let events = self.recorded_events().map_err(kernel::failure)?;
+        Ok(assemble::sideband(&events))
     }
 
     /// Stops the events, writes what remains and seals the segment. Returns the causes of triggers in what remained: the
@@ -700,7 +751,7 @@ impl Kernel {
         self.begin(store, watched);
         let mut causes = Vec::new();
         let failed = self.read(true, &mut causes)?;
-        self.detector.look(watched, &mut causes);
+        self.look(watched, &mut causes);
         self.set.count_losses().map_err(kernel::failure)?;
         let end = now().map_err(Failure::new)?;
         // Nothing comes after this.
@@ -837,6 +888,23 @@ fn take(
             None => cause,
         };
         causes.push((at, cause));
+    }
+}
+
+/// Ends what is known of a CPU that went offline at this time, as if records of it were lost: no other record ends the
+/// state of the thread that runs there.
+fn end_cpu(
+    (at, cpu): (Timestamp, u32),
+    (detector, chain): (&mut Detector, &mut Chain),
+    sideband: Option<Sideband>,
+    current: &mut Option<Current>,
+    failed: &mut Option<perf_data::Error>,
+) {
+    detector.lost(cpu);
+    chain.forget_cpu(cpu);
+    let current = current.as_mut().filter(|_| failed.is_none());
+    if let Some((sideband, current)) = sideband.zip(current) {
+        *failed = sideband.write_lost(at, cpu, 0, &mut current.writer).err();
     }
 }
 
@@ -991,6 +1059,72 @@ mod tests {
         for (type_, config) in [(TRACEPOINT, 302), (1, 301)] {
             assert!(!is_copy(&own, &perf_event_attr::new(type_, config)));
         }
+    }
+
+    #[test]
+    fn the_machine_is_read_once_for_all_segments() {
+        thread_local! {
+            static READ: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+        }
+        let describe = || {
+            READ.set(READ.get() + 1);
+            let mut features = Features::default();
+            features.hostname = Some(format!("host {}", READ.get()));
+            features
+        };
+        let mut machine = Described::new(describe);
+        for _ in 0..3 {
+            let features = machine.now(&TracingData::default());
+            assert_eq!(features.hostname.as_deref(), Some("host 1"));
+            assert!(features.clock.is_some() && features.tracing.is_some());
+        }
+        // A CPU came online.
+        machine.refresh();
+        let features = machine.now(&TracingData::default());
+        assert_eq!((features.hostname.as_deref(), READ.get()), (Some("host 2"), 2));
+    }
+
+    /// The last switch of a CPU is to the kernel's thread that ends its events.
+    #[test]
+    fn a_cpu_that_goes_offline_ends_what_runs_there() {
+        use super::super::chain::tests::{chain, switch};
+        const A: u32 = 4_000_001;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("segment");
+        let mut attr = perf_data::perf_event_attr::new(1, 9);
+        attr.sample_type = (SampleFlags::TIME | SampleFlags::CPU).bits();
+        attr.set_sample_id_all(true);
+        let event = RecordedEvent { name: "dummy:u".into(), attr, ids: vec![7] };
+        let sideband = assemble::sideband(std::slice::from_ref(&event));
+        let file = BufWriter::new(File::create(&path).unwrap());
+        let writer = FileWriter::new(file, vec![event]).unwrap();
+        let at = Timestamp::from_nanos;
+        let (path, start, stock) = (Place::from(&path), at(0), 0);
+        let mut current = Some(Current { id: 0, path, writer, start, stock });
+        let trigger: Trigger = "on-cpu=1us".parse().unwrap();
+        let (mut detector, mut chain) = (Detector::new(Limits::of(&[trigger])), chain());
+        let (mut causes, mut failed) = (Vec::new(), None);
+        switch(&mut chain, 0, A);
+        detector.switch(at(10), 1, (0, false), A, &mut causes);
+        let known = (&mut detector, &mut chain);
+        end_cpu((at(500), 1), known, sideband, &mut current, &mut failed);
+        detector.look(at(5_000), Vec::new, &mut causes);
+        switch(&mut chain, 0, A + 1);
+        assert!(causes.is_empty() && failed.is_none() && chain.gaps == 0, "{causes:?}");
+        let Current { writer, path, .. } = current.unwrap();
+        drop(writer.finish(&Features::default()).unwrap());
+        let mut reader = perf_data::Reader::new(File::open(&path).unwrap()).unwrap();
+        let entry = reader.next_record().unwrap().unwrap();
+        let Some(Ok(perf_monitor::Record::Lost(lost))) = entry.decode() else {
+            panic!("a loss without a number")
+        };
+        assert_eq!((entry.time(), lost.sample_id.cpu, lost.lost), (Some(at(500)), Some(1), 0));
+        // It is no gap in the dump either.
+        let mut chain = super::super::chain::tests::chain();
+        switch(&mut chain, 0, A);
+        assemble::follow(&mut chain, &entry);
+        switch(&mut chain, 0, A + 1);
+        assert_eq!((chain.switches, chain.gaps), (2, 0));
     }
 
     #[test]

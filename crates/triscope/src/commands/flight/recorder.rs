@@ -158,7 +158,7 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
     }
     // The thread that does this reads the rings afterwards.
     recover(&mut store)?;
-    let keep_events = || kernel.keep_events(&store);
+    let mut keep_events = || kernel.keep_events(&store);
     match &beginning {
         Some(beginning) => beginning.create(keep_events)?,
         None => keep_events()?,

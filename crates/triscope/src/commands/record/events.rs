@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::io::output_file::OutputFile;
 use crate::run::open_files;
 use crate::sources::kernel;
-use crate::sources::kernel::hotplug::Hotplug;
+use crate::sources::kernel::hotplug::{GoneCpus, Hotplug};
 use crate::sources::kernel::sampling::{Scope, THIS_THREAD, max_depth};
 use crate::sources::kernel::switch_records::SwitchRecords;
 use crate::sources::processes::ProcessWriter;
@@ -21,7 +21,7 @@ use perf_monitor::{
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
-use trace_export::CpuIntervals;
+use trace_export::{CpuIntervals, Timestamp};
 use trace_timeline::sources::kernel::Record;
 use trace_timeline::sources::perf::SchedDecoder;
 
@@ -124,6 +124,7 @@ pub(super) struct Scheduler {
     switch_records: Option<SwitchRecords>,
     drawing: Drawing,
     hotplug: Hotplug,
+    gone: GoneCpus,
     /// Records of tracepoints that cannot be decoded.
     undecodable: u64,
     /// The raw records, if they are kept.
@@ -234,6 +235,7 @@ impl Scheduler {
             drawing,
             // Without tracepoints, the events are those of the threads of the command.
             hotplug: Hotplug::new(tracepoints.is_none()),
+            gone: GoneCpus::default(),
             undecodable: 0,
             raw: None,
             sampling,
@@ -362,7 +364,11 @@ impl Scheduler {
 
     /// Reads the available events, and draws those that no earlier event can precede.
     pub(super) fn round(&mut self, sink: &mut Timeline) -> Result<(), Error> {
-        if self.hotplug.look(&mut self.set) {
+        // The events that are opened again begin later.
+        let at = now()?;
+        let changes = self.hotplug.look(&mut self.set);
+        self.gone.add(at, &changes.gone);
+        if !changes.opened.is_empty() {
             if let Some(raw) = &mut self.raw {
                 raw.refresh_ids(&self.set).map_err(of_raw)?;
             }
@@ -386,8 +392,11 @@ impl Scheduler {
 
     /// Reads and draws the events that no earlier event can precede, or all the rest.
     fn read(&mut self, sink: &mut Timeline, is_rest: bool) -> Result<(), Error> {
-        let Self { set, tracepoints, drawing, undecodable, raw, samples, .. } = self;
+        let Self { set, tracepoints, drawing, undecodable, raw, samples, gone, .. } = self;
         let each = |record: SetRecord<'_>| {
+            while let Some(cpu) = gone.next(record.time) {
+                end_cpu(cpu, raw, drawing, sink)?;
+            }
             if let Some(raw) = raw {
                 raw.record(record.raw).map_err(of_raw)?;
             }
@@ -409,6 +418,11 @@ impl Scheduler {
         } else {
             set.round(each)?
         };
+        if is_rest {
+            while let Some(cpu) = gone.next(Timestamp::MAX) {
+                end_cpu(cpu, raw, drawing, sink)?;
+            }
+        }
         Ok(())
     }
 
@@ -481,6 +495,18 @@ impl Tracepoints {
     }
 }
 
+/// Ends what is known of a CPU that went offline at this time, as if records of it were lost: no other record ends the
+/// state of the thread that runs there.
+fn end_cpu(
+    (at, cpu): (Timestamp, u32),
+    raw: &mut Option<RawRecords<KeptFile>>,
+    drawing: &mut Drawing,
+    sink: &mut Timeline,
+) -> Result<(), Error> {
+    raw.iter_mut().try_for_each(|raw| raw.lost(at, cpu, 0)).map_err(of_raw)?;
+    Ok(drawing.push(at, cpu, Record::Lost { cpu, count: 0 }, sink)?)
+}
+
 /// The release of this kernel.
 fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
@@ -496,4 +522,37 @@ fn decoder(tracefs: &Tracefs) -> perf_monitor::Result<SchedDecoder> {
         return Err(perf_monitor::Error::UnknownEvent { name, near: Vec::new() });
     }
     Ok(decoder)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use trace_export::{ClockDomain, PerfettoSink};
+    use trace_timeline::sources::kernel::Task;
+
+    /// The last switch there is to the kernel's thread that ends the events of the CPU.
+    #[test]
+    fn a_cpu_that_comes_back_has_no_gap() {
+        let members = Members::new(true);
+        let mut drawing = Drawing::new(SchedDecoder::default(), members, "6.1.0");
+        let out: Box<dyn io::Write + Send> = Box::new(io::sink());
+        let mut sink: Timeline = PerfettoSink::new(out, ClockDomain::Boottime);
+        let at = Timestamp::from_nanos;
+        let switch = |prev, next| {
+            let [prev, next] = [prev, next].map(|tid| Task::new(tid, b"x", 120));
+            Record::Switch { cpu: 1, prev, prev_state: 1, next }
+        };
+        assert!(drawing.push(at(10), 1, switch(0, 23), &mut sink).is_ok());
+        let (mut gone, mut raw) = (GoneCpus::default(), None);
+        gone.add(at(20), &[1]);
+        while let Some(cpu) = gone.next(at(40)) {
+            assert!(end_cpu(cpu, &mut raw, &mut drawing, &mut sink).is_ok());
+        }
+        assert!(drawing.push(at(40), 1, switch(0, 7), &mut sink).is_ok());
+        assert!(drawing.finish(&mut sink).is_ok());
+        let drawn = drawing.drawn();
+        assert_eq!((drawn.switches, drawn.gaps, drawn.lost), (2, 0, 0));
+        assert!(drawing.declare(&mut sink).unwrap().draw(&mut sink).is_ok());
+        assert_eq!(sink.stats().losses, 1);
+    }
 }

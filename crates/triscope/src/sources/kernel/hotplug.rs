@@ -2,7 +2,8 @@
 
 use super::{failure, sampling};
 use crate::failure::Result;
-use perf_monitor::{CpuChanges, RingSet, SetEvent};
+use perf_monitor::{CpuChanges, RingSet, SetEvent, Timestamp};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// Time between looks: each reads a file of sysfs.
@@ -22,15 +23,14 @@ impl Hotplug {
         Self { next, failure: CpuFailure::default() }
     }
 
-    /// Looks once a second. Returns whether events were opened: they have more ids then.
-    pub(crate) fn look(&mut self, set: &mut RingSet) -> bool {
+    /// Looks once a second. Returns what has changed: events that were opened have more ids.
+    pub(crate) fn look(&mut self, set: &mut RingSet) -> CpuChanges {
         let now = Instant::now();
         if self.next.is_none_or(|next| now < next) {
-            return false;
+            return CpuChanges::default();
         }
         self.next = Some(now + INTERVAL);
-        let changes = self.failure.changes(set.check_cpus().map_err(failure));
-        changes.is_some_and(|changes| !changes.opened.is_empty())
+        self.failure.changes(set.check_cpus().map_err(failure)).unwrap_or_default()
     }
 
     /// Looks once a second. Returns the ids of the recorded events if they have more.
@@ -39,7 +39,37 @@ impl Hotplug {
         set: &mut RingSet,
         writers: &[SetEvent],
     ) -> Result<Option<Vec<Vec<u64>>>> {
-        self.look(set).then(|| sampling::ids(set, writers)).transpose().map_err(failure)
+        let has_more = !self.look(set).opened.is_empty();
+        has_more.then(|| sampling::ids(set, writers)).transpose().map_err(failure)
+    }
+}
+
+/// CPUs that went offline, until all records of before are passed on.
+///
+/// The last switch of such a CPU is to the kernel's thread that ends its events. No record says that this one left the
+/// CPU.
+#[derive(Debug, Default)]
+pub(crate) struct GoneCpus(VecDeque<(Timestamp, u32)>);
+
+impl GoneCpus {
+    /// Adds CPUs that were found to be gone at this time.
+    pub(crate) fn add(&mut self, time: Timestamp, cpus: &[u32]) {
+        self.0.extend(cpus.iter().map(|cpu| (time, *cpu)));
+    }
+
+    /// Takes the next one that was found by this time, if everything up to it is passed on.
+    #[inline]
+    pub(crate) fn next(&mut self, passed: Timestamp) -> Option<(Timestamp, u32)> {
+        let (time, _) = self.0.front()?;
+        if *time <= passed { self.0.pop_front() } else { None }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().map(|(_, cpu)| *cpu)
     }
 }
 
@@ -60,5 +90,23 @@ impl CpuFailure {
 
     pub(crate) fn why(&self) -> Option<&str> {
         self.0.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cpu_is_gone_once_all_that_was_before_is_passed_on() {
+        let at = Timestamp::from_nanos;
+        let mut gone = GoneCpus::default();
+        gone.add(at(20), &[1, 3]);
+        gone.add(at(30), &[2]);
+        assert_eq!(gone.next(at(19)), None);
+        assert!(gone.cpus().eq([1, 3, 2]));
+        let taken: Vec<_> = std::iter::from_fn(|| gone.next(at(20))).collect();
+        assert_eq!(taken, [(at(20), 1), (at(20), 3)]);
+        assert_eq!((gone.next(Timestamp::MAX), gone.is_empty()), (Some((at(30), 2)), true));
     }
 }
