@@ -300,7 +300,9 @@ impl Check<'_> {
         let mut target = Target::start(self.program, &format!("{LONG},{EXPERIMENT}"))?;
         target.send("start")?;
         target.send("advance")?;
-        let snapshot = Process::open(target.pid())?.snapshot(Limits::default())?;
+        // The program is parsed once.
+        let program = Process::open(target.pid())?.program().clone();
+        let snapshot = Process::with_program(target.pid(), program)?.snapshot(Limits::default())?;
         if !snapshot.has_failed {
             self.problems.add(&self.name, "the recorder stored all experimental batches");
         }

@@ -53,6 +53,21 @@ impl Process {
     pub fn open(pid: u32) -> Result<Self> {
         let memory = ProcessMemory::open(pid)?;
         let program = Program::parse(open(pid, "exe")?)?;
+        Self::of(pid, memory, program)
+    }
+
+    /// As [`open`](Self::open), with the parsed program that the process executes: its symbols are not read again. A
+    /// snapshot with another program is none of its flight recorder.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Process`], [`Error::AccessDenied`] and [`Error::Elf`].
+    pub fn with_program(pid: u32, program: Program) -> Result<Self> {
+        let memory = ProcessMemory::open(pid)?;
+        Self::of(pid, memory, program)
+    }
+
+    fn of(pid: u32, memory: ProcessMemory, program: Program) -> Result<Self> {
         let path = path(pid, "auxv");
         let vector = fs::read(&path).map_err(|source| failure(pid, path, source))?;
         let headers = auxv::program_headers(&vector);
