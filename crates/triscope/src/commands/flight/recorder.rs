@@ -447,6 +447,9 @@ impl Recorder {
         let written = self.kernel.recorded();
         let oldest = self.windows.open().map_or(written, |window| written.min(window.start + keep));
         self.store.evict(oldest, self.kernel.bytes());
+        if let Some(sources) = &self.sources {
+            sources.keep(self.windows.open());
+        }
         if let Some(first) = self.store.ring.segments().next() {
             // The first segment has records of before its start, too.
             self.machine.forget(first.start - keep);

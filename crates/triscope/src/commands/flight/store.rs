@@ -131,7 +131,7 @@ const EVENTS: &str = "events";
 const SEGMENTS: &str = "segments";
 const SOURCES: &str = "sources";
 const LEFT: &str = "left";
-/// Time limit for the thread of the sources to reply: a runtime may hang.
+/// Time limit for the replies of the thread of the sources: a runtime may hang.
 const SOURCES_TIMEOUT: Duration = Duration::from_secs(10);
 /// The end of the name of a segment in progress, and of a dump in progress.
 const PARTIAL: &str = ".partial";
@@ -715,17 +715,8 @@ impl Dump {
             manifest.sources.extend(left.sources);
             copied.extend(left.copied);
         }
-        match collected.map(|collected| collected.recv_timeout(SOURCES_TIMEOUT)) {
-            Some(Ok(all)) => {
-                let begun = Instant::now();
-                let all = all.into_iter().map(|one| one.write(&manifest.window, dir, begun));
-                manifest.sources.extend(all);
-            }
-            Some(Err(_)) => {
-                let why = "Go and .NET: the thread that records them does not reply";
-                manifest.missing.push(why.to_owned());
-            }
-            None => {}
+        if let Some(collected) = collected {
+            write_sources(&collected, &mut manifest, dir);
         }
         if let Some((pid, program)) = subject {
             let text = format!("{:#}\n", serde_json::json!({ "pid": pid, "command": program }));
@@ -752,6 +743,21 @@ impl Dump {
         private::write_new(&dir.join(MANIFEST), text.as_bytes())?;
         File::open(dir)?.sync_all()?;
         Ok(Written { manifest, bytes: bytes + text.len() as u64, copied })
+    }
+}
+
+/// Writes what the thread of the sources replies, as it comes. What does not come in time is missing.
+fn write_sources(collected: &Receiver<Vec<Collected>>, manifest: &mut Manifest, dir: &Path) {
+    let (until, mut begun) = (Instant::now() + SOURCES_TIMEOUT, None);
+    for what in sources::REPLIES {
+        let Ok(all) = collected.recv_deadline(until) else {
+            let why = "the thread that records them does not reply";
+            manifest.missing.push(format!("{what}: {why}"));
+            return;
+        };
+        let begun = *begun.get_or_insert_with(Instant::now);
+        let window = &manifest.window;
+        manifest.sources.extend(all.into_iter().map(|one| one.write(window, dir, begun)));
     }
 }
 
@@ -1101,6 +1107,28 @@ mod tests {
         let dumped = store.dump(everything(), "signal", 0).unwrap().write().unwrap();
         assert!(dumped.path.join("dotnet-7-5.nettrace").exists());
         assert!(!left.exists());
+    }
+
+    /// The thread of the sources is busy with the memory of a program, or has failed there.
+    #[test]
+    fn a_dump_has_what_was_collected_before_the_rest() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        let mut store = open(dir.path());
+        for replies in 0..=sources::REPLIES.len() {
+            let (reply, collected) = crossbeam_channel::bounded(sources::REPLIES.len());
+            for pid in (1..).take(replies) {
+                let source = trace_flight::Source::new("dotnet", pid, "x");
+                reply.send(vec![Collected::missing(source, "why")]).unwrap();
+            }
+            drop(reply);
+            let mut dump = store.dump(everything(), "signal", 0).unwrap();
+            dump.collected = Some(collected);
+            let Manifest { sources, missing, .. } = dump.write().unwrap().manifest;
+            assert_eq!(sources.len(), replies);
+            let is_missing = |what: &&str| missing.iter().any(|why| why.starts_with(*what));
+            let late: Vec<&str> = sources::REPLIES.into_iter().filter(is_missing).collect();
+            assert!(late.iter().eq(sources::REPLIES.iter().skip(replies).take(1)), "{missing:?}");
+        }
     }
 
     /// Each session has its own numbers of goroutines: both in one trace would contradict each other.

@@ -243,7 +243,7 @@ fn a_process_has_no_session_of_another_one_with_its_id() {
 /// A dump that waits for its sources has those of the settings before: another trigger ends their sessions.
 #[test]
 fn a_dump_that_waits_has_the_sources_of_the_settings_before() {
-    use crate::commands::flight::sources::{Pending, Wanted, Worker};
+    use crate::commands::flight::sources::{Pending, REPLIES, Wanted, Worker};
     let (dir, dump) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (_inbox, outbox) = inbox::new().unwrap();
     let wanted = |triggers: &[&str]| Wanted {
@@ -264,7 +264,7 @@ fn a_dump_that_waits_has_the_sources_of_the_settings_before() {
     // The session that follows has not begun.
     let (client, _listener) = hung(dir.path());
     runtimes.begin(process, false, move || Ok(Some(client)));
-    let (reply, collected) = crossbeam_channel::bounded(1);
+    let (reply, collected) = crossbeam_channel::bounded(REPLIES.len());
     let cause = trace_flight::Cause::new("signal", "SIGUSR1");
     let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
     worker.pending.push_back(Pending { window: window.clone(), reply, until: None });

@@ -13,10 +13,10 @@ use crate::run::family::Turns;
 use crate::run::go_program::{SAME_CLOCK, release};
 use crate::run::pprof::{Listening, listening};
 use crate::run::procfs;
-use crate::run::programs::{self, FileId, GoProgram};
+use crate::run::programs::{self, Executable, FileId, GoProgram};
 use crate::timeline::now;
 use gotrace::{Generations, Limits};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -37,6 +37,12 @@ const LISTENING: (Duration, Duration) = (Duration::from_millis(500), Duration::f
 /// Bytes of a flight recorder in the memory of a process, and of the data in which it is searched: it has all of its
 /// generations.
 const MAX_SNAPSHOT: u64 = 256 << 20;
+
+/// Time limit of a dump for all flight recorders. One that is being read then is read to its end.
+const SNAPSHOTS: Duration = Duration::from_secs(4);
+
+/// Executables whose symbols are remembered.
+const MAX_PARSED: usize = 1 << 10;
 
 /// Time limit for what a process that has ended has sent. Another one may hold its end of the connection.
 const REST: Duration = Duration::from_secs(2);
@@ -135,15 +141,81 @@ impl Ended {
     }
 }
 
+/// The processes of a dump that do not send a trace: a flight recorder may be in their memory.
+#[derive(Debug)]
+pub(super) struct Others {
+    pids: Vec<u32>,
+    /// Processes that have a part already.
+    begun: BTreeSet<u32>,
+}
+
+/// What executables say about the flight recorders of their processes, or why these have none.
+#[derive(Default)]
+struct Parsed(HashMap<Executable, Result<go_flight::Program, String>>);
+
+impl Parsed {
+    /// Opens a process. Its executable is parsed once.
+    fn open(&mut self, pid: u32) -> Result<go_flight::Process, String> {
+        let executable = programs::Programs::file(pid);
+        let opened = match executable.and_then(|executable| self.0.get(&executable)) {
+            Some(Ok(program)) => go_flight::Process::with_program(pid, program.clone()),
+            Some(Err(why)) => return Err(why.clone()),
+            None => {
+                let opened = go_flight::Process::open(pid);
+                // It may execute another one by now.
+                let is_it =
+                    |executable: &Executable| programs::Programs::file(pid) == Some(*executable);
+                if let Some(executable) = executable.filter(is_it) {
+                    self.remember(executable, &opened);
+                }
+                opened
+            }
+        };
+        opened.map_err(|error| error.to_string())
+    }
+
+    fn remember(&mut self, executable: Executable, opened: &go_flight::Result<go_flight::Process>) {
+        use go_flight::Error::{NotGo, NotLinked, UnsupportedArchitecture, UnsupportedVersion};
+        let found = match opened {
+            Ok(process) => Ok(process.program().clone()),
+            // It will be the same of each process.
+            Err(
+                error @ (NotGo
+                | NotLinked
+                | UnsupportedArchitecture { .. }
+                | UnsupportedVersion { .. }),
+            ) => Err(error.to_string()),
+            Err(_) => return,
+        };
+        if self.0.len() >= MAX_PARSED {
+            self.0.clear();
+        }
+        self.0.insert(executable, found);
+    }
+
+    /// The flight recorder in the memory of a process.
+    fn read(&mut self, pid: u32, limits: Limits) -> Result<Vec<u8>, String> {
+        let mut process = self.open(pid)?;
+        let snapshot = process.snapshot(limits).map_err(|error| error.to_string())?;
+        let mut trace = Vec::new();
+        snapshot.write_to(&mut trace).map_err(|error| error.to_string())?;
+        Ok(trace)
+    }
+}
+
 /// What the flight recorders of other programs may take in a dump.
 struct Room {
     bytes: u64,
     snapshots: usize,
+    until: Instant,
 }
 
 impl Room {
     /// The limit of the next one.
     fn limits(&self) -> Result<Limits, String> {
+        if Instant::now() >= self.until {
+            return Err("no time was left to read its flight recorder".to_owned());
+        }
         if self.snapshots == 0 {
             return Err(format!(
                 "the dump has the flight recorders of {MAX_PROCESSES} other programs"
@@ -177,6 +249,7 @@ pub(super) struct Programs {
     /// All processes, with the executables of those that are no Go programs.
     known: BTreeMap<u32, Option<FileId>>,
     processes: BTreeMap<u32, Process>,
+    parsed: Parsed,
     turns: Turns,
     ended: Vec<Ended>,
 }
@@ -191,6 +264,7 @@ impl Programs {
             programs: programs::Programs::default(),
             known: BTreeMap::new(),
             processes: BTreeMap::new(),
+            parsed: Parsed::default(),
             turns: Turns::default(),
             ended: Vec::new(),
         }
@@ -307,30 +381,53 @@ impl Programs {
         }
     }
 
-    /// The traces for a dump: of a process, those that have ended are before that which runs.
-    pub(super) fn collect(&mut self, window: &Window) -> Vec<Collected> {
+    /// The traces that programs send, for a dump: of a process, those that have ended are before that which runs. Returns
+    /// the processes that send none, too.
+    pub(super) fn collect(&self, window: &Window) -> (Vec<Collected>, Others) {
         let mut collected = Vec::new();
-        let mut unrecorded = Unrecorded::default();
-        let mut room = Room { bytes: self.budget, snapshots: MAX_PROCESSES };
-        // Processes that have a part already.
-        let mut begun = BTreeSet::new();
+        let (mut pids, mut begun) = (Vec::new(), BTreeSet::new());
         let is_within = |pull: &Pull| pull.shared().last().is_some_and(|last| last >= window.start);
         for Ended { pid, name, pull, .. } in self.ended.iter().filter(|one| is_within(&one.pull)) {
-            let source = Source::new("go", *pid, name.clone());
-            let part = super::Part::Go(Part::of(pull, begun.insert(*pid)));
-            collected.push(Collected { source, part });
+            collected.push(sent((*pid, name.as_str()), pull, window, begun.insert(*pid)));
         }
         for (pid, process) in &self.processes {
-            let source = Source::new("go", *pid, process.program.name.clone());
-            let is_first = !begun.contains(pid);
-            let part = |pull: &Pull| super::Part::Go(Part::of(pull, is_first));
-            if let Some(pull) = process.pull.as_ref().filter(|pull| pull.is_accepted()) {
-                collected.push(Collected { source, part: part(pull) });
-                continue;
+            match process.pull.as_ref().filter(|pull| pull.is_accepted()) {
+                Some(pull) => {
+                    let of = (*pid, process.program.name.as_str());
+                    collected.push(sent(of, pull, window, !begun.contains(pid)));
+                }
+                None => pids.push(*pid),
             }
-            match self.snapshot(*pid, process, window, &mut room) {
+        }
+        (collected, Others { pids, begun })
+    }
+
+    /// The flight recorders in the memory of other processes, for a dump, within the time for them.
+    pub(super) fn others(&mut self, window: &Window, others: &Others) -> Vec<Collected> {
+        let mut parsed = std::mem::take(&mut self.parsed);
+        let mut read = |pid: u32, limits: Limits| parsed.read(pid, limits);
+        let collected = self.others_by(window, others, Instant::now() + SNAPSHOTS, &mut read);
+        self.parsed = parsed;
+        collected
+    }
+
+    /// As [`others`](Self::others). `read` reads the flight recorder of a process.
+    fn others_by(
+        &self,
+        window: &Window,
+        others: &Others,
+        until: Instant,
+        read: &mut dyn FnMut(u32, Limits) -> Result<Vec<u8>, String>,
+    ) -> Vec<Collected> {
+        let mut collected = Vec::new();
+        let mut unrecorded = Unrecorded::default();
+        let mut room = Room { bytes: self.budget, snapshots: MAX_PROCESSES, until };
+        for pid in &others.pids {
+            let Some(process) = self.processes.get(pid) else { continue };
+            let (name, is_first) = (process.program.name.as_str(), !others.begun.contains(pid));
+            match self.snapshot(*pid, process, window, &mut room, read) {
                 Ok((path, (from, until))) => {
-                    let mut source = source;
+                    let mut source = Source::new("go", *pid, name);
                     (source.start, source.end) = (Some(from), Some(until));
                     source.missing = late(window, from).filter(|_| is_first).or_else(|| {
                         let why = "the end: the generation in progress is not in its memory";
@@ -340,8 +437,8 @@ impl Programs {
                 }
                 Err(why) => match &process.pull {
                     // It may still be accepted while the dump waits.
-                    Some(pull) => collected.push(Collected { source, part: part(pull) }),
-                    None if is_first => unrecorded.add(*pid, &process.program.name, why),
+                    Some(pull) => collected.push(sent((*pid, name), pull, window, is_first)),
+                    None if is_first => unrecorded.add(*pid, name, why),
                     // What an earlier recording of it does not have is noted there.
                     None => {}
                 },
@@ -358,19 +455,16 @@ impl Programs {
         process: &Process,
         window: &Window,
         room: &mut Room,
+        read: &mut dyn FnMut(u32, Limits) -> Result<Vec<u8>, String>,
     ) -> Result<(Place, (Timestamp, Timestamp)), String> {
         if has_another_clock(&process.program) {
             return Err(format!("the traces of {} have another clock", process.program.version));
         }
-        let limits = room.limits()?;
-        let read = go_flight::Process::open(pid).and_then(|mut process| process.snapshot(limits));
-        let snapshot = read.map_err(|error| match &process.refusal {
+        let trace = read(pid, room.limits()?).map_err(|error| match &process.refusal {
             Some(refusal) => format!("{refusal}; {error}"),
             None if process.program.has_pprof => format!("it does not listen; {error}"),
             None => format!("it does not serve net/http/pprof; {error}"),
         })?;
-        let mut trace = Vec::new();
-        snapshot.write_to(&mut trace).map_err(|error| error.to_string())?;
         room.take(trace.len() as u64)?;
         let path = self.dir.join(format!("go-{pid}-{}.snapshot", window.end.nanos()));
         let covered = save(&path, &trace)?;
@@ -385,6 +479,12 @@ impl Programs {
         pulls.iter().for_each(Pull::close);
         pulls.into_iter().for_each(Pull::remove);
     }
+}
+
+/// The part in a dump of a trace that a program sends.
+fn sent((pid, name): (u32, &str), pull: &Pull, window: &Window, is_first: bool) -> Collected {
+    let part = super::Part::Go(Part::of(pull, window, is_first));
+    Collected { source: Source::new("go", pid, name), part }
 }
 
 /// Writes a trace to a file, if it has events. Returns the time that it covers.

@@ -125,11 +125,40 @@ impl Drop for Held<'_> {
     }
 }
 
+/// Why generations are not kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Limit {
+    Age,
+    Disk,
+    Count,
+}
+
+impl Limit {
+    fn why(self) -> String {
+        match self {
+            Self::Age => "it was removed, as it is older than what is kept".to_owned(),
+            Self::Disk => "it was removed, as its share of --disk is used up".to_owned(),
+            Self::Count => format!("it was removed, as {MAX_GENERATIONS} generations are kept"),
+        }
+    }
+}
+
+/// The last generation that was removed.
+#[derive(Clone, Copy, Debug)]
+struct Removed {
+    /// Its last event.
+    last: Timestamp,
+    by: Limit,
+}
+
 /// What has come of a trace.
 #[derive(Debug, Default)]
 struct Pulled {
     header: Vec<u8>,
     generations: VecDeque<Arc<Generation>>,
+    /// The first event and the last one of all that have come, also of those that were removed.
+    span: Option<(Timestamp, Timestamp)>,
+    removed: Option<Removed>,
     /// The space that they take.
     bytes: u64,
     /// Of that space, once it is known.
@@ -148,30 +177,47 @@ struct Pulled {
 impl Pulled {
     /// Adds a generation, instead of the oldest ones if there are too many.
     fn push(&mut self, generation: Arc<Generation>) {
+        let begun = self.span.map_or(generation.first, |(first, _)| first);
+        self.span = Some((begun, generation.last));
         self.bytes += generation.bytes;
         self.generations.push_back(generation);
         let budget = self.budget.unwrap_or(u64::MAX);
-        while self.generations.len() > 1
-            && (self.generations.len() > MAX_GENERATIONS || self.bytes > budget)
-        {
-            self.remove_oldest();
+        while self.generations.len() > 1 {
+            let by = match self.generations.len() > MAX_GENERATIONS {
+                true => Limit::Count,
+                false if self.bytes > budget => Limit::Disk,
+                false => return,
+            };
+            self.remove_oldest(by);
         }
     }
 
-    fn remove_oldest(&mut self) {
+    fn remove_oldest(&mut self, by: Limit) {
         if let Some(oldest) = self.generations.pop_front() {
             self.bytes -= oldest.bytes;
+            self.removed = Some(Removed { last: oldest.last, by });
         }
+    }
+
+    /// Whether all up to this time has come.
+    fn reaches(&self, time: Timestamp) -> bool {
+        self.span.is_some_and(|(_, last)| last >= time)
     }
 }
 
-/// A generation. Its file is removed with it: a dump that copies it keeps it until then.
+/// A generation. Its file is removed with it: a dump that has it keeps it until it is copied.
 #[derive(Debug)]
 struct Generation {
     path: Place,
     first: Timestamp,
     last: Timestamp,
     bytes: u64,
+}
+
+impl Generation {
+    fn is_within(&self, window: &Window) -> bool {
+        self.last >= window.start && self.first <= window.end
+    }
 }
 
 impl Drop for Generation {
@@ -239,10 +285,12 @@ impl Shared {
         let mut pulled = self.lock();
         pulled.budget = Some(budget);
         while let Some(oldest) = pulled.generations.front() {
-            if oldest.last >= earliest && pulled.bytes <= budget {
-                return;
-            }
-            pulled.remove_oldest();
+            let by = match oldest.last < earliest {
+                true => Limit::Age,
+                false if pulled.bytes > budget => Limit::Disk,
+                false => return,
+            };
+            pulled.remove_oldest(by);
         }
     }
 }
@@ -539,13 +587,25 @@ fn split(
 /// The part of a trace in a dump.
 pub(super) struct Part {
     shared: Arc<Shared>,
+    /// The generations of the window that had come: they stay until they are copied.
+    held: Vec<Arc<Generation>>,
+    /// What was removed before.
+    removed: Option<Removed>,
     /// Whether it is the earliest one of its process.
     is_first: bool,
 }
 
 impl Part {
-    pub(super) fn of(pull: &Pull, is_first: bool) -> Self {
-        Self { shared: Arc::clone(&pull.shared), is_first }
+    pub(super) fn of(pull: &Pull, window: &Window, is_first: bool) -> Self {
+        Self::new(Arc::clone(&pull.shared), window, is_first)
+    }
+
+    fn new(shared: Arc<Shared>, window: &Window, is_first: bool) -> Self {
+        let pulled = shared.lock();
+        let within = pulled.generations.iter().filter(|generation| generation.is_within(window));
+        let (held, removed) = (within.cloned().collect(), pulled.removed);
+        drop(pulled);
+        Self { shared, held, removed, is_first }
     }
 
     /// Writes the generations of a window, once they have come. Returns the time that they cover.
@@ -555,14 +615,10 @@ impl Part {
         path: &Path,
         timeout: Duration,
     ) -> io::Result<Option<(Timestamp, Timestamp)>> {
-        let is_short = |pulled: &mut Pulled| {
-            let last = pulled.generations.back().map(|generation| generation.last);
-            !pulled.has_ended && last.is_none_or(|last| last < window.end)
-        };
+        let is_short = |pulled: &mut Pulled| !pulled.has_ended && !pulled.reaches(window.end);
         let pulled = self.shared.news.wait_timeout_while(self.shared.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
-        let is_within = |g: &&Arc<Generation>| g.last >= window.start && g.first <= window.end;
-        let within: Vec<_> = pulled.generations.iter().filter(is_within).cloned().collect();
+        let within = self.within(&pulled, window);
         let header = pulled.header.clone();
         // The trace continues while this is copied.
         drop(pulled);
@@ -581,21 +637,58 @@ impl Part {
         Ok(Some((first, last)))
     }
 
+    /// The generations of a window: those that are held, and those that have come since.
+    fn within(&self, pulled: &Pulled, window: &Window) -> Vec<Arc<Generation>> {
+        let held = self.held.last();
+        let is_held =
+            |generation: &Arc<Generation>| held.is_some_and(|held| Arc::ptr_eq(held, generation));
+        let new = pulled.generations.iter().position(is_held).map_or(0, |last| last + 1);
+        let since = pulled.generations.iter().skip(new);
+        let since = since.filter(|generation| generation.is_within(window));
+        self.held.iter().chain(since).cloned().collect()
+    }
+
     /// What a part that covers this time lacks.
     pub(super) fn gap(&self, window: &Window, from: Timestamp, until: Timestamp) -> Option<String> {
+        let pulled = self.shared.lock();
+        let before = || {
+            let is_removed = |removed: &Removed| removed.last >= window.start;
+            let is_begun = pulled.span.is_some_and(|(first, _)| first <= window.start);
+            match self.removed.filter(is_removed) {
+                _ if from <= window.start => None,
+                Some(removed) => Some(format!("the time before: {}", removed.by.why())),
+                // Nothing happened in the time before.
+                None if is_begun || !self.is_first => None,
+                None => late(window, from),
+            }
+        };
+        let since = || {
+            let held = self.held.last().map(|held| held.last);
+            let known = held.max(self.removed.map(|removed| removed.last));
+            let is_new = |removed: &Removed| {
+                let last = removed.last.min(window.end);
+                last >= window.start && known.is_none_or(|known| known < last)
+            };
+            let removed = pulled.removed.filter(is_new)?;
+            Some(format!("what came while the dump waited: {}", removed.by.why()))
+        };
         let end = || {
-            let why = match self.shared.lock().has_ended {
+            let why = match pulled.has_ended {
                 true => "the time after: its recording had ended",
                 false => "the end: its last generation had not come",
             };
-            (until < window.end).then(|| why.to_owned())
+            (until < window.end && !pulled.reaches(window.end)).then(|| why.to_owned())
         };
-        let late = || late(window, from).filter(|_| self.is_first);
-        self.failure().or_else(late).or_else(end)
+        pulled.failure.clone().or_else(before).or_else(since).or_else(end)
     }
 
-    pub(super) fn failure(&self) -> Option<String> {
-        self.shared.failure()
+    /// Why there is no generation of a window.
+    pub(super) fn why_none(&self, window: &Window) -> String {
+        let pulled = self.shared.lock();
+        let removed = pulled.removed.filter(|removed| removed.last >= window.start);
+        let removed = removed.map(|removed| removed.by.why());
+        let why = pulled.failure.clone().or(removed);
+        why.unwrap_or_else(|| "no generation of the window has arrived".to_owned())
     }
 }
 

@@ -349,6 +349,92 @@ fn generations_of_the_future_are_evicted() {
     assert_eq!((shared.last(), shared.bytes()), (None, 0));
 }
 
+fn second(number: i64) -> Timestamp {
+    Timestamp::from_nanos(number * 1_000_000_000)
+}
+
+fn window(start: Timestamp, end: Timestamp) -> Window {
+    Window::new(start, end, trace_flight::Cause::new("signal", "SIGUSR1"))
+}
+
+/// Receives a trace with a generation of each of these seconds.
+fn receive_seconds(shared: &Shared, dir: &Path, seconds: impl Iterator<Item = u64>) {
+    let header = &HEAD[HEAD.len() - 16..];
+    let generations = (1..).zip(seconds).map(|(n, second)| generation(n, second * 1_000_000_000));
+    let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
+    split(&trace[..], &dir.into(), 1, shared, &Memory::new(0), &mut |_, _| ()).unwrap();
+}
+
+#[test]
+fn generations_of_a_window_stay_until_its_dump_is_written() {
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let shared = Arc::new(Shared::default());
+    receive_seconds(&shared, dir.path(), 1..=5);
+    let window = window(second(1), second(5));
+    let part = Part::new(Arc::clone(&shared), &window, true);
+    // The dump waits for other sources.
+    shared.evict(second(10), u64::MAX);
+    assert_eq!((shared.last(), shared.bytes()), (None, 0));
+    let path = out.path().join("out");
+    let covered = part.write(&window, &path, Duration::ZERO).unwrap();
+    assert_eq!(covered, Some((second(1), second(5))));
+    assert_eq!(part.gap(&window, second(1), second(5)), None);
+    let trace = fs::read(path).unwrap();
+    let mut generations = Generations::new(&trace[..]).unwrap();
+    let mut count = 0;
+    while generations.next_generation().unwrap().is_some() {
+        count += 1;
+    }
+    assert_eq!(count, 5);
+    drop(part);
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_a_part_lacks_has_its_reason() {
+    const DISK: &str = "it was removed, as its share of --disk is used up";
+    const AGE: &str = "it was removed, as it is older than what is kept";
+    let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let gap = |part: &Part, window: &Window| {
+        let path = out.path().join("out");
+        let covered = part.write(window, &path, Duration::ZERO).unwrap();
+        fs::remove_file(path).unwrap();
+        let (from, until) = covered.unwrap();
+        part.gap(window, from, until)
+    };
+    let shared = Arc::new(Shared::default());
+    receive_seconds(&shared, dir.path(), 1..=6);
+    let part = |window: &Window| Part::new(Arc::clone(&shared), window, true);
+    let of = |start, end| window(second(start), second(end));
+    let before = gap(&part(&of(0, 6)), &of(0, 6));
+    assert_eq!(before.as_deref(), Some("the time before: its recording had not begun"));
+    assert_eq!(gap(&part(&of(1, 6)), &of(1, 6)), None);
+    // Nothing happened between two generations.
+    let half = Duration::from_millis(500);
+    let within = window(second(2) + half, second(4) + half);
+    assert_eq!(gap(&part(&within), &within), None);
+    shared.evict(Timestamp::MIN, 4 * BLOCK);
+    assert_eq!(shared.bytes(), 4 * BLOCK);
+    let before = gap(&part(&of(1, 6)), &of(1, 6));
+    assert_eq!(before, Some(format!("the time before: {DISK}")));
+    assert_eq!(gap(&part(&within), &within), None);
+    shared.evict(second(4), u64::MAX);
+    let before = gap(&part(&of(1, 6)), &of(1, 6));
+    assert_eq!(before, Some(format!("the time before: {AGE}")));
+    // What comes before the dump is written, and is removed again.
+    let later = of(4, 9);
+    let part = part(&later);
+    receive_seconds(&shared, dir.path(), 7..=9);
+    shared.evict(second(9), u64::MAX);
+    let since = gap(&part, &later);
+    assert_eq!(since, Some(format!("what came while the dump waited: {AGE}")));
+    shared.evict(Timestamp::MIN, 0);
+    let none = Part::new(Arc::clone(&shared), &later, true);
+    let path = out.path().join("out");
+    assert_eq!(none.write(&later, &path, Duration::ZERO).unwrap(), None);
+    assert_eq!(none.why_none(&later), DISK);
+}
+
 #[test]
 fn a_trace_continues_while_a_dump_copies_it() {
     let dir = tempfile::tempdir().unwrap();
@@ -363,7 +449,7 @@ fn a_trace_continues_while_a_dump_copies_it() {
     });
     let cause = trace_flight::Cause::new("signal", "SIGUSR1");
     let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
-    let part = Part { shared: Arc::clone(&shared), is_first: true };
+    let part = Part::new(Arc::clone(&shared), &window, true);
     let copy = {
         let out = out.clone();
         std::thread::spawn(move || part.write(&window, &out, Duration::ZERO).unwrap())

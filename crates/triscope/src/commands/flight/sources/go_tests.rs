@@ -51,7 +51,8 @@ fn all_sessions_of_a_process_are_in_a_dump() {
         }
         let cause = trace_flight::Cause::new("signal", "SIGUSR1");
         let window = Window::new(begin, now().unwrap(), cause);
-        let collected = programs.collect(&window);
+        let (collected, others) = programs.collect(&window);
+        assert_eq!(others.pids, [0; 0]);
         let mut programs = Some(programs);
         programs.take_if(|_| is_ended).into_iter().for_each(Programs::close);
         let write = |one: Collected| one.write(&window, out.path(), Instant::now());
@@ -124,7 +125,8 @@ fn a_process_that_does_not_listen_is_looked_at_less_and_less() {
 /// They are in no other budget.
 #[test]
 fn flight_recorders_in_memory_are_within_the_budget() {
-    let mut room = Room { bytes: 1000, snapshots: 3 };
+    let until = Instant::now() + Duration::from_secs(3600);
+    let mut room = Room { bytes: 1000, snapshots: 3, until };
     room.take(600).unwrap();
     let why = room.take(500).unwrap_err();
     assert!(why.contains("500 bytes: the disk budget has 400 left"), "{why}");
@@ -133,8 +135,50 @@ fn flight_recorders_in_memory_are_within_the_budget() {
     room.take(0).unwrap();
     assert!(room.limits().unwrap_err().contains("of 64 other programs"));
     for (bytes, limit) in [(0, 64 << 20), (100 << 20, 100 << 20), (u64::MAX, 256 << 20)] {
-        assert_eq!(Room { bytes, snapshots: 1 }.limits().unwrap().max_buffer, limit);
+        assert_eq!(Room { bytes, snapshots: 1, until }.limits().unwrap().max_buffer, limit);
     }
+}
+
+/// To read the memory of one program can take long: what others send is in the dump.
+#[test]
+fn flight_recorders_in_memory_have_a_time_limit() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut programs = Programs::new(dir.path(), Vec::new(), &outbox);
+    let (address, server) = server(serve);
+    let pull = Pull::start(Listening::at(address), dir.path(), (PID, "x"), &[], &outbox).unwrap();
+    until("a generation", || pull.shared().last().is_some());
+    programs.processes.insert(PID, process(Some(pull)));
+    let silent = [PID - 2, PID - 1];
+    silent.into_iter().for_each(|pid| drop(programs.processes.insert(pid, process(None))));
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, now().unwrap(), cause);
+    let (sent, others) = programs.collect(&window);
+    assert!(sent.iter().map(|one| one.source.pid).eq([Some(PID)]));
+    let missing = |until, read: &mut dyn FnMut(u32, Limits) -> Result<Vec<u8>, String>| {
+        let rest = programs.others_by(&window, &others, until, read);
+        rest.iter().map(|one| (one.source.pid, one.source.missing.clone())).collect::<Vec<_>>()
+    };
+    let of_all = |why: &str| silent.map(|pid| (Some(pid), Some(why.to_owned())));
+    let late = missing(Instant::now(), &mut |_, _| panic!("no time is left"));
+    assert_eq!(late, of_all("no time was left to read its flight recorder"));
+    let later = Instant::now() + Duration::from_secs(3600);
+    let none = missing(later, &mut |_, _| Err("it has none".to_owned()));
+    assert_eq!(none, of_all("it does not listen; it has none"));
+    drop(sent);
+    programs.close();
+    assert!(server.join().unwrap(), "the connection was closed");
+}
+
+/// The symbols of a large program take a second.
+#[test]
+fn an_executable_is_parsed_once() {
+    let (own, mut parsed) = (std::process::id(), Parsed::default());
+    let why = parsed.open(own).unwrap_err();
+    assert!(why.contains("not a Go program"), "{why}");
+    assert_eq!(parsed.0.len(), 1);
+    parsed.0.values_mut().for_each(|known| *known = Err("as before".to_owned()));
+    assert_eq!(parsed.open(own).unwrap_err(), "as before");
 }
 
 #[test]

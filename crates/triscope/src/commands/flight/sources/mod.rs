@@ -24,7 +24,7 @@ use crate::failure::Result;
 use crate::io::place::Place;
 use crate::io::private;
 use crate::run::family::Family;
-use crate::timeline::counted;
+use crate::timeline::{counted, now};
 use crossbeam_channel::{Receiver, Sender, at, bounded, never, select, unbounded};
 use perf_monitor::NiceThread;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -32,8 +32,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use trace_flight::{Source, Timestamp, Window};
@@ -56,6 +56,10 @@ const PENDING_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Time limit of a dump for the sessions that follow its own.
 const FOLLOWING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a dump gets one after the other. To read the memory of many programs takes a while.
+pub(super) const REPLIES: [&str; 2] =
+    ["Go and .NET", "the flight recorders of Go programs that send no trace"];
 
 /// What is recorded.
 #[derive(Clone, Debug)]
@@ -111,10 +115,12 @@ pub(super) struct Usage {
     pub(super) bytes: AtomicU64,
     /// Processes that are recorded.
     pub(super) processes: AtomicU64,
+    /// The start of the window that is open: a dump needs what came since.
+    open: Mutex<Option<Timestamp>>,
 }
 
 enum Ask {
-    /// What a dump needs of each source.
+    /// What a dump needs of each source: these are the [`REPLIES`].
     Collect(Window, Sender<Vec<Collected>>),
     /// Other settings.
     Change(Box<Wanted>),
@@ -147,13 +153,19 @@ impl Sources {
         Ok(Self { ask: Some(ask), thread: Some(thread), usage })
     }
 
-    /// Requests what a dump needs. It is there soon.
+    /// Requests what a dump needs. The [`REPLIES`] come soon.
     pub(super) fn collect(&self, window: &Window) -> Receiver<Vec<Collected>> {
-        let (reply, collected) = bounded(1);
+        let (reply, collected) = bounded(REPLIES.len());
         if let Some(ask) = &self.ask {
             let _ = ask.send(Ask::Collect(window.clone(), reply)); // the thread may have failed
         }
         collected
+    }
+
+    /// Keeps what came since the start of the window that is open, within the space.
+    pub(super) fn keep(&self, window: Option<&Window>) {
+        let mut open = self.usage.open.lock().unwrap_or_else(PoisonError::into_inner);
+        *open = window.map(|window| window.start);
     }
 
     pub(super) fn change(&self, wanted: Wanted) {
@@ -194,7 +206,7 @@ enum Part {
 }
 
 impl Collected {
-    fn missing(mut source: Source, why: impl Into<String>) -> Self {
+    pub(super) fn missing(mut source: Source, why: impl Into<String>) -> Self {
         source.missing = Some(why.into());
         Self { source, part: Part::Missing }
     }
@@ -231,12 +243,7 @@ impl Collected {
                         (source.start, source.end) = (Some(from), Some(until));
                         source.missing = source.missing.or_else(|| part.gap(window, from, until));
                     }
-                    None => {
-                        let why = part.failure().unwrap_or_else(|| {
-                            "no generation of the window has arrived".to_owned()
-                        });
-                        source.missing = Some(why);
-                    }
+                    None => source.missing = Some(part.why_none(window)),
                 }
             }
             Part::File(path) => {
@@ -388,14 +395,18 @@ impl Worker {
 
     /// Collects what a dump needs of what is there.
     fn send(&mut self, Pending { window, reply, .. }: Pending) {
-        let mut collected = Vec::new();
+        // The dump waits for Go first: what comes meanwhile is not kept for long.
+        let (sent, others) = self.go.as_ref().map(|go| go.collect(&window)).unzip();
+        let mut recorded = sent.unwrap_or_default();
         if let Some(dotnet) = &mut self.dotnet {
-            collected.append(&mut dotnet.collect(&window));
+            recorded.append(&mut dotnet.collect(&window));
         }
-        if let Some(go) = &mut self.go {
-            collected.append(&mut go.collect(&window));
+        if reply.send(recorded).is_err() {
+            return; // the dump has failed
         }
-        let _ = reply.send(collected); // the dump may have failed
+        let others = self.go.as_mut().zip(others);
+        let others = others.map_or_else(Vec::new, |(go, others)| go.others(&window, &others));
+        let _ = reply.send(others); // the dump may have failed
     }
 
     fn look(&mut self) {
@@ -404,6 +415,7 @@ impl Worker {
             None => perf_monitor::processes().into_iter().collect(),
         };
         let Wanted { bytes, keep, .. } = self.wanted;
+        let keep = keep.max(self.needed());
         let sources = u64::from(self.dotnet.is_some()) + u64::from(self.go.is_some());
         let share = bytes / sources.max(1);
         let (mut used, mut recorded) = (0, 0);
@@ -419,6 +431,14 @@ impl Worker {
         }
         self.usage.bytes.store(used, Ordering::Relaxed);
         self.usage.processes.store(recorded as u64, Ordering::Relaxed);
+    }
+
+    /// The age of what is needed by the window that is open, and by those that wait for their sources.
+    fn needed(&self) -> Duration {
+        let open = *self.usage.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.pending.iter().map(|pending| pending.window.start);
+        let first = waiting.chain(open).min();
+        first.map_or(Duration::ZERO, |first| now().map_or(Duration::ZERO, |now| now - first))
     }
 
     fn close(&mut self) {
@@ -515,6 +535,39 @@ mod tests {
         let all = names(&unrecorded);
         assert_eq!(all[MAX_NAMED - 2], (Some(count - 1), "y".to_owned()));
         assert_eq!(all[MAX_NAMED - 1], (None, "1 other process".to_owned()));
+    }
+
+    /// A window waits while the dump of another one is written.
+    #[test]
+    fn what_windows_need_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_inbox, outbox) = crate::commands::flight::inbox::new().unwrap();
+        let hours = |hours: u64| Duration::from_secs(3600 * hours);
+        let wanted = Wanted {
+            dotnet: false,
+            go: false,
+            triggers: Vec::new(),
+            command_lines: true,
+            bytes: 1 << 20,
+            keep: hours(1),
+            pid: None,
+        };
+        let mut worker = Worker::new(dir.path().into(), wanted, outbox, Arc::default());
+        let sources = Sources { ask: None, thread: None, usage: Arc::clone(&worker.usage) };
+        assert_eq!(worker.needed(), Duration::ZERO);
+        let at = now().unwrap();
+        let window = |age: u64| {
+            let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+            Window::new(at - hours(age), at, cause)
+        };
+        sources.keep(Some(&window(2)));
+        assert!((hours(2)..hours(3)).contains(&worker.needed()));
+        let (reply, _collected) = bounded(REPLIES.len());
+        worker.pending.push_back(Pending { window: window(4), reply, until: None });
+        assert!((hours(4)..hours(5)).contains(&worker.needed()));
+        sources.keep(None);
+        worker.pending.clear();
+        assert_eq!(worker.needed(), Duration::ZERO);
     }
 
     #[test]
