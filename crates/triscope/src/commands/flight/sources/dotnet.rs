@@ -3,7 +3,8 @@
 //! A runtime has one session, whose stream goes to a file. For a dump, another session begins, and the
 //! first one is ended, which completes its file with the names of methods. The same happens when a file
 //! has half of its share of the disk, and the new session has lasted as long as is kept. If no other
-//! session can be started, the one that there is ends with its share.
+//! session can be started, the one that there is ends with its share. One that ends while its process runs, as on a
+//! full disk, stays for dumps, and another one begins after a pause.
 //!
 //! A socket may hang: each session is started and ended by threads of its own.
 
@@ -46,6 +47,10 @@ const NAMES: u64 = 64 << 20;
 
 /// Time after which a session is not waited for that was requested as the share of another one is used up.
 const LATE: Duration = Duration::from_secs(2);
+
+/// First and longest time after which another session begins where one has ended while its process runs. Each is twice
+/// as long as the one before.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(320));
 
 /// Time limit for the ends of all sessions at the end.
 const END: Duration = Duration::from_secs(5);
@@ -112,6 +117,13 @@ impl Recorded {
         self.old.bytes() + self.new.as_ref().map_or(0, Trace::bytes)
     }
 
+    /// Whether its process runs.
+    fn runs(&self) -> bool {
+        let pid = self.process.pid;
+        let is_it = self.started.is_some() && procfs::start_time(pid) == self.started;
+        is_it && procfs::is_running(pid)
+    }
+
     /// Whether another process has its id.
     fn is_replaced(&self) -> bool {
         let start = procfs::start_time(self.process.pid);
@@ -142,8 +154,10 @@ pub(super) struct Runtimes {
     config: TracingConfig,
     outbox: Outbox,
     recorded: BTreeMap<u32, Recorded>,
-    /// Those whose id another process has, oldest first.
+    /// Those whose id another process has, and those whose process may have another session, oldest first.
     replaced: Vec<Recorded>,
+    /// The last pauses of processes whose sessions have ended while they run.
+    pauses: BTreeMap<u32, Duration>,
     /// Sessions that were requested: at most one of a process.
     starting: BTreeMap<u32, Starting>,
     replies: (Sender<Settled>, Receiver<Settled>),
@@ -173,6 +187,7 @@ impl Runtimes {
             outbox: outbox.clone(),
             recorded: BTreeMap::new(),
             replaced: Vec::new(),
+            pauses: BTreeMap::new(),
             starting: BTreeMap::new(),
             replies: unbounded(),
             candidates: BTreeMap::new(),
@@ -193,8 +208,13 @@ impl Runtimes {
 
     /// Looks at the processes, and keeps the budget.
     pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
+        self.look_at(Instant::now(), processes, budget, keep);
+    }
+
+    fn look_at(&mut self, at: Instant, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
         self.end_old(budget, keep);
-        let at = Instant::now();
+        self.pauses.retain(|pid, _| processes.contains(pid));
+        self.release_ended(at);
         self.unrecorded.retain(processes);
         let is_other = |pid: &u32| processes.contains(pid) && !self.recorded.contains_key(pid);
         self.candidates.retain(|pid, _| is_other(pid));
@@ -381,6 +401,36 @@ impl Runtimes {
             self.ending.iter().skip(first).for_each(Trace::abandon);
         }
         self.ending.retain(|trace| !trace.has_ended());
+    }
+
+    /// The pause after the session of a process that has ended. It is the first one again after a session that lasted.
+    fn pause(&self, recorded: &Recorded) -> Duration {
+        let age = now().map_or(Duration::ZERO, |now| now - recorded.old.begun);
+        let before = self.pauses.get(&recorded.process.pid).filter(|_| age <= 2 * PAUSE.1);
+        before.map_or(PAUSE.0, |before| before.saturating_mul(2).min(PAUSE.1))
+    }
+
+    /// Lets processes have other sessions whose own ones have ended while they run. What ended these can be over.
+    fn release_ended(&mut self, at: Instant) {
+        let is_due = |(pid, recorded): (&u32, &Recorded)| {
+            let ended = recorded.ended.filter(|_| !self.starting.contains_key(pid))?;
+            let pause = self.pause(recorded);
+            let is_over = at.saturating_duration_since(ended) >= pause;
+            (is_over && recorded.runs()).then_some((*pid, pause))
+        };
+        let due: Vec<(u32, Duration)> = self.recorded.iter().filter_map(is_due).collect();
+        for (pid, pause) in due {
+            let Some(recorded) = self.recorded.remove(&pid) else { continue };
+            self.pauses.insert(pid, pause);
+            let why = recorded.old.failure().unwrap_or_else(|| "its stream has ended".to_owned());
+            let what = format!("its .NET session has ended, and it runs: {why}");
+            Failure::about(format_args!("{} ({pid})", recorded.process.name), what).print();
+            // Without data it is of no use to a dump.
+            match recorded.old.bytes() {
+                0 => recorded.old.abandon(),
+                _ => self.replaced.push(recorded),
+            }
+        }
     }
 
     fn start(&self, process: &Process, leads: bool) -> Result<Start> {

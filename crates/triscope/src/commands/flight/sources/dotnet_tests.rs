@@ -240,6 +240,69 @@ fn a_process_has_no_session_of_another_one_with_its_id() {
     assert_eq!((runtimes.replaced.len(), ended()), (1, 1));
 }
 
+/// As on a disk that is full for a moment: triggers continue with another session.
+#[test]
+fn a_session_that_ends_while_its_process_runs_is_followed() {
+    let (dir, dump) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut command = std::process::Command::new("sleep");
+    command.arg("60").stdin(std::process::Stdio::null()).env("TMPDIR", dir.path());
+    let mut child = command.spawn().unwrap();
+    let pid = child.id();
+    let started = procfs::start_time(pid);
+    // It has the name of that of the runtime of the process, which is the reason for the request.
+    let name = format!("dotnet-diagnostic-{pid}-{}-socket", started.unwrap());
+    let _listener = UnixListener::bind(dir.path().join(name)).unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let process = || Process { pid, name: "x".to_owned() };
+    let look = |runtimes: &mut Runtimes, at: Instant| {
+        runtimes.look_at(at, &[pid].into(), BUDGET, Duration::from_secs(3600));
+        (runtimes.recorded.contains_key(&pid), runtimes.starting.contains_key(&pid))
+    };
+    let end = |runtimes: &mut Runtimes, stream: UnixStream| {
+        drop(stream);
+        until("the end of the session", || runtimes.recorded[&pid].old.has_ended());
+        let before = Instant::now();
+        assert_eq!(look(runtimes, before), (true, false), "it is noticed");
+        before
+    };
+    let (first, stream) = start(&runtimes, &runtime, 10_000);
+    runtimes.recorded.insert(pid, Recorded::new(process(), started, first));
+    end(&mut runtimes, stream);
+    assert_eq!(look(&mut runtimes, Instant::now() + PAUSE.0), (false, true), "it is requested");
+    // The listener is none of the process.
+    let settled = runtimes.settled().recv_timeout(Duration::from_secs(60)).unwrap();
+    runtimes.settle(settled);
+    let (second, stream) = start(&runtimes, &runtime, 20_000);
+    let result = Ok(Some(Begun::new(second)));
+    runtimes.settle(Settled { process: process(), started, result });
+    let noticed = end(&mut runtimes, stream);
+    let early = look(&mut runtimes, noticed + PAUSE.0);
+    assert_eq!(early, (true, false), "the next pause is longer");
+    let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+    let window = Window::new(Timestamp::MIN, Timestamp::MAX, cause);
+    let collected = runtimes.collect(&window).into_iter();
+    let sources = collected.map(|one| one.write(&window, dump.path(), Instant::now()));
+    let sources: Vec<Source> = sources.collect();
+    let size = |source: &Source| {
+        let file = source.file.as_ref().unwrap();
+        (file.clone(), fs::metadata(dump.path().join(file)).unwrap().len())
+    };
+    let (one, other) = (format!("dotnet-{pid}.nettrace"), format!("dotnet-{pid}-2.nettrace"));
+    let sizes: Vec<_> = sources.iter().map(size).collect();
+    assert_eq!(sizes, [(one, 10_000), (other, 20_000)]);
+    assert!(sources[0].end <= sources[1].start, "the first one has nothing of the second one");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // Nor is one of a process that has ended begun again.
+    let (third, stream) = start(&runtimes, &runtime, 10_000);
+    runtimes.recorded.insert(pid, Recorded::new(process(), started, third));
+    end(&mut runtimes, stream);
+    assert_eq!(look(&mut runtimes, Instant::now() + 2 * PAUSE.1), (true, false));
+}
+
 /// A dump that waits for its sources has those of the settings before: another trigger ends their sessions.
 #[test]
 fn a_dump_that_waits_has_the_sources_of_the_settings_before() {

@@ -31,6 +31,8 @@ pub(super) struct Size {
     limit: Arc<AtomicU64>,
     /// When data came last.
     last: Arc<Mutex<Option<Instant>>>,
+    /// Why data could not be written.
+    failure: Arc<OnceLock<String>>,
 }
 
 impl Size {
@@ -45,6 +47,10 @@ impl Size {
 
     fn touch(&self) {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn fail(&self, error: &io::Error) {
+        self.failure.get_or_init(|| error.to_string());
     }
 
     fn last(&self) -> Option<Instant> {
@@ -64,12 +70,12 @@ impl Write for Tee {
         self.size.touch();
         // The error ends the session.
         if !self.size.has_room(bytes.len()) {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                "it has its share of the disk",
-            ));
+            let why = "it has its share of the disk";
+            let error = io::Error::new(io::ErrorKind::FileTooLarge, why);
+            self.size.fail(&error);
+            return Err(error);
         }
-        let len = self.file.write(bytes)?;
+        let len = self.file.write(bytes).inspect_err(|error| self.size.fail(error))?;
         if let Some(watch) = &mut self.watch {
             watch.push(bytes.get(..len).unwrap_or_default());
         }
@@ -147,8 +153,11 @@ pub(super) struct Trace {
 impl Trace {
     /// Waits for the end that was requested. Returns the file, its end, and why it is truncated.
     pub(super) fn finish(self) -> (Place, Timestamp, Option<String>) {
+        // One that has ended before has nothing of the time since.
+        let last = self.size.last().filter(|_| self.has_ended());
         self.session.stop();
-        let asked = now().unwrap_or(Timestamp::MIN);
+        let now = now().unwrap_or(Timestamp::MIN);
+        let asked = last.map_or(now, |last| now - last.elapsed());
         let stopped = *self.stopped.get_or_init(Instant::now);
         let until = || {
             let silent = self.size.last().map_or(stopped, |last| last.max(stopped));
@@ -182,6 +191,11 @@ impl Trace {
 
     pub(super) fn has_ended(&self) -> bool {
         self.session.has_ended()
+    }
+
+    /// Why its data could not be written, if so.
+    pub(super) fn failure(&self) -> Option<String> {
+        self.size.failure.get().cloned()
     }
 
     /// Waits for the end, up to this time.
