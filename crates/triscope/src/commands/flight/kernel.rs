@@ -140,12 +140,12 @@ pub(super) struct Stats {
 }
 
 /// Whether there is no space for a file.
-fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
-    let kind = |error: &(dyn std::error::Error + 'static)| {
-        error.downcast_ref::<io::Error>().map(io::Error::kind)
-    };
-    let kind = kind(error).or_else(|| kind(error.source()?));
-    matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+pub(super) fn is_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |&error| error.source());
+    causes.any(|error| {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        matches!(kind, Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    })
 }
 
 /// What segments say about this machine. Where there are many CPUs, these are hundreds of files.
@@ -1133,6 +1133,7 @@ mod tests {
         let flush = |source| perf_data::Error::Io { operation: "flush", offset: 1, source };
         assert!(is_full(&full()) && is_full(&flush(full())));
         assert!(is_full(&io::Error::from(Errno::DQUOT)));
+        assert!(is_full(&io::Error::other(flush(full()))), "of a dump");
         assert!(!is_full(&io::Error::from(Errno::ROFS)) && !is_full(&flush(Errno::IO.into())));
     }
 

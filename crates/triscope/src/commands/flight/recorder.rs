@@ -1,7 +1,7 @@
 //! The recorder: reads the rings, keeps segments, makes dumps.
 
 use super::inbox::{self, Inbox, Message, Outbox, Reply};
-use super::kernel::{Account, Kernel, Wanted, may_open};
+use super::kernel::{Account, Kernel, Wanted, is_full, may_open};
 use super::machine::Machine;
 use super::pressure::Pressure;
 use super::reload::Reader;
@@ -24,6 +24,7 @@ use rustix::time::{ClockId, clock_gettime};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::io;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
@@ -157,7 +158,7 @@ fn record(args: &Args, settings: &Settings, mut store: Store, start: Start) -> R
         message!("triscope: metrics: http://{address}/metrics");
     }
     // The thread that does this reads the rings afterwards.
-    recover(&mut store)?;
+    recover(&mut store, Dump::try_write)?;
     let mut keep_events = || kernel.keep_events(&store);
     match &beginning {
         Some(beginning) => beginning.create(keep_events)?,
@@ -372,15 +373,34 @@ struct Stats {
     shed: Vec<String>,
 }
 
-/// Makes a dump of the segments of an earlier boot: no window can have them.
-fn recover(store: &mut Store) -> Result {
+/// Makes a dump of the segments of an earlier boot: no window can have them. On a full disk, the oldest ones make room.
+/// Where no dump can be made, they are put aside: the recorder starts. `write` writes the dump.
+pub(super) fn recover(
+    store: &mut Store,
+    mut write: impl FnMut(Dump) -> io::Result<Dumped>,
+) -> Result {
     let cause = Cause::new("recovered", "the machine was started again");
-    let Some(dump) = store.dump_earlier(Duration::MAX, cause) else { return Ok(()) };
-    let dump = dump?;
-    let held = dump.held();
-    let dumped = dump.write()?;
-    store.release(held, true);
-    report(&dumped);
+    while let Some(dump) = store.dump_earlier(Duration::MAX, cause.clone()) {
+        let failure = match dump.map(|dump| (dump.held(), write(dump))) {
+            Ok((held, Ok(dumped))) => {
+                store.release(held, true);
+                report(&dumped);
+                return store.forget_earlier();
+            }
+            Ok((held, Err(error))) => {
+                store.release(held, false);
+                if is_full(&error) {
+                    store.remove_earliest();
+                    continue;
+                }
+                Failure::new(error)
+            }
+            Err(failure) => failure,
+        };
+        let aside = store.put_earlier_aside()?;
+        let why = format!("no dump of the boot before: {}", failure.message());
+        Failure::about(aside.display(), why).and("its segments are here").print();
+    }
     store.forget_earlier()
 }
 

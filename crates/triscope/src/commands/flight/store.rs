@@ -221,19 +221,25 @@ impl Store {
         self.dumps = space.dumps;
     }
 
-    /// The directory for the sources of this recorder. What another one left there is moved, to that of those before.
+    /// The directory for the sources of this recorder. What another one left there is moved, to that of those before. A
+    /// file that cannot be moved or removed stays where it is.
     pub(super) fn sources(&mut self) -> Result<Place> {
         let (sources, left) = (self.dir.join(SOURCES), self.dir.join(LEFT));
-        let fail = |error: io::Error| Failure::about(self.dir.display(), error);
+        let report = |result: io::Result<()>| {
+            if let Err(error) = result {
+                let why = "what an earlier recorder left of Go and .NET may stay for ever";
+                Failure::about(left.display(), error).and(why).print();
+            }
+        };
+        private_dir::create(&left)?;
         // What is there otherwise belongs to a dump that could not be written.
         if self.earlier.is_empty() {
             // Recorders that end soon after their start would leave more and more.
-            sources::clear(left.path(), self.ring.budget().keep).map_err(fail)?;
+            report(sources::clear(left.path(), self.ring.budget().keep));
         }
-        private_dir::create(&left)?;
-        sources::put_aside(sources.path(), left.path()).map_err(fail)?;
+        report(sources::put_aside(sources.path(), left.path()));
         // Nor do those that are killed often.
-        sources::shrink(left.path(), self.ring.budget().bytes).map_err(fail)?;
+        report(sources::shrink(left.path(), self.ring.budget().bytes));
         self.left = vec![left];
         Ok(sources)
     }
@@ -363,6 +369,33 @@ impl Store {
         self.begin_boot()
     }
 
+    /// Removes the oldest segment of an earlier boot: the disk is full.
+    pub(super) fn remove_earliest(&mut self) {
+        if !self.earlier.is_empty() {
+            let oldest = self.earlier.remove(0);
+            let path = self.path(&oldest).display().to_string();
+            message!("triscope: {}: removed, as the disk is full", OneLine(&path));
+            self.remove(&[oldest]);
+        }
+    }
+
+    /// Moves the segments of an earlier boot, of which no dump can be made, to a directory of their own among the dumps:
+    /// they count in the space of these. Each segment is a recording.
+    pub(super) fn put_earlier_aside(&mut self) -> Result<Place> {
+        let target = self.target("segments");
+        private_dir::create(&target)?;
+        self.made.push(target.path().to_owned());
+        while let Some(segment) = self.earlier.first() {
+            match fs::rename(self.path(segment), target.join(name(segment))) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(Failure::about(target.display(), error));
+                }
+                _ => self.earlier.remove(0),
+            };
+        }
+        Ok(target)
+    }
+
     pub(super) fn path(&self, segment: &Segment) -> Place {
         self.dir.join(SEGMENTS).join(name(segment))
     }
@@ -474,12 +507,7 @@ impl Store {
         let segments: Vec<Segment> = inputs.iter().map(|input| input.segment).collect();
         let need: u64 = segments.iter().map(|segment| segment.bytes).sum();
         self.make_room(need.saturating_add(more))?;
-        let time = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC);
-        let stem = format!("{}-{slug}", time.strftime("%Y%m%dT%H%M%S.%3fZ"));
-        let names = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
-        let is_free = |name: &String| !self.dir.join(DUMPS).join(name).path().exists();
-        let name = names.take(1000).find(is_free).unwrap_or(stem);
-        let target = self.dir.join(DUMPS).join(name);
+        let target = self.target(slug);
         self.made.push(target.path().to_owned());
         self.ring.hold(&segments);
         Ok(Dump {
@@ -498,6 +526,16 @@ impl Store {
             clock_changes: Vec::new(),
             cpus: Vec::new(),
         })
+    }
+
+    /// Where a dump is to be that is made now.
+    fn target(&self, slug: &str) -> Place {
+        let time = jiff::Zoned::now().with_time_zone(jiff::tz::TimeZone::UTC);
+        let stem = format!("{}-{slug}", time.strftime("%Y%m%dT%H%M%S.%3fZ"));
+        let names = (1..).map(|n| if n == 1 { stem.clone() } else { format!("{stem}-{n}") });
+        let is_free = |name: &String| !self.dir.join(DUMPS).join(name).path().exists();
+        let name = names.take(1000).find(is_free).unwrap_or(stem);
+        self.dir.join(DUMPS).join(name)
     }
 
     /// What [`keep_events`](Self::keep_events) has kept.
@@ -647,6 +685,12 @@ impl Dump {
 
     /// Writes the dump. It appears when it is complete and on the disk.
     pub(super) fn write(self) -> Result<Dumped> {
+        let target = self.target.clone();
+        self.try_write().map_err(|error| Failure::about(target.display(), error))
+    }
+
+    /// As [`write`](Self::write), with the error of the system.
+    pub(super) fn try_write(self) -> io::Result<Dumped> {
         let partial = self.target.with_ending(PARTIAL);
         let target = self.target.clone();
         let written = self.write_to(partial.path()).and_then(|written| {
@@ -663,7 +707,7 @@ impl Dump {
             }
             Err(error) => {
                 let _ = fs::remove_dir_all(&partial); // what is there is no dump
-                Err(Failure::about(target.display(), error))
+                Err(error)
             }
         }
     }
@@ -884,6 +928,7 @@ mod tests {
     use std::time::SystemTime;
 
     use crate::commands::flight::assemble::tests::{SAMPLE, samples};
+    use crate::commands::flight::recorder::recover;
     use crate::io::test_data;
 
     const SPACE: Space = Space { segments: 1 << 20, dumps: 1 << 20 };
@@ -1085,6 +1130,59 @@ mod tests {
         assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
         assert_eq!(fs::read(dir.path().join(BOOT)).unwrap(), this_boot);
         assert!(open(dir.path()).earlier.is_empty());
+    }
+
+    /// A file of what a recorder left cannot be read: the start continues.
+    #[test]
+    fn segments_of_an_earlier_boot_stay_where_no_dump_can_be_made() {
+        let names = ["0000000001-100-200-0.perf.data", "0000000002-200-300-0.perf.data"];
+        let dir = with_segments(&names.map(|name| (name.to_owned(), b"PERFILE2".to_vec())));
+        let this_boot = fs::read(dir.path().join(BOOT)).unwrap();
+        fs::write(dir.path().join(BOOT), "another one").unwrap();
+        private_dir::create(&dir.path().join(LEFT)).unwrap();
+        fs::create_dir(dir.path().join(LEFT).join("dotnet-7-5.nettrace")).unwrap();
+        let mut store = open(dir.path());
+        assert_eq!(store.earlier.len(), 2);
+        recover(&mut store, Dump::try_write).unwrap();
+        assert_eq!((store.earlier.len(), store.ring.segments().len()), (0, 0));
+        assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
+        let [(aside, bytes)] = &store.dumps().unwrap()[..] else { panic!("one directory") };
+        assert!(aside.display().to_string().ends_with("Z-segments"));
+        assert_eq!(*bytes, 16);
+        for name in names {
+            assert_eq!(fs::read(aside.path().join(name)).unwrap(), b"PERFILE2");
+        }
+        // Nor is it an obstacle if it is too old to be kept.
+        store.set_space(SPACE, Duration::ZERO);
+        store.sources().unwrap();
+        drop(store);
+        assert_eq!(fs::read(dir.path().join(BOOT)).unwrap(), this_boot);
+        assert!(open(dir.path()).earlier.is_empty());
+    }
+
+    #[test]
+    fn segments_of_an_earlier_boot_make_room_on_a_full_disk() {
+        let names = [1, 2, 3].map(|n| format!("000000000{n}-{n}00-{n}99-0.perf.data"));
+        for fits in [2, 0] {
+            let files = names.clone().map(|name| (name, b"PERFILE2".to_vec()));
+            let dir = with_segments(&files);
+            fs::write(dir.path().join(BOOT), "another one").unwrap();
+            let (mut store, mut tried) = (open(dir.path()), Vec::new());
+            let write = |dump: Dump| {
+                tried.push(dump.segments.len());
+                match dump.segments.len() <= fits {
+                    true => dump.try_write(),
+                    false => Err(Errno::NOSPC.into()),
+                }
+            };
+            recover(&mut store, write).unwrap();
+            let expected: &[usize] = if fits == 2 { &[3, 2] } else { &[3, 2, 1] };
+            assert_eq!(tried, expected);
+            assert_eq!(store.dumps().unwrap().len(), usize::from(fits == 2));
+            assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
+            drop(store);
+            assert!(open(dir.path()).earlier.is_empty());
+        }
     }
 
     /// The sources of a recorder that was killed are in the next dump that can be written.
