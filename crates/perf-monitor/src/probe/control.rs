@@ -503,15 +503,15 @@ mod tests {
              Command: {second}\n             ^\n"
         );
         std::fs::write(root.join("error_log"), log).unwrap();
-        let explain = |is_first| {
+        let explained = |is_first| {
             let (path, errno) = (root.join("uprobe_events"), Errno::EXIST);
             let failed =
                 Failed { path, errno: Some(errno), error: errno.into(), is_missing: false };
-            super::explain(&fake.tracefs, &second, "places:x", failed, is_first)
+            explain(&fake.tracefs, &second, "places:x", failed, is_first)
         };
-        let error = explain(true);
+        let error = explained(true);
         assert!(matches!(error, Error::ProbeExists { .. }), "{error}");
-        let error = explain(false);
+        let error = explained(false);
         assert!(matches!(error, Error::Probe { errno: Errno::EXIST, .. }), "{error}");
         let text = error.to_string();
         for part in ["is different from existing probe", "as in $arg1:u64", "at byte 2"] {

@@ -472,7 +472,7 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
             Kind::Jit => process.others.entry("compilations").or_default().push(span),
             Kind::LockWait => process.others.entry("lock waits").or_default().push(span),
             Kind::Waiting => {
-                process.others.entry("waits for tasks and wait handles").or_default().push(span)
+                process.others.entry("waits for tasks and wait handles").or_default().push(span);
             }
             Kind::Queued | Kind::Starvation => {
                 process.others.entry("thread-pool queue").or_default().push(span);

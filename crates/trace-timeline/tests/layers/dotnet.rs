@@ -399,7 +399,7 @@ fn a_managed_sample_has_the_state_before_the_stop() {
     for entity in [runs, sleeps] {
         w.at(15).push(EventKind::Sample {
             entity,
-            kind: trace_timeline::SampleKind::Managed,
+            kind: SampleKind::Managed,
             stack: None,
             weight: 1,
             thread: None,

@@ -1091,7 +1091,7 @@ mod tests {
         const A: u32 = 4_000_001;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment");
-        let mut attr = perf_data::perf_event_attr::new(1, 9);
+        let mut attr = perf_event_attr::new(1, 9);
         attr.sample_type = (SampleFlags::TIME | SampleFlags::CPU).bits();
         attr.set_sample_id_all(true);
         let event = RecordedEvent { name: "dummy:u".into(), attr, ids: vec![7] };

@@ -93,7 +93,7 @@ fn may_have_any_window() -> bool {
 /// Whether another user may be able to register a trigger with this window. The kernel reports a window that is only for
 /// privileged users as one that is not valid.
 const fn is_privilege(kind: io::ErrorKind, window: Duration, has_any_window: bool) -> bool {
-    let is_for_all = window.as_micros() % UNPRIVILEGED.as_micros() == 0;
+    let is_for_all = window.as_micros().is_multiple_of(UNPRIVILEGED.as_micros());
     match kind {
         io::ErrorKind::PermissionDenied => true,
         io::ErrorKind::InvalidInput => !has_any_window && !is_for_all,

@@ -1146,7 +1146,9 @@ mod tests {
         recover(&mut store, Dump::try_write).unwrap();
         assert_eq!((store.earlier.len(), store.ring.segments().len()), (0, 0));
         assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
-        let [(aside, bytes)] = &store.dumps().unwrap()[..] else { panic!("one directory") };
+        let [Found { place: aside, bytes, .. }] = &store.dumps().unwrap()[..] else {
+            panic!("one directory")
+        };
         assert!(aside.display().to_string().ends_with("Z-segments"));
         assert_eq!(*bytes, 16);
         for name in names {
@@ -1488,7 +1490,7 @@ mod tests {
             store.release(held, true);
             let bytes = store.dumped_bytes();
             assert!(bytes > 0);
-            fs::set_permissions(&path, fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o0)).unwrap();
             assert_eq!(store.dumped_bytes(), bytes);
             fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
         });

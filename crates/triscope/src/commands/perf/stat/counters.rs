@@ -207,15 +207,15 @@ pub(super) struct Sum {
 impl Sum {
     /// Each count is scaled by its own times: those of a busy CPU say nothing of an idle one.
     pub(super) fn of(counts: impl IntoIterator<Item = Count>) -> Self {
-        Self::sum(counts, true)
+        Self::added(counts, true)
     }
 
     /// Of an event that some cores alone count: nothing is known of the time on the others.
     pub(super) fn of_some_cores(counts: impl IntoIterator<Item = Count>) -> Self {
-        Self::sum(counts, false)
+        Self::added(counts, false)
     }
 
-    fn sum(counts: impl IntoIterator<Item = Count>, is_scaled: bool) -> Self {
+    fn added(counts: impl IntoIterator<Item = Count>, is_scaled: bool) -> Self {
         let mut sum = Self::default();
         let (mut enabled, mut is_estimate) = (0u64, false);
         for count in counts {

@@ -502,7 +502,7 @@ mod tests {
 
     #[test]
     fn counts_of_some_cores_are_not_extrapolated() {
-        let mut group = Counted::unopened(vec![perf_monitor::Event::tracepoint_id("a:a", 1)]);
+        let mut group = Counted::unopened(vec![Event::tracepoint_id("a:a", 1)]);
         let mut count = Count::default();
         (count.value, count.time_enabled, count.time_running) = (5, Some(10), Some(4));
         let mut printed = |cores: Option<&str>| {

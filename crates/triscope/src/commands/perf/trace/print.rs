@@ -368,7 +368,7 @@ mod tests {
         let mut sample = |printer: &mut Printer<'_>, of, thread: u32| {
             let raw = [7, thread].map(u32::to_ne_bytes).concat();
             let mut sample = Sample::default();
-            (sample.pid, sample.tid, sample.raw) = (Some(5), Some(thread), Some(&raw));
+            (sample.pid, sample.tid, sample.raw) = (Some(5), Some(thread), Some(&raw[..]));
             printer.sample(
                 Some(of),
                 (Timestamp::from_nanos(1), 0, CpuMode::User),
