@@ -712,6 +712,7 @@ fn waits_for_handles_are_states_unless_they_are_a_part_of_others() {
     });
     let (waiting, running) = (State::Waiting, State::Running);
     let expected = [
+        (10, running, ""),
         (10, waiting, "wait handle"),
         (20, running, ""),
         (30, waiting, "Monitor.Wait"),

@@ -935,7 +935,7 @@ fn values_of_meters_that_are_not_decoded_are_counted() {
     // A later kind of instrument, a histogram without its sum, a rate without an earlier value.
     for (name, fields, undecoded) in [
         ("OtherValuePublished", &[("value", 18)], 1),
-        ("HistogramValuePublished", &[("quantiles", 18)], 1),
+        ("HistogramValuePublished", &[("errors", 18)], 1),
         ("CounterRateValuePublished", &[("rate", 18)], 0),
         ("CollectionStop", &[("sessionId", 18)], 0),
     ] {

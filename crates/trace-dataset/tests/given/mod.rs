@@ -101,6 +101,9 @@ pub(crate) fn long_times(dir: &Path) -> Summary {
     let reason = tables.text(b"sleep");
     let mut events = Vec::new();
     let mut push = |nanos, kind| events.push(Event { time: Timestamp::from_nanos(nanos), kind });
+    for entity in process.into_iter().chain([cpus, waiting, running, goroutines].concat()) {
+        push(0, EventKind::Start { entity });
+    }
     for ((cpu, waits), runs) in cpus.into_iter().zip(waiting).zip(running) {
         for (nanos, prev, left, next) in [
             (0, None, ThreadState::Unknown, Some(waits)),

@@ -667,7 +667,10 @@ impl Correlator {
         cpu.has_all_threads |= is_prev_known && next != Running::UNRECORDED;
         let gap = cpu.gap.take();
         if gap.is_some() || running.thread() != prev {
-            cpu.doubt_last();
+            // Where the record leaves it out, it is the one that was known.
+            if gap.is_some() || is_prev_known {
+                cpu.doubt_last();
+            }
             self.came_unseen(cpu_id, running, prev, gap, at, out);
         }
         if let Some(prev) = prev {

@@ -1087,7 +1087,7 @@ mod tests {
     /// The last switch of a CPU is to the kernel's thread that ends its events.
     #[test]
     fn a_cpu_that_goes_offline_ends_what_runs_there() {
-        use super::super::chain::tests::{chain, switch};
+        use crate::commands::flight::chain::tests::{chain, switch};
         const A: u32 = 4_000_001;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("segment");
@@ -1120,7 +1120,7 @@ mod tests {
         };
         assert_eq!((entry.time(), lost.sample_id.cpu, lost.lost), (Some(at(500)), Some(1), 0));
         // It is no gap in the dump either.
-        let mut chain = super::super::chain::tests::chain();
+        let mut chain = crate::commands::flight::chain::tests::chain();
         switch(&mut chain, 0, A);
         assemble::follow(&mut chain, &entry);
         switch(&mut chain, 0, A + 1);
