@@ -887,6 +887,8 @@ mod tests {
         // With the start time of the process, it would be that of its runtime.
         let name = format!("dotnet-diagnostic-{pid}-x-socket");
         let listener = std::os::unix::net::UnixListener::bind(dir.path().join(name)).unwrap();
+        // The kernel lets its starter continue a moment before.
+        until("its environment", || procfs::has_port(pid, "TMPDIR", dir.path()));
         let count = Count::default();
         let mut runtimes = Runtimes::new(None, streams(&count));
         runtimes.look(&[pid].into());

@@ -1200,11 +1200,15 @@ fn live_and_kept_records_are_drawn_alike() {
         let difference = live.lines.iter().zip(&kept.lines).find(|(a, b)| a != b);
         assert_eq!((difference, live.lines.len()), (None, kept.lines.len()));
         assert_eq!((live.losses, live.processes), (kept.losses, kept.processes));
-        // The process of a thread that begins while the file is begun is known live only.
-        assert!(kept.exits > 5 && live.exits >= kept.exits, "{} {}", live.exits, kept.exits);
+        assert!(kept.exits > 5, "{kept:?}");
+        // The process of a thread that begins while the file is begun is known live only, and one that ends then can be
+        // known in the file only.
+        if live.exits < kept.exits {
+            continue;
+        }
         return;
     }
-    panic!("ten recordings with late records");
+    panic!("ten recordings with late records, or with more exits in the file");
 }
 
 /// What `record --keep` keeps becomes a timeline with a Go trace of another time, and with itself.
