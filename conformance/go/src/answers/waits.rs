@@ -50,30 +50,34 @@ pub(super) fn check(triscope: &Path, program: &Path) -> Result<()> {
     measured.check_preempted(pid.into(), commands.steal()?)
 }
 
-/// As [`check`], the .NET program on a runtime: a directory of `targets`. A thread waits for another one, in
-/// ways of which the runtime reports two.
+/// As [`check`], the .NET program on a runtime: a directory of `targets`. A thread waits for another one, in four
+/// ways: the runtime reports two of them, and since .NET 9 three.
 pub(super) fn check_dotnet(triscope: &Path, targets: &Path, runtime: &str) -> Result<()> {
     eprintln!("waits of .NET {runtime}");
     // The waits for tasks, too.
     let providers = format!("{STEPS},System.Threading.Tasks.TplEventSource:3:4");
     let run = of_dotnet(triscope, &targets.join(runtime), "waits", &providers)?;
+    let waits = |reason: &str| -> Result<(i64, i64)> {
+        let mut waits = rows(&run.report, "waits")?.iter().filter(|row| row["reason"] == reason);
+        let row = waits.next().ok_or_else(|| format!("report: no waits: {reason}"))?;
+        Ok((number(&row["durations"]["sum"]), number(&row["durations"]["count"])))
+    };
     for (word, reason) in [("locking", "lock"), ("joining", "task")] {
         let [count, blocked, late] = run.line(word)?;
-        let mut waits = rows(&run.report, "waits")?.iter().filter(|row| row["reason"] == reason);
-        let durations =
-            &waits.next().ok_or_else(|| format!("report: no waits: {reason}"))?["durations"];
-        within(
-            &format!("report: waits: {reason}"),
-            number(&durations["sum"]),
-            blocked + late,
-            2.0,
-        )?;
-        let found = number(&durations["count"]);
+        let (sum, found) = waits(reason)?;
+        within(&format!("report: waits: {reason}"), sum, blocked + late, 2.0)?;
         require(
             &format!("report: waits: {reason}"),
             found >= count,
             format!("{found} of {count}"),
         )?;
+    }
+    // .NET 9 and later report waits for wait handles, also those of other threads.
+    if runtime != "3.1" {
+        let [count, blocked, _] = run.line("turns")?;
+        let (sum, found) = waits("wait handle")?;
+        let holds = found >= count && sum >= blocked - blocked / 50;
+        require("report: waits: wait handle", holds, format!("{sum} ns in {found} waits"))?;
     }
     let [tid, wall, ran, waited] = run.line("waiter")?;
     let mut threads = rows(&run.report, "threads")?.iter();
