@@ -219,11 +219,16 @@ impl Session {
         if let Some(ended) = self.ended() {
             return ended;
         }
-        let Some(connection) = &mut self.connection else { return Ok(0) };
-        let result = connection.stream(buf, wait);
-        match self.account(result, buf) {
-            Err(e) if is_wait(&e) => Err(io::ErrorKind::WouldBlock.into()),
-            other => other,
+        let start = Instant::now();
+        loop {
+            let left = wait.saturating_sub(start.elapsed());
+            let Some(connection) = &mut self.connection else { return Ok(0) };
+            let result = connection.stream(buf, left.min(TICK));
+            match self.account(result, buf) {
+                Err(e) if is_wait(&e) && start.elapsed() < wait => {}
+                Err(e) if is_wait(&e) => return Err(io::ErrorKind::WouldBlock.into()),
+                other => return other,
+            }
         }
     }
 

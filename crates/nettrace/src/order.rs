@@ -52,6 +52,10 @@ pub(crate) struct Merge {
     watermark: Option<i64>,
     /// All events are returned, regardless of the watermark.
     draining: bool,
+    /// Whether that is so although the writer may still write older ones.
+    is_flush: bool,
+    /// The time of the last event that was returned so.
+    flushed: Option<i64>,
 }
 
 impl Merge {
@@ -93,6 +97,17 @@ impl Merge {
     pub(crate) fn drain(&mut self) {
         self.draining = true;
         self.limit = i64::MIN;
+    }
+
+    /// Returns all held events as [`Merge::drain`], although older ones may come.
+    pub(crate) fn flush(&mut self) {
+        self.is_flush = true;
+        self.drain();
+    }
+
+    /// Whether an event of this time is older than one that a flush has returned. Each flush counts once.
+    pub(crate) fn is_late(&mut self, ticks: i64) -> bool {
+        self.flushed.take_if(|last| ticks < *last).is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -141,7 +156,7 @@ impl Merge {
                     }
                     behind = Some((ticks, order, slot));
                 }
-                None => self.free.push(slot),
+                None => self.end(slot),
             }
             self.active = None;
         }
@@ -155,7 +170,7 @@ impl Merge {
             (Some(top), None) => top.0,
             (_, Some(key)) => key,
             (None, None) => {
-                self.draining = false;
+                (self.draining, self.is_flush) = (false, false);
                 return false;
             }
         };
@@ -173,6 +188,15 @@ impl Merge {
             self.limit = self.limit_of(order);
         }
         certain
+    }
+
+    /// The last event of a run was returned.
+    fn end(&mut self, slot: u32) {
+        self.free.push(slot);
+        if self.is_flush {
+            let last = self.slots.get(slot as usize).map(|run| run.next.header.ticks);
+            self.flushed = self.flushed.max(last);
+        }
     }
 
     /// Decodes the next event of a run and returns its time.

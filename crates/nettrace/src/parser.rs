@@ -218,7 +218,7 @@ impl Parser {
     /// Returns the events that [`Order::Time`] holds back, although older events may follow. For a
     /// live stream that is idle.
     pub fn flush(&mut self) {
-        self.merge.drain();
+        self.merge.flush();
     }
 
     /// Whether the pushed input ends with a whole block.
@@ -657,6 +657,7 @@ impl Parser {
                 if let Some(slot) = run {
                     self.merge.extend(slot, end);
                 }
+                stats.early_flushes += u64::from(self.merge.is_late(place.ticks));
                 run = Some(self.merge.start(d, c.offset(), layout));
             }
             let alike = skip_alike(&mut c, &mut d, layout);

@@ -73,8 +73,8 @@ impl Taken {
 
 /// The CPU samples of a stream, added up by thread, kind of code and stack, and the methods to resolve them.
 ///
-/// Memory is bounded by the number of different stacks, not by the length of the stream: a
-/// [`Profile`](crate::Profile) has each sample.
+/// Memory is bounded by the number of different stacks, for each time that code took the place of other code, not by
+/// the length of the stream: a [`Profile`](crate::Profile) has each sample.
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -32,7 +32,8 @@ pub struct Stats {
     pub unreadable_metadata: u64,
     /// Number of times that events were returned before the stream guaranteed their order, because
     /// more than [`crate::Options::max_reorder_bytes`] were held back, or because a thread to which events can
-    /// refer was removed (version 6).
+    /// refer was removed (version 6); and of flushes after which an older event came: see
+    /// [`crate::Parser::flush`].
     pub early_flushes: u64,
     /// Blocks that were skipped in part because of an error.
     pub damaged_blocks: u64,

@@ -295,12 +295,17 @@ impl HeapSnapshot {
         }
         // An object at address 0, or a chunk with number 0, would be a guess.
         if self.event(event).is_none() {
-            self.dropped += 1;
-            match event.id() {
-                18 => self.has_node_gap = true,
-                19 => self.lose_edges(),
-                _ => {}
-            }
+            self.miss(event);
+        }
+    }
+
+    /// An event, or an item of its list, is left out: what follows in lists of nodes or edges is not aligned.
+    fn miss(&mut self, event: &Event<'_>) {
+        self.dropped += 1;
+        match event.id() {
+            18 => self.has_node_gap = true,
+            19 => self.lose_edges(),
+            _ => {}
         }
     }
 
@@ -411,12 +416,12 @@ impl HeapSnapshot {
                 }
                 self.lost_chunks += gap(&mut self.next_edge_chunk, chunk);
                 self.each(event, |this, v| {
-                    let target = get(&v, "Value");
-                    match target.filter(|_| this.room(size_of::<u64>())) {
-                        Some(target) => this.edges.push(target),
-                        None => this.lose_edges(),
+                    let target = get(&v, "Value")?;
+                    match this.room(size_of::<u64>()) {
+                        true => this.edges.push(target),
+                        false => this.lose_edges(),
                     }
-                    target.map(drop)
+                    Some(())
                 })?;
             }
             // GCBulkRootCCW
@@ -478,7 +483,7 @@ impl HeapSnapshot {
     ) -> Option<()> {
         for value in event.field("Values")?.as_array()? {
             if value.as_object().and_then(|object| take(self, object)).is_none() {
-                self.dropped += 1;
+                self.miss(event);
             }
         }
         Some(())

@@ -1054,8 +1054,10 @@ fn the_last_events_of_an_idle_process_are_returned_by_a_flush() {
     let batch = stream.0.len();
     let stream = stream.compressed("EventBlock", &first(0x87, 7, 70));
     let whole = stream.0.len();
-    let bytes = stream.compressed("EventBlock", &first(0x87, 6, 60)).0;
-    let middle = (whole + bytes.len()) / 2;
+    let stream = stream.compressed("EventBlock", &first(0x87, 6, 60));
+    let second = stream.0.len();
+    let bytes = stream.compressed("EventBlock", &first(0x87, 5, 65)).0;
+    let middle = (whole + second) / 2;
 
     let mut reader = Reader::new(Pieces(vec![bytes[..batch].to_vec()].into_iter()));
     assert_eq!(available(&mut reader), [20]);
@@ -1068,9 +1070,16 @@ fn the_last_events_of_an_idle_process_are_returned_by_a_flush() {
     assert_eq!(available(&mut reader), [0; 0]);
     reader.flush();
     assert_eq!(available(&mut reader), [0; 0]);
-    reader.source_mut().0 = vec![bytes[middle..].to_vec()].into_iter();
+    reader.source_mut().0 = vec![bytes[middle..second].to_vec()].into_iter();
     assert_eq!(available(&mut reader), [0; 0]);
     reader.flush();
     assert_eq!(available(&mut reader), [60, 70]);
     assert_eq!(reader.stats().early_flushes, 0);
+
+    // An older event comes.
+    reader.source_mut().0 = vec![bytes[second..].to_vec()].into_iter();
+    assert_eq!(available(&mut reader), [0; 0]);
+    reader.flush();
+    assert_eq!(available(&mut reader), [65]);
+    assert_eq!(reader.stats().early_flushes, 1);
 }

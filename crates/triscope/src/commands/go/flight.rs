@@ -1,6 +1,5 @@
 use crate::failure::{Failure, Result};
 use crate::io::output_file::OutputFile;
-use crate::run::named::is_program;
 use crate::run::target::no_process;
 use crate::run::{go_program, procfs};
 use crate::timeline::size;
@@ -29,7 +28,7 @@ Examples:
   triscope go flight server -o - | triscope go summary -
   triscope go flight --core core --program ./server -o flight.trace    after a crash")]
 pub(crate) struct Args {
-    /// The process, by its id or by the name of its program or main thread
+    /// The process, by its id or by the name of its program or main thread, or the first word of its command line
     #[arg(
         value_name = "PID|NAME",
         group = "target",
@@ -155,8 +154,9 @@ fn has_name(program: &Path, comm: &[u8], word: &str, name: &str) -> bool {
     let file = program.file_name().unwrap_or_default().as_encoded_bytes();
     // The file of a program that was updated is another one.
     let replaced = file.strip_suffix(b" (deleted)");
+    let of_word = Path::new(word).file_name().unwrap_or_default().as_encoded_bytes();
     let is_name = |bytes: &[u8]| bytes == name.as_bytes();
-    is_name(file) || replaced.is_some_and(is_name) || is_name(comm) || is_program(word, name)
+    is_name(file) || replaced.is_some_and(is_name) || is_name(comm) || is_name(of_word)
 }
 
 /// The only Go program with this name.
@@ -197,6 +197,7 @@ mod tests {
         // As the name of a link, and of a thread.
         assert!(named("/srv/release-7 (deleted)", "payments-gatewa", "bin/payments-gateway", long));
         assert!(named("", "payments", "", "payments"));
+        assert!(!named("/srv/server.test", "server.test", "./server.test", "server"));
         // A file can have such a name.
         assert!(named("/srv/a (deleted)", "", "", "a (deleted)"));
         assert!(!named(removed, "payments-gatewa", "payments-gateway", "payments"));

@@ -130,14 +130,24 @@ impl<R: BufRead> Content<R> {
         Ok((read, left.saturating_sub(read as u64)))
     }
 
-    /// Reads a line of at most `max` bytes, and returns it without its end.
+    /// Reads a line of at most `max` bytes, and returns it without its end. One that does not come at once is an error of
+    /// kind `Interrupted`: whoever repeats the read can look at a limit of time.
     fn line(&mut self, max: usize) -> io::Result<Vec<u8>> {
-        let room = max.saturating_sub(self.line.len()) as u64;
-        (&mut self.stream).take(room).read_until(b'\n', &mut self.line)?;
+        let part = self.stream.fill_buf()?;
+        let is_end = part.is_empty();
+        let room = max.saturating_sub(self.line.len()).min(part.len());
+        let part = part.get(..room).unwrap_or_default();
+        let len = part.iter().position(|byte| *byte == b'\n').map_or(room, |at| at + 1);
+        self.line.extend_from_slice(part.get(..len).unwrap_or_default());
+        self.stream.consume(len);
         let Some(line) = self.line.strip_suffix(b"\n") else {
-            let is_long = self.line.len() >= max;
-            let long = || invalid("a line between the chunks of the reply is too long");
-            return Err(if is_long { long() } else { cut_off() });
+            return Err(match () {
+                () if self.line.len() >= max => {
+                    invalid("a line between the chunks of the reply is too long")
+                }
+                () if is_end => cut_off(),
+                () => io::ErrorKind::Interrupted.into(),
+            });
         };
         let line = line.strip_suffix(b"\r").unwrap_or(line).to_vec();
         self.line.clear();
@@ -181,7 +191,14 @@ impl<R: BufRead> Read for Content<R> {
                     Some(size) => Next::Chunk(size),
                     None => return Err(invalid("a chunk of the reply has no size")),
                 },
-                Next::Trailers(max) => self.trailer(max)?,
+                Next::Trailers(max) => match self.trailer(max)? {
+                    // As a line that does not come at once.
+                    rest @ Next::Trailers(_) => {
+                        self.next = rest;
+                        return Err(io::ErrorKind::Interrupted.into());
+                    }
+                    end => end,
+                },
             };
         }
     }
@@ -219,10 +236,14 @@ mod tests {
             match content.read(&mut part) {
                 Ok(0) => return (all, None),
                 Ok(len) => all.extend_from_slice(&part[..len]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) if is_repeated(&error) => {}
                 Err(error) => return (all, Some(error)),
             }
         }
+    }
+
+    fn is_repeated(error: &io::Error) -> bool {
+        matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
     }
 
     fn chunks(stream: &[u8]) -> (String, Option<String>) {
@@ -308,6 +329,24 @@ mod tests {
         let (content, error) = read(Slow { bytes, is_late: false }, Length::Chunks);
         assert_eq!(content, b"0123456789!");
         assert!(error.is_none(), "{error:?}");
+    }
+
+    /// A server could send a byte of a line at a time for hours.
+    #[test]
+    fn a_line_that_does_not_come_at_once_ends_a_read() {
+        let bytes = &b"1;a=b\r\nx\r\n0\r\nA: b\r\nC: d\r\n\r\n"[..];
+        let stream = BufReader::with_capacity(1, bytes);
+        let (mut content, mut reads, mut found) = (Content::new(stream, Length::Chunks), 0, 0);
+        loop {
+            reads += 1;
+            match content.read(&mut [0; 7]) {
+                Ok(0) => break,
+                Ok(len) => found += len,
+                Err(error) => assert_eq!(error.kind(), io::ErrorKind::Interrupted),
+            }
+        }
+        // One for each byte, but for those that end a line.
+        assert!(found == 1 && reads > bytes.len() - 7, "{reads}");
     }
 
     fn length(status: &str, headers: &[&str]) -> Result<Length, String> {
