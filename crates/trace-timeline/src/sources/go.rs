@@ -303,14 +303,20 @@ impl GoSource {
     }
 
     /// Ends the trace where other sources continue: all states are unknown from its last event on, and spans
-    /// of the runtime end, as after a loss. User tasks and regions stay open, as nothing says that they end.
+    /// of the runtime end, as after a loss. User tasks and regions stay open, as nothing says that they end. If the
+    /// process id is known, they end here, too: their ends are not known, and their goroutines can continue.
     ///
     /// A later trace of the process with this process id continues with the goroutines, Ps and Ms of this one. It has to
     /// be read after this one: see [`Streams::add_from`](crate::Streams::add_from).
     pub fn finish(&mut self, tables: &mut Tables, out: &mut Vec<Event>) {
         let Some(at) = self.stats.last else { return };
         let push = &mut Pusher { at, tables, out };
-        let spans = self.take_ranges();
+        let mut spans = self.take_ranges();
+        // A later trace can continue with the goroutines.
+        if self.options.pid.is_some() {
+            spans.extend(self.take_regions());
+            spans.extend(self.take_tasks());
+        }
         self.forget_states(push);
         self.cut(spans, push);
         let goroutines = self.goroutines.ids().filter_map(|id| Some(self.known(GoId(id))?.entity));
@@ -326,12 +332,7 @@ impl GoSource {
         let Some(at) = self.stats.last else { return };
         let mut push = Pusher { at, tables, out };
         let mut spans = self.take_ranges();
-        for id in self.mentioned.values() {
-            let goroutine = self.goroutines.get_mut(id.0).and_then(Option::as_mut);
-            let Some(goroutine) = goroutine else { continue };
-            spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
-            goroutine.ignored = 0;
-        }
+        spans.extend(self.take_regions());
         self.forget_states(&mut push);
         self.mentioned.clear();
         self.mentioned_procs.clear();
@@ -345,6 +346,24 @@ impl GoSource {
     fn take_ranges(&mut self) -> Vec<SpanId> {
         // Not drained: that takes time for the capacity.
         std::mem::take(&mut self.open).into_values().map(|(span, _)| span).collect()
+    }
+
+    /// The open regions, which are to be cut.
+    fn take_regions(&mut self) -> Vec<SpanId> {
+        let mut spans = Vec::new();
+        for id in self.mentioned.values() {
+            let goroutine = self.goroutines.get_mut(id.0).and_then(Option::as_mut);
+            let Some(goroutine) = goroutine else { continue };
+            spans.extend(goroutine.regions.drain(..).map(|(span, _)| span));
+            goroutine.ignored = 0;
+        }
+        spans
+    }
+
+    /// The open user tasks, which are to be cut.
+    fn take_tasks(&mut self) -> Vec<SpanId> {
+        let tasks = std::mem::take(&mut self.tasks);
+        tasks.ids().filter_map(|id| tasks.get(id)?.as_ref().map(|(_, span)| *span)).collect()
     }
 
     /// Ends these spans, whose ends are not known, and the GC.
@@ -969,6 +988,52 @@ mod tests {
         let [group] = groups[..] else { panic!("{groups:?}") };
         let times = (group.running.total(), group.unknown, group.waiting);
         assert_eq!((group.count, times), (1, (10, 10, 10)));
+    }
+
+    /// The later trace does not say which tasks and regions were open.
+    #[test]
+    fn tasks_and_regions_end_with_a_trace_that_another_one_continues() {
+        let (id, unknown, running) = (GoId(1), GoState::Undetermined, GoState::Running);
+        let of_first = |(time, details): (i64, EventDetails<'_>)| {
+            let event = EventConfig::new(details).time(Timestamp::from_nanos(time));
+            event.goroutine(id).thread(ThreadId(7)).build().unwrap()
+        };
+        let change =
+            |from, to| EventDetails::StateTransition(StateTransition::of_goroutine(id, from, to));
+        let task = TaskId(3);
+        let first = [
+            (1, change(unknown, running)),
+            (2, EventDetails::TaskBegin(gotrace::Task::new(task, TaskId::NONE, "task"))),
+            (3, EventDetails::RegionBegin(Region::new(task, "region"))),
+            (10, change(running, GoState::Waiting)),
+        ];
+        let first = first.into_iter().map(of_first).collect();
+        let second = of_goroutine(&[(20, unknown, running), (30, running, GoState::Waiting)]);
+        let (mut tables, mut out) = (Tables::new(), Vec::new());
+        for events in [first, second] {
+            let mut source = of_process(7);
+            for event in &events {
+                source.push(event.as_event(), &mut tables, &mut out);
+            }
+            source.finish(&mut tables, &mut out);
+        }
+        let end = Timestamp::from_nanos(100);
+        let mut history = crate::answers::History::new(Timestamp::from_nanos(0), end);
+        let mut correlator = crate::Correlator::new();
+        for event in &out {
+            correlator.push(event, &tables.entities, &mut |derived| history.push(&derived));
+        }
+        correlator.finish(&mut |derived| history.push(&derived));
+        history.finish();
+        let is_goroutine = |(_, e): &(EntityId, &Entity)| e.kind == EntityKind::Goroutine;
+        let goroutines: Vec<_> = tables.entities.iter().filter(is_goroutine).collect();
+        let [(goroutine, _)] = goroutines[..] else { panic!("{goroutines:?}") };
+        let spans: Vec<_> = history
+            .spans(goroutine)
+            .iter()
+            .map(|span| (span.kind, span.start.nanos(), span.end.nanos()))
+            .collect();
+        assert_eq!(spans, [(SpanKind::Task, 2, 10), (SpanKind::Region, 3, 10)]);
     }
 
     /// Traces that overlap, and those of another process, have goroutines of their own, as has one that was created.
