@@ -314,7 +314,7 @@ pub const TABLES: &[Table] = &[
         "Records are missing before this moment",
         text(
             "kind",
-            "`scheduler_records`, `unreported_switch`, `samples`, `go_trace`, `dotnet_events`; \
+            "`scheduler_records`, `unreported_switch`, `cpu_offline`, `samples`, `go_trace`, `dotnet_events`; \
              `unread`: the rest of a damaged source"
         ),
         int("since_monotonic", "ns", "nothing is missing before"),

@@ -406,6 +406,10 @@ fn a_cpu_is_idle_where_records_are_missing() {
     w.push(EventKind::Switch { cpu, prev, left, next, is_next_unknown: true, prio: 120 });
     w.now = 90;
     lost(&mut w, 60, LossKind::SchedulerRecords);
+    w.now = 100;
+    w.switch(cpu, None, ThreadState::Preempted, Some(thread));
+    w.now = 120;
+    lost(&mut w, 110, LossKind::CpuOffline);
     let timeline = Timeline::read(&w.draw(TimelineOptions::default()).0);
     let lines = [
         "10 cpu 0: swapper 0 -> t 8",
@@ -414,6 +418,8 @@ fn a_cpu_is_idle_where_records_are_missing() {
         "40 cpu 0: (1) -> swapper 0",
         "60 cpu 0: (0) -> other 4194304",
         "90 cpu 0: (1) -> swapper 0",
+        "100 cpu 0: (0) -> t 8",
+        "110 cpu 0: (1) -> swapper 0",
     ];
     assert_eq!(of_cpu(&timeline), lines);
 }

@@ -465,6 +465,8 @@ pub enum LossKind {
     SchedulerRecords,
     /// The kernel delivered no record of a switch: another thread leaves a CPU than came.
     UnreportedSwitch,
+    /// A CPU went offline: no record says that its last thread left it.
+    CpuOffline,
     /// The kernel's buffer of a CPU was full, in a recording of samples without the scheduler.
     Samples,
     /// A part of a Go trace is damaged or missing.

@@ -387,6 +387,7 @@ pub const fn loss(kind: LossKind) -> &'static str {
         LossKind::UnreportedSwitch => {
             "switches that the kernel did not report; states were repaired"
         }
+        LossKind::CpuOffline => "a CPU went offline",
         LossKind::Samples => "samples lost, the buffer of a CPU was full",
         LossKind::GoTrace => "damaged or missing parts of a Go trace",
         LossKind::DotnetEvents => "events lost, the buffers of the .NET runtime were full",

@@ -60,8 +60,8 @@ impl Drawing {
                 let times = entity.map_or(Some(1), |cpu| self.losses.add(cx.at, cpu));
                 return times.map_or(Ok(()), |times| unreported(entity, times, cx));
             }
-            LossKind::SchedulerRecords if count.is_none() => {
-                ("scheduler records", "the recording has none of the time after this moment")
+            LossKind::CpuOffline => {
+                ("scheduler records", "the CPU went offline before this moment")
             }
             LossKind::SchedulerRecords => (
                 "scheduler records",

@@ -27,8 +27,8 @@
 //! | wake-ups and creations of goroutines | arrows |
 //! | logs, labels, exceptions, counters, samples, losses | instants, counters, samples, marks |
 //!
-//! Where the records of a CPU end, or some are missing ([`LossKind::SchedulerRecords`](trace_timeline::LossKind)),
-//! the CPU is drawn as idle until its next switch, and its thread as asleep.
+//! Where the records of a CPU end, some are missing ([`LossKind::SchedulerRecords`](trace_timeline::LossKind)), or it
+//! goes offline, the CPU is drawn as idle until its next switch, and its thread as asleep.
 //!
 //! Context switches need the offset of `CLOCK_BOOTTIME`: see [`PerfettoSink`](crate::PerfettoSink).
 //!
@@ -368,7 +368,8 @@ impl Drawing {
                 self.throttle((since, at), process, nanos, periods, cx)
             }
             EventKind::Loss { entity, kind, since, count } => {
-                if let Some(cpu) = entity.filter(|_| kind == LossKind::SchedulerRecords) {
+                let ends = matches!(kind, LossKind::SchedulerRecords | LossKind::CpuOffline);
+                if let Some(cpu) = entity.filter(|_| ends) {
                     self.scheduler.interrupt(cpu, since, cx)?;
                 }
                 self.loss(entity, kind, count, cx)

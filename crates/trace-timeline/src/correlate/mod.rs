@@ -735,7 +735,7 @@ impl Correlator {
         cpu.gap = Some(since);
         let running = cpu.occupy(Running::UNKNOWN, since);
         let mut doubtful = Vec::new();
-        if kind == LossKind::UnreportedSwitch {
+        if matches!(kind, LossKind::UnreportedSwitch | LossKind::CpuOffline) {
             doubtful.extend(running.thread());
         } else {
             // Any thread may have been on that CPU, except those that were on others.

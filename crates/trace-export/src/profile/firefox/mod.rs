@@ -244,7 +244,10 @@ impl FirefoxProfile {
                 self.mark(key, Marker { is_instant: true, name, stack, ..marker });
             }
             EventKind::Loss {
-                kind: LossKind::UnreportedSwitch, entity: Some(cpu), since, ..
+                kind: LossKind::UnreportedSwitch | LossKind::CpuOffline,
+                entity: Some(cpu),
+                since,
+                ..
             } => {
                 let since = self.time(since);
                 self.gaps.insert(cpu, since);

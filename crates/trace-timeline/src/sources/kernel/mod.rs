@@ -285,8 +285,11 @@ impl KernelSource {
             }
             Record::Lost { cpu, count } => {
                 self.stats.lost = self.stats.lost.saturating_add(count);
-                let (kind, count) = (LossKind::SchedulerRecords, Some(count).filter(|n| *n > 0));
-                self.loss(cpu, kind, count, push);
+                if count == 0 {
+                    self.loss(cpu, LossKind::CpuOffline, None, push);
+                    return;
+                }
+                self.loss(cpu, LossKind::SchedulerRecords, Some(count), push);
                 self.end_exited(push);
             }
         }

@@ -211,7 +211,8 @@ pub enum Record<'a> {
     Lost {
         /// The CPU.
         cpu: u32,
-        /// The number of lost records; 0 if it is not known.
+        /// The number of lost records. 0 says that the CPU went offline: only the state of the thread that ran there
+        /// is not known from its last record on.
         count: u64,
     },
     /// The same of a recording without the scheduler.

@@ -322,7 +322,8 @@ impl KernelSource {
     }
 
     /// Records are lost, and the switches away from threads that have exited can be among them. One that has a CPU
-    /// by the other records leaves it later.
+    /// by the other records leaves it later. The number of one that has ended is known until the next loss: the CPU that
+    /// it waits for can still be recorded.
     pub(super) fn end_exited(&mut self, push: &mut Pusher<'_>) {
         let Self { exiting, cpus, threads, .. } = self;
         exiting.retain(|tid| {
@@ -333,12 +334,20 @@ impl KernelSource {
             if cpus.ids().any(has_it) {
                 return true;
             }
-            if let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) {
-                thread.has_ended = true;
-                // Its entity has the time of the exit.
-                push.event(EventKind::End { entity: thread.entity });
+            let Some(thread) = threads.get_mut((*tid).into()).and_then(Option::as_mut) else {
+                return false;
+            };
+            if thread.has_ended {
+                // Late records of it have come by now.
+                if let Some(known) = threads.remove((*tid).into()) {
+                    *known = None;
+                }
+                return false;
             }
-            false
+            thread.has_ended = true;
+            // Its entity has the time of the exit.
+            push.event(EventKind::End { entity: thread.entity });
+            true
         });
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::correlate::{Correlator, Derived};
+use crate::correlate::{Correlator, Derived, Kernel};
 
 fn at(n: i64) -> Timestamp {
     Timestamp::from_nanos(n)
@@ -326,11 +326,57 @@ fn a_loss_without_a_number_ends_what_runs() {
     run.push(1, switch(0, 0, 5));
     let events = run.push(2, Record::Lost { cpu: 0, count: 0 }).to_vec();
     let [event] = &events[..] else { panic!("{events:?}") };
-    assert!(matches!(event.kind, EventKind::Loss { count: None, .. }), "{event:?}");
+    let EventKind::Loss { kind: LossKind::CpuOffline, count: None, .. } = event.kind else {
+        panic!("{event:?}")
+    };
     // The CPU is back.
     run.push(3, switch(7, 1, 0));
     let stats = run.source.stats();
     assert_eq!((stats.switches, stats.unreported, stats.lost), (2, 0, 0));
+}
+
+/// Only the state of the thread that ran there is not known.
+#[test]
+fn a_thread_sleeps_while_a_cpu_goes_offline() {
+    let mut run = Run::new();
+    let mut events = Vec::new();
+    let lost = Record::Lost { cpu: 0, count: 0 };
+    for (time, record) in
+        [(1, switch(0, 0, 8)), (2, switch(8, 1, 5)), (4, lost), (9, switch(0, 0, 8))]
+    {
+        events.extend_from_slice(run.push(time, record));
+    }
+    let [sleeper, last] = [8, 5].map(|tid| run.tables.entities.thread(tid).unwrap());
+    let (mut correlator, mut known) = (Correlator::new(), Vec::new());
+    let mut each = |derived: Derived<'_>| {
+        if let Derived::Interval(interval) = derived {
+            let (start, end) = (interval.start.nanos(), interval.end.nanos());
+            known.push((interval.subject, start, end, interval.kernel));
+        }
+    };
+    for event in &events {
+        correlator.push(event, &run.tables.entities, &mut each);
+    }
+    correlator.finish(&mut each);
+    assert!(known.contains(&(sleeper, 2, 9, Kernel::Sleeping)), "{known:?}");
+    let at_end = known.iter().rfind(|(subject, ..)| *subject == last).map(|(.., kernel)| *kernel);
+    assert_eq!(at_end, Some(Kernel::Unknown));
+}
+
+/// Nothing is missing of the threads that have exited.
+#[test]
+fn a_thread_that_has_exited_does_not_end_with_a_cpu() {
+    let mut run = Run::new();
+    for (time, record) in [
+        (1, of_seven(7, true)),
+        (2, switch(0, 0, 7)),
+        (3, Record::Exit { tid: 7 }),
+        (4, switch(7, 0x100, 5)),
+        (9, Record::Lost { cpu: 1, count: 0 }),
+    ] {
+        run.push(time, record);
+    }
+    assert!(run.source.known(7).is_some_and(|thread| !thread.has_ended));
 }
 
 /// A thread of process 7.
@@ -574,7 +620,8 @@ fn a_thread_that_has_exited_ends_with_a_loss() {
         let entity = run.tables.entities.get(thread).unwrap();
         assert_eq!((entity.number, entity.end), (7, Some(at(known))));
         assert_eq!(run.source.stats().unreported, 0);
-        assert!(run.source.exiting.is_empty());
+        // Its number is not kept.
+        assert!(run.source.exiting.is_empty() && run.source.known(7).is_none());
     }
 }
 

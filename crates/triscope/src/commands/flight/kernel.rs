@@ -891,8 +891,8 @@ fn take(
     }
 }
 
-/// Ends what is known of a CPU that went offline at this time, as if records of it were lost: no other record ends the
-/// state of the thread that runs there.
+/// Ends what is known of a CPU that went offline at this time, by a loss of no records: no other record ends the state
+/// of the thread that runs there.
 fn end_cpu(
     (at, cpu): (Timestamp, u32),
     (detector, chain): (&mut Detector, &mut Chain),

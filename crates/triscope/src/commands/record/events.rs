@@ -495,8 +495,8 @@ impl Tracepoints {
     }
 }
 
-/// Ends what is known of a CPU that went offline at this time, as if records of it were lost: no other record ends the
-/// state of the thread that runs there.
+/// Ends what is known of a CPU that went offline at this time, by a loss of no records: no other record ends the state
+/// of the thread that runs there.
 fn end_cpu(
     (at, cpu): (Timestamp, u32),
     raw: &mut Option<RawRecords<KeptFile>>,
