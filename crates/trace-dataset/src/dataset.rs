@@ -760,6 +760,7 @@ impl Dataset {
                 let kind = match kind {
                     LossKind::SchedulerRecords => "scheduler_records",
                     LossKind::UnreportedSwitch => "unreported_switch",
+                    LossKind::CpuOffline => "cpu_offline",
                     LossKind::Samples => "samples",
                     LossKind::GoTrace => "go_trace",
                     LossKind::DotnetEvents => "dotnet_events",
@@ -1032,7 +1033,7 @@ impl Dataset {
         let moved = others.iter().chain(&last).try_for_each(|table| {
             let path = place(table);
             let is_new = fs::symlink_metadata(&path).is_err();
-            fs::rename(self.temporary().join(table.name), &path).map_err(at(&path))?;
+            move_file(&self.temporary().join(table.name), &path).map_err(at(&path))?;
             created.extend(Some(path).filter(|_| is_new));
             Ok(())
         });
@@ -1106,6 +1107,19 @@ impl Drop for NewDirectories {
     }
 }
 
+/// Moves a file to its place. Another export that failed can have removed the directory, as it was empty.
+fn move_file(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::rename(from, to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if let Some(directory) = to.parent() {
+                fs::create_dir_all(directory)?;
+            }
+            fs::rename(from, to)
+        }
+        result => result,
+    }
+}
+
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> Result<()> {
     match fs::remove_file(path) {
@@ -1173,6 +1187,18 @@ mod tests {
         let extent = |extent: &Extent| [extent.start, extent.end].map(Option::unwrap);
         assert_eq!(extent(&dataset.recorded), [at(5), at(900)]);
         assert_eq!(extent(&dataset.scheduler), [at(100), at(200)]);
+    }
+
+    /// Another export made it, and removed it as it failed.
+    #[test]
+    fn a_file_is_moved_to_a_directory_that_was_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let from = dir.path().join("file");
+        let to = dir.path().join("date").join("host").join("file");
+        fs::write(&from, b"x").unwrap();
+        move_file(&from, &to).unwrap();
+        assert_eq!(fs::read(&to).unwrap(), b"x");
+        assert_eq!(move_file(&from, &to).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
