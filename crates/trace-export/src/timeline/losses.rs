@@ -63,6 +63,9 @@ impl Drawing {
             LossKind::CpuOffline => {
                 ("scheduler records", "the CPU went offline before this moment")
             }
+            LossKind::SchedulerRecords if count.is_none() => {
+                ("scheduler records", "the recording has none of the time after this moment")
+            }
             LossKind::SchedulerRecords => (
                 "scheduler records",
                 "the buffer of the CPU was full, before this moment: record with larger buffers",

@@ -285,13 +285,11 @@ impl KernelSource {
             }
             Record::Lost { cpu, count } => {
                 self.stats.lost = self.stats.lost.saturating_add(count);
-                if count == 0 {
-                    self.loss(cpu, LossKind::CpuOffline, None, push);
-                    return;
-                }
-                self.loss(cpu, LossKind::SchedulerRecords, Some(count), push);
+                let (kind, count) = (LossKind::SchedulerRecords, Some(count).filter(|n| *n > 0));
+                self.loss(cpu, kind, count, push);
                 self.end_exited(push);
             }
+            Record::Offline { cpu } => self.loss(cpu, LossKind::CpuOffline, None, push),
         }
     }
 

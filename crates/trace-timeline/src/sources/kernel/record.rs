@@ -211,9 +211,13 @@ pub enum Record<'a> {
     Lost {
         /// The CPU.
         cpu: u32,
-        /// The number of lost records. 0 says that the CPU went offline: only the state of the thread that ran there
-        /// is not known from its last record on.
+        /// The number of lost records; 0 if it is not known.
         count: u64,
+    },
+    /// A CPU went offline: the state of the thread that ran there is not known from its last record on.
+    Offline {
+        /// The CPU.
+        cpu: u32,
     },
     /// The same of a recording without the scheduler.
     LostSamples {

@@ -326,7 +326,7 @@ fn a_loss_without_a_number_ends_what_runs() {
     run.push(1, switch(0, 0, 5));
     let events = run.push(2, Record::Lost { cpu: 0, count: 0 }).to_vec();
     let [event] = &events[..] else { panic!("{events:?}") };
-    let EventKind::Loss { kind: LossKind::CpuOffline, count: None, .. } = event.kind else {
+    let EventKind::Loss { kind: LossKind::SchedulerRecords, count: None, .. } = event.kind else {
         panic!("{event:?}")
     };
     // The CPU is back.
@@ -340,7 +340,7 @@ fn a_loss_without_a_number_ends_what_runs() {
 fn a_thread_sleeps_while_a_cpu_goes_offline() {
     let mut run = Run::new();
     let mut events = Vec::new();
-    let lost = Record::Lost { cpu: 0, count: 0 };
+    let lost = Record::Offline { cpu: 0 };
     for (time, record) in
         [(1, switch(0, 0, 8)), (2, switch(8, 1, 5)), (4, lost), (9, switch(0, 0, 8))]
     {
@@ -372,7 +372,7 @@ fn a_thread_that_has_exited_does_not_end_with_a_cpu() {
         (2, switch(0, 0, 7)),
         (3, Record::Exit { tid: 7 }),
         (4, switch(7, 0x100, 5)),
-        (9, Record::Lost { cpu: 1, count: 0 }),
+        (9, Record::Offline { cpu: 1 }),
     ] {
         run.push(time, record);
     }

@@ -377,7 +377,7 @@ impl PerfSource {
         let at = self.time(at, tables, out);
         let record = match record {
             // Without switches, no state of a thread depends on what was lost.
-            Record::Lost { cpu, count } if count > 0 && !self.kernel.has_switches() => {
+            Record::Lost { cpu, count } if !self.kernel.has_switches() => {
                 Record::LostSamples { cpu, count }
             }
             mut record => {
@@ -552,8 +552,7 @@ impl PerfSource {
                 deferred.join(sample_id.tid?, cookie, addresses, stacks, tables);
                 None
             }
-            // Without a number it says that a CPU went offline.
-            PerfRecord::Lost(lost) if lost.lost > 0 => {
+            PerfRecord::Lost(lost) if !sched::is_offline(&lost) => {
                 self.stats.unfinished += self.off_cpu.forget() as u64;
                 None
             }

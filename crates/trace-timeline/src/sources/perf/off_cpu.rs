@@ -300,12 +300,12 @@ mod tests {
         assert_eq!(run.source.stats().unfinished, 1);
     }
 
-    /// A loss without a number: nothing is missing of the threads that are away.
+    /// Nothing is missing of the threads that are away.
     #[test]
     fn a_cpu_that_goes_offline_ends_no_time_away() {
         let mut run = Run::new();
         run.leaves(10, 7, 0xa0);
-        run.push(PERF_RECORD_LOST, 0, &[ID, 0, 1 | 7 << 32, 50, 0, ID]);
+        run.push(PERF_RECORD_LOST, 0, &[0, 0, 1 | 7 << 32, 50, 0, ID]);
         run.switch(110, 7, 0);
         assert_eq!(run.samples(), [(7, 110, 100, 0xa0)]);
         assert_eq!(run.source.stats().unfinished, 0);

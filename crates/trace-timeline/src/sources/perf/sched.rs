@@ -3,7 +3,7 @@
 use super::id;
 use crate::sources::kernel::{Record, Task, ThreadRef};
 use perf_monitor::{
-    FieldFormat, RawRecord, Record as PerfRecord, RecordLayout, SampleId, TracepointFormat,
+    FieldFormat, Loss, RawRecord, Record as PerfRecord, RecordLayout, SampleId, TracepointFormat,
 };
 
 /// Decodes scheduler records.
@@ -239,6 +239,9 @@ impl SchedDecoder {
                 thread: ThreadRef::Tid(id(switch.sample_id.tid?)?),
                 prev: id(switch.peer?.tid).map(ThreadRef::Tid),
             },
+            PerfRecord::Lost(lost) if is_offline(&lost) => {
+                Record::Offline { cpu: of(&lost.sample_id) }
+            }
             PerfRecord::Lost(lost) => Record::Lost { cpu: of(&lost.sample_id), count: lost.lost },
             // The hardware lost them: no records of the scheduler. Without a time it is the count of an
             // event that the recorder wrote at the end: `perf_data::Losses` has what is new in it.
@@ -250,6 +253,11 @@ impl SchedDecoder {
             _ => return None,
         })
     }
+}
+
+/// Whether a recorder wrote that a CPU went offline: no records of no event. The kernel's have the id of an event.
+pub(super) const fn is_offline(lost: &Loss) -> bool {
+    matches!(lost.id, Some(0)) && lost.lost == 0
 }
 
 #[cfg(test)]

@@ -891,8 +891,8 @@ fn take(
     }
 }
 
-/// Ends what is known of a CPU that went offline at this time, by a loss of no records: no other record ends the state
-/// of the thread that runs there.
+/// Ends what is known of a CPU that went offline at this time: no other record ends the state of the thread that runs
+/// there.
 fn end_cpu(
     (at, cpu): (Timestamp, u32),
     (detector, chain): (&mut Detector, &mut Chain),
@@ -904,7 +904,7 @@ fn end_cpu(
     chain.forget_cpu(cpu);
     let current = current.as_mut().filter(|_| failed.is_none());
     if let Some((sideband, current)) = sideband.zip(current) {
-        *failed = sideband.write_lost(at, cpu, 0, &mut current.writer).err();
+        *failed = sideband.write_offline(at, cpu, &mut current.writer).err();
     }
 }
 

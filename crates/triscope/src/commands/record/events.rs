@@ -495,16 +495,16 @@ impl Tracepoints {
     }
 }
 
-/// Ends what is known of a CPU that went offline at this time, by a loss of no records: no other record ends the state
-/// of the thread that runs there.
+/// Ends what is known of a CPU that went offline at this time: no other record ends the state of the thread that runs
+/// there.
 fn end_cpu(
     (at, cpu): (Timestamp, u32),
     raw: &mut Option<RawRecords<KeptFile>>,
     drawing: &mut Drawing,
     sink: &mut Timeline,
 ) -> Result<(), Error> {
-    raw.iter_mut().try_for_each(|raw| raw.lost(at, cpu, 0)).map_err(of_raw)?;
-    Ok(drawing.push(at, cpu, Record::Lost { cpu, count: 0 }, sink)?)
+    raw.iter_mut().try_for_each(|raw| raw.offline(at, cpu)).map_err(of_raw)?;
+    Ok(drawing.push(at, cpu, Record::Offline { cpu }, sink)?)
 }
 
 /// The release of this kernel.

@@ -102,6 +102,12 @@ impl<F: Write + Seek> RawRecords<F> {
         sideband.write_lost(at, cpu, count, &mut self.writer)
     }
 
+    /// Adds that a CPU went offline.
+    pub(super) fn offline(&mut self, at: Timestamp, cpu: u32) -> Result<()> {
+        let Some(sideband) = self.sideband else { return Ok(()) };
+        sideband.write_offline(at, cpu, &mut self.writer)
+    }
+
     /// All records before this one are earlier than those after the next one.
     pub(super) fn finish_round(&mut self) -> Result<()> {
         self.writer.finish_round()

@@ -63,4 +63,15 @@ impl Sideband {
     ) -> Result<()> {
         self.write(PERF_RECORD_LOST, &[self.id, count], Place { tid: 0, at, cpu }, out)
     }
+
+    /// Writes that a CPU went offline: a `PERF_RECORD_LOST` of no records and of no event. It is none of the kernel's,
+    /// whose records have the id of an event.
+    pub(crate) fn write_offline(
+        &self,
+        at: Timestamp,
+        cpu: u32,
+        out: &mut impl RecordWriter,
+    ) -> Result<()> {
+        self.write(PERF_RECORD_LOST, &[0, 0], Place { tid: 0, at, cpu }, out)
+    }
 }
