@@ -17,6 +17,7 @@
 
 use super::assemble::{Assembled, Input, Known, assemble, is_within};
 use super::control::SOCKET;
+use super::kernel::is_full;
 use super::sources::{self, Collected};
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::place::Place;
@@ -755,9 +756,16 @@ impl Dump {
         }
         let mut copied = Vec::new();
         for from in left {
-            let left = sources::left(from.path(), dir, self.command_lines)?;
-            manifest.sources.extend(left.sources);
-            copied.extend(left.copied);
+            match sources::left(from.path(), dir, self.command_lines) {
+                Ok(left) => {
+                    manifest.sources.extend(left.sources);
+                    copied.extend(left.copied);
+                }
+                Err(error) if is_full(&error) => return Err(error),
+                Err(error) => manifest
+                    .missing
+                    .push(format!("Go and .NET of a recorder that was killed: {error}")),
+            }
         }
         if let Some(collected) = collected {
             write_sources(&collected, &mut manifest, dir);
@@ -1132,7 +1140,7 @@ mod tests {
         assert!(open(dir.path()).earlier.is_empty());
     }
 
-    /// A file of what a recorder left cannot be read: the start continues.
+    /// The disk has an error: the start continues.
     #[test]
     fn segments_of_an_earlier_boot_stay_where_no_dump_can_be_made() {
         let names = ["0000000001-100-200-0.perf.data", "0000000002-200-300-0.perf.data"];
@@ -1143,7 +1151,7 @@ mod tests {
         fs::create_dir(dir.path().join(LEFT).join("dotnet-7-5.nettrace")).unwrap();
         let mut store = open(dir.path());
         assert_eq!(store.earlier.len(), 2);
-        recover(&mut store, Dump::try_write).unwrap();
+        recover(&mut store, |_| Err(Errno::IO.into())).unwrap();
         assert_eq!((store.earlier.len(), store.ring.segments().len()), (0, 0));
         assert_eq!(fs::read_dir(dir.path().join(SEGMENTS)).unwrap().count(), 0);
         let [Found { place: aside, bytes, .. }] = &store.dumps().unwrap()[..] else {
@@ -1154,7 +1162,7 @@ mod tests {
         for name in names {
             assert_eq!(fs::read(aside.path().join(name)).unwrap(), b"PERFILE2");
         }
-        // Nor is it an obstacle if it is too old to be kept.
+        // Nor is what cannot be removed an obstacle, if it is too old to be kept.
         store.set_space(SPACE, Duration::ZERO);
         store.sources().unwrap();
         drop(store);
@@ -1193,20 +1201,53 @@ mod tests {
         let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
         let trace = include_bytes!("sources/masked/whole.nettrace");
         let left = dir.path().join(SOURCES).join("dotnet-7-5.nettrace");
-        let bad = dir.path().join(SOURCES).join("dotnet-8-5.nettrace");
         fs::write(&left, trace).unwrap();
-        // It cannot be read, and comes after the other one.
-        fs::create_dir(&bad).unwrap();
         let mut store = open(dir.path());
         let dump = store.dump(everything(), "signal", 0).unwrap();
         let held = dump.held();
+        // The dump is written, and cannot have its name.
+        let target = held.target.clone();
+        fs::write(&target, "").unwrap();
         assert!(dump.write().is_err());
         assert!(left.exists());
         store.release(held, false);
-        fs::remove_dir(&bad).unwrap();
+        fs::remove_file(target).unwrap();
         let dumped = store.dump(everything(), "signal", 0).unwrap().write().unwrap();
         assert!(dumped.path.join("dotnet-7-5.nettrace").exists());
         assert!(!left.exists());
+    }
+
+    #[test]
+    fn a_source_that_cannot_be_read_does_not_keep_the_others() {
+        let dir = with_segments(&[("0000000001-1-2-0.perf.data".to_owned(), Vec::new())]);
+        let trace = include_bytes!("sources/masked/whole.nettrace");
+        let path = |name: &str| dir.path().join(SOURCES).join(name);
+        let bad = ["dotnet-6-5.nettrace", "go-8-5-1-2.trace"].map(path);
+        bad.iter().for_each(|path| fs::create_dir(path).unwrap());
+        fs::write(path("dotnet-7-5.nettrace"), trace).unwrap();
+        let mut store = open(dir.path());
+        let Dumped { path: dump, manifest, .. } =
+            store.dump(everything(), "signal", 0).unwrap().write().unwrap();
+        let found = manifest.sources.iter().map(|source| (source.pid, source.file.as_deref()));
+        let file = "dotnet-7-5.nettrace";
+        assert!(found.eq([(Some(6), None), (Some(7), Some(file)), (Some(8), None)]));
+        for source in manifest.sources.iter().filter(|source| source.file.is_none()) {
+            let why = source.missing.as_deref().unwrap();
+            assert!(why.starts_with("all: ") && why.contains("Is a directory"), "{why}");
+        }
+        let is_of_source = |name: &String| name.starts_with("dotnet") || name.starts_with("go");
+        let names = fs::read_dir(dump).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        assert_eq!(names.filter(is_of_source).collect::<Vec<_>>(), [file]);
+        assert!(!path(file).exists() && bad.iter().all(|path| path.exists()));
+        // Nor does a directory that cannot be read.
+        let left = dir.path().join("file");
+        fs::write(&left, "").unwrap();
+        store.left = vec![left.as_path().into()];
+        let dumped = store.dump(everything(), "signal", 0).unwrap().write().unwrap();
+        let missing = &dumped.manifest.missing;
+        let what = "Go and .NET of a recorder that was killed: Not a directory";
+        assert!(missing.iter().any(|why| why.starts_with(what)), "{missing:?}");
     }
 
     /// The thread of the sources is busy with the memory of a program, or has failed there.
