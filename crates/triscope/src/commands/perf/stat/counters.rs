@@ -195,6 +195,17 @@ pub(super) fn since(now: &Count, before: &Count, is_snapshot: bool) -> Count {
     count
 }
 
+/// A part of a time: these nanoseconds of those.
+pub(super) type Part = (u64, u64);
+
+/// The largest part of the time of a thread that one of these events was counted: the thread was on its cores then.
+pub(super) fn longest(counts: impl IntoIterator<Item = Count>) -> Part {
+    let product = |a: u64, b: u64| u128::from(a) * u128::from(b);
+    let parts = counts.into_iter().filter_map(|count| count.time_running.zip(count.time_enabled));
+    let larger = |a: Part, b: Part| if product(b.0, a.1) > product(a.0, b.1) { b } else { a };
+    parts.filter(|(_, of)| *of > 0).reduce(larger).unwrap_or((0, 1))
+}
+
 /// The count of an event on all threads or CPUs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sum {
@@ -202,20 +213,13 @@ pub(super) struct Sum {
     pub(super) scaled: Option<Scaled>,
     /// Nanoseconds that it was counted.
     pub(super) running: u64,
+    /// Whether a part of the time may have been on other cores.
+    pub(super) is_part: bool,
 }
 
 impl Sum {
     /// Each count is scaled by its own times: those of a busy CPU say nothing of an idle one.
     pub(super) fn of(counts: impl IntoIterator<Item = Count>) -> Self {
-        Self::added(counts, true)
-    }
-
-    /// Of an event that some cores alone count: nothing is known of the time on the others.
-    pub(super) fn of_some_cores(counts: impl IntoIterator<Item = Count>) -> Self {
-        Self::added(counts, false)
-    }
-
-    fn added(counts: impl IntoIterator<Item = Count>, is_scaled: bool) -> Self {
         let mut sum = Self::default();
         let (mut enabled, mut is_estimate) = (0u64, false);
         for count in counts {
@@ -223,19 +227,43 @@ impl Sum {
                 (count.time_enabled.unwrap_or(0), count.time_running.unwrap_or(0));
             enabled = enabled.saturating_add(wanted);
             sum.running = sum.running.saturating_add(running);
-            is_estimate |= is_scaled && running < wanted;
+            is_estimate |= running < wanted;
             let Some(mut scaled) = count.scaled() else { continue };
-            let value = if is_scaled { scaled.value } else { count.value };
-            scaled.value = value.saturating_add(sum.scaled.map_or(0, |sum| sum.value));
+            scaled.value = scaled.value.saturating_add(sum.scaled.map_or(0, |sum| sum.value));
             sum.scaled = Some(scaled);
         }
         if let Some(scaled) = &mut sum.scaled {
             scaled.is_estimate = is_estimate;
-            if enabled > 0 {
-                scaled.coverage = (sum.running as f64 / enabled as f64).min(1.0);
-            }
         }
+        sum.cover(enabled);
         sum
+    }
+
+    /// Of an event that some cores alone count, with the part of the time that each thread was surely on them. Each count
+    /// is scaled to that time: nothing is known of the others.
+    pub(super) fn of_some_cores(counts: impl IntoIterator<Item = (Count, Part)>) -> Self {
+        let (mut enabled, mut is_part) = (0u64, false);
+        let on_cores = counts.into_iter().map(|(mut count, (on, of))| {
+            let Some(wanted) = count.time_enabled else { return count };
+            let on = u128::from(wanted) * u128::from(on) / u128::from(of.max(1));
+            let on = u64::try_from(on).unwrap_or(wanted).min(wanted);
+            let on = on.max(count.time_running.unwrap_or(0));
+            enabled = enabled.saturating_add(wanted);
+            is_part |= on < wanted;
+            count.time_enabled = Some(on);
+            count
+        });
+        let mut sum = Self::of(on_cores);
+        sum.is_part = is_part;
+        sum.cover(enabled);
+        sum
+    }
+
+    /// Compares the time that it was counted with the time that it was wanted.
+    fn cover(&mut self, enabled: u64) {
+        if let Some(scaled) = self.scaled.as_mut().filter(|_| enabled > 0) {
+            scaled.coverage = (self.running as f64 / enabled as f64).min(1.0);
+        }
     }
 }
 
@@ -391,11 +419,32 @@ mod tests {
 
     #[test]
     fn the_time_on_other_cores_is_not_extrapolated() {
-        let sum = Sum::of_some_cores([count(1000, 100, 50), count(10, 100, 100), count(0, 40, 0)]);
+        let counts = [count(1000, 100, 50), count(10, 100, 100), count(0, 40, 0)];
+        let alone = |count: Count| (count, longest([count]));
+        let sum = Sum::of_some_cores(counts.map(alone));
         let scaled = sum.scaled.unwrap();
         assert_eq!((scaled.value, scaled.is_estimate, sum.running), (1010, false, 150));
+        assert_eq!((scaled.coverage, sum.is_part), (0.625, true));
+        assert!(Sum::of_some_cores([alone(count(0, 10, 0))]).scaled.is_none());
+        assert!(!Sum::of_some_cores([alone(count(7, 10, 10))]).is_part);
+    }
+
+    /// There were more events than counters: another one was counted longer.
+    #[test]
+    fn the_time_without_a_counter_is_extrapolated() {
+        let multiplexed = count(1000, 100, 25);
+        // The whole time was on these cores. The other event was enabled a little earlier.
+        let whole = longest([multiplexed, count(5, 101, 101), Count::default()]);
+        let sum = Sum::of_some_cores([(multiplexed, whole)]);
+        let scaled = sum.scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate, sum.is_part), (4000, true, false));
+        assert_eq!((scaled.coverage, sum.running), (0.25, 25));
+        // Half of it was.
+        let half = longest([count(5, 200, 100), multiplexed]);
+        let sum = Sum::of_some_cores([(multiplexed, half), (count(10, 100, 100), (1, 1))]);
+        let scaled = sum.scaled.unwrap();
+        assert_eq!((scaled.value, scaled.is_estimate, sum.is_part), (2010, true, true));
         assert_eq!(scaled.coverage, 0.625);
-        assert!(Sum::of_some_cores([count(0, 10, 0)]).scaled.is_none());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::run::watch::Watch;
 use crate::sources::kernel::events::{Cgroup, EventGroup, cgroups, groups};
 use crate::sources::kernel::remedy::is_missing;
 use crate::sources::kernel::{event, failure};
-use counters::{Counted, Sum};
+use counters::{Counted, Part, Sum, longest};
 use crossbeam_channel::tick;
 use perf_monitor::{Count, OpenErrorReason};
 use report::{Form, LeftOut, Report, Row};
@@ -54,8 +54,9 @@ const DEFAULT: &[&str] = &[
 ///
 /// On machines with several kinds of cores, a hardware event of a command or a process is counted on
 /// the cores of one PMU: cycles is that of one kind. If the threads were on other cores, too, the count
-/// is not extrapolated, and is marked with the PMU. cpu_core/cycles/ and cpu_atom/cycles/ together, on
-/// x86, have both.
+/// is not extrapolated to the time there, and is marked with the PMU. So it is if each event of the PMU
+/// lacked a counter for a part of the time. cpu_core/cycles/ and cpu_atom/cycles/ together, on x86, have
+/// both.
 #[derive(clap::Args)]
 #[command(group = target::required(), after_help = "\
 Examples:
@@ -395,17 +396,32 @@ fn since(counted: &[Counted], now: &[Counts], before: &[Counts]) -> Vec<Counts> 
 }
 
 fn rows(counted: &[Counted], counts: &[Counts]) -> Vec<Row> {
+    // The part of the time of each of these threads that it was surely on some cores, by all events of these.
+    let on_cores = |cores: &String, threads: usize| -> Vec<Part> {
+        let groups = counted.iter().zip(counts);
+        let groups: Vec<&Counts> = groups
+            .filter(|(group, counts)| {
+                group.cores.as_ref() == Some(cores) && counts.len() == threads
+            })
+            .map(|(_, counts)| counts)
+            .collect();
+        let of_thread = |thread: usize| {
+            let counts = groups.iter().filter_map(|counts| counts.get(thread));
+            longest(counts.flatten().copied())
+        };
+        (0..threads).map(of_thread).collect()
+    };
     let of_group = |(group, counts): (&Counted, &Counts)| {
         let row = |(index, event): (usize, &perf_monitor::Event)| {
             let each = counts.iter().filter_map(|each| each.get(index).copied());
-            let sum = match group.cores {
-                Some(_) => Sum::of_some_cores(each),
+            let sum = match &group.cores {
+                Some(cores) => Sum::of_some_cores(each.zip(on_cores(cores, counts.len()))),
                 None => Sum::of(each),
             };
             let cgroup = group.cgroup.as_ref().map(|cgroup| cgroup.name.clone());
             let mut row = Row::new(event, sum, group.user_only, cgroup);
             row.not_on.clone_from(&group.not_on);
-            row.cores.clone_from(&group.cores);
+            row.cores = group.cores.clone().filter(|_| sum.is_part);
             row
         };
         group.events.iter().enumerate().map(row).collect::<Vec<_>>()
@@ -516,6 +532,17 @@ mod tests {
         let text = printed(Some("cpu_core"));
         let mark = "(counted 40.0 % of the time, on the cores of cpu_core only)";
         assert!(text.contains(" 5  a:a") && text.contains(mark), "{text}");
+        // Another event of these cores was counted all the time: this one lacked a counter.
+        let mut other = Counted::unopened(vec![Event::tracepoint_id("a:b", 1)]);
+        other.cores.clone_from(&group.cores);
+        let mut whole = count;
+        whole.time_running = Some(10);
+        let rows = rows(&[group, other], &[vec![vec![count]], vec![vec![whole]]]);
+        assert!(rows.iter().all(|row| row.cores.is_none()));
+        let elapsed = Duration::ZERO;
+        let report = Report { elapsed, at: None, runs: None, rows, left_out: Vec::new() };
+        let text = report.print(Form::Text);
+        assert!(text.contains(" 12  a:a") && text.contains("(estimated: counted 40.0 %"), "{text}");
     }
 
     #[test]

@@ -61,7 +61,7 @@ pub(super) struct Row {
     is_cpu_time: bool,
     /// CPUs that do not have the event.
     pub(super) not_on: Vec<u32>,
-    /// The cores that alone count it, if others do not.
+    /// The cores that alone count it, if a part of the time may have been on others.
     pub(super) cores: Option<String>,
     /// `None` if it was never counted.
     scaled: Option<Scaled>,
@@ -98,8 +98,9 @@ impl Row {
     fn mean(mut rows: Vec<Self>) -> Option<Self> {
         let running = rows.iter().map(|row| row.running).sum::<u64>() / rows.len().max(1) as u64;
         let counted: Vec<Scaled> = rows.iter().filter_map(|row| row.scaled).collect();
+        let cores = rows.iter().find_map(|row| row.cores.clone());
         let mut mean = rows.pop()?;
-        mean.running = running;
+        (mean.running, mean.cores) = (running, cores);
         if let Some(mut scaled) = counted.last().copied() {
             let values: Vec<f64> = counted.iter().map(|one| one.value as f64).collect();
             let (average, deviation) = spread(&values);
@@ -272,12 +273,13 @@ impl Report {
         let deviation =
             row.deviation.map_or_else(String::new, |percent| format!(" (+- {percent:.2} %)"));
         let percent = scaled.coverage * 100.0;
+        let estimated = if scaled.is_estimate { "estimated: " } else { "" };
         let estimate = match row.only_on() {
-            Some(cores) => {
-                format!(" (counted {percent:.1} % of the time, on the cores of {cores} only)")
-            }
+            Some(cores) => format!(
+                " ({estimated}counted {percent:.1} % of the time, on the cores of {cores} only)"
+            ),
             None if scaled.is_estimate => {
-                format!(" (estimated: counted {percent:.1} % of the time)")
+                format!(" ({estimated}counted {percent:.1} % of the time)")
             }
             None => String::new(),
         };
@@ -330,7 +332,7 @@ impl Report {
         text
     }
 
-    /// A count that was extrapolated has `coverage` below 1. One with `only_on_cores` was not.
+    /// A count that was extrapolated has `coverage` below 1. One with `only_on_cores` was not for the time on others.
     fn json(&self) -> Value {
         let event = |row: &Row| {
             let mut event = json!({
