@@ -591,6 +591,8 @@ pub(super) struct Part {
     held: Vec<Arc<Generation>>,
     /// What was removed before.
     removed: Option<Removed>,
+    /// What was removed before the generations were copied.
+    uncopied: Cell<Option<Removed>>,
     /// Whether it is the earliest one of its process.
     is_first: bool,
 }
@@ -605,7 +607,7 @@ impl Part {
         let within = pulled.generations.iter().filter(|generation| generation.is_within(window));
         let (held, removed) = (within.cloned().collect(), pulled.removed);
         drop(pulled);
-        Self { shared, held, removed, is_first }
+        Self { shared, held, removed, uncopied: Cell::new(None), is_first }
     }
 
     /// Writes the generations of a window, once they have come. Returns the time that they cover.
@@ -619,6 +621,7 @@ impl Part {
         let pulled = self.shared.news.wait_timeout_while(self.shared.lock(), timeout, is_short);
         let (pulled, _) = pulled.unwrap_or_else(PoisonError::into_inner);
         let within = self.within(&pulled, window);
+        self.uncopied.set(pulled.removed);
         let header = pulled.header.clone();
         // The trace continues while this is copied.
         drop(pulled);
@@ -669,7 +672,8 @@ impl Part {
                 let last = removed.last.min(window.end);
                 last >= window.start && known.is_none_or(|known| known < last)
             };
-            let removed = pulled.removed.filter(is_new)?;
+            // What is removed later is in the dump, or is of after the window.
+            let removed = self.uncopied.get().filter(is_new)?;
             Some(format!("what came while the dump waited: {}", removed.by.why()))
         };
         let end = || {

@@ -349,18 +349,19 @@ fn generations_of_the_future_are_evicted() {
     assert_eq!((shared.last(), shared.bytes()), (None, 0));
 }
 
-fn second(number: i64) -> Timestamp {
-    Timestamp::from_nanos(number * 1_000_000_000)
+/// A moment soon after the start of the machine: later ones would be of the future.
+fn milli(number: i64) -> Timestamp {
+    Timestamp::from_nanos(number * 1_000_000)
 }
 
 fn window(start: Timestamp, end: Timestamp) -> Window {
     Window::new(start, end, trace_flight::Cause::new("signal", "SIGUSR1"))
 }
 
-/// Receives a trace with a generation of each of these seconds.
-fn receive_seconds(shared: &Shared, dir: &Path, seconds: impl Iterator<Item = u64>) {
+/// Receives a trace with a generation of each of these milliseconds.
+fn receive_millis(shared: &Shared, dir: &Path, millis: impl Iterator<Item = u64>) {
     let header = &HEAD[HEAD.len() - 16..];
-    let generations = (1..).zip(seconds).map(|(n, second)| generation(n, second * 1_000_000_000));
+    let generations = (1..).zip(millis).map(|(n, milli)| generation(n, milli * 1_000_000));
     let trace = std::iter::once(header.to_vec()).chain(generations).collect::<Vec<_>>().concat();
     split(&trace[..], &dir.into(), 1, shared, &Memory::new(0), &mut |_, _| ()).unwrap();
 }
@@ -369,16 +370,16 @@ fn receive_seconds(shared: &Shared, dir: &Path, seconds: impl Iterator<Item = u6
 fn generations_of_a_window_stay_until_its_dump_is_written() {
     let (dir, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let shared = Arc::new(Shared::default());
-    receive_seconds(&shared, dir.path(), 1..=5);
-    let window = window(second(1), second(5));
+    receive_millis(&shared, dir.path(), 1..=5);
+    let window = window(milli(1), milli(5));
     let part = Part::new(Arc::clone(&shared), &window, true);
     // The dump waits for other sources.
-    shared.evict(second(10), u64::MAX);
+    shared.evict(milli(10), u64::MAX);
     assert_eq!((shared.last(), shared.bytes()), (None, 0));
     let path = out.path().join("out");
     let covered = part.write(&window, &path, Duration::ZERO).unwrap();
-    assert_eq!(covered, Some((second(1), second(5))));
-    assert_eq!(part.gap(&window, second(1), second(5)), None);
+    assert_eq!(covered, Some((milli(1), milli(5))));
+    assert_eq!(part.gap(&window, milli(1), milli(5)), None);
     let trace = fs::read(path).unwrap();
     let mut generations = Generations::new(&trace[..]).unwrap();
     let mut count = 0;
@@ -403,31 +404,41 @@ fn what_a_part_lacks_has_its_reason() {
         part.gap(window, from, until)
     };
     let shared = Arc::new(Shared::default());
-    receive_seconds(&shared, dir.path(), 1..=6);
+    receive_millis(&shared, dir.path(), 1..=6);
     let part = |window: &Window| Part::new(Arc::clone(&shared), window, true);
-    let of = |start, end| window(second(start), second(end));
+    let of = |start, end| window(milli(start), milli(end));
     let before = gap(&part(&of(0, 6)), &of(0, 6));
     assert_eq!(before.as_deref(), Some("the time before: its recording had not begun"));
     assert_eq!(gap(&part(&of(1, 6)), &of(1, 6)), None);
     // Nothing happened between two generations.
-    let half = Duration::from_millis(500);
-    let within = window(second(2) + half, second(4) + half);
+    let half = Duration::from_micros(500);
+    let within = window(milli(2) + half, milli(4) + half);
     assert_eq!(gap(&part(&within), &within), None);
     shared.evict(Timestamp::MIN, 4 * BLOCK);
     assert_eq!(shared.bytes(), 4 * BLOCK);
     let before = gap(&part(&of(1, 6)), &of(1, 6));
     assert_eq!(before, Some(format!("the time before: {DISK}")));
     assert_eq!(gap(&part(&within), &within), None);
-    shared.evict(second(4), u64::MAX);
+    shared.evict(milli(4), u64::MAX);
     let before = gap(&part(&of(1, 6)), &of(1, 6));
     assert_eq!(before, Some(format!("the time before: {AGE}")));
     // What comes before the dump is written, and is removed again.
     let later = of(4, 9);
     let part = part(&later);
-    receive_seconds(&shared, dir.path(), 7..=9);
-    shared.evict(second(9), u64::MAX);
+    receive_millis(&shared, dir.path(), 7..=9);
+    shared.evict(milli(9), u64::MAX);
     let since = gap(&part, &later);
     assert_eq!(since, Some(format!("what came while the dump waited: {AGE}")));
+    // What is removed once it was copied is there.
+    let last = of(9, 12);
+    let copied = Part::new(Arc::clone(&shared), &last, true);
+    receive_millis(&shared, dir.path(), 10..=14);
+    let path = out.path().join("out");
+    let (from, until) = copied.write(&last, &path, Duration::ZERO).unwrap().unwrap();
+    fs::remove_file(path).unwrap();
+    assert_eq!(until, milli(12));
+    shared.evict(milli(14), u64::MAX);
+    assert_eq!(copied.gap(&last, from, until), None);
     shared.evict(Timestamp::MIN, 0);
     let none = Part::new(Arc::clone(&shared), &later, true);
     let path = out.path().join("out");
