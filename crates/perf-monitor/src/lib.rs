@@ -168,7 +168,7 @@ pub use self::{
     ring_set::{
         CpuChanges, EventCounts, RingSet, RingSetBuilder, SetChunk, SetEvent, SetRecord, SetStats,
     },
-    ring_size::default_ring_pages,
+    ring_size::{MAX_DEFAULT_RING_BYTES, default_ring_pages},
     sampler::{Readiness, Sampler},
     sigtrap::{SigtrapInfo, SigtrapReceiver},
     system::{

@@ -4,8 +4,9 @@ use crate::system;
 
 /// Bytes of a ring: smaller ones lose too many records.
 const LEAST: usize = 32 << 10;
-/// Bytes of a ring: more is not useful.
-const MOST: u64 = 8 << 20;
+/// Bytes of a ring without a request, at most: more is not useful. [`default_ring_pages`] are not more, whatever the
+/// memory of the machine.
+pub const MAX_DEFAULT_RING_BYTES: u64 = 8 << 20;
 /// All rings together have at most this part of the memory.
 const PART_OF_MEMORY: u64 = 64;
 
@@ -90,7 +91,8 @@ impl RingLimits {
     pub(crate) fn unlimited(&self, cpus: usize, side: usize) -> RingPages {
         let page = self.page as u64;
         let share = self.memory / PART_OF_MEMORY / cpus.max(1) as u64;
-        let bytes = share.saturating_sub((side as u64).saturating_mul(page)).min(MOST);
+        let bytes =
+            share.saturating_sub((side as u64).saturating_mul(page)).min(MAX_DEFAULT_RING_BYTES);
         let pages = usize::try_from(bytes / page).unwrap_or(usize::MAX);
         RingPages { main: power_of_two_in(pages).max(least_pages(self.page)), side }
     }
@@ -182,7 +184,7 @@ mod tests {
                         assert!(rings.side >= least_pages(page), "{what}");
                         // Not smaller than necessary.
                         let bigger = RingPages { main: rings.main * 2, ..rings };
-                        let is_most = rings.main as u64 * page as u64 == MOST;
+                        let is_most = rings.main as u64 * page as u64 == MAX_DEFAULT_RING_BYTES;
                         let is_halved = rings.side * page < 128 << 10;
                         assert!(is_most || is_halved || bytes(bigger) > limit, "{what}");
                     }

@@ -11,8 +11,8 @@ use crate::failure::{Failure, Result};
 use crate::run::open_files;
 use crate::run::procfs::is_in_container;
 use perf_monitor::{
-    Error, Event, EventBuilder, Hardware, OpenErrorReason, RealtimeThread, RingSet, Target,
-    Tracefs, online_cpus,
+    Error, Event, EventBuilder, Hardware, MAX_DEFAULT_RING_BYTES, OpenErrorReason, RealtimeThread,
+    RingSet, Target, Tracefs, online_cpus,
 };
 
 /// Whether threads can have this realtime priority: it is needed after a command is started, and what can
@@ -114,13 +114,11 @@ enum Small {
 /// The usual numbers of pages are of this size; those of the machine can be bigger.
 const USUAL_PAGE: usize = 4 << 10;
 
-/// Bytes of a buffer without a request, at most.
-const MOST: usize = 8 << 20;
-
 /// Why buffers of `pages` pages of `page` bytes are smaller than the usual ones, if they are. They would
 /// have `unlimited` pages if this user could lock any amount of memory.
 fn why_small(pages: usize, unlimited: usize, usual: usize, page: usize) -> Option<Small> {
-    let is_smaller = pages * page < (usual * USUAL_PAGE).min(MOST);
+    let usual = ((usual * USUAL_PAGE) as u64).min(MAX_DEFAULT_RING_BYTES);
+    let is_smaller = ((pages * page) as u64) < usual;
     let why = if pages < unlimited { Small::ByLimit } else { Small::ByMemory };
     is_smaller.then_some(why)
 }
