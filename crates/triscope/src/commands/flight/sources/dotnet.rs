@@ -102,6 +102,10 @@ impl Recorded {
         let new = self.new.as_ref()?;
         if !new.has_ended() {
             self.is_cut = self.old.has_ended();
+            if self.is_cut {
+                // The old one has no more events that could.
+                new.lead();
+            }
             return None;
         }
         if self.is_cut {
@@ -206,13 +210,19 @@ impl Runtimes {
         self.recorded.len()
     }
 
-    /// Looks at the processes, and keeps the budget.
-    pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
-        self.look_at(Instant::now(), processes, budget, keep);
+    /// Looks at the processes, and keeps the budget, and what came since the earliest time.
+    pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, earliest: Timestamp) {
+        self.look_at(Instant::now(), processes, budget, earliest);
     }
 
-    fn look_at(&mut self, at: Instant, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
-        self.end_old(budget, keep);
+    fn look_at(
+        &mut self,
+        at: Instant,
+        processes: &BTreeSet<u32>,
+        budget: u64,
+        earliest: Timestamp,
+    ) {
+        self.end_old(budget, earliest);
         self.pauses.retain(|pid, _| processes.contains(pid));
         self.release_ended(at);
         self.unrecorded.retain(processes);
@@ -321,11 +331,12 @@ impl Runtimes {
     }
 
     /// Ends sessions that have grown, and forgets processes that ended long ago.
-    fn end_old(&mut self, budget: u64, keep: Duration) {
+    fn end_old(&mut self, budget: u64, earliest: Timestamp) {
         self.budget = budget;
         let count = self.recorded.len() + self.replaced.len();
         let share = budget / (count.max(1) as u64);
-        let at = now().unwrap_or(Timestamp::MIN);
+        let (at, begun) = (now().unwrap_or(Timestamp::MIN), Instant::now());
+        let keep = at - earliest;
         let mut grown = Vec::new();
         for recorded in self.recorded.values_mut().chain(&mut self.replaced) {
             if let Some(new) = recorded.take_ended() {
@@ -342,7 +353,7 @@ impl Runtimes {
                 grown.push(recorded.process.pid);
             }
             let is_due = |new: &mut Trace| {
-                at - new.begun > keep || new.bytes() > share / 2 || new.has_ended()
+                new.begun < earliest || new.bytes() > share / 2 || new.has_ended()
             };
             if let Some(new) = recorded.new.take_if(is_due) {
                 let old = recorded.advance(new);
@@ -384,7 +395,8 @@ impl Runtimes {
         // One that ended in less time than is kept is evicted for space.
         let is_full = self.bytes() > budget;
         let is_over = |recorded: &Recorded| {
-            recorded.ended.is_some_and(|ended| ended.elapsed() > keep || is_full)
+            let is_old = |ended: Instant| begun.saturating_duration_since(ended) > keep;
+            recorded.ended.is_some_and(|ended| is_old(ended) || is_full)
         };
         let over = self.recorded.iter().filter(|(_, recorded)| is_over(recorded));
         let over: Vec<u32> = over.map(|(pid, _)| *pid).collect();
@@ -488,6 +500,9 @@ impl Runtimes {
             let why = recorded.refusal.take().unwrap_or_else(|| NO_REPLY.to_owned());
             self.unrecorded.add(pid, &recorded.process.name, why);
         }
+        // A session that follows says itself what is missing before it.
+        let is_followed = recorded.new.is_some() || self.recorded.contains_key(&pid);
+        let is_cut = !is_followed && recorded.ended.is_some() && recorded.runs();
         let (old, left) = match recorded.new.take() {
             Some(new) => (recorded.advance(new), Some(recorded)),
             None => (recorded.old, None),
@@ -496,7 +511,8 @@ impl Runtimes {
             old.stop(self.budget.max(NAMES));
         }
         source.start = Some(old.begun);
-        source.missing = late(window, old.begun);
+        let after = || is_cut.then(|| "the time after: its session had ended".to_owned());
+        source.missing = late(window, old.begun).or_else(after);
         (Collected { source, part: Part::Dotnet(old) }, left)
     }
 

@@ -14,6 +14,11 @@ const BUDGET: u64 = 1_000_000;
 /// A process that has no socket any more.
 const PID: u32 = u32::MAX;
 
+/// The earliest time of what is kept for this long.
+fn earliest(keep: Duration) -> Timestamp {
+    now().unwrap() - keep
+}
+
 /// A runtime that ignores requests to end a session. The streams of its sessions are those of the test.
 fn runtime(dir: &Path) -> (Client, Receiver<UnixStream>) {
     let (sessions, started) = channel();
@@ -29,11 +34,21 @@ fn runtime(dir: &Path) -> (Client, Receiver<UnixStream>) {
 /// Starts a session, whose runtime sends this number of bytes.
 fn start(
     runtimes: &Runtimes,
+    runtime: &(Client, Receiver<UnixStream>),
+    bytes: usize,
+) -> (Trace, UnixStream) {
+    start_as(true, runtimes, runtime, bytes)
+}
+
+/// The same, of a session whose events fire triggers if it `leads`.
+fn start_as(
+    leads: bool,
+    runtimes: &Runtimes,
     (client, sessions): &(Client, Receiver<UnixStream>),
     bytes: usize,
 ) -> (Trace, UnixStream) {
     let process = Process { pid: PID, name: "x".to_owned() };
-    let session = runtimes.start(&process, true).unwrap().run(|| Ok(Some(client.clone())));
+    let session = runtimes.start(&process, leads).unwrap().run(|| Ok(Some(client.clone())));
     let trace = session.unwrap().unwrap();
     let mut stream = sessions.recv_timeout(Duration::from_secs(60)).unwrap();
     stream.write_all(&vec![0; bytes]).unwrap();
@@ -58,10 +73,10 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     runtimes.recorded.insert(PID, Recorded::new(process, None, trace));
     let keep = Duration::from_secs(3600);
     // There is no socket for another one.
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     let settled = runtimes.settled().recv_timeout(Duration::from_secs(60)).unwrap();
     runtimes.settle(settled);
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     assert!(runtimes.recorded[&PID].is_stopped);
     let (name, why) = &runtimes.unrecorded.named[&PID];
     assert!(name == "x" && why.contains("no other session can be started: "), "{why}");
@@ -72,7 +87,7 @@ fn a_session_that_no_other_can_follow_ends_with_its_share() {
     until("the end of the session", || runtimes.recorded[&PID].old.has_ended());
     assert!(runtimes.bytes() >= 1_200_000 && files(dir.path()) == [path]);
     // It is more than its share.
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     assert!(runtimes.recorded.is_empty() && runtimes.ending.is_empty());
     assert_eq!((runtimes.bytes(), files(dir.path())), (0, Vec::new()));
 }
@@ -108,14 +123,14 @@ fn a_session_that_does_not_end_takes_no_space() {
     recorded.new = Some(new);
     runtimes.recorded.insert(PID, recorded);
     // The new one has lasted as long as is kept.
-    runtimes.end_old(BUDGET, Duration::ZERO);
+    runtimes.end_old(BUDGET, earliest(Duration::ZERO));
     assert_eq!((runtimes.ending.len(), runtimes.bytes()), (1, 10_000));
     assert_eq!(files(dir.path()), std::slice::from_ref(&path));
     stream.write_all(&vec![0; 4_000_000]).unwrap();
     assert_eq!(runtimes.ending[0].bytes(), 600_000);
     drop(stream);
     until("the end of the session", || {
-        runtimes.end_old(BUDGET, Duration::from_secs(3600));
+        runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
         runtimes.ending.is_empty()
     });
     assert_eq!(files(dir.path()), [path]);
@@ -137,7 +152,7 @@ fn a_process_that_ends_beside_a_new_session_keeps_the_old_one() {
     recorded.new = Some(new);
     runtimes.recorded.insert(PID, recorded);
     let keep = Duration::from_secs(3600);
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     assert!(runtimes.recorded[&PID].new.is_some());
     drop((stream, other));
     until("the ends of the sessions", || {
@@ -145,10 +160,63 @@ fn a_process_that_ends_beside_a_new_session_keeps_the_old_one() {
         recorded.old.has_ended() && recorded.new.as_ref().unwrap().has_ended()
     });
     for _ in 0..2 {
-        runtimes.end_old(BUDGET, keep);
+        runtimes.end_old(BUDGET, earliest(keep));
         let recorded = &runtimes.recorded[&PID];
         assert!(recorded.new.is_none() && recorded.ended.is_some());
         assert_eq!((runtimes.bytes(), files(dir.path())), (600_000, vec![path.clone()]));
+    }
+}
+
+/// The old session has ended at its own limit: triggers of the process continue with the new one.
+#[test]
+fn a_session_beside_one_that_has_ended_fires_triggers() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let (old, stream) = start(&runtimes, &runtime, 10_000);
+    let (new, _other) = start_as(false, &runtimes, &runtime, 10_000);
+    let process = Process { pid: PID, name: "x".to_owned() };
+    let mut recorded = Recorded::new(process, None, old);
+    recorded.new = Some(new);
+    runtimes.recorded.insert(PID, recorded);
+    let mut leads = || {
+        runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
+        let recorded = &runtimes.recorded[&PID];
+        (recorded.old.has_ended(), recorded.new.as_ref().unwrap().leads())
+    };
+    assert_eq!(leads(), (false, false));
+    drop(stream);
+    until("the end of the session", || leads().0);
+    assert_eq!(leads(), (true, true));
+}
+
+/// It begins another one after a pause.
+#[test]
+fn a_session_that_ended_while_its_process_runs_is_not_complete() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_inbox, outbox) = inbox::new().unwrap();
+    let mut runtimes = Runtimes::new(dir.path(), Vec::new(), true, &outbox);
+    runtimes.budget = BUDGET;
+    let runtime = runtime(dir.path());
+    let pid = std::process::id();
+    let running = (pid, procfs::start_time(pid));
+    for ((pid, started), expected) in
+        [(running, Some("the time after: its session had ended")), ((PID, None), None)]
+    {
+        let (trace, stream) = start(&runtimes, &runtime, 10_000);
+        let process = Process { pid, name: "x".to_owned() };
+        runtimes.recorded.insert(pid, Recorded::new(process, started, trace));
+        drop(stream);
+        until("the end of the session", || runtimes.recorded[&pid].old.has_ended());
+        runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
+        let cause = trace_flight::Cause::new("signal", "SIGUSR1");
+        let window = Window::new(now().unwrap(), Timestamp::MAX, cause);
+        let collected = runtimes.collect(&window);
+        let missing: Vec<_> =
+            collected.iter().map(|one| (one.source.pid, one.source.missing.as_deref())).collect();
+        assert_eq!(missing, [(Some(pid), expected)]);
     }
 }
 
@@ -171,20 +239,20 @@ fn a_process_whose_id_another_one_has_is_kept() {
     let keep = Duration::from_secs(3600);
     // Before this process, another one had its id.
     record(&mut runtimes, Some(0));
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (0, 1));
     record(&mut runtimes, started);
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (1, 1));
     assert_eq!((runtimes.bytes(), files(dir.path()).len()), (20_000, 2));
     // There is no space for both.
     let path = runtimes.replaced[0].old.path().to_owned();
-    runtimes.end_old(15_000, keep);
+    runtimes.end_old(15_000, earliest(keep));
     assert_eq!((runtimes.recorded.len(), runtimes.replaced.len()), (1, 0));
     assert!(runtimes.bytes() == 10_000 && !path.exists());
     runtimes.recorded.clear();
     record(&mut runtimes, Some(0));
-    runtimes.end_old(BUDGET, keep);
+    runtimes.end_old(BUDGET, earliest(keep));
     record(&mut runtimes, started);
     streams.clear();
     let cause = trace_flight::Cause::new("signal", "SIGUSR1");
@@ -236,7 +304,7 @@ fn a_process_has_no_session_of_another_one_with_its_id() {
     assert!(runtimes.recorded[&pid].new.is_none());
     assert_eq!(ended(), 3);
     // Also the first one may be that of the other process.
-    runtimes.end_old(BUDGET, Duration::from_secs(3600));
+    runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
     assert_eq!((runtimes.replaced.len(), ended()), (1, 1));
 }
 
@@ -258,7 +326,7 @@ fn a_session_that_ends_while_its_process_runs_is_followed() {
     let runtime = runtime(dir.path());
     let process = || Process { pid, name: "x".to_owned() };
     let look = |runtimes: &mut Runtimes, at: Instant| {
-        runtimes.look_at(at, &[pid].into(), BUDGET, Duration::from_secs(3600));
+        runtimes.look_at(at, &[pid].into(), BUDGET, earliest(Duration::from_secs(3600)));
         (runtimes.recorded.contains_key(&pid), runtimes.starting.contains_key(&pid))
     };
     let end = |runtimes: &mut Runtimes, stream: UnixStream| {
@@ -392,7 +460,7 @@ fn a_session_that_a_runtime_does_not_let_follow_ends_with_its_share() {
     runtimes.recorded.insert(PID, Recorded::new(process(), None, trace));
     runtimes.begin(process(), false, move || Ok(Some(client)));
     until("the end of the session", || {
-        runtimes.end_old(BUDGET, Duration::from_secs(3600));
+        runtimes.end_old(BUDGET, earliest(Duration::from_secs(3600)));
         runtimes.recorded[&PID].is_stopped
     });
     let (_, why) = &runtimes.unrecorded.named[&PID];

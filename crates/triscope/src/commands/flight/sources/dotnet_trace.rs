@@ -181,6 +181,11 @@ impl Trace {
     }
 
     #[cfg(test)]
+    pub(super) fn leads(&self) -> bool {
+        self.leads.load(Ordering::Relaxed)
+    }
+
+    #[cfg(test)]
     pub(super) fn path(&self) -> &std::path::Path {
         self.path.path()
     }

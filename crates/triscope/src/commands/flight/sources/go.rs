@@ -14,7 +14,6 @@ use crate::run::go_program::{SAME_CLOCK, release};
 use crate::run::pprof::{Listening, listening};
 use crate::run::procfs;
 use crate::run::programs::{self, Executable, FileId, GoProgram};
-use crate::timeline::now;
 use gotrace::{Generations, Limits};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
@@ -288,8 +287,8 @@ impl Programs {
         self.pulls().filter(|pull| pull.is_accepted()).count()
     }
 
-    /// Looks at the processes, and keeps the budget.
-    pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, keep: Duration) {
+    /// Looks at the processes, and keeps the budget, and what came since the earliest time.
+    pub(super) fn look(&mut self, processes: &BTreeSet<u32>, budget: u64, earliest: Timestamp) {
         self.budget = budget;
         self.known.retain(|pid, _| processes.contains(pid));
         let gone = self.processes.keys().filter(|pid| !processes.contains(pid));
@@ -301,7 +300,6 @@ impl Programs {
         let go: Vec<u32> = self.processes.keys().copied().collect();
         let pids: BTreeSet<u32> = new.into_iter().chain(again).chain(go).collect();
         pids.into_iter().for_each(|pid| self.examine(pid));
-        let earliest = now().unwrap_or(Timestamp::MIN) - keep;
         let share = budget / (self.shared().count().max(1) as u64);
         self.shared().for_each(|shared| shared.evict(earliest, share));
         let is_late = |ended: &&Ended| ended.at.elapsed() > REST;

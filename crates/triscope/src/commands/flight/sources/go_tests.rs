@@ -3,6 +3,7 @@ use super::*;
 use crate::commands::flight::inbox;
 use crate::io::test_data;
 use crate::run::wait::until;
+use crate::timeline::now;
 
 const PID: u32 = u32::MAX;
 
@@ -87,7 +88,7 @@ fn the_connection_of_a_process_that_has_ended_is_closed() {
     programs.processes.insert(PID, process(Some(pull)));
     assert_eq!(programs.recorded(), 1);
     until("the end of the trace", || {
-        programs.look(&BTreeSet::new(), 1 << 20, Duration::ZERO);
+        programs.look(&BTreeSet::new(), 1 << 20, now().unwrap());
         programs.ended.is_empty()
     });
     assert_eq!((programs.recorded(), programs.bytes()), (0, 0));

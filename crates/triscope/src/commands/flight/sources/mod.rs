@@ -231,7 +231,8 @@ impl Collected {
                 let to = private::numbered(dir, &format!("dotnet-{pid}"), "nettrace");
                 put(path.path(), &to)?;
                 (source.file, source.end) = (file_name(&to), Some(until));
-                source.missing = source.missing.or(failure);
+                // It says why.
+                source.missing = failure.or(source.missing);
             }
             Part::Go(part) => {
                 let path = private::numbered(dir, &format!("go-{pid}"), "trace");
@@ -345,7 +346,7 @@ impl Worker {
 
     fn run(&mut self, asked: &Receiver<Ask>) {
         let mut looked = Instant::now();
-        self.look();
+        self.look_after(asked);
         loop {
             let look = looked + LOOK;
             let until = self.pending.front().and_then(|first| first.until);
@@ -354,10 +355,7 @@ impl Worker {
             let settled = settled.cloned().unwrap_or_else(never);
             select! {
                 recv(asked) -> ask => match ask {
-                    Ok(Ask::Collect(window, reply)) => {
-                        self.pending.push_back(Pending { window, reply, until: None });
-                    }
-                    Ok(Ask::Change(wanted)) => self.change(*wanted),
+                    Ok(ask) => self.take(ask),
                     Err(_) => return self.close(),
                 },
                 recv(settled) -> settled => {
@@ -370,9 +368,27 @@ impl Worker {
             self.reply();
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                self.look();
+                self.look_after(asked);
             }
         }
+    }
+
+    fn take(&mut self, ask: Ask) {
+        match ask {
+            Ask::Collect(window, reply) => {
+                self.pending.push_back(Pending { window, reply, until: None });
+            }
+            Ask::Change(wanted) => self.change(*wanted),
+        }
+    }
+
+    /// Looks at the processes after the requests that have come: what these need is not evicted.
+    fn look_after(&mut self, asked: &Receiver<Ask>) {
+        while let Ok(ask) = asked.try_recv() {
+            self.take(ask);
+        }
+        self.reply();
+        self.look();
     }
 
     /// Collects what dumps need, one after the other: a session that follows that of one dump is for the next one.
@@ -414,18 +430,17 @@ impl Worker {
             Some(family) => family.look(),
             None => perf_monitor::processes().into_iter().collect(),
         };
-        let Wanted { bytes, keep, .. } = self.wanted;
-        let keep = keep.max(self.needed());
+        let (bytes, earliest) = (self.wanted.bytes, self.earliest());
         let sources = u64::from(self.dotnet.is_some()) + u64::from(self.go.is_some());
         let share = bytes / sources.max(1);
         let (mut used, mut recorded) = (0, 0);
         if let Some(dotnet) = &mut self.dotnet {
-            dotnet.look(&processes, share, keep);
+            dotnet.look(&processes, share, earliest);
             used += dotnet.bytes();
             recorded += dotnet.recorded();
         }
         if let Some(go) = &mut self.go {
-            go.look(&processes, share, keep);
+            go.look(&processes, share, earliest);
             used += go.bytes();
             recorded += go.recorded();
         }
@@ -433,12 +448,17 @@ impl Worker {
         self.usage.processes.store(recorded as u64, Ordering::Relaxed);
     }
 
-    /// The age of what is needed by the window that is open, and by those that wait for their sources.
-    fn needed(&self) -> Duration {
+    /// The earliest time of what is kept: a look takes a while, and may remove nothing more.
+    fn earliest(&self) -> Timestamp {
+        let kept = now().unwrap_or(Timestamp::MIN) - self.wanted.keep;
+        self.needed().map_or(kept, |first| first.min(kept))
+    }
+
+    /// The start of what is needed by the window that is open, and by those that wait for their sources.
+    fn needed(&self) -> Option<Timestamp> {
         let open = *self.usage.open.lock().unwrap_or_else(PoisonError::into_inner);
         let waiting = self.pending.iter().map(|pending| pending.window.start);
-        let first = waiting.chain(open).min();
-        first.map_or(Duration::ZERO, |first| now().map_or(Duration::ZERO, |now| now - first))
+        waiting.chain(open).min()
     }
 
     fn close(&mut self) {
@@ -537,37 +557,65 @@ mod tests {
         assert_eq!(all[MAX_NAMED - 1], (None, "1 other process".to_owned()));
     }
 
-    /// A window waits while the dump of another one is written.
-    #[test]
-    fn what_windows_need_is_kept() {
-        let dir = tempfile::tempdir().unwrap();
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A thread that records nothing, and keeps an hour.
+    fn worker(dir: &Path) -> Worker {
         let (_inbox, outbox) = crate::commands::flight::inbox::new().unwrap();
-        let hours = |hours: u64| Duration::from_secs(3600 * hours);
         let wanted = Wanted {
             dotnet: false,
             go: false,
             triggers: Vec::new(),
             command_lines: true,
             bytes: 1 << 20,
-            keep: hours(1),
+            keep: HOUR,
             pid: None,
         };
-        let mut worker = Worker::new(dir.path().into(), wanted, outbox, Arc::default());
+        Worker::new(dir.into(), wanted, outbox, Arc::default())
+    }
+
+    fn window(start: Timestamp, end: Timestamp) -> Window {
+        Window::new(start, end, trace_flight::Cause::new("signal", "SIGUSR1"))
+    }
+
+    /// A window waits while the dump of another one is written.
+    #[test]
+    fn what_windows_need_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = worker(dir.path());
         let sources = Sources { ask: None, thread: None, usage: Arc::clone(&worker.usage) };
-        assert_eq!(worker.needed(), Duration::ZERO);
-        let at = now().unwrap();
-        let window = |age: u64| {
-            let cause = trace_flight::Cause::new("signal", "SIGUSR1");
-            Window::new(at - hours(age), at, cause)
-        };
-        sources.keep(Some(&window(2)));
-        assert!((hours(2)..hours(3)).contains(&worker.needed()));
+        let begin = now().unwrap();
+        let kept = worker.earliest();
+        assert!(
+            worker.needed().is_none() && (begin - HOUR..=now().unwrap() - HOUR).contains(&kept)
+        );
+        let before = |hours: u32| window(begin - HOUR * hours, begin);
+        sources.keep(Some(&before(2)));
+        assert_eq!(worker.needed(), Some(begin - HOUR * 2));
+        // However long a look takes.
+        assert_eq!(worker.earliest(), begin - HOUR * 2);
         let (reply, _collected) = bounded(REPLIES.len());
-        worker.pending.push_back(Pending { window: window(4), reply, until: None });
-        assert!((hours(4)..hours(5)).contains(&worker.needed()));
-        sources.keep(None);
+        worker.pending.push_back(Pending { window: before(4), reply, until: None });
+        assert_eq!(worker.earliest(), begin - HOUR * 4);
+        sources.keep(Some(&window(begin, begin)));
         worker.pending.clear();
-        assert_eq!(worker.needed(), Duration::ZERO);
+        assert!(worker.earliest() <= now().unwrap() - HOUR, "as long as wanted");
+    }
+
+    /// A look can remove what these need.
+    #[test]
+    fn requests_that_have_come_are_replied_before_a_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut worker = worker(dir.path());
+        let (ask, asked) = unbounded();
+        let at = now().unwrap();
+        let [one, other] = [1, 2].map(|hours: u32| {
+            let (reply, collected) = bounded(REPLIES.len());
+            ask.send(Ask::Collect(window(at - HOUR * hours, at), reply)).unwrap();
+            collected
+        });
+        worker.look_after(&asked);
+        assert_eq!((one.len(), other.len(), asked.len()), (REPLIES.len(), REPLIES.len(), 0));
     }
 
     #[test]
