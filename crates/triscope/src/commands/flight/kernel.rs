@@ -208,6 +208,15 @@ fn is_copy(own: &[perf_event_attr], event: &perf_event_attr) -> bool {
     own.iter().any(|own| (own.type_, own.config) == (event.type_, event.config))
 }
 
+/// A source that is stopped, with the triggers on its events.
+fn with_triggers(name: &str, triggers: &[String]) -> String {
+    match triggers {
+        [] => name.to_owned(),
+        [one] => format!("{name} and records of the trigger {one}"),
+        several => format!("{name} and records of the triggers {}", several.join(", ")),
+    }
+}
+
 /// Bytes that [`pages`] needs.
 const fn least(cpus: usize, page: usize) -> usize {
     cpus * page * SIDE_PAGES.1 * SIDE_PAGES.2
@@ -687,7 +696,8 @@ impl Kernel {
     }
 
     /// Stops a source to save CPU time: first the event of a trigger that has most of the records, then the records of
-    /// switches beside `sched_switch`, then samples, then wake-ups, then switches. Returns its name.
+    /// switches beside `sched_switch`, then samples, then wake-ups, then switches: the last ones with the triggers on
+    /// their events. Returns its name.
     pub(super) fn shed(&mut self, store: &mut Store) -> Result<Option<String>> {
         let flooding = self.flooding.take();
         if let Some(at) = self.fired.iter().position(|fired| Some(fired.event) == flooding) {
@@ -709,13 +719,31 @@ impl Kernel {
         } else {
             return Ok(None);
         };
-        for event in events {
-            self.set.disable_event(event).map_err(kernel::failure)?;
+        for event in &events {
+            self.set.disable_event(*event).map_err(kernel::failure)?;
         }
+        let triggers = self.stop_copies(&events).map_err(kernel::failure)?;
         if self.switches.is_none() {
             self.mark_stop(store)?;
         }
-        Ok(Some(name.to_owned()))
+        Ok(Some(with_triggers(name, &triggers)))
+    }
+
+    /// Stops the triggers on events that were stopped: no dump would have the records that fire them. Returns what they
+    /// are.
+    fn stop_copies(&mut self, stopped: &[SetEvent]) -> perf_monitor::Result<Vec<String>> {
+        let attrs = stopped.iter().map(|event| self.set.attr(*event));
+        let attrs = attrs.collect::<perf_monitor::Result<Vec<_>>>()?;
+        let mut triggers = Vec::new();
+        // What is in the buffers of them is still a copy.
+        for event in &self.copies {
+            if is_copy(&attrs, &self.set.attr(*event)?) {
+                self.set.disable_event(*event)?;
+                let of = self.fired.iter().position(|fired| fired.event == *event);
+                triggers.extend(of.map(|at| self.fired.remove(at).what));
+            }
+        }
+        Ok(triggers)
     }
 
     /// Marks in the segment that no switch follows, as for records that were lost: no other record ends the state of
@@ -1059,6 +1087,18 @@ mod tests {
         for (type_, config) in [(TRACEPOINT, 302), (1, 301)] {
             assert!(!is_copy(&own, &perf_event_attr::new(type_, config)));
         }
+    }
+
+    #[test]
+    fn triggers_that_stop_with_a_source_are_named() {
+        let of = |triggers: &[&str]| {
+            let triggers: Vec<String> = triggers.iter().map(|name| (*name).to_owned()).collect();
+            with_triggers("wake-ups", &triggers)
+        };
+        assert_eq!(of(&[]), "wake-ups");
+        assert_eq!(of(&["event=a:b"]), "wake-ups and records of the trigger event=a:b");
+        let both = "wake-ups and records of the triggers event=a:b, event=a:c";
+        assert_eq!(of(&["event=a:b", "event=a:c"]), both);
     }
 
     #[test]
