@@ -186,8 +186,13 @@ pub(in super::super) fn clear(dir: &Path, age: Duration) -> io::Result<()> {
 }
 
 /// Does this with each file of a directory. Returns the first error: it does not keep the others.
-fn each(dir: &Path, run: impl FnMut(PathBuf) -> io::Result<()>) -> io::Result<()> {
-    files(dir)?.into_iter().map(run).fold(Ok(()), |first, one| first.and(one))
+fn each(dir: &Path, mut run: impl FnMut(PathBuf) -> io::Result<()>) -> io::Result<()> {
+    let mut result = Ok(());
+    for path in files(dir)? {
+        let one = run(path);
+        result = result.and(one);
+    }
+    result
 }
 
 fn files(dir: &Path) -> io::Result<Vec<PathBuf>> {
