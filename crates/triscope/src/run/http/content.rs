@@ -131,7 +131,7 @@ impl<R: BufRead> Content<R> {
     }
 
     /// Reads a line of at most `max` bytes, and returns it without its end. One that does not come at once is an error of
-    /// kind `Interrupted`: whoever repeats the read can look at a limit of time.
+    /// kind `Interrupted`: who repeats the read can look at a limit of time.
     fn line(&mut self, max: usize) -> io::Result<Vec<u8>> {
         let part = self.stream.fill_buf()?;
         let is_end = part.is_empty();
