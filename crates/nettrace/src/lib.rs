@@ -74,6 +74,7 @@ mod tables;
 mod trace;
 mod types;
 mod value;
+mod weight;
 
 pub use activity_path::activity_path;
 pub use error::{Error, ErrorKind, Result};

@@ -1,6 +1,5 @@
 //! CPU samples with their stacks.
 
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -10,6 +9,7 @@ use trace_common::{Timestamp, folded_name};
 use crate::manifest::Provider;
 use crate::method_map::{Frame, MethodMap};
 use crate::stack_table::StackTable;
+use crate::weight::{LastSamples, Taken, usual};
 use crate::{Event, Result};
 
 /// The code that a sampled thread was executing.
@@ -143,27 +143,10 @@ impl Profile {
     /// For the other kinds it is the time since the previous sample of the same thread. If that exceeds four usual intervals, the thread was new or suspended and did not execute
     /// the stack all that time, so the excess is left out.
     pub fn weights(&self) -> Vec<Duration> {
-        let mut last = HashMap::new();
-        let since: Vec<Option<Duration>> = self
-            .samples
-            .iter()
-            .map(|s| {
-                if s.weight.is_some() {
-                    return None;
-                }
-                let before = last.insert((s.pid, s.tid), s.time)?;
-                Some(s.time - before)
-            })
-            .collect();
-        let mut intervals: Vec<Duration> = since.iter().flatten().copied().collect();
-        intervals.sort_unstable();
-        let median = intervals.get(intervals.len() / 2).copied().unwrap_or_default();
-        let weight = |(sample, since): (&Sample, Option<Duration>)| match (sample.weight, since) {
-            (Some(weight), _) => weight,
-            (None, Some(since)) => since.min(median.saturating_mul(4)),
-            (None, None) => median,
-        };
-        self.samples.iter().zip(since).map(weight).collect()
+        let mut last = LastSamples::default();
+        let taken: Vec<Taken> = self.samples.iter().map(|sample| last.taken(0, sample)).collect();
+        let usual = usual(&taken);
+        taken.into_iter().map(|taken| taken.weight(usual)).collect()
     }
 
     /// The known methods and modules.

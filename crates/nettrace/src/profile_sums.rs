@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::method_map::{Frame, MethodMap};
 use crate::profile::{Sample, SampleKind};
 use crate::stack_table::StackTable;
+use crate::weight::{LastSamples, Taken, usual};
 use crate::{Event, Result, Timestamp};
 
 /// Samples of one thread with the same stack and kind of code.
@@ -42,35 +43,6 @@ struct Key {
     replaced: u64,
 }
 
-/// The time that a sample represents, before the usual interval is known.
-#[derive(Clone, Copy, Debug)]
-struct Taken {
-    /// Index of its sum.
-    sum: u32,
-    how: How,
-    nanos: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// It says so itself.
-    Declared,
-    /// The time since the previous sample of its thread.
-    SinceLast,
-    /// It is the first one of its thread.
-    Unknown,
-}
-
-impl Taken {
-    fn weight(self, usual: u64) -> Duration {
-        Duration::from_nanos(match self.how {
-            How::Declared => self.nanos,
-            How::SinceLast => self.nanos.min(usual.saturating_mul(4)),
-            How::Unknown => usual,
-        })
-    }
-}
-
 /// The CPU samples of a stream, added up by thread, kind of code and stack, and the methods to resolve them.
 ///
 /// Memory is bounded by the number of different stacks, for each time that code took the place of other code, not by
@@ -96,8 +68,7 @@ pub struct ProfileSums {
     index: HashMap<Key, u32>,
     /// Without the weights of `taken`.
     sums: Vec<SampleTotal>,
-    /// The time of the last sample of each thread that does not declare its weight.
-    last: HashMap<(u64, u64), Timestamp>,
+    last: LastSamples,
     /// Samples whose weight was not added yet, or all if the order is kept.
     taken: Vec<Taken>,
     /// Number of intervals in `taken`.
@@ -143,13 +114,13 @@ impl ProfileSums {
 
     fn add(&mut self, sample: &Sample) {
         let sum = self.count(sample);
-        let taken = self.taken(sum, sample);
-        if self.keeps_order || (self.usual.is_none() && taken.how != How::Declared) {
+        let taken = self.last.taken(sum, sample);
+        if self.keeps_order || (self.usual.is_none() && !taken.is_declared()) {
             self.taken.push(taken);
         } else {
             add_weight(&mut self.sums, taken, self.usual.unwrap_or_default());
         }
-        self.intervals += usize::from(taken.how == How::SinceLast);
+        self.intervals += usize::from(taken.is_interval());
         if self.intervals >= ENOUGH && self.usual.is_none() && !self.keeps_order {
             let usual = usual(&self.taken);
             self.taken.iter().for_each(|taken| add_weight(&mut self.sums, *taken, usual));
@@ -176,18 +147,6 @@ impl ProfileSums {
         index
     }
 
-    /// The time that a sample represents, as far as it is known.
-    fn taken(&mut self, sum: u32, sample: &Sample) -> Taken {
-        let (how, time) = match sample.weight {
-            Some(weight) => (How::Declared, weight),
-            None => match self.last.insert((sample.pid, sample.tid), sample.time) {
-                Some(before) => (How::SinceLast, sample.time - before),
-                None => (How::Unknown, Duration::ZERO),
-            },
-        };
-        Taken { sum, how, nanos: u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) }
-    }
-
     /// The sums, in the order of their first samples. Samples that have the same stack before and after code
     /// was replaced by other code at its address are in two sums.
     ///
@@ -205,7 +164,7 @@ impl ProfileSums {
     pub fn in_order(&self) -> impl Iterator<Item = (usize, Duration)> + '_ {
         let taken: &[Taken] = if self.keeps_order { &self.taken } else { &[] };
         let usual = usual(taken);
-        taken.iter().map(move |taken| (taken.sum as usize, taken.weight(usual)))
+        taken.iter().map(move |taken| (taken.of as usize, taken.weight(usual)))
     }
 
     /// The known methods and modules.
@@ -232,15 +191,7 @@ impl ProfileSums {
 }
 
 fn add_weight(sums: &mut [SampleTotal], taken: Taken, usual: u64) {
-    if let Some(sum) = sums.get_mut(taken.sum as usize) {
+    if let Some(sum) = sums.get_mut(taken.of as usize) {
         sum.weight = sum.weight.saturating_add(taken.weight(usual));
     }
-}
-
-/// The median of the intervals between samples.
-fn usual(taken: &[Taken]) -> u64 {
-    let intervals = taken.iter().filter(|taken| taken.how == How::SinceLast);
-    let mut intervals: Vec<u64> = intervals.map(|taken| taken.nanos).collect();
-    intervals.sort_unstable();
-    intervals.get(intervals.len() / 2).copied().unwrap_or_default()
 }
