@@ -64,6 +64,13 @@ impl Pusher<'_> {
         self.event(EventKind::State { entity, state, on, reason, stack: None });
     }
 
+    /// The entity waits, for this reason, where this stack is.
+    #[cfg(feature = "dotnet")]
+    pub(super) fn waits(&mut self, entity: EntityId, reason: &[u8], stack: Option<StackId>) {
+        let (state, on, reason) = (State::Waiting, None, self.tables.text(reason));
+        self.event(EventKind::State { entity, state, on, reason, stack });
+    }
+
     pub(super) fn unknown(&mut self, entity: EntityId) {
         self.state(entity, State::Unknown, None);
     }

@@ -117,8 +117,7 @@ impl DotnetSource {
                 self.begin(key, Begin::new(thread, SpanKind::HandleWait, name).stack(stack), push);
                 // A wait for a task or a lock can be one for a handle, too.
                 if !self.is_waiting(thread) {
-                    let (state, on, reason) = (State::Waiting, None, push.tables.text(name));
-                    push.event(EventKind::State { entity: thread, state, on, reason, stack });
+                    push.waits(thread, name, stack);
                 }
             }
             RuntimeEvent::HandleWaitStop => {
@@ -203,8 +202,7 @@ impl DotnetSource {
         }
         let start = Begin::new(thread, SpanKind::LockWait, b"lock").of(owner).stack(stack);
         self.begin(key, start, push);
-        let (state, on, reason) = (State::Waiting, None, push.tables.text(b"lock"));
-        push.event(EventKind::State { entity: thread, state, on, reason, stack });
+        push.waits(thread, b"lock", stack);
     }
 
     /// Whether a thread waits for a lock or a task.

@@ -589,8 +589,7 @@ impl DotnetSource {
         if !self.tasks.is_waiting(thread) {
             return push.state(thread, State::Running, None);
         }
-        let (state, on, reason) = (State::Waiting, None, push.tables.text(b"task"));
-        push.event(EventKind::State { entity: thread, state, on, reason, stack: None });
+        push.waits(thread, b"task", None);
     }
 }
 
