@@ -7,7 +7,7 @@
 )]
 
 use flate2::read::GzDecoder;
-use gotrace::analysis::{GcCycles, GcTrigger};
+use gotrace::analysis::{GcCycles, GcTrigger, Scheduling, SchedulingOptions};
 use gotrace::synthetic::{EventConfig, EventDetails, OwnedStack};
 use gotrace::{
     EventKind as GoEventKind, EventType, GoId, GoState, ProcId, ProcState, Range, RangeName,
@@ -744,6 +744,26 @@ fn the_context_is_that_of_gotrace() {
         }
     }
     assert!(sum > 0 && compared > 2 * stopped, "{compared} {stopped}");
+}
+
+/// A coroutine that another one switches to waits for no P.
+#[test]
+fn latencies_are_those_of_the_analysis_of_go() {
+    for (name, bytes) in fixtures() {
+        let mut tables = Tables::new();
+        let events = read(&bytes, &mut tables);
+        let mut report = Report::new();
+        correlate(&events, &tables, &mut |derived| report.push(&derived, &tables.entities));
+        let mut reader = Reader::new(&bytes[..]).unwrap();
+        let mut scheduling = Scheduling::new(SchedulingOptions::default());
+        while let Some(event) = reader.next_event().unwrap() {
+            scheduling.push(event);
+        }
+        let theirs = scheduling.finish().latency;
+        let count: u64 = report.groups.values().map(|group| group.latency.count()).sum();
+        let sum: u64 = report.groups.values().map(|group| group.latency.sum()).sum();
+        assert_eq!((count, sum), (theirs.count(), theirs.sum()), "{name}");
+    }
 }
 
 #[test]

@@ -117,7 +117,8 @@ pub struct Group {
     /// Nanoseconds in which their state is not known.
     pub unknown: i64,
     /// The durations from when a goroutine was runnable to when it had a P; of .NET threads, to when
-    /// they had a CPU.
+    /// they had a CPU. A coroutine that another one switches to, as those of `iter.Pull` do, gets its P and
+    /// waits for none: that is no such time.
     pub latency: Histogram,
 }
 
@@ -738,8 +739,9 @@ impl Report {
             },
         };
         let process = entities.get(flow.to).and_then(|to| to.parent);
-        let hint = &mut self.subjects.insert(key(flow.to)).waker;
-        *self.wakers.hinted((process, waker), hint) += 1;
+        let subject = self.subjects.insert(key(flow.to));
+        subject.is_handed = flow.kind == FlowKind::HandsOver;
+        *self.wakers.hinted((process, waker), &mut subject.waker) += 1;
     }
 
     fn pause(&mut self, pause: &Pause) {
@@ -799,6 +801,8 @@ struct Subject {
     is_queued: bool,
     /// For how long.
     queued: i64,
+    /// Whether it gets the P of the coroutine that switches to it: it waits for none.
+    is_handed: bool,
     /// What the CPU executed longest meanwhile without a break, and for how long.
     occupant: Occupant,
     occupied: i64,
@@ -902,7 +906,8 @@ impl Subject {
                 None
             }
             State::Running => {
-                let is_delay = std::mem::take(&mut self.is_queued);
+                let is_handed = std::mem::take(&mut self.is_handed);
+                let is_delay = std::mem::take(&mut self.is_queued) && !is_handed;
                 is_delay.then_some(Delay {
                     subject: interval.subject,
                     end: interval.start,
