@@ -49,7 +49,11 @@ pub(crate) fn cargo_test(options: &[&str], targets: &[&str]) -> Result {
 
 /// The same where a tracefs is mounted. Needs root.
 pub(crate) fn cargo_test_with_tracefs(options: &[&str], targets: &[&str]) -> Result {
-    let cargo = || run::with_tracefs(run::cargo().get_program().as_ref());
+    let cargo = || {
+        let mut cargo = run::with_tracefs(run::cargo().get_program().as_ref());
+        waiting(&mut cargo);
+        cargo
+    };
     cargo_test_by(cargo, options, targets)
 }
 
@@ -137,6 +141,11 @@ impl Tests {
         }
         Ok(())
     }
+}
+
+/// Runs more tests at a time than there are CPUs: they wait for most of their time.
+pub(crate) fn waiting(tests: &mut Command) {
+    tests.env("RUST_TEST_THREADS", "4");
 }
 
 /// In CI, makes a test that cannot run fail: what tests need is installed there.

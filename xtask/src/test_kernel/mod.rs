@@ -348,6 +348,7 @@ fn command_line(options: &Options) -> Result {
         let passed = again::program(LANE, || {
             let mut command = run::with_tracefs(&test);
             command.args(&options.filter).env("PERF_TEST_STRICT", "1");
+            again::waiting(&mut command);
             command
         })?;
         eprintln!("\n== {LANE}: {passed} passed; {:.1} s", start.elapsed().as_secs_f64());

@@ -34,7 +34,7 @@ fn share_of_whole_stacks(script: &str) -> f64 {
 /// Callers without frame pointers are found in copies of the stack.
 #[test]
 fn copies_of_stacks_are_unwound_by_both() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     if calls(dir.path(), &["-fomit-frame-pointer"]).is_none() {
         return;
@@ -77,7 +77,7 @@ fn folded(dir: &Path, input: &str) -> (Stacks, Ran) {
 
 #[test]
 fn profiles_of_recordings_have_inlined_calls() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     if calls(dir.path(), &FRAME_POINTERS).is_none() {
         return;
@@ -98,7 +98,7 @@ fn profiles_of_recordings_have_inlined_calls() {
 /// perf(1) reads the build ids at the end of a recording, by path.
 #[test]
 fn replaced_programs_of_perf_recordings_have_no_names() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let build = |name: &str, more| {
         let program = calls(dir.path(), &[&FRAME_POINTERS[..], &[more]].concat())?;
@@ -135,7 +135,7 @@ fn replaced_programs_of_perf_recordings_have_no_names() {
 
 #[test]
 fn names_of_cpp_are_those_of_the_source() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     if calls(dir.path(), &[]).is_none() {
         return;
@@ -155,7 +155,7 @@ fn names_of_cpp_are_those_of_the_source() {
 
 #[test]
 fn recordings_without_times_name_the_option() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     if !has_perf() {
         return;

@@ -431,7 +431,7 @@ fn a_recorder_that_is_killed_in_its_first_segment_leaves_what_can_be_read() {
     }
     let left = dump(&dir, "it was killed");
     let text = script(&left);
-    assert!(text.contains("sched:sched_switch:") && text.contains("next_comm=pong"), "{text}");
+    assert!(text.contains("sched:sched_switch:") && text.contains("prev_comm=pong"), "{text}");
     let lacks_formats = |dump: &Path| {
         let manifest = manifest(dump);
         manifest["missing"].to_string().contains("the formats of tracepoints")
@@ -913,7 +913,8 @@ fn a_directory_below_the_home_of_another_user_is_reached() {
         let dumped = || {
             ping_pong(100);
             let dump = dump(&dir, "a slow page");
-            assert!(script(&dump).contains("next_comm=pong"));
+            // Linux 6.18 can leave out all switches from the idle task of a CPU.
+            assert!(script(&dump).contains("prev_comm=pong"));
             manifest(&dump)["sources"].to_string()
         };
         let has_left = named.is_relative();

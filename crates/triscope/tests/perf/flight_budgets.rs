@@ -64,7 +64,7 @@ fn switch_until(what: &str, mut holds: impl FnMut() -> bool) {
 
 #[test]
 fn above_the_cpu_budget_sources_are_stopped() {
-    needs_root!();
+    needs_root!(beside others);
     let base = tempfile::tempdir().unwrap();
     // Less than any recorder needs.
     let options = ["--cpu", "0.01", "-F", "997", "--back", "1m", "--forward", "200ms"];
@@ -147,7 +147,7 @@ fn the_event_of_a_trigger_that_floods_is_stopped_first() {
 
 #[test]
 fn a_recorder_that_is_stopped_keeps_nobody_waiting() {
-    needs_root!();
+    needs_root!(beside others);
     let base = tempfile::tempdir().unwrap();
     let recorder = Recorder::start(base.path(), &["--forward", "200ms"]);
     stop(recorder.running.id());

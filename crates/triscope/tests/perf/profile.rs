@@ -56,7 +56,7 @@ fn convert(dir: &Path, options: &[&str]) -> (Counts, u64) {
 
 #[test]
 fn samples_become_profiles_with_the_numbers_of_perf() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     // A period of one: the weight is the number of samples.
     let events = ["-e", "page-faults,sched:sched_process_exit", "-c", "1", "-g"];

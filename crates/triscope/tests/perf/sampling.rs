@@ -126,7 +126,7 @@ fn sum(stacks: &Stacks) -> u64 {
 
 #[test]
 fn time_on_the_cpu_is_in_the_functions_that_spend_it() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -146,7 +146,7 @@ fn time_on_the_cpu_is_in_the_functions_that_spend_it() {
 /// Without frame pointers only the innermost frame is sure: here it is one function for all.
 #[test]
 fn without_frame_pointers_the_innermost_function_is_right() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &["-fomit-frame-pointer"]) else { return };
     let program = [program.to_str().unwrap(), "on", "100"];
@@ -168,7 +168,7 @@ fn often() -> [&'static str; 2] {
 /// Without frame pointers, callers are found by the descriptions of the compiler.
 #[test]
 fn without_frame_pointers_callers_are_unwound() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &["-O2", "-fomit-frame-pointer"]) else { return };
     let program = program.to_str().unwrap();
@@ -212,7 +212,7 @@ fn last_branch_records_need_an_event_that_the_cpu_counts() {
 /// The kernel walks the stack of user space later: the result is the same. Older kernels refuse it.
 #[test]
 fn deferred_stacks_are_those_of_frame_pointers() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let deferred = ["--call-graph", "fp,defer"];
     let goroutines = ["profile", "--goroutines", "-o", "x.svg", "--call-graph", "fp,defer", "true"];
@@ -238,7 +238,7 @@ fn deferred_stacks_are_those_of_frame_pointers() {
 /// A stripped program has the names of its debug file; a Rust program those of its compiler.
 #[test]
 fn stripped_and_rust_programs_have_their_shares() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let path = program.to_str().unwrap();
@@ -288,7 +288,7 @@ fn serve(id: String, debug: Vec<u8>) -> String {
 /// A stripped program has the names of a server, which is asked with the option only.
 #[test]
 fn debug_information_of_a_server_is_used_on_request() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let options = [&FRAME_POINTERS[..], &["-g", "-Wl,--build-id"]].concat();
     let Some(program) = compiled(dir.path(), &options) else { return };
@@ -323,7 +323,7 @@ fn debug_information_of_a_server_is_used_on_request() {
 /// The shares of functions by the profiler of the Go runtime, in the same run.
 #[test]
 fn go_shares_are_those_of_runtime_pprof() {
-    needs_root!();
+    needs_root!(beside others);
     let Some(mut go) = support::go() else { return };
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/main.go");
@@ -477,7 +477,7 @@ fn addresses_in_pprof(mut bytes: &[u8], function: &str) -> (Vec<u64>, [u64; 2]) 
 /// The addresses are those of the program's symbols, and the time is that of the recording.
 #[test]
 fn pprof_files_have_addresses_and_the_time() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let options = [&FRAME_POINTERS[..], &["-g", "-no-pie"]].concat();
     let Some(program) = compiled(dir.path(), &options) else { return };
@@ -521,7 +521,7 @@ fn pprof_files_have_addresses_and_the_time() {
 
 #[test]
 fn native_functions_have_files_and_lines() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let options = [&FRAME_POINTERS[..], &["-g"]].concat();
     let Some(program) = compiled(dir.path(), &options) else { return };
@@ -539,7 +539,7 @@ fn native_functions_have_files_and_lines() {
 
 #[test]
 fn go_functions_have_their_share() {
-    needs_root!();
+    needs_root!(beside others);
     let Some(mut go) = support::go() else { return };
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/shares/main.go");
@@ -563,7 +563,7 @@ fn go_functions_have_their_share() {
 /// Samples have the names of their threads and processes, and their cgroup.
 #[test]
 fn a_cgroup_is_profiled_alone() {
-    needs_root!();
+    needs_root!(beside others);
     let Some(group) = support::empty_cgroup() else {
         can("a writable cgroup hierarchy", false);
         return;
@@ -604,7 +604,7 @@ fn a_cgroup_is_profiled_alone() {
 
 #[test]
 fn time_off_the_cpu_is_in_the_functions_that_wait() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -646,7 +646,7 @@ pub(crate) fn waits_of(timeline: &testkit::perfetto::Timeline) -> Stacks {
 /// Each wait is a slice with its stack, as long as the wait.
 #[test]
 fn waits_are_slices_of_the_timeline() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -663,7 +663,7 @@ fn waits_are_slices_of_the_timeline() {
 
 #[test]
 fn wall_clock_time_is_that_on_and_off_the_cpu() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -684,7 +684,7 @@ fn wall_clock_time_is_that_on_and_off_the_cpu() {
 /// The thread that signals a condition is above the wait for it, from the function that signals on.
 #[test]
 fn waits_have_their_waker() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled_from(dir.path(), "wakers", &[]) else { return };
     let program = [program.to_str().unwrap(), "50"];
@@ -760,7 +760,7 @@ fn of_firefox(file: &serde_json::Value) -> Stacks {
 /// On the CPU by number of samples; waits by their time, with a marker for each.
 #[test]
 fn the_firefox_profiler_gets_the_same_shares() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -789,7 +789,7 @@ fn the_firefox_profiler_gets_the_same_shares() {
 /// A runnable thread waits for a CPU, with a frame that says so.
 #[test]
 fn preempted_threads_are_marked() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -804,7 +804,7 @@ fn preempted_threads_are_marked() {
 
 #[test]
 fn every_format_is_written() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let program = program.to_str().unwrap();
@@ -852,7 +852,7 @@ fn every_format_is_written() {
 /// Both programs have their code at the same addresses.
 #[test]
 fn a_process_that_replaces_its_program_has_the_functions_of_each() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let build = |function: &str| {
         let define = format!("-DFUNCTION={function}");
@@ -886,7 +886,7 @@ fn a_process_that_replaces_its_program_has_the_functions_of_each() {
 
 #[test]
 fn events_are_sampled_by_name() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let child = child("ping-pong 200");
     let child: Vec<&str> = child.iter().map(String::as_str).collect();
@@ -902,7 +902,7 @@ fn events_are_sampled_by_name() {
 /// A running process, with all of its threads, until it ends.
 #[test]
 fn a_running_process_is_profiled_until_it_ends() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let sleeping = Command::new(program).args(["sleep", "200"]).spawn().unwrap();
@@ -1090,7 +1090,7 @@ fn unified(frame: String) -> String {
 /// in the kernel.
 #[test]
 fn stacks_are_those_of_perf() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled(dir.path(), &FRAME_POINTERS) else { return };
     let rust = compiled_by_rustc(dir.path(), "force-frame-pointers=yes");
@@ -1139,7 +1139,7 @@ fn are_those_of_perf(dir: &Path, program: [&str; 3]) -> bool {
 /// In a PID namespace, a program knows its threads by other ids than the kernel's samples.
 #[test]
 fn goroutines_of_programs_in_containers_are_found_on_stacks_of_the_runtime() {
-    needs_root!();
+    needs_root!(beside others);
     let Some(mut go) = support::go() else { return };
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/allocating/main.go");
@@ -1162,7 +1162,7 @@ fn goroutines_of_programs_in_containers_are_found_on_stacks_of_the_runtime() {
 /// Goroutines that live as long as the program cannot be mistaken: other samples have none.
 #[test]
 fn samples_of_go_programs_have_their_goroutine() {
-    needs_root!();
+    needs_root!(beside others);
     let Some(mut go) = support::go() else { return };
     let dir = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/perf/goroutines/main.go");

@@ -3,7 +3,7 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 pub(crate) use testkit::process::{Ran, Running, kill, nobody};
 pub(crate) use testkit::skip::can;
@@ -77,20 +77,32 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Ends the test, loudly, without root and the scheduler's tracepoints. Those that have them take
-/// turns, as one's flood of events is another's loss.
+/// turns, as one's flood of events is another's loss. Tests `beside others` watch few programs of their
+/// own, or wait for most of their time: they run beside each other.
 #[macro_export]
 macro_rules! needs_root {
     () => {
+        $crate::needs_root!(by turn);
+    };
+    (beside others) => {
+        $crate::needs_root!(by turn_beside_others);
+    };
+    (by $turn:ident) => {
         if !$crate::support::can("root, with tracepoints", $crate::support::is_able()) {
             return;
         }
-        let _turn = $crate::support::turn();
+        let _turn = $crate::support::$turn();
     };
 }
 
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+static TURN: RwLock<()> = RwLock::new(());
+
+pub(crate) fn turn() -> RwLockWriteGuard<'static, ()> {
+    TURN.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn turn_beside_others() -> RwLockReadGuard<'static, ()> {
+    TURN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Root, where root may do what these tests need: not so in most containers.

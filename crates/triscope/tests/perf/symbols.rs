@@ -83,7 +83,7 @@ fn replaced_program_has_no_wrong_names(
 
 #[test]
 fn replaced_programs_have_no_wrong_names() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     for id in ["-Wl,--build-id=sha1", "-Wl,--build-id=none"] {
         // The same code but for a constant, so that the build ids differ.
@@ -99,7 +99,7 @@ fn replaced_programs_have_no_wrong_names() {
 
 #[test]
 fn replaced_go_programs_have_no_wrong_names() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let build = |function: &str| {
         let mut go = support::go()?;
@@ -126,7 +126,7 @@ fn said(dir: &Path, script: &str, file: &str) -> (String, Ran) {
 /// A check of a container maps the program last, and ends.
 #[test]
 fn programs_of_containers_have_names_after_another_process_has_ended() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     if program(dir.path(), "contained", &["-static"]).is_none() {
         return;
@@ -152,7 +152,7 @@ fn programs_of_containers_have_names_after_another_process_has_ended() {
 
 #[test]
 fn files_that_cannot_be_read_are_reported() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(whole) = program(dir.path(), "whole", &[]) else { return };
     // The kernel needs the segments only; the headers of the sections are at the end.
@@ -178,7 +178,7 @@ fn files_that_cannot_be_read_are_reported() {
 
 #[test]
 fn perf_maps_of_other_users_and_ambiguous_ones_are_reported() {
-    needs_root!();
+    needs_root!(beside others);
     let dir = tempfile::tempdir().unwrap();
     let Some(program) = compiled_from(dir.path(), "jit", &[]) else { return };
     let program = program.to_str().unwrap();
@@ -204,7 +204,7 @@ fn perf_maps_of_other_users_and_ambiguous_ones_are_reported() {
 /// Node describes its code in a jitdump file alone, which it maps for recorders.
 #[test]
 fn code_of_node_has_the_names_of_its_jitdump_file() {
-    needs_root!();
+    needs_root!(beside others);
     let version = Command::new("node").arg("--version").output();
     if !can("node", version.is_ok()) {
         return;
