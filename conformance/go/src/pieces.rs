@@ -89,7 +89,7 @@ fn own(trace: &Path, paths: &mut Paths) -> Result<()> {
         found.push(event);
     }
     if found.dropped() > 0 {
-        paths.problems.push(format!("{} states of gotrace are missing", found.dropped()));
+        paths.problems.push(format!("{} items and events of gotrace are missing", found.dropped()));
     }
     for path in found.finish() {
         let mut at = path.request.start;

@@ -45,6 +45,8 @@ pub(super) struct Goroutine {
     assist: Option<Timestamp>,
     /// Whether there is something that a loss ends: it is in [`History::known`].
     is_known: bool,
+    /// Whether it takes room of [`History::items`].
+    is_counted: bool,
     /// Distinguishes goroutines that have one place after the other.
     number: u64,
 }
@@ -140,6 +142,9 @@ impl Spans {
 /// A length up to which [`History::known`] is not shortened.
 const MIN_KNOWN: usize = 64;
 
+/// The items that a goroutine within the windows counts as: it takes about their memory, with its first state.
+const GOROUTINE: usize = 8;
+
 /// A history of goroutines, Ps and spans.
 #[derive(Debug)]
 pub(super) struct History {
@@ -220,20 +225,24 @@ impl History {
     }
 
     fn has_room(&mut self) -> bool {
-        let has_room = self.items < self.max;
-        self.items += usize::from(has_room);
+        self.has_room_for(1)
+    }
+
+    fn has_room_for(&mut self, items: usize) -> bool {
+        let has_room = self.max.saturating_sub(self.items) >= items;
+        self.items += if has_room { items } else { 0 };
         self.dropped += u64::from(!has_room);
         has_room
     }
 
-    /// The number of items that are missing.
+    /// The number of items that are missing, and of the events since the first of them.
     pub(super) const fn dropped(&self) -> u64 {
         self.dropped
     }
 
-    /// Whether all windows are over.
+    /// Whether all windows are over, or items are missing.
     pub(super) fn is_complete(&self) -> bool {
-        self.windows.last().is_none_or(|(_, end)| *end < self.last)
+        self.dropped > 0 || self.windows.last().is_none_or(|(_, end)| *end < self.last)
     }
 
     /// The time of the first event.
@@ -270,6 +279,11 @@ impl History {
     }
 
     pub(super) fn push(&mut self, event: Event<'_>) {
+        if self.dropped > 0 {
+            // The history is not right any more, and would need memory for goroutines that begin.
+            self.dropped += 1;
+            return;
+        }
         if event.record.restarts() {
             self.loss();
         }
@@ -360,8 +374,12 @@ impl History {
         self.goroutines.iter_mut().for_each(|goroutine| goroutine.spans.sort());
     }
 
-    /// Adds a goroutine, in the place of one that the windows do not contain if there is one.
-    fn begin(&mut self, id: GoId, created: Option<(Timestamp, Option<Key>)>) -> Key {
+    /// Adds a goroutine, in the place of one that the windows do not contain if there is one. `None` without room.
+    fn begin(&mut self, id: GoId, created: Option<(Timestamp, Option<Key>)>) -> Option<Key> {
+        let is_counted = self.is_kept(self.last);
+        if is_counted && !self.has_room_for(GOROUTINE) {
+            return None;
+        }
         self.count += 1;
         let goroutine = Goroutine {
             id,
@@ -375,6 +393,7 @@ impl History {
             regions: Regions::default(),
             assist: None,
             is_known: false,
+            is_counted,
         };
         let reused = self.free.pop();
         let key = reused.unwrap_or(u32::try_from(self.goroutines.len()).unwrap_or(u32::MAX));
@@ -383,7 +402,7 @@ impl History {
             None => self.goroutines.push(goroutine),
         }
         self.live.insert(id, key);
-        key
+        Some(key)
     }
 
     fn end(&mut self, id: GoId, now: Timestamp) {
@@ -398,6 +417,8 @@ impl History {
         if !is_kept {
             goroutine.intervals = Vec::new();
             self.free.push(key);
+        } else if !std::mem::replace(&mut goroutine.is_counted, true) {
+            self.has_room_for(GOROUTINE); // it began before a window
         }
     }
 
@@ -463,10 +484,9 @@ impl History {
         if is_new {
             self.end(id, now); // an existing one is another goroutine
         }
-        let key = match self.live.get(&id) {
-            Some(key) => *key,
-            None => self.begin(id, is_new.then_some((now, by))),
-        };
+        let live = self.live.get(&id).copied();
+        let key = live.or_else(|| self.begin(id, is_new.then_some((now, by))));
+        let Some(key) = key else { return };
         self.identify(Some(key), transition.stack());
         let Some(goroutine) = self.goroutines.get(key as usize) else { return };
         let last = goroutine.intervals.last();
@@ -753,6 +773,49 @@ mod tests {
         }
         assert!(visits[0] as i64 >= 3 * COUNT, "{}", visits[0]);
         assert!(visits[1..].iter().all(|visits| *visits == 1), "{:?}", visits[1..].iter().max());
+    }
+
+    #[test]
+    fn goroutines_take_room_if_they_are_within_the_windows() {
+        const COUNT: i64 = 1_000;
+        let at = Timestamp::from_nanos;
+        let lives = |begin: Timestamp, max| {
+            let mut history = History::new([(begin, Timestamp::MAX)].into_iter(), max);
+            let mut time = 0;
+            let mut go = |history: &mut History, id, from, to| {
+                time += 1;
+                let change = StateTransition::of_goroutine(GoId(id), from, to);
+                let event = EventConfig::new(EventDetails::StateTransition(change));
+                history.push(event.time(at(time)).thread(ThreadId(0)).build().unwrap().as_event());
+            };
+            for id in 1..=COUNT {
+                go(&mut history, id, GoState::NotExist, GoState::Runnable);
+                go(&mut history, id, GoState::Runnable, GoState::Running);
+                go(&mut history, id, GoState::Running, GoState::NotExist);
+            }
+            // These do not end.
+            for id in 1..=COUNT {
+                go(&mut history, id, GoState::NotExist, GoState::Runnable);
+            }
+            history
+        };
+        let within = lives(Timestamp::MIN, 100);
+        assert!(within.goroutines.len() <= 100, "{}", within.goroutines.len());
+        assert!(within.dropped() > 0 && within.is_complete());
+        // The second state of the first one takes the last room.
+        let single = lives(Timestamp::MIN, GOROUTINE + 1);
+        assert_eq!((single.goroutines.len(), single.items), (1, GOROUTINE + 1));
+        // There is room for all that live before the window.
+        let before = lives(Timestamp::MAX, 0);
+        assert_eq!((before.goroutines.len() as i64, before.dropped()), (COUNT, 0));
+        // Those that began before it and end within it take room, too.
+        let mut across = lives(at(4 * COUNT), 100);
+        assert_eq!((across.items, across.dropped()), (GOROUTINE, 0));
+        for id in 1..=COUNT {
+            across.last = at(4 * COUNT + id);
+            across.end(GoId(id), across.last);
+        }
+        assert!(across.items <= 100 && across.dropped() > 0);
     }
 
     proptest! {

@@ -22,7 +22,7 @@ use trace_common::Timestamp;
 /// duration of the request exactly.
 ///
 /// A trace is read twice: first for the requests, then for the paths. Memory is used for live
-/// goroutines, and for the states of all goroutines within the time of the requests: at most
+/// goroutines, and for all goroutines within the time of the requests and their states: at most
 /// [`CriticalPaths::MAX`] of them.
 ///
 /// ```
@@ -62,7 +62,8 @@ pub struct CriticalPaths {
 }
 
 impl CriticalPaths {
-    /// Maximum number of states, spans and samples within the time of the requests: about 500 MB.
+    /// Maximum number of states, spans and samples within the time of the requests: about 500 MB. A goroutine
+    /// counts as eight of them.
     pub const MAX: usize = 8 << 20;
 
     /// Prepares to find the paths of these requests.
@@ -87,13 +88,15 @@ impl CriticalPaths {
         self.history.loss();
     }
 
-    /// Whether all requests are over, so that further events change nothing.
+    /// Whether all requests are over, or there was [more](Self::dropped) than the maximum: further events change
+    /// nothing.
     pub fn is_complete(&self) -> bool {
         self.history.is_complete()
     }
 
-    /// The number of states, spans and samples that are missing because there were more than the
-    /// maximum. If it is not 0, the paths are not right: make the time of the requests shorter.
+    /// The number of goroutines, states, spans and samples that are missing because there were more than the
+    /// maximum, and of the events after the first of them, which are ignored. If it is not 0, the paths are
+    /// not right: make the time of the requests shorter.
     pub const fn dropped(&self) -> u64 {
         self.history.dropped()
     }
