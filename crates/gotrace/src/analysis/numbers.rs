@@ -12,8 +12,13 @@ pub(super) struct Numbers {
     serial: u64,
     /// By identifier; [`UNKNOWN`] if it has no number yet.
     dense: Vec<u32>,
+    /// The identifiers with numbers in the array.
+    used: Vec<usize>,
     /// Identifiers that are too large for the array.
     sparse: HashMap<u64, u32, SeededState>,
+    /// How often an entry of the array was written.
+    #[cfg(test)]
+    written: usize,
 }
 
 const UNKNOWN: u32 = u32::MAX;
@@ -36,8 +41,7 @@ impl Numbers {
     fn add(&mut self, table: &Table, id: u64, assign: impl FnOnce() -> u32) -> u32 {
         if table.serial != self.serial {
             self.serial = table.serial;
-            self.dense.clear();
-            self.sparse.clear();
+            self.forget();
         }
         // The runtime numbers strings and stacks from 1 upwards.
         let entries = table.strings.len().max(table.stacks.len()) as u64;
@@ -45,13 +49,33 @@ impl Numbers {
             return *self.sparse.entry(id).or_insert_with(assign);
         }
         let (index, number) = (id as usize, assign());
+        #[cfg(test)]
+        {
+            self.written += 1 + (index + 1).saturating_sub(self.dense.len());
+        }
         if self.dense.len() <= index {
             self.dense.resize(index + 1, UNKNOWN);
         }
         if let Some(entry) = self.dense.get_mut(index) {
             *entry = number;
+            self.used.push(index);
         }
         number
+    }
+
+    /// Forgets the numbers of the table before, in time for these alone: at the start of a range of time, the states of
+    /// several generations alternate.
+    fn forget(&mut self) {
+        #[cfg(test)]
+        {
+            self.written += self.used.len();
+        }
+        for index in self.used.drain(..) {
+            if let Some(entry) = self.dense.get_mut(index) {
+                *entry = UNKNOWN;
+            }
+        }
+        self.sparse = HashMap::default(); // clearing it would visit the places of all that were there
     }
 }
 
@@ -151,5 +175,28 @@ mod tests {
         assert_eq!(names.of(&first, 7), 0);
         assert_eq!([1, 2, 9].map(|number| names.get(number).to_string()), ["a", "far", ""]);
         assert_eq!(names.len(), 3);
+    }
+
+    #[test]
+    fn tables_that_alternate_take_time_for_the_identifiers_in_use() {
+        const CALLS: usize = 100_000;
+        const LARGE: u64 = 1000;
+        const FAR: u64 = 1 << 40;
+        let (first, second) = (Table::new(1), Table::new(2));
+        let mut names = Names::default();
+        for _ in 0..CALLS / 2 {
+            names.of(&first, LARGE);
+            names.of(&second, 1);
+        }
+        assert_eq!(names.known.dense.len() as u64, LARGE + 1);
+        let written = names.known.written;
+        assert!(written <= LARGE as usize + 1 + 2 * CALLS, "{written}");
+        // Those that are not in the array.
+        for id in FAR..FAR + LARGE {
+            names.of(&first, id);
+        }
+        assert!(names.known.sparse.capacity() as u64 >= LARGE);
+        names.of(&second, FAR);
+        assert!(names.known.sparse.capacity() < 100);
     }
 }

@@ -23,6 +23,8 @@ struct Distinct {
     by_pc: HashMap<u64, u32, SeededState>,
     stacks: Vec<Arc<[u32]>>,
     by_frames: HashMap<Arc<[u32]>, u32>,
+    /// The number of the empty stack, once it was asked for.
+    empty: Option<u32>,
 }
 
 impl Stacks {
@@ -30,7 +32,7 @@ impl Stacks {
     pub(super) fn number(&mut self, stack: Option<Stack<'_>>) -> u32 {
         match stack {
             Some(stack) => self.of(stack.table, stack.id),
-            None => self.distinct.intern(Vec::new()),
+            None => self.distinct.empty(),
         }
     }
 
@@ -38,6 +40,9 @@ impl Stacks {
     #[inline]
     pub(super) fn of(&mut self, table: &Table, id: u64) -> u32 {
         let Self { distinct, known } = self;
+        if id == 0 {
+            return distinct.empty(); // in all tables
+        }
         known.number(table, id, || distinct.add(table, id))
     }
 
@@ -92,6 +97,15 @@ impl Distinct {
             self.frames.push(frame());
             self.frames.len() as u32 - 1
         })
+    }
+
+    /// The number of the empty stack.
+    fn empty(&mut self) -> u32 {
+        if let Some(number) = self.empty {
+            return number;
+        }
+        let number = self.intern(Vec::new());
+        *self.empty.insert(number)
     }
 
     fn intern(&mut self, frames: Vec<u32>) -> u32 {
