@@ -74,6 +74,8 @@ pub struct AllocationsReport {
     pub unknown_spans: u64,
     /// Objects that do not count because too many are live.
     pub dropped: u64,
+    /// Spans that are unknown because there are too many. Their objects are in `unknown_spans`.
+    pub dropped_spans: u64,
     /// Batches of types that cannot be decoded.
     pub damaged_batches: u64,
     /// The live objects that were live at a loss: they may have been freed in the part that is missing.
@@ -105,7 +107,8 @@ fn total(each: impl Iterator<Item = HeapObjects>) -> HeapObjects {
 /// `GODEBUG=traceallocfree=1` (Go ≥ 1.23).
 ///
 /// Source: `src/runtime/traceallocfree.go` and `tracetype.go` of the Go distribution. Memory is
-/// used for live objects, up to 8 Mi, and for distinct types, up to 65 536.
+/// used for live objects, up to 8 Mi, for the spans of the heap, up to 4 Mi, and for distinct types, up
+/// to 65 536.
 ///
 /// ```
 /// use gotrace::Reader;
@@ -134,7 +137,9 @@ pub struct Allocations {
     /// By identifier in the generation: the number and the size of a type.
     types: HashMap<u64, (u32, u64), SeededState>,
     heap: Heap,
+    /// By their first page.
     spans: BTreeMap<u64, Span>,
+    max_spans: usize,
     live: HashMap<u64, Object, SeededState>,
     /// The number of losses so far.
     losses: u32,
@@ -175,6 +180,7 @@ struct Span {
 }
 
 const MAX_LIVE: usize = 1 << 23;
+const MAX_SPANS: usize = 1 << 22;
 const MAX_TYPES: usize = 1 << 16;
 /// The name of types above [`MAX_TYPES`].
 const OTHERS: &str = "(other types)";
@@ -245,6 +251,7 @@ impl Allocations {
             types: HashMap::default(),
             heap: Heap::default(),
             spans: BTreeMap::new(),
+            max_spans: MAX_SPANS,
             live: HashMap::default(),
             losses: 0,
             snapshots: Snapshots::new(),
@@ -368,7 +375,7 @@ impl Allocations {
             // Spans of another kind, such as stacks, have an odd number.
             T::SPAN | T::SPAN_ALLOC if third & 1 == 0 => {
                 // A span class is twice the size class, plus 1 if the objects have no pointers.
-                self.spans.insert(id, Span { pages: second, class: third >> 2 });
+                self.span(id, Span { pages: second, class: third >> 2 });
             }
             T::SPAN_FREE => {
                 self.spans.remove(&id);
@@ -386,6 +393,16 @@ impl Allocations {
                 None => self.report.unknown_frees += 1,
             },
             _ => {}
+        }
+    }
+
+    fn span(&mut self, first: u64, span: Span) {
+        if self.spans.len() < self.max_spans {
+            self.spans.insert(first, span);
+        } else if let Some(known) = self.spans.get_mut(&first) {
+            *known = span;
+        } else {
+            self.report.dropped_spans += 1;
         }
     }
 
@@ -442,5 +459,36 @@ impl Allocations {
         };
         let offset = address - first * page_size;
         Some(((address - offset % size) / object_align.max(1), size))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::Record;
+    use crate::table::Table;
+    use std::sync::Arc;
+
+    #[test]
+    fn spans_beyond_the_limit_are_counted() {
+        let table = Arc::new(Table::new(1));
+        let mut allocations = Allocations { max_spans: 2, ..Allocations::new() };
+        let mut push = |ty, args| {
+            allocations.push(Event { table: &table, record: &Record::new(ty, 0, args) });
+        };
+        // Each has one page, for 1024 objects of 8 bytes.
+        let span = |page: u64| (EventType::SPAN_ALLOC, [page, 1, 1 << 2, 0]);
+        let object = |page: u64| (EventType::HEAP_OBJECT_ALLOC, [page * 1024, 0, 0, 0]);
+        let mut push_all = |events: &[(EventType, [u64; 4])]| {
+            events.iter().for_each(|(ty, args)| push(*ty, *args));
+        };
+        push_all(&[1, 2, 3].map(span));
+        push_all(&[1, 2, 3].map(object));
+        // One of them is mentioned again, and the other one makes room.
+        push_all(&[span(2), (EventType::SPAN_FREE, [1, 0, 0, 0]), span(4), object(4)]);
+        assert_eq!(allocations.spans.keys().copied().collect::<Vec<_>>(), [2, 4]);
+        let report = allocations.finish();
+        assert_eq!((report.dropped_spans, report.unknown_spans), (1, 1));
+        assert_eq!((report.live().objects, report.live().bytes), (4, 3 * 8));
     }
 }

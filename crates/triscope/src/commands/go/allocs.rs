@@ -93,6 +93,7 @@ pub(super) fn run(args: &Args) -> Result {
     }
     let counts = [
         (report.dropped, "objects are not counted: too many are live"),
+        (report.dropped_spans, "spans of the heap are not known: there are too many"),
         (report.unknown_frees, "freed objects whose allocation is not in the trace"),
         (
             report.unknown_spans,
