@@ -332,6 +332,20 @@ fn a_goroutine_that_no_event_names_is_none() {
     assert_eq!(reader.lost_events(), 0);
 }
 
+#[test]
+fn the_generation_with_the_largest_number_is_recovered() {
+    const LARGEST: u64 = u64::MAX;
+    let mut trace = Assembler::new(26);
+    trace.batch(LARGEST, u64::MAX, 1, &[(50, &[]), (8, &[15_625_000]), (51, &[1, 1, 1, 1])]);
+    // The only event of a thread has no arguments.
+    trace.raw_batch(LARGEST, 1, 10, &[20]);
+    trace.batch(LARGEST, 9, 20, &[(13, &[0, 9, 1])]);
+    trace.0.push(52);
+    let recovered = read(&trace.0);
+    assert_eq!((recovered.of_generation(LARGEST), recovered.lost_bytes()), (1, 1));
+    assert_eq!(recovered.losses[0].generation, Some(LARGEST));
+}
+
 /// The states that any event implies are adopted when all before it is lost.
 #[test]
 fn every_event_can_be_the_first_that_is_left() {

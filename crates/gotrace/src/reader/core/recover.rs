@@ -149,7 +149,7 @@ impl<R: Read> Core<R> {
         };
         let Generation { min_time, table, events, samples, .. } = *generation;
         let number = table.generation;
-        if !begun && number > self.current.number + 1 {
+        if !begun && number.saturating_sub(self.current.number) > 1 {
             // The bytes between are a reported loss.
             self.forget_states();
             self.gaps.after = 0;
