@@ -16,7 +16,7 @@ use gotrace::analysis::{
     Utilization, UtilizationOptions,
 };
 use gotrace::parallel::{Parallel, Split};
-use gotrace::{Event, EventKind, EventType, OwnedEvent, Reader, Timestamp};
+use gotrace::{Event, EventKind, EventType, OwnedEvent, Parser, Reader, Timestamp};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use std::io::Cursor;
@@ -398,6 +398,43 @@ fn generations_with_open_intervals_are_joined() {
         _ => {}
     });
     assert_eq!(ended, ["work", "request"].repeat(3));
+}
+
+/// From Go 1.26 on, the numbers of generations need not ascend: more can be missing than there are numbers.
+#[test]
+fn missing_generations_are_counted_up_to_the_largest_number() {
+    use EventType as T;
+    const IDLE: u64 = 2;
+    let mut trace = common::Assembler::new(26);
+    for (number, generation) in (1..).zip([1, u64::MAX, 1, u64::MAX]) {
+        let ticks = 10_000 * number; // far apart, as above
+        let sync: [(u8, &[u64]); 3] = [
+            (T::SYNC.0, &[]),
+            (T::FREQUENCY.0, &[15_625_000]),
+            (T::CLOCK_SNAPSHOT.0, &[1, 1, 1, 1]),
+        ];
+        trace.batch(generation, u64::MAX, ticks, &sync);
+        trace.batch(generation, 7, ticks, &[(T::PROC_STATUS.0, &[1, 0, IDLE])]);
+        trace.0.push(T::END_OF_GENERATION.0);
+    }
+    let trace = &trace.0[..];
+    let mut reader = Reader::new(trace).unwrap();
+    while reader.next_event().unwrap().is_some() {}
+    assert_eq!(reader.missing_generations(), u64::MAX);
+    let mut parser = Parser::new();
+    parser.push(trace);
+    parser.finish();
+    while parser.next_event().unwrap().is_some() {}
+    assert_eq!(parser.missing_generations(), u64::MAX);
+    let mut texts = Texts::default();
+    let parallel = Parallel::new(NonZeroUsize::new(3).unwrap());
+    let mut rest = parallel.read(|| Ok(Cursor::new(trace)), &mut texts).unwrap();
+    while let Some(event) = rest.next_event().unwrap() {
+        texts.push(event);
+    }
+    assert_eq!(rest.missing_generations(), u64::MAX);
+    let events = texts.events.len();
+    assert_eq!(texts.joined, events - 1, "all but the last sync event");
 }
 
 /// The generation before the damage is read in parallel, and the error follows it.

@@ -86,7 +86,8 @@ pub(crate) struct Gaps {
 impl Gaps {
     fn begin(&mut self, generation: u64) {
         if self.after != 0 {
-            self.missing += generation.saturating_sub(self.after).saturating_sub(1);
+            let missing = generation.saturating_sub(self.after).saturating_sub(1);
+            self.missing = self.missing.saturating_add(missing);
         }
         self.after = generation;
     }
