@@ -68,18 +68,48 @@ pub enum Fired {
     Suppressed,
 }
 
-/// Joins triggers into windows, which end one after the other.
-#[derive(Clone, Debug)]
-pub struct Windows {
+/// The times that a window covers around its triggers.
+#[derive(Clone, Copy, Debug)]
+struct Lengths {
     back: Duration,
     forward: Duration,
     /// The maximum time from the first trigger to the end.
     longest: Duration,
+}
+
+impl Lengths {
+    fn new(back: Duration, forward: Duration) -> Self {
+        const LONGEST: u32 = 8;
+        Self { back, forward, longest: forward.saturating_mul(LONGEST) }
+    }
+}
+
+/// A window that is not over.
+#[derive(Clone, Debug)]
+struct Open {
+    /// The time of its first trigger.
+    first: Timestamp,
+    /// Those of the time when it opened.
+    lengths: Lengths,
+    window: Window,
+}
+
+impl Open {
+    /// The end at the latest, unless it is the window that follows an open one.
+    fn limit(&self) -> Timestamp {
+        self.first + self.lengths.longest
+    }
+}
+
+/// Joins triggers into windows, which end one after the other.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    /// Those of the windows that open from now on.
+    lengths: Lengths,
     cooldown: Duration,
-    /// The open window, and the time of its first trigger.
-    open: Option<(Timestamp, Window)>,
-    /// The same of the window of triggers that come after the longest time of the open one.
-    next: Option<(Timestamp, Window)>,
+    open: Option<Open>,
+    /// The window of triggers that come after the longest time of the open one.
+    next: Option<Open>,
     /// The start and the end of the last window.
     last: Option<(Timestamp, Timestamp)>,
     suppressed: u64,
@@ -93,11 +123,8 @@ impl Windows {
     /// of a window are within eight times `forward` of the first one: later ones open the next window. That one
     /// takes all triggers until the window before is [taken](Self::due).
     pub fn new(back: Duration, forward: Duration) -> Self {
-        const LONGEST: u32 = 8;
         Self {
-            back,
-            forward,
-            longest: forward.saturating_mul(LONGEST),
+            lengths: Lengths::new(back, forward),
             cooldown: Duration::ZERO,
             open: None,
             next: None,
@@ -112,25 +139,23 @@ impl Windows {
         self.cooldown = cooldown;
     }
 
-    /// Changes the look-back and look-forward of the windows that open from now on.
+    /// Changes the look-back and look-forward of the windows that open from now on. Those that are open keep theirs.
     pub fn set_lengths(&mut self, back: Duration, forward: Duration) {
-        let Self { longest, .. } = Self::new(back, forward);
-        (self.back, self.forward, self.longest) = (back, forward, longest);
+        self.lengths = Lengths::new(back, forward);
     }
 
     /// A trigger fired at this time, which can be before that of others: some are known late.
     ///
     /// Unless it joins a window, it is suppressed during the cooldown, and if the last window has all of its time.
     pub fn fire(&mut self, at: Timestamp, cause: Cause) -> Fired {
+        let Lengths { back, forward, .. } = self.lengths;
         let is_over = |(from, until): (Timestamp, Timestamp)| {
             let is_cooling = !self.cooldown.is_zero() && at < until + self.cooldown;
-            is_cooling || (at < until && at - self.back >= from && at + self.forward <= until)
+            is_cooling || (at < until && at - back >= from && at + forward <= until)
         };
         let last = match (&self.open, &self.next) {
             (None, _) => self.last,
-            (Some((first, open)), None) if at > *first + self.longest => {
-                Some((open.start, open.end))
-            }
+            (Some(open), None) if at > open.limit() => Some((open.window.start, open.window.end)),
             _ => None,
         };
         if last.is_some_and(is_over) {
@@ -143,27 +168,29 @@ impl Windows {
     /// As [`fire`](Self::fire), and is never suppressed.
     pub fn demand(&mut self, at: Timestamp, mut cause: Cause) -> Fired {
         cause.time.get_or_insert(at);
-        let (from, until) = (at - self.back, at + self.forward);
-        let (open, end) = match (&mut self.open, &mut self.next) {
-            (Some(_), Some((second, next))) if at >= *second => (next, until),
-            (Some((first, open)), _) if at <= *first + self.longest => {
-                (open, until.min(*first + self.longest))
+        let (joined, limit) = match (&mut self.open, &mut self.next) {
+            (Some(_), Some(next)) if at >= next.first => (next, Timestamp::MAX),
+            (Some(open), _) if at <= open.limit() => {
+                let limit = open.limit();
+                (open, limit)
             }
-            (Some(_), Some((_, next))) => (next, until),
+            (Some(_), Some(next)) => (next, Timestamp::MAX),
             (open, next) => {
-                let mut window = Window::new(from, until, cause);
+                let lengths = self.lengths;
+                let mut window = Window::new(at - lengths.back, at + lengths.forward, cause);
                 window.suppressed = std::mem::take(&mut self.suppressed);
                 let place = if open.is_none() { open } else { next };
-                *place = Some((at, window));
+                *place = Some(Open { first: at, lengths, window });
                 return Fired::Opened;
             }
         };
-        open.start = open.start.min(from);
-        open.end = open.end.max(end);
-        open.fired += 1;
-        let place = open.causes.partition_point(|other| other.time <= cause.time);
-        open.causes.insert(place, cause);
-        open.causes.truncate(Self::MAX_CAUSES);
+        let Open { lengths, window, .. } = joined;
+        window.start = window.start.min(at - lengths.back);
+        window.end = window.end.max((at + lengths.forward).min(limit));
+        window.fired += 1;
+        let place = window.causes.partition_point(|other| other.time <= cause.time);
+        window.causes.insert(place, cause);
+        window.causes.truncate(Self::MAX_CAUSES);
         Fired::Joined
     }
 
@@ -171,21 +198,21 @@ impl Windows {
     /// effect.
     pub const fn add(&mut self, fired: u64, effect: Fired) {
         match (&mut self.open, &mut self.next, effect) {
-            (_, Some((_, window)), Fired::Opened | Fired::Joined)
-            | (Some((_, window)), None, Fired::Opened | Fired::Joined) => window.fired += fired,
+            (_, Some(open), Fired::Opened | Fired::Joined)
+            | (Some(open), None, Fired::Opened | Fired::Joined) => open.window.fired += fired,
             _ => self.suppressed += fired,
         }
     }
 
     /// The open window, if everything up to its end was recorded: all up to `recorded` is.
     pub fn due(&mut self, recorded: Timestamp) -> Option<Window> {
-        let (_, window) = self.open.take_if(|(_, window)| window.end <= recorded)?;
+        let Open { window, .. } = self.open.take_if(|open| open.window.end <= recorded)?;
         self.ended(window)
     }
 
     /// The open window, cut at `recorded`: nothing is recorded after it. There can be another one.
     pub fn finish(&mut self, recorded: Timestamp) -> Option<Window> {
-        let (_, mut window) = self.open.take()?;
+        let Open { mut window, .. } = self.open.take()?;
         window.end = window.end.min(recorded);
         self.ended(window)
     }
@@ -198,7 +225,7 @@ impl Windows {
 
     /// The open window.
     pub fn open(&self) -> Option<&Window> {
-        self.open.as_ref().map(|(_, window)| window)
+        self.open.as_ref().map(|open| &open.window)
     }
 
     /// Triggers that were suppressed since the last window opened.
@@ -235,6 +262,24 @@ mod tests {
         let causes: Vec<_> = window.causes.iter().map(|c| (c.what.as_str(), c.time)).collect();
         assert_eq!(causes, [("a", Some(at(100))), ("b", Some(at(101)))]);
         assert!(windows.open().is_none() && windows.due(at(1000)).is_none());
+    }
+
+    #[test]
+    fn an_open_window_keeps_its_lengths() {
+        let mut windows = windows();
+        windows.fire(at(100), cause("a"));
+        windows.set_lengths(Duration::from_secs(60), Duration::from_secs(30));
+        assert_eq!(windows.fire(at(101), cause("b")), Fired::Joined);
+        // It ends 16 s after the first trigger at the latest.
+        assert_eq!(windows.fire(at(117), cause("c")), Fired::Opened);
+        let window = windows.due(at(103)).unwrap();
+        assert_eq!((window.start, window.end, window.fired), (at(90), at(103), 2));
+        // So does the one that follows it.
+        windows.set_lengths(Duration::from_secs(10), Duration::from_secs(2));
+        assert_eq!(windows.fire(at(118), cause("d")), Fired::Joined);
+        assert_eq!(windows.due(at(147)), None);
+        let window = windows.due(at(148)).unwrap();
+        assert_eq!((window.start, window.end, window.fired), (at(57), at(148), 2));
     }
 
     #[test]
