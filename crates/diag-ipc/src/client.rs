@@ -291,7 +291,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Those of every command: see [`Client`].
+    /// [`HResult::EnvironmentVariableNotFound`] if the variable to unset is not set; those of every command: see
+    /// [`Client`].
     pub fn set_environment_variable(&self, name: &str, value: Option<&str>) -> Result<()> {
         self.order(&Request::SetEnvironmentVariable {
             name: name.into(),

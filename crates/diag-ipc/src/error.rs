@@ -293,7 +293,8 @@ pub enum HResult {
     InvalidArgument,
     /// `ERROR_INSUFFICIENT_BUFFER`.
     InsufficientBuffer,
-    /// `ERROR_ENVVAR_NOT_FOUND`.
+    /// `ERROR_ENVVAR_NOT_FOUND`: the variable to unset is not set. [`HResult::code`] is that of runtimes, not that of the
+    /// specification, which is read as this, too.
     EnvironmentVariableNotFound,
     /// `CORPROF_E_PROFILER_ALREADY_ACTIVE`.
     ProfilerAlreadyActive,
@@ -315,10 +316,13 @@ const HRESULTS: [(HResult, u32, &str); 14] = [
     (HResult::RuntimeUninitialized, 0x8013_1371, "RUNTIME_UNINITIALIZED"),
     (HResult::InvalidArgument, 0x8007_0057, "INVALIDARG"),
     (HResult::InsufficientBuffer, 0x8007_007a, "INSUFFICIENT_BUFFER"),
-    (HResult::EnvironmentVariableNotFound, 0x8000_00cb, "ENVVAR_NOT_FOUND"),
+    (HResult::EnvironmentVariableNotFound, 0x8007_00cb, "ENVVAR_NOT_FOUND"),
     (HResult::ProfilerAlreadyActive, 0x8013_136a, "PROFILER_ALREADY_ACTIVE"),
     (HResult::ModuleNotFound, 0x8007_007e, "MOD_NOT_FOUND"),
 ];
+
+/// `ERROR_ENVVAR_NOT_FOUND` in the specification. Runtimes send `HRESULT_FROM_WIN32` of it.
+const SPECIFIED_ENVVAR_NOT_FOUND: u32 = 0x8000_00cb;
 
 impl HResult {
     /// The code on the wire.
@@ -337,6 +341,9 @@ impl HResult {
 
 impl From<u32> for HResult {
     fn from(code: u32) -> Self {
+        if code == SPECIFIED_ENVVAR_NOT_FOUND {
+            return Self::EnvironmentVariableNotFound;
+        }
         HRESULTS.iter().find(|(_, c, _)| *c == code).map_or(Self::Other(code), |(h, ..)| *h)
     }
 }
@@ -363,5 +370,13 @@ mod tests {
         assert_eq!(HResult::from(0x1234_5678).code(), 0x1234_5678);
         assert_eq!(HResult::BadEncoding.to_string(), "BAD_ENCODING (0x80131384)");
         assert_eq!(HResult::Other(7).to_string(), "0x00000007");
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_has_the_code_of_runtimes_and_that_of_the_specification() {
+        for code in [0x8007_00cb, 0x8000_00cb] {
+            assert_eq!(HResult::from(code), HResult::EnvironmentVariableNotFound);
+        }
+        assert_eq!(HResult::EnvironmentVariableNotFound.code(), 0x8007_00cb);
     }
 }

@@ -80,6 +80,7 @@ fn questions_and_orders() {
         assert!(environment.lines().any(|l| l == "TRISCOPE_A=b=c"));
         ok(&["set-env", "-p", pid, "TRISCOPE_A"]);
         assert!(!ok(&["env", pid]).contains("TRISCOPE_A"));
+        ok(&["set-env", pid, "TRISCOPE_NEVER_SET"]);
         assert!(fails(&["set-env", pid, "TRISCOPE_D="], 2).contains("empty value"));
 
         ok(&["perf-map", "on", pid, "--type", "perfmap"]);

@@ -721,6 +721,29 @@ fn a_program_that_has_ended_was_resumed() {
     server.fails(&["resume"], 1);
 }
 
+/// Runtimes refuse it with this code. The variable is as it should be, and the others are set.
+#[test]
+fn a_variable_that_is_not_set_can_be_unset() {
+    let server = Server::start(|request| match request {
+        Request::SetEnvironmentVariable { name, .. } if name == "ABSENT" => {
+            let code = HResult::from(0x8007_00cb);
+            Reply::Error { code, message: None }.encode().unwrap()
+        }
+        Request::SetEnvironmentVariable { .. } => done(),
+        _ => unknown(),
+    });
+    let output = server.run(&["set-env", "ABSENT", "OTHER=1"]);
+    assert!(output.status.success(), "{}", errors(&output));
+    assert!(errors(&output).contains("ABSENT is not set"), "{}", errors(&output));
+    let set = |name: &str, value: &str| Request::SetEnvironmentVariable {
+        name: name.to_owned(),
+        value: value.to_owned(),
+    };
+    assert_eq!(server.requests(), [set("ABSENT", ""), set("OTHER", "1")]);
+    // One that cannot be set is a failure.
+    server.fails(&["set-env", "ABSENT=1"], 1);
+}
+
 const CLASS: &str = "cf0d821e-299b-5307-a3d8-b283c03916dd";
 
 #[test]

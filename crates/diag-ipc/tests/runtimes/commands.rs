@@ -110,6 +110,8 @@ const TABLE: &[Row] = &[
         assert_eq!(get(&t.client().process_environment()?).as_deref(), Some("né😀"));
         t.client().set_environment_variable("TRISCOPE_SET", None)?;
         assert_eq!(get(&t.client().process_environment()?), None);
+        let absent = t.client().set_environment_variable("TRISCOPE_NEVER_SET", None).unwrap_err();
+        assert_eq!(absent.code(), Some(HResult::EnvironmentVariableNotFound), "{absent}");
         Ok(())
     }),
     (Command::ProcessInfo2, [UNKNOWN, OK, OK], |t| info(t, ProcessInfoCommand::ProcessInfo2)),

@@ -8,7 +8,7 @@ use crate::run::duration::duration;
 use crate::run::procfs;
 use crate::run::stop::{Listener, Next};
 use crossbeam_channel::{after, select, tick};
-use diag_ipc::{DumpFlags, DumpType, Error, Operation, PerfMapType, RejectedRequest};
+use diag_ipc::{DumpFlags, DumpType, Error, HResult, Operation, PerfMapType, RejectedRequest};
 use serde_json::json;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt as _;
@@ -191,10 +191,20 @@ impl SetEnv {
             None => self.target.resolve()?,
         };
         for (name, value) in variables {
-            target.client.set_environment_variable(name, value).map_err(target.failure())?;
+            match target.client.set_environment_variable(name, value) {
+                Err(error) if value.is_none() && is_not_set(&error) => {
+                    message!("triscope: {}: {} is not set", target.name, OneLine(name));
+                }
+                other => other.map_err(target.failure())?,
+            }
         }
         Ok(())
     }
+}
+
+/// Whether the runtime has no such variable.
+fn is_not_set(error: &Error) -> bool {
+    error.code() == Some(HResult::EnvironmentVariableNotFound)
 }
 
 /// Write a memory dump of a process
