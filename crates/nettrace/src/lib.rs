@@ -70,6 +70,7 @@ mod stack_table;
 mod state;
 mod strings;
 mod summary;
+mod table_space;
 mod tables;
 mod trace;
 mod types;

@@ -2,6 +2,8 @@ use std::collections::HashMap;
 
 use trace_common::{Limits, Timestamp};
 
+use crate::table_space;
+
 /// Events of one thread that the writer dropped because its buffers were full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,14 +129,11 @@ impl Losses {
     /// ended. A new thread with one of their ids counts from 1.
     pub(crate) fn keep_listed(&mut self) {
         self.threads.retain(|_, counter| std::mem::take(&mut counter.is_listed));
-        // Otherwise each of many small sequence points takes the time of the largest table.
-        if self.threads.len() < self.threads.capacity() / 4 {
-            self.threads.shrink_to(2 * self.threads.len());
-        }
+        table_space::fit(&mut self.threads);
     }
 
     pub(crate) fn clear(&mut self) {
-        self.threads.clear();
+        table_space::empty(&mut self.threads);
         self.forgotten = true;
     }
 
@@ -156,5 +155,25 @@ impl Losses {
         let sequence = if self.forgotten { reached } else { 0 };
         let new = Counter { sequence, ticks: None, lost: 0, is_listed: false };
         self.threads.entry(thread).or_insert(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Those of version 6 can end all threads, those of older versions end the threads that they do not list.
+    #[test]
+    fn a_small_sequence_point_after_a_large_one_has_a_small_table() {
+        for end in [Losses::clear, Losses::keep_listed] {
+            let (mut losses, limits) = (Losses::default(), Limits::default());
+            for threads in [10_000, 1] {
+                for thread in 0..threads {
+                    losses.sequence_point(thread, 1, 0, &limits);
+                }
+                end(&mut losses);
+            }
+            assert!(losses.threads.capacity() < 100, "{}", losses.threads.capacity());
+        }
     }
 }

@@ -7,7 +7,7 @@ use crate::manifest;
 use crate::payload::PayloadEnd;
 use crate::strings::{string16, utf8, varuint32};
 use crate::types::{Field, FieldType, compact, fixed_size, place};
-use crate::{Error, Guid, Result};
+use crate::{Error, Guid, Result, table_space};
 
 /// The origin of an event's name and fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -402,7 +402,22 @@ impl MetadataTable {
 
     pub(crate) fn clear(&mut self) {
         self.rows.clear();
-        self.by_id.clear();
+        table_space::empty(&mut self.by_id);
         self.bytes = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_cleared_has_no_space() {
+        let mut table = MetadataTable::new();
+        for id in 0..10_000 {
+            table.insert(Metadata::empty(id), &Limits::default(), 0).unwrap();
+        }
+        table.clear();
+        assert_eq!(table.by_id.capacity(), 0);
     }
 }

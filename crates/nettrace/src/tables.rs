@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use trace_common::{Cursor, Limits};
 
 use crate::strings::{guid, utf8, varint64};
-use crate::{Error, Guid, Result};
+use crate::{Error, Guid, Result, table_space};
 
 /// Rows of bytes with consecutive ids, from stack and label list blocks.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl RowCache {
         self.bytes.clear();
         self.rows.clear();
         self.segments.clear();
-        self.irregular.clear();
+        table_space::empty(&mut self.irregular);
     }
 
     pub(crate) fn get(&self, id: u32) -> Option<&[u8]> {
@@ -241,7 +241,7 @@ impl ThreadTable {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.threads.clear();
+        table_space::empty(&mut self.threads);
         self.bytes = 0;
     }
 }
@@ -334,5 +334,23 @@ impl<'a> Stack<'a> {
 impl std::fmt::Debug for Stack<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.instruction_pointers().map(|ip| format!("{ip:#x}"))).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_is_cleared_has_no_space() {
+        let limits = Limits::default();
+        let (mut rows, mut threads) = (RowCache::default(), ThreadTable::default());
+        for id in 0..10_000 {
+            rows.push(id, false, b"", 0, &limits).unwrap();
+            threads.insert(id.into(), Thread::default(), &limits, 0).unwrap();
+        }
+        rows.clear();
+        threads.clear();
+        assert_eq!((rows.irregular.capacity(), threads.threads.capacity()), (0, 0));
     }
 }

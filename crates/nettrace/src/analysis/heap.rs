@@ -4,7 +4,7 @@ use trace_common::Limits;
 
 use super::number;
 use crate::manifest::Provider;
-use crate::{Event, Object, Timestamp};
+use crate::{Event, Object, Timestamp, table_space};
 
 /// A type of object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -459,7 +459,7 @@ impl HeapSnapshot {
     /// Starts the next heap dump, which replaces the previous one. Types are kept.
     fn restart(&mut self) {
         self.nodes.clear();
-        self.undescribed.clear();
+        table_space::empty(&mut self.undescribed);
         self.edges.clear();
         self.roots.clear();
         self.edges_expected = 0;
@@ -519,4 +519,18 @@ fn gap(next: &mut u64, chunk: u64) -> u64 {
 
 fn get(object: &Object<'_>, name: &str) -> Option<u64> {
     object.get(name)?.as_u64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each of many small heap dumps after a huge one would take the time of its types.
+    #[test]
+    fn the_next_heap_dump_has_no_space_of_the_last() {
+        let mut snapshot = HeapSnapshot::new();
+        snapshot.undescribed.extend(0..10_000);
+        snapshot.restart();
+        assert_eq!(snapshot.undescribed.capacity(), 0);
+    }
 }
