@@ -8,6 +8,14 @@ use trace_common::{Cursor, Limits};
 use crate::strings::{guid, utf8, varint64};
 use crate::{Error, Guid, Result, table_space};
 
+/// Maximum number of bytes of a stack: 16384 frames. A runtime writes at most 100. Each of many tiny events can have the
+/// same stack, and takes the time of its size again.
+const MAX_STACK: usize = 1 << 17;
+
+/// Maximum number of bytes of a label list. The labels other than texts take less than 100. As for a stack, each event
+/// takes the time of the size.
+const MAX_LABEL_LIST: usize = 1 << 14;
+
 /// Rows of bytes with consecutive ids, from stack and label list blocks.
 #[derive(Debug, Default)]
 pub(crate) struct RowCache {
@@ -108,6 +116,7 @@ impl RowCache {
             let at = c.offset();
             let size = c.u32()?;
             let row = c.bytes(size as usize)?;
+            check_size("stack size", row, MAX_STACK, at)?;
             self.push(first_id.wrapping_add(n), regular, row, at, limits)?;
         }
         Ok(())
@@ -124,10 +133,18 @@ impl RowCache {
             let start = c.position();
             while !read_label(c)?.1 {}
             let row = whole.get(..c.position() - start).unwrap_or_default();
+            check_size("label list size", row, MAX_LABEL_LIST, at)?;
             self.push(first_id.wrapping_add(n), regular, row, at, limits)?;
         }
         Ok(())
     }
+}
+
+fn check_size(what: &'static str, row: &[u8], most: usize, at: u64) -> Result<()> {
+    if row.len() > most {
+        return Err(Error::limit(at, what, row.len() as u64, most));
+    }
+    Ok(())
 }
 
 /// A label: additional data of an event beyond its fields.
@@ -175,7 +192,7 @@ fn read_label<'a>(c: &mut Cursor<'a>) -> Result<(Label<'a>, bool)> {
     Ok((label, kind & 0x80 != 0))
 }
 
-/// The labels of one event.
+/// The labels of one event. A list of more than 16 KiB is an error.
 #[derive(Clone, Debug)]
 pub struct Labels<'a>(Option<Cursor<'a>>);
 
@@ -295,7 +312,7 @@ pub(crate) fn memory_of(properties: &[(String, String)]) -> usize {
     size_of_val(properties) + text
 }
 
-/// The instruction pointers of a stack, innermost first.
+/// The instruction pointers of a stack, innermost first. A stack of more than 128 KiB in a block of stacks is an error.
 #[derive(Clone, Copy, Default)]
 pub struct Stack<'a> {
     bytes: &'a [u8],

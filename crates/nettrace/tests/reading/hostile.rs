@@ -346,6 +346,37 @@ fn the_memory_of_tables_is_bounded() {
     assert_eq!(limited(&stacks, 1 << 20), (1, None));
 }
 
+/// Otherwise each of many tiny events takes their time.
+#[test]
+fn huge_stacks_and_label_lists_are_refused() {
+    let refused = |kind: u8, row: &[u8]| {
+        let mut stream = assemble::V6::new();
+        let row_at = stream.0.len() as u64 + 12;
+        stream.block(kind, &[&1u32.to_le_bytes()[..], &1u32.to_le_bytes(), row].concat());
+        let mut parser = Parser::new(Options::new());
+        parser.push(&stream.end());
+        let error = loop {
+            match parser.next_item() {
+                Ok(Some(_)) => {}
+                Ok(None) => return None,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.offset, row_at);
+        match error.kind {
+            ErrorKind::Limit { what, limit, .. } => Some((what, limit)),
+            other => panic!("{other}"),
+        }
+    };
+    let stack = |size: u32| [size.to_le_bytes().to_vec(), vec![0; size as usize]].concat();
+    assert_eq!(refused(5, &stack(1 << 17)), None);
+    assert_eq!(refused(5, &stack((1 << 17) + 8)), Some(("stack size", 1 << 17)));
+    // Opcodes, the last of which ends the list.
+    let labels = |count: usize| [[7u8, 1].repeat(count - 1), vec![0x87, 1]].concat();
+    assert_eq!(refused(8, &labels(1 << 13)), None);
+    assert_eq!(refused(8, &labels((1 << 13) + 1)), Some(("label list size", 1 << 14)));
+}
+
 /// A sequence point of `threads` threads, each of which has lost one event.
 fn sequence_point(threads: u32) -> Vec<u8> {
     let mut point = 5i64.to_le_bytes().to_vec();
