@@ -71,8 +71,22 @@ struct Type {
 struct File<'a> {
     bytes: &'a [u8],
     c: Cursor<'a>,
-    /// Types by the offset of their definition; later objects refer to it.
-    types: Vec<(u64, Type)>,
+    types: Types,
+}
+
+/// Types in the order of the offsets of their definitions; later objects refer to those.
+#[derive(Default)]
+struct Types(Vec<(u64, Type)>);
+
+impl Types {
+    fn defined_at(&self, offset: u64) -> Option<&Type> {
+        let index = self.0.binary_search_by_key(&offset, |(at, _)| {
+            #[cfg(test)]
+            tests::COMPARED.with(|compared| compared.set(compared.get() + 1));
+            *at
+        });
+        self.0.get(index.ok()?).map(|(_, known)| known)
+    }
 }
 
 impl HeapGraph {
@@ -97,7 +111,7 @@ impl HeapGraph {
     /// [`GcDumpError`] with the byte offset. Versions 8 to 10 of the format are supported; files of
     /// .NET Native (with deferred types) are not.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let mut file = File { bytes, c: Cursor::new(bytes), types: Vec::new() };
+        let mut file = File { bytes, c: Cursor::new(bytes), types: Types::default() };
         let begins = file.c.u32().is_ok_and(|n| n as usize == SIGNATURE.len())
             && file.c.bytes(SIGNATURE.len()).is_ok_and(|text| text == SIGNATURE);
         if !begins {
@@ -163,8 +177,7 @@ impl<'a> File<'a> {
         if self.c.peek() == Some(OBJECT_REFERENCE) {
             self.c.skip(1)?;
             let label = u64::from(self.c.u32()?);
-            let known = self.types.iter().find(|(defined, _)| *defined == label);
-            return known.map(|(_, known)| known.clone()).ok_or_else(|| {
+            return self.types.defined_at(label).cloned().ok_or_else(|| {
                 self.error(GcDumpErrorKind::Invalid { what: "type reference", value: label as i64 })
             });
         }
@@ -174,7 +187,8 @@ impl<'a> File<'a> {
         let name = string(&mut self.c)?.unwrap_or_default();
         self.tag(END_OBJECT)?;
         let defined = Type { name, version, minimum_reader };
-        self.types.push((at, defined.clone()));
+        // The file is only read forward.
+        self.types.0.push((at, defined.clone()));
         Ok(defined)
     }
 
@@ -346,4 +360,47 @@ fn node(
         }
     }
     Ok(Node { address: 0, size, kind: kind as u32, first_edge, edge_count })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fast::put_string;
+    use super::*;
+
+    thread_local! {
+        /// Number of definitions that references to types were compared with.
+        pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+    }
+
+    /// Each object can define its type again, or refer to any definition.
+    #[test]
+    fn a_reference_is_compared_with_few_of_many_types() {
+        const MANY: u32 = 1_000;
+        let mut bytes = Vec::new();
+        let mut references = Vec::new();
+        for version in 0..MANY {
+            bytes.push(BEGIN_OBJECT);
+            references.push(bytes.len() as u32);
+            bytes.extend([BEGIN_OBJECT, NULL_REFERENCE]);
+            bytes.extend([version, 0].map(u32::to_le_bytes).concat());
+            put_string(&mut bytes, Some("Segment"));
+            bytes.push(END_OBJECT);
+        }
+        references.push(1_000_000);
+        for reference in references {
+            bytes.extend([BEGIN_OBJECT, OBJECT_REFERENCE]);
+            bytes.extend(reference.to_le_bytes());
+        }
+        let mut file = File { bytes: &bytes, c: Cursor::new(&bytes), types: Types::default() };
+        let before = COMPARED.get();
+        for version in (0..MANY).chain(0..MANY) {
+            let found = file.object("Segment").map(|found| found.version);
+            assert_eq!(found, Ok(version as i32));
+        }
+        let compared = COMPARED.get() - before;
+        assert!(compared < 20 * u64::from(MANY), "{compared}");
+        let kind = file.object("Segment").err().map(|error| error.kind);
+        let unknown = GcDumpErrorKind::Invalid { what: "type reference", value: 1_000_000 };
+        assert_eq!(kind, Some(unknown));
+    }
 }
