@@ -51,14 +51,14 @@ pub struct Exception {
 pub struct Contention {
     /// Thread that waited.
     pub tid: u64,
-    /// Start.
+    /// Start. It is before the first event of a stream that begins during the wait (.NET Core 3.0).
     pub start: Timestamp,
     /// End.
     pub end: Timestamp,
-    /// The lock (.NET 8); `None` also if the start of the wait was lost.
+    /// The lock (.NET 8); `None` also if the stream does not have the start of the wait.
     pub lock_id: Option<u64>,
     /// Operating system id of the thread that owned the lock (.NET 8); 0 if it is unknown, `None` also if the
-    /// start of the wait was lost.
+    /// stream does not have the start of the wait.
     pub owner_tid: Option<u64>,
     /// Whether it was a managed lock, not a lock of the runtime.
     pub managed: bool,
@@ -162,24 +162,33 @@ impl RuntimeTracker {
         self.undecodable
     }
 
-    /// Number of starts of waits and compilations that were ignored because too many were open.
-    /// Their ends complete no record, or one without its start.
+    /// Number of starts of waits and compilations that were ignored because too many were open, and of ends of
+    /// waits that have neither a start nor a duration. The ends of those starts complete no record, or one without
+    /// what only the start has.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }
 
     /// The wait that ends on a thread.
     fn stop(&mut self, event: &Event<'_>) -> Option<RuntimeRecord> {
-        let open = self.waiting.end(event)?;
-        let wait = Contention { end: event.time(), ..open.of };
-        Some(RuntimeRecord::Contention(match Waited::of(event) {
-            // The start is that of an earlier wait.
-            Some(waited) if !waited.is_of(&open) => {
-                let managed = number(event, "ContentionFlags") == Some(0);
-                let (lock_id, owner_tid) = (None, None);
-                Contention { start: waited.start, lock_id, owner_tid, managed, ..wait }
+        let waited = Waited::of(event);
+        let started = self.waiting.end(event);
+        // The start can be that of an earlier wait.
+        let own = started.filter(|wait| waited.is_none_or(|waited| waited.is_of(wait)));
+        Some(RuntimeRecord::Contention(match (own, waited) {
+            (Some(wait), _) => Contention { end: event.time(), ..wait.of },
+            (None, Some(waited)) => Contention {
+                tid: event.tid(),
+                start: waited.start,
+                end: event.time(),
+                lock_id: None,
+                owner_tid: None,
+                managed: number(event, "ContentionFlags") == Some(0),
+            },
+            (None, None) => {
+                self.dropped += 1;
+                return None;
             }
-            _ => wait,
         }))
     }
 

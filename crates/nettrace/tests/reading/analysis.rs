@@ -705,7 +705,12 @@ fn a_wait_whose_start_was_lost_has_its_own_duration_and_stack() {
         }
         other => panic!("{other:?}"),
     });
-    let expected = [(5_000_000, None, true), (3_000_000, Some(7), true), (10, Some(7), true)];
+    let expected = [
+        (5_000_000, None, true),
+        (3_000_000, Some(7), true),
+        (2_000_000, None, true),
+        (10, Some(7), true),
+    ];
     assert_eq!((Vec::from_iter(waits), incomplete), (expected.to_vec(), 0));
 }
 
@@ -756,9 +761,12 @@ fn a_wait_does_not_begin_before_its_clock() {
         Reader::new(&stream[..]).for_each(|event| stacks.push(&event)).unwrap();
         let totals: Vec<_> = stacks.totals().map(|total| (total.count, total.weight)).collect();
         assert_eq!(totals, [(1, 40)], "{nanos}");
-        let (records, _) = records(&stream);
+        let (mut tracker, mut records) = (RuntimeTracker::new(), Vec::new());
+        let mut reader = Reader::new(&stream[..]);
+        reader.for_each(|event| records.extend(tracker.push(&event))).unwrap();
         let [RuntimeRecord::Contention(wait)] = records[..] else { panic!("{records:?}") };
         assert_eq!((wait.end - wait.start, wait.lock_id), (lasting(40), Some(7)), "{nanos}");
+        assert_eq!((tracker.dropped(), tracker.undecodable()), (1, 0), "{nanos}");
     }
 }
 
