@@ -89,7 +89,7 @@ commands! {
     /// Sets or unsets an environment variable of the process.
     SetEnvironmentVariable = Process 3, ".NET 6";
     /// `ProcessInfo` with the entry assembly and the runtime's version.
-    ProcessInfo2 = Process 4, ".NET 7";
+    ProcessInfo2 = Process 4, ".NET 6";
     /// Writes `/tmp/perf-PID.map` or a jitdump for perf.
     EnablePerfMap = Process 5, ".NET 8";
     /// Stops writing perf maps.
@@ -155,5 +155,16 @@ impl Command {
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It came with 6.0 Preview 6. The specification has .NET 7.
+    #[test]
+    fn runtimes_report_their_version_since_net_6() {
+        assert_eq!(Command::ProcessInfo2.since(), ".NET 6");
     }
 }

@@ -28,7 +28,7 @@ pub struct ProcessInfo {
 }
 
 impl ProcessInfo {
-    /// The major version of the runtime: 9 of `9.0.1`. `None` before .NET 7, which does not report it.
+    /// The major version of the runtime: 9 of `9.0.1`. `None` before .NET 6, which does not report it.
     pub fn major_version(&self) -> Option<u32> {
         self.clr_version.as_deref()?.split('.').next()?.parse().ok()
     }

@@ -102,7 +102,7 @@ fn dotnet() -> Check {
             Ok(info) => {
                 let version = info.clr_version.unwrap_or_default();
                 let version = version.split(['+', ' ']).next().unwrap_or_default().to_owned();
-                let version = if version.is_empty() { "before .NET 7".to_owned() } else { version };
+                let version = if version.is_empty() { "before .NET 6".to_owned() } else { version };
                 format!("{} ({version})", process.pid)
             }
             Err(error) => format!("{} ({error})", process.pid),

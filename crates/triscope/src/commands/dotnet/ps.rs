@@ -18,7 +18,7 @@ Examples:
   triscope dotnet ps
   triscope dotnet ps --json | jq '.processes[].pid'
 
-The runtime's version is - where the runtime does not report it (before .NET 7) or does not answer.")]
+The runtime's version is - where the runtime does not report it (before .NET 6) or does not answer.")]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]

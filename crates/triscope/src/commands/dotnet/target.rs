@@ -215,7 +215,7 @@ impl Target {
         self.pid.or_else(|| self.client.peer().ok()?.pid)
     }
 
-    /// The major version of the runtime, if it reports that (.NET 7).
+    /// The major version of the runtime, if it reports that (.NET 6).
     pub(super) fn major_version(&self) -> Result<Option<u32>> {
         match self.client.process_info() {
             Ok(info) => Ok(info.major_version()),
