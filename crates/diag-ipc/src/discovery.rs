@@ -84,7 +84,9 @@ pub struct ProcessList {
 
 /// Lists the processes with a diagnostic server, those in containers included.
 ///
-/// Without `CAP_SYS_PTRACE`, only this user's processes are listed.
+/// Without `CAP_SYS_PTRACE`, processes of other users are only found if their sockets are in `/tmp` of the same root
+/// directory. Only their users and root can connect to those sockets: for others, each command is an [`Error::Io`] of
+/// [`Operation::Connect`].
 ///
 /// # Errors
 ///

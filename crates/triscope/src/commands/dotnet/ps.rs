@@ -1,13 +1,16 @@
 use crate::failure::{Failure, OneLine, Result};
 use crate::io::stdout::Output;
 use diag_ipc::discovery::{self, Process, ProcessList, UnseenSocket};
-use diag_ipc::{ProcessInfo, Timeouts};
+use diag_ipc::{Error, ProcessInfo, Timeouts};
 use rustix::thread::CapabilitySet;
 use serde_json::json;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
-/// List .NET processes of this user or, as root, of all users, including containers
+/// List .NET processes, including those in containers
+///
+/// For root, these are the processes of all users. Without root, a process of another user is listed if its socket is
+/// in /tmp, and its runtime cannot be queried.
 ///
 /// A socket that is named after a process and does not belong to it is reported and not used. So are sockets in
 /// the temporary directory of processes that are not visible here: a side-car container that shares /tmp with
@@ -18,7 +21,8 @@ Examples:
   triscope dotnet ps
   triscope dotnet ps --json | jq '.processes[].pid'
 
-The runtime's version is - where the runtime does not report it (before .NET 6) or does not answer.")]
+The runtime's version is - where the runtime does not report it (before .NET 6) or does not answer. It is
+\"not permitted\" where this user cannot connect to the socket, which is that of another user.")]
 pub(crate) struct Args {
     /// Print JSON
     #[arg(long)]
@@ -34,10 +38,7 @@ pub(super) fn run(args: &Args) -> Result {
     let rows: Vec<Row<'_>> = found
         .processes
         .iter()
-        .map(|process| Row {
-            process,
-            info: process.client().timeouts(timeouts).process_info().ok(),
-        })
+        .map(|process| Row { process, info: process.client().timeouts(timeouts).process_info() })
         .collect();
     let mut output = Output::new();
     let buffer = &mut output.buffer;
@@ -63,22 +64,17 @@ pub(super) fn run(args: &Args) -> Result {
 
 struct Row<'a> {
     process: &'a Process,
-    info: Option<ProcessInfo>,
+    info: diag_ipc::Result<ProcessInfo>,
 }
 
 impl Row<'_> {
-    fn version(&self) -> Option<&str> {
-        let version = self.info.as_ref()?.clr_version.as_deref()?;
-        // The commit hash is of no use in a table.
-        Some(version.split_once(['+', ' ']).map_or(version, |(version, _)| version))
-    }
-
     fn command(&self) -> String {
         self.process.command_line().join(" ")
     }
 
     fn json(&self) -> serde_json::Value {
         let Process { pid, namespace_pid, uid, start_time, .. } = self.process;
+        let info = self.info.as_ref().ok();
         json!({
             "pid": pid,
             "namespace_pid": namespace_pid,
@@ -86,10 +82,24 @@ impl Row<'_> {
             "start_time_ticks": start_time,
             "socket": self.process.address().path(),
             "command_line": self.process.command_line(),
-            "clr_version": self.info.as_ref().and_then(|i| i.clr_version.as_deref()),
-            "entry_assembly": self.info.as_ref().and_then(|i| i.entry_assembly.as_deref()),
-            "arch": self.info.as_ref().map(|i| i.arch.as_str()),
+            "clr_version": info.and_then(|i| i.clr_version.as_deref()),
+            "entry_assembly": info.and_then(|i| i.entry_assembly.as_deref()),
+            "arch": info.map(|i| i.arch.as_str()),
         })
+    }
+}
+
+/// The version of a runtime, or the reason that it is not known.
+fn version(info: &diag_ipc::Result<ProcessInfo>) -> &str {
+    match info {
+        Ok(ProcessInfo { clr_version: Some(version), .. }) => {
+            // The commit hash is of no use in a table.
+            version.split_once(['+', ' ']).map_or(version.as_str(), |(version, _)| version)
+        }
+        Err(Error::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => {
+            "not permitted"
+        }
+        _ => "-",
     }
 }
 
@@ -98,7 +108,7 @@ fn print(rows: &[Row<'_>], out: &mut Vec<u8>) -> std::io::Result<()> {
     for row in rows {
         let Process { pid, namespace_pid, uid, .. } = row.process;
         let inner = if pid == namespace_pid { "-".to_owned() } else { namespace_pid.to_string() };
-        let (version, command) = (row.version().unwrap_or("-"), row.command());
+        let (version, command) = (version(&row.info), row.command());
         let (version, command) = (OneLine(version).to_string(), OneLine(&command));
         writeln!(out, "{pid:>8} {inner:>8} {uid:>6} {version:<14} {command}")?;
     }
@@ -168,6 +178,15 @@ fn owner(listener: Option<u32>, user: Option<u32>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diag_ipc::Operation;
+
+    #[test]
+    fn a_socket_of_another_user_is_not_permitted() {
+        let operation = Operation::Connect;
+        let failed = |kind: ErrorKind| Error::Io { operation, source: kind.into() };
+        assert_eq!(version(&Err(failed(ErrorKind::PermissionDenied))), "not permitted");
+        assert_eq!(version(&Err(failed(ErrorKind::ConnectionRefused))), "-");
+    }
 
     #[test]
     fn sockets_of_other_users_have_their_owner() {
