@@ -375,12 +375,12 @@ impl Session {
         let (start, limit) = (Instant::now(), self.session.stop_limit());
         while !self.session.has_ended() {
             let stop_handle = self.stop_handle();
-            let stopped = spawn_blocking(move || stop_handle.stop()).await;
+            let stopped = spawn_blocking(move || stop_handle.attempt()).await;
             match stopped.unwrap_or_else(|e| Err(cancelled(e))) {
                 Ok(()) => break,
                 Err(e) if start.elapsed() >= limit => {
                     let mut end = self.finish().await;
-                    end.truncation = Some(TruncationReason::Stop(e));
+                    end.truncation = Some(TruncationReason::not_stopped(e, limit));
                     return end;
                 }
                 Err(_) => {

@@ -35,6 +35,11 @@ pub(crate) trait Endpoint: fmt::Debug + Send + Sync {
     fn is_direct(&self) -> bool {
         false
     }
+
+    /// Whether an attempt to connect that ends early loses nothing: a later one gets the connection as soon.
+    fn can_retry(&self) -> bool {
+        true
+    }
 }
 
 impl Endpoint for Address {
@@ -65,6 +70,11 @@ where
         // Every wait is one of the socket.
         stream.set_nonblocking(false).map_err(error)?;
         Ok(crate::transport::unix::Stream::from(stream).into())
+    }
+
+    /// Each connection can take a while.
+    fn can_retry(&self) -> bool {
+        false
     }
 }
 
@@ -669,6 +679,13 @@ impl Client {
     /// Opens a connection for one request.
     pub(crate) fn connect(&self) -> Result<Connection> {
         self.endpoint.connect(self.timeouts.connect)
+    }
+
+    /// Opens a connection for a request that is tried again. An attempt takes `wait` at most, where a later one gets
+    /// the connection as soon.
+    pub(crate) fn connect_within(&self, wait: Duration) -> Result<Connection> {
+        let limit = self.timeouts.connect;
+        self.endpoint.connect(if self.endpoint.can_retry() { limit.min(wait) } else { limit })
     }
 
     /// Sends the stop request. The reply comes on the same connection.

@@ -84,7 +84,8 @@ impl Shared {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stop(&self) -> Result<(), Error> {
+    /// Stops the session. `wait` is the time for a connection where it can be tried again.
+    fn stop(&self, wait: Duration) -> Result<(), Error> {
         let mut stop = self.lock();
         // After the end, the runtime may be gone, or the id be that of another session.
         if !matches!(*stop, Stop::No) {
@@ -96,7 +97,7 @@ impl Shared {
             // Only here, under the lock; the first time counts. Also of a request that cannot be sent:
             // nobody wants the stream any longer.
             let _ = self.asked.set(Instant::now());
-            self.client.connect()
+            self.client.connect_within(wait)
         });
         self.is_connecting.store(false, Ordering::SeqCst);
         let Some(mut connection) = connection.transpose()? else { return Ok(()) };
@@ -111,7 +112,7 @@ impl Shared {
     /// Stops the session, then reads and discards the rest of the stream.
     fn discard(&self, connection: &mut Connection) {
         // If the request cannot be sent, all that remains is to close the connection.
-        if self.stop().is_ok() {
+        if self.stop(Duration::MAX).is_ok() {
             // One that tokio has polled does not wait.
             #[cfg(all(feature = "tokio", unix))]
             let _ = connection.set_blocking(); // a drain that does not wait is still one
@@ -156,7 +157,13 @@ impl StopHandle {
     ///
     /// Those of sending a request: see [`Client`].
     pub fn stop(&self) -> Result<()> {
-        self.0.stop()
+        self.0.stop(Duration::MAX)
+    }
+
+    /// An attempt of a reader, which reads before the next one.
+    #[cfg(all(feature = "tokio", unix))]
+    pub(crate) fn attempt(&self) -> Result<()> {
+        self.0.stop(TICK)
     }
 }
 
@@ -276,14 +283,15 @@ impl Session {
     /// Stops the session, reads the rest of the stream and writes it to `out`.
     ///
     /// A request that cannot be sent, because the runtime executes another command, is tried again for
-    /// [`Timeouts::drain`](crate::Timeouts::drain). The stream is read meanwhile.
+    /// [`Timeouts::drain`](crate::Timeouts::drain). The stream is read between the attempts. Each of them waits half a
+    /// second for a connection; one of [`Client::with_dialer`], [`Timeouts::connect`](crate::Timeouts::connect).
     pub fn stop_into(mut self, out: &mut impl Write) -> SessionEnd {
         let (start, limit) = (Instant::now(), self.stop_limit());
         while self.end.is_none() {
-            match self.shared.stop() {
+            match self.shared.stop(TICK) {
                 Ok(()) => break,
                 Err(e) if start.elapsed() >= limit => {
-                    self.end = Some(End::Failed(TruncationReason::Stop(e)));
+                    self.end = Some(End::Failed(TruncationReason::not_stopped(e, limit)));
                     return self.finish();
                 }
                 Err(_) => self.copy(out, Instant::now().checked_add(TICK)),
@@ -560,6 +568,18 @@ pub enum TruncationReason {
     /// The session was closed before its stream was read to the end.
     #[error("the stream was not read to its end")]
     Abandoned,
+}
+
+impl TruncationReason {
+    /// The error of the last attempt to stop a session, which was tried for `limit`.
+    pub(crate) fn not_stopped(error: Error, limit: Duration) -> Self {
+        Self::Stop(match error {
+            Error::Timeout { operation: Operation::Connect, .. } => {
+                Error::Timeout { operation: Operation::Connect, after: limit }
+            }
+            other => other,
+        })
+    }
 }
 
 /// Detects the end of a NetTrace stream.

@@ -12,7 +12,8 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// The timeout of a step that never ends, and is to end with it.
@@ -461,6 +462,91 @@ fn a_stop_is_tried_again() {
     assert!(out.bytes.starts_with(STREAM_HEAD) && out.bytes.ends_with(b"\x06\x01"));
 }
 
+/// Reports the first write.
+struct Reporting {
+    first: Option<Sender<()>>,
+    bytes: Vec<u8>,
+}
+
+impl std::io::Write for Reporting {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(first) = self.first.take() {
+            first.send(()).unwrap();
+        }
+        self.bytes.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A runtime at a reverse port that executes another command from the start of its session until the client has read:
+/// it does not connect before.
+struct Busy {
+    _dir: tempfile::TempDir,
+    _server: Server,
+    client: Client,
+    out: Reporting,
+    runtime: JoinHandle<()>,
+}
+
+fn busy() -> Busy {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("port");
+    let server = Server::bind(&path).unwrap();
+    let connect = move || {
+        let mut connection = UnixStream::connect(&path).unwrap();
+        let advertise = Advertise { cookie: Guid::from_u128(7), pid: 42 };
+        connection.write_all(&advertise.encode()).unwrap();
+        connection
+    };
+    let mut stream = connect();
+    let client = server.accept(patient().connect).unwrap().client().timeouts(patient());
+    let (first, is_read) = std::sync::mpsc::channel();
+    let runtime = std::thread::spawn(move || {
+        let reply = Reply::Ok(&7u64.to_le_bytes()).encode().unwrap();
+        assert!(matches!(request(&mut stream), Some(Request::CollectTracing { .. })));
+        stream.write_all(&[&reply[..], STREAM_HEAD].concat()).unwrap();
+        while is_read.try_recv().is_err() {
+            if stream.write_all(&[0; 64]).is_err() {
+                return; // the client has given up
+            }
+            std::thread::yield_now();
+        }
+        let mut stop = connect();
+        assert!(matches!(request(&mut stop), Some(Request::StopTracing { session: 7 })));
+        stream.write_all(b"\x06\x01").unwrap();
+        drop(stream);
+        stop.write_all(&reply).unwrap();
+    });
+    let out = Reporting { first: Some(first), bytes: Vec::new() };
+    Busy { _dir: dir, _server: server, client, out, runtime }
+}
+
+#[test]
+fn a_stream_is_read_while_its_stop_waits_for_the_runtime() {
+    let mut busy = busy();
+    let session = busy.client.collect_tracing(&config()).unwrap();
+    let end = session.stop_into(&mut busy.out);
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+    assert!(busy.out.bytes.starts_with(STREAM_HEAD) && busy.out.bytes.ends_with(b"\x06\x01"));
+    busy.runtime.join().unwrap();
+}
+
+/// The error has the time for which the stop was tried, and not that of an attempt.
+#[test]
+fn a_stop_of_a_runtime_that_does_not_connect_has_its_time_limit() {
+    let busy = busy();
+    let client = busy.client.timeouts(patient().drain(LIMIT));
+    let session = client.collect_tracing(&config()).unwrap();
+    let end = session.stop();
+    let Some(TruncationReason::Stop(Error::Timeout { operation, after })) = end.truncation else {
+        panic!("{end:?}")
+    };
+    assert_eq!((operation, after), (Operation::Connect, LIMIT));
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn an_asynchronous_read_of_nothing_is_not_the_end() {
@@ -506,32 +592,52 @@ fn an_asynchronous_read_ends_at_the_limit() {
     assert!(silent, "{end:?}");
 }
 
+/// Stops an asynchronous session into `out`, after `begun`.
+#[cfg(feature = "tokio")]
+fn stopped_asynchronously<W: std::io::Write + Send + 'static>(
+    client: Client,
+    begun: impl FnOnce(),
+    mut out: W,
+) -> (diag_ipc::SessionEnd, W) {
+    let client = diag_ipc::asynchronous::Client::new(client);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let session = client.collect_tracing(config()).await.unwrap();
+        begun();
+        let (mut ours, mut theirs) = tokio::io::duplex(1 << 16);
+        let reading = tokio::spawn(async move {
+            let mut buffer = vec![0; 1 << 16];
+            while let Ok(n @ 1..) = tokio::io::AsyncReadExt::read(&mut theirs, &mut buffer).await {
+                out.write_all(&buffer[..n]).unwrap();
+            }
+            out
+        });
+        let end = session.stop_into(&mut ours).await;
+        drop(ours);
+        (end, reading.await.unwrap())
+    })
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn an_asynchronous_stop_is_tried_again() {
     let (_dir, client, out) = endless();
     let (socket, hidden) = (out.socket.clone(), out.hidden.clone());
-    let client = diag_ipc::asynchronous::Client::new(client);
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let end = tokio.block_on(async {
-        let session = client.collect_tracing(config()).await.unwrap();
-        std::fs::rename(&socket, &hidden).unwrap();
-        // The first data puts it back.
-        let (mut ours, mut theirs) = tokio::io::duplex(1 << 16);
-        let reading = tokio::spawn(async move {
-            let mut out = out;
-            let mut buffer = vec![0; 1 << 16];
-            while let Ok(n @ 1..) = tokio::io::AsyncReadExt::read(&mut theirs, &mut buffer).await {
-                out.write_all(&buffer[..n]).unwrap();
-            }
-            out.bytes
-        });
-        let end = session.stop_into(&mut ours).await;
-        drop(ours);
-        assert!(reading.await.unwrap().ends_with(b"\x06\x01"));
-        end
-    });
+    // The first data puts it back.
+    let hide = || std::fs::rename(&socket, &hidden).unwrap();
+    let (end, out) = stopped_asynchronously(client, hide, out);
     assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+    assert!(out.bytes.ends_with(b"\x06\x01"));
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn an_asynchronous_stream_is_read_while_its_stop_waits_for_the_runtime() {
+    let Busy { _dir, _server, client, out, runtime } = busy();
+    let (end, out) = stopped_asynchronously(client, || (), out);
+    assert!(end.is_complete() && matches!(end.stop, Some(Ok(()))), "{end:?}");
+    assert!(out.bytes.ends_with(b"\x06\x01"));
+    runtime.join().unwrap();
 }
 
 #[test]
