@@ -629,8 +629,11 @@ impl<T> EventMonitor<T> {
         struct Callback<F>(F);
         impl<T, F: FnMut(&mut Vec<MonitorSample<T>>)> Sink<T> for Callback<F> {
             fn deliver(&mut self, batch: &mut Vec<MonitorSample<T>>) -> ControlFlow<()> {
-                (self.0)(batch);
-                batch.clear();
+                // After a panic, the next run does not pass these samples again.
+                let mut samples = std::mem::take(batch);
+                (self.0)(&mut samples);
+                samples.clear();
+                *batch = samples;
                 ControlFlow::Continue(())
             }
         }
@@ -809,6 +812,7 @@ mod tests {
     use super::*;
     use crate::event::Event;
     use crate::generalized::Software;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
     use std::sync::Weak;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -828,15 +832,15 @@ mod tests {
         }
     }
 
+    /// A monitor of this thread; `None` where this user may not open events.
+    fn monitor<T>() -> Option<EventMonitor<T>> {
+        let monitor = EventMonitor::builder().thread(0).pages(1).build();
+        monitor.inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    }
+
     #[test]
     fn decoders_of_a_monitor_that_does_not_run_are_dropped_and_can_use_it() {
-        let monitor = match EventMonitor::<()>::builder().thread(0).pages(1).build() {
-            Ok(monitor) => Arc::new(monitor),
-            Err(error) => {
-                eprintln!("skipped: {error}");
-                return;
-            }
-        };
+        let Some(monitor) = monitor::<()>().map(Arc::new) else { return };
         let count = Arc::<AtomicUsize>::default();
         let register = |registration: Registration<()>, other| {
             let count = Arc::clone(&count);
@@ -863,5 +867,26 @@ mod tests {
         // Their tallies are added up by the next one.
         monitor.unregister(waiting).unwrap();
         assert_eq!(monitor.inner.registry().waiting.len(), 1);
+    }
+
+    #[test]
+    fn samples_of_a_callback_that_panics_are_not_passed_again() {
+        let Some(monitor) = monitor::<u32>() else { return };
+        let event = monitor.register(Registration::external("numbers")).unwrap();
+        let now = monitor.now();
+        let enqueue = |values: std::ops::Range<u32>| {
+            values.for_each(|value| assert!(monitor.enqueue(event, now, value).unwrap()));
+        };
+        enqueue(0..3);
+        let run = || monitor.run(|_| panic!("a callback fails"));
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+        enqueue(3..4);
+        let mut seen = Vec::new();
+        let ended = monitor.run(|batch| {
+            seen.extend(batch.drain(..).map(|sample| sample.value.unwrap()));
+            monitor.stop(false);
+        });
+        assert!(ended.is_ok());
+        assert_eq!(seen, [3]);
     }
 }

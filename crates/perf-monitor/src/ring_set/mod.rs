@@ -476,7 +476,7 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// The first error of `f`: the next round resumes after that record.
+    /// The first error of `f`: the next round resumes after that record, as after a panic of `f`.
     pub fn round<E>(
         &mut self,
         mut f: impl FnMut(SetRecord<'_>) -> Result<(), E>,
@@ -489,7 +489,7 @@ impl RingSet {
     ///
     /// # Errors
     ///
-    /// The first error of `f`: the next call resumes after that record.
+    /// The first error of `f`: the next call resumes after that record, as after a panic of `f`.
     pub fn read_unordered<E>(
         &mut self,
         f: impl FnMut(SetRecord<'_>) -> Result<(), E>,

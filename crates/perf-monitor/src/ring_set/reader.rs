@@ -8,7 +8,7 @@ mod chunks;
 pub use chunks::SetChunk;
 
 use super::Lane;
-use super::source::{Index, SetRing};
+use super::source::{Index, Run, SetRing};
 use super::table::{Published, Retiring, RingNumber, SetEvent, Shared, Table};
 use crate::clock;
 use crate::record::{RawRecord, RecordLayout};
@@ -284,6 +284,8 @@ impl Reader {
         only_old: bool,
         f: &mut impl Visitor<E>,
     ) -> Result<usize, E> {
+        // Records can wait after a panic of `f`.
+        self.is_empty = false;
         let Self { tournament, rings, table, stats, lateness, externals, .. } = self;
         let count_of_rings = rings.iter().flatten().count().max(1);
         let half = (WINDOWS / 2 / count_of_rings).clamp(*HALF_WINDOW.start(), *HALF_WINDOW.end());
@@ -328,20 +330,21 @@ impl Reader {
                 let until = limit.min(external.saturating_add_nanos(-1));
                 until.min(tournament.leads_until(source)).max(first)
             };
-            let mut run = 0;
-            for entry in ring.ready() {
+            let mut run = Run { ring, passed: 0 };
+            for entry in run.ring.ready() {
                 if entry.time > until {
                     break;
                 }
-                run += 1;
+                run.passed += 1;
                 let late = lateness.release(entry.time);
-                let (Some(raw), Some(slot)) = (ring.record(*entry), table.at(entry.place)) else {
+                let record = run.ring.record(*entry);
+                let (Some(raw), Some(slot)) = (record, table.at(entry.place)) else {
                     continue; // never so: both stay while a record waits
                 };
                 slot.deliver(raw);
                 result = f.record(SetRecord {
                     event: slot.event,
-                    cpu: ring.cpu,
+                    cpu: run.ring.cpu,
                     time: entry.time,
                     late,
                     layout: &slot.layout,
@@ -352,14 +355,15 @@ impl Reader {
                     break;
                 }
             }
-            count += run;
-            if ring.advance(run, &mut index) {
+            let passed = std::mem::take(&mut run.passed);
+            count += passed;
+            if run.ring.advance(passed, &mut index) {
                 old -= 1;
                 if only_old && old == 0 {
                     limit = limit.min(lateness.released());
                 }
             }
-            tournament.set(source, ring.ready().first().map(|entry| entry.time));
+            tournament.set(source, run.ring.ready().first().map(|entry| entry.time));
             if result.is_err() {
                 break;
             }

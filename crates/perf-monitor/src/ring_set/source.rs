@@ -79,6 +79,20 @@ pub(super) struct Index<'a> {
     pub(super) half: usize,
 }
 
+/// Records that a ring passes on in a row. What was passed on before a panic is not passed on again.
+pub(super) struct Run<'a> {
+    pub(super) ring: &'a mut SetRing,
+    /// How many of the [ready](SetRing::ready) records were passed on, before
+    /// [`advance`](SetRing::advance).
+    pub(super) passed: usize,
+}
+
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        self.ring.next += self.passed;
+    }
+}
+
 impl SetRing {
     pub(super) fn new(NewRing { number, cpu, lane, buffer }: NewRing) -> Self {
         Self {
@@ -293,12 +307,13 @@ impl SetRing {
     ) -> Result<usize, E> {
         let mut count = 0;
         while self.indexed < self.end {
-            let left = self.end - self.indexed;
+            let before = self.indexed;
             let mut batch = self.buffer.batch();
-            let (mut read, mut unknown) = (0, 0);
+            let mut unknown = 0;
             let mut result = Ok(());
             while let Some(raw) = batch.next_record() {
-                read += raw.bytes().len() as u64;
+                // As the batch frees it, also if `f` panics.
+                self.indexed += raw.bytes().len() as u64;
                 match table.find(raw) {
                     Some(slot) => {
                         slot.deliver(raw);
@@ -317,14 +332,13 @@ impl SetRing {
                     }
                     None => unknown += 1,
                 }
-                if result.is_err() || read >= left {
+                if result.is_err() || self.indexed >= self.end {
                     break;
                 }
             }
             drop(batch);
             self.buffer.count_unknown_ids(unknown);
-            self.indexed += read;
-            if read == 0 {
+            if self.indexed == before {
                 self.indexed = self.end; // only skipped bytes that are not records
             }
             result?;

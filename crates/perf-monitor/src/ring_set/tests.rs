@@ -13,6 +13,7 @@ use perf_sys::{
 };
 use proptest::prelude::*;
 use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use trace_common::{ClockDomain, Timestamp};
 
@@ -263,6 +264,56 @@ fn an_error_resumes_after_its_record() {
     assert_eq!(fake.reader.drain(&mut f), Err("refused"));
     assert_eq!(fake.reader.drain(&mut f), Ok(2));
     assert!(seen.is_sorted() && seen.len() == 4);
+}
+
+#[test]
+fn a_panic_skips_its_record() {
+    // In a row from one ring, and from two in turn.
+    for rings in [1, 2] {
+        let mut fake = Fake::new(rings, 1);
+        (1..=20).for_each(|time| fake.sample(time as usize % rings, time));
+        assert_eq!(fake.round(), []);
+        let (mut seen, start) = (Vec::new(), fake.start);
+        let mut f = |record: SetRecord<'_>| {
+            seen.push(record.time.nanos() - start);
+            assert_ne!(seen.len(), 5, "the decoder of the fifth record fails");
+            Ok::<(), Infallible>(())
+        };
+        let refused = catch_unwind(AssertUnwindSafe(|| fake.reader.round::<Infallible>(&mut f)));
+        assert!(refused.is_err());
+        assert_eq!(fake.reader.round(&mut f), Ok(15));
+        assert_eq!(seen, (1..=20).collect::<Vec<_>>());
+        assert_eq!((fake.slot.delivered(), fake.reader.is_empty()), (20, true));
+    }
+}
+
+#[test]
+fn records_behind_a_panic_wait() {
+    let mut fake = Fake::new(1, 1);
+    (1..=3).for_each(|time| fake.sample(0, time));
+    let mut f = |_: SetRecord<'_>| -> Result<(), Infallible> { panic!("a decoder fails") };
+    let refused = catch_unwind(AssertUnwindSafe(|| fake.reader.drain::<Infallible>(&mut f)));
+    assert!(refused.is_err() && !fake.reader.is_empty());
+    let rest: Result<_, Infallible> = fake.reader.drain(&mut |_: SetRecord<'_>| Ok(()));
+    assert_eq!((rest, fake.reader.is_empty()), (Ok(2), true));
+}
+
+#[test]
+fn a_panic_without_order_skips_its_record() {
+    let mut fake = Fake::new(1, 1);
+    (1..=20).for_each(|time| fake.sample(0, time));
+    let mut seen = 0;
+    let f = |_: SetRecord<'_>| {
+        seen += 1;
+        assert_ne!(seen, 5, "the decoder of the fifth record fails");
+        Ok::<(), Infallible>(())
+    };
+    let refused = catch_unwind(AssertUnwindSafe(|| fake.reader.read_unordered(f)));
+    assert!(refused.is_err());
+    assert_eq!(fake.round(), []);
+    let expected: Vec<_> = (6..=20).map(|time| (10, time, false)).collect();
+    assert_eq!(fake.round(), expected);
+    assert_eq!((fake.slot.delivered(), fake.reader.stats().rings.corrupt_bytes), (20, 0));
 }
 
 #[test]
