@@ -69,8 +69,9 @@ impl Runs {
 
     /// Asks the run to end. With `wait`, this returns at its end, except on its own thread.
     pub(super) fn stop(&self, wait: bool) {
-        self.request();
+        // A run that begins meanwhile would forget the request.
         let mut state = lock(&self.state);
+        self.request();
         // The reader cannot wait for itself.
         let this = Some(std::thread::current().id());
         while wait && state.is_running && state.thread != this {
@@ -108,5 +109,41 @@ impl Drop for Stop {
         if state.number == self.number {
             self.runs.request();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+    use std::thread::yield_now;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn a_request_during_the_start_is_for_that_run() {
+        let runs = Runs::new(Alarm::idle().unwrap());
+        let (starts, started) = channel();
+        let other = Arc::clone(&runs);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                started.recv().unwrap();
+                other.stop(true);
+            });
+            let run = runs.begin(|| {
+                starts.send(()).unwrap();
+                // The other thread has time for a request.
+                (0..10_000).take_while(|_| !runs.is_stopping()).for_each(|_| yield_now());
+                Ok(())
+            });
+            let run = run.unwrap();
+            let deadline = Instant::now() + Duration::from_secs(30);
+            while !runs.is_stopping() && Instant::now() < deadline {
+                yield_now();
+            }
+            let is_stopping = runs.is_stopping();
+            // The other thread waits for it.
+            drop(run);
+            assert!(is_stopping);
+        });
     }
 }

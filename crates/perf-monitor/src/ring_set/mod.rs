@@ -656,6 +656,12 @@ impl Alarm {
         Ok(Self(fd))
     }
 
+    /// One that ends no wait.
+    #[cfg(test)]
+    pub(crate) fn idle() -> Result<Self, Errno> {
+        eventfd::eventfd(0, eventfd::EventfdFlags::NONBLOCK).map(Self)
+    }
+
     pub(crate) fn ring(&self) {
         // It fails if it rings already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
