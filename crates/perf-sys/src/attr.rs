@@ -64,7 +64,7 @@ pub struct perf_event_attr {
 }
 
 /// Position of C's bit field of `width` bits after `n` others in a word of `size` bits.
-const fn position(n: u32, width: u32, size: u32, is_big_endian: bool) -> u32 {
+pub(crate) const fn position(n: u32, width: u32, size: u32, is_big_endian: bool) -> u32 {
     if is_big_endian { size - n - width } else { n }
 }
 

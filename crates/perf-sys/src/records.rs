@@ -3,6 +3,7 @@
 //! Variable parts (file names, callchains) and the sample id at the end follow the fixed part.
 //! `sample_type` and `read_format` of the event determine the fields of a sample.
 
+use crate::attr::position;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 macro_rules! layout {
@@ -255,24 +256,46 @@ pub struct perf_siginfo {
     pub si_perf_flags: u32,
 }
 
+/// Position of a bit field that C declares once: the machine determines the order.
+const fn declared_once(n: u32, width: u32, is_big_endian: bool) -> u32 {
+    position(n, width, 64, is_big_endian)
+}
+
+/// Position of a bit field that C declares for each order of bits: it is the same on every machine.
+const fn declared_twice(n: u32, _width: u32, _is_big_endian: bool) -> u32 {
+    n
+}
+
 macro_rules! fields {
-    ($ty:ident . $word:tt: $($(#[$doc:meta])* $name:ident $at:literal $width:literal;)*) => {
-        impl $ty {$(
-            $(#[$doc])*
-            #[inline]
-            pub const fn $name(&self) -> u64 {
-                let at = if cfg!(target_endian = "big") { 64 - $at - $width } else { $at };
-                self.$word >> at & ((1 << $width) - 1)
+    ($ty:ident . $word:tt, $position:ident:
+        $($(#[$doc:meta])* $name:ident $at:literal $width:literal;)*) => {
+        impl $ty {
+            $(
+                $(#[$doc])*
+                #[inline]
+                pub const fn $name(&self) -> u64 {
+                    let at = Self::position($at, $width, cfg!(target_endian = "big"));
+                    self.$word >> at & ((1 << $width) - 1)
+                }
+            )*
+
+            const fn position(n: u32, width: u32, is_big_endian: bool) -> u32 {
+                $position(n, width, is_big_endian)
             }
-        )*}
+        }
+        /// Names, positions and widths.
         #[cfg(test)]
         impl $ty {
-            pub(crate) const FIELDS: &[(&str, u32, u32)] = &[$((stringify!($name), $at, $width)),*];
+            pub(crate) const FIELDS: &[(&str, u32, u32)] = &[$((
+                stringify!($name),
+                Self::position($at, $width, cfg!(target_endian = "big")),
+                $width,
+            )),*];
         }
     };
 }
 
-fields! { perf_branch_entry.bits:
+fields! { perf_branch_entry.bits, declared_once:
     /// The target was mispredicted.
     mispred 0 1;
     /// The target was predicted.
@@ -300,7 +323,7 @@ fields! { perf_branch_entry.bits:
 )]
 pub struct perf_mem_data_src(pub u64);
 
-fields! { perf_mem_data_src.0:
+fields! { perf_mem_data_src.0, declared_twice:
     /// `PERF_MEM_OP_*`.
     mem_op 0 5;
     /// `PERF_MEM_LVL_*`.
@@ -332,11 +355,29 @@ fields! { perf_mem_data_src.0:
 )]
 pub struct perf_sample_weight(pub u64);
 
-fields! { perf_sample_weight.0:
+fields! { perf_sample_weight.0, declared_twice:
     /// First weight; the whole latency on x86.
     var1_dw 0 32;
     /// Second weight.
     var2_w 32 16;
     /// Third weight.
     var3_w 48 16;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The header has declarations of both orders for all but the branches.
+    #[test]
+    fn bit_fields_are_where_the_header_has_them() {
+        let positions =
+            |of: fn(u32, u32, bool) -> u32, n, width| [false, true].map(|big| of(n, width, big));
+        assert_eq!(positions(perf_branch_entry::position, 0, 1), [0, 63]);
+        assert_eq!(positions(perf_branch_entry::position, 4, 16), [4, 44]);
+        assert_eq!(positions(perf_mem_data_src::position, 0, 5), [0, 0]);
+        assert_eq!(positions(perf_mem_data_src::position, 33, 4), [33, 33]);
+        assert_eq!(positions(perf_sample_weight::position, 0, 32), [0, 0]);
+        assert_eq!(positions(perf_sample_weight::position, 48, 16), [48, 48]);
+    }
 }
