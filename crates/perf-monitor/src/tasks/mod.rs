@@ -62,7 +62,7 @@ const MAX_CHANGES: usize = 32;
 pub struct Tasks {
     /// `None` for records of another time or machine.
     proc: Option<Proc>,
-    /// The lives of each thread id, the last one last.
+    /// The lives of each thread id, in the order of their [starts](Life::start).
     lives: HashMap<u32, VecDeque<Life>>,
     count: usize,
     processes: Processes,
@@ -362,6 +362,12 @@ impl Tasks {
         self.lives.get_mut(&tid)?.back_mut().filter(|life| life.until.is_none())
     }
 
+    /// The start of the life before the last one.
+    fn start_before(&self, tid: u32) -> Timestamp {
+        let before = self.lives.get(&tid).and_then(|lives| lives.iter().rev().nth(1));
+        before.map_or(EARLIEST, Life::start)
+    }
+
     /// Takes a record. Those that say nothing about tasks are ignored.
     pub fn push(&mut self, record: &Record<'_>) {
         let Some(id) = record.sample_id() else { return };
@@ -418,11 +424,12 @@ impl Tasks {
     fn fork(&mut self, fork: &ProcessEvent, time: Timestamp) {
         let ProcessEvent { pid, tid, ppid, ptid, .. } = *fork;
         let from = (time != EARLIEST).then_some(time);
+        let start_before = self.start_before(tid);
         if let Some(life) = self.running(tid) {
             let is_known = match (life.from, from) {
                 // The record of a task from /proc.
                 (None, Some(from)) if from <= life.seen => {
-                    life.from = Some(from);
+                    life.from = Some(from.max(start_before));
                     true
                 }
                 (known, from) => from.is_none() || known == from,
@@ -549,7 +556,7 @@ impl Tasks {
         self.running(tid)
     }
 
-    fn insert(&mut self, tid: u32, life: Life) {
+    fn insert(&mut self, tid: u32, mut life: Life) {
         if self.processes.release_leader(tid) {
             // Its process has ended, and the exits of other threads were lost.
             self.ended.push_back((life.seen, tid));
@@ -562,7 +569,11 @@ impl Tasks {
             }
         }
         self.processes.add(life.pid, tid);
-        self.lives.entry(tid).or_default().push_back(life);
+        let lives = self.lives.entry(tid).or_default();
+        if let Some(before) = lives.back() {
+            life.begin_after(before);
+        }
+        lives.push_back(life);
         self.count += 1;
     }
 
@@ -597,9 +608,8 @@ impl Tasks {
 
     fn life_at(&self, tid: u32, time: Timestamp) -> Option<&Life> {
         let lives = self.lives.get(&tid)?;
-        // One whose start was lost began before it was seen, but after the end of the one before.
-        let started = lives.iter().rev().find(|life| life.from.unwrap_or(life.seen) <= time);
-        started.or(lives.front())
+        let started = lives.partition_point(|life| life.start() <= time);
+        lives.get(started.saturating_sub(1))
     }
 
     /// The path of a cgroup by its id in samples (`SampleFlags::CGROUP`).
@@ -621,6 +631,19 @@ impl Life {
             names: Changes::NONE,
             executables: Changes::NONE,
         }
+    }
+
+    /// The time since which a thread id means it. One whose start was lost began before it was seen, but
+    /// after the end of the one before.
+    fn start(&self) -> Timestamp {
+        self.from.unwrap_or(self.seen)
+    }
+
+    /// Moves the start behind that of the life before, for records that are not in time order.
+    fn begin_after(&mut self, before: &Self) {
+        let start = before.start();
+        self.seen = self.seen.max(start);
+        self.from = self.from.map(|from| from.max(start));
     }
 
     /// Fills in what is not known yet.

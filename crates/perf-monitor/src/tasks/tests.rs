@@ -385,6 +385,25 @@ fn many_lives_of_a_thread_id_are_forgotten_in_order() {
 }
 
 #[test]
+fn lives_of_a_thread_id_are_in_order_if_the_records_are_not() {
+    // If each looked at all before it, the test would take minutes.
+    const LIVES: i64 = 1 << 17;
+    let mut tasks = Tasks::new();
+    (0..LIVES).for_each(|n| tasks.push(&fork(5, 5, 5, 5, 2 * LIVES - n)));
+    assert_eq!(tasks.len(), LIVES as usize);
+    assert!(tasks.lives[&5].iter().map(Life::start).is_sorted());
+    assert!((0..LIVES).all(|time| tasks.at(5, t(time)).is_some()));
+    // The start of a task from /proc, whose id another one had, can be too early as well.
+    let mut tasks = Tasks::new();
+    tasks.push(&fork(1, 1, 20, 20, 100));
+    tasks.push(&exit(20, 20, 110));
+    tasks.push(&comm(20, 20, "x", false, 200));
+    tasks.push(&fork(1, 1, 20, 20, 90));
+    assert_eq!(tasks.len(), 2);
+    assert!(tasks.lives[&20].iter().map(Life::start).is_sorted());
+}
+
+#[test]
 fn the_tasks_of_this_machine_are_found() {
     let mut tasks = Tasks::live();
     tasks.scan(t(1000));
@@ -427,6 +446,8 @@ proptest! {
             let (running, kept) = tasks.processes.counts();
             prop_assert_eq!(ended, tasks.ended.len() + kept);
             prop_assert_eq!(tasks.len(), ended + running);
+            let mut lives = tasks.lives.values();
+            prop_assert!(lives.all(|lives| lives.iter().map(Life::start).is_sorted()));
             for tid in 0..5 {
                 if let Some(task) = tasks.at(tid, t(time)) {
                     let _ = (task.name(), task.executable(), task.container());
