@@ -339,7 +339,7 @@ impl<R: Read + Seek> ElfFile<R> {
         let Some(&Section { address: table, offset, size, .. }) = table else { return Ok(None) };
         let bytes = self.read(offset, size, MAX_TABLE)?;
         let Some(functions) = GoFunctions::parse(&bytes) else { return Ok(None) };
-        let found = functions.iter().find(|f| f.name == name.as_bytes());
+        let found = functions.iter().find(|f| f.is_named(name.as_bytes()));
         let Some(found) = found else { return Ok(None) };
         let text = self.go_text(table, &functions)?.ok_or_else(|| {
             self.unusable(

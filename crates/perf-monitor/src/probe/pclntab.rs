@@ -18,9 +18,17 @@ pub(super) struct GoFunctions<'a> {
 
 /// A function: its name, and its offsets from the start of the text.
 pub(super) struct GoFunction<'a> {
-    pub(super) name: &'a [u8],
+    /// All names from its own on.
+    names: &'a [u8],
     pub(super) start: u32,
     pub(super) end: u32,
+}
+
+impl GoFunction<'_> {
+    /// Whether it has this name. The end of another one is not looked for: in a crafted file, names overlap.
+    pub(super) fn is_named(&self, name: &[u8]) -> bool {
+        matches!(self.names.strip_prefix(name), Some([0, ..]))
+    }
 }
 
 impl<'a> GoFunctions<'a> {
@@ -59,7 +67,7 @@ impl<'a> GoFunctions<'a> {
             // The data of the function: its start again, then the offset of its name.
             let name = word(self.table, (word(entry, 4)? as usize).checked_add(4)?)?;
             let end = word(self.functions, (i + 1) * 8)?;
-            Some(GoFunction { name: self.name(name)?, start, end })
+            Some(GoFunction { names: self.names.get(name as usize..)?, start, end })
         })
     }
 
@@ -67,12 +75,6 @@ impl<'a> GoFunctions<'a> {
     pub(super) fn range(&self) -> Option<(u64, u64)> {
         let offset = |bytes: &[u8; 4]| u64::from(u32::from_le_bytes(*bytes));
         Some((offset(self.functions.first_chunk()?), offset(self.functions.last_chunk()?)))
-    }
-
-    fn name(&self, at: u32) -> Option<&'a [u8]> {
-        const MAX_NAME: usize = 4096;
-        let text = self.names.get(at as usize..)?;
-        text.get(..MAX_NAME).unwrap_or(text).split(|b| *b == 0).next()
     }
 }
 
@@ -83,14 +85,18 @@ mod tests {
 
     /// Two functions, in the layout of Go 1.20.
     fn table() -> Vec<u8> {
+        table_of("main.main\0main.add\0\0\0\0\0\0")
+    }
+
+    /// Two functions whose names are at the bytes 0 and 10 of these.
+    fn table_of(names: &str) -> Vec<u8> {
         let mut bytes = Vec::from(MAGIC[1].to_le_bytes());
         bytes.extend([0, 0, 1, 8]);
-        for word in [2u64, 1, 0x40_1000, 72, 0, 0, 0, 96] {
+        for word in [2u64, 1, 0x40_1000, 72, 0, 0, 0, 72 + names.len() as u64] {
             bytes.extend(word.to_le_bytes());
         }
         assert_eq!(bytes.len(), 72);
-        bytes.extend(b"main.main\0main.add\0\0\0\0\0\0");
-        assert_eq!(bytes.len(), 96);
+        bytes.extend(names.bytes());
         // Two entries, the end, and the data of both.
         for word in [0u32, 20, 0x40, 28, 0x90, 0, 0, 0x40, 10] {
             bytes.extend(word.to_le_bytes());
@@ -103,11 +109,29 @@ mod tests {
         let bytes = table();
         let functions = GoFunctions::parse(&bytes).unwrap();
         assert_eq!(functions.range(), Some((0, 0x90)));
-        let all: Vec<_> = functions.iter().map(|f| (f.name, f.start, f.end)).collect();
-        assert_eq!(all, [(&b"main.main"[..], 0, 0x40), (b"main.add", 0x40, 0x90)]);
+        let named = |name: &str| {
+            let of_name = functions.iter().filter(|f| f.is_named(name.as_bytes()));
+            of_name.map(|f| (f.start, f.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(named("main.main"), [(0, 0x40)]);
+        assert_eq!(named("main.add"), [(0x40, 0x90)]);
+        assert!(["main.mai", "main", "add"].into_iter().all(|name| named(name).is_empty()));
         let mut old = bytes.clone();
         old[0] = 0xfb; // Go 1.2
         assert!(GoFunctions::parse(&old).is_none());
+    }
+
+    #[test]
+    fn names_are_compared_as_far_as_they_agree() {
+        let long = format!("main.main\0{}\0", "x".repeat(10_000));
+        let bytes = table_of(&long);
+        let functions = GoFunctions::parse(&bytes).unwrap();
+        let starts = |name: &str| {
+            let of_name = functions.iter().filter(|f| f.is_named(name.as_bytes()));
+            of_name.map(|f| f.start).collect::<Vec<_>>()
+        };
+        assert_eq!(starts(&"x".repeat(10_000)), [0x40]);
+        assert!(starts(&"x".repeat(4096)).is_empty());
     }
 
     proptest! {
