@@ -307,6 +307,14 @@ pub enum Error {
         /// The event.
         name: String,
     },
+    /// External events have neither filters nor options: the kernel does not have them.
+    #[error("{name} is an external event, not one of the kernel: it has no {what}")]
+    NotOfKernel {
+        /// The event.
+        name: String,
+        /// `filter` or `options`.
+        what: &'static str,
+    },
     /// A [declared](crate::Registration::field) field, or a value of it.
     #[error("field {field:?} of an external event: {why}")]
     ExternalField {

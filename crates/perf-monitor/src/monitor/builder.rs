@@ -114,7 +114,7 @@ impl<T> EventMonitorBuilder<T> {
         self
     }
 
-    /// Options of all events that are registered, before those of the
+    /// Options of all events of the kernel that are registered, before those of the
     /// [registration](super::Registration::options).
     pub fn default_options(
         mut self,

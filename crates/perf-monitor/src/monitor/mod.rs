@@ -300,7 +300,9 @@ impl<T> EventMonitor<T> {
     ///
     /// [`Error::Open`], [`Error::UnknownEvent`], [`Error::NoTracefs`], [`Error::Filter`],
     /// [`Error::NotRegistered`] for an unknown group, [`Error::File`] if the threads of a process cannot
-    /// be listed, and those of the decoder's maker.
+    /// be listed, and those of the decoder's maker. [`Error::NotOfKernel`] for an external event with a
+    /// filter or options, [`Error::NotExternal`] for another one with declared fields, and
+    /// [`Error::ExternalField`].
     pub fn register(&self, registration: Registration<T>) -> Result<EventId> {
         let Registration { source, options, is_enabled, filter, group, decoder, fields } =
             registration;
@@ -319,6 +321,10 @@ impl<T> EventMonitor<T> {
             }
             Source::Kernel(source) => *source,
             Source::External(name) => {
+                if filter.is_some() || !options.is_empty() {
+                    let what = if filter.is_some() { "filter" } else { "options" };
+                    return Err(Error::NotOfKernel { name, what });
+                }
                 let format = declared::declare(&name, &fields)?;
                 let decoder = decoder.map(|make| make(Some(&format))).transpose()?;
                 return self.insert_external(name, group, is_enabled, format, decoder);
@@ -562,10 +568,14 @@ impl<T> EventMonitor<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotRegistered`], and [`Error::Filter`] with the kernel's explanation.
+    /// [`Error::NotRegistered`], [`Error::NotOfKernel`] for an external event, and [`Error::Filter`] with
+    /// the kernel's explanation.
     pub fn set_filter(&self, event: EventId, filter: &str) -> Result<()> {
         let mut registry = self.inner.registry();
-        let set_event = registry.get(event)?.set_event.ok_or(Error::NotRegistered)?;
+        let registered = registry.get(event)?;
+        let Some(set_event) = registered.set_event else {
+            return Err(Error::NotOfKernel { name: registered.name.clone(), what: "filter" });
+        };
         registry.control.set_filter(set_event, filter)
     }
 
@@ -867,6 +877,22 @@ mod tests {
         // Their tallies are added up by the next one.
         monitor.unregister(waiting).unwrap();
         assert_eq!(monitor.inner.registry().waiting.len(), 1);
+    }
+
+    #[test]
+    fn external_events_have_neither_filters_nor_options() {
+        let Some(monitor) = monitor::<()>() else { return };
+        let event = || Registration::external("mine").field("n", declared::FieldType::U32);
+        let filtered = monitor.register(event().filter("n > 100")).unwrap_err();
+        assert!(matches!(filtered, Error::NotOfKernel { what: "filter", .. }), "{filtered}");
+        let changed = monitor.register(event().options(|event| event)).unwrap_err();
+        assert!(matches!(changed, Error::NotOfKernel { what: "options", .. }), "{changed}");
+        let event = monitor.register(event()).unwrap();
+        let filtered = monitor.set_filter(event, "n > 100").unwrap_err();
+        assert!(matches!(filtered, Error::NotOfKernel { what: "filter", .. }), "{filtered}");
+        assert!(filtered.to_string().starts_with("mine is an external event"), "{filtered}");
+        monitor.unregister(event).unwrap();
+        assert!(matches!(monitor.set_filter(event, "n > 100"), Err(Error::NotRegistered)));
     }
 
     #[test]

@@ -241,7 +241,7 @@ impl<T> Registration<T> {
         self
     }
 
-    /// Changes the options of the event, after those that the monitor has for all events.
+    /// Changes the options of an event of the kernel, after those that the monitor has for all of them.
     #[must_use]
     pub fn options(
         mut self,
@@ -259,7 +259,7 @@ impl<T> Registration<T> {
         self
     }
 
-    /// Filters it in the kernel: [`Counter::set_filter`](crate::Counter::set_filter).
+    /// Filters an event of the kernel, in the kernel: [`Counter::set_filter`](crate::Counter::set_filter).
     #[must_use]
     pub fn filter(mut self, filter: impl Into<String>) -> Self {
         self.filter = Some(filter.into());
