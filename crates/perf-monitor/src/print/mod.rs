@@ -16,7 +16,8 @@ use std::fmt::{self, Write};
 /// The print format of a tracepoint ([`TracepointFormat::print_fmt`]), to be filled with the fields
 /// of samples.
 ///
-/// It prints what the file `trace` of tracefs and `perf script` print. Formats are C, of a 64-bit
+/// It prints what the file `trace` of tracefs and `perf script` print. The name of 0 in `__print_flags`,
+/// which the former can print before those of bits, is left out as by the latter. Formats are C, of a 64-bit
 /// kernel. Those that call functions of the kernel, or use an [extension of `%p`][extensions] for a
 /// structure that is not in the data, are [errors](Error::Format): print their fields
 /// ([`FieldFormat::value`]). Of the 2323 tracepoints of a Linux 6.18, 34 are such.
@@ -261,13 +262,12 @@ impl Arg {
     }
 }
 
-/// The names of the bits of a number, as the kernel's `__print_flags` joins them.
+/// The names of the bits of a number, as the kernel's `__print_flags` joins them. Of 0 it prints nothing.
+///
+/// An entry of 0 is left out, as `perf` does: the kernel prints it before the names of later bits.
 fn flags(value: i64, delimiter: &str, entries: &[Entry]) -> String {
     let mut rest = value;
     let mut names = Vec::new();
-    if let Some(zero) = entries.iter().find(|e| e.value == 0).filter(|_| value == 0) {
-        return zero.text.clone();
-    }
     for entry in entries.iter().filter(|entry| entry.value != 0) {
         if rest & entry.value == entry.value {
             rest &= !entry.value;

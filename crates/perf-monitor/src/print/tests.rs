@@ -396,7 +396,9 @@ fn helpers_of_the_kernel_are_known() {
     let entries = r#"{ 1, "A" }, { 2, "B" }, { 4, "C" }"#;
     prints(&format!(r#""%s", __print_flags(3, "|", {entries})"#), "A|B");
     prints(&format!(r#""%s", __print_flags(10, "", {entries})"#), "B0x8");
-    prints(&format!(r#""%s", __print_flags(0, "|", {{ 0, "none" }}, {entries})"#), "none");
+    let with_zero = format!(r#"{{ 0, "none" }}, {entries}"#);
+    prints(&format!(r#""[%s]", __print_flags(0, "|", {with_zero})"#), "[]");
+    prints(&format!(r#""%s", __print_flags(1, "|", {with_zero})"#), "A");
     prints(
         &format!(r#""%s %s", __print_symbolic(2, {entries}), __print_symbolic(9, {entries})"#),
         "B 0x9",
