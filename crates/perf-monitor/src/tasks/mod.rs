@@ -20,7 +20,7 @@ pub use proc::{processes, threads};
 pub(crate) use proc::{settled, task_id};
 pub use process::ProcessInfo;
 use processes::Processes;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 use trace_common::Timestamp;
@@ -68,8 +68,8 @@ pub struct Tasks {
     processes: Processes,
     /// Ended threads in the order of their end; main threads at the end of their process.
     ended: VecDeque<(Timestamp, u32)>,
-    /// Threads that were not in `/proc`, with the time of the first scan that did not find them. Their
-    /// exits can still come.
+    /// Threads that were not in `/proc`, or were zombies there, with the time of the first scan that did not
+    /// find them running. Their exits can still come.
     missing: HashMap<u32, Timestamp>,
     /// When the first of these is taken to have ended.
     next_missing: Timestamp,
@@ -289,14 +289,18 @@ impl Tasks {
     /// Adds the running tasks, from `/proc`, at the time `now` of the events' clock. Call this after
     /// the events were enabled, so that none is missed. Does nothing without [`live`](Self::live).
     ///
-    /// Tasks that run according to the records, and are not in `/proc`, have ended: their records of it
-    /// were lost, if they do not come within 10 seconds. Call this again after losses. With the mount
-    /// option `hidepid`, which can hide tasks that run, none is ended so.
+    /// Tasks that run according to the records, and are not in `/proc` or are zombies there, have ended:
+    /// their records of it were lost, if they do not come within 10 seconds. Call this again after losses.
+    /// With the mount option `hidepid`, which can hide tasks that run, none is ended so.
     pub fn scan(&mut self, now: Timestamp) {
         let Some(proc) = self.proc.clone() else { return };
+        let mut zombies = HashSet::new();
         for pid in proc.processes() {
             for tid in proc.threads(pid) {
                 if let Some(task) = proc.task(pid, tid) {
+                    if task.is_zombie {
+                        zombies.insert(tid);
+                    }
                     self.add_from_proc(task, now);
                 }
             }
@@ -305,7 +309,8 @@ impl Tasks {
         // Of all users, unless some are hidden.
         if proc.has(1) {
             let running = self.processes.all_threads();
-            let missing = running.filter(|tid| !matches!(*tid, 0 | u32::MAX) && !proc.has(*tid));
+            let has_ended = |tid: &u32| zombies.contains(tid) || !proc.has(*tid);
+            let missing = running.filter(|tid| !matches!(*tid, 0 | u32::MAX) && has_ended(tid));
             let missing = missing.map(|tid| (tid, before.get(&tid).copied().unwrap_or(now)));
             self.missing = missing.collect();
         }
@@ -343,8 +348,9 @@ impl Tasks {
             // The id is used again, and the exit was lost.
             self.exit(tid, now);
         }
-        if self.processes.has_ended_leader(tid) {
-            // A zombie until the other threads end.
+        let has_ended = self.lives.contains_key(&tid) && self.running(tid).is_none();
+        if self.processes.has_ended_leader(tid) || (task.is_zombie && has_ended) {
+            // A zombie until the other threads end, and its parent takes note of that.
             return;
         }
         match self.running(tid) {

@@ -13,6 +13,8 @@ pub(super) struct ProcTask {
     pub(super) pid: u32,
     pub(super) tid: u32,
     pub(super) parent: u32,
+    /// Its parent, or a tracer, has not taken note of its end.
+    pub(super) is_zombie: bool,
     pub(super) name: String,
     pub(super) ns_pids: Vec<u32>,
     pub(super) executable: Option<String>,
@@ -118,6 +120,7 @@ impl Proc {
             pid: number(b"Tgid:")?,
             tid,
             parent: number(b"PPid:")?,
+            is_zombie: field(b"State:").is_some_and(|state| state.starts_with(['Z', 'X'])),
             name: text(&name),
             ns_pids: ns_pids.split_whitespace().filter_map(|n| n.parse().ok()).collect(),
             executable: fs::read_link(dir.join("exe")).ok().map(|p| p.display().to_string()),

@@ -309,9 +309,25 @@ impl FakeProc {
     }
 
     fn add(&self, pid: u32) {
-        let dir = self.0.join(format!("{pid}/task/{pid}"));
+        self.write(pid, pid, "S (sleeping)");
+    }
+
+    fn add_thread(&self, pid: u32, tid: u32) {
+        self.write(pid, tid, "S (sleeping)");
+        // Each thread is there by its id, too.
+        std::fs::create_dir(self.0.join(tid.to_string())).unwrap();
+    }
+
+    /// Makes it a zombie.
+    fn end(&self, pid: u32) {
+        self.write(pid, pid, "Z (zombie)");
+    }
+
+    fn write(&self, pid: u32, tid: u32, state: &str) {
+        let dir = self.0.join(format!("{pid}/task/{tid}"));
         std::fs::create_dir_all(&dir).unwrap();
-        std::fs::write(dir.join("status"), format!("Tgid: {pid}\nPPid: 1\n")).unwrap();
+        let status = format!("State:\t{state}\nTgid: {pid}\nPPid: 1\n");
+        std::fs::write(dir.join("status"), status).unwrap();
         std::fs::write(dir.join("comm"), "x\n").unwrap();
     }
 
@@ -356,6 +372,35 @@ fn tasks_whose_exit_was_lost_are_ended_by_a_scan() {
     tasks.push(&comm(1, 1, "z", false, 15 * SECOND));
     assert_eq!(tasks.at(50, t(15 * SECOND)).unwrap().ended(), Some(t(5 * SECOND)));
     assert!(tasks.missing.is_empty());
+}
+
+#[test]
+fn zombies_do_not_run() {
+    const SECOND: i64 = 1_000_000_000;
+    let proc = FakeProc::new("perf-tasks-zombies", &[1, 20, 30, 40]);
+    proc.add_thread(40, 41);
+    let mut tasks = proc.tasks();
+    // It ended before the events recorded.
+    proc.end(30);
+    tasks.scan(t(SECOND));
+    proc.end(20);
+    proc.end(40);
+    tasks.push(&exit(20, 20, 2 * SECOND));
+    tasks.scan(t(3 * SECOND));
+    let ends = |tasks: &Tasks| {
+        [1, 20, 30, 40, 41].map(|tid| tasks.at(tid, t(20 * SECOND)).unwrap().ended())
+    };
+    let known = Some(t(2 * SECOND));
+    assert_eq!(ends(&tasks), [None, known, None, None, None]);
+    // The exits of the others do not come.
+    tasks.push(&comm(1, 1, "y", false, 13 * SECOND));
+    let lost = [Some(t(SECOND)), Some(t(3 * SECOND))];
+    assert_eq!(ends(&tasks), [None, known, lost[0], lost[1], None]);
+    // The main thread is that of its process as long as another one runs.
+    assert!(tasks.processes.has_ended_leader(40));
+    tasks.scan(t(14 * SECOND));
+    assert_eq!(ends(&tasks), [None, known, lost[0], lost[1], None]);
+    assert_eq!(tasks.len(), 5);
 }
 
 #[test]
