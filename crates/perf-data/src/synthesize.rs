@@ -45,7 +45,7 @@ impl Synthesizer {
         let layout = RecordLayout::new(attr);
         Self {
             trailer: layout.sample_id_size(),
-            has_identifier: attr.sample_type & PERF_SAMPLE_IDENTIFIER != 0,
+            has_identifier: attr.sample_type & PERF_SAMPLE_IDENTIFIER != 0 && attr.sample_id_all(),
             build_ids: with_build_ids.then(BuildIds::default),
             has_data: false,
             layout,
@@ -453,6 +453,43 @@ mod tests {
         assert!(without.data == 0 && without.code > 0);
         let with = kinds(Synthesizer::new(&attr, false).with_data());
         assert!(with.data > 0 && with.code > 0);
+    }
+
+    /// The counts of lost records, with the id of their event.
+    struct Lost {
+        layout: RecordLayout,
+        seen: Vec<(u64, Option<u64>)>,
+    }
+
+    impl RecordWriter for Lost {
+        fn record(&mut self, record: RawRecord<'_>) -> Result<()> {
+            if let Ok(perf_monitor::Record::LostSamples(loss)) = self.layout.decode(record) {
+                self.seen.push((loss.lost, self.layout.id(record)));
+            }
+            Ok(())
+        }
+
+        fn finish_round(&mut self) -> Result<()> {
+            Ok(())
+        }
+
+        fn bytes(&self) -> u64 {
+            0
+        }
+    }
+
+    #[test]
+    fn losses_have_the_id_of_their_event_where_records_have_one() {
+        for has_ids in [true, false] {
+            let mut attr = perf_event_attr {
+                sample_type: PERF_SAMPLE_IDENTIFIER,
+                ..perf_event_attr::default()
+            };
+            attr.set_sample_id_all(has_ids);
+            let mut lost = Lost { layout: RecordLayout::new(&attr), seen: Vec::new() };
+            Synthesizer::new(&attr, false).lost(7, 1000, &mut lost).unwrap();
+            assert_eq!(lost.seen, [(1000, has_ids.then_some(7))]);
+        }
     }
 
     #[test]
