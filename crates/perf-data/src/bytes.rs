@@ -78,13 +78,18 @@ impl<'a> Section<'a> {
         Ok(count)
     }
 
-    /// The number of entries of a list that describes the machine or the command: an entry can be larger in
-    /// memory than in the file.
+    /// The number of entries of a list that describes the machine, the command or the tracepoints: an entry can
+    /// be larger in memory than in the file.
     pub(crate) fn short_count(&mut self, least: usize) -> Result<usize> {
+        self.short_count_after(0, least)
+    }
+
+    /// The same for a list that continues: it has `before` entries.
+    pub(crate) fn short_count_after(&mut self, before: usize, least: usize) -> Result<usize> {
         const MAX: usize = 1 << 16;
         let offset = self.cursor.offset();
         let count = self.count(least)?;
-        self.check(offset, count as u64, MAX)?;
+        self.check(offset, before.saturating_add(count) as u64, MAX)?;
         Ok(count)
     }
 

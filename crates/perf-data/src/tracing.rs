@@ -111,12 +111,12 @@ impl TracingData {
         };
         this.header_page = named_block(&mut s, "header_page")?;
         this.header_event = named_block(&mut s, "header_event")?;
-        for _ in 0..s.count(8)? {
+        for _ in 0..s.short_count(8)? {
             this.events.push((FTRACE.to_owned(), long_block(&mut s)?));
         }
         for _ in 0..s.count(5)? {
             let system = s.c_string(MAX_NAME)?;
-            for _ in 0..s.count(8)? {
+            for _ in 0..s.short_count_after(this.events.len(), 8)? {
                 this.events.push((system.clone(), long_block(&mut s)?));
             }
         }
@@ -192,6 +192,30 @@ mod tests {
         assert!(
             matches!(error, Error::Malformed { offset, why: w, .. } if (offset, w) == (at, why))
         );
+    }
+
+    #[test]
+    fn events_of_all_systems_have_a_limit() {
+        const MAX: usize = 1 << 16;
+        let parse = |systems: &[(&str, usize)]| {
+            let events = systems
+                .iter()
+                .flat_map(|(system, count)| vec![((*system).to_owned(), Vec::new()); *count])
+                .collect();
+            let data = TracingData { events, ..sample() };
+            TracingData::parse(&data.to_bytes(), 0, Limits::default()).map(|data| data.events.len())
+        };
+        for systems in [&[("a", MAX)][..], &[("ftrace", 1), ("a", MAX - 2), ("b", 1)]] {
+            assert_eq!(parse(systems).unwrap(), MAX);
+        }
+        for systems in [
+            &[("a", MAX + 1)][..],
+            &[("ftrace", MAX + 1)],
+            &[("ftrace", 1), ("a", MAX - 1), ("b", 1)],
+        ] {
+            let error = parse(systems).unwrap_err();
+            assert!(matches!(error, Error::Limit { value: 65_537, limit: 65_536, .. }), "{error}");
+        }
     }
 
     #[test]
