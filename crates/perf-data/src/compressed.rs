@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use ruzstd::decoding::FrameDecoder;
+use std::io::Read as _;
 
 /// The longest header of a zstd frame, with its magic number (RFC 8878).
 const LONGEST_HEADER: usize = 18;
@@ -83,8 +84,8 @@ impl Inflater {
                 self.at += size;
                 while written > 0 {
                     out.extend_from_slice(chunk.get(..written).unwrap_or_default());
-                    (_, written) =
-                        self.decoder.decode_from_to(&[], &mut chunk).map_err(|e| failed(&e))?;
+                    // `decode_from_to` would want the checksum after the last block first.
+                    written = self.decoder.read(&mut chunk).map_err(|e| failed(&e))?;
                 }
                 if is_last {
                     let is_whole = self.decoder.is_finished();

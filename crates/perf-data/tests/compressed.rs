@@ -7,27 +7,33 @@ use perf_monitor::RawRecord;
 use proptest::prelude::*;
 use std::io::Write;
 
+type Encoder = zstd::stream::write::Encoder<'static, Vec<u8>>;
+
 fn record(type_: u32, body: &[u8]) -> Vec<u8> {
     let size = (8 + body.len()) as u64;
     let header = u64::from(type_) | size << 48;
     [&header.to_le_bytes(), body].concat()
 }
 
-/// A recording in pipe mode whose records, with these times, are compressed in `parts` rounds and cut
-/// into records of `cut` bytes.
-fn recording(times: &[u64], parts: usize, cut: usize, is_new: bool, ends: bool) -> Vec<u8> {
+/// Starts a recording in pipe mode whose records have a time.
+fn start() -> PipeWriter<Vec<u8>> {
     let attr =
         perf_data::perf_event_attr { sample_type: 1 << 2, ..perf_data::perf_event_attr::new(1, 0) };
     let event = RecordedEvent { name: "cpu-clock".into(), attr, ids: vec![1] };
-    let mut writer = PipeWriter::new(Vec::new(), &[event], &Features::default()).unwrap();
-    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
-    for part in times.chunks(times.len().div_ceil(parts).max(1)) {
-        for time in part {
-            encoder.write_all(&record(9, &time.to_le_bytes())).unwrap();
-        }
-        encoder.flush().unwrap();
+    PipeWriter::new(Vec::new(), &[event], &Features::default()).unwrap()
+}
+
+/// The data of further records with these times.
+fn compress(encoder: &mut Encoder, times: &[u64]) -> Vec<u8> {
+    for time in times {
+        encoder.write_all(&record(9, &time.to_le_bytes())).unwrap();
     }
-    let data = if ends { encoder.finish().unwrap() } else { encoder.get_ref().clone() };
+    encoder.flush().unwrap();
+    std::mem::take(encoder.get_mut())
+}
+
+/// Writes compressed data, cut into records of `cut` bytes.
+fn put(writer: &mut PipeWriter<Vec<u8>>, data: &[u8], cut: usize, is_new: bool) {
     for chunk in data.chunks(cut) {
         let bytes = if is_new {
             let mut body = (chunk.len() as u64).to_le_bytes().to_vec();
@@ -39,6 +45,20 @@ fn recording(times: &[u64], parts: usize, cut: usize, is_new: bool, ends: bool) 
         };
         writer.record(RawRecord::split_first(&bytes, 0).unwrap().0).unwrap();
     }
+}
+
+/// A recording whose records, with these times, are compressed in `parts` and cut into records of `cut`
+/// bytes.
+fn recording(times: &[u64], parts: usize, cut: usize, is_new: bool, ends: bool) -> Vec<u8> {
+    let (mut writer, mut encoder) = (start(), Encoder::new(Vec::new(), 1).unwrap());
+    let mut data = Vec::new();
+    for part in times.chunks(times.len().div_ceil(parts).max(1)) {
+        data.extend(compress(&mut encoder, part));
+    }
+    if ends {
+        data.extend(encoder.finish().unwrap());
+    }
+    put(&mut writer, &data, cut, is_new);
     writer.finish(&[]).unwrap()
 }
 
@@ -55,6 +75,18 @@ fn read(bytes: &[u8]) -> (Vec<u64>, Option<Error>) {
             Err(error) => return (times, Some(error)),
         }
     }
+}
+
+#[test]
+fn a_frame_with_a_checksum_is_read_to_its_end() {
+    let times: Vec<u64> = (1..=3000).collect();
+    let (mut writer, mut encoder) = (start(), Encoder::new(Vec::new(), 1).unwrap());
+    encoder.include_checksum(true).unwrap();
+    let mut data = compress(&mut encoder, &times);
+    data.extend(encoder.finish().unwrap());
+    put(&mut writer, &data, 1000, false);
+    let (seen, error) = read(&writer.finish(&[]).unwrap());
+    assert!(error.is_none() && seen == times, "{}: {error:?}", seen.len());
 }
 
 #[test]
