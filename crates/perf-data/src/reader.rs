@@ -567,7 +567,7 @@ impl<R: Read> Reader<R> {
             }
             let offset = self.at;
             let is_end = self.failed.is_some() || self.end.is_some_and(|end| offset >= end);
-            if is_end || self.is_at_end()? {
+            if is_end || self.is_at_end() {
                 if self.end_inflating()? {
                     continue;
                 }
@@ -606,15 +606,23 @@ impl<R: Read> Reader<R> {
             let record = std::mem::take(&mut self.record);
             let is_own = self.own_record(type_, misc, record.get(8..).unwrap_or_default(), offset);
             self.record = record;
-            if !is_own? {
-                return Ok(Some(Place::Input(offset)));
+            match is_own {
+                Ok(true) => {}
+                Ok(false) => return Ok(Some(Place::Input(offset))),
+                Err(error) => self.failed = Some(error),
             }
         }
     }
 
-    fn is_at_end(&mut self) -> Result<bool> {
-        let buffer = self.input.fill_buf().map_err(Error::io("read a record", self.at))?;
-        Ok(buffer.is_empty())
+    /// Whether the input has ended or failed.
+    fn is_at_end(&mut self) -> bool {
+        match self.input.fill_buf() {
+            Ok(buffer) => buffer.is_empty(),
+            Err(error) => {
+                self.failed = Some(Error::io("read a record", self.at)(error));
+                true
+            }
+        }
     }
 
     fn read_record(&mut self, offset: u64, record: &mut Vec<u8>) -> Result<()> {
@@ -763,8 +771,14 @@ impl<R: Read> Reader<R> {
                 let (what, why) = ("a decompressed record", "smaller than its header");
                 return Err(Error::Malformed { what, offset: self.inflated.offset, why });
             }
-            if !self.inflate_more()? {
-                return Ok(None);
+            match self.inflate_more() {
+                Ok(true) => {}
+                Ok(false) => return Ok(None),
+                Err(error) => {
+                    // The decoder holds records before it back.
+                    self.failed = Some(error);
+                    return Ok(None);
+                }
             }
         }
     }
@@ -800,10 +814,16 @@ impl<R: Read> Reader<R> {
             return Ok(false);
         };
         let is_truncated = inflater.end();
-        while inflater.step(offset, &mut self.inflated.bytes)? {}
-        if is_truncated && self.failed.is_none() {
+        let ended = loop {
+            match inflater.step(offset, &mut self.inflated.bytes) {
+                Ok(true) => {}
+                Ok(false) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        if self.failed.is_none() {
             let why = "the last block is truncated".to_owned();
-            self.failed = Some(Error::Decompress { offset, why });
+            self.failed = ended.or(is_truncated.then_some(Error::Decompress { offset, why }));
         }
         Ok(true)
     }

@@ -132,6 +132,28 @@ fn damage_is_an_error_with_its_place() {
     assert!(!seen.is_empty() && times.starts_with(&seen));
 }
 
+#[test]
+fn records_before_damage_are_read() {
+    // Less than the window, all of which the decoder holds back.
+    let times: Vec<u64> = (1..=5120).collect();
+    let (mut writer, mut encoder) = (start(), Encoder::new(Vec::new(), 1).unwrap());
+    let parts = times.chunks(1707).map(|part| compress(&mut encoder, part));
+    let mut parts: Vec<Vec<u8>> = parts.collect();
+    // A block of the type that is reserved.
+    parts[2][0] |= 3 << 1;
+    put(&mut writer, &parts.concat(), 1000, false);
+    let (seen, error) = read(&writer.finish(&[]).unwrap());
+    assert!(matches!(error, Some(Error::Decompress { .. })), "{error:?}");
+    assert!(seen == times[..2 * 1707], "{}", seen.len());
+
+    // A record whose data is longer than the record.
+    let mut bytes = recording(&times, 3, 1000, false, false);
+    bytes.extend(record(record_type::COMPRESSED2, &[0xff; 8]));
+    let (seen, error) = read(&bytes);
+    assert!(matches!(error, Some(Error::Truncated { .. })), "{error:?}");
+    assert!(seen == times, "{}", seen.len());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
