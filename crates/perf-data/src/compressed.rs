@@ -11,6 +11,9 @@ const LONGEST_HEADER: usize = 18;
 const BLOCK_HEADER: usize = 3;
 const CHECKSUM: usize = 4;
 
+/// The most bytes that a block stands for.
+const MAX_BLOCK: u64 = 128 << 10;
+
 /// An empty last block: it ends a frame whose writer did not.
 const LAST_BLOCK: [u8; BLOCK_HEADER] = [1, 0, 0];
 
@@ -21,6 +24,8 @@ pub(crate) struct Inflater {
     input: Vec<u8>,
     /// Decoded bytes of `input`.
     at: usize,
+    /// Bytes of the window of the frame.
+    window: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +40,8 @@ enum State {
 
 impl Inflater {
     pub(crate) fn new() -> Self {
-        Self { decoder: FrameDecoder::new(), state: State::Start, input: Vec::new(), at: 0 }
+        let (decoder, state) = (FrameDecoder::new(), State::Start);
+        Self { decoder, state, input: Vec::new(), at: 0, window: 0 }
     }
 
     /// Adds the data of a record.
@@ -54,6 +60,13 @@ impl Inflater {
         is_truncated
     }
 
+    /// At most how many bytes of the input so far are not in the output yet, decompressed.
+    pub(crate) fn held_back(&self) -> u64 {
+        let window = if self.state == State::Blocks { self.window } else { 0 };
+        let is_cut = self.at < self.input.len();
+        window + if is_cut { MAX_BLOCK } else { 0 }
+    }
+
     /// Decodes the next block of the record at `offset` and appends what it completes to `out`:
     /// the decoder keeps as much as the window of the frame until more follows. Returns whether
     /// there was a whole block.
@@ -66,7 +79,10 @@ impl Inflater {
             State::Start => {
                 let mut rest = input;
                 match self.decoder.init(&mut rest) {
-                    Ok(()) => self.at = self.input.len() - rest.len(),
+                    Ok(()) => {
+                        self.window = window(input, self.decoder.content_size());
+                        self.at = self.input.len() - rest.len();
+                    }
                     Err(_) if input.len() < LONGEST_HEADER => return Ok(false),
                     Err(error) => return Err(failed(&error)),
                 }
@@ -100,6 +116,19 @@ impl Inflater {
             }
         }
         Ok(true)
+    }
+}
+
+/// Bytes of the window of a frame (RFC 8878, section 3.1.1.1).
+fn window(header: &[u8], content_size: u64) -> u64 {
+    const SINGLE_SEGMENT: u8 = 1 << 5;
+    match header.first_chunk::<6>() {
+        Some([_, _, _, _, descriptor, _]) if descriptor & SINGLE_SEGMENT != 0 => content_size,
+        Some([.., descriptor]) => {
+            let base = 1024_u64 << (descriptor >> 3);
+            base + base / 8 * u64::from(descriptor & 7)
+        }
+        None => 0,
     }
 }
 
@@ -143,6 +172,27 @@ mod tests {
                 Err(error) => return (out.len(), Some(error)),
             }
         }
+    }
+
+    /// All that the decoder has not returned, and not much more.
+    #[test]
+    fn the_bytes_that_are_held_back_are_known() {
+        let run = block(1, 1 << 17, b"x");
+        for (window, size) in [(9 << 3, 1 << 19), (9 << 3 | 4, 3 << 18)] {
+            let frame = [&header(window)[..], &run.repeat(12)].concat();
+            let (mut inflater, mut out) = (Inflater::new(), Vec::new());
+            assert_eq!(inflater.held_back(), 0);
+            inflater.feed(&frame);
+            while inflater.step(0, &mut out).unwrap() {}
+            assert_eq!((out.len() as u64, inflater.held_back()), ((12 << 17) - size, size));
+            inflater.feed(&run[..2]);
+            assert_eq!(inflater.held_back(), size + MAX_BLOCK);
+            assert!(inflater.end());
+            while inflater.step(0, &mut out).unwrap() {}
+            assert_eq!((out.len(), inflater.held_back()), (12 << 17, 0));
+        }
+        // A frame of one segment has no descriptor of a window: all of its content is kept.
+        assert_eq!(window(&[0, 0, 0, 0, 1 << 5 | 1 << 6, 64], 320), 320);
     }
 
     #[test]

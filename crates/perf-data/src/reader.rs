@@ -235,8 +235,28 @@ struct Inflated {
     bytes: Vec<u8>,
     /// Bytes of `bytes` that were returned.
     at: usize,
+    /// Bytes that were returned of the whole recording.
+    returned: u64,
     /// Offset of the record with the compressed data.
     offset: u64,
+}
+
+impl Inflated {
+    /// At most how many bytes the data so far stands for that were not returned yet.
+    fn left(&self) -> u64 {
+        let left = self.bytes.len().saturating_sub(self.at) as u64;
+        left.saturating_add(self.held_back())
+    }
+
+    #[cfg(feature = "zstd")]
+    fn held_back(&self) -> u64 {
+        self.inflater.as_ref().map_or(0, Inflater::held_back)
+    }
+
+    #[cfg(not(feature = "zstd"))]
+    const fn held_back(&self) -> u64 {
+        0
+    }
 }
 
 impl<R: Read + Seek> Reader<R> {
@@ -451,6 +471,17 @@ impl<R: Read> Reader<R> {
 
     pub(crate) const fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// Bytes of decompressed records that were returned.
+    pub(crate) const fn inflated(&self) -> u64 {
+        self.inflated.returned
+    }
+
+    /// The most that [`inflated`](Self::inflated) is when all compressed records before the last record of the
+    /// input were returned.
+    pub(crate) fn inflated_so_far(&self) -> u64 {
+        self.inflated.returned.saturating_add(self.inflated.left())
     }
 
     /// Whether the file is shorter than its header says: then it has no features, and after its last record
@@ -753,6 +784,7 @@ impl<R: Read> Reader<R> {
                 let (from, size) = (self.inflated.at, raw.bytes().len());
                 let (type_, misc) = (raw.type_(), raw.misc());
                 self.inflated.at += size;
+                self.inflated.returned += size as u64;
                 if type_ < record_type::HEADER_ATTR {
                     return Ok(Some(Place::Inflated(from)));
                 }

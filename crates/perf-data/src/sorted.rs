@@ -19,6 +19,9 @@ use std::ops::ControlFlow;
 ///          round 1      round 2    end     the rest
 /// ```
 ///
+/// In compressed recordings, the end of a round comes before the last records of the round, which the decoder holds
+/// back: it waits for them. Rounds that end meanwhile are a part of the next one.
+///
 /// Records without a time are returned at once. At most
 /// [`max_buffer`](trace_common::Limits::max_buffer) bytes of records wait: beyond that the earlier
 /// half of them is returned, and records that come too late for it are out of order and counted by
@@ -39,6 +42,8 @@ pub struct SortedReader<R> {
     /// The latest time of the current and of the previous round.
     latest: Timestamp,
     latest_before: Timestamp,
+    /// The end of a round that waits for its records.
+    end: Option<RoundEnd>,
     /// The latest time that was returned.
     returned_up_to: Timestamp,
     late: u64,
@@ -56,6 +61,15 @@ struct Waiting {
     offset: u64,
 }
 
+/// The end of a round.
+#[derive(Clone, Copy, Debug)]
+struct RoundEnd {
+    /// The number of decompressed bytes that are returned when its records are.
+    inflated: u64,
+    /// The latest time of the previous round, as far as it was returned when that ended.
+    limit: Timestamp,
+}
+
 const EARLIEST: Timestamp = Timestamp::from_nanos(i64::MIN);
 
 impl<R: Read> SortedReader<R> {
@@ -71,6 +85,7 @@ impl<R: Read> SortedReader<R> {
             returned: 0,
             latest: EARLIEST,
             latest_before: EARLIEST,
+            end: None,
             returned_up_to: EARLIEST,
             late: 0,
             at_end: false,
@@ -172,8 +187,10 @@ impl<R: Read> SortedReader<R> {
                 }
             };
             if entry.raw.type_() == record_type::FINISHED_ROUND {
-                let limit = std::mem::replace(&mut self.latest_before, self.latest);
-                self.make_ready(limit);
+                if self.end.is_none() {
+                    let limit = std::mem::replace(&mut self.latest_before, self.latest);
+                    self.end = Some(RoundEnd { inflated: self.reader.inflated_so_far(), limit });
+                }
             } else {
                 let time = entry.time();
                 let place = Waiting {
@@ -195,6 +212,10 @@ impl<R: Read> SortedReader<R> {
                     self.make_ready(middle);
                 }
             }
+            if let Some(end) = self.end.filter(|end| end.inflated <= self.reader.inflated()) {
+                self.end = None;
+                self.make_ready(end.limit);
+            }
             if self.ready > 0 {
                 break;
             }
@@ -206,11 +227,12 @@ impl<R: Read> SortedReader<R> {
         Ok(self.waiting.first().copied())
     }
 
-    /// Makes the records up to this time ready.
+    /// Makes the records up to this time ready, too.
     fn make_ready(&mut self, limit: Timestamp) {
         // Stable: records of the same time stay in the order of the file, as in perf.
         self.waiting.sort_by_key(|waiting| waiting.time);
-        self.ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
+        let ready = self.waiting.partition_point(|waiting| waiting.time <= limit);
+        self.ready = self.ready.max(ready);
     }
 
     /// Drops the records that were returned, with their bytes.

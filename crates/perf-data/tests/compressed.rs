@@ -2,7 +2,9 @@
 #![cfg(feature = "zstd")]
 #![allow(clippy::unwrap_used, reason = "a test that fails is to panic")]
 
-use perf_data::{Error, Features, PipeWriter, Reader, RecordWriter, RecordedEvent, record_type};
+use perf_data::{
+    Error, Features, PipeWriter, Reader, RecordWriter, RecordedEvent, SortedReader, record_type,
+};
 use perf_monitor::RawRecord;
 use proptest::prelude::*;
 use std::io::Write;
@@ -130,6 +132,35 @@ fn damage_is_an_error_with_its_place() {
     let (seen, error) = read(&whole[..size - 1200]);
     assert!(matches!(error, Some(Error::Truncated { .. } | Error::Decompress { .. })), "{error:?}");
     assert!(!seen.is_empty() && times.starts_with(&seen));
+}
+
+/// `perf` does not compress the ends of rounds: they come before the records that the decoder holds back.
+#[test]
+fn rounds_end_after_their_compressed_records() {
+    const RING: u64 = (320 << 10) / 16;
+    const SMALL: u64 = 64;
+    let (mut writer, mut encoder) = (start(), Encoder::new(Vec::new(), 1).unwrap());
+    let mut round = |rings: &[Vec<u64>]| {
+        for times in rings {
+            put(&mut writer, &compress(&mut encoder, times), 1 << 14, false);
+        }
+        writer.finish_round().unwrap();
+    };
+    // Two rings over the same time, of more than the window together; then small rounds of 1 MiB.
+    let ring = |first: u64| -> Vec<u64> { (0..RING).map(|n| 2 * n + first).collect() };
+    round(&[ring(1), ring(2)]);
+    let mut next = 2 * RING + 1;
+    for _ in 0..1024 {
+        let times: Vec<u64> = (next..next + SMALL).rev().collect();
+        round(&[times]);
+        next += SMALL;
+    }
+    let bytes = writer.finish(&[]).unwrap();
+    let mut sorted = SortedReader::new(Reader::of_pipe(&bytes[..]).unwrap());
+    let mut times: Vec<u64> = Vec::new();
+    sorted.for_each(|entry| times.extend(entry.time().map(|time| time.nanos() as u64))).unwrap();
+    assert_eq!(sorted.late(), 0);
+    assert!(times.iter().copied().eq(1..next), "{}", times.len());
 }
 
 #[test]
