@@ -147,14 +147,14 @@ impl OutputFile {
         cannot_be_written(&self.path, error)
     }
 
-    /// Renames the file to its final name.
+    /// Renames the file to its final name. If that fails, it is [kept](Self::keep): it is complete.
     pub(crate) fn complete(mut self) -> Result {
-        if let Kind::File(partial) = &mut self.kind {
-            if let Some(partial) = partial.take() {
-                partial.persist(&self.path).map_err(|error| self.failure(&error))?;
-            }
-        }
-        Ok(())
+        let Kind::File(partial) = &mut self.kind else { return Ok(()) };
+        let Some(complete) = partial.take() else { return Ok(()) };
+        let Err((error, complete)) = complete.persist(&self.path) else { return Ok(()) };
+        *partial = Some(complete);
+        self.keep();
+        Err(self.with_kept(self.failure(&error)))
     }
 }
 
@@ -193,5 +193,33 @@ fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
         Ok(metadata) => Ok(Some(metadata)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::io::partial_file::partial_of;
+
+    #[test]
+    fn a_complete_file_that_cannot_be_renamed_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let mut output = OutputFile::create(&path, &[]).unwrap();
+        output.writer().unwrap().write_all(b"content").unwrap();
+        fs::create_dir(&path).unwrap();
+        let failure = output.complete().unwrap_err();
+        let message = failure.message();
+        assert!(message.contains("out: cannot be written: "), "{message}");
+        assert!(message.contains("out.partial has what was written"), "{message}");
+        assert_eq!(fs::read(partial_of(&path)).unwrap(), b"content");
+
+        // What is not complete does not.
+        let other = dir.path().join("other");
+        let mut output = OutputFile::create(&other, &[]).unwrap();
+        output.writer().unwrap().write_all(b"cont").unwrap();
+        assert!(partial_of(&other).exists());
+        drop(output);
+        assert!(!partial_of(&other).exists());
     }
 }

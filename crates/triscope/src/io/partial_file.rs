@@ -46,10 +46,13 @@ impl Partial {
         self.file.path()
     }
 
-    /// Renames it.
-    pub(super) fn persist(self, path: &Path) -> io::Result<()> {
-        self.file.persist(path).map_err(|error| error.error)?;
-        Ok(())
+    /// Renames it. If that fails, it is returned.
+    pub(super) fn persist(self, path: &Path) -> Result<(), (io::Error, Self)> {
+        let Self { file, _guard } = self;
+        match file.persist(path) {
+            Ok(_) => Ok(()),
+            Err(error) => Err((error.error, Self { file: error.file, _guard })),
+        }
     }
 
     /// Leaves it.

@@ -32,10 +32,14 @@ impl Partial {
         &self.path
     }
 
-    pub(super) fn persist(mut self, path: &Path) -> io::Result<()> {
-        fs::rename(&self.path, path)?;
-        self.is_removed = false;
-        Ok(())
+    pub(super) fn persist(mut self, path: &Path) -> Result<(), (io::Error, Self)> {
+        match fs::rename(&self.path, path) {
+            Ok(()) => {
+                self.is_removed = false;
+                Ok(())
+            }
+            Err(error) => Err((error, self)),
+        }
     }
 
     pub(super) fn keep(mut self) {

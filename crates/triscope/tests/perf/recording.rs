@@ -3,7 +3,7 @@
 use crate::needs_root;
 use crate::support::{
     Cgroup, Ran, Running, as_nobody, begin_recording, can, dead_pid, empty_cgroup, in_background,
-    is_root, nobody, run, run_in, triscope, users_may_count,
+    is_able, is_root, nobody, run, run_in, triscope, users_may_count,
 };
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -388,6 +388,21 @@ fn a_report_adds_up() {
         let args = ["report", "--stdio", "--sort", "comm,dso"];
         assert_eq!(rows(&report(&["-s", "comm,dso"])), rows(&perf_in(dir.path(), &args)));
     }
+}
+
+#[test]
+fn a_recording_that_cannot_be_renamed_stays() {
+    if !can("perf events of own processes", is_able() || users_may_count()) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["perf", "record", "-e", "page-faults", "-c", "1", "-o", "out", "mkdir", "out"];
+    let ran = run_in(dir.path(), &args);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    for words in ["out: cannot be written: ", "out.partial has what was written"] {
+        assert!(ran.stderr.contains(words), "{}", ran.stderr);
+    }
+    run_in(dir.path(), &["perf", "script", "-i", "out.partial"]).is_good();
 }
 
 #[test]
