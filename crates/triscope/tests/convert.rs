@@ -74,6 +74,53 @@ fn a_trace_becomes_json_of_chrome() {
     assert_eq!(names(dir.path()), ["out.json", "shop.trace"]);
 }
 
+/// The file behind a link is written, and the link stays.
+#[test]
+fn links_stay_and_their_files_are_written() {
+    use std::os::unix::fs::symlink;
+    let dir = directory();
+    let path = |name: &str| dir.path().join(name);
+    let is_link = |name: &str| fs::symlink_metadata(path(name)).unwrap().is_symlink();
+    let has_json = |name: &str| {
+        let bytes = fs::read(path(name)).unwrap();
+        let json: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        json["traceEvents"].is_array()
+    };
+    fs::create_dir(path("there")).unwrap();
+    fs::write(path("there/old.json"), "old").unwrap();
+    symlink("there/first", path("second.json")).unwrap();
+    symlink("old.json", path("there/first")).unwrap();
+    let output = convert(dir.path(), &["shop.trace", "-o", "second.json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(is_link("second.json") && is_link("there/first") && has_json("there/old.json"));
+    assert_eq!(names(&path("there")), ["first", "old.json"]);
+
+    // A file that is open is reached without a name.
+    symlink("/proc/self/fd/1", path("stdout.json")).unwrap();
+    let redirected = fs::File::create(path("redirected")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.current_dir(dir.path()).args(["convert", "shop.trace", "-o", "stdout.json"]);
+    let output = command.stdin(Stdio::null()).stdout(redirected).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(is_link("stdout.json") && has_json("redirected"));
+
+    // There may be something in it already.
+    symlink("/proc/self/fd/2", path("stderr.json")).unwrap();
+    fs::write(path("log"), "before\n").unwrap();
+    let log = fs::File::options().append(true).open(path("log")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_triscope"));
+    command.current_dir(dir.path()).args(["convert", "shop.trace", "-o", "stderr.json"]);
+    assert!(command.stdin(Stdio::null()).stderr(log).status().unwrap().success());
+    let log = fs::read_to_string(path("log")).unwrap();
+    assert!(log.starts_with("before\n") && log.contains("\"traceEvents\":["), "{log}");
+    assert!(is_link("stderr.json"));
+
+    symlink("nothing", path("dangling.json")).unwrap();
+    let output = convert(dir.path(), &["shop.trace", "-o", "dangling.json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(!is_link("dangling.json") && has_json("dangling.json") && !path("nothing").exists());
+}
+
 /// A recording with a sample in each of this many files.
 fn recording_of_files(count: u64, path: &Path) {
     const MMAP: u64 = 1;

@@ -4,6 +4,8 @@ pub(crate) mod counting;
 #[cfg_attr(not(unix), path = "follow_wasi.rs")]
 pub(crate) mod follow;
 pub(crate) mod input;
+#[cfg_attr(not(unix), path = "links_wasi.rs")]
+mod links;
 pub(crate) mod new_directory;
 pub(crate) mod output_file;
 #[cfg_attr(not(unix), path = "partial_file_wasi.rs")]

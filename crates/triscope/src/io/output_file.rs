@@ -1,5 +1,6 @@
 //! An output file that appears when it is complete.
 
+use super::links;
 use super::partial_file::Partial;
 use crate::failure::{Failure, Result};
 use std::fs::{self, File, OpenOptions};
@@ -8,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// An output: written to `NAME.partial`, which is renamed when it is complete. Files other
-/// than regular files (a device, a pipe, standard output) are written directly.
+/// An output: written to `NAME.partial`, which is renamed when it is complete. `NAME` is the file behind a
+/// symbolic link. Files other than regular files (a device, a pipe, standard output), and those that are
+/// open (`/dev/fd/3`), are written directly.
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
@@ -17,11 +19,30 @@ pub(crate) struct OutputFile {
     is_kept: Arc<AtomicBool>,
 }
 
-enum Kind {
+/// Where an output goes.
+pub(super) enum Kind {
     Discarded,
     Stdout,
-    Device,
-    File(Option<Partial>),
+    /// To what is there, as it is.
+    InPlace,
+    /// To the file with this path.
+    File { path: PathBuf, partial: Option<Partial> },
+}
+
+impl Kind {
+    /// That of an output which is no directory.
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(match present(path)? {
+            Some(metadata) if metadata.is_file() => links::kind_of(path, &metadata),
+            Some(_) => Self::InPlace,
+            // A link that leads to no file is replaced: another user can have chosen where it leads.
+            None => Self::of_path(path.to_owned()),
+        })
+    }
+
+    pub(super) fn of_path(path: PathBuf) -> Self {
+        Self::File { path, partial: None }
+    }
 }
 
 impl OutputFile {
@@ -55,15 +76,13 @@ impl OutputFile {
         if path.file_name().is_none() {
             return fail("is not the name of a file");
         }
-        let metadata = present(&path).map_err(|error| cannot_be_written(&path, &error))?;
-        let kind = match metadata {
-            Some(metadata) if metadata.is_dir() => return fail("is a directory, not a file"),
-            Some(metadata) if !metadata.is_file() => Kind::Device,
-            _ => {
-                Partial::check(&path).map_err(|error| cannot_be_written(&path, &error))?;
-                Kind::File(None)
-            }
-        };
+        if path.is_dir() {
+            return fail("is a directory, not a file");
+        }
+        let kind = Kind::of(&path).map_err(|error| cannot_be_written(&path, &error))?;
+        if let Kind::File { path: file, .. } = &kind {
+            Partial::check(file).map_err(|error| cannot_be_written(&path, &error))?;
+        }
         Ok(Self::new(path, kind))
     }
 
@@ -89,16 +108,18 @@ impl OutputFile {
         match self.kind {
             Kind::Stdout => return Ok(Box::new(io::stdout())),
             Kind::Discarded => return Ok(Box::new(io::sink())),
-            Kind::Device | Kind::File(_) => {}
+            Kind::InPlace | Kind::File { .. } => {}
         }
-        let opened = OpenOptions::new().write(true).open(&self.path);
+        // An open file keeps what it has: the position of its descriptor is not known.
+        let is_file = fs::metadata(&self.path).is_ok_and(|metadata| metadata.is_file());
+        let opened = OpenOptions::new().write(true).append(is_file).open(&self.path);
         Ok(Box::new(opened.map_err(|error| self.failure(&error))?))
     }
 
-    /// Opens it for writing at any position. `None` if it is no regular file.
+    /// Opens it for writing at any position. `None` if it is written directly.
     pub(crate) fn file(&mut self) -> Result<Option<File>> {
-        let Kind::File(partial) = &mut self.kind else { return Ok(None) };
-        let opened = Partial::create(&self.path, &self.is_kept).map(|(created, writer)| {
+        let Kind::File { path, partial } = &mut self.kind else { return Ok(None) };
+        let opened = Partial::create(path, &self.is_kept).map(|(created, writer)| {
             *partial = Some(created);
             writer
         });
@@ -107,6 +128,15 @@ impl OutputFile {
 
     pub(crate) const fn is_stdout(&self) -> bool {
         matches!(self.kind, Kind::Stdout)
+    }
+
+    /// The file that is written: behind a symbolic link.
+    #[cfg(unix)]
+    pub(crate) fn target(&self) -> &Path {
+        match &self.kind {
+            Kind::File { path, .. } => path,
+            Kind::Discarded | Kind::Stdout | Kind::InPlace => &self.path,
+        }
     }
 
     /// Its name in messages.
@@ -126,7 +156,7 @@ impl OutputFile {
 
     /// The file that is [kept](Self::keep), if it is not empty.
     pub(crate) fn kept(&self) -> Option<&Path> {
-        let Kind::File(Some(partial)) = &self.kind else { return None };
+        let Kind::File { partial: Some(partial), .. } = &self.kind else { return None };
         let has_content = fs::metadata(partial.path()).is_ok_and(|metadata| metadata.len() > 0);
         (has_content && self.is_kept.load(Ordering::Acquire)).then(|| partial.path())
     }
@@ -149,9 +179,9 @@ impl OutputFile {
 
     /// Renames the file to its final name. If that fails, it is [kept](Self::keep): it is complete.
     pub(crate) fn complete(mut self) -> Result {
-        let Kind::File(partial) = &mut self.kind else { return Ok(()) };
+        let Kind::File { path, partial } = &mut self.kind else { return Ok(()) };
         let Some(complete) = partial.take() else { return Ok(()) };
-        let Err((error, complete)) = complete.persist(&self.path) else { return Ok(()) };
+        let Err((error, complete)) = complete.persist(path) else { return Ok(()) };
         *partial = Some(complete);
         self.keep();
         Err(self.with_kept(self.failure(&error)))
@@ -161,12 +191,20 @@ impl OutputFile {
 impl Drop for OutputFile {
     fn drop(&mut self) {
         if self.kept().is_some() {
-            if let Kind::File(partial) = &mut self.kind {
+            if let Kind::File { partial, .. } = &mut self.kind {
                 // Dropping the guard would remove the file.
                 let _ = partial.take().map(Partial::keep);
             }
         }
     }
+}
+
+/// Whether an output is a file with a path, in whose directory there can be others. What a pipe, device or file
+/// that is open got, it has.
+#[cfg(unix)]
+pub(crate) fn is_file(path: &Path) -> bool {
+    let is_file = || Kind::of(path).map_or(true, |kind| matches!(kind, Kind::File { .. }));
+    path.as_os_str() != "-" && is_file()
 }
 
 /// The failure to write an output.

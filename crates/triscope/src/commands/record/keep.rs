@@ -2,6 +2,7 @@
 //! which the layers are related.
 
 use crate::failure::{Failure, Result};
+use crate::io::output_file::is_file;
 use crate::io::skeleton::Skeleton;
 use crate::io::unnamed::descriptor;
 use crate::io::{private, private_dir};
@@ -36,12 +37,6 @@ pub(super) struct KeptFile {
     /// For a file that the recording can do without: where its error is left. Nothing more is written
     /// after it.
     failure: Option<FirstError>,
-}
-
-/// Whether the output is a file, in whose directory there can be others. What a pipe or device got, it has.
-pub(super) fn is_file(output: &Path) -> bool {
-    let is_file = || fs::metadata(output).map_or(true, |metadata| metadata.is_file());
-    output.as_os_str() != "-" && is_file()
 }
 
 /// The directory of an output.

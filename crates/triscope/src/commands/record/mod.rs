@@ -692,7 +692,7 @@ impl<'a> Recording<'a> {
                 }
                 let bytes = related.bytes;
                 drop(self.sink);
-                related.replace(&self.args.output)?;
+                related.replace(self.output.target())?;
                 bytes
             }
             None => {
@@ -753,8 +753,8 @@ impl<'a> Recording<'a> {
             return None;
         };
         let flushed = self.sink.write_out().map_err(|error| self.output.failure(&error));
-        let (args, subject) = (self.args, &self.subject);
-        let sources = Sources { args, keep, traces, subject, clocks: [&self.clocks, end] };
+        let (args, subject, output) = (self.args, &self.subject, self.output.target());
+        let sources = Sources { args, output, keep, traces, subject, clocks: [&self.clocks, end] };
         match flushed.and_then(|()| sources.draw()) {
             Ok(mut related) => {
                 summary.lacks(NOT_ALL_DRAWN, std::mem::take(&mut related.missing));

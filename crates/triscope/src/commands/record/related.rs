@@ -2,11 +2,11 @@
 //! threads and CPUs of the kernel. It is drawn at the end, of the records that were kept, as `triscope
 //! convert` does.
 
-use super::keep::{self, Keep};
+use super::keep::Keep;
 use super::subject::Subject;
 use super::{Args, RuntimeTrace, draw_command, monotonic};
 use crate::failure::{Failure, Result};
-use crate::io::output_file::OutputFile;
+use crate::io::output_file::{self, OutputFile};
 use crate::sources::go::Recovery;
 use crate::sources::model::{Opened, PROCESSES, Program, SCHEDULER, Traces};
 use crate::sources::quota::QUOTAS;
@@ -25,12 +25,14 @@ pub(super) type Clocks = Vec<(ClockDomain, Timestamp)>;
 
 /// Whether the timeline can be written again.
 pub(super) fn is_possible(args: &Args) -> bool {
-    keep::is_file(&args.output) && !super::page::is_wanted(args)
+    output_file::is_file(&args.output) && !super::page::is_wanted(args)
 }
 
 /// What a timeline is drawn of.
 pub(super) struct Sources<'a> {
     pub(super) args: &'a Args,
+    /// The file that is written.
+    pub(super) output: &'a Path,
     pub(super) keep: &'a Keep,
     pub(super) traces: &'a [RuntimeTrace],
     pub(super) subject: &'a Subject,
@@ -66,7 +68,7 @@ impl Sources<'_> {
         }
         let (traces, first) = self.open()?;
         let mut opened = traces.open()?;
-        let path = named(&self.args.output, ".related");
+        let path = named(self.output, ".related");
         let mut output = OutputFile::create(&path, &[])?;
         let (mut sink, written) = timeline::open(&mut output, self.args.uncompressed)?;
         let fail = |error| output.failure(&error);
