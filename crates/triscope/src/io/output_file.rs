@@ -15,6 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct OutputFile {
     path: PathBuf,
     kind: Kind,
+    /// Whether only its user can read it.
+    is_private: bool,
     /// Set if `NAME.partial` is useful on its own: it is then not removed.
     is_kept: Arc<AtomicBool>,
 }
@@ -86,6 +88,14 @@ impl OutputFile {
         Ok(Self::new(path, kind))
     }
 
+    /// Prepares a recording at `path`. Only its user can read it, as that of perf(1).
+    #[cfg(unix)]
+    pub(crate) fn recording(path: &Path, inputs: &[PathBuf]) -> Result<Self> {
+        let mut this = Self::create(path, inputs)?;
+        this.is_private = true;
+        Ok(this)
+    }
+
     /// Whether `path` can be an output: to be known before the time until it is written.
     pub(crate) fn check(path: &Path) -> Result {
         Self::create(path, &[]).map(drop)
@@ -97,7 +107,7 @@ impl OutputFile {
     }
 
     fn new(path: PathBuf, kind: Kind) -> Self {
-        Self { path, kind, is_kept: Arc::default() }
+        Self { path, kind, is_private: false, is_kept: Arc::default() }
     }
 
     /// Opens it. Call this or [`file`](Self::file) once.
@@ -119,7 +129,8 @@ impl OutputFile {
     /// Opens it for writing at any position. `None` if it is written directly.
     pub(crate) fn file(&mut self) -> Result<Option<File>> {
         let Kind::File { path, partial } = &mut self.kind else { return Ok(None) };
-        let opened = Partial::create(path, &self.is_kept).map(|(created, writer)| {
+        let opened = Partial::create(path, self.is_private, &self.is_kept);
+        let opened = opened.map(|(created, writer)| {
             *partial = Some(created);
             writer
         });
@@ -238,6 +249,31 @@ fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
 mod tests {
     use super::*;
     use crate::io::partial_file::partial_of;
+
+    #[test]
+    fn recordings_are_private_and_others_have_the_mode_of_the_file_before() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("out");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        // While it is written, and then.
+        let modes = |mut output: OutputFile| {
+            output.writer().unwrap().write_all(b"content").unwrap();
+            let partial = mode(&partial_of(&path));
+            output.complete().unwrap();
+            [partial, mode(&path)]
+        };
+        let other = dir.path().join("other");
+        fs::write(&other, "").unwrap();
+        assert_eq!(modes(OutputFile::create(&path, &[]).unwrap()), [mode(&other); 2]);
+        for before in [0o640, 0o400, 0o666] {
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            assert_eq!(modes(OutputFile::create(&path, &[]).unwrap()), [before; 2]);
+        }
+        assert_eq!(modes(OutputFile::recording(&path, &[]).unwrap()), [0o600; 2]);
+        fs::remove_file(&path).unwrap();
+        assert_eq!(modes(OutputFile::recording(&path, &[]).unwrap()), [0o600; 2]);
+    }
 
     #[test]
     fn a_complete_file_that_cannot_be_renamed_stays() {

@@ -1,12 +1,13 @@
 //! The file `NAME.partial`, which becomes `NAME` when it is complete.
 
 use super::output_file::directory;
+use super::private;
 use crate::run::cleanup;
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, OFlags, accessat, flock};
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +21,12 @@ pub(super) struct Partial {
 
 impl Partial {
     /// Creates that of `path`, and opens it. A signal does not remove it once `is_kept` is set.
-    pub(super) fn create(path: &Path, is_kept: &Arc<AtomicBool>) -> io::Result<(Self, File)> {
-        let (file, guard) = open_partial(path, is_kept)?;
+    pub(super) fn create(
+        path: &Path,
+        is_private: bool,
+        is_kept: &Arc<AtomicBool>,
+    ) -> io::Result<(Self, File)> {
+        let (file, guard) = open_partial(path, is_private, is_kept)?;
         let writer = file.as_file().try_clone()?;
         Ok((Self { file, _guard: guard }, writer))
     }
@@ -63,18 +68,24 @@ impl Partial {
 }
 
 /// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
+///
+/// It has the mode of the file that it will replace, unless it is private.
 fn open_partial(
     path: &Path,
+    is_private: bool,
     is_kept: &Arc<AtomicBool>,
 ) -> io::Result<(NamedTempFile, cleanup::Guard)> {
     let partial = partial_of(path);
     let name = partial.file_name().unwrap_or_default();
+    let replaced = fs::metadata(path).ok().filter(|_| !is_private);
+    let usual = if is_private { private::FILE } else { 0o666 };
+    let mode = replaced.as_ref().map_or(usual, |replaced| replaced.mode() & 0o777);
     let create = || {
         let created = tempfile::Builder::new()
             .prefix(name)
             .suffix(&OsString::new())
             .rand_bytes(0)
-            .permissions(Permissions::from_mode(0o666))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory(path))?;
         let remove = remover(created.path(), is_kept);
         Ok::<_, io::Error>((created, remove))
@@ -90,6 +101,12 @@ fn open_partial(
     };
     // The lock marks the file as in use; some file systems have no locks.
     let _ = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
+    let owner = file.as_file().metadata().ok().map(|file| file.uid());
+    // umask(2) has narrowed the mode, and may for the file of another user.
+    if owner.is_some() && owner == replaced.map(|replaced| replaced.uid()) {
+        // Some file systems have no modes.
+        let _ = file.as_file().set_permissions(Permissions::from_mode(mode));
+    }
     Ok((file, guard))
 }
 

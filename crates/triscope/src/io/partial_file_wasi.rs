@@ -14,7 +14,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    pub(super) fn create(path: &Path, _: &Arc<AtomicBool>) -> io::Result<(Self, File)> {
+    pub(super) fn create(path: &Path, _: bool, _: &Arc<AtomicBool>) -> io::Result<(Self, File)> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".partial");
         let path = path.with_file_name(name);

@@ -5,6 +5,7 @@ use crate::support::{
     Cgroup, Ran, Running, as_nobody, begin_recording, can, dead_pid, empty_cgroup, in_background,
     is_able, is_root, nobody, run, run_in, triscope, users_may_count,
 };
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -418,6 +419,8 @@ fn users_record_their_own_user_space() {
     let ran: Ran = as_nobody(&args).output().unwrap().into();
     ran.is_good();
     assert!(samples(&ran) > 10, "{}", ran.stderr);
+    let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
     if crate::support::paranoid() == 2 && is_root() {
         assert!(ran.stderr.contains("of user space only"), "{}", ran.stderr);
     }

@@ -259,7 +259,7 @@ pub(crate) fn run(args: &Args) -> Result {
             ran.watch.outcome()
         }
         Kind::Recording => {
-            let mut output = OutputFile::create(&args.output, &[])?;
+            let mut output = OutputFile::recording(&args.output, &[])?;
             let (bytes, ran) = record(args, &mut opened, &mut output)?;
             let name = output.name();
             output.complete()?;
@@ -270,7 +270,7 @@ pub(crate) fn run(args: &Args) -> Result {
         }
         Kind::Timeline => {
             let spool = timeline::spool(&args.output);
-            let mut output = OutputFile::create(&spool, &[])?;
+            let mut output = OutputFile::recording(&spool, &[])?;
             let (_, ran) = record(args, &mut opened, &mut output)?;
             output.complete()?;
             let samples = counted(ran.stats.rings.samples, "sample");

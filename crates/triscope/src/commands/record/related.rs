@@ -69,7 +69,7 @@ impl Sources<'_> {
         let (traces, first) = self.open()?;
         let mut opened = traces.open()?;
         let path = named(self.output, ".related");
-        let mut output = OutputFile::create(&path, &[])?;
+        let mut output = OutputFile::recording(&path, &[])?;
         let (mut sink, written) = timeline::open(&mut output, self.args.uncompressed)?;
         let fail = |error| output.failure(&error);
         let mut options = TimelineOptions::default();

@@ -32,7 +32,7 @@ use std::time::Duration;
 /// other events 4000 times per second.
 ///
 /// At the end, the numbers of samples and of lost ones are printed on standard error. The exit status
-/// is that of COMMAND.
+/// is that of COMMAND. Only the user who recorded can read the file.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -153,7 +153,7 @@ pub(crate) fn run(args: &Args) -> Result {
     kernel::check_realtime(args.realtime)?;
     message::begin();
     let beginning = Beginning::start()?;
-    let mut output = OutputFile::create(&args.output, &[])?;
+    let mut output = OutputFile::recording(&args.output, &[])?;
     let cgroups = cgroups(&args.cgroup, groups.len())?;
     let is_stdout = output.is_stdout();
     let prepare = |command: &mut Command| {
