@@ -818,7 +818,8 @@ impl<R: Read> Reader<R> {
     /// Decompresses a block. Returns whether there was one.
     #[cfg(feature = "zstd")]
     fn inflate_more(&mut self) -> Result<bool> {
-        let Inflated { inflater: Some(inflater), bytes, at, offset } = &mut self.inflated else {
+        let Inflated { inflater: Some(inflater), bytes, at, offset, .. } = &mut self.inflated
+        else {
             return Ok(false);
         };
         bytes.drain(..*at);

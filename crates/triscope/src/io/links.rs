@@ -3,7 +3,7 @@
 use super::output_file::{Kind, directory};
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// How a regular file that is there is written.
 pub(super) fn kind_of(path: &Path, file: &Metadata) -> Kind {

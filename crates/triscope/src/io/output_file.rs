@@ -28,7 +28,10 @@ pub(super) enum Kind {
     /// To what is there, as it is.
     InPlace,
     /// To the file with this path.
-    File { path: PathBuf, partial: Option<Partial> },
+    File {
+        path: PathBuf,
+        partial: Option<Partial>,
+    },
 }
 
 impl Kind {
