@@ -328,12 +328,16 @@ fn separate_debug_files_are_used_if_they_belong_to_the_file() {
     assert_eq!(frames(&options), none);
 }
 
+#[cfg(feature = "dwarf")]
+fn has_dwz() -> bool {
+    testkit::skip::can("dwz", Command::new("dwz").arg("--version").output().is_ok())
+}
+
 /// Debug information that two programs share is in a third file.
 #[cfg(feature = "dwarf")]
 #[test]
 fn supplementary_debug_files_are_used_or_missed() {
-    let has_dwz = Command::new("dwz").arg("--version").output().is_ok();
-    if !testkit::skip::can("dwz", has_dwz) {
+    if !has_dwz() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -354,6 +358,93 @@ fn supplementary_debug_files_are_used_or_missed() {
     let file = open();
     assert!(addresses.iter().all(|at| file.frames(*at).is_ok()));
     assert_eq!(file.problem(), Some(&Unresolved::OtherDebugFile));
+}
+
+/// Compiles the C program with 40 other units. Each shares a type with the one of the program.
+#[cfg(feature = "dwarf")]
+fn compile_units(dir: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    let write = |name: &str, text: &str| {
+        let path = dir.join(name);
+        fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/program.c");
+    let mut first = format!("#include \"{program}\"\n");
+    let mut sources = Vec::new();
+    for n in 0..40 {
+        // Long names make large line tables.
+        let header = format!("{}{n}.h", "shared".repeat(20));
+        let names: Vec<String> = (0..30).map(|field| format!("field_{field}")).collect();
+        let fields: String = names.iter().map(|field| format!("\tunsigned {field};\n")).collect();
+        let sum: String = names.iter().map(|field| format!("\t\t+ part->{field}\n")).collect();
+        write(&header, &format!("struct part_{n} {{\n{fields}}};\n"));
+        let function = |function: &str, sum: &str| {
+            format!(
+                "#include \"{header}\"\nunsigned {function}_{n}(struct part_{n} *part)\n\
+                 {{\n\treturn 0\n{sum}\t\t;\n}}\n"
+            )
+        };
+        first.push_str(&function("all", &sum));
+        let source = function("one", "\t\t+ part->field_0\n");
+        sources.push(write(&format!("unit_{n}.c"), &source));
+    }
+    let first = write("first.c", &first);
+    let out = dir.join(name);
+    let mut all = vec!["-O1", "-Wl,--build-id", "-o", out.to_str().unwrap(), &first];
+    all.extend(sources.iter().map(String::as_str));
+    all.extend(arguments);
+    run("cc", &all);
+    out
+}
+
+/// dwz(1) makes units of what others share, with their line tables.
+#[cfg(feature = "dwarf")]
+#[test]
+fn partial_units_take_no_lines_away() {
+    if !has_dwz() {
+        return;
+    }
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+        let program = compile_units(dir.path(), "program", &["-g", version]);
+        let addresses = addresses(&program);
+        let open = |name: &str| ObjectFile::open(path(name), &Options::default()).unwrap();
+        let frames = |file: &ObjectFile| -> Vec<Frames> {
+            addresses.iter().map(|at| ours(file, *at)).collect()
+        };
+        let expected = frames(&open("program"));
+        assert!(expected.iter().any(|frames| frames.len() > 1), "{version}: inlined calls");
+        for copy in ["alone", "other"] {
+            fs::copy(&program, path(copy)).unwrap();
+        }
+        run("dwz", &[&path("alone")]);
+        run("dwz", &["-m", &path("shared"), &path("program"), &path("other")]);
+        for name in ["alone", "shared"] {
+            let entries = run("readelf", &["--debug-dump=info", &path(name)]);
+            let partial = entries.matches("(DW_TAG_partial_unit)").count();
+            assert!(partial >= 40, "{version} {name}: {partial}");
+        }
+        for name in ["alone", "program", "other"] {
+            let file = open(name);
+            let found = (frames(&file), file.problem());
+            assert_eq!(found, (expected.clone(), None), "{version} {name}");
+        }
+        // A damaged shared file leaves the lines of the program.
+        let sections = run("readelf", &["-SW", &path("shared")]);
+        let line = sections.lines().find(|line| line.contains(" .debug_info ")).unwrap();
+        let words: Vec<&str> = line.split(']').nth(1).unwrap().split_whitespace().collect();
+        let at = usize::from_str_radix(words[3], 16).unwrap();
+        let mut bytes = fs::read(path("shared")).unwrap();
+        bytes[at..at + 4].fill(0xff);
+        fs::write(path("shared"), bytes).unwrap();
+        let file = open("program");
+        let found = frames(&file);
+        let lines = found.iter().filter(|frames| frames.last().unwrap().2 > 0).count();
+        assert!(lines * 2 > addresses.len(), "{version}: {lines}");
+        let damaged = Unresolved::Malformed { what: "debug information", offset: 0 };
+        assert_eq!(file.problem(), Some(&damaged));
+    }
 }
 
 #[cfg(feature = "dwarf")]

@@ -11,6 +11,9 @@ use std::fmt;
 use std::sync::Arc;
 use units::Units;
 
+mod abbreviations;
+mod bounds;
+mod lines;
 mod units;
 
 type Slice = EndianArcSlice<LittleEndian>;
@@ -43,19 +46,16 @@ impl Dwarf {
             return Ok(None);
         }
         let mut sections = load(elf)?;
-        let units = Units::read(&mut sections)?;
         let problem = OnceCell::new();
         if elf.supplementary_link().is_some() {
-            match supplement() {
-                Some(supplement) => {
-                    let mut shared = load(&supplement)?;
-                    Units::read(&mut shared)?;
-                    sections.set_sup(shared);
-                }
+            let shared = supplement().ok_or(Unresolved::OtherDebugFile);
+            match shared.and_then(|elf| load_shared(&elf)) {
+                Ok(shared) => sections.set_sup(shared),
                 // Functions of other parts have names.
-                None => drop(problem.set(Unresolved::OtherDebugFile)),
+                Err(why) => drop(problem.set(why)),
             }
         }
+        let units = Units::read(&mut sections)?;
         let sections = Arc::new(sections);
         let context = addr2line::Context::from_arc_dwarf(Arc::clone(&sections));
         let context = context.map_err(malformed)?;
@@ -141,8 +141,19 @@ fn load(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
         let section = section.filter(|section| section.has_bytes() && is_used(id));
         let bytes =
             section.map(|section| section::shared(WHAT, elf, section, &mut left)).transpose()?;
-        Ok(Slice::new(bytes.unwrap_or_default(), LittleEndian))
+        let mut bytes = bytes.unwrap_or_default();
+        if let (gimli::SectionId::DebugAbbrev, Some(bytes)) = (id, Arc::get_mut(&mut bytes)) {
+            abbreviations::leave_out_lines(bytes);
+        }
+        Ok(Slice::new(bytes, LittleEndian))
     })
+}
+
+/// The sections of the file with the parts that others share.
+fn load_shared(elf: &Elf) -> Result<gimli::Dwarf<Slice>> {
+    let mut sections = load(elf)?;
+    units::measure_shared(&mut sections)?;
+    Ok(sections)
 }
 
 /// Whether functions, files and lines are found with a section. Others have the places of variables,

@@ -1,52 +1,17 @@
-//! Bounds of the work that the debug information of a file causes.
-//!
-//! `addr2line` follows each reference as often as the file has it, and calls itself for each inlined call
-//! in another one. Small files can thus cost gigabytes of memory, or the stack. The units are measured here
-//! before it reads them: their headers when the file is opened, their entries when one of their addresses
-//! is first asked for.
+//! The units of a file by address, and the bounds of their entries.
 
-use super::Slice;
-use crate::error::Unresolved;
+use super::bounds::{Refused, Result, SMALL, len, spend};
+use super::{Slice, abbreviations, lines};
 use gimli::{
-    AbbreviationsCacheStrategy, AttributeValue, DebugAbbrevOffset, DebugArangesOffset, EntriesRaw,
-    Range, Reader, Section, Unit, UnitHeader, UnitType, constants,
+    AbbreviationsCacheStrategy, AttributeValue, DebugArangesOffset, EntriesRaw, Range, Unit,
+    UnitHeader, UnitType, constants,
 };
 use std::cell::RefCell;
 
-/// Why a unit is not read.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Refused {
-    Damaged,
-    Excessive(&'static str),
-}
-
-type Result<T> = std::result::Result<T, Refused>;
-
-impl From<gimli::Error> for Refused {
-    fn from(_: gimli::Error) -> Self {
-        Self::Damaged
-    }
-}
-
-impl From<Refused> for Unresolved {
-    fn from(why: Refused) -> Self {
-        match why {
-            Refused::Damaged => Self::Malformed { what: super::WHAT, offset: 0 },
-            Refused::Excessive(what) => Self::Excessive { what },
-        }
-    }
-}
-
 /// Entries in one another. Inlined calls in large programs reach a few tens.
 const MAX_DEPTH: isize = 256;
-/// Attributes of one kind of entry. Compilers write at most a few tens.
-const MAX_ATTRIBUTES: u64 = 256;
 /// Functions, inlined calls and their ranges of one file: some GiB of memory.
 const MAX_RANGES: u64 = 1 << 25;
-/// Bytes of the tables of lines that are read of one file: some GiB of memory.
-const MAX_LINES: u64 = 1 << 27;
-/// Added to limits that grow with the file: those of small files do not depend on their size.
-const SMALL: u64 = 1 << 16;
 
 /// The units of a file by address, and the work that is left.
 pub(super) struct Units {
@@ -62,7 +27,6 @@ struct UnitRange {
     unit: usize,
 }
 
-#[derive(Default)]
 struct State {
     budget: Budget,
     /// By unit: whether its entries were measured, and the reason if they are refused.
@@ -70,49 +34,54 @@ struct State {
 }
 
 /// The work that a file may cause.
-#[derive(Default)]
 struct Budget {
     ranges: u64,
-    lines: u64,
+    lines: lines::Budget,
 }
 
-fn spend(left: &mut u64, count: u64, what: &'static str) -> Result<()> {
-    *left = left.checked_sub(count).ok_or(Refused::Excessive(what))?;
+/// Measures the headers of the units of a file that others share: one entry of it is read for each name.
+pub(super) fn measure_shared(dwarf: &mut gimli::Dwarf<Slice>) -> Result<()> {
+    measure_abbreviations(dwarf)?;
+    let mut lines = lines::Budget::new(dwarf);
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        lines.unit(dwarf, &header)?;
+    }
     Ok(())
 }
 
-fn len(section: &impl Section<Slice>) -> u64 {
-    section.reader().len() as u64
+/// Measures the abbreviations, and keeps those that units share.
+fn measure_abbreviations(dwarf: &mut gimli::Dwarf<Slice>) -> Result<()> {
+    abbreviations::measure(dwarf)?;
+    dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
+    Ok(())
 }
 
 impl Units {
     /// Measures the headers of all units, and those without addresses of their own.
     pub(super) fn read(dwarf: &mut gimli::Dwarf<Slice>) -> Result<Self> {
         measure_abbreviations(dwarf)?;
-        dwarf.populate_abbreviations_cache(AbbreviationsCacheStrategy::Duplicates);
         let lists = len(dwarf.ranges.debug_ranges()) + len(dwarf.ranges.debug_rnglists());
         let bytes = len(&dwarf.debug_info) + len(&dwarf.debug_aranges) + lists;
-        let budget = Budget { ranges: (bytes / 4 + SMALL).min(MAX_RANGES), lines: MAX_LINES };
+        let ranges = (bytes / 4 + SMALL).min(MAX_RANGES);
+        let budget = Budget { ranges, lines: lines::Budget::new(dwarf) };
         let state = RefCell::new(State { budget, measured: Vec::new() });
         let mut this = Self { headers: Vec::new(), ranges: Vec::new(), state };
         let aranges = aranges(dwarf)?;
-        let mut headers_of_lines = 4 * len(&dwarf.debug_line) + SMALL;
         let mut units = dwarf.units();
         while let Some(header) = units.next()? {
             // `addr2line` does not read them.
             if matches!(header.type_(), UnitType::Type { .. } | UnitType::SplitType { .. }) {
                 continue;
             }
-            // Reading the unit reads the header of its lines, which others may share.
-            let lines = lines_of(dwarf, &header).unwrap_or_default();
             let is_partial = header.type_() == UnitType::Partial;
-            spend(&mut headers_of_lines, lines, "the line tables")?;
-            // It is left out there, too.
-            let Ok(unit) = dwarf.unit(header.clone()) else { continue };
+            let lines = &mut this.state.get_mut().budget.lines;
+            let Some(unit) = lines.unit(dwarf, &header)? else { continue };
             let index = this.headers.len();
             this.headers.push(header);
             this.state.get_mut().measured.push(None);
-            if !is_partial && !this.add_ranges(dwarf, &unit, index, &aranges)? {
+            let has_ranges = is_partial || this.add_ranges(dwarf, &unit, index, &aranges)?;
+            if !has_ranges && unit.line_program.is_some() {
                 // The addresses of such a unit are those of its lines, which are all read at once.
                 this.measure(dwarf, index)?;
             }
@@ -228,9 +197,8 @@ impl Units {
 
 impl Budget {
     fn measure(&mut self, dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Result<()> {
-        let lines = lines_of(dwarf, header).unwrap_or_default();
-        spend(&mut self.lines, lines, "the line tables")?;
         let unit = dwarf.unit(header.clone())?;
+        self.lines.measure(&unit)?;
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
             if entries.next_depth() > MAX_DEPTH {
@@ -282,83 +250,5 @@ fn aranges(dwarf: &gimli::Dwarf<Slice>) -> Result<Vec<(usize, DebugArangesOffset
         found.push((header.debug_info_offset().0, header.offset()));
     }
     found.sort_by_key(|(offset, _)| *offset);
-    Ok(found)
-}
-
-/// The bytes of the line table of a unit. `None` if it has none.
-fn lines_of(dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Option<u64> {
-    let abbreviations = dwarf.abbreviations(header).ok()?;
-    let mut entries = header.entries_raw(&abbreviations, None).ok()?;
-    let mut bytes = None;
-    for spec in entries.read_abbreviation().ok()??.attributes() {
-        let attribute = entries.read_attribute(*spec).ok()?;
-        if let (constants::DW_AT_stmt_list, AttributeValue::DebugLineRef(offset)) =
-            (attribute.name(), attribute.value())
-        {
-            let mut table = dwarf.debug_line.reader().clone();
-            table.skip(offset.0).ok()?;
-            let (size, _) = table.read_initial_length().ok()?;
-            bytes = Some(size.min(table.len()) as u64);
-        }
-    }
-    bytes
-}
-
-/// Bounds the tables of abbreviations: those of units can overlap.
-fn measure_abbreviations(dwarf: &gimli::Dwarf<Slice>) -> Result<()> {
-    let mut offsets = Vec::new();
-    let mut units = dwarf.units();
-    while let Some(header) = units.next()? {
-        offsets.push(header.debug_abbrev_offset());
-    }
-    offsets.sort_unstable_by_key(|offset| offset.0);
-    offsets.dedup();
-    let mut left = 2 * len(&dwarf.debug_abbrev) + SMALL;
-    offsets.into_iter().try_for_each(|offset| measure_abbreviations_at(dwarf, offset, &mut left))
-}
-
-fn measure_abbreviations_at(
-    dwarf: &gimli::Dwarf<Slice>,
-    offset: DebugAbbrevOffset,
-    left: &mut u64,
-) -> Result<()> {
-    const WHAT: &str = "the abbreviations";
-    let mut table = dwarf.debug_abbrev.reader().clone();
-    if table.skip(offset.0).is_err() {
-        return Ok(());
-    }
-    let mut before = table.len();
-    // A damaged table is an error when its unit is read.
-    while let Ok(true) = skip_abbreviation(&mut table)? {
-        spend(left, (before - table.len()) as u64, WHAT)?;
-        before = table.len();
-    }
-    spend(left, (before - table.len()) as u64, WHAT)
-}
-
-/// Skips an abbreviation. `false` at the end of the table.
-fn skip_abbreviation(table: &mut Slice) -> Result<gimli::Result<bool>> {
-    let mut attributes = 0;
-    let mut read = || -> gimli::Result<bool> {
-        if table.read_uleb128()? == 0 {
-            return Ok(false);
-        }
-        table.skip_leb128()?;
-        table.skip(1)?;
-        loop {
-            let (name, form) = (table.read_uleb128()?, table.read_uleb128()?);
-            if (name, form) == (0, 0) {
-                return Ok(true);
-            }
-            if form == u64::from(constants::DW_FORM_implicit_const.0) {
-                table.skip_leb128()?;
-            }
-            attributes += 1;
-        }
-    };
-    let found = read();
-    if attributes > MAX_ATTRIBUTES {
-        return Err(Refused::Excessive("the attributes of an abbreviation"));
-    }
     Ok(found)
 }
