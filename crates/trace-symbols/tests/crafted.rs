@@ -59,6 +59,8 @@ type Attributes = [(u64, u64)];
 const NAMED: [(u64, u64); 3] = [(0x03, 0x08), (0x11, 0x01), (0x12, 0x06)];
 /// `DW_AT_ranges` (`DW_FORM_sec_offset`).
 const RANGES: [(u64, u64); 1] = [(0x55, 0x17)];
+/// `DW_AT_stmt_list` (`DW_FORM_sec_offset`), `DW_AT_comp_dir` (`DW_FORM_string`).
+const LINES: [(u64, u64); 2] = [(0x10, 0x17), (0x1b, 0x08)];
 
 /// Abbreviations: the tag, whether there are children, and attributes. The first one has number 1.
 fn abbreviations(all: &[(u64, bool, &Attributes)]) -> Vec<u8> {
@@ -117,6 +119,36 @@ fn shared(units: usize, functions: usize, ranges: u64) -> Vec<u8> {
     ])
 }
 
+/// A line table of DWARF 4 with these files, and a program that defines others.
+fn line_table(files: &[&[u8]], defined: usize) -> Vec<u8> {
+    // The lengths of an instruction and of a row, `is_stmt`, the base and the range of lines, the first
+    // special opcode; no directories.
+    let mut header = vec![1, 1, 1, 0xfb, 14, 1, 0];
+    files.iter().for_each(|file| header.extend([*file, &[0; 4]].concat()));
+    header.push(0);
+    // `DW_LNE_define_file`.
+    let program = [0, 6, 3, b'd', 0, 0, 0, 0].repeat(defined);
+    let size = (header.len() as u32).to_le_bytes();
+    let table = [&[4, 0][..], &size, &header, &program].concat();
+    [&(table.len() as u32).to_le_bytes()[..], &table].concat()
+}
+
+/// A function `f` in the first of some units, which are in a directory and share a table of lines.
+fn with_lines(units: usize, directory: usize, table: &[u8]) -> Vec<u8> {
+    let attributes = [&NAMED[..], &LINES].concat();
+    let abbreviations = abbreviations(&[(UNIT, true, &attributes[..]), (FUNCTION, false, &NAMED)]);
+    let mut root = [&[1][..], &named("unit"), &[0; 4]].concat();
+    root.resize(root.len() + directory, b'/');
+    root.push(0);
+    let mut info = unit(&[&root[..], &[2], &named("f"), &[0]].concat());
+    (1..units).for_each(|_| info.extend(unit(&[&root[..], &[0]].concat())));
+    elf(&[
+        (".debug_abbrev", 0, &abbreviations),
+        (".debug_info", 0, &info),
+        (".debug_line", 0, table),
+    ])
+}
+
 /// The function at the start of the code, and the problem.
 fn resolve(file: Vec<u8>, options: &Options) -> (Result<String, Unresolved>, Option<Unresolved>) {
     let file = match ObjectFile::parse(file, options) {
@@ -148,6 +180,39 @@ fn shared_ranges_have_a_limit() {
     let what = "the ranges of units";
     let refused = (Err(Unresolved::Excessive { what }), None);
     assert_eq!(resolve(shared(30_000, 0, 30_000), &Options::default()), refused);
+}
+
+#[test]
+fn paths_of_files_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    let what = "the paths of files";
+    let refused = (Err(Unresolved::NoSymbols), Some(Unresolved::Excessive { what }));
+    let found = |directory, files: usize, defined| {
+        let table = line_table(&vec![&b"a"[..]; files], defined);
+        resolve(with_lines(1, directory, &table), &Options::default())
+    };
+    assert_eq!(found(1000, 10, 10), good);
+    // Each path has the directory: 500 MB, or 100 GB.
+    assert_eq!(found(50_000, 10_000, 0), refused);
+    assert_eq!(found(1 << 20, 100_000, 0), refused);
+    assert_eq!(found(1 << 20, 0, 100_000), refused);
+}
+
+#[test]
+fn headers_of_lines_have_a_limit() {
+    let good = (Ok("f".to_owned()), None);
+    let what = "the line tables";
+    let refused = (Err(Unresolved::Excessive { what }), None);
+    let found = |units, files: &[&[u8]]| {
+        resolve(with_lines(units, 1, &line_table(files, 0)), &Options::default())
+    };
+    let name = |size| vec![b'a'; size];
+    let short = name(1);
+    assert_eq!(found(10, &[&short[..]; 1000]), good);
+    // Each unit would have the files of the table that it shares.
+    assert_eq!(found(30_000, &[&short[..]; 10_000]), refused);
+    assert_eq!(found(1, &[&name(1 << 20)]), good);
+    assert_eq!(found(1, &[&name(1 << 24)]), refused);
 }
 
 #[test]

@@ -1,33 +1,47 @@
 //! Bounds of the line tables that are read.
 //!
 //! `addr2line` keeps the header of the table of each unit, also where units share a table. The lines of a unit
-//! are read when one of its addresses is first asked for.
+//! are read when one of its addresses is first asked for, with a path for each file: the directory of the
+//! unit, that of the file, and its name.
 
 use super::Slice;
-use super::bounds::{Result, SMALL, len, spend};
-use gimli::{AttributeValue, Reader, Section, Unit, UnitHeader, constants};
+use super::bounds::{Refused, Result, SMALL, len, spend};
+use gimli::{
+    AttributeValue, FileEntry, LineInstruction, Reader, Section, Unit, UnitHeader, constants,
+};
 
 const WHAT: &str = "the line tables";
 
+/// Bytes of one header: some GiB of memory, if all of its files have a name of one byte.
+const MAX_HEADER: u64 = 1 << 24;
 /// Bytes of the headers of all units: some seconds.
 const MAX_HEADERS: u64 = 1 << 30;
 /// Files and directories in the headers of all units: some GiB of memory.
 const MAX_ENTRIES: u64 = 1 << 25;
 /// Bytes of the programs of lines that are read of one file: some GiB of memory.
 const MAX_PROGRAMS: u64 = 1 << 27;
+/// Bytes of the paths of files: one GiB of memory.
+const MAX_PATHS: u64 = 1 << 30;
+/// The same in small files.
+const SMALL_PATHS: u64 = 1 << 24;
+/// Bytes of a path without its text, and of its entry.
+const ENTRY: u64 = 128;
 
 /// The work that the line tables of a file may cause.
 pub(super) struct Budget {
     headers: u64,
     entries: u64,
     programs: u64,
+    paths: u64,
 }
 
 impl Budget {
     pub(super) fn new(dwarf: &gimli::Dwarf<Slice>) -> Self {
-        // Units of compilers have a table each.
-        let headers = (64 * len(&dwarf.debug_line) + SMALL).min(MAX_HEADERS);
-        Self { headers, entries: MAX_ENTRIES, programs: MAX_PROGRAMS }
+        // Units of compilers have a table each. A file has five bytes there.
+        let tables = len(&dwarf.debug_line);
+        let headers = (64 * tables + SMALL).min(MAX_HEADERS);
+        let paths = (256 * tables + SMALL_PATHS).min(MAX_PATHS);
+        Self { headers, entries: MAX_ENTRIES, programs: MAX_PROGRAMS, paths }
     }
 
     /// Reads a unit with the header of its lines. `None` if it is damaged: `addr2line` leaves it out, too.
@@ -36,7 +50,11 @@ impl Budget {
         dwarf: &gimli::Dwarf<Slice>,
         header: &UnitHeader<Slice>,
     ) -> Result<Option<Unit<Slice>>> {
-        spend(&mut self.headers, header_size(dwarf, header).unwrap_or_default(), WHAT)?;
+        let size = header_size(dwarf, header).unwrap_or_default();
+        if size > MAX_HEADER {
+            return Err(Refused::Excessive(WHAT));
+        }
+        spend(&mut self.headers, size, WHAT)?;
         let Ok(unit) = dwarf.unit(header.clone()) else { return Ok(None) };
         if let Some(program) = &unit.line_program {
             let lines = program.header();
@@ -46,10 +64,35 @@ impl Budget {
         Ok(Some(unit))
     }
 
-    /// Measures the lines of a unit.
-    pub(super) fn measure(&mut self, unit: &Unit<Slice>) -> Result<()> {
+    /// Measures the lines of a unit, and the paths of its files.
+    pub(super) fn measure(
+        &mut self,
+        dwarf: &gimli::Dwarf<Slice>,
+        unit: &Unit<Slice>,
+    ) -> Result<()> {
         let Some(program) = &unit.line_program else { return Ok(()) };
-        spend(&mut self.programs, program.header().raw_program_buf().len() as u64, WHAT)
+        let header = program.header();
+        spend(&mut self.programs, header.raw_program_buf().len() as u64, WHAT)?;
+        let size = |text| dwarf.attr_string(unit, text).map_or(0, |text| text.len() as u64);
+        let unit_directory = unit.comp_dir.as_ref().map_or(0, |text| text.len() as u64);
+        let paths = &mut self.paths;
+        let mut measure = |file: &FileEntry<Slice>| {
+            // Number 0 is the directory of the unit.
+            let directory = file.directory(header).filter(|_| file.directory_index() != 0);
+            let path = unit_directory + directory.map_or(0, &size) + size(file.path_name());
+            spend(paths, path + ENTRY, "the paths of files")
+        };
+        header.file(0).into_iter().chain(header.file_names()).try_for_each(&mut measure)?;
+        if header.version() < 5 {
+            // The program can add files. `addr2line` stops at a damaged instruction, too.
+            let mut instructions = header.instructions();
+            while let Ok(Some(instruction)) = instructions.next_instruction(header) {
+                if let LineInstruction::DefineFile(file) = instruction {
+                    measure(&file)?;
+                }
+            }
+        }
+        Ok(())
     }
 }
 

@@ -198,7 +198,7 @@ impl Units {
 impl Budget {
     fn measure(&mut self, dwarf: &gimli::Dwarf<Slice>, header: &UnitHeader<Slice>) -> Result<()> {
         let unit = dwarf.unit(header.clone())?;
-        self.lines.measure(&unit)?;
+        self.lines.measure(dwarf, &unit)?;
         let mut entries = unit.entries_raw(None)?;
         while !entries.is_empty() {
             if entries.next_depth() > MAX_DEPTH {
