@@ -5,6 +5,7 @@
 
 use crate::error::{Result, Unresolved, malformed};
 use crate::files;
+use crate::frame::MAX_TEXT;
 use crate::table::{Binding, NewSymbol, SymbolTable};
 use std::ffi::CStr;
 use std::fs::File;
@@ -21,9 +22,6 @@ const MAX_HEADERS: u64 = 1 << 16;
 const MAX_HEADER_BYTES: u64 = MAX_HEADERS * 64;
 /// Bytes of all notes together, and of section names.
 const MAX_SMALL: u64 = 1 << 20;
-/// Bytes of the name of a symbol: each has its own, of a table that they share. The rest is left out.
-const MAX_TEXT: usize = 1 << 16;
-
 /// Bytes of the name of a section: each section has its own, of a table that they share.
 const MAX_NAME: usize = 1 << 8;
 

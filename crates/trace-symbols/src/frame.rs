@@ -5,7 +5,17 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+/// Bytes of a name or a path of a file: each can have its own, of a table that they share. The rest is left out.
+pub(crate) const MAX_TEXT: usize = 1 << 16;
+/// The same of all frames at one address.
+const MAX_TEXTS: usize = 1 << 20;
+/// Bytes that a text has where there is no more room.
+const MIN_TEXT: usize = 1 << 10;
+
 /// A function at an address. Where functions were inlined, an address has several.
+///
+/// A name or a path of more than 64 KiB is cut. Where those of one address have more than 1 MiB, the later ones
+/// are cut at 1 KiB.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Frame {
@@ -24,6 +34,30 @@ pub struct Frame {
     pub column: u32,
     /// Whether the function was inlined into the one of the next frame.
     pub is_inlined: bool,
+}
+
+/// The room for the names and paths at one address. In a crafted file, hundreds of inlined calls have long ones.
+#[derive(Debug)]
+pub(crate) struct Room {
+    left: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { left: MAX_TEXTS }
+    }
+}
+
+impl Room {
+    /// The part of a text that there is room for.
+    pub(crate) fn cut<'a>(&mut self, text: &'a str) -> &'a str {
+        let mut end = text.len().min(self.left.clamp(MIN_TEXT, MAX_TEXT));
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.left = self.left.saturating_sub(end);
+        text.get(..end).unwrap_or_default()
+    }
 }
 
 /// Texts that are kept once.
@@ -60,5 +94,23 @@ impl Texts {
             _ => Arc::clone(&name),
         };
         Frame { function, symbol: name, offset, file: None, line: 0, column: 0, is_inlined: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_an_address_have_a_limit() {
+        let mut room = Room::default();
+        assert_eq!(room.cut("name"), "name");
+        let long = format!("a{}", "ä".repeat(MAX_TEXT));
+        let sizes = [(); 20].map(|()| room.cut(&long).len());
+        // The last byte would be half of a letter.
+        assert_eq!(sizes[..15], [MAX_TEXT - 1; 15]);
+        assert_eq!(sizes[17..], [MIN_TEXT - 1; 3]);
+        assert!(sizes.iter().sum::<usize>() < MAX_TEXTS + 20 * MIN_TEXT);
+        assert_eq!(room.cut("name"), "name");
     }
 }

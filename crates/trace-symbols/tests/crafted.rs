@@ -149,6 +149,30 @@ fn with_lines(units: usize, directory: usize, table: &[u8]) -> Vec<u8> {
     ])
 }
 
+/// A function `f` with inlined calls in one another, whose names are parts of a long text.
+fn with_long_names(calls: u32, size: usize) -> Vec<u8> {
+    // `DW_AT_name` (`DW_FORM_strp`).
+    let attributes = [&[(0x03, 0x0e)][..], &NAMED[1..]].concat();
+    let abbreviations = abbreviations(&[
+        (UNIT, true, &NAMED),
+        (FUNCTION, true, &NAMED),
+        (INLINED, true, &attributes[..]),
+    ]);
+    let mut entries = [&[1][..], &named("unit"), &[2], &named("f")].concat();
+    for n in 0..calls {
+        // Without a name of its own.
+        entries.extend([&[3][..], &n.to_le_bytes(), &named("")[1..]].concat());
+    }
+    entries.resize(entries.len() + calls as usize + 2, 0);
+    let mut names = vec![b'x'; size];
+    names.push(0);
+    elf(&[
+        (".debug_abbrev", 0, &abbreviations),
+        (".debug_info", 0, &unit(&entries)),
+        (".debug_str", 0, &names),
+    ])
+}
+
 /// The function at the start of the code, and the problem.
 fn resolve(file: Vec<u8>, options: &Options) -> (Result<String, Unresolved>, Option<Unresolved>) {
     let file = match ObjectFile::parse(file, options) {
@@ -213,6 +237,15 @@ fn headers_of_lines_have_a_limit() {
     assert_eq!(found(30_000, &[&short[..]; 10_000]), refused);
     assert_eq!(found(1, &[&name(1 << 20)]), good);
     assert_eq!(found(1, &[&name(1 << 24)]), refused);
+}
+
+#[test]
+fn names_at_an_address_have_a_limit() {
+    let file = ObjectFile::parse(with_long_names(240, 1 << 17), &Options::default()).unwrap();
+    let frames = file.frames(TEXT).unwrap();
+    assert_eq!((frames.len(), &*frames[240].symbol), (241, "f"));
+    assert!(frames.iter().all(|frame| !frame.symbol.is_empty()));
+    assert!(frames.iter().map(|frame| frame.symbol.len()).sum::<usize>() < 2 << 20);
 }
 
 #[test]

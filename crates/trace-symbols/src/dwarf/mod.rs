@@ -2,7 +2,7 @@
 
 use crate::elf::Elf;
 use crate::error::{Result, Unresolved};
-use crate::frame::{Frame, Texts};
+use crate::frame::{Frame, Room, Texts};
 use crate::section;
 use addr2line::{LookupContinuation, LookupResult};
 use gimli::{EndianArcSlice, LittleEndian};
@@ -104,13 +104,14 @@ impl Dwarf {
                 }
             };
         };
+        let mut room = Room::default();
         while let Some(frame) = frames.next().ok()? {
             let function = frame.function?;
             let name = function.raw_name().ok()?;
-            let mut found = texts.frame(&name, None);
+            let mut found = texts.frame(room.cut(&name), None);
             found.is_inlined = true;
             if let Some(location) = frame.location {
-                found.file = location.file.map(|file| texts.get(file));
+                found.file = location.file.map(|file| texts.get(room.cut(file)));
                 found.line = location.line.unwrap_or_default();
                 found.column = location.column.unwrap_or_default();
             }
@@ -125,7 +126,7 @@ impl Dwarf {
             return;
         }
         if let Ok(Some(location)) = self.context.find_location(address) {
-            frame.file = location.file.map(|file| texts.get(file));
+            frame.file = location.file.map(|file| texts.get(Room::default().cut(file)));
             frame.line = location.line.unwrap_or_default();
             frame.column = location.column.unwrap_or_default();
         }

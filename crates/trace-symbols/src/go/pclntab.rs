@@ -5,6 +5,7 @@
 
 use crate::elf::Elf;
 use crate::error::Result;
+use crate::frame::MAX_TEXT;
 
 /// The version of the format: the first release of Go that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,9 +157,11 @@ impl PcLnTab {
         (!function.name().is_empty()).then_some(function)
     }
 
+    /// The text at a position, up to [`MAX_TEXT`] bytes.
     fn text(&self, at: u64) -> &[u8] {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         let text = self.data.get(at..).unwrap_or_default();
+        let text = text.get(..MAX_TEXT).unwrap_or(text);
         text.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
