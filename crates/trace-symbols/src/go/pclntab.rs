@@ -6,6 +6,7 @@
 use crate::elf::Elf;
 use crate::error::Result;
 use crate::frame::MAX_TEXT;
+use std::cell::Cell;
 
 /// The version of the format: the first release of Go that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,6 +21,11 @@ pub(super) enum Version {
 const INLINE_TREE: u64 = 3;
 /// `PCDATA_InlTreeIndex`.
 const INLINE_INDEX: u64 = 2;
+
+/// Bytes of a table of values that are read for one value. A function of many megabytes of code needs less.
+const MAX_VALUE: usize = 1 << 22;
+/// Bytes that are read for all values at one address: there are three for each inlined call.
+const MAX_VALUES: usize = 1 << 24;
 
 /// A table.
 #[derive(Debug)]
@@ -153,7 +159,7 @@ impl PcLnTab {
         let record = self.entry(low * 2 + 1)?;
         let base = if self.version == Version::Go2 { 0 } else { self.records };
         let record = base.checked_add(record)?;
-        let function = Function { table: self, entry, record };
+        let function = Function { table: self, entry, record, left: Cell::new(MAX_VALUES) };
         (!function.name().is_empty()).then_some(function)
     }
 
@@ -165,23 +171,27 @@ impl PcLnTab {
         text.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// The value of a table of values by address. `None` if it has none there.
-    fn value(&self, table: u32, entry: u64, address: u64) -> Option<i32> {
+    /// The bytes from a table of values on. `None` if there is none.
+    fn values_at(&self, table: u32) -> Option<&[u8]> {
         if table == 0 {
             return None;
         }
-        let at = usize::try_from(self.values.checked_add(table.into())?).ok()?;
-        let mut rest = self.data.get(at..)?;
+        self.data.get(usize::try_from(self.values.checked_add(table.into())?).ok()?..)
+    }
+
+    /// The value at an address in a table of values of the function that starts at `entry`. `None` if it has
+    /// none there.
+    fn value(&self, table: &mut &[u8], entry: u64, address: u64) -> Option<i32> {
         let (mut value, mut pc, mut is_first) = (-1i32, entry, true);
         loop {
-            let delta = varint(&mut rest)?;
+            let delta = varint(table)?;
             if delta == 0 && !is_first {
                 return None;
             }
             is_first = false;
             let signed = (delta >> 1) as i32 ^ -((delta & 1) as i32);
             value = value.wrapping_add(signed);
-            pc = pc.wrapping_add(u64::from(varint(&mut rest)?).wrapping_mul(self.quantum));
+            pc = pc.wrapping_add(u64::from(varint(table)?).wrapping_mul(self.quantum));
             if address < pc {
                 return Some(value);
             }
@@ -219,12 +229,15 @@ fn varint(bytes: &mut &[u8]) -> Option<u32> {
 }
 
 /// A function: `runtime._func`.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Function<'a> {
     table: &'a PcLnTab,
     pub(super) entry: u64,
     /// The position of its record.
     record: u64,
+    /// Bytes of tables of values that may still be read. Those of a crafted file have any length, and the calls
+    /// in one another read them again and again.
+    left: Cell<usize>,
 }
 
 /// A call that was inlined: `runtime.inlinedCall`.
@@ -242,6 +255,16 @@ impl<'a> Function<'a> {
         self.table.u32(self.record.checked_add(first + (n.checked_sub(1)?) * 4)?)
     }
 
+    /// The value at an address in a table of values. `None` if it has none there, or too far behind.
+    fn value(&self, table: u32, pc: u64) -> Option<i32> {
+        let (values, left) = (self.table.values_at(table)?, self.left.get());
+        let values = values.get(..left.min(MAX_VALUE)).unwrap_or(values);
+        let mut rest = values;
+        let found = self.table.value(&mut rest, self.entry, pc);
+        self.left.set(left.saturating_sub(values.len() - rest.len()));
+        found
+    }
+
     pub(super) fn name(&self) -> &'a [u8] {
         let table = self.table;
         self.field(1).map_or(&[], |name| table.text(table.names.saturating_add(name.into())))
@@ -250,8 +273,8 @@ impl<'a> Function<'a> {
     /// The file and the line at an address.
     pub(super) fn line(&self, pc: u64) -> Option<(&'a [u8], u32)> {
         let table = self.table;
-        let file = table.value(self.field(5)?, self.entry, pc)?;
-        let line = table.value(self.field(6)?, self.entry, pc)?;
+        let file = self.value(self.field(5)?, pc)?;
+        let line = self.value(self.field(6)?, pc)?;
         let file = u64::try_from(file).ok()?;
         let file = if table.version == Version::Go2 {
             u64::from(table.u32(table.files.checked_add(file * 4)?)?)
@@ -287,7 +310,7 @@ impl<'a> Function<'a> {
         let size = match self.field(4)? {
             // A function without a table of values has no frame.
             0 => 0,
-            table => self.table.value(table, self.entry, pc)?,
+            table => self.value(table, pc)?,
         };
         Some(super::GoFrame {
             size: u64::try_from(size).ok()?,
@@ -305,7 +328,7 @@ impl<'a> Function<'a> {
             return None;
         }
         let index = table.u32(arrays.checked_add(INLINE_INDEX * 4)?)?;
-        let index = usize::try_from(table.value(index, self.entry, pc)?).ok()?;
+        let index = usize::try_from(self.value(index, pc)?).ok()?;
         let tree = table.u32(arrays.checked_add((values + INLINE_TREE) * 4)?)?;
         if tree == u32::MAX {
             return None;
@@ -343,6 +366,39 @@ pub(super) fn search(elf: &Elf) -> Result<Option<(u64, Vec<u8>)>> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A table with nothing but a table of values, at 1: it has this number of steps that lead to no other
+    /// address, and the last one.
+    fn with_steps(steps: usize) -> PcLnTab {
+        PcLnTab {
+            data: [&[0][..], &[2, 0].repeat(steps), &[2, 100]].concat(),
+            version: Version::Go20,
+            quantum: 1,
+            pointer: 8,
+            functions: 0,
+            names: 0,
+            units: 0,
+            files: 0,
+            values: 0,
+            records: 0,
+            text: 0,
+            function_data: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn values_at_an_address_have_a_limit() {
+        fn function(table: &PcLnTab) -> Function<'_> {
+            Function { table, entry: 0, record: 0, left: Cell::new(MAX_VALUES) }
+        }
+        let table = with_steps(100_000);
+        assert_eq!(function(&table).value(1, 50), Some(100_000));
+        assert_eq!(function(&with_steps(MAX_VALUE / 2)).value(1, 50), None);
+        // All values of an address together.
+        let function = function(&table);
+        let found = (0..100).filter(|_| function.value(1, 50).is_some()).count();
+        assert_eq!(found, MAX_VALUES / 200_002);
+    }
 
     proptest! {
         #[test]
