@@ -344,11 +344,13 @@ impl Elf {
         }
     }
 
-    /// Whether the file is linked dynamically.
+    /// Whether a Go program can have code of C: it is linked dynamically, or by the linker of C. That of Go
+    /// writes no `.eh_frame`.
     #[cfg(feature = "dwarf")]
-    pub(crate) fn is_dynamic(&self) -> bool {
+    pub(crate) fn can_have_c(&self) -> bool {
         const PT_INTERP: u32 = 3;
-        self.segments.iter().any(|segment| segment.type_ == PT_INTERP)
+        let is_dynamic = self.segments.iter().any(|segment| segment.type_ == PT_INTERP);
+        is_dynamic || self.section_named(b".eh_frame").is_some()
     }
 
     /// Whether the file has DWARF debug information.

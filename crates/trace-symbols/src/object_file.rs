@@ -97,8 +97,8 @@ impl ObjectFile {
         #[cfg(feature = "dwarf")]
         let dwarf = match debug {
             Some(debug) if options.lines => read(debug),
-            // A Go program that is linked statically has no C code: its own table has all.
-            None if options.lines && (go.is_none() || elf.is_dynamic()) => read(elf),
+            // A Go program without code of C needs none: its own table has all.
+            None if options.lines && (go.is_none() || elf.can_have_c()) => read(elf),
             _ => Ok(None),
         };
         #[cfg(feature = "dwarf")]

@@ -182,6 +182,35 @@ fn programs_of_every_toolchain_have_the_frames_of_their_runtime() {
     }
 }
 
+/// No dynamic linker is named in programs that are linked statically by the linker of C, and in libraries.
+#[cfg(feature = "dwarf")]
+#[test]
+fn code_of_c_has_lines_without_a_dynamic_linker() {
+    let dir = tempfile::tempdir().unwrap();
+    for version in [VERSIONS[0], VERSIONS[VERSIONS.len() - 1]] {
+        let Some(root) = toolchain(version) else { continue };
+        for (name, arguments) in [
+            ("static", &["-ldflags=-linkmode=external -extldflags=-static"][..]),
+            ("library", &["-buildmode=c-shared", "-ldflags=-linkmode=external"]),
+        ] {
+            let program = dir.path().join(name);
+            build_of("calls.go", &root, arguments, &program);
+            let output = Command::new("nm").arg(&program).output().unwrap();
+            let symbols = String::from_utf8(output.stdout).unwrap();
+            let start = symbols.lines().find_map(|line| line.strip_suffix(" t twice")).unwrap();
+            let address = u64::from_str_radix(start, 16).unwrap();
+            let file = ObjectFile::open(&program, &Options::default()).unwrap();
+            let found = text(&file.frames(address).unwrap());
+            let parts: Vec<&str> = found.split('|').collect();
+            let [function, source, line] = parts[..] else { panic!("{version} {name}: {found}") };
+            assert!(function == "twice" && source.ends_with("/calls.go"), "{version}: {found}");
+            let line: u32 = line.parse().unwrap();
+            // Those of the function in the source.
+            assert!((5..=8).contains(&line), "{version} {name}: {found}");
+        }
+    }
+}
+
 /// The stacks that the frame sizes of Go's table give are those of the kernel by frame pointers. The
 /// kernel lacks the caller of a function that has no frame, or is at its first or last instructions.
 #[cfg(feature = "unwind")]
