@@ -46,7 +46,7 @@ pub struct Symbolizer {
     /// not in the cache.
     last: Vec<Frame>,
     last_failure: Unresolved,
-    /// What processes had written of just-in-time compiled code when it was read.
+    /// What processes had written of just-in-time compiled code when it was read. Not where the caller gave it.
     written: HashMap<ModuleId, Written>,
     /// Just-in-time compiled code of which an address had no name since [`Symbolizer::forget_incomplete`].
     incomplete: HashSet<ModuleId>,
@@ -208,6 +208,8 @@ impl Symbolizer {
         if self.spaces.is_rest(id) {
             return;
         }
+        // It no longer matters what the process writes.
+        self.written.remove(&id);
         if self.resolvers.len() <= id.index() {
             self.resolvers.resize_with(id.index() + 1, || None);
         }
@@ -382,7 +384,8 @@ impl Symbolizer {
 
     /// Forgets the perf maps and jitdump files that had no name for an address since the last call, and that
     /// their processes have changed since they were read: they are read again for the next address. Returns
-    /// whether there are some. A just-in-time compiler writes while its process runs.
+    /// whether there are some. A just-in-time compiler writes while its process runs. Those that were added
+    /// are kept.
     pub fn forget_incomplete(&mut self) -> bool {
         let mut any = false;
         for id in std::mem::take(&mut self.incomplete) {

@@ -260,6 +260,31 @@ fn perf_maps_that_grow_are_read_again() {
     assert_eq!(named(&mut symbols, 0x1010).unwrap(), "first");
 }
 
+/// Also if the process has written its own before.
+#[test]
+fn a_perf_map_that_was_added_is_kept() {
+    let process = Waiting::start(Path::new("/bin/cat"));
+    let pid = process.0.id();
+    let mut symbols = Symbolizer::default();
+    let module = symbols.spaces_mut().add_module(Module::jit(pid));
+    let mapping = Mapping { start: 0x1000, end: 0x2000, offset: 0, module };
+    symbols.spaces_mut().map(pid, Timestamp::MIN, &mapping);
+    let named = |symbols: &mut Symbolizer, address| {
+        let found = symbols.symbolize(pid, address, Timestamp::MAX).frames;
+        found.ok().map(|frames| frames[0].function.to_string())
+    };
+    let path = format!("/tmp/perf-{pid}.map");
+    let _removed = Removed(&path);
+    fs::write(&path, "1000 100 own\n").unwrap();
+    assert_eq!(named(&mut symbols, 0x1010).unwrap(), "own");
+    symbols.add_perf_map(pid, b"1000 100 added\n");
+    assert_eq!(named(&mut symbols, 0x1010).unwrap(), "added");
+    assert_eq!(named(&mut symbols, 0x1110), None);
+    fs::write(&path, "1000 100 own\n1100 100 next\n").unwrap();
+    assert!(!symbols.forget_incomplete());
+    assert_eq!(named(&mut symbols, 0x1010).unwrap(), "added");
+}
+
 /// The jitdump file and the perf map of one run of Node.js agree on the code of optimized functions.
 #[test]
 fn jitdump_files_have_the_names_of_the_perf_map() {
