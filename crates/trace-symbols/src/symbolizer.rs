@@ -69,6 +69,18 @@ enum Cached {
     Unresolved(Unresolved),
 }
 
+/// Frames of forgotten addresses that are kept in any case.
+const UNUSED_FRAMES: usize = 1 << 10;
+
+impl Cached {
+    fn frame_count(&self) -> usize {
+        match self {
+            Self::Frames(range) => range.len(),
+            Self::Unresolved(_) => 0,
+        }
+    }
+}
+
 impl Default for Symbolizer {
     fn default() -> Self {
         Self::new(Options::default())
@@ -379,6 +391,7 @@ impl Symbolizer {
             return false;
         }
         self.cache.retain(|location, _| !forgotten.contains(&location.module));
+        self.drop_forgotten_frames();
         true
     }
 
@@ -418,6 +431,25 @@ impl Symbolizer {
         self.cache.retain(|&Location { module: id, .. }, _| {
             id != module && !(is_kernel && is_of_kernel(id))
         });
+        self.drop_forgotten_frames();
+    }
+
+    /// Drops the frames of addresses that were forgotten, when they are most of all.
+    fn drop_forgotten_frames(&mut self) {
+        let used: usize = self.cache.values().map(Cached::frame_count).sum();
+        if self.frames.len() <= 2 * used + UNUSED_FRAMES {
+            return;
+        }
+        let mut frames = Vec::with_capacity(used);
+        for cached in self.cache.values_mut() {
+            if let Cached::Frames(range) = cached {
+                let start = frames.len();
+                frames.extend_from_slice(self.frames.get(range.clone()).unwrap_or_default());
+                *range = start..frames.len();
+            }
+        }
+        self.frames = frames;
+        self.texts.clear();
     }
 }
 
@@ -477,5 +509,26 @@ mod tests {
             let cached: Vec<ModuleId> = symbols.cache.keys().map(|at| at.module).collect();
             assert_eq!(cached, [function]);
         }
+    }
+
+    #[test]
+    fn frames_of_forgotten_addresses_are_dropped() {
+        let mut symbols = Symbolizer::default();
+        let mut add = |name| symbols.spaces_mut().add_module(Module::kernel_function(name));
+        let (kept, refreshed) = (add("bpf_prog_a"), add("bpf_prog_b"));
+        let name = |symbols: &mut Symbolizer, module, address| {
+            let found = symbols.resolve(Location { module, address });
+            found.frames.unwrap()[0].function.to_string()
+        };
+        for round in 0..1000 {
+            assert_eq!(name(&mut symbols, kept, round % 20), "bpf_prog_a");
+            for address in 0..10 {
+                assert_eq!(name(&mut symbols, refreshed, address), "bpf_prog_b");
+            }
+            symbols.refresh(refreshed);
+            assert!(symbols.frames.len() < 2 * UNUSED_FRAMES, "{round}");
+        }
+        // The other addresses stay in the cache.
+        assert_eq!(symbols.cache.len(), 20);
     }
 }
