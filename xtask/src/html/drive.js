@@ -330,6 +330,9 @@ async function main(browser) {
       check('Enter selects the first match', selection && selection.text.includes('main.serve'), selection);
       const { selection: second } = await searchFor(page, 'main.serve');
       check('Enter again selects the next match', second && (second.index !== selection.index || second.track !== selection.track), second);
+      await page.key('Enter');
+      const third = await page.eval('triscope.selection');
+      check('Enter alone selects the one after it', third && (third.index !== second.index || third.track !== second.track), [second, third]);
       check('a goroutine is found by its number', (await searchFor(page, 'G1')).matches > 0);
       check('nonsense is not found', (await searchFor(page, 'zzzyx')).matches === 0);
       await page.key('Escape');

@@ -1224,7 +1224,8 @@ $('search').addEventListener('keydown', e => {
   if (e.key === 'Enter') {
     clearTimeout(typing);
     if (!matches || matches.query !== $('search').value.trim().toLowerCase()) search($('search').value);
-    if (!matches || matches.count) show('timeline');
+    // The next Enter is in the search, too.
+    if (!matches || matches.count) show('timeline', true);
     nextMatch(e.shiftKey ? -1 : 1);
   } else if (e.key === 'Escape') {
     $('search').value = '';
@@ -1471,7 +1472,7 @@ const lossCount = () => data.losses.kinds.reduce((sum, kind) => sum + kind[1], 0
 
 // ---- tabs ----
 const TABS = [['timeline', 'Timeline', () => draw()], ['requests', 'Requests', null], ['flames', 'Flame graph', showFlames], ['report', 'Report', showReport], ['losses', 'Losses', null]];
-function show(id, isFirst) {
+function show(id, keepsFocus) {
   for (const [tab, , act] of TABS) {
     $(tab).hidden = tab !== id;
     $('tab-' + tab).setAttribute('aria-selected', tab === id);
@@ -1480,7 +1481,7 @@ function show(id, isFirst) {
     if (tab === id && act) act();
   }
   // Keys need no focus; without one there is no outline at the start.
-  if (id === 'timeline' && !isFirst) canvas.focus();
+  if (id === 'timeline' && !keepsFocus) canvas.focus();
 }
 
 async function start() {
