@@ -92,6 +92,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (kind, since) = (LossKind::DotnetEvents, Timestamp::from_nanos(program.at));
         program.push(EventKind::Loss { entity: None, kind, since, count: None });
     }
+    // Two processes with one process id.
+    for _ in 0..2 {
+        let start = Timestamp::from_nanos(program.at);
+        let process = Entity::new(EntityKind::Process, 7).name(text).start(start);
+        let process = program.entity(process)?;
+        let (span, kind, by, of) = (program.tables.new_span(), SpanKind::Gc, None, None);
+        let (entity, name, stack) = (process, text, None);
+        program.push(EventKind::Begin { span, entity, kind, name, by, of, stack });
+        program.at += 1_000;
+        program.push(EventKind::Finish { span, by, is_cut: false });
+        if let Some(ended) = program.tables.entities.get_mut(process) {
+            ended.end = Some(Timestamp::from_nanos(program.at));
+        }
+        program.push(EventKind::End { entity: process });
+        program.at += 1_000;
+    }
     let mut goroutines = Vec::new();
     for (number, function) in
         (1..).zip(["main.worker", "main.serve", &name].iter().cycle()).take(GOROUTINES)

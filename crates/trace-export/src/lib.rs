@@ -49,7 +49,11 @@ mod json;
 mod lanes;
 mod model;
 mod perfetto;
-#[cfg(any(feature = "profile", feature = "timeline"))]
+#[cfg(any(feature = "html", feature = "profile", feature = "timeline"))]
+#[cfg_attr(
+    not(any(feature = "profile", feature = "timeline")),
+    allow(dead_code, reason = "a page has no process ids of its own")
+)]
 mod pids;
 mod process;
 #[cfg(feature = "profile")]

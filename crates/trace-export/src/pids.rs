@@ -37,7 +37,7 @@ pub(crate) fn of(entity: &Entity) -> Option<u32> {
 
 /// At least two threads of the runtime agree, or its only one: the ids of a program in a container are those
 /// of unrelated threads, too.
-fn of_threads(process: EntityId, tables: &Tables) -> Option<EntityId> {
+pub(crate) fn of_threads(process: EntityId, tables: &Tables) -> Option<EntityId> {
     let all = || tables.entities.iter().map(|(_, entity)| entity);
     let of_runtime = all()
         .filter(|entity| entity.kind == EntityKind::GoThread && entity.parent == Some(process));

@@ -691,3 +691,51 @@ fn a_process_id_that_is_used_again_is_another_process() {
     assert_eq!(row[column("stopped").unwrap()], serde_json::json!([5]));
     assert_eq!(row[column("unknown").unwrap()], serde_json::json!([0]));
 }
+
+/// The page has one colour and one chart for each process of the kernel, also of what a runtime knows of it.
+#[test]
+fn processes_that_had_one_id_are_apart_and_those_of_runtimes_are_of_the_kernel() {
+    let mut tables = Tables::new();
+    let mut add = |kind, number, name: &[u8], parent| {
+        let name = tables.text(name);
+        tables.entity(Entity::new(kind, number).child_of(parent).name(name)).unwrap()
+    };
+    let [first, later, shop] = [(7, b"first"), (7, b"later"), (8, b"shop_")].map(|(pid, name)| {
+        let process = add(EntityKind::Process, pid, name, None);
+        add(EntityKind::Thread, pid, name, Some(process));
+        process
+    });
+    // Go traces: the process ids of two were given, and that of the other one is not known.
+    let runtimes = [(8, 8, b"given"), (7, 7, b"again"), (-1, 8, b"trace")];
+    let [given, again, unknown] = runtimes.map(|(pid, tid, name)| {
+        let process = add(EntityKind::Process, pid, name, None);
+        add(EntityKind::GoThread, tid, b"", Some(process));
+        process
+    });
+    let at = Timestamp::from_nanos;
+    tables.entities.get_mut(first).unwrap().end = Some(at(15));
+    for process in [later, again] {
+        tables.entities.get_mut(process).unwrap().start = Some(at(20));
+    }
+    let mut events = Vec::new();
+    for entity in [first, later, shop, given, again, unknown] {
+        let (span, kind, name) = (tables.new_span(), SpanKind::Gc, TextId::EMPTY);
+        let (by, of, stack) = (None, None, None);
+        let begin = EventKind::Begin { span, entity, kind, name, by, of, stack };
+        let end = EventKind::Finish { span, by, is_cut: false };
+        events.extend([(10, begin), (30, end)].map(|(time, kind)| Event { time: at(time), kind }));
+    }
+    events.sort_by_key(|event| event.time);
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let groups = page["groups"].as_array().unwrap();
+    let key = |name: &str| {
+        let group = groups.iter().find(|group| group[0].as_str().unwrap().starts_with(name));
+        let process = group.unwrap_or_else(|| panic!("{name}: {groups:?}"))[3].as_u64().unwrap();
+        // Numbers below are no entities.
+        let entity = &page["entities"][usize::try_from(process).unwrap() - 5];
+        entity[4].as_u64().unwrap_or_else(|| panic!("{entity}"))
+    };
+    assert_ne!(key("first"), key("later"));
+    assert_eq!([key("given"), key("trace")], [key("shop_"); 2]);
+    assert_eq!(key("again"), key("later"));
+}

@@ -419,6 +419,8 @@ async function main(browser) {
       check('names are no markup', (await page.eval("document.querySelectorAll('img, script:not(:first-of-type), b#owned').length + (window.owned || 0)")) === 0, await page.eval('document.body.innerHTML.length'));
       check('no name was executed', (await page.eval('typeof window.owned')) === 'undefined');
       check('names are shown as they are', (await page.eval('triscope.data.texts.join()')).includes('</script><img src=x onerror=owned=1>'));
+      const colors = await page.eval('triscope.data.colors.size');
+      check('two processes that had one process id have a colour each', colors === 3, colors);
       const losses = await page.eval("document.getElementById('losses').textContent");
       check('a note is shown as it is', losses.includes('</script><img src=x onerror=owned=1>') && !losses.includes('Nothing:'), losses);
       check('losses that are not listed are counted', losses.includes('1 more, not listed'));

@@ -194,7 +194,7 @@ function label(id) {
 }
 
 const processes = new Map();
-/** The process of an entity as a key: several sources can describe one process. */
+/** The process of an entity as a key, which is that of the kernel: several sources can describe one process. */
 function processOf(id) {
   let process = processes.get(id);
   if (process === undefined) processes.set(id, process = findProcess(id));
@@ -202,8 +202,8 @@ function processOf(id) {
 }
 function findProcess(id) {
   for (let left = 4; id > RESERVED && left > 0; left--) {
-    const [kind, number, , parent] = entity(id);
-    if (kind === PROCESS) return number >= 0 ? number : 'e' + id;
+    const [kind, , , parent, process] = entity(id);
+    if (kind === PROCESS) return process;
     id = parent;
   }
   return null;

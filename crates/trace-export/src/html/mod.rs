@@ -35,6 +35,7 @@ mod layout;
 mod page;
 mod paths;
 mod plot;
+mod processes;
 mod refs;
 mod strip;
 mod tables;

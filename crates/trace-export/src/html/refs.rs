@@ -1,6 +1,7 @@
 //! The entities, texts and stacks that a page refers to.
 
 use super::json;
+use super::processes::Processes;
 use crate::frame::place;
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -103,15 +104,20 @@ impl Refs {
         id.map_or(0, |id| number(&mut self.stacks, id))
     }
 
-    /// `"texts":[…],"stacks":[…],"entities":[…]`, with all that they refer to.
-    /// Times are relative to `start`.
+    /// `"texts":[…],"stacks":[…],"entities":[[kind, number, name, parent, process], …]`, with all that they
+    /// refer to. Processes have a `process`, which is that of the kernel: it is the same of all that describe
+    /// one. Times are relative to `start`.
     pub(super) fn write(&mut self, out: &mut String, tables: &Tables, start: Timestamp) {
+        let (processes, mut of_kernel) = (Processes::new(tables), HashMap::new());
         // Parents are entities, too. The list grows while it is read.
         let mut at = 0;
         while let Some(id) = self.entities.1.get(at).copied() {
             let entity = tables.entities.get(id);
             self.entity(entity.and_then(|entity| entity.parent));
             self.text(entity.map_or(TextId::EMPTY, |entity| entity.name));
+            if entity.is_some_and(|entity| entity.kind == EntityKind::Process) {
+                of_kernel.insert(id, self.entity(Some(processes.of_kernel(id, tables))));
+            }
             at += 1;
         }
         let entities = self.entities.1.clone();
@@ -120,7 +126,8 @@ impl Refs {
             let Some(entity) = tables.entities.get(*id) else { return out.push_str("[0,0,0,0]") };
             let (parent, name) = (self.entity(entity.parent), self.text(entity.name));
             let fields = [kind(entity.kind), entity.number, name.into(), parent.into()];
-            json::list(out, fields, json::number);
+            let process = of_kernel.get(id).map(|process| i64::from(*process));
+            json::list(out, fields.into_iter().chain(process), json::number);
         });
         out.push_str(",\"attributes\":");
         let attributes = [
