@@ -59,6 +59,8 @@ mod process;
 #[cfg(feature = "profile")]
 pub mod profile;
 mod proto;
+#[cfg(any(feature = "html", feature = "profile"))]
+mod sampled;
 #[cfg(feature = "timeline")]
 pub mod timeline;
 

@@ -204,6 +204,21 @@ fn samples_of_an_event_are_counted_and_gaps_are_idle() {
     assert_eq!(file["libs"][0]["codeId"], "00112233445566778899aabbccddeeff01234567");
 }
 
+/// As in a recording of `cycles` alone, and one of `cycles` and `page-faults`.
+#[test]
+fn an_event_of_two_recordings_is_one() {
+    let mut example = Example::new();
+    let [alone, faults] = ["cycles", "page-faults"].map(|name| example.event(name, ""));
+    let beside = SampledEvent { has_others: true, ..example.tables.sampled_event(alone) };
+    let beside = example.tables.add_sampled_event(beside);
+    for (at, event) in (0..).zip([alone, alone, beside, beside, beside, faults]) {
+        example.sample(at * 1_000_000, SampleKind::Cpu, event, 0, 100);
+    }
+    let (file, left_out) = example.written();
+    assert_eq!(left_out, 1);
+    assert_eq!(file["threads"][0]["samples"]["weight"], serde_json::json!([1, 1, 1, 1, 1]));
+}
+
 /// As those of a recorder that counts the samples with the same stack.
 #[test]
 fn a_sample_can_stand_for_several() {

@@ -11,7 +11,8 @@ use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
     Correlator, Entity, EntityKind, Event, EventKind, Frame, InstantKind, LossKind, Mapping,
-    SampleKind, SampledEventId, SpanKind, State, Tables, TextId, ThreadState, Timestamp,
+    SampleKind, SampledEvent, SampledEventId, SpanKind, State, Tables, TextId, ThreadState,
+    Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";
@@ -306,6 +307,27 @@ fn frames_without_a_function_have_their_position() {
     let (_, nodes) = json.split_once("\"nodes\":").unwrap();
     let (nodes, _) = nodes.split_once("}").unwrap();
     assert_eq!(nodes.matches('[').count(), 1 + 1 + 4, "{nodes}");
+}
+
+/// As in a recording of one event, and one of it and others.
+#[test]
+fn an_event_of_two_recordings_has_one_flame_graph() {
+    let mut tables = Tables::new();
+    let entity = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+    let (name, unit) = (tables.text(b"cycles"), TextId::EMPTY);
+    let stack = tables.stack(&[Frame { function: name, ..Frame::default() }]);
+    let recorded = [false, true].map(|has_others| {
+        let event = tables.add_sampled_event(SampledEvent { name, unit, has_others });
+        let (kind, weight, thread, cpu, of) = (SampleKind::Cpu, 10, None, None, None);
+        let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+        Event { time: Timestamp::default(), kind }
+    });
+    let start = Event { time: Timestamp::default(), kind: EventKind::Start { entity } };
+    let events = [start, recorded[0], recorded[1]];
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let flames = page["flames"].as_array().unwrap();
+    assert_eq!(flames.len(), 1, "{flames:?}");
+    assert_eq!(flames[0]["nodes"][1][2], 20);
 }
 
 /// Two threads with ten samples each.

@@ -8,8 +8,8 @@ use trace_export::profile::{
     Error, Format, Label, LabelSet, Measure, Profile, ReadLimits, Samples, Unit, read_pprof,
 };
 use trace_timeline::{
-    ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEventId,
-    TableLimits, Tables, TextId, Timestamp,
+    ClockDomain, Entity, EntityKind, Event, EventKind, Frame, Mapping, SampleKind, SampledEvent,
+    SampledEventId, TableLimits, Tables, TextId, Timestamp,
 };
 
 /// A sample: indexes of its frames, the value of its labels, count and weight.
@@ -244,6 +244,30 @@ fn profiles_of_samples_have_their_time() {
         let profiles = samples.into_profiles(&tables);
         assert_eq!(profiles[0].1.span(), (start, 30), "{domain}");
     }
+}
+
+/// As in a recording of one event, and one of it and others.
+#[test]
+fn an_event_of_two_recordings_has_one_profile() {
+    let mut tables = Tables::new();
+    let thread = tables.entity(Entity::new(EntityKind::Thread, 7)).unwrap();
+    let [cycles, faults] = [&b"cycles"[..], b"page-faults"].map(|name| tables.text(name));
+    let recorded = [(cycles, false), (cycles, true), (faults, true)];
+    let mut samples = Samples::new();
+    for (weight, (name, has_others)) in [(10, recorded[0]), (5, recorded[1]), (1, recorded[2])] {
+        let unit = TextId::EMPTY;
+        let event = tables.add_sampled_event(SampledEvent { name, unit, has_others });
+        let (entity, kind, stack) = (thread, SampleKind::Cpu, None);
+        let (thread, cpu, of) = (None, None, None);
+        let kind = EventKind::Sample { entity, kind, stack, weight, thread, cpu, event, of };
+        samples.push(&Event { time: Timestamp::default(), kind }, &tables);
+    }
+    let profiles = samples.into_profiles(&tables);
+    let profiles: Vec<(&str, u64, u64)> = profiles
+        .iter()
+        .map(|(name, profile)| (name.as_str(), profile.count(), profile.weight()))
+        .collect();
+    assert_eq!(profiles, [("cycles", 2, 15), ("page-faults", 1, 1)]);
 }
 
 /// A message with fields of numbers and of bytes.

@@ -44,6 +44,7 @@ pub use document::Document;
 pub use plot::{Form, Plot, Scale};
 
 use crate::json;
+use crate::sampled::SampledEvents;
 use flame::{Flames, Of};
 use hashbrown::HashMap;
 use layout::Layout;
@@ -117,6 +118,7 @@ pub struct HtmlTimeline {
     samples: BTreeMap<EntityId, Strip>,
     counters: BTreeMap<(EntityId, TextId), Counter>,
     losses: Vec<Loss>,
+    events: SampledEvents,
     flames: Flames,
     wakes: HashMap<EntityId, (Timestamp, By)>,
     items: u64,
@@ -175,6 +177,7 @@ impl HtmlTimeline {
             samples: BTreeMap::new(),
             counters: BTreeMap::new(),
             losses: Vec::new(),
+            events: SampledEvents::default(),
             flames: Flames::default(),
             wakes: HashMap::new(),
             items: 0,
@@ -306,7 +309,9 @@ impl HtmlTimeline {
         }
         let Some(stack) = sample.stack else { return };
         let of = match sample.kind {
-            _ if sample.event != SampledEventId::default() => Of::Events(sample.event),
+            _ if sample.event != SampledEventId::NONE => {
+                Of::Events(self.events.first(sample.event, tables))
+            }
             SampleKind::Cpu | SampleKind::GoCpu => Of::CpuSamples,
             SampleKind::Managed => Of::ManagedStacks,
             SampleKind::OffCpu => Of::OffCpu,

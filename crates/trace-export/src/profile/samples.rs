@@ -1,6 +1,7 @@
 //! The samples of a timeline as profiles.
 
 use super::{GivenLabels, Label, Labels, Measure, Profile, Unit};
+use crate::sampled::SampledEvents;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use trace_common::ClockDomain;
@@ -23,6 +24,7 @@ use trace_timeline::{Event, EventKind, SampleKind, SampledEventId, Tables, TextI
 #[derive(Debug, Default)]
 pub struct Samples {
     profiles: BTreeMap<(SampleKind, SampledEventId), Spanned>,
+    events: SampledEvents,
     /// The labels of samples on and off the CPU, if they are one profile.
     states: Option<[GivenLabels; 2]>,
     keeps_order: bool,
@@ -76,6 +78,7 @@ impl Samples {
         else {
             return;
         };
+        let of = self.events.first(of, tables);
         let (key, others) = match &self.states {
             None => ((kind, of), Box::default()),
             Some(_) if unit(kind, of, tables) != Unit::Nanoseconds => return,

@@ -4,6 +4,7 @@ mod write;
 
 use super::{Unit, samples};
 use crate::pids;
+use crate::sampled::SampledEvents;
 use std::collections::HashMap;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
@@ -41,6 +42,7 @@ pub struct FirefoxProfile {
     threads: BTreeMap<Key, Thread>,
     /// The sampled events with the number of their samples.
     series: Vec<Series>,
+    events: SampledEvents,
     open: HashMap<SpanId, Open>,
     /// Threads that left the CPU, by records of the scheduler.
     away: HashMap<EntityId, Away>,
@@ -186,6 +188,7 @@ impl FirefoxProfile {
             EventKind::Sample { entity, kind, stack, weight, thread, event, .. } => {
                 let at = self.time(at);
                 let key = self.thread(thread.unwrap_or(entity), tables);
+                let event = self.events.first(event, tables);
                 let series = self.series(kind, event);
                 if kind == SampleKind::OffCpu {
                     let start = at.saturating_sub_unsigned(weight);
