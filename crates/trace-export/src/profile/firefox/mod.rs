@@ -42,6 +42,8 @@ pub struct FirefoxProfile {
     threads: BTreeMap<Key, Thread>,
     /// The sampled events with the number of their samples.
     series: Vec<Series>,
+    /// Their positions.
+    positions: HashMap<(SampleKind, SampledEventId), u16>,
     events: SampledEvents,
     open: HashMap<SpanId, Open>,
     /// Threads that left the CPU, by records of the scheduler.
@@ -392,13 +394,13 @@ impl FirefoxProfile {
     }
 
     fn series(&mut self, kind: SampleKind, event: SampledEventId) -> u16 {
-        let is_it = |series: &Series| (series.kind, series.event) == (kind, event);
-        let position = self.series.iter().position(is_it).unwrap_or_else(|| {
-            self.series.push(Series { kind, event, count: 0 });
-            self.series.len() - 1
-        });
-        // There are as many as sampled events.
-        u16::try_from(position).unwrap_or(u16::MAX)
+        let series = &mut self.series;
+        *self.positions.entry((kind, event)).or_insert_with(|| {
+            // There are as many as sampled events.
+            let position = u16::try_from(series.len()).unwrap_or(u16::MAX);
+            series.push(Series { kind, event, count: 0 });
+            position
+        })
     }
 
     /// The thread that shows what happened to an entity: itself, or the main thread of its process.
