@@ -6,7 +6,6 @@ use crate::intern::{Frame, StackId, TextId};
 use crate::model::{Category, Sink};
 use hashbrown::HashMap;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use trace_timeline::{
     EntityId, EntityKind, Interval, Kernel, SampledEventId, SpanKind, State, Tables,
 };
@@ -23,8 +22,10 @@ pub(super) struct Names {
     spans: HashMap<(SpanKind, ModelText), TextId>,
     labels: HashMap<EntityId, (ModelText, TextId)>,
     places: HashMap<(Option<EntityId>, Option<EntityId>), TextId>,
-    /// By the outermost frame that is added, and the position of the stack.
-    stacks: BTreeMap<Root, Vec<Option<StackId>>>,
+    /// By the position of the stack.
+    stacks: Vec<Option<StackId>>,
+    /// By the outermost frame that is added, and the stack.
+    rooted: HashMap<(Root, ModelStack), StackId>,
     /// Texts of this crate: some twenty.
     fixed: Vec<(&'static str, TextId)>,
     /// States without a reason.
@@ -55,8 +56,11 @@ impl Recent {
     }
 }
 
+/// Stacks with an added frame that are remembered: each stack can be one of each sampled event.
+const MAX_ROOTED: usize = 1 << 16;
+
 /// The outermost frame of a sample, which says what cannot be added up with the others.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Root {
     /// No such frame.
     None,
@@ -372,7 +376,14 @@ impl Names {
         stack: Option<ModelStack>,
         cx: &mut Context<'_, impl Sink>,
     ) -> Option<StackId> {
-        stack.and_then(|stack| self.stack_from(Root::None, Some(stack), cx))
+        let stack = stack?;
+        let known = self.stacks.get(stack.index()).copied().flatten();
+        if let Some(id) = known.filter(|id| cx.sink.holds_stack(*id)) {
+            return Some(id);
+        }
+        let id = intern(Root::None, stack, cx);
+        set(&mut self.stacks, stack.index(), id);
+        Some(id)
     }
 
     /// A stack with one more outermost frame.
@@ -382,42 +393,51 @@ impl Names {
         stack: Option<ModelStack>,
         cx: &mut Context<'_, impl Sink>,
     ) -> Option<StackId> {
-        let tables = cx.tables;
+        if root == Root::None {
+            return self.stack(stack, cx);
+        }
         let Some(stack) = stack else {
-            let name = root.name(tables);
-            let outermost = (root != Root::None).then(|| Frame::new(&name));
-            return outermost.map(|frame| cx.sink.stack(&mut std::iter::once(frame)));
+            let name = root.name(cx.tables);
+            return Some(cx.sink.stack(&mut std::iter::once(Frame::new(&name))));
         };
-        let cache = self.stacks.entry(root).or_default();
-        let known = cache.get(stack.index()).copied().flatten();
+        let known = self.rooted.get(&(root, stack)).copied();
         if let Some(id) = known.filter(|id| cx.sink.holds_stack(*id)) {
             return Some(id);
         }
-        let name = root.name(tables);
-        let outermost = (root != Root::None).then(|| Frame::new(&name));
-        let frames = tables.frames(stack).iter();
-        let path = |frame: &ModelFrame| {
-            frame.mapping.map_or(ModelText::EMPTY, |mapping| tables.mapping(mapping).path)
-        };
-        // Frames without a function, which are few, are named by their place.
-        let is_unnamed = |frame: &&ModelFrame| frame.function.is_empty();
-        let places: Vec<Cow<'static, str>> = frames
-            .clone()
-            .filter(is_unnamed)
-            .map(|frame| frame::place(&tables.str(path(frame)), frame.address))
-            .collect();
-        let mut places = places.iter();
-        let frames = frames.map(|frame| {
-            let place = if is_unnamed(&frame) { places.next() } else { None };
-            let function = place.map_or(tables.get(frame.function), |place| place.as_bytes());
-            Frame::new(function)
-                .source(tables.get(frame.file), frame.line)
-                .module(tables.get(path(frame)), frame.address)
-        });
-        let id = cx.sink.stack(&mut frames.chain(outermost));
-        set(cache, stack.index(), id);
+        let id = intern(root, stack, cx);
+        if self.rooted.len() >= MAX_ROOTED {
+            self.rooted.clear();
+        }
+        self.rooted.insert((root, stack), id);
         Some(id)
     }
+}
+
+/// A stack with one more outermost frame in the table of the sink.
+fn intern(root: Root, stack: ModelStack, cx: &mut Context<'_, impl Sink>) -> StackId {
+    let tables = cx.tables;
+    let name = root.name(tables);
+    let outermost = (root != Root::None).then(|| Frame::new(&name));
+    let frames = tables.frames(stack).iter();
+    let path = |frame: &ModelFrame| {
+        frame.mapping.map_or(ModelText::EMPTY, |mapping| tables.mapping(mapping).path)
+    };
+    // Frames without a function, which are few, are named by their place.
+    let is_unnamed = |frame: &&ModelFrame| frame.function.is_empty();
+    let places: Vec<Cow<'static, str>> = frames
+        .clone()
+        .filter(is_unnamed)
+        .map(|frame| frame::place(&tables.str(path(frame)), frame.address))
+        .collect();
+    let mut places = places.iter();
+    let frames = frames.map(|frame| {
+        let place = if is_unnamed(&frame) { places.next() } else { None };
+        let function = place.map_or(tables.get(frame.function), |place| place.as_bytes());
+        Frame::new(function)
+            .source(tables.get(frame.file), frame.line)
+            .module(tables.get(path(frame)), frame.address)
+    });
+    cx.sink.stack(&mut frames.chain(outermost))
 }
 
 /// Sets an entry of a list, which grows.
@@ -455,7 +475,7 @@ mod tests {
     use super::*;
     use crate::timeline::TimelineSource;
     use crate::{ClockDomain, PerfettoSink, Timestamp};
-    use trace_timeline::{Entity, Event, EventKind, Tables};
+    use trace_timeline::{Entity, Event, EventKind, SampledEvent};
 
     /// Each activity is the parent of the next one.
     #[test]
@@ -507,6 +527,30 @@ mod tests {
             };
             assert_eq!(text.lines().filter(is_slice).count(), 1, "{name}: {text}");
         }
+    }
+
+    /// Each stack can be one of each of many events.
+    #[test]
+    fn stacks_of_sampled_events_are_forgotten() {
+        const EVENTS: u32 = 2_000;
+        const STACKS: u64 = 100_000;
+        let mut tables = Tables::new();
+        let mut sink = PerfettoSink::new(Vec::new(), ClockDomain::Monotonic);
+        let mut add = |number: u32| {
+            let (name, unit) = (tables.text(&number.to_ne_bytes()), ModelText::EMPTY);
+            tables.add_sampled_event(SampledEvent { name, unit, has_others: true })
+        };
+        let events: Vec<SampledEventId> = (0..EVENTS).map(&mut add).collect();
+        let mut names = Names::default();
+        let at = Timestamp::default();
+        for (address, event) in (0..STACKS).zip(events.iter().cycle()) {
+            let stack = tables.stack(&[ModelFrame { address, ..ModelFrame::default() }]);
+            let cx = &mut Context { at, tables: &tables, sink: &mut sink };
+            let known = names.stack_from(Root::Event(*event), stack, cx);
+            assert_eq!(names.stack_from(Root::Event(*event), stack, cx), known);
+        }
+        assert!((1..=MAX_ROOTED).contains(&names.rooted.len()), "{}", names.rooted.len());
+        assert_eq!(names.stacks.len(), 0);
     }
 
     #[test]
