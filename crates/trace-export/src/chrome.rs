@@ -1,5 +1,6 @@
 //! The sink that writes Chrome's JSON trace format.
 
+use crate::cut;
 use crate::intern::{Frame, Interner, StackId, TextId};
 use crate::json;
 use crate::model::{
@@ -22,6 +23,7 @@ use trace_common::{ClockDomain, Timestamp};
 /// - Context switches become slices of a process `CPUs`. Wake-ups of threads are omitted and counted.
 /// - Samples become instants. Stacks are arguments.
 /// - Clock snapshots and descriptions of tracks are omitted.
+/// - Names of tracks end with an ellipsis after 200 bytes: each track has those above it in its own.
 ///
 /// Times are microseconds with three decimals on the clock of the timeline.
 #[derive(Debug)]
@@ -195,14 +197,17 @@ impl<W: Write> ChromeSink<W> {
             }
             None => (0, String::new()),
         };
-        path.push_str(&lossy(new.name));
+        path.push_str(&cut::text(new.name, cut::NAME));
         Ok((parent, path))
     }
 
     /// Names the process or thread that a track is.
     fn name_row(&mut self, new: &Track<'_>, (pid, tid): (u32, u32), path: &str) -> io::Result<()> {
         match new.kind {
-            TrackKind::Process { .. } => self.metadata("process_name", pid, pid, new.name),
+            TrackKind::Process { .. } => {
+                let name = cut::text(new.name, cut::NAME);
+                self.metadata("process_name", pid, pid, name.as_bytes())
+            }
             _ => self.metadata("thread_name", pid, tid, path.as_bytes()),
         }
     }
@@ -534,7 +539,9 @@ impl<W: Write> Sink for ChromeSink<W> {
 mod tests {
     use super::*;
     use crate::timeline::TimelineSource;
-    use trace_timeline::{Entity, EntityKind, Event, EventKind, SpanKind, Tables};
+    use trace_timeline::{
+        Entity, EntityKind, Event, EventKind, SpanKind, State, Tables, TextId as ModelText,
+    };
 
     #[test]
     fn counters_have_finite_values_only() {
@@ -545,6 +552,35 @@ mod tests {
         }
         assert_eq!(sink.stats.values_omitted, 3);
         assert_eq!(sink.out.matches("\"value\":").count(), 2, "{}", sink.out);
+    }
+
+    /// A trace has a name once, and each goroutine has a track and a slice with it.
+    #[test]
+    fn long_names_of_many_tracks_are_cut() {
+        const GOROUTINES: i64 = 256;
+        let mut tables = Tables::new();
+        let name = tables.text("x".repeat(1 << 20).as_bytes());
+        let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+        let mut sink = ChromeSink::new(Vec::new(), ClockDomain::Monotonic);
+        let mut source = TimelineSource::default();
+        for number in 1..=GOROUTINES {
+            let goroutine = Entity::new(EntityKind::Goroutine, number).child_of(process);
+            let entity = tables.entity(goroutine.name(name)).unwrap();
+            let (state, on, reason, stack) = (State::Waiting, None, ModelText::EMPTY, None);
+            let state = EventKind::State { entity, state, on, reason, stack };
+            for kind in [EventKind::Start { entity }, state] {
+                let event = Event { time: Timestamp::from_nanos(number), kind };
+                source.push(&event, &tables, &mut sink).unwrap();
+            }
+        }
+        source.finish(&tables, &mut sink).unwrap();
+        sink.finish().unwrap();
+        let text = String::from_utf8(sink.into_inner()).unwrap();
+        assert!(text.len() < 1 << 20, "{} bytes", text.len());
+        let lane = format!("{}… / #{GOROUTINES}\"", "x".repeat(cut::NAME));
+        assert_eq!(text.matches(&lane).count(), 1);
+        let slice = format!("\"G{GOROUTINES} {}…\"", "x".repeat(cut::NAME));
+        assert_eq!(text.matches(&slice).count(), 1);
     }
 
     #[test]

@@ -38,6 +38,7 @@
 
 mod chrome;
 mod cpu;
+mod cut;
 #[cfg(any(feature = "html", feature = "profile", feature = "timeline"))]
 mod frame;
 #[cfg(feature = "html")]

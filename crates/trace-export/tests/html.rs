@@ -10,8 +10,8 @@ use testkit::page::data;
 use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
-    Correlator, Entity, EntityKind, Event, EventKind, Frame, InstantKind, LossKind, Mapping,
-    SampleKind, SampledEvent, SampledEventId, SpanKind, State, Tables, TextId, ThreadState,
+    Attribute, Correlator, Entity, EntityKind, Event, EventKind, Frame, InstantKind, LossKind,
+    Mapping, SampleKind, SampledEvent, SampledEventId, SpanKind, State, Tables, TextId, ThreadState,
     Timestamp,
 };
 
@@ -645,6 +645,38 @@ fn types_of_tasks_above_the_limit_share_lanes() {
     assert_eq!(shared.len(), 1, "they do not overlap");
     assert_eq!(shared[0][4], TYPES - MAX_NAMES);
     assert_eq!(tracks.len() as i64, MAX_NAMES + 1, "{tracks:?}");
+}
+
+/// A trace has a name once, and many lanes and rows can have it.
+#[test]
+fn long_names_of_many_lanes_are_cut() {
+    const GOROUTINES: i64 = 256;
+    let mut tables = Tables::new();
+    let name = tables.text("é".repeat(1 << 19).as_bytes());
+    let process = tables.entity(Entity::new(EntityKind::Process, 7)).unwrap();
+    tables.entities.describe(process, Attribute::CommandLine, name);
+    let mut events = Vec::new();
+    for number in 1..=GOROUTINES {
+        let goroutine = Entity::new(EntityKind::Goroutine, number).child_of(process).name(name);
+        let entity = tables.entity(goroutine).unwrap();
+        let (on, reason, stack) = (None, TextId::EMPTY, None);
+        let state = |state| EventKind::State { entity, state, on, reason, stack };
+        let start = EventKind::Start { entity };
+        let states = [(1_000, state(State::Waiting)), (2_000, state(State::Runnable))];
+        let all = [(number, start)].into_iter().chain(states);
+        events.extend(all.map(|(at, kind)| Event { time: Timestamp::from_nanos(at), kind }));
+    }
+    events.sort_by_key(|event| event.time);
+    let page = drawn(&tables, &events, HtmlOptions::default());
+    let cut = format!("{}…", "é".repeat(100));
+    let tracks = page["tracks"].as_array().unwrap();
+    let count = tracks.iter().filter(|track| track[1] == *cut).count();
+    assert_eq!(count, 256);
+    let line = page["attributes"][0][2].as_str().unwrap();
+    assert!(line.ends_with('…') && line.len() < 5_000, "{} bytes", line.len());
+    // The whole name is there, too.
+    let bytes = page.to_string().len();
+    assert!((1 << 20..4 << 20).contains(&bytes), "{bytes} bytes");
 }
 
 #[test]

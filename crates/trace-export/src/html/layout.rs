@@ -4,6 +4,7 @@
 use super::refs::{By, Refs};
 use super::strip::{Item, Kind, Lane, Strip, pack};
 use super::{HtmlTimeline, Loss, Span, json};
+use crate::cut;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use trace_timeline::answers::Report;
@@ -172,7 +173,7 @@ impl Layout {
             for (cpu, strip) in cpus {
                 let mut lane = Lane::default();
                 lane.push(cpu, &strip, refs);
-                this.track(group, text::name(tables, cpu), Form::Cpu, lane, refs);
+                this.track(group, &text::name(tables, cpu), Form::Cpu, lane, refs);
             }
         }
         let losses = html.losses.iter().filter_map(|loss| {
@@ -231,8 +232,10 @@ impl Layout {
         self.groups.len()
     }
 
-    fn track(&mut self, group: usize, name: String, form: Form, lane: Lane, refs: &mut Refs) {
+    /// Adds a lane. Many can have one name, which is cut.
+    fn track(&mut self, group: usize, name: &str, form: Form, lane: Lane, refs: &mut Refs) {
         let (owner, count) = (refs.entity(lane.owner), lane.count);
+        let name = cut::text(name.as_bytes(), cut::NAME).into_owned();
         self.tracks.push(Track { group, name, form, owner, count, bytes: lane.bytes });
     }
 
@@ -242,6 +245,7 @@ impl Layout {
             None if process.is_of_cpus(&tables.entities) => "idle CPUs".to_owned(),
             None => "unknown process".to_owned(),
         };
+        let name = cut::text(name.as_bytes(), cut::NAME);
         let is_first = index < 3 && (process.is_main || !self.has_main);
         let group = self.group(&name, 0, is_first, refs.entity(process.entity));
         if let Some(group) = self.groups.last_mut() {
@@ -325,7 +329,7 @@ impl Layout {
             }
             let mut lane = Lane::default();
             lane.push(id, &strip, refs);
-            self.track(group, text::name(tables, id), form, lane, refs);
+            self.track(group, &text::name(tables, id), form, lane, refs);
         }
     }
 
@@ -348,10 +352,11 @@ impl Layout {
             let count = strips.len();
             let (lanes, folded) = pack(strips, self.max_lanes, refs);
             self.folded += folded;
-            let title = if count == 1 { name.clone() } else { format!("{name} × {count}") };
+            let short = cut::text(name.as_bytes(), cut::NAME);
+            let title = if count == 1 { short } else { format!("{short} × {count}").into() };
             let of = self.group(&title, group, index < 6 && lanes.len() <= 8, 0);
             for lane in lanes {
-                self.track(of, name.clone(), Form::States, lane, refs);
+                self.track(of, &name, Form::States, lane, refs);
             }
         }
     }
@@ -366,7 +371,7 @@ impl Layout {
         let (lanes, folded) = pack(strips, self.max_lanes, refs);
         self.folded += folded;
         for lane in lanes {
-            self.track(group, name.to_owned(), Form::Spans, lane, refs);
+            self.track(group, name, Form::Spans, lane, refs);
         }
     }
 
@@ -489,10 +494,11 @@ fn collect(html: &mut HtmlTimeline, tables: &Tables, report: &Report) -> Vec<Pro
         let process = process_of(entity, &mut processes, entities);
         let unit = tables.str(counter.unit);
         let name = text::counter(tables, entity, name);
+        let name = if unit.is_empty() { name } else { format!("{name} ({unit})").into() };
         let counters = if counter.changes { &mut process.counters } else { &mut process.constants };
         counters.push(Track {
             group: 0,
-            name: if unit.is_empty() { name.into_owned() } else { format!("{name} ({unit})") },
+            name: cut::text(name.as_bytes(), cut::NAME).into_owned(),
             form: Form::Counter,
             owner: html.refs.entity(Some(entity)),
             count: counter.count,

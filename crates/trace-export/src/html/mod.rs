@@ -31,6 +31,7 @@
 
 mod document;
 mod flame;
+mod json;
 mod layout;
 mod page;
 mod paths;
@@ -43,7 +44,6 @@ mod tables;
 pub use document::Document;
 pub use plot::{Form, Plot, Scale};
 
-use crate::json;
 use crate::sampled::SampledEvents;
 use flame::{Flames, Of};
 use hashbrown::HashMap;
@@ -509,12 +509,14 @@ fn write_lost(out: &mut String, kind: LossKind, count: u64) {
     json::text(out, kind.unit());
 }
 
-/// The length of the JSON of a page. That of V8's longest string is the lowest limit of browsers.
+/// The length of the JSON of a page, unless it is above the limit.
 fn head_length(bytes: usize) -> io::Result<u32> {
-    const MAX: usize = (1 << 29) - 24;
+    use json::MAX;
     let length = u32::try_from(bytes).ok().filter(|_| bytes <= MAX);
     length.ok_or_else(|| {
-        let why = format!("the names, stacks and tables have {bytes} bytes: browsers read {MAX}");
+        let why = format!(
+            "the names, stacks and tables have more than {MAX} bytes: browsers read no more"
+        );
         io::Error::new(io::ErrorKind::FileTooLarge, why)
     })
 }

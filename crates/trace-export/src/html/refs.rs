@@ -2,6 +2,7 @@
 
 use super::json;
 use super::processes::Processes;
+use crate::cut;
 use crate::frame::place;
 use hashbrown::HashMap;
 use std::borrow::Cow;
@@ -51,6 +52,9 @@ impl Text {
         }
     }
 }
+
+/// Bytes of an attribute: all processes of a container have the same cgroup, for example.
+const ATTRIBUTE: usize = 1 << 12;
 
 /// Numbers before those of entities: the variants of [`By`].
 const RESERVED: u32 = 4;
@@ -141,13 +145,13 @@ impl Refs {
         let known = entities.iter().zip(RESERVED + 1..).flat_map(|(id, number)| {
             let texts = attributes.iter().filter_map(move |(attribute, name)| {
                 let value = tables.entities.attribute(*id, *attribute)?;
-                Some((number, *name, tables.str(value).into_owned()))
+                Some((number, *name, cut::text(tables.get(value), ATTRIBUTE).into_owned()))
             });
             let process = tables.entities.get(*id);
             let process = process.filter(|entity| entity.kind == EntityKind::Process);
             let parent = process.and_then(|process| process.parent);
             let life = [
-                ("parent", parent.map(|parent| text::name(tables, parent))),
+                ("parent", parent.map(|parent| short(parent, tables))),
                 ("started at", process.and_then(|process| process.start).map(time)),
                 ("ended at", process.and_then(|process| process.end).map(time)),
             ];
@@ -176,6 +180,11 @@ impl Refs {
         out.push_str(",\"texts\":");
         json::list(out, &self.texts.1, |out, text| json::text(out, &text.get(tables)));
     }
+}
+
+/// The name of an entity, which many can refer to.
+pub(super) fn short(id: EntityId, tables: &Tables) -> String {
+    cut::text(text::name(tables, id).as_bytes(), cut::NAME).into_owned()
 }
 
 /// The page's number of a kind.

@@ -1,6 +1,7 @@
 //! The tables of the report.
 
 use super::json;
+use super::refs::short;
 use std::cmp::Reverse;
 use trace_timeline::answers::{CpuTimes, Group, Histogram, Report};
 use trace_timeline::{EntityId, Tables, TextId, Timestamp, text};
@@ -106,11 +107,11 @@ struct View<'a> {
 
 impl View<'_> {
     fn entity(&self, id: Option<EntityId>) -> Cell {
-        Cell::Text(id.map_or("?".to_owned(), |id| text::name(self.tables, id)))
+        Cell::Text(id.map_or("?".to_owned(), |id| short(id, self.tables)))
     }
 
     fn process(&self, id: Option<EntityId>) -> Cell {
-        Cell::Process(id, id.map_or("?".to_owned(), |id| text::name(self.tables, id)))
+        Cell::Process(id, id.map_or("?".to_owned(), |id| short(id, self.tables)))
     }
 
     fn text(&self, id: TextId) -> Cell {

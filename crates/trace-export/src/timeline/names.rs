@@ -1,6 +1,7 @@
 //! Texts and stacks of the model in the tables of a sink.
 
 use super::Context;
+use crate::cut;
 use crate::frame;
 use crate::intern::{Frame, StackId, TextId};
 use crate::model::{Category, Sink};
@@ -294,7 +295,11 @@ impl Names {
         let name = entity.map_or(&b""[..], |entity| tables.get(entity.name));
         if !name.is_empty() {
             self.scratch.push(b' ');
-            self.scratch.extend_from_slice(name);
+            // All goroutines of the function have it.
+            match name.len() {
+                0..=cut::NAME => self.scratch.extend_from_slice(name),
+                _ => self.scratch.extend_from_slice(cut::text(name, cut::NAME).as_bytes()),
+            }
         }
         cx.sink.unique_text(&self.scratch)
     }
