@@ -148,6 +148,9 @@ pub struct TimelineStats {
 }
 
 /// Draws the events of the timeline model: see the [module](self).
+///
+/// A Go process without a process id is drawn as that of the kernel with the same threads, among those that are in the
+/// tables at its first event.
 #[derive(Debug)]
 pub struct TimelineSource {
     /// `None` with [`TimelineOptions::scheduler_only`].

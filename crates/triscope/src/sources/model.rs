@@ -1,5 +1,6 @@
 //! Traces as one stream of the timeline model.
 
+mod first_threads;
 mod origin;
 mod perf;
 
@@ -14,6 +15,7 @@ use crate::io::progress::Progress;
 use crate::io::regular;
 use crate::io::spool::spool;
 use crate::timeline::{counted, notes};
+use first_threads::FirstThreads;
 use nettrace::ErrorKind;
 use origin::Origins;
 use std::cell::{Cell, RefCell};
@@ -863,6 +865,7 @@ impl Opening<'_> {
         };
         options.pid = program.pid.or_else(|| go_pid(path));
         options.process = program.name.unwrap_or(stem).into_bytes();
+        let mut threads = FirstThreads::new(is_single || options.pid.is_some());
         let mut source = GoSource::new(options);
         let mut origins = Some(opened.origins.clone()).filter(|_| offset.is_none());
         // What is read to know when it begins.
@@ -880,7 +883,7 @@ impl Opening<'_> {
         }
         add_stream(&mut opened.streams, start, move |tables: &mut Tables, out: &mut Vec<Event>| {
             let result = loop {
-                if out.len() >= CHUNK {
+                if out.len() >= CHUNK && threads.are_known(out, tables) {
                     break Ok(true);
                 }
                 let next = match head.pop_front() {
@@ -1231,6 +1234,49 @@ mod tests {
             processes.sort_unstable();
             assert_eq!(processes, [7, 9], "{left} {next}");
         }
+    }
+
+    /// The first events of a program can be those of one thread, whose id is that of another process.
+    #[test]
+    fn two_threads_of_a_go_trace_are_known_at_its_first_event() {
+        const NONE: u64 = u64::MAX;
+        const GOROUTINES: std::ops::Range<u64> = 1_000..2_000;
+        let waits = |g| format!("GoStatus dt=1 g={g} m={NONE} gstatus=4\n");
+        let trace = format!(
+            "Trace Go1.26\n\
+             EventBatch gen=2 m={NONE} time=40 size=19\nSync\n\
+             Frequency freq=15625000\n\
+             ClockSnapshot dt=5 mono=2880 sec=1700000000 nsec=120000000\n\
+             EventBatch gen=2 m=7 time=40 size=15004\n\
+             ProcStatus dt=1 p=0 pstatus=1\n\
+             {}\
+             EventBatch gen=2 m=8 time=2000 size=4\n\
+             ProcStatus dt=1 p=1 pstatus=1\n\
+             EndOfGeneration\n",
+            GOROUTINES.map(waits).collect::<String>()
+        );
+        let dir = tempfile::tempdir().unwrap();
+        let [shop, other] = ["shop.trace", "go-9.trace"].map(|name| dir.path().join(name));
+        std::fs::write(&shop, trace).unwrap();
+        std::fs::write(&other, go_trace(100)).unwrap();
+        let of_shop = |tables: &Tables| -> Vec<i64> {
+            let is_of_shop = |thread: &trace_timeline::Entity| {
+                let process = thread.parent.and_then(|process| tables.entities.get(process));
+                thread.kind == trace_timeline::EntityKind::GoThread
+                    && process.is_some_and(|process| process.number < 0)
+            };
+            let all = tables.entities.iter().map(|(_, entity)| entity);
+            all.filter(|entity| is_of_shop(entity)).map(|thread| thread.number).collect()
+        };
+        let mut known = None;
+        let mut each = |_: &Event, tables: &mut Tables| {
+            known.get_or_insert_with(|| of_shop(tables));
+            Ok(())
+        };
+        let mut opened = Traces::of(vec![shop, other]).open().unwrap();
+        let failures = opened.read(&mut Tables::new(), &mut each).unwrap();
+        assert!(failures.is_empty(), "{failures:?}");
+        assert_eq!(known, Some(vec![7, 8]));
     }
 
     /// A recorder has compressed nothing: its user may have.
