@@ -11,8 +11,8 @@ use trace_export::html::{HtmlOptions, HtmlStats, HtmlTimeline};
 use trace_timeline::answers::Report;
 use trace_timeline::{
     Attribute, Correlator, Entity, EntityKind, Event, EventKind, Frame, InstantKind, LossKind,
-    Mapping, SampleKind, SampledEvent, SampledEventId, SpanKind, State, Tables, TextId, ThreadState,
-    Timestamp,
+    Mapping, SampleKind, SampledEvent, SampledEventId, SpanKind, State, Tables, TextId,
+    ThreadState, Timestamp,
 };
 
 const HOSTILE: &[u8] = b"</script><script>alert(1)</script>\xff\0\"";

@@ -31,9 +31,8 @@ impl Processes {
         if same.contains(&process) || (same.is_empty() && entity.number >= 0) {
             return process;
         }
-        let lives_too = |other: &EntityId| {
-            entities.get(*other).is_some_and(|other| !are_apart(entity, other))
-        };
+        let lives_too =
+            |other: &EntityId| entities.get(*other).is_some_and(|other| !are_apart(entity, other));
         let mut living = same.iter().copied().filter(lives_too);
         if let (Some(only), None) = (living.next(), living.next()) {
             return only;

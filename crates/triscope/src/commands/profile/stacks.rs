@@ -34,7 +34,7 @@ enum Collected {
     /// Counted by stack.
     Profile(ProfileFile, Samples),
     /// With their times.
-    Firefox(FirefoxFile, FirefoxProfile),
+    Firefox(FirefoxFile, Box<FirefoxProfile>),
 }
 
 pub(super) struct Stacks {
@@ -89,7 +89,7 @@ impl Stacks {
                     profile.set_interval(u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX));
                 }
                 clock.iter().for_each(|event| profile.push(event, tables));
-                Collected::Firefox(file, profile)
+                Collected::Firefox(file, Box::new(profile))
             }
         };
         Self {
@@ -210,7 +210,7 @@ impl Stacks {
             Collected::Firefox(_, profile) if profile.count() == 0 => Err(nothing()),
             Collected::Firefox(file, mut profile) => {
                 profile.map_stacks(|stack| name(stack, &mut tables));
-                file.write(profile, &tables, title, remark)
+                file.write(*profile, &tables, title, remark)
             }
         };
         symbols.print_problems();
