@@ -4,7 +4,7 @@ use crate::{Client, Error, Operation, Result, target};
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 /// How often a reader without data checks the limits.
@@ -84,9 +84,16 @@ impl Shared {
         self.stop.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops the session. `wait` is the time for a connection where it can be tried again.
+    /// Stops the session. `wait` is the time for a connection where it can be tried again. Who tries again does not
+    /// wait for another thread that stops it.
     fn stop(&self, wait: Duration) -> Result<(), Error> {
-        let mut stop = self.lock();
+        let mut stop = match self.stop.try_lock() {
+            Ok(stop) => stop,
+            Err(TryLockError::WouldBlock) if wait < Duration::MAX => {
+                return Err(Error::Timeout { operation: Operation::Connect, after: wait });
+            }
+            Err(_) => self.lock(),
+        };
         // After the end, the runtime may be gone, or the id be that of another session.
         if !matches!(*stop, Stop::No) {
             return Ok(());
@@ -574,8 +581,8 @@ impl TruncationReason {
     /// The error of the last attempt to stop a session, which was tried for `limit`.
     pub(crate) fn not_stopped(error: Error, limit: Duration) -> Self {
         Self::Stop(match error {
-            Error::Timeout { operation: Operation::Connect, .. } => {
-                Error::Timeout { operation: Operation::Connect, after: limit }
+            Error::Timeout { operation: Operation::Connect, after } => {
+                Error::Timeout { operation: Operation::Connect, after: after.max(limit) }
             }
             other => other,
         })

@@ -17,6 +17,8 @@ use tempfile::NamedTempFile;
 /// A file that is removed when this is dropped, or when a signal ends the program.
 pub(super) struct Partial {
     file: NamedTempFile,
+    /// Its mode when it is complete, if that is one of a file that it replaces.
+    mode: Option<u32>,
     _guard: cleanup::Guard,
 }
 
@@ -27,9 +29,9 @@ impl Partial {
         is_private: bool,
         is_kept: &Arc<AtomicBool>,
     ) -> io::Result<(Self, File)> {
-        let (file, guard) = open_partial(path, is_private, is_kept)?;
-        let writer = file.as_file().try_clone()?;
-        Ok((Self { file, _guard: guard }, writer))
+        let this = open_partial(path, is_private, is_kept)?;
+        let writer = this.file.as_file().try_clone()?;
+        Ok((this, writer))
     }
 
     /// Whether that of `path` could be created, as far as this is known before.
@@ -54,10 +56,13 @@ impl Partial {
 
     /// Renames it. If that fails, it is returned.
     pub(super) fn persist(self, path: &Path) -> Result<(), (io::Error, Self)> {
-        let Self { file, _guard } = self;
+        let Self { file, mode, _guard } = self;
+        if let Some(mode) = mode {
+            set_mode(file.as_file(), mode);
+        }
         match file.persist(path) {
             Ok(_) => Ok(()),
-            Err(error) => Err((error.error, Self { file: error.file, _guard })),
+            Err(error) => Err((error.error, Self { file: error.file, mode, _guard })),
         }
     }
 
@@ -70,12 +75,9 @@ impl Partial {
 
 /// Opens `NAME.partial`, never through a symbolic link. Replaces a file that a killed program left.
 ///
-/// It has the mode of the file that it will replace, unless it is private.
-fn open_partial(
-    path: &Path,
-    is_private: bool,
-    is_kept: &Arc<AtomicBool>,
-) -> io::Result<(NamedTempFile, cleanup::Guard)> {
+/// It has the mode of the file that it will replace, unless it is private, and can be written: a later run locks one
+/// that is left, and opens it for that.
+fn open_partial(path: &Path, is_private: bool, is_kept: &Arc<AtomicBool>) -> io::Result<Partial> {
     let partial = partial_of(path);
     let name = partial.file_name().unwrap_or_default();
     let replaced = fs::metadata(path).ok().filter(|_| !is_private);
@@ -86,7 +88,7 @@ fn open_partial(
             .prefix(name)
             .suffix(&OsString::new())
             .rand_bytes(0)
-            .permissions(Permissions::from_mode(mode))
+            .permissions(Permissions::from_mode(mode | WRITABLE))
             .tempfile_in(directory(path))?;
         let remove = remover(created.path(), is_kept);
         Ok::<_, io::Error>((created, remove))
@@ -112,11 +114,19 @@ fn open_partial(
     }
     let owner = file.as_file().metadata().ok().map(|file| file.uid());
     // umask(2) has narrowed the mode. That of another user's file is not taken over beyond it.
-    if owner.is_some() && owner == replaced.map(|replaced| replaced.uid()) {
-        // Some file systems have no modes.
-        let _ = file.as_file().set_permissions(Permissions::from_mode(mode));
+    let is_owner = owner.is_some() && owner == replaced.map(|replaced| replaced.uid());
+    if is_owner {
+        set_mode(file.as_file(), mode | WRITABLE);
     }
-    Ok((file, guard))
+    Ok(Partial { file, mode: is_owner.then_some(mode), _guard: guard })
+}
+
+/// The bit of the mode by which the user may write.
+const WRITABLE: u32 = 0o200;
+
+fn set_mode(file: &File, mode: u32) {
+    // Some file systems have no modes.
+    let _ = file.set_permissions(Permissions::from_mode(mode));
 }
 
 pub(crate) fn partial_of(path: &Path) -> PathBuf {

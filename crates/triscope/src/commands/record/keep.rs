@@ -41,6 +41,9 @@ pub(super) struct KeptFile {
 
 /// The directory of an output.
 fn dir_of(output: &Path) -> PathBuf {
+    // The file behind a symbolic link is written.
+    let behind = fs::canonicalize(output).ok().filter(|_| output.is_symlink());
+    let output = behind.as_deref().unwrap_or(output);
     let dir = output.parent().filter(|dir| !dir.as_os_str().is_empty());
     dir.unwrap_or(Path::new(".")).to_owned()
 }
@@ -267,6 +270,18 @@ impl Keep {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_are_beside_the_one_behind_a_link() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = fs::canonicalize(base.path()).unwrap();
+        let (large, link) = (dir.join("large"), dir.join("out"));
+        fs::create_dir(&large).unwrap();
+        fs::write(large.join("file"), "").unwrap();
+        std::os::unix::fs::symlink("large/file", &link).unwrap();
+        assert_eq!(files_dir(&link), large);
+        assert_eq!(files_dir(&dir.join("other")), dir);
+    }
 
     #[test]
     fn a_full_disk_ends_only_files_without_a_name() {

@@ -80,7 +80,7 @@ use trace_timeline::text;
 /// During the recording the timeline is in FILE.partial, which is written at least once a second.
 /// If the recorder is killed or the disk is full, that file can be opened and lacks at most the
 /// last second; Go and .NET events are added at the end and are not in it. The command continues in
-/// both cases. Only the user who recorded can read the timeline.
+/// both cases.
 ///
 /// Without --sched, --go-trace and --dotnet, it finds out by itself what can be recorded: the
 /// scheduler; Go traces that the command or its children write or serve by net/http/pprof on a
@@ -221,7 +221,7 @@ fn run_one(args: &Args, beginning: &Beginning) -> Result {
         return page::run(args, beginning);
     }
     let inputs: Vec<PathBuf> = args.go_trace.iter().chain(&args.keep).cloned().collect();
-    let mut output = OutputFile::recording(&args.output, &inputs)?;
+    let mut output = OutputFile::create(&args.output, &inputs)?;
     timeline::check_format(&args.output, &[".html"])?;
     let result = record(args, &mut output, beginning);
     match result {

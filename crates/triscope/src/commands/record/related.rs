@@ -56,6 +56,9 @@ impl Related {
     /// Puts it where the live timeline of the recording is.
     pub(super) fn replace(self, output: &Path) -> Result {
         let live = named(output, ".partial");
+        // Some file systems have no modes.
+        let _ = fs::metadata(&live)
+            .and_then(|live| fs::set_permissions(&self.path, live.permissions()));
         fs::rename(&self.path, &live).map_err(|error| Failure::about(live.display(), error))
     }
 }
@@ -69,7 +72,7 @@ impl Sources<'_> {
         let (traces, first) = self.open()?;
         let mut opened = traces.open()?;
         let path = named(self.output, ".related");
-        let mut output = OutputFile::recording(&path, &[])?;
+        let mut output = OutputFile::create(&path, &[])?;
         let (mut sink, written) = timeline::open(&mut output, self.args.uncompressed)?;
         let fail = |error| output.failure(&error);
         let mut options = TimelineOptions::default();
